@@ -1,9 +1,9 @@
 //! Reading a file of rules: only a regular one, not too large, and that not
 //! just anyone may write.
 //!
-//! What is checked is the file that was opened, not what its name meant a moment
-//! before. Only the kind of file is looked at before as well, because opening a
-//! pipe would wait for a writer.
+//! The checks are made on the file that was opened, not on the file that its name meant a moment
+//! before. Only the kind of file is looked at before as well, because opening a pipe would wait for
+//! a writer.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use std::path::Path;
 use super::error::{SourceError, SourceErrorKind};
 use super::stamp::Stamp;
 
-/// What may be read.
+/// The files that may be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
     pub(super) max_bytes: u64,
@@ -27,7 +27,7 @@ impl Access {
         Ok(Stamp::of(&metadata))
     }
 
-    /// What the file at `path` holds, and the stamp that it had before.
+    /// The content of the file at `path`, and the stamp that it had before.
     pub(super) fn read(self, path: &Path) -> Result<(Vec<u8>, Stamp), SourceError> {
         let failed = |cause| SourceError::of_io(path, cause);
         let file = File::open(path).map_err(failed)?;
@@ -68,11 +68,10 @@ fn regular(path: &Path, metadata: &Metadata) -> Result<(), SourceError> {
 /// How anyone on the machine could change what `path` holds, which leads to
 /// `file`, if it is that easy.
 ///
-/// Volumes that Kubernetes makes of a `ConfigMap` need a closer look. Their
-/// directory has mode 0777 and holds links; the files lie in a directory below,
-/// with mode 0755, all of one owner. So in a directory where anyone may put
-/// another link, one that leads to a file of the directory's owner is good:
-/// nobody else can make such a file.
+/// Volumes that Kubernetes makes of a `ConfigMap` need a closer look. Their directory has mode 0777
+/// and holds links; the files lie in a directory below, with mode 0755, all of one owner. So in a
+/// directory where anyone may put another link, one that leads to a file of the directory's owner
+/// is good: no other user can make such a file.
 #[cfg(unix)]
 fn writable_by_anyone(path: &Path, file: &Metadata) -> io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt;

@@ -45,11 +45,11 @@ struct Inner {
     kind: SourceErrorKind,
     text: String,
     cause: Option<Cause>,
-    /// The digest of what was read, if anything was.
+    /// The digest of the content that was read, if any was.
     content: Option<u64>,
 }
 
-/// What is wrong with a source.
+/// The kind of problem of a source.
 ///
 /// # Examples
 ///
@@ -152,7 +152,7 @@ impl SourceError {
         Self::with(SourceErrorKind::Changed, why.into(), None, None)
     }
 
-    /// Returns what is wrong.
+    /// Returns the kind of problem.
     #[must_use]
     pub fn kind(&self) -> SourceErrorKind {
         self.0.kind
@@ -182,7 +182,7 @@ impl SourceError {
         Self::with(SourceErrorKind::Io, text, Some(cause.into()), None)
     }
 
-    /// What `path` holds, with the digest `content`, is no set of rules.
+    /// The content of `path`, with the digest `content`, is no set of rules.
     pub(super) fn of_content(
         kind: SourceErrorKind,
         path: &Path,
@@ -200,8 +200,8 @@ impl SourceError {
         Self::with(SourceErrorKind::Panicked, text, None, None)
     }
 
-    /// Whether both report the same problem, so that one report is enough. The same mistake
-    /// in two versions of a file is two problems: whoever has made it again wants to know.
+    /// Whether both report the same problem, so that one report is enough. The same mistake in two
+    /// versions of a file is two problems: the author of the second one wants to know.
     pub(super) fn is_same_problem_as(&self, other: &Self) -> bool {
         let (one, other) = (&*self.0, &*other.0);
         (one.kind, &one.text, one.content) == (other.kind, &other.text, other.content)
@@ -222,7 +222,7 @@ impl SourceError {
     }
 }
 
-/// What a panic said.
+/// The text of a panic.
 pub(super) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))

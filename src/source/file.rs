@@ -81,13 +81,13 @@ pub struct FileSource {
 
 type Parse = dyn FnMut(&str) -> Result<Parsed, Cause> + Send + Sync;
 
-/// What a parser has read.
+/// The result of a parser.
 struct Parsed {
     rules: Rules,
     warnings: Vec<String>,
 }
 
-/// What the last look has found.
+/// The result of the last look.
 #[derive(Debug)]
 enum Found {
     Nothing,
@@ -101,8 +101,8 @@ enum Links {
     /// Never seen: not all file systems count them.
     Unknown,
     Present,
-    /// None at the last look. A rename in that very moment looks the same, so it is
-    /// told only if the next look finds it again.
+    /// None at the last look. A rename in that very moment looks the same, so it is reported only
+    /// if the next look finds it again.
     Lost,
 }
 
@@ -230,8 +230,8 @@ impl FileSource {
                 return Ok(None);
             }
         }
-        // The stamp from before the reading: what is written after has another,
-        // or comes within the time in which it is not believed.
+        // The stamp from before the reading: a later write gives the file another one, or comes
+        // within the time in which the stamp is not believed.
         let (bytes, stamp) = self.access.read(&self.path)?;
         let digest = digest(&bytes);
         let is_new = if let Found::Content(last) = &mut self.found {
@@ -271,7 +271,7 @@ impl FileSource {
         if text.trim().is_empty() {
             return Err(refused(SourceErrorKind::Empty, "is empty".into()));
         }
-        // What the parser leaves behind when it panics is its own affair.
+        // The state that the parser leaves behind when it panics is its own affair.
         let answer = catch_panic_or(
             || Ok((self.parse)(&text)),
             |panic| Err(format!("the parser panicked: {}", panic_text(panic))),
@@ -283,9 +283,9 @@ impl FileSource {
     }
 }
 
-/// The digest of `bytes`. It is the same for all sources, so that the error of a source
-/// that is created anew for each poll equals the previous one. Whoever could choose two
-/// contents with the same digest may write the rules anyway.
+/// The digest of `bytes`. It is the same for all sources, so that the error of a source that is
+/// created anew for each poll equals the previous one. A user who could choose two contents with
+/// the same digest may write the rules anyway.
 fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

@@ -48,7 +48,7 @@
 //! With the feature `serde` there are ready-made parsers: `FileSource::toml`, `json`
 //! and `sentinel` read what the module `document` reads.
 //!
-//! What is changed while the program runs, such as on a page, goes to a [`RuleSink`].
+//! Rules that are changed while the program runs, such as on a page, go to a [`RuleSink`].
 //!
 //! In a server, let a thread poll:
 //! `let watch = watch.spawn(Duration::from_secs(3))?`, see [`Watch::spawn`].
@@ -96,8 +96,8 @@ pub use watch::{Watch, WatchEvent, WatchHandle};
 /// assert_eq!(source.poll().unwrap(), Some(FlowRule::per_second("job", 2).into()));
 /// ```
 pub trait RuleSource: fmt::Debug + Send + 'static {
-    /// Returns all rules as they are now; `None` if nothing has changed since the last
-    /// result, whatever that was.
+    /// Returns all rules as they are now; `None` if nothing has changed since the last result, good
+    /// or bad.
     ///
     /// Returning the same rules again does no harm: rules that are in force already are not
     /// put in force again. After an error the next good result must be `Some`, even if the
@@ -115,10 +115,9 @@ pub trait RuleSource: fmt::Debug + Send + 'static {
     /// problem is the same, it may return either the same error or `None`.
     fn poll(&mut self) -> Result<Option<Rules>, SourceError>;
 
-    /// Returns warnings about the rules of the last good result: where they do something
-    /// other than what was written, such as a setting that is ignored. Each is a sentence
-    /// for people to read. Called after each result with rules; if it panics, that is the
-    /// warning. Default: none.
+    /// Returns warnings about the rules of the last good result: where they differ from their text,
+    /// such as a setting that is ignored. Each is a sentence for people to read. Called after each
+    /// result with rules; if it panics, that is the warning. Default: none.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }

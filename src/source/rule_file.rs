@@ -20,9 +20,9 @@ use crate::rule::Rules;
 /// never a part of one. The mode of the file stays, its owner becomes that of the process. Behind
 /// a link, the file that it leads to is replaced. Comments and the order of keys are lost.
 ///
-/// If the file does not have the rules that are in force, somebody has changed it meanwhile, and
-/// nothing is written. A file that is missing is made. Only changes between two looks, as they
-/// are made and just before the file is replaced, are not seen.
+/// If the file does not have the rules that are in force, it has been changed meanwhile, and
+/// nothing is written. A file that is missing is made. Only changes between two looks, as they are
+/// made and just before the file is replaced, are not seen.
 ///
 /// # Examples
 ///
@@ -79,7 +79,7 @@ impl RuleFile {
         &self.path
     }
 
-    /// What the file at `real` holds, if it is there.
+    /// The content of the file at `real`, if it is there.
     fn read(&self, real: &Path) -> Result<Option<Vec<u8>>, SourceError> {
         let access = Access {
             max_bytes: MAX_BYTES,
@@ -149,7 +149,7 @@ impl From<io::Error> for Failed {
 }
 
 /// Replaces the file at `path` by what `write` writes, if `is_same` finds it unchanged after that.
-/// Whatever fails, the file is the old one, and nothing else is left.
+/// After any failure the file is the old one, and nothing else is left.
 fn replace(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -167,7 +167,7 @@ fn replace(
     );
     name.push(format!(".{}.tmp", std::process::id()));
     let beside = folder.join(name);
-    // Not through what somebody has put there before.
+    // Not through a file or link that was put there before.
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -5,11 +5,11 @@ use std::fmt;
 use super::error::SourceError;
 use crate::rule::Rules;
 
-/// Keeps rules that somebody has changed while the program runs, such as on a page.
+/// Keeps rules that are changed while the program runs, such as on a page.
 ///
-/// A sink is asked before the rules come into force. If it fails, the old rules stay in force,
-/// and whoever changed them is told why. It is called on one thread at a time for each page, and
-/// may block. If it panics, that counts as a failure.
+/// A sink is asked before the rules come into force. If it fails, the old rules stay in force, and
+/// the page shows the reason. It is called on one thread at a time for each page, and may block. If
+/// it panics, that counts as a failure.
 ///
 /// # Examples
 ///
@@ -56,7 +56,7 @@ pub trait RuleSink: Send + Sync + 'static {
     }
 }
 
-/// A sink that keeps nothing: what is changed lasts as long as the process.
+/// A sink that keeps nothing: changes last as long as the process.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! What was last read of a file, and whether it must be read again.
+//! The state in which a file was last read, and whether it must be read again.
 //!
 //! A file is read again when its [`Stamp`] differs from the one that was seen.
 //! A stamp alone does not tell everything: a file system may keep times in steps
@@ -25,7 +25,7 @@ use crate::clock::Tick;
 /// The coarsest step of modification times in use, that of FAT.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What tells two states of a file apart without reading it.
+/// Distinguishes two states of a file without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     modified: Option<SystemTime>,
@@ -105,7 +105,7 @@ impl LastRead {
         }
     }
 
-    /// Whether a file with `stamp` surely still holds what was read.
+    /// Whether a file with `stamp` surely still has the content that was read.
     pub(super) fn is_settled_for(&self, stamp: &Stamp) -> bool {
         self.is_settled && self.stamp == *stamp
     }

@@ -1,4 +1,4 @@
-//! What has come of the polls of a watch, for those who look at it.
+//! The outcomes of the polls of a watch, for metrics and pages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::error::SourceError;
 use crate::base::sync::Lock;
 
-/// What has come of the polls of a [`Watch`](super::Watch): a handle that stays when the watch has
+/// The outcomes of the polls of a [`Watch`](super::Watch): a handle that stays when the watch has
 /// gone to its thread, for metrics and pages. A clone is of the same watch. It keeps neither the
 /// watch nor its engine alive.
 ///
@@ -33,7 +33,7 @@ use crate::base::sync::Lock;
 #[derive(Clone, Default)]
 pub struct WatchStatus(Arc<Lock<Outcomes>>);
 
-/// What has come of the polls.
+/// The outcomes of the polls.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     pub(super) last_error: Option<SourceError>,
@@ -73,7 +73,7 @@ impl WatchStatus {
         self.with(|it| it.warnings.clone())
     }
 
-    /// Returns when the source was polled last, whatever came of it, by the clock of the operating
+    /// Returns when the source was polled last, with any outcome, by the clock of the operating
     /// system; `None` if it has not been polled yet.
     #[must_use]
     pub fn last_poll(&self) -> Option<SystemTime> {

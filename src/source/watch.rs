@@ -94,7 +94,7 @@ pub struct Watch {
     status: WatchStatus,
 }
 
-/// What one thread at a time may call.
+/// The user's code that one thread at a time may call.
 struct UserCode {
     source: Box<dyn RuleSource>,
     on_event: Option<Box<OnEvent>>,
@@ -105,7 +105,7 @@ type OnEvent = dyn FnMut(&WatchEvent) + Send;
 /// Remembers, as long as it lives, which thread polls.
 struct Polling<'a>(&'a Lock<Option<ThreadId>>);
 
-/// What a [`Watch`] reports; each thing is reported once.
+/// An event that a [`Watch`] reports; each one is reported once.
 ///
 /// Displayed, it is one line, unless the text of an error or of a warning has several; of
 /// several warnings it shows the first.
@@ -144,8 +144,7 @@ pub enum WatchEvent {
     Reloaded {
         /// The number of rules.
         rules: usize,
-        /// Where they do something other than what was written; see
-        /// [`RuleSource::warnings`].
+        /// Where they differ from their text; see [`RuleSource::warnings`].
         warnings: Vec<String>,
     },
     /// The source cannot return the rules; those in force stay. As long as the problem is
@@ -158,7 +157,7 @@ pub enum WatchEvent {
     /// [`Failed`](Self::Failed) tells of that.
     #[non_exhaustive]
     Warned {
-        /// Where the rules do something other than what was written: all warnings.
+        /// Where the rules differ from their text: all warnings.
         warnings: Vec<String>,
     },
 }
@@ -283,7 +282,7 @@ impl Watch {
         Ok(WatchHandle { watch, thread })
     }
 
-    /// Returns a handle to see what has come of the polls, also once the watch is on its thread.
+    /// Returns a handle that shows the outcomes of the polls, also once the watch is on its thread.
     #[must_use]
     pub fn status(&self) -> WatchStatus {
         self.status.clone()
@@ -407,7 +406,7 @@ impl fmt::Display for WatchEvent {
     }
 }
 
-/// What `call` returns, or what it panicked with.
+/// The result of `call`, or its panic as an error.
 fn ask_source<T>(call: impl FnOnce() -> T) -> Result<T, SourceError> {
     catch_panic_or(|| Ok(call()), |panic| Err(SourceError::of_panic(panic)))
 }
