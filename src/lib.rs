@@ -33,21 +33,21 @@
 //! # How a call travels
 //!
 //! ```text
-//! request → key         which resource is called, and who calls
+//! request → key         the called resource, and the caller
 //!         → pipeline    authority, system, breakers, isolation, parameters, flow:
 //!                       all rules in one decision
 //!         → Entry       it runs; dropping the entry records how it ended
 //!         | Waiting     it has a place in a future bucket, and a timer
 //!         | Blocked     429 and a time to retry after, or an error for clients
-//!         → stat        what passed, was refused, ended, failed, is in flight
+//!         → stat        counts calls: passed, refused, ended, failed, in flight
 //! ```
 //!
 //! # Where to look
 //!
 //! | question | answer |
 //! |---|---|
-//! | What do the terms mean: resource, origin, context, parameter, weight, queue? | [the words](guide::cookbook#words) |
-//! | What is the rule for …? How do I migrate from another crate? | [`guide::cookbook`], [`guide::migration`] |
+//! | How are the terms defined: resource, origin, context, parameter, weight, queue? | [the words](guide::cookbook#words) |
+//! | How do I write a rule for …? How do I migrate from another crate? | [`guide::cookbook`], [`guide::migration`] |
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
 //! | How do I limit all routes together? | [`SentinelLayer::named`] |
 //! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
@@ -55,8 +55,8 @@
 //! | How are resources and callers named? What if a request names no caller? | [`key`], [`MissingKey`] |
 //! | How do I guard code that is not a service, such as a call to a database? | [`Sentinel::run`] |
 //! | How do I exempt some requests from all limits? | [`SentinelLayer::skip`], [`middleware::skip`] |
-//! | Why does a rule refuse nobody? | [`Sentinel::findings`] |
-//! | What do clients see? | [`rejection`] |
+//! | Why does a rule refuse no call? | [`Sentinel::findings`] |
+//! | How does a client see a refusal? | [`rejection`] |
 //! | How do I read the statistics? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
 //! | How do I limit by key without an engine? | [`KeyedLimiter`] |
@@ -98,7 +98,7 @@
 //! The crate needs 64-bit atomic integers, which many 32-bit targets have as well. On
 //! WebAssembly (`wasm32-wasip1`) it works without `axum` and `tonic`.
 //!
-//! # What is guaranteed
+//! # Guarantees
 //!
 //! Each guarantee is listed with the test that holds it. The files in `tests` are not in
 //! the published package.
@@ -108,8 +108,8 @@
 //!   [`stat::LeapArray`] and [`FlowRule::strict`].
 //! * No call is lost, or counted in the wrong bucket: `tests/model.rs`.
 //! * Every call is recorded once, however it ends: `tests/cancel.rs`.
-//! * Memory is bounded, whatever callers send: `tests/memory.rs`. The price is that made-up
-//!   keys can make new callers [share a quota](HotParamRule::max_keys).
+//! * Memory is bounded for any requests: `tests/memory.rs`. The price is that made-up keys can make
+//!   new callers [share a quota](HotParamRule::max_keys).
 //! * A call to a known resource takes no lock and allocates nothing:
 //!   `tests/allocations.rs`.
 //! * All guarantees, their limits, and the tests by name: [`guide::guarantees`].

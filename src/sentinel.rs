@@ -136,9 +136,9 @@ impl Sentinel {
 
     /// Judges `call`, and starts it if it passes at once.
     ///
-    /// For a known resource this takes no lock and reads the clock once. It does not
-    /// allocate, unless the call has to wait or a rule in shadow mode looks at it. A call
-    /// that one rule refuses gives back what it had taken from others.
+    /// For a known resource this takes no lock and reads the clock once. It does not allocate,
+    /// unless the call has to wait or a rule in shadow mode looks at it. A call that one rule
+    /// refuses returns the tokens and places of all others.
     #[doc(alias("try_acquire", "check"))]
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
@@ -175,7 +175,7 @@ impl Sentinel {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped while it waits, the call gives up its place.
+    /// If the future is dropped while it waits, the call leaves the line.
     #[doc(alias("acquire", "until_ready"))]
     pub async fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
         match self.try_enter(call) {
@@ -190,9 +190,9 @@ impl Sentinel {
     /// used on a thread of one, where it would keep other tasks from running.
     ///
     /// The turn comes by the clock of the engine, and the thread sleeps by that of the operating
-    /// system. As in [`enter`](Self::enter), a call whose clock stands still meanwhile waits
-    /// less than twice as long as it was told. So with a [`ManualClock`](crate::ManualClock) the
-    /// thread sleeps in real time.
+    /// system. As in [`enter`](Self::enter), a call whose clock stands still meanwhile waits less
+    /// than twice the promised time. So with a [`ManualClock`](crate::ManualClock) the thread
+    /// sleeps in real time.
     ///
     /// # Errors
     ///
@@ -249,11 +249,10 @@ impl Sentinel {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped while it waits, the call gives up its place. If it is dropped
-    /// while `work` runs, for instance by a timeout around it, the call counts as cancelled:
-    /// that is no failure, and only a circuit breaker by
-    /// [slow calls](crate::CircuitBreakerRule::slow_ratio) may count it. So a timeout that is
-    /// to count as a failure belongs inside `work`.
+    /// If the future is dropped while it waits, the call leaves the line. If it is dropped while
+    /// `work` runs, for instance by a timeout around it, the call counts as cancelled: that is no
+    /// failure, and only a circuit breaker by [slow calls](crate::CircuitBreakerRule::slow_ratio)
+    /// may count it. So a timeout that is to count as a failure belongs inside `work`.
     ///
     /// # Examples
     ///
@@ -296,9 +295,9 @@ impl Sentinel {
         }
     }
 
-    /// Runs `work` as `call`, like [`run`](Self::run), and has `classify` judge the result, of
-    /// whatever type it is. A refusal is kept apart from the result, so the error of the work
-    /// need not know of it.
+    /// Runs `work` as `call`, like [`run`](Self::run), and has `classify` judge the result, which
+    /// may have any type. A refusal is kept apart from the result, so the error of the work need
+    /// not know of it.
     ///
     /// # Errors
     ///
@@ -373,12 +372,11 @@ impl Sentinel {
     /// assert_eq!(sentinel.rules().len(), 2);
     /// ```
     ///
-    /// Counts are kept. If a rule keeps the length and the buckets of its window, the window
-    /// keeps its counts exactly. A window of another shape takes over what is known of them,
-    /// and refuses too much rather than too little. The quotas of the values of a parameter
-    /// start anew if more than limits changes; see
-    /// [`max_keys`](crate::HotParamRule::max_keys). For what a breaker keeps see
-    /// [its rule](crate::CircuitBreakerRule#reloads).
+    /// Counts are kept. If a rule keeps the length and the buckets of its window, the window keeps
+    /// its counts exactly. A window of another shape takes over the counts as far as they are
+    /// known, and refuses too much rather than too little. The quotas of the values of a parameter
+    /// start anew if more than limits changes; see [`max_keys`](crate::HotParamRule::max_keys). For
+    /// breakers see [their rule](crate::CircuitBreakerRule#reloads).
     ///
     /// Calls in flight end by the rules that admitted them. Waiting calls keep their
     /// places, and when they start they are judged by the rules that gave them these
@@ -431,8 +429,8 @@ impl Sentinel {
         StoreHandle::start(hub.ok_or(CannotStart::NoStore)?)
     }
 
-    /// Returns the state of the [store](Builder::store), and what was asked of it; `None` if the
-    /// engine has none.
+    /// Returns the state of the [store](Builder::store), and the counts of its requests; `None` if
+    /// the engine has none.
     #[must_use]
     pub fn store(&self) -> Option<StoreStatus> {
         let hub = self.core.registry().shared().store.get()?;
@@ -477,12 +475,12 @@ impl Sentinel {
         &self.core.registry().shared().hooks
     }
 
-    /// Returns what looks like a mistake in the set-up: rules that no call has met although
-    /// calls came, with the name that was probably meant; keys that no layer takes out of
-    /// requests, or that every call lacked; limits by figures of the machine that nobody
-    /// measures. Empty if nothing does.
+    /// Returns likely mistakes in the set-up: rules that no call has met although calls came, with
+    /// the name that was probably meant; keys that no layer takes out of requests, or that every
+    /// call lacked; limits by figures of the machine that are not measured. Empty if there are
+    /// none.
     ///
-    /// Each finding is a suspicion: a route that nobody has called yet is one as well. So look at
+    /// Each finding is a suspicion: a route that has not been called yet is one as well. So look at
     /// it when every route has been called, as at the end of a test:
     ///
     /// ```
@@ -493,8 +491,8 @@ impl Sentinel {
     /// assert_eq!(sentinel.findings(), []);
     /// ```
     ///
-    /// [Hooks](crate::Hook::on_finding) are told of each finding once, most of them without
-    /// being asked for; see also [`Builder::on_finding`].
+    /// [Hooks](crate::Hook::on_finding) get each finding once, most of them without being asked
+    /// for; see also [`Builder::on_finding`].
     ///
     /// Looks at every resource and every rule, and where a rule by parameter has only met calls
     /// without one, at its whole table. Returns at most 1,000 findings. Calls pay nothing for it.
@@ -562,7 +560,7 @@ impl Sentinel {
         self.core.registry().routes()
     }
 
-    /// What layers of this engine take out of requests.
+    /// The keys and parameters that layers of this engine take out of requests.
     pub(crate) fn provided(&self) -> &Provided {
         &self.core.registry().shared().provided
     }
@@ -686,7 +684,8 @@ impl Builder {
         self
     }
 
-    /// Has `tell` called with each [finding](Sentinel::findings), once. Default: nobody is told.
+    /// Has `tell` called with each [finding](Sentinel::findings), once. Default: findings are not
+    /// reported.
     ///
     /// A program that prints them learns of a misspelt rule with the first calls:
     ///
