@@ -339,11 +339,17 @@ fn a_hook_that_panics_is_told_and_a_journal_leaves_no_hook() {
     let sentinel = bench.sentinel.clone();
     assert_eq!(sentinel.hooks().names().len(), 2);
     drop(bench);
-    assert_eq!(*sentinel.hooks().names(), [std::sync::Arc::<str>::from("broken")]);
+    assert_eq!(
+        *sentinel.hooks().names(),
+        [std::sync::Arc::<str>::from("broken")]
+    );
     // By a thread, which takes the hook with it.
     let handle = Journal::new(&sentinel)
         .spawn(Duration::from_secs(3_600))
         .unwrap();
     handle.stop();
-    assert_eq!(*sentinel.hooks().names(), [std::sync::Arc::<str>::from("broken")]);
+    assert_eq!(
+        *sentinel.hooks().names(),
+        [std::sync::Arc::<str>::from("broken")]
+    );
 }

@@ -9,11 +9,15 @@ use axum::extract::connect_info::MockConnectInfo;
 use axum::routing::get;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use tower::ServiceExt;
 use tower_sentinel::key::{ClientAddr, Header};
 use tower_sentinel::observe::Body;
 use tower_sentinel::observe::page::Page;
+use tower_sentinel::source::InMemory;
 use tower_sentinel::{
     AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock,
     Rules, Sentinel, SentinelLayer, Verdict,
@@ -363,9 +367,11 @@ async fn only_get_and_head_are_answered() {
             assert_eq!(answer.headers()["allow"], "GET, HEAD");
         }
     }
+    // One engine: the moment since which rules are in force is in the state.
+    let page = page();
     for target in ["/", "/?state", "/?page.js"] {
-        let whole = ask(&page(), local(target)).await;
-        let head = ask(&page(), local(target).method(Method::HEAD)).await;
+        let whole = ask(&page, local(target)).await;
+        let head = ask(&page, local(target).method(Method::HEAD)).await;
         assert_eq!(head.status(), StatusCode::OK);
         assert_eq!(
             head.headers()["content-type"],
@@ -483,6 +489,66 @@ async fn the_page_works_under_any_path_of_a_router() {
         state["resources"]["nodes"][0]["totals"]["block_by"]["flow"],
         1
     );
+}
+
+#[tokio::test]
+async fn a_plain_server_of_either_version_of_http_serves_it() {
+    let (sentinel, _) = engine(FlowRule::per_second("/search", 5));
+    let page = Page::new(&sentinel)
+        .token(TOKEN)
+        .unwrap()
+        .edits(InMemory)
+        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = TowerToHyperService::new(page.clone());
+            tokio::spawn(async move {
+                let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    for is_http2 in [false, true] {
+        let mut client = Client::builder(TokioExecutor::new());
+        let client = client.http2_only(is_http2).build_http::<Body>();
+        let send = async |method: &str, target: &str, body: &'static str| {
+            let request = Request::builder()
+                .method(method)
+                .uri(format!("http://{addr}/any/path{target}"))
+                .header("authorization", format!("Bearer {TOKEN}"))
+                .header("content-type", "application/json");
+            let answer = client
+                .request(request.body(Body::from(body)).unwrap())
+                .await
+                .unwrap();
+            answer.status().as_u16()
+        };
+        assert_eq!(send("GET", "", "").await, 200);
+        assert_eq!(send("HEAD", "?uplot.js", "").await, 200);
+        assert_eq!(send("GET", "?state", "").await, 200);
+        assert_eq!(send("POST", "?rules&check", "{\"rules\": []}").await, 200);
+        assert_eq!(send("POST", "?rules", "{\"rules\": []}").await, 428);
+        let foreign = Request::get(format!("http://{addr}/")).header("host", "evil.example");
+        let foreign = foreign.body(Body::default()).unwrap();
+        assert_eq!(
+            client.request(foreign).await.unwrap().status(),
+            StatusCode::FORBIDDEN
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_router_of_tonic_serves_it() {
+    let (sentinel, _) = engine(FlowRule::per_second("/search", 5));
+    let app = tonic::service::Routes::default()
+        .into_axum_router()
+        .route_service("/sentinel", Page::new(&sentinel));
+    let request = local("/sentinel?state")
+        .body(axum::body::Body::empty())
+        .unwrap();
+    assert_eq!(app.oneshot(request).await.unwrap().status(), StatusCode::OK);
 }
 
 // === what is shown ===
@@ -604,6 +670,10 @@ async fn breakers_and_rules_tell_their_state() {
     assert_eq!(
         (&breaker["in_state_for"], &breaker["bad_calls"]),
         (&1_000.into(), &1.into())
+    );
+    assert_eq!(
+        (&breaker["opened"], &told["breakers"]["list"][1]["opened"]),
+        (&1.into(), &0.into())
     );
     assert_eq!(told["breakers"]["list"][1]["state"], "closed");
     let pay = names(&told)

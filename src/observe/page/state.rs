@@ -305,6 +305,7 @@ fn write_breakers(json: &mut Json, listed: &[&NodeSnapshot], others: &[&NodeSnap
                 json.text("state", &breaker.state().to_string());
                 json.millis("retry_after", breaker.retry_after());
                 json.millis("in_state_for", Some(breaker.in_state_for()));
+                json.plain("opened", breaker.times_entered(BreakerState::Open));
                 json.plain("bad_calls", breaker.bad_calls());
                 json.millis("since_last_bad_call", breaker.since_last_bad_call());
             });

@@ -407,7 +407,7 @@ function showBreakers() {
 		if (!status.firstChild) status.append(element("span", {}));
 		status.firstChild.className = "state " + item.state;
 		setText(status.firstChild, item.state + " " + duration(item.in_state_for));
-		setText(bad, number(item.bad_calls));
+		setText(bad, item.bad_calls + ", opened " + item.opened + "×");
 		setText(last, item.since_last_bad_call == null ? "–" : clock(item.since_last_bad_call));
 		const isForced = item.state === "open" && item.retry_after == null;
 		setText(probe, item.retry_after != null ? "in " + duration(item.retry_after + 999) : isForced ? "next call, or by hand" : "–");
