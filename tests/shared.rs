@@ -4,16 +4,20 @@
 //! process of a service has.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::convert::Infallible;
 use std::time::Duration;
 
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
+use tower_sentinel::key::Bearer;
 use tower_sentinel::store::{
     CannotStart, Fault, MemoryStore, StoreErrorKind, StoreHandle, StoreSettings, StoreState,
     WhenDown,
 };
 use tower_sentinel::{
     BlockKind, Call, Clock, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule, Rules,
-    Sentinel, Tick, Verdict,
+    Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -165,6 +169,54 @@ async fn a_call_without_a_key_is_what_the_rule_says() {
     assert_eq!(refused.kind(), BlockKind::MissingKey);
     let fleet = Fleet::new::<1>(rule(MissingKey::Skip)).await;
     assert_eq!(fleet.passed(9, Call::new("/v1")).await, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_api_key_has_one_quota_over_three_engines() {
+    let rule = || HotParamRule::per_minute("/v1", 5).window().shared();
+    let fleet = Fleet::new::<3>(rule()).await;
+    let request = |token: &str| {
+        let token = format!("Bearer {token}");
+        Request::get("/v1")
+            .header("authorization", token)
+            .body(())
+            .unwrap()
+    };
+    // Each layer has an extractor of its own, as each process has.
+    let services: Vec<_> = (0..3)
+        .map(|index| {
+            let layer = SentinelLayer::with(fleet.engine(index).clone());
+            let layer = layer.param(Bearer::new().agreed("hush"));
+            layer.layer(service_fn(|_: Request<()>| async {
+                Ok::<_, Infallible>(Response::new(String::new()))
+            }))
+        })
+        .collect();
+    let mut passed = 0;
+    for index in 0..30 {
+        let service = services[index % 3].clone();
+        let response = service.oneshot(request("k-1f9c")).await.unwrap();
+        passed += usize::from(response.status() == 200);
+    }
+    assert_eq!(passed, 5);
+    let response = services[0]
+        .clone()
+        .oneshot(request("k-77d0"))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_each_process_hashes_by_itself_is_refused_loudly() {
+    let fleet = Fleet::new::<1>(HotParamRule::per_minute("/v1", 5).window().shared()).await;
+    let layer = SentinelLayer::with(fleet.engine(0).clone()).param(Bearer::new());
+    let service = layer.layer(service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    let request = Request::get("/v1").header("authorization", "Bearer k-1f9c");
+    let response = service.oneshot(request.body(()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 403);
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,6 +54,9 @@ pub enum Key<'a> {
     /// The hash of a long text, or of a secret one.
     #[doc(hidden)]
     Digest(u64, u64),
+    /// The same of a secret text, by keys that all processes of a service have.
+    #[doc(hidden)]
+    Agreed(u64, u64),
     /// A key that many calls share. It reads like a text, and no text is the same key.
     #[doc(hidden)]
     Reserved(&'static str),
@@ -130,7 +133,8 @@ impl<'a> Key<'a> {
             (key, OwnedKey::Str(kept)) => key.is(kept),
             (Key::Ip(ip), OwnedKey::Ip(kept)) => ip == kept,
             (Key::Int(number), OwnedKey::Int(kept)) => number == kept,
-            (Key::Digest(a, b), OwnedKey::Digest(c, d)) => (a, b) == (c, d),
+            (Key::Digest(a, b), OwnedKey::Digest(c, d))
+            | (Key::Agreed(a, b), OwnedKey::Agreed(c, d)) => (a, b) == (c, d),
             (Key::Reserved(text), OwnedKey::Reserved(kept)) => text == kept,
             _ => false,
         }
@@ -176,7 +180,7 @@ impl fmt::Display for Key<'_> {
             Key::Ip(ip) => ip.fmt(f),
             Key::Int(number) => number.fmt(f),
             Key::Encoded(encoded) => encoded.with_text(|text| f.write_str(text)),
-            Key::Digest(high, low) => write!(f, "#{high:016x}{low:016x}"),
+            Key::Digest(high, low) | Key::Agreed(high, low) => write!(f, "#{high:016x}{low:016x}"),
             Key::Reserved(text) => f.write_str(text),
         }
     }
@@ -251,7 +255,7 @@ impl Key<'_> {
             Key::Encoded(encoded) => return encoded.with_text(|text| hash(Key::Str(text))),
             Key::Ip(ip) => ip.hash(state),
             Key::Int(number) => number.hash(state),
-            Key::Digest(high, low) => (high, low).hash(state),
+            Key::Digest(high, low) | Key::Agreed(high, low) => (high, low).hash(state),
             Key::Reserved(text) => state.write(text.as_bytes()),
         }
         if MARKS {
@@ -280,7 +284,9 @@ impl PartialEq for Key<'_> {
             }
             (Key::Ip(a), Key::Ip(b)) => a == b,
             (Key::Int(a), Key::Int(b)) => a == b,
-            (Key::Digest(a, b), Key::Digest(c, d)) => a == c && b == d,
+            (Key::Digest(a, b), Key::Digest(c, d)) | (Key::Agreed(a, b), Key::Agreed(c, d)) => {
+                a == c && b == d
+            }
             (Key::Reserved(a), Key::Reserved(b)) => a == b,
             _ => false,
         }
@@ -335,6 +341,7 @@ pub(crate) enum OwnedKey {
     Ip(IpAddr),
     Int(u64),
     Digest(u64, u64),
+    Agreed(u64, u64),
     Reserved(&'static str),
 }
 
@@ -345,6 +352,7 @@ impl OwnedKey {
             OwnedKey::Ip(ip) => Key::Ip(ip),
             OwnedKey::Int(number) => Key::Int(number),
             OwnedKey::Digest(high, low) => Key::Digest(high, low),
+            OwnedKey::Agreed(high, low) => Key::Agreed(high, low),
             OwnedKey::Reserved(text) => Key::Reserved(text),
         }
     }
@@ -358,6 +366,7 @@ impl From<Key<'_>> for OwnedKey {
             Key::Ip(ip) => OwnedKey::Ip(ip),
             Key::Int(number) => OwnedKey::Int(number),
             Key::Digest(high, low) => OwnedKey::Digest(high, low),
+            Key::Agreed(high, low) => OwnedKey::Agreed(high, low),
             Key::Reserved(text) => OwnedKey::Reserved(text),
         }
     }

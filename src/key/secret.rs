@@ -8,6 +8,7 @@ use http::header::AUTHORIZATION;
 
 use super::{Head, KeyExtractor};
 use crate::call::Key;
+use crate::store::Digester;
 
 /// A key that is neither stored nor shown: a 128-bit hash stands for it, in the
 /// engine, in snapshots, and to hooks.
@@ -44,7 +45,16 @@ use crate::call::Key;
 #[derive(Clone)]
 pub struct Secret<E> {
     inner: E,
-    hash: [RandomState; 2],
+    hash: Hashes,
+}
+
+/// How a secret is hashed.
+#[derive(Clone)]
+enum Hashes {
+    /// By keys of its own, in this process.
+    Random([RandomState; 2]),
+    /// By keys that all processes have.
+    Agreed(Digester),
 }
 
 impl<E> Secret<E> {
@@ -53,14 +63,28 @@ impl<E> Secret<E> {
     pub fn new(inner: E) -> Self {
         Self {
             inner,
-            hash: [RandomState::new(), RandomState::new()],
+            hash: Hashes::Random([RandomState::new(), RandomState::new()]),
         }
+    }
+
+    /// Hashes the keys by keys that are made of `secret`, which all processes of a service
+    /// have. Needed by rules that are [shared](crate::FlowRule::shared): with the random keys
+    /// each process knows a user by another hash, so such a rule refuses calls with them, as
+    /// calls without a key. Who knows the secret can test guesses of keys.
+    #[must_use]
+    pub fn agreed(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.hash = Hashes::Agreed(Digester::new(Some(secret.as_ref())));
+        self
     }
 }
 
 impl<E: KeyExtractor> KeyExtractor for Secret<E> {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
-        self.inner.key(head).map(|key| key.digest(&self.hash))
+        let key = self.inner.key(head)?;
+        Some(match &self.hash {
+            Hashes::Random(hash) => key.digest(hash),
+            Hashes::Agreed(digester) => digester.secret(&key),
+        })
     }
 }
 
@@ -111,6 +135,13 @@ impl Bearer {
     #[must_use]
     pub fn new() -> Self {
         Self(Secret::new(Token))
+    }
+
+    /// Hashes the tokens by keys that are made of `secret`, which all processes of a service
+    /// have; see [`Secret::agreed`].
+    #[must_use]
+    pub fn agreed(self, secret: impl AsRef<[u8]>) -> Self {
+        Self(self.0.agreed(secret))
     }
 }
 

@@ -34,6 +34,7 @@ const IP_V4: u64 = 4;
 const IP_V6: u64 = 6;
 const INT: u64 = 8;
 const LONG: u64 = 16;
+const AGREED: u64 = 17;
 const RESERVED: u64 = 0xfe;
 
 /// A keyed hash: all that is known of a key. Two of a million keys have the same
@@ -94,6 +95,7 @@ impl Sip {
             Key::Int(number) => self.block(*number).end(0, 8, INT),
             Key::Encoded(encoded) => encoded.with_text(|text| self.text(text.as_bytes(), TEXT)),
             Key::Digest(high, low) => self.block(*high).block(*low).end(0, 16, LONG),
+            Key::Agreed(high, low) => self.block(*high).block(*low).end(0, 16, AGREED),
             Key::Reserved(text) => self.text(text.as_bytes(), RESERVED),
         };
         // 0 belongs to no key.

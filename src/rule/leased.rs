@@ -161,6 +161,8 @@ impl SharedRule {
             ParamOf::Origin => call.origin.as_ref(),
         };
         match (given, self.missing) {
+            // Another process knows it by another hash: each would count it apart.
+            (Some(Key::Digest(..)), _) => Selected::Missing,
             (Some(key), _) => Selected::By(key),
             (None, MissingKey::Share) => Selected::By(&Key::MISSING),
             (None, MissingKey::Skip) => Selected::No,

@@ -292,7 +292,11 @@ impl HotParam {
             OwnedKey::Str(text) => {
                 shared_size::<()>() + text.len().next_multiple_of(align_of::<usize>())
             }
-            OwnedKey::Ip(_) | OwnedKey::Int(_) | OwnedKey::Digest(..) | OwnedKey::Reserved(_) => 0,
+            OwnedKey::Ip(_)
+            | OwnedKey::Int(_)
+            | OwnedKey::Digest(..)
+            | OwnedKey::Agreed(..)
+            | OwnedKey::Reserved(_) => 0,
         });
         let prepared = shared_size::<Exceptions>()
             + exceptions.capacity() * exception

@@ -146,6 +146,11 @@ macro_rules! shared_settings {
             /// Processes count together if their rules have the same kind, the same id or
             /// else the same resource, the same selection of calls, and the same window. The
             /// threshold may differ, as during a rollout: then each process goes by its own.
+            ///
+            /// A rule by a key that is a [`Secret`](crate::key::Secret) or a
+            /// [`Bearer`](crate::key::Bearer) needs
+            /// [`agreed`](crate::key::Secret::agreed): without it each process knows the key
+            /// by another hash, and the rule refuses the call as one without a key.
             #[must_use]
             pub const fn shared(mut self) -> Self {
                 self.sharing.is_shared = true;

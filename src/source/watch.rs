@@ -255,7 +255,10 @@ impl Watch {
                 // Rules come once, so they are put in force without their warnings if need be.
                 let warnings = ask_source(|| source.warnings())
                     .unwrap_or_else(|error| vec![error.to_string()]);
-                self.reload(rules, warnings)
+                match self.sentinel.check_store(&rules) {
+                    Ok(()) => self.reload(rules, warnings),
+                    Err(error) => self.fail(SourceError::new(error)),
+                }
             }
             Err(error) => self.fail(error),
         }?;

@@ -29,6 +29,12 @@ impl Digester {
         Self([Sip::keyed(key(1), key(2)), Sip::keyed(key(3), key(4))])
     }
 
+    /// A key that stands for a secret one, and is the same in all processes.
+    pub(crate) fn secret(&self, key: &Key<'_>) -> Key<'static> {
+        let [high, low] = self.0.each_ref().map(|sip| sip.digest(key).get());
+        Key::Agreed(high, low)
+    }
+
     /// The hash of a rule's identity.
     pub(crate) fn rule(&self, identity: &str) -> RuleDigest {
         RuleDigest(

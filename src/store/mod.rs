@@ -95,6 +95,7 @@ pub use settings::{StoreSettings, WhenDown};
 pub use status::{StoreState, StoreStatus};
 
 pub(crate) use cell::{BucketEnd, Found};
+pub(crate) use digest::Digester;
 pub(crate) use figures::RuleFigures;
 pub(crate) use hub::Hub;
 pub(crate) use keyed::KeyedQuotas;

@@ -420,3 +420,20 @@ async fn shadow_says_whom_each_candidate_would_refuse() {
         );
     }
 }
+
+#[tokio::test]
+async fn shared_refuses_where_the_store_is_away_and_the_rule_says_so() {
+    let output = output_of("shared").await;
+    for (when, path, passes) in [
+        ("The store is there (live)", "/search", true),
+        ("The store is there (live)", "/pay", true),
+        ("The store is away (down)", "/search", true),
+        ("The store is away (down)", "/pay", false),
+        ("The store is back (live)", "/pay", true),
+    ] {
+        let begins = format!("{when}: {path} ");
+        let line = output.lines().find_map(|line| line.strip_prefix(&begins));
+        let line = line.unwrap_or_else(|| panic!("{begins} is missing:\n{output}"));
+        assert_eq!(line != "0 + 0 of 100", passes, "{begins}{line}");
+    }
+}
