@@ -48,7 +48,8 @@ fn the_refusals_of_each_kind_of_rule_begin_at_zero() {
         &["circuit_breaker", "flow", "hot_param", "missing_key"],
     ));
     assert_eq!(figures(&metrics, "sentinel_blocked"), expected);
-    assert_eq!(figures(&metrics, "sentinel_engine_blocked").len(), 8);
+    let all = figures(&metrics, "sentinel_engine_blocked");
+    assert!(all.len() >= 8 && all.iter().all(|(_, count)| *count == 0.0));
 }
 
 #[test]
