@@ -1,7 +1,7 @@
 //! The figures of engines for the recorder of the crate `metrics`.
 //!
 //! Whoever has such a recorder already, for StatsD or for a push gateway, gets the figures there,
-//! too. A program whose only goal is Prometheus needs none of it: see [`Metrics`](super::Metrics).
+//! too. A program whose only goal is Prometheus needs none of it: see [`super::Metrics`].
 //!
 //! Figures go to the recorder of `metrics` 0.24: a program that installs one of another minor sees
 //! nothing, without an error. `cargo tree -d` shows whether there are two.
