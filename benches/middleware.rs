@@ -73,7 +73,7 @@ fn main() {
         "refused with 429, QuantaClock",
         calls(layer(never.clone(), QuantaClock::new()).layer(handler())),
     );
-    let as_error = layer(never, QuantaClock::new()).fail();
+    let as_error = layer(never, QuantaClock::new()).refusals_as_errors();
     bench.add(
         "refused as an error, QuantaClock",
         calls(as_error.layer(handler())),

@@ -22,13 +22,13 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 use tower_sentinel::key::Authority;
-use tower_sentinel::middleware::{Fail, ResponseBody};
+use tower_sentinel::middleware::{AsError, ResponseBody};
 use tower_sentinel::{
     Blocked, BoxError, FlowRule, IsolationRule, Rules, Sentinel, SentinelLayer, SentinelService,
 };
 
 /// A client whose calls are limited by rules.
-type Limited = SentinelService<Client<HttpConnector, Empty<Bytes>>, Fail>;
+type Limited = SentinelService<Client<HttpConnector, Empty<Bytes>>, AsError>;
 type Answer = Result<Response<ResponseBody<Incoming>>, BoxError>;
 
 #[tokio::main]
@@ -45,7 +45,7 @@ async fn main() -> Result<(), BoxError> {
         .resource(Authority)
         .outbound()
         // Refusals are errors, as the upstream has sent no response.
-        .fail()
+        .refusals_as_errors()
         .layer(Client::builder(TokioExecutor::new()).build_http());
     println!("The upstream is {addr}. The limits: five requests a second, two at once.\n");
 

@@ -29,8 +29,8 @@ use tower_sentinel::key::{
 };
 use tower_sentinel::keyed::{InvalidLimiter, NoRoom};
 use tower_sentinel::middleware::{
-    ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion, Fail, Judgement,
-    Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
+    AsError, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,
+    Judgement, Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
 use tower_sentinel::observe::facade::{Facade, FacadeHandle};
 use tower_sentinel::observe::journal::{Journal, JournalHandle};
@@ -79,13 +79,13 @@ fn types_are_shared_cloned_and_printed() {
         Journal, JournalHandle, Facade, FacadeHandle,
         Sentinel, Builder, Hooks, Entry, Waiting, Verdict, NotAdmitted, Blocked,
         LeapArray, SlidingWindow, Node, KeyedLimiter, keyed::Builder,
-        SentinelLayer, SentinelLayer<Fail>, SentinelService<Service>, SentinelService<Service, Fail>,
+        SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>, SentinelService<Service, AsError>,
         CallLayer<fn(&String) -> Call<'_>>, CallService<Service, fn(&String) -> Call<'_>>,
         ResponseBody<Bytes>, FileSource, RuleFile, Arc<dyn RuleSink>, Watch, WatchHandle, Sampler, SamplerHandle, SystemProbe,
     );
     all!(value:
-        Sentinel, SentinelLayer, SentinelLayer<Fail>, SentinelService<Service>,
-        SentinelService<Service, Fail>, CallLayer<fn(&String) -> Call<'_>>,
+        Sentinel, SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>,
+        SentinelService<Service, AsError>, CallLayer<fn(&String) -> Call<'_>>,
         CallService<Service, fn(&String) -> Call<'_>>, Node,
         Rule, Rules, FlowRule, IsolationRule, CircuitBreakerRule, HotParamRule, AdaptiveRule,
         AuthorityRule, SystemRule, InvalidRule, InvalidRules, Blocked, Document, Problem, Problems,
@@ -97,7 +97,7 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
-        BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, Fail, Respond, RateLimitFields,
+        BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, AsError, Respond, RateLimitFields,
         ResetForm, Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, PeerNetwork, ClientAddr,
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, WindowView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>, Bucket, BucketCount,
@@ -248,7 +248,7 @@ fn futures_are_sent_between_threads() {
     fn sent_type<T: Debug + Send>() {}
     all!(sent_type:
         ResponseFuture<Service, Request<Body>, Respond>,
-        ResponseFuture<Service, Request<Body>, Fail>,
+        ResponseFuture<Service, Request<Body>, AsError>,
         CallFuture<Service, Request<Body>>,
     );
     let sentinel = Sentinel::new(Rules::new());

@@ -289,7 +289,7 @@ async fn a_call_that_is_dropped_is_cancelled_in_every_kind_of_layer() {
     drop_three(&sentinel, layer.layer(hang()), || get(RESOURCE));
 
     let sentinel = engine();
-    let layer = SentinelLayer::with(sentinel.clone()).fail();
+    let layer = SentinelLayer::with(sentinel.clone()).refusals_as_errors();
     drop_three(&sentinel, layer.layer(hang()), || get(RESOURCE));
 
     let sentinel = engine();

@@ -1049,7 +1049,7 @@ async fn a_service_that_is_not_ready_after_the_wait_leaves_the_way_free() {
             .clock(TokioClock::new())
             .build();
         let is_unready = Arc::new(AtomicBool::new(false));
-        let mut service = layer(&sentinel).fail().layer(Moody {
+        let mut service = layer(&sentinel).refusals_as_errors().layer(Moody {
             is_unready: is_unready.clone(),
         });
         drop(sentinel.enter(Call::new("r")).await.unwrap());

@@ -22,7 +22,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{PathParam, Resource, from_fn};
-use tower_sentinel::middleware::{CallLayer, Fail};
+use tower_sentinel::middleware::{AsError, CallLayer};
 use tower_sentinel::{
     BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule,
     IsolationRule, Key, Rules, Sentinel, SentinelLayer, SentinelService,
@@ -72,14 +72,14 @@ async fn upstream() -> (Server, Arc<Seen>) {
     (Server::axum(app).await, seen)
 }
 
-type HyperClient = SentinelService<Client<HttpConnector, Body>, Fail>;
+type HyperClient = SentinelService<Client<HttpConnector, Body>, AsError>;
 
 /// A client whose calls all count as calls to one upstream.
 fn client(sentinel: &Sentinel) -> HyperClient {
     SentinelLayer::with(sentinel.clone())
         .resource(from_fn(|_| Some(Key::Str(UPSTREAM))))
         .outbound()
-        .fail()
+        .refusals_as_errors()
         .layer(Client::builder(TokioExecutor::new()).build_http())
 }
 
@@ -246,7 +246,7 @@ async fn who_may_not_connect_says_nothing_about_the_upstream() {
     let client = SentinelLayer::with(sentinel.clone())
         .resource(from_fn(|_| Some(Key::Str(UPSTREAM))))
         .outbound()
-        .fail()
+        .refusals_as_errors()
         .layer(client);
     let uri: Uri = format!("http://{}/count", server.addr).parse().unwrap();
     let fetch = async || {

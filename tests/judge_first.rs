@@ -53,7 +53,7 @@ where
     };
     let status = |response: Response<_>| response.status();
     let respond_service = layer(&respond).layer(service.clone()).map_response(status);
-    let fail_service = layer(&fail).fail().layer(service.clone());
+    let fail_service = layer(&fail).refusals_as_errors().layer(service.clone());
     let call_layer = CallLayer::with(calls.clone(), |request: &Request<Body>| {
         Call::new(request.uri().path())
     });

@@ -46,7 +46,11 @@ async fn all_ways(sentinel: &Sentinel) {
     let response = layer.layer(answer).oneshot(get("/")).await.unwrap();
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
 
-    let error = layer.fail().layer(answer).oneshot(get("/")).await;
+    let error = layer
+        .refusals_as_errors()
+        .layer(answer)
+        .oneshot(get("/"))
+        .await;
     let error = error.unwrap_err().downcast::<Blocked>().unwrap();
     assert_eq!(error.kind(), BlockKind::NoTimer);
 

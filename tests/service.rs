@@ -28,7 +28,7 @@ use tower::util::ServiceFn;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, ExitEvent, Hook, PassEvent};
 use tower_sentinel::middleware::{
-    ByStatus, CallLayer, Classify, Fail, Judgement, Respond, ResponseBody, ResponseFuture,
+    AsError, ByStatus, CallLayer, Classify, Judgement, Respond, ResponseBody, ResponseFuture,
     ResponseHead, ServiceError,
 };
 use tower_sentinel::rejection::RateLimitFields;
@@ -55,7 +55,7 @@ fn readiness_is_that_of_the_inner_service_and_counts_nothing() {
     let layer = SentinelLayer::with(sentinel.clone());
     let call = CallLayer::with(sentinel.clone(), |_: &Request<Body>| Call::new("/x"));
     let mut respond = layer.layer(mock.clone());
-    let mut fail = layer.fail().layer(mock.clone());
+    let mut fail = layer.refusals_as_errors().layer(mock.clone());
     let mut call = call.layer(mock);
     let mut poll_all = || {
         [
@@ -88,7 +88,7 @@ fn readiness_is_that_of_the_inner_service_and_counts_nothing() {
 #[test]
 fn in_fail_mode_a_refusal_is_an_error_that_can_be_told_from_the_services() {
     let (sentinel, _clock) = engine(FlowRule::per_second("/x", 2));
-    let layer = SentinelLayer::with(sentinel.clone()).fail();
+    let layer = SentinelLayer::with(sentinel.clone()).refusals_as_errors();
     let service = layer.layer(service_fn(|request: Request<Body>| async move {
         match request.uri().query() {
             None => Ok(Response::new(Body::empty())),
@@ -133,7 +133,7 @@ fn a_refused_call_does_not_hold_the_permit_of_an_inner_limit() {
     let http = || limit.layer(service_fn(answer));
     assert!(is_free_after_a_refusal(layer.layer(http()), get("/x")));
     assert!(is_free_after_a_refusal(
-        layer.fail().layer(http()),
+        layer.refusals_as_errors().layer(http()),
         get("/x")
     ));
     let other = limit.layer(service_fn(answer::<()>));
@@ -152,10 +152,10 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
     let breaker = CircuitBreakerRule::error_count("/x", 1).min_calls(1);
     let (outer, _clock) = engine(breaker);
     let (inner, _clock) = engine(FlowRule::per_second("/x", 0));
-    let fail = SentinelLayer::with(outer.clone()).fail();
+    let fail = SentinelLayer::with(outer.clone()).refusals_as_errors();
     let fail = fail.layer(
         SentinelLayer::with(inner.clone())
-            .fail()
+            .refusals_as_errors()
             .layer(service_fn(answer)),
     );
     let calls = CallLayer::with(outer.clone(), call as fn(&()) -> Call<'_>);
@@ -177,7 +177,7 @@ fn a_refusal_of_another_layer_says_nothing_about_the_service() {
     let respond = SentinelLayer::with(outer.clone());
     let respond = respond.layer(
         SentinelLayer::with(engine(FlowRule::per_second("/x", 0)).0)
-            .fail()
+            .refusals_as_errors()
             .layer(service_fn(answer)),
     );
     ready(respond.oneshot(get("/x"))).unwrap_err();
@@ -235,12 +235,20 @@ fn a_refusal_among_the_sources_of_an_error_says_nothing_about_the_service() {
     let calls = CallLayer::with(outer.clone(), |_: &Request<Body>| Call::new("/x"));
     let inside = |limit| {
         let (inner, _clock) = engine(FlowRule::per_second("/x", limit));
-        let service = SentinelLayer::with(inner).fail().layer(service_fn(answer));
+        let service = SentinelLayer::with(inner)
+            .refusals_as_errors()
+            .layer(service_fn(answer));
         service.map_err(wrap)
     };
     for _ in 0..3 {
         let errors = [
-            ready(layer.clone().fail().layer(inside(0)).oneshot(get("/x"))),
+            ready(
+                layer
+                    .clone()
+                    .refusals_as_errors()
+                    .layer(inside(0))
+                    .oneshot(get("/x")),
+            ),
             ready(
                 layer
                     .layer(inside(0).map_err(BoxError::from))
@@ -257,7 +265,13 @@ fn a_refusal_among_the_sources_of_an_error_says_nothing_about_the_service() {
     assert_eq!(assert_at_rest(&outer, "/x").error(), 0);
     // What failed inside fails.
     ready(calls.layer(inside(1)).oneshot(get("/x"))).unwrap_err();
-    let refused = ready(layer.fail().layer(inside(1)).oneshot(get("/x"))).unwrap_err();
+    let refused = ready(
+        layer
+            .refusals_as_errors()
+            .layer(inside(1))
+            .oneshot(get("/x")),
+    )
+    .unwrap_err();
     assert!(refused.is::<Blocked>());
     let totals = assert_at_rest(&outer, "/x");
     assert_eq!((totals.complete(), totals.error()), (10, 1));
@@ -383,8 +397,21 @@ fn what_an_error_means_can_be_told_by_what_it_is() {
     for path in ["/bad", "/away"] {
         ready(layer.layer(plain).oneshot(get(path))).unwrap_err();
         ready(layer.layer(boxed.clone()).oneshot(get(path))).unwrap_err();
-        ready(layer.clone().fail().layer(plain).oneshot(get(path))).unwrap_err();
-        let error = ready(layer.clone().fail().layer(boxed.clone()).oneshot(get(path)));
+        ready(
+            layer
+                .clone()
+                .refusals_as_errors()
+                .layer(plain)
+                .oneshot(get(path)),
+        )
+        .unwrap_err();
+        let error = ready(
+            layer
+                .clone()
+                .refusals_as_errors()
+                .layer(boxed.clone())
+                .oneshot(get(path)),
+        );
         // It comes out as it went in, in no box of a box.
         assert!(error.unwrap_err().is::<io::Error>());
     }
@@ -501,7 +528,7 @@ fn a_response_future_is_little_larger_than_the_one_inside() {
     type Boxed = BoxFuture<'static, Result<Response<Body>, BoxError>>;
 
     fn added<S: Service<Request<Body>>>() -> usize {
-        let outside = size_of::<Of<S, Respond>>().max(size_of::<Of<S, Fail>>());
+        let outside = size_of::<Of<S, Respond>>().max(size_of::<Of<S, AsError>>());
         outside - size_of::<Inside<S>>()
     }
     assert!(added::<Inner<Large>>() <= 96, "the entry");

@@ -152,7 +152,7 @@ fn a_client_skips_too_and_errors_stay_what_they_are() {
     let (sentinel, _clock) = engine(FlowRule::per_second("/x", 0));
     let layer = SentinelLayer::with(sentinel.clone())
         .skip(skip::options())
-        .fail();
+        .refusals_as_errors();
     let service = layer.layer(service_fn(|request: Request<Body>| async move {
         if request.headers().contains_key("x-bad") {
             Err("a bad request")

@@ -174,7 +174,7 @@ async fn a_tonic_server_with_layers_of_both() {
 #[tokio::test]
 async fn a_hyper_client_with_a_timeout_inside() {
     let client = ServiceBuilder::new()
-        .layer(layer().outbound().fail())
+        .layer(layer().outbound().refusals_as_errors())
         .layer(TimeoutLayer::new(SECOND))
         .service(Client::builder(TokioExecutor::new()).build_http::<Body>());
     let nowhere = Request::get("http://127.0.0.1:1/")
@@ -245,7 +245,7 @@ async fn a_function_whose_error_is_a_box_fits_into_a_task_with_any_layer() {
         Ok(Response::new(Body::empty()))
     }
     let statuses = in_a_task(async {
-        let fails = layer().fail().layer(service_fn(hello));
+        let fails = layer().refusals_as_errors().layer(service_fn(hello));
         let calls = CallLayer::new(Rules::new(), |_: &Request<Body>| Call::new("/x"));
         let calls = calls.layer(service_fn(hello));
         let first = fails.oneshot(get("/x")).await.unwrap().status();
@@ -265,9 +265,11 @@ fn a_layer_that_fails_takes_a_service_whose_error_is_not_static() {
         }
     }
     let text = "down".to_owned();
-    let service = layer().fail().layer(service_fn(|_: Request<Body>| async {
-        Err::<Response<Body>, _>(Lent(&text))
-    }));
+    let service = layer()
+        .refusals_as_errors()
+        .layer(service_fn(|_: Request<Body>| async {
+            Err::<Response<Body>, _>(Lent(&text))
+        }));
     let error = support::ready(service.oneshot(get("/x"))).unwrap_err();
     assert_eq!(error.to_string(), "down");
 }

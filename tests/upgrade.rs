@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 use tower_sentinel::key::Authority;
-use tower_sentinel::middleware::Fail;
+use tower_sentinel::middleware::AsError;
 use tower_sentinel::{
     CircuitBreakerRule, FlowRule, IsolationRule, NodeView, Rules, Sentinel, SentinelLayer,
     SentinelService,
@@ -66,7 +66,7 @@ fn assert_answered(node: Option<NodeView>, count: u64) {
 
 // === upgrades ===
 
-type Upstream = (Uri, SentinelService<Client<HttpConnector, Body>, Fail>);
+type Upstream = (Uri, SentinelService<Client<HttpConnector, Body>, AsError>);
 
 /// Passes an upgrade on, and then all bytes.
 async fn pass_on(
@@ -101,7 +101,7 @@ async fn upgrades_go_through_a_proxy_with_layers_on_both_sides_and_end_with_thei
     let client = SentinelLayer::with(went.clone())
         .resource(Authority)
         .outbound()
-        .fail()
+        .refusals_as_errors()
         .layer(Client::builder(TokioExecutor::new()).build_http());
     let uri = format!("http://{}/echo", server.addr).parse().unwrap();
     let app = Router::new()

@@ -578,7 +578,7 @@ fn where_there_is_no_timer_a_call_is_refused_instead_of_waiting() {
             ready(
                 layer
                     .clone()
-                    .fail()
+                    .refusals_as_errors()
                     .layer(upstream())
                     .oneshot(get(RESOURCE)),
             )

@@ -142,7 +142,7 @@ impl<'a> ResponseHead<'a> {
 /// }
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(Rules::new()).classify(Unsent).fail();
+/// let layer = SentinelLayer::new(Rules::new()).classify(Unsent).refusals_as_errors();
 /// # let sentinel = layer.sentinel().clone();
 /// # let service = layer.layer(service_fn(|request: Request<()>| async move {
 /// #     let kind = match request.uri().path() {
@@ -316,7 +316,7 @@ pub trait Classify: Send + Sync + 'static {
     ///
     /// Not called for a refusal of another layer of this crate, or for a [`BoxError`] that
     /// has one among its sources: that counts as neither failure nor success. With
-    /// [`fail`](crate::SentinelLayer::fail) every error is passed as a `BoxError`.
+    /// [`fail`](crate::SentinelLayer::refusals_as_errors) every error is passed as a `BoxError`.
     fn error(&self, error: ServiceError<'_>) -> Outcome {
         let _ = error;
         Outcome::Failure

@@ -18,7 +18,7 @@ use super::body::{ResponseBody, StreamedCall};
 use super::call_state::CallState;
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 use super::layer::{Completion, Settings};
-use super::mode::{Fail, Mode, Respond};
+use super::mode::{AsError, Mode, Respond};
 use crate::blocked::Blocked;
 use crate::engine::call::entry::Entry;
 use crate::stat::Outcome;
@@ -100,7 +100,7 @@ where
     }
 }
 
-impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, Fail>
+impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, AsError>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
     S::Error: Into<BoxError>,

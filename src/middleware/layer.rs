@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, Response, Version};
 use tower_layer::Layer;
 
 use super::classify::Classify;
-use super::mode::{Fail, Respond};
+use super::mode::{AsError, Respond};
 use super::service::SentinelService;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
@@ -92,7 +92,7 @@ pub enum Completion {
 /// its types are the same in both cases.
 ///
 /// The service and its requests must be `'static`, unless refusals are
-/// [errors](Self::fail): a service that borrows, as in a test, can borrow through an
+/// [errors](Self::refusals_as_errors): a service that borrows, as in a test, can borrow through an
 /// [`Arc`].
 ///
 /// Terms such as resource, origin, context and parameter are explained in the
@@ -254,7 +254,7 @@ impl SentinelLayer<Respond> {
     /// with tonic clients: they turn a refusal that is a response into a status with the
     /// right code, but an error that they do not know into the code `UNKNOWN`.
     #[must_use]
-    pub fn fail(self) -> SentinelLayer<Fail> {
+    pub fn refusals_as_errors(self) -> SentinelLayer<AsError> {
         SentinelLayer {
             settings: self.settings,
             mode: PhantomData,
@@ -481,7 +481,7 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Sets how refusals are answered. Default: [`Auto`]. Not used if refusals are
-    /// [errors](SentinelLayer::fail).
+    /// [errors](SentinelLayer::refusals_as_errors).
     #[doc(alias("error_handler", "fallback"))]
     #[must_use]
     pub fn reject(self, rejection: impl Rejection) -> Self {

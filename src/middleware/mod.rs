@@ -27,7 +27,7 @@
 //! assert_eq!(server.oneshot(request()).await?.status(), StatusCode::TOO_MANY_REQUESTS);
 //!
 //! // A client, and a service that is not HTTP, fail with a `Blocked`.
-//! let client = SentinelLayer::with(sentinel.clone()).outbound().fail().layer(inner);
+//! let client = SentinelLayer::with(sentinel.clone()).outbound().refusals_as_errors().layer(inner);
 //! assert!(client.oneshot(request()).await.unwrap_err().is::<Blocked>());
 //! let dns = CallLayer::with(sentinel.clone(), |_: &&str| Call::new("dns"))
 //!     .layer(service_fn(|name: &'static str| async move { Ok::<_, BoxError>(name.len()) }));
@@ -54,7 +54,7 @@ pub use call_layer::{CallFuture, CallLayer, CallService};
 pub use classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 pub use future::ResponseFuture;
 pub use layer::{Completion, SentinelLayer};
-pub use mode::{Fail, Mode, Respond};
+pub use mode::{AsError, Mode, Respond};
 pub use service::SentinelService;
 
 /// A boxed error of any type, as tower's services use for different kinds of failures.

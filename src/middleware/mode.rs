@@ -41,13 +41,13 @@ pub struct Respond;
 /// ```
 /// # use http::{Request, Response};
 /// # use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::middleware::Fail;
+/// use tower_sentinel::middleware::AsError;
 /// use tower_sentinel::{Blocked, BoxError, FlowRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// /// For clients of the service `users`.
-/// fn limited() -> SentinelLayer<Fail> {
-///     SentinelLayer::new(FlowRule::per_second("/users/7", 0)).outbound().fail()
+/// fn limited() -> SentinelLayer<AsError> {
+///     SentinelLayer::new(FlowRule::per_second("/users/7", 0)).outbound().refusals_as_errors()
 /// }
 ///
 /// # let client = service_fn(|_: Request<()>| async {
@@ -60,9 +60,9 @@ pub struct Respond;
 /// # });
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fail;
+pub struct AsError;
 
-/// How a layer reports refusals: [`Respond`] or [`Fail`]. This trait is sealed.
+/// How a layer reports refusals: [`Respond`] or [`AsError`]. This trait is sealed.
 ///
 /// # Examples
 ///
@@ -78,7 +78,7 @@ pub struct Fail;
 ///
 /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 0));
 /// assert!(refuses(&layer, "/search"));
-/// assert!(!refuses(&layer.fail(), "/about"));
+/// assert!(!refuses(&layer.refusals_as_errors(), "/about"));
 /// ```
 pub trait Mode: sealed::Sealed {
     /// The form in which the future keeps a refusal until it is polled.
@@ -90,7 +90,7 @@ impl Mode for Respond {
     type Refusal = Response<Bytes>;
 }
 
-impl Mode for Fail {
+impl Mode for AsError {
     type Refusal = Blocked;
 }
 
@@ -98,5 +98,5 @@ mod sealed {
     pub trait Sealed {}
 
     impl Sealed for super::Respond {}
-    impl Sealed for super::Fail {}
+    impl Sealed for super::AsError {}
 }

@@ -15,7 +15,7 @@ use super::body::ResponseBody;
 use super::call_state::{CallState, drop_readiness};
 use super::future::ResponseFuture;
 use super::layer::Settings;
-use super::mode::{Fail, Mode, Respond};
+use super::mode::{AsError, Mode, Respond};
 use crate::blocked::Blocked;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::{SlowVerdict, Verdict};
@@ -241,7 +241,7 @@ where
     }
 }
 
-impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, Fail>
+impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, AsError>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
     S::Error: Into<BoxError>,
@@ -249,7 +249,7 @@ where
 {
     type Response = Response<ResponseBody<ResB>>;
     type Error = BoxError;
-    type Future = ResponseFuture<S, Request<ReqB>, Fail>;
+    type Future = ResponseFuture<S, Request<ReqB>, AsError>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let poll = self.inner.poll_ready(cx);

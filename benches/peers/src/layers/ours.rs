@@ -99,7 +99,7 @@ pub(crate) fn refused() -> Vec<Operation> {
         Operation::refused("ours, circuit breaker, open, quanta", open()),
         Operation::refused(
             "ours, one flow rule, quanta, an error",
-            quanta(never()).fail().layer(handler()),
+            quanta(never()).refusals_as_errors().layer(handler()),
         ),
     ]
 }
