@@ -10,8 +10,8 @@ use super::{Limiter, Settings};
 use crate::clock::Tick;
 use crate::stat::Outcome;
 
-/// The limiter of the tower-resilience project, which is driven by response
-/// times as well. Its clock is only read by its service, not by what decides.
+/// The limiter of the tower-resilience project, which is driven by response times as well. Its
+/// clock is only read by its service, not by the part that decides.
 struct Peer<A>(A);
 
 impl Policy for Limiter {

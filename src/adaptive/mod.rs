@@ -1,11 +1,11 @@
-//! A concurrency limit that adjusts itself: from response times alone, without
-//! knowing what it protects.
+//! A concurrency limit that adjusts itself: from response times alone, without knowledge of the
+//! service behind it.
 //!
 //! | file | what |
 //! |---|---|
-//! | `gradient` | the algorithm: from what a window saw to the next limit |
+//! | `gradient` | the algorithm: from the samples of a window to the next limit |
 //! | `window` | response times of many threads added up, closed by one of them |
-//! | `limiter` | the two together: what the engine holds |
+//! | `limiter` | the two together, as the engine holds them |
 //! | `simulation` | a service in virtual time that the claims are checked on |
 
 mod gradient;

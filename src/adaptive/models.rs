@@ -25,7 +25,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Ends a call that took `rt_ns`: what the window saw, if the call closed it.
+    /// Ends a call that took `rt_ns`. Returns the samples of the window, if the call closed it.
     fn end(&self, rt_ns: u64) -> Option<Sample> {
         self.window.add(NOW, Duration::from_nanos(rt_ns), 1);
         let (sample, _) = self.window.close(NOW, || 1)?;

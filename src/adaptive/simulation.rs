@@ -39,7 +39,7 @@ pub(crate) enum Change {
     Slots(u32),
     /// Work that begins from now on takes so many times as long.
     Slowdown(f64),
-    /// Arrivals from now on, as a multiple of what the service began with.
+    /// Arrivals from now on, as a multiple of those at the start.
     Load(f64),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Model {
     pub(crate) slots: u32,
     pub(crate) mean: Duration,
     pub(crate) work: Work,
-    /// Arrivals, as a multiple of what the slots can do.
+    /// Arrivals, as a multiple of those that the slots can serve.
     pub(crate) load: f64,
     pub(crate) changes: Vec<(Duration, Change)>,
     pub(crate) seed: u64,
@@ -242,8 +242,7 @@ impl Trace {
         (limits().min().unwrap(), limits().max().unwrap())
     }
 
-    /// For what part of the time from `from` to `to` the limit was within
-    /// `limits`, both included.
+    /// For which part of the time from `from` to `to` the limit was within `limits`, both included.
     pub(crate) fn share_within(&self, limits: (u32, u32), from: Duration, to: Duration) -> f64 {
         let ends = self.limits.iter().skip(1).map(|&(since, _)| since);
         let spans = self.limits.iter().zip(ends.chain([Duration::MAX]));

@@ -149,8 +149,8 @@ impl Window {
 
     #[cold]
     fn take(&self, gate: u64) -> Option<Sample> {
-        // Acquire: the winner sees what the last one wrote. While the clock goes on
-        // no gate comes back, so the winner closes the window that it has judged.
+        // Acquire: the winner sees everything that the last one wrote. While the clock goes on no
+        // gate comes back, so the winner closes the window that it has judged.
         let won = self
             .gate
             .compare_exchange(gate, CLOSING, Ordering::Acquire, Ordering::Relaxed)

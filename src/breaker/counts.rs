@@ -58,9 +58,8 @@ impl Counts {
         }
     }
 
-    /// Counts a call that ended at `now`, and tells what its generation has counted
-    /// that still matters. `None` if `is_over` says that there is a newer one: then
-    /// it is counted nowhere.
+    /// Counts a call that ended at `now`, and returns the counts of its generation that still
+    /// matter. `None` if `is_over` says that there is a newer one: then it is counted nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         match self {
             Self::Window(window) => window.count(now, ended, is_over),

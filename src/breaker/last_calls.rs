@@ -73,8 +73,8 @@ impl LastCalls {
         }
     }
 
-    /// Counts a call that ended, and tells what the last ones were, itself included.
-    /// `None` if `is_over` says that there is a newer version: then it is counted nowhere.
+    /// Counts a call that ended, and returns the last ones, itself included. `None` if `is_over`
+    /// says that there is a newer version: then it is counted nowhere.
     pub(super) fn count(&self, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let next = |calls| Calls(calls).with(ended.is_bad, self.most).0;
         let calls = self.word.update(ended.version, is_over, next)?;

@@ -29,7 +29,7 @@ const UNIT_NS: u64 = 8_000;
 const TIME_MASK: u64 = (1 << 48) - 1;
 const STAMP_MASK: u64 = 0xffff;
 
-/// How often it is counted that probes fail in a row: what its place in the word holds.
+/// How many failures of probes in a row are counted: as many as their place in the word holds.
 const MOST_FAILED: u32 = FAILED_MASK as u32;
 
 /// How a breaker treats calls, in more detail than users see.

@@ -7,7 +7,7 @@ use super::counts::Sum;
 use super::fraction::Fraction;
 use super::packed::Word;
 
-/// Most probes at once: what its place in the word of a breaker holds.
+/// Most probes at once: as many as their place in the word of a breaker holds.
 pub(crate) const MAX_PROBES: u32 = 63;
 
 /// Most buckets of one window: each is read at the end of each call.

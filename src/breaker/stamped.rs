@@ -1,5 +1,5 @@
-//! One word with what a breaker has counted, stamped with the version of the breaker
-//! in which it was counted.
+//! One word with the count of a breaker, stamped with the version of the breaker in which it was
+//! made.
 //!
 //! A call that ends changes the count by one compare-and-swap; in the count of another
 //! version it finds nothing. Where the count stays as it is nothing is written: while
@@ -8,8 +8,8 @@
 //! So ends have an order, that of their swaps, and of a call that changed nothing, that of its
 //! look. A call gets the count as of its end in this order, whichever calls run beside it.
 //!
-//! As in a [window](super::window), a call looks at the count first and then
-//! whether its version is over: if not, what it saw is not newer.
+//! As in a [window](super::window), a call looks at the count first and then whether its version is
+//! over: if not, the count that it saw is not newer.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 

@@ -6,11 +6,10 @@
 //! counted 87, 6 bad
 //! ```
 //!
-//! A cell is one word with its counts, the bucket that they are of, and the
-//! breaker's generation in which they were made. It is changed by one
-//! compare-and-swap that adds to what it finds or, where that is of another
-//! bucket or generation, starts anew. So counts are never mixed, and there is no
-//! moment at which a bucket is half cleared.
+//! A cell is one word with its counts, the bucket that they are of, and the breaker's generation in
+//! which they were made. It is changed by one compare-and-swap that adds to the counts that it
+//! finds or, if those are of another bucket or generation, starts anew. So counts are never mixed,
+//! and there is no moment at which a bucket is half cleared.
 //!
 //! A call looks at a cell *first* and then whether the head and the generation are still those that
 //! it counts for. If so, the value that it saw in the cell is not newer: a thread that writes there
@@ -129,9 +128,9 @@ impl Window {
         }
     }
 
-    /// Counts a call that ended at `now`, and tells what its generation has counted in the
-    /// window; nothing, where there was no bad call. `None` if `is_over` says that there is
-    /// a newer generation: then it is counted nowhere.
+    /// Counts a call that ended at `now`, and returns the counts of its generation in the window;
+    /// nothing, if there was no bad call. `None` if `is_over` says that there is a newer
+    /// generation: then it is counted nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let generation = generation(ended.version);
         // Only a guess, so any order will do.

@@ -1,4 +1,4 @@
-//! By what a key is known: SipHash-1-3 of it, with random keys.
+//! The digest by which a key is known: SipHash-1-3 of it, with random keys.
 //!
 //! A client that does not know the random keys cannot choose names whose digests are alike, or lie
 //! in one set of the table: that is what a keyed hash is for.
@@ -102,7 +102,7 @@ impl Sip {
         Digest(hash.max(1))
     }
 
-    /// The hash of `bytes` that are no key, and a number below 16 for what they are.
+    /// The hash of `bytes` that are no key, and a number below 16 for their kind.
     pub(crate) fn hash(&self, bytes: &[u8], kind: u8) -> u64 {
         self.text(bytes, 0xe0 | u64::from(kind))
     }

@@ -74,7 +74,7 @@ pub(crate) struct Taken {
     digest: Digest,
     /// `None` if nothing was taken.
     place: Option<Place>,
-    /// For a queue the word before the call, else what the call has paid.
+    /// For a queue the word before the call, else the cost that the call has paid.
     pub(super) paid: u64,
     /// The word after the call.
     after: u64,
@@ -131,7 +131,7 @@ impl HotKeys {
         self.table.has_owner_but(digest.0)
     }
 
-    /// By what `key` is known.
+    /// The digest by which `key` is known.
     #[inline]
     pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
         self.hash.digest(key)
@@ -373,7 +373,7 @@ impl Taken {
         }
     }
 
-    /// By what the key is known.
+    /// The digest by which the key is known.
     pub(crate) const fn digest(&self) -> Digest {
         self.digest
     }

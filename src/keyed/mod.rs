@@ -17,9 +17,9 @@
 //!   independent of atomics and slots.
 //! * `line`: the calls that wait where so many of their key run as may.
 //!
-//! A key is evicted only when that changes nothing for it: a word that is *at rest* is
-//! equivalent to a fresh one. So a full table never gives anybody a new quota; keys that
-//! find no slot share one word.
+//! A key is evicted only when that changes nothing for it: a word that is *at rest* is equivalent
+//! to a fresh one. So a full table never gives any key a new quota; keys that find no slot share
+//! one word.
 //!
 //! # Examples
 //!
@@ -63,7 +63,7 @@ mod models;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 
-/// One call's view of a word: the time, what the call takes, and its limit.
+/// One call's view of a word: the time, the tokens that the call takes, and its limit.
 ///
 /// The table needs two promises to tell the words of different owners apart
 /// without a number for each owner:

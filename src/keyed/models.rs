@@ -167,8 +167,8 @@ model! {
     a_call_beside_one_that_pushes_it_out_and_goes at 3 fails with
         a_debt_that_ends_now_is_forgotten: RestTooSoon;
     || {
-        // A's debt ends at 1 000; there B comes and goes, which is all that could
-        // bring the word back to what A's was.
+        // A's debt ends at 1 000; there B comes and goes, which alone could bring the word back to
+        // that of A.
         let keys = keys(Count::Refill, 1);
         let (once, twice) = (keys.limit(1.0, 0), keys.limit(2.0, 0));
         let _ = take(&keys, 0, A, once).unwrap();

@@ -31,18 +31,16 @@
 //! ends within 9 years, so a capacity that takes longer to earn is reduced to the tokens earned in
 //! them.
 //!
-//! # What a call gives back
+//! # Refunds
 //!
 //! A call that does not run is refunded its cost, less the time since its start. That is its *open*
 //! part, which closes as time goes on. At the latest time of a call on a word, that word less the
 //! open parts of all calls that may still be refunded
 //!
-//! * is not before that time, if there are open parts: a call adds to the word at
-//!   least what it opens, and a part that stays open closes by as much as time
-//!   moves on;
-//! * is not before the debt that those who run have left alone: one of them moves
-//!   both on by its cost, from its time or later, and before that the first was not
-//!   the earlier one.
+//! * is not before that time, if there are open parts: a call adds to the word at least as much as
+//!   it opens, and a part that stays open closes by as much as time moves on;
+//! * is not before the debt that the calls that run have left alone: one of them moves both on by
+//!   its cost, from its time or later, and before that the first was not the earlier one.
 //!
 //! So calls that run get no more than if the others had not come, in any order of the refunds.
 //! Nothing is lost at one moment; later, a key in debt loses the tokens that it has earned while

@@ -1,9 +1,9 @@
 //! Which slot belongs to which key: a table of fixed size, in which only keys at rest are
 //! forgotten.
 //!
-//! A *slot* is two words: the tag, which is the keyed hash of its owner, and
-//! what the owner has spent. Eight of them make a set, and a key lives in one of
-//! two sets that its hash chooses. Nothing else is kept of a key.
+//! A *slot* is two words: the tag, which is the keyed hash of its owner, and the owner's spent
+//! quota. Eight of them make a set, and a key lives in one of two sets that its hash chooses.
+//! Nothing else is kept of a key.
 //!
 //! # A known key
 //!
@@ -242,7 +242,7 @@ impl Table {
         size_of::<Self>() + size_of_val(&*self.sets) + size_of_val(&*self.locks)
     }
 
-    /// Inlined, with its callers, so that what it finds stays in registers.
+    /// Inlined, with its callers, so that its result stays in registers.
     #[inline(always)]
     fn take_known(&self, tag: u64, judge: impl Judge) -> Option<Result<Change, Option<u64>>> {
         let sets = self.sets_of(tag);

@@ -26,8 +26,7 @@ impl LeapArray {
         self.left(now, quota).is_some_and(|left| n <= left)
     }
 
-    /// Whether every quota has room for `n` tokens now: what an attempt to take them would
-    /// find.
+    /// Whether every quota has room for `n` tokens now, as an attempt to take them would find.
     pub(crate) fn check_room(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Denied> {
         if quotas.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A ring of checkpoints: what cumulative counters were when each bucket began.
+//! A ring of checkpoints: the values of cumulative counters when each bucket began.
 //!
 //! ```text
 //! counter  block = 912                      only ever added to
@@ -27,8 +27,7 @@ const VALUE_MASK: u64 = (1 << (64 - STAMP_BITS)) - 1;
 /// After so many buckets stamps come again; those of [extremes](super::extremes) do
 /// so too.
 pub(super) const ROUND: u64 = 1 << STAMP_BITS;
-/// Most buckets that a head may skip at once: a quarter of what stamps tell
-/// apart.
+/// Most buckets that a head may skip at once: a quarter of the range that stamps distinguish.
 pub(super) const MAX_JUMP: u64 = 1 << (STAMP_BITS - 2);
 
 /// The newest step: the one that every event so far counts in or before.
@@ -97,7 +96,7 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         size_of_val(&*self.0)
     }
 
-    /// Writes the checkpoints of `bucket` before anyone else can see this ring.
+    /// Writes the checkpoints of `bucket` before any other thread can see this ring.
     pub(super) fn replace(&self, bucket: u64, value: impl Fn(u32) -> u64) {
         for word in 0..WORDS as u32 {
             let cut = value(word) << STAMP_BITS | bucket & STAMP_MASK;

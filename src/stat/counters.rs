@@ -1,4 +1,4 @@
-//! The counters of one node beside its ring: what ended, was refused or waits.
+//! The counters of one node beside its ring: calls that ended, were refused or wait.
 //!
 //! A request costs one addition at its end: `done` takes the call and its response time at once, `[
 //! rt in µs:40 | calls:24 ]`. The difference of two checkpoints decodes exactly while one second

@@ -272,7 +272,7 @@ const fn sign_extend(difference: u64) -> u64 {
     ((difference << 24) as i64 >> 24) as u64
 }
 
-/// The response times in `done`, modulo 2⁴⁰, without what its `calls` have carried into them.
+/// The response times in `done`, modulo 2⁴⁰, without the carry of its `calls` into them.
 const fn narrow_rt(done: u64, calls: u64) -> u64 {
     (done >> CALL_BITS).wrapping_sub(calls >> CALL_BITS) & (u64::MAX >> CALL_BITS)
 }
@@ -284,8 +284,8 @@ const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
     before.wrapping_add_signed(ahead)
 }
 
-/// The same for what only grows: it may be further ahead of `before` than half of its range.
-/// It is at most 1/32 behind, by what others count while one thread notes the total.
+/// The same for a total that only grows: it may be further ahead of `before` than half of its
+/// range. It is at most 1/32 behind, by the counts of others while one thread notes the total.
 const fn widen_up(before: u64, narrow: u64, bits: u32) -> u64 {
     let behind = 1 << (bits - 5);
     let ahead = narrow.wrapping_sub(before).wrapping_add(behind) & (u64::MAX >> (64 - bits));

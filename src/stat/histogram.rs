@@ -1,4 +1,4 @@
-//! How many times lie in which range: what a mean does not tell.
+//! How many times lie in which range, which a mean does not show.
 //!
 //! A time costs one relaxed addition. Its cell is found by its bit length, which leads to the
 //! first edge that can be its own, and then by a few comparisons:

@@ -4,7 +4,7 @@
 //!
 //! Time is cut into buckets of one length; bucket number `b` is `[b × len, (b + 1) × len)`. The
 //! array keeps **one** counter of everything that it ever granted and remembers, for the last
-//! buckets, what that counter was when the bucket opened (its *checkpoint*):
+//! buckets, the value of that counter when the bucket opened (its *checkpoint*; in code, a *cut*):
 //!
 //! ```text
 //! head   [ granted | newest bucket | frozen | sealed ]          one word, one CAS decides
@@ -16,17 +16,16 @@
 //! taken in the window 119… = 57 − 40 = 17     (two buckets, one subtraction)
 //! ```
 //!
-//! Nothing is ever reset and nothing is ever summed up, so nothing can be lost
-//! in a reset, and a window of a hundred buckets costs what a window of two
-//! costs. Any number of windows of different lengths are judged against the
-//! same word, so one compare-and-swap admits under all of them.
+//! Nothing is ever reset and nothing is ever summed up, so nothing can be lost in a reset, and a
+//! window of a hundred buckets costs as much as a window of two. Any number of windows of different
+//! lengths are judged against the same word, so one compare-and-swap admits under all of them.
 //!
 //! # Opening a bucket
 //!
 //! The first caller whose clock is past the newest bucket opens the next one, and any other thread
 //! may help: *seal* the head (takers can no longer take in the old bucket), seal the loan cells,
 //! *publish* the checkpoint of the new bucket, move the head. Each step is one compare-and-swap
-//! that succeeds once, so a caller that sleeps between two steps delays nobody.
+//! that succeeds once, so a caller that sleeps between two steps delays no other.
 //!
 //! After an idle time for which nothing is held the head *steps over* the buckets in between: it
 //! stays sealed and only their checkpoints are published, so that the loan cells, which no thread
@@ -36,9 +35,9 @@
 //!
 //! # Why it is exact
 //!
-//! Write `R` for the tokens taken so far and `B(b) = cut(start(b)) + limit` for
-//! what a rule allows while `b` is the newest bucket. The array keeps
-//! `R ≤ B(newest)` for every rule at all times:
+//! Write `R` for the tokens taken so far and `B(b) = cut(start(b)) + limit` for the most that a
+//! rule allows while `b` is the newest bucket. The array keeps `R ≤ B(newest)` for every rule at
+//! all times:
 //!
 //! * A take is the compare-and-swap on the head. It confirms at once the count *and* the bucket
 //!   that were judged; checkpoints never change. There is no gap between the check and the count,
@@ -664,8 +663,8 @@ impl LeapArray {
             return Err(Moved);
         }
         // On a sealed word the tokens belong to the bucket being closed or to the next one,
-        // whichever checkpoint was published: never refundable, and a closed bucket is what says
-        // so.
+        // whichever checkpoint was published. They are never refundable: the returned bucket is
+        // the one being closed, which no refund finds open.
         Ok(self.number(before))
     }
 

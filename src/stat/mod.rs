@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LeapArray   a ring of aligned buckets: counts, admits, lends     one word decides
-//!   + cuts    what other counters were when each bucket began
+//!   + cuts    checkpoints: other counters when each bucket began
 //! Node        the statistics of one resource: a ring and its counters
 //! Table       all nodes by name, bounded
 //! ```

@@ -186,7 +186,7 @@ impl LeapArray {
             .map_err(|denied| denied.full(spent))
     }
 
-    /// Gives a loan back. Returns false if that came too late, and the tokens stay spent:
+    /// Cancels a loan. Returns false if that came too late, and the tokens stay spent:
     /// its bucket has opened and closed again, or another bucket closed at this very
     /// moment. Also returns false if fewer tokens are held for its bucket.
     ///
@@ -434,8 +434,8 @@ impl LeapArray {
         }
     }
 
-    /// The same for one who changes the cell while `bucket` is the newest one; `None` if
-    /// that is over.
+    /// The same for a thread that changes the cell while `bucket` is the newest one; `None` if that
+    /// is over.
     fn open_count(&self, cell: LoanCell, bucket: u64, target: u64) -> Option<u32> {
         let is_open = if cell.stamp() == stamp(bucket) {
             !cell.is_sealed()

@@ -2,9 +2,9 @@
 //! one compare-and-swap decides.
 //!
 //! ```text
-//! Head       [ granted:32 | stamp:30 | frozen:1 | sealed:1 ]
-//! Checkpoint        [ value:32   | stamp:30 | used:1   | –        ]
-//! LoanCell   [ count:32   | stamp:30 | –        | sealed:1 ]
+//! Head         [ granted:32 | stamp:30 | frozen:1 | sealed:1 ]
+//! Checkpoint   [ value:32   | stamp:30 | used:1   | –        ]
+//! LoanCell     [ count:32   | stamp:30 | –        | sealed:1 ]
 //! ```
 //!
 //! `granted` is the high half, so that a `fetch_add` may wrap without touching
@@ -42,7 +42,7 @@ const fn stamp_of(word: u64) -> u32 {
     (word as u32) >> 2
 }
 
-/// A division, out of the way of those who need none.
+/// A division, out of the way of callers that need none.
 #[cold]
 #[inline(never)]
 pub(super) const fn divide(number: u64, by: u64) -> u64 {

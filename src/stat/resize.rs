@@ -66,8 +66,8 @@ impl LeapArray {
         }
     }
 
-    /// Seals the cell of `target`, so that a loan which is under way fails, and
-    /// returns what it holds.
+    /// Seals the cell of `target`, so that a loan which is under way fails, and returns the tokens
+    /// that it holds.
     fn seal_for_good(&self, newest: u64, target: u64) -> u32 {
         let cell = self.loan_cell(target);
         loop {

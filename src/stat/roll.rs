@@ -1,7 +1,7 @@
 //! Opening buckets: how a ring moves on with time.
 //!
-//! See the front of [`leap_array`](super::leap_array) for the steps and why
-//! anyone may take them at any moment.
+//! See the front of [`leap_array`](super::leap_array) for the steps and why any thread may take
+//! them at any moment.
 
 use super::leap_array::{LeapArray, Moved};
 use super::packed::{Checkpoint, Head, LoanCell, stamp, swap};
@@ -110,7 +110,7 @@ impl LeapArray {
     /// is held, and the head stays sealed: no call can take or borrow in them, so each costs its
     /// checkpoint and one move.
     ///
-    /// The loan cells stay sealed as of `bucket`. Only who opens a bucket needs them
+    /// The loan cells stay sealed as of `bucket`. Only a thread that opens a bucket needs them
     /// sealed as of the one before, and [`advance`](Self::advance) does that.
     fn step_over(&self, mut sealed: Head, bucket: u64, now: u64) -> Option<(Head, u64)> {
         // After a ring the head may jump; and `now` is opened, not stepped over.

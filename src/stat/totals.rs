@@ -189,7 +189,7 @@ impl Totals {
         BlockKind::ALL.into_iter().zip(self.block_by)
     }
 
-    /// Adds what another node counted.
+    /// Adds the counts of another node.
     pub(crate) fn add(&mut self, other: &Self) {
         add_each!(self += other: pass, block, complete, error, cancelled, occupied, calls);
         add_each!(self += other: panicked, rt_us, waits, waited_us, waiting_dropped);
@@ -221,7 +221,7 @@ figures!(NodeBucket {
 });
 
 impl NodeBucket {
-    /// Adds what another bucket counted; the start stays.
+    /// Adds the counts of another bucket; the start stays.
     pub(crate) fn merge(&mut self, other: &Self) {
         add_each!(self += other: pass, block, complete, error, cancelled, occupied, calls, rt_us);
         self.extreme = self.extreme.merge(other.extreme);

@@ -272,7 +272,7 @@ impl LeapArray {
         })
     }
 
-    /// Brings the array to bucket `now` and returns what `find` makes of it.
+    /// Brings the array to bucket `now` and returns the result of `find`.
     pub(crate) fn read<T>(&self, now: u64, find: impl Fn(&Reading<'_>) -> T) -> T {
         loop {
             let newest = match self.present(now) {

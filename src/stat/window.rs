@@ -156,10 +156,9 @@ impl InvalidWindow {
 /// | [`try_add`](Self::try_add) | no | the method, if the sum with the call is at most the threshold |
 ///
 /// One slice makes a fixed window. The window slides by whole slices, aligned to the clock:
-/// [`LeapArray`] documents what that guarantees, and what happens if the clock steps.
-/// Counts are right after any idle time, and any number of threads may use the window at
-/// once. The sum of one window must stay below 2³¹, or sums are wrong; `try_add` alone
-/// never reaches that.
+/// [`LeapArray`] documents this guarantee, and the effects of a clock that steps. Counts are right
+/// after any idle time, and any number of threads may use the window at once. The sum of one window
+/// must stay below 2³¹, or sums are wrong; `try_add` alone never reaches that.
 ///
 /// # Examples
 ///

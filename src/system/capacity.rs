@@ -1,10 +1,9 @@
-//! How many calls the service can hold without a queue, estimated from what it
-//! has lately done.
+//! How many calls the service can hold without a queue, estimated from its latest throughput.
 //!
-//! By Little's law a system that completes λ calls a second, each of which takes
-//! the time W, holds L = λ · W of them. With the best λ that was seen and the
-//! shortest W, which is the time without a queue, L is what it can hold and
-//! still be as fast as it can be. More calls at once only wait for each other.
+//! By Little's law a system that completes λ calls a second, each of which takes the time W, holds
+//! L = λ · W of them. With the best λ that was seen and the shortest W, which is the time without a
+//! queue, L is the number that it can hold and still be as fast as it can be. More calls at once
+//! only wait for each other.
 //!
 //! ```text
 //! second      −4   −3   −2   −1   now

@@ -1,5 +1,4 @@
-//! Whether an inbound call may pass, by the figures of all inbound calls and by
-//! what the machine says.
+//! Whether an inbound call may pass, by the figures of all inbound calls and of the machine.
 //!
 //! Plain data and one pure function: the keeper of the figures calls it. The order is Sentinel's:
 //! rate, concurrency, response time, load, CPU. The first limit that is reached refuses.

@@ -143,7 +143,7 @@ impl SystemProbe {
     fn room(&self) -> Option<Room> {
         let quota = self.groups.as_ref()?.quota().ok()?;
         let cores = self.cores();
-        // A quota above what the process may run on does not bind.
+        // A quota above the cores that the process may run on does not bind.
         let quota = quota.filter(|quota| cores.is_none_or(|cores| *quota < cores));
         Some(Room {
             cores: quota.or(cores),

@@ -55,7 +55,7 @@ impl Limits {
         limits
     }
 
-    /// Whether a limit needs to know what the machine says.
+    /// Whether a limit needs the figures of the machine.
     pub(crate) fn asks_machine(&self) -> bool {
         self.load.is_some() || self.cpu.is_some()
     }

@@ -1,4 +1,4 @@
-//! System protection: what the machine and all inbound calls together allow.
+//! System protection: limits by the machine and by all inbound calls together.
 //!
 //! ```text
 //! Probe ─ load, CPU ─→ Sampler ─ Readings ─┐

@@ -32,15 +32,14 @@
 //!    queue, and that is seen only while fewer calls are in flight: in windows that are less than
 //!    half full, in windows at the floor, and in probes. Other windows can only lower it, and only
 //!    by more than noise: if they are faster by a quarter.
-//! 2. *Probes*, in which the limit is a quarter lower until the queue is gone,
-//!    one response time longer, and then until five rounds of calls have been
-//!    measured. If the response time falls along with the limit, there was still
-//!    a queue, and the probe goes a quarter deeper. One comes every 10 s of load;
-//!    at once if the limit or the long response time has lost a quarter since
-//!    the last one, because then one of the two is wrong; and 2 s after one that
-//!    did not confirm the last. Breaks are at least 20 times as long as the probe
-//!    (twice, if it is to be confirmed), so what it costs stays small where
-//!    calls are slow. Netflix's first gradient and BBR probe for the same reason.
+//! 2. *Probes*, in which the limit is a quarter lower until the queue is gone, one response time
+//!    longer, and then until five rounds of calls have been measured. If the response time falls
+//!    along with the limit, there was still a queue, and the probe goes a quarter deeper. One comes
+//!    every 10 s of load; at once if the limit or the long response time has lost a quarter since
+//!    the last one, because then one of the two is wrong; and 2 s after one that did not confirm
+//!    the last. Breaks are at least 20 times as long as the probe (twice, if it is to be
+//!    confirmed), so its cost stays small where calls are slow. Netflix's first gradient and BBR
+//!    probe for the same reason.
 //! 3. *Tolerance is 1, not 1.5.* The limit settles at `tolerance × slots`: half
 //!    of all slots again, all of it queue. The tolerance is there for averages
 //!    that are noisy; see the next point.
@@ -59,10 +58,9 @@
 //!
 //! # What it cannot know
 //!
-//! A service that becomes slower for a reason other than its load looks like a
-//! queue until a probe has seen it: the limit falls by a quarter, is probed, and
-//! comes back. A floor above what the service can take keeps the queue that it
-//! makes.
+//! A service that becomes slower for a reason other than its load looks like a queue until a probe
+//! has seen it: the limit falls by a quarter, is probed, and comes back. A floor above the capacity
+//! of the service keeps the queue that it makes.
 
 use std::time::Duration;
 
@@ -206,8 +204,8 @@ impl State {
         }
     }
 
-    /// A window closed at `now`, with `in_flight` calls in flight: what the next
-    /// one is for.
+    /// A window closed at `now`, with `in_flight` calls in flight. Decides the purpose of the next
+    /// one.
     pub(super) fn close(
         &mut self,
         settings: &Settings,

@@ -1,5 +1,4 @@
-//! One breaker: a word that holds its state, the time that goes with it, and
-//! what it counts.
+//! One breaker: a word that holds its state, the time that goes with it, and its counts.
 //!
 //! Every change of state is one compare-and-swap of the word, and the thread that wins it reports
 //! it. The time at which an open breaker may be probed, or at which a half-open one stops to wait

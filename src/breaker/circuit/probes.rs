@@ -1,4 +1,4 @@
-//! The probes of one breaker: which call is one, and what becomes of it.
+//! The probes of one breaker: which call is one, and how it ends.
 //!
 //! While it is half-open, the epoch in the state is that of the oldest probe that holds a
 //! place: an older probe of the same period has lost its place. It still decides, so the

@@ -88,7 +88,7 @@ impl Caller {
     }
 }
 
-/// Keeps what breakers tell.
+/// Keeps the reports of breakers.
 fn noting(told: &mut Vec<(BreakerState, BreakerState)>) -> impl FnMut(Change) {
     |change| told.push((change.from, change.to))
 }

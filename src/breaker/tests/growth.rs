@@ -25,7 +25,7 @@ fn it_is_open_twice_as_long_after_each_bad_probe_until_it_has_closed() {
             for open in seconds.map(|seconds| seconds * 1_000) {
                 assert_eq!(stage.enter(now), refused(0, now + open));
                 now += open;
-                // These say nothing, and what hangs holds its place as long as ever.
+                // These say nothing, and a probe that hangs holds its place as long as ever.
                 let dropped = stage.enter(now).unwrap();
                 stage.cancel(now, dropped, 0);
                 stage.enter(now).unwrap();

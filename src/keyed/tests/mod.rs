@@ -1,4 +1,4 @@
-//! Keys beside naive oracles, and tables so small that everybody is in the way.
+//! Keys beside naive oracles, and tables so small that all keys are in each other's way.
 
 mod exact;
 mod limiter;

@@ -68,7 +68,7 @@ fn counts() -> impl Strategy<Value = Count> {
     ]
 }
 
-/// A table and what it should do.
+/// A table beside its oracle.
 struct Pair {
     keys: HotKeys,
     count: Count,

@@ -13,12 +13,11 @@
 //! the call *before* it, so the first call after an idle time starts at once, at any cost, and idle
 //! time earns no burst. A call that would have to wait for too long changes nothing.
 //!
-//! Everything is decided by one compare-and-swap of that number, from the value
-//! that the decision was made on. So all turns have a total order, in which each
-//! start is at least its cost after the one before. Two shortcuts break that,
-//! and models show it: writing `last = now` at idle lets two calls pass at once,
-//! and moving the queue before the test refuses those who come before it is moved
-//! back. Nothing else is published by the number, so it is relaxed.
+//! Everything is decided by one compare-and-swap of that number, from the value that the decision
+//! was made on. So all turns have a total order, in which each start is at least its cost after the
+//! one before. Two shortcuts break that, and models show it: writing `last = now` at idle lets two
+//! calls pass at once, and moving the queue before the test refuses calls that come before it is
+//! moved back. Nothing else is published by the number, so it is relaxed.
 //!
 //! A turn that will not be used is cancelled only while it is the last in the queue: those behind
 //! it know their start already. Otherwise its gap stays. All turns that are held have different
@@ -41,7 +40,7 @@
 //!
 //! The leaky bucket as a meter (ITU-T I.371, the generic cell rate algorithm
 //! without tolerance for bursts), as in Sentinel's rate limiter. That one rounds
-//! to milliseconds, takes both shortcuts, and never gives a turn back.
+//! to milliseconds, takes both shortcuts, and never cancels a turn.
 
 use std::time::Duration;
 

@@ -41,10 +41,10 @@
 //! Under whole limits a rule with `T < f` would admit nothing for ever; [`WarmUp::whole`] admits
 //! one call.
 //!
-//! The refill is claimed by a compare-and-swap of the time when it is due; those
-//! who lose it, or come before it is done, use the tokens of the step before. The
-//! winner changes the tokens by compare-and-swap, so that two winners of
-//! successive steps both count. A late clock refills nothing.
+//! The refill is claimed by a compare-and-swap of the time when it is due; callers that lose it, or
+//! come before it is done, use the tokens of the step before. The winner changes the tokens by
+//! compare-and-swap, so that two winners of successive steps both count. A late clock refills
+//! nothing.
 //!
 //! The number of tokens that had passed at a refill is written only while no later refill is
 //! claimed. A thread that sleeps in between leaves it to the later one, which then takes off the

@@ -1,4 +1,4 @@
-//! One pass finds what a look at every bucket of every window finds.
+//! One pass finds the same as a look at every bucket of every window.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -195,7 +195,7 @@ model! {
         assert!(theirs.is_ok(), "refused with room");
         assert!(new.acquire_at(40, 1, &[quota(2, 1)]).is_err(), "two in a window of one");
         assert_eq!(new.granted(), 2, "lost or counted twice");
-        // The old array still tells what it had taken, wherever it was stopped.
+        // The old array still shows the tokens that it had taken, wherever it was stopped.
         let then = old.window(2, 1).sum(Tick::from_nanos(41));
         assert!(then <= 1, "{then} in a window of one");
     }

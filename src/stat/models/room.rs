@@ -107,7 +107,7 @@ model! {
 model! {
     a_slot_is_handed_on at 3 fails with a_slot_without_what_was_done_with_it: FreeRelaxed;
     || {
-        // One slot at a time, so its holders see what those before have done.
+        // One slot at a time, so its holders see the work of those before.
         let shared = Arc::new((counters(), AtomicU64::new(0)));
         let use_slot = |(counters, done): &(Arc<Counters>, AtomicU64)| {
             let has_slot = counters.slots.take(1);

@@ -1,8 +1,8 @@
 //! The statistics of one resource, or of one caller of it.
 //!
-//! A node is a ring, which admits and counts what passed, and the counters of everything else. Both
-//! are brought to the present together: first the ring, then the checkpoints of the counters, then
-//! the event is counted.
+//! A node is a ring, which admits calls and counts passes, and the counters of everything else.
+//! Both are brought to the present together: first the ring, then the checkpoints of the counters,
+//! then the event is counted.
 //!
 //! A reload may put another ring under the same counters. A call from before still ends on the node
 //! that it began on: then the checkpoints are those of the new ring, which knows the passes since
@@ -164,8 +164,7 @@ impl Node {
         Self::of(ring, self.counters.clone())
     }
 
-    /// The node that counts what passes: this one, or the one that has taken its
-    /// place.
+    /// The node that counts passes: this one, or the one that has taken its place.
     pub(crate) fn latest(&self) -> Cow<'_, Self> {
         let successor = if self.ring.has_moved() {
             self.counters.successor()
@@ -184,8 +183,8 @@ impl Node {
         &self.ring
     }
 
-    /// The ring at `now`, where the counters are as well: a ring that moves alone may forget
-    /// what they have not cut yet.
+    /// The ring at `now`, where the counters are as well: a ring that moves alone may forget passes
+    /// that they have no checkpoint of yet.
     pub(crate) fn ring_at(&self, now: Tick) -> &Arc<LeapArray> {
         // Nothing is to be done after an event of the same step.
         if self.counters.is_first(now) {
@@ -373,8 +372,8 @@ impl Node {
     /// counts in the newest step that there is.
     #[cold]
     fn roll(&self, now: Tick, step: u64) -> bool {
-        // The ring first: the counters' checkpoints of what passed come from it. One that has moved
-        // does not know what passed since.
+        // The ring first: the counters' checkpoints of passes come from it. One that has moved does
+        // not know the later ones.
         let roll = |ring: &LeapArray| {
             // Tokens that are due are taken on the way. Their buckets are cut one by one, as
             // the ring may not reach back to all of them from `now`.
@@ -571,7 +570,7 @@ impl Node {
         self.counters.totals(&self.ring)
     }
 
-    /// The same, but for what passed, without bringing the node to the present.
+    /// The same, but for passes, without bringing the node to the present.
     pub(crate) fn totals_so_far(&self) -> Totals {
         self.counters.totals(&self.ring)
     }

@@ -1,4 +1,4 @@
-//! Nodes over several rings, after pauses, and what they take.
+//! Nodes over several rings, after pauses, and their size.
 
 use super::super::packed::Checkpoint;
 use super::super::quota::Lending;

@@ -60,7 +60,7 @@ pub(crate) trait Resident: Send + Sync + 'static {
     /// nothing it counted matters any more.
     fn is_idle(&self, now: Tick) -> bool;
 
-    /// Adds what the entry counted.
+    /// Adds the counts of the entry.
     fn retire(&self, sum: &mut Self::Sum);
 }
 
@@ -258,7 +258,7 @@ impl<V: Resident> Table<V> {
             writer.limbo.push(entry);
             break;
         }
-        // Make the map let go of what it has removed.
+        // Make the map let go of the entries that it has removed.
         self.map.guard().flush();
         let limbo = std::mem::take(&mut writer.limbo);
         writer.limbo = limbo

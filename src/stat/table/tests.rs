@@ -210,7 +210,7 @@ fn idle_ones(count: u64) -> Table<Counter> {
     table
 }
 
-/// As many new keys as make the table let go of what it has evicted.
+/// As many new keys as make the table let go of the entries that it has evicted.
 fn push_out(table: &Table<Counter>, keys: std::ops::Range<u64>) -> usize {
     let placed = keys.filter(|key| table.find_or_make(key, at(9), make(*key, at(9))).is_some());
     placed.count()

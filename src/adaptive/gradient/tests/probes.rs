@@ -28,7 +28,7 @@ fn a_limit_is_in_doubt_that_has_lost_a_quarter_of_what_it_rose_to() {
 
 #[test]
 fn a_doubt_ends_with_its_probe() {
-    // The limit that it was in doubt of, and what the probe measured.
+    // The limit that it was in doubt of, and the measurement of the probe.
     for (mark, probe) in [
         (40.0, sample(40, 50, 15)),
         (40.0, sample(0, 0, 0)),

@@ -1,4 +1,4 @@
-//! Random calls, judged by the breakers and by a plain list of what happened.
+//! Random calls, judged by the breakers and by a plain list of events.
 
 mod naive;
 

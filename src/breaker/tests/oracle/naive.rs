@@ -1,4 +1,4 @@
-//! One breaker as a plain list of what happened.
+//! One breaker as a plain list of events.
 
 use crate::breaker::*;
 

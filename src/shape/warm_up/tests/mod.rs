@@ -146,9 +146,9 @@ fn tokens_come_back_up_to_the_warning_line_and_beyond_when_idle() {
         rule.stored()
     };
     assert_eq!(step(100, 0), 100.0);
-    // Three are what a cold rule admits: no refill.
+    // Three are the limit of a cold rule: no refill.
     assert_eq!(step(101, 3), 97.0);
-    // Two are less: refilled to the maximum, less what passed.
+    // Two are less: refilled to the maximum, less the tokens that passed.
     assert_eq!(step(102, 2), 98.0);
     assert_eq!(step(103, 48), 50.0);
     // At the warning line exactly, tokens come back.
