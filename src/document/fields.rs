@@ -63,8 +63,8 @@ impl<'a> Fields<'a> {
         join(&self.path, written)
     }
 
-    /// The key that holds what the rule calls `field`: of several, the first that the
-    /// table has.
+    /// The key of the setting that the rule calls `field`: of several, the first that the table
+    /// has.
     pub(super) fn key_of(&self, field: &'static str) -> &'static str {
         let all = self.keys.iter().filter(|(known, _)| *known == field);
         let mut keys = all.map(|(_, key)| *key);

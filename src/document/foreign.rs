@@ -1,9 +1,8 @@
 //! Rules that look like ones that are read here, and say something else.
 //!
-//! Their keys give them away. Read as what they look like they would load and limit
-//! otherwise than where they come from: a rule of a gateway has a `count` as well, but of
-//! an interval of its own, one of Sentinel in Rust a `threshold`, and one of the tokens of
-//! language models `specificItems`.
+//! Their keys show it. Read as the rules that they look like they would load, and limit otherwise
+//! than at home: a rule of a gateway has a `count` as well, but of an interval of its own, one of
+//! Sentinel in Rust a `threshold`, and one of the tokens of language models `specificItems`.
 
 use super::fields::Fields;
 use super::sentinel::{GO, Kind, has};

@@ -83,7 +83,7 @@ impl Document {
         match tree {
             Value::Table(table) => Self::of_own(table),
             Value::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
-            // Else what both forms call `qps` would be read, and the rest left out.
+            // Else the setting that both forms call `qps` would be read, and the rest left out.
             Value::List(list) if list.iter().any(own::is_rule) => Err(DocumentError::new(
                 "rules with a `kind` must be in a table: {\"rules\": […]}",
             )),
@@ -305,7 +305,7 @@ fn warn_of_names(rule: &Rule, fields: &mut Fields<'_>) {
     }
 }
 
-/// Where a document has what a rule refuses.
+/// The place in a document of a setting that a rule refuses.
 fn place(fields: &Fields<'_>, invalid: &InvalidRule) -> Problem {
     if invalid.field() == "limits" {
         let value = format!("without a limit ({})", invalid.value());

@@ -247,7 +247,7 @@ pub(super) fn has(table: &Table, key: &str) -> bool {
     find(table, key).is_some_and(|value| *value != Value::Null)
 }
 
-/// Reads what all rules have, and returns their resource.
+/// Reads the settings that all rules have, and returns their resource.
 pub(super) fn resource(fields: &mut Fields<'_>) -> String {
     fields.known(&["id"]);
     if fields.is_set("regex") {
@@ -332,7 +332,7 @@ pub(super) fn whole_or_0(fields: &mut Fields<'_>, key: &'static str, number: f64
     number
 }
 
-/// The number under `key`, which is 0 if it is missing: `note` says what that does.
+/// The number under `key`, which is 0 if it is missing: `note` describes the effect.
 pub(super) fn number_or_0(fields: &mut Fields<'_>, key: &'static str, note: &str) -> f64 {
     let number = fields.number(key);
     if !fields.has(key) {

@@ -30,7 +30,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Forgets for good what bad rules have left.
+    /// Forgets for good the traces of bad rules.
     pub(crate) fn settle(&mut self) {
         self.templates.settle();
     }

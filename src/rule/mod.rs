@@ -57,11 +57,11 @@
 //!
 //! # Reading a rule
 //!
-//! What a rule was told can be read from it: `get_` and the name of the setting, such as
-//! [`FlowRule::get_max_waiting`], or `is_` for what is only on or off, such as
-//! [`FlowRule::is_strict`]. What the constructor takes has no prefix, such as
-//! [`FlowRule::threshold`]; which threshold a [`CircuitBreakerRule`] has, and its value, is said
-//! by the getter of that name, such as [`CircuitBreakerRule::get_error_ratio`].
+//! The settings of a rule can be read from it: `get_` and the name of the setting, such as
+//! [`FlowRule::get_max_waiting`], or `is_` for a setting that is only on or off, such as
+//! [`FlowRule::is_strict`]. Arguments of the constructor have no prefix, such as
+//! [`FlowRule::threshold`]; which threshold a [`CircuitBreakerRule`] has, and its value, is
+//! returned by the getter of that name, such as [`CircuitBreakerRule::get_error_ratio`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -300,7 +300,7 @@ impl Rule {
         }
     }
 
-    /// By what the rule counts, if it is shared.
+    /// The identity by which the rule counts, if it is shared.
     fn shared_identity(&self) -> Option<String> {
         let text = self.resource();
         let rule = match self.itself() {
@@ -474,8 +474,8 @@ pub struct Rules {
     templates: Templates,
 }
 
-/// Rules of which a resource may have only so many: what they are called, whether they
-/// are in shadow mode, and the resource.
+/// Rules of which a resource may have only so many: their kind, whether they are in shadow mode,
+/// and the resource.
 type Bounded = (&'static str, bool, String);
 
 impl Rules {
@@ -650,7 +650,7 @@ impl Rules {
         }
     }
 
-    /// Takes the templates in what `rule`, which is the one at `index`, names.
+    /// Takes the templates in the names of `rule`, which is the one at `index`.
     fn name_resources(&mut self, rule: &Rule, index: usize, inspector: &mut Inspector) {
         for (field, name) in rule.resources() {
             if let Err(allowed) = self.templates.add(name, index) {

@@ -1,4 +1,4 @@
-//! The hot-parameter rules of one resource, with what they know of their keys.
+//! The hot-parameter rules of one resource, with the state of their keys.
 
 mod line;
 mod quotas;

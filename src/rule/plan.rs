@@ -271,7 +271,7 @@ const fn gcd(a: u64, b: u64) -> u64 {
 // === impl Extent ===
 
 impl Extent {
-    /// What the figures of a node need.
+    /// The buckets that the figures of a node need.
     fn of_figures(shape: &Shape) -> Self {
         let bucket_ns = shape.step_ns;
         Self {
@@ -280,7 +280,7 @@ impl Extent {
         }
     }
 
-    /// The same with what `rule` needs.
+    /// The same with those that `rule` needs.
     fn with(self, rule: &FlowRule) -> Self {
         Self {
             bucket_ns: gcd(self.bucket_ns, rule.bucket_ns()),

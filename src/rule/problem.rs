@@ -81,7 +81,7 @@ impl InvalidRule {
         &self.value
     }
 
-    /// Returns what would be allowed, as text.
+    /// Returns the allowed values, as text.
     #[must_use]
     pub fn allowed(&self) -> &str {
         &self.allowed

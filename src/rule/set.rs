@@ -1,4 +1,4 @@
-//! A loaded set of rules: what applies to a resource, and to an origin of it.
+//! A loaded set of rules: the rules of a resource, and of an origin of it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) struct SlotLimit {
 /// The rules of one resource, by their index in the set.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceRules {
-    /// Flow rules that count everybody's calls together.
+    /// Flow rules that count all callers together.
     pub(crate) anyone: Vec<u32>,
     /// Hot-parameter rules.
     pub(crate) params: Vec<u32>,
@@ -104,7 +104,7 @@ impl From<Rules> for NumberedRules {
 }
 
 impl NumberedRules {
-    /// `rules`, each of which counts on what the one of its id among `old` has refused.
+    /// `rules`, each of which counts on with the refusals of the one of its id among `old`.
     fn inheriting(rules: Rules, old: &[Arc<Label>]) -> Self {
         let old: HashMap<_, _> = old.iter().map(|old| (&*old.id, &old.refused)).collect();
         let refused = |id: &str| old.get(id).copied().cloned().unwrap_or_default();
@@ -167,8 +167,8 @@ impl RuleSet {
         }
     }
 
-    /// The set without what it says of single resources: small, so that a resource of
-    /// which it says nothing may hold it for ever.
+    /// The set without the rules of single resources: small, so that a resource of which it says
+    /// nothing may hold it for ever.
     fn without_rules(&self) -> Self {
         let mut labels = Vec::new();
         let limits = self.limits.renumbered(|rule| {
@@ -206,7 +206,7 @@ impl RuleSet {
     fn add_defaults(&mut self, defaults: &[(u32, &Rule)], others: &[&Rule]) {
         // A resource of that very name, as in `OPTIONS *`, is one of all.
         let named = || others.iter().filter(|rule| !rule.is_default());
-        // So that what no default is for is known by its name.
+        // So that a resource without a default is known by its name.
         for rule in named() {
             let own = self.by_resource.entry(rule.resource().to_owned());
             own.or_default();

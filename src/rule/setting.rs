@@ -1,4 +1,4 @@
-//! The settings of a rule by name, for those who write rules down.
+//! The settings of a rule by name, to write rules down.
 
 use std::time::Duration;
 

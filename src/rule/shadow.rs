@@ -1,4 +1,4 @@
-//! Shadow mode: rules that count what they would refuse, and refuse nothing.
+//! Shadow mode: rules that count the calls that they would refuse, and refuse none.
 
 use super::{Basis, Rule, Rules};
 

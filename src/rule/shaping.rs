@@ -106,13 +106,12 @@ impl FlowRule {
         self
     }
 
-    /// Makes a rule that has been idle admit less, until the load has warmed it up. A cold
-    /// rule admits a third of the threshold, unless [`cold_factor`](Self::cold_factor) is
-    /// set, but at least one call if the threshold is 1 or more. Under load it admits more
-    /// and more, and the whole threshold after about `period`, which is above 0 and at most
-    /// one day. It may take twice as long if a cold rule admits only a few calls, as a
-    /// window counts whole ones. When the load falls below what a cold rule admits, the
-    /// rule cools down again.
+    /// Makes a rule that has been idle admit less, until the load has warmed it up. A cold rule
+    /// admits a third of the threshold, unless [`cold_factor`](Self::cold_factor) is set, but at
+    /// least one call if the threshold is 1 or more. Under load it admits more and more, and the
+    /// whole threshold after about `period`, which is above 0 and at most one day. It may take
+    /// twice as long if a cold rule admits only a few calls, as a window counts whole ones. When
+    /// the load falls below the limit of a cold rule, the rule cools down again.
     ///
     /// With [`throttle`](Self::throttle), the spacing shrinks accordingly. A call that is queued
     /// keeps its turn: a batch that comes all at once to a cold rule runs at the cold rate to
@@ -128,13 +127,12 @@ impl FlowRule {
     /// limit = T / (1 + (f − 1)·(stored − warm) / (max − warm))   above warm, else T
     /// ```
     ///
-    /// The first call in a second updates the stored tokens. If the rule is warm, or if
-    /// less passed in the second before than a cold rule admits, it first adds `q` for each
-    /// second since the last update, up to `max`; a cold rule admits the whole part of
-    /// `T / f`, at least 1. Then it subtracts what passed in the second before. So bursts
-    /// with a whole second of rest after each do not warm up a rule. These seconds are
-    /// longer for intervals above a second, and for rules that admit less than one call a
-    /// second while cold.
+    /// The first call in a second updates the stored tokens. If the rule is warm, or if less passed
+    /// in the second before than a cold rule admits, it first adds `q` for each second since the
+    /// last update, up to `max`; a cold rule admits the whole part of `T / f`, at least 1. Then it
+    /// subtracts the tokens that passed in the second before. So bursts with a whole second of rest
+    /// after each do not warm up a rule. These seconds are longer for intervals above a second, and
+    /// for rules that admit less than one call a second while cold.
     ///
     /// # Source
     ///
@@ -146,8 +144,8 @@ impl FlowRule {
         self
     }
 
-    /// Sets what part of the threshold a [cold](Self::warm_up) rule admits: one in
-    /// `factor`, above 1 and at most 1000. Default 3.
+    /// Sets which part of the threshold a [cold](Self::warm_up) rule admits: one in `factor`, above
+    /// 1 and at most 1000. Default 3.
     #[must_use]
     pub fn cold_factor(mut self, factor: f64) -> Self {
         self.shaping.cold_factor = Some(factor);
@@ -161,9 +159,9 @@ impl FlowRule {
     /// The marks rise, and are above 0 and at most 1; `threshold` is between 0 and the
     /// whole threshold.
     ///
-    /// The memory in use is what the engine's [sampler](crate::Builder::sampler) reports,
-    /// at most 150 ms old. While it is not known, the whole threshold applies. Can be
-    /// combined with [`throttle`](Self::throttle), whose spacing then grows, but not with
+    /// The memory in use is that which the engine's [sampler](crate::Builder::sampler) reports, at
+    /// most 150 ms old. While it is not known, the whole threshold applies. Can be combined with
+    /// [`throttle`](Self::throttle), whose spacing then grows, but not with
     /// [`warm_up`](Self::warm_up).
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Rules that count over all processes of a store: their settings, and by what name they are
+//! Rules that count over all processes of a store: their settings, and the name by which they are
 //! counted there.
 
 use std::fmt::Write;
@@ -80,7 +80,7 @@ impl Sharing {
     }
 }
 
-/// Notes that a shared rule cannot have what `with` sets.
+/// Notes why the rule cannot be shared.
 pub(super) fn refuse_shared(inspector: &mut Inspector, why: &str) {
     inspector.refuse("shared", true, why);
 }
@@ -176,9 +176,9 @@ macro_rules! shared_settings {
                 self
             }
 
-            /// Sets what the rule does while the store cannot be asked. Default: that of the
-            /// [engine](crate::store::StoreSettings::when_down). Only for a
-            /// [shared](Self::shared) rule.
+            /// Sets how the rule decides while the store cannot be asked. Default: that of the
+            /// [engine](crate::store::StoreSettings::when_down). Only for a [shared](Self::shared)
+            /// rule.
             #[must_use]
             pub const fn when_down(mut self, when_down: crate::store::WhenDown) -> Self {
                 self.sharing.when_down = Some(when_down);

@@ -24,7 +24,7 @@ impl AdaptiveRule {
         }
     }
 
-    /// Returns by what factor response times [may grow](Self::tolerance).
+    /// Returns the factor by which response times [may grow](Self::tolerance).
     #[must_use]
     pub const fn get_tolerance(&self) -> f64 {
         self.tolerance

@@ -116,7 +116,7 @@ impl AdaptiveRule {
 
     /// Sets the lower bound of the limit: at least 1, and at most the ceiling. Default 1.
     ///
-    /// A floor above what the resource can take preserves the queue that it causes.
+    /// A floor above the capacity of the resource preserves the queue that it causes.
     #[must_use]
     pub fn floor(mut self, floor: impl Into<WholeNumber>) -> Self {
         self.floor = floor.into();
@@ -142,8 +142,8 @@ impl AdaptiveRule {
     /// Sets the factor by which response times may grow through queueing before the limit
     /// falls: between 1 and 10. Default 1.
     ///
-    /// Under overload the limit settles at about this many times what the resource works on
-    /// at once. More than 1 makes sense where response times vary so widely that the limit
+    /// Under overload the limit settles at about this many times the calls that the resource
+    /// works on at once. More than 1 makes sense where response times vary so widely that the limit
     /// would otherwise be too low.
     #[must_use]
     pub fn tolerance(mut self, tolerance: f64) -> Self {

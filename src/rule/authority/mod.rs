@@ -41,13 +41,12 @@ use crate::call::Key;
 ///
 /// # Accuracy
 ///
-/// An origin is what the [key extractor](crate::key) makes of a request. Extractors
-/// distinguish IPv6 addresses by their first 64 bits, so use the address of the network,
-/// such as `2001:db8:1:2::`. A network in prefix notation, such as `10.0.0.0/8`, is a text
-/// like any other and contains no address: for that, let [an
-/// extractor](crate::key::from_fn) return the name of the network that an address is in.
-/// Whether an origin can be trusted also depends on the extractor: anybody can write a
-/// header.
+/// An origin is the key that an [extractor](crate::key) makes of a request. Extractors distinguish
+/// IPv6 addresses by their first 64 bits, so use the address of the network, such as
+/// `2001:db8:1:2::`. A network in prefix notation, such as `10.0.0.0/8`, is a text like any other
+/// and contains no address: for that, let [an extractor](crate::key::from_fn) return the name of
+/// the network that an address is in. Whether an origin can be trusted also depends on the
+/// extractor: any client can write a header.
 ///
 /// # Source
 ///

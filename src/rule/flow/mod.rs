@@ -108,7 +108,7 @@ pub struct FlowRule {
 /// Whose calls a rule counts together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Who {
-    /// Everybody's.
+    /// Those of all callers together.
     Anyone,
     /// Each origin's apart.
     Each,
@@ -374,9 +374,9 @@ impl FlowRule {
         self
     }
 
-    /// Sets what a rule [by origin](Self::by_origin) does with calls that have no origin.
-    /// Default: they share one quota. It is invalid to set this for a rule that is not by origin,
-    /// as no call of such a rule lacks a key.
+    /// Sets how a rule [by origin](Self::by_origin) treats calls that have no origin. Default: they
+    /// share one quota. It is invalid to set this for a rule that is not by origin, as no call of
+    /// such a rule lacks a key.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = Some(missing);
@@ -592,7 +592,7 @@ impl FlowRule {
         self.resource == super::ANY_RESOURCE
     }
 
-    /// Notes what a shared rule cannot have.
+    /// Notes the settings that a shared rule cannot have.
     fn inspect_shared(&self, inspector: &mut Inspector) {
         if self.shaping != Shaping::default() {
             let why = "left out with `throttle`, `warm_up` or `memory`: one queue and one clock \
@@ -621,8 +621,8 @@ impl FlowRule {
         self.id.is_some() && self.id == other.id
     }
 
-    /// Whether the two, rules of one node, count the same calls in the same window,
-    /// so that one may take over what the other has counted.
+    /// Whether the two, rules of one node, count the same calls in the same window, so that one may
+    /// take over the counts of the other.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.buckets, rule.strict);
         self.selects_like(other) && window(self) == window(other)

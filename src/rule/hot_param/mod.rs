@@ -344,12 +344,11 @@ impl HotParamRule {
         self
     }
 
-    /// Sets another threshold, in the same range, for the calls of one
-    /// [tier](crate::Call::tier), such as a paid plan. If a tier is given twice, the last
-    /// threshold counts. A name that reads like an address or a number also stands for that
-    /// address or number. An [exception](Self::except) takes precedence over a tier. A
-    /// value whose tier changes keeps what it has spent: as a share of a refilled quota, as
-    /// a number of calls in a window.
+    /// Sets another threshold, in the same range, for the calls of one [tier](crate::Call::tier),
+    /// such as a paid plan. If a tier is given twice, the last threshold counts. A name that reads
+    /// like an address or a number also stands for that address or number. An
+    /// [exception](Self::except) takes precedence over a tier. A value whose tier changes keeps its
+    /// spent quota: as a share of a refilled quota, as a number of calls in a window.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<Number>) -> Self {
         self.tiers.push((tier.into(), threshold.into().get()));
@@ -483,8 +482,8 @@ impl HotParamRule {
         self.id.is_some() && self.id == other.id
     }
 
-    /// Whether the two count the same values in the same way, so that one may
-    /// take over what the other knows of them.
+    /// Whether the two count the same values in the same way, so that one may take over the other's
+    /// table.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.max_keys);
         let same_count = match (self.count, other.count) {
@@ -561,7 +560,7 @@ impl HotParamRule {
         }
     }
 
-    /// Notes what a shared rule cannot have.
+    /// Notes the settings that a shared rule cannot have.
     fn inspect_shared(&self, inspector: &mut Inspector) {
         match self.count {
             Count::Window => inspect_window(inspector, self.interval, 2),

@@ -16,7 +16,7 @@ pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(3_600);
 
 /// Limits concurrency: at most `max` calls of a resource run at once.
 ///
-/// A call takes a slot when it starts and gives the slot back when it ends; under a
+/// A call takes a slot when it starts and releases it when it ends; under a
 /// [layer](crate::SentinelLayer) it ends with the response body. Checking the limit and
 /// taking a slot are one atomic step, so no interleaving of threads exceeds the limit. A
 /// call that waits holds no slot yet. A limit of 0 refuses every call. A call that finds no

@@ -205,7 +205,7 @@ impl HotParam {
         self.keys.set_limit(&limit);
     }
 
-    /// By what the value of `call` is known, and how many of its calls may run at once.
+    /// The digest of the value of `call`, and how many of its calls may run at once.
     fn at_once(&self, call: &Call<'_>) -> Option<(Digest, u32)> {
         let key = self.keys.digest(self.value(call).ok()??);
         match self.quota(key, call).prepared {

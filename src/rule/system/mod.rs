@@ -20,8 +20,8 @@ const INBOUND: &str = "__inbound__";
 /// process: it looks at the sum of all calls that this process serves, and at the machine.
 /// Outbound calls are neither counted nor refused.
 ///
-/// A rule sets one or more of five limits; what it does not set is not limited. If there
-/// are several rules, the tightest limit of each kind applies.
+/// A rule sets one or more of five limits; a figure without a limit is not limited. If there are
+/// several rules, the tightest limit of each kind applies.
 ///
 /// | limit | refuses a call | looks at |
 /// |---|---|---|
