@@ -64,8 +64,8 @@ pub(crate) fn sleep(duration: Duration) -> Result<Timer, NoTimer> {
     Ok(timer)
 }
 
-/// Does what panics if `runtime` has no timer, unless that is known. Others who ask wait: the
-/// panic shall come once.
+/// Tries the call that panics if `runtime` has no timer, unless the result is known. Other threads
+/// that ask wait: the panic shall come once.
 #[cold]
 fn ask<T>(runtime: Id, try_it: impl FnOnce() -> T) -> Result<T, NoTimer> {
     // The hook for the panic is the user's, and may come here again.

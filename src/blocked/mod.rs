@@ -134,7 +134,7 @@ impl Blocked {
         causes.take(MOST_CAUSES).any(<dyn Error>::is::<Self>)
     }
 
-    /// Returns what kind of rule refused.
+    /// Returns the kind of rule that refused.
     #[must_use]
     pub const fn kind(&self) -> BlockKind {
         self.kind

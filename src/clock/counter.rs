@@ -40,8 +40,8 @@ const SCALE_BITS: u32 = 32;
 /// GHz that is 160 days.
 const FIRST: u64 = 1 << 56;
 
-/// The first one. Two of different starts would be two clocks to what they share, such as
-/// a sampler of two engines.
+/// The first one. Two of different starts would be two clocks to the things that they share, such
+/// as a sampler of two engines.
 static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
     let clock = quanta::Clock::new();
     let start = clock.raw().wrapping_sub(FIRST);

@@ -146,18 +146,19 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// An implementation must be cheap, must not block and should not panic: a panic is caught, and
 /// time stands still at the last reading until the clock answers again. It should be monotonic
 /// across all threads; where it steps back, the engine's time stands still for up to a second and
-/// then goes on. The [guarantees](crate::guide::guarantees#clocks) say what else a bad clock does.
+/// then goes on. The [guarantees](crate::guide::guarantees#clocks) list the other effects of a bad
+/// clock.
 ///
 /// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
 /// If tokio's clock runs ahead of this one, the call sleeps again, until its turn has come
 /// by this one. But if this clock has run at less than half the speed of tokio's, or has
 /// stepped back, the call does not wait for it, and starts before its turn.
 ///
-/// Do not use wall time. ExtraRings from its steps, there is another reason: on a machine that
-/// learns the date only after the program has started, it jumps ahead by decades. Windows
-/// cope with that. But the time of a table of values stands still 18 years after the table
-/// was made: what a value of a [`HotParamRule`](crate::HotParamRule) has spent of a
-/// refilled quota does not come back, and a queue accepts no more calls.
+/// Do not use wall time. Apart from its steps, there is another reason: on a machine that learns
+/// the date only after the program has started, it jumps ahead by decades. Windows cope with that.
+/// But the time of a table of values stands still 18 years after the table was made: what a value
+/// of a [`HotParamRule`](crate::HotParamRule) has spent of a refilled quota does not come back, and
+/// a queue accepts no more calls.
 ///
 /// # Examples
 ///

@@ -166,8 +166,8 @@ impl Timekeeper {
         now.max(self.latest())
     }
 
-    /// The time of a reading by which something is made: a node, a table, a window. It will
-    /// take what it is made by for the truth.
+    /// The time of a reading by which something is made: a node, a table, a window. A made thing
+    /// takes its first reading for the truth.
     #[cold]
     pub(crate) fn check_making(&self, reading: Glance) -> Tick {
         let (now, seen) = (self.agreed(reading.0), self.latest());

@@ -125,8 +125,8 @@ impl Core {
         Ok(shadows.judge(hooks, resource.text(), call, verdict))
     }
 
-    /// Puts `rules` in force. Every call from here on is judged by them; what
-    /// they do not change keeps its counts. False, and nothing happens, if they are in force.
+    /// Puts `rules` in force. Every call from here on is judged by them; everything that they do
+    /// not change keeps its counts. False, and nothing happens, if they are in force.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
         let (registry, shared) = (self.registry(), self.registry().shared());
         // A time that may make the node of all inbound calls.

@@ -1,4 +1,4 @@
-//! Rules in shadow mode: hooks learn what they would refuse, and it runs all the same.
+//! Rules in shadow mode: hooks learn which calls they would refuse, and those run all the same.
 //!
 //! Each such rule is judged by an engine of its own, with the figures that it would have if it were
 //! enforced beside the enforced rules. It sees the calls that those let pass. A call that it lets
@@ -41,7 +41,7 @@ pub(crate) struct List {
     of_all: Vec<usize>,
 }
 
-/// Those of the next set, and what changes in the engines that they go on with.
+/// Those of the next set, and the changes of the engines that they keep.
 #[derive(Debug)]
 pub(crate) struct NextShadows {
     list: StdArc<List>,
@@ -251,8 +251,8 @@ impl<'a> Wanted<'a> {
 
 impl Target {
     fn new(name: &str) -> Self {
-        // As for enforced rules, a key is known by its text; one that reads like what many
-        // calls share is none of them.
+        // As for enforced rules, a key is known by its text; one that reads like a shared key is
+        // none of them.
         let keys = Key::spellings(name).filter(|key| key.to_string() == name);
         let keys = keys.filter(|key| key.reserved().is_none());
         Self {
@@ -274,9 +274,9 @@ impl Shadow {
         self.engine.registry()
     }
 
-    /// The call as one of the rule's resource, if it is one. A call that is counted
-    /// as another `resource`, for want of a place of its own, is one of what it
-    /// names as well: enforced, its rule would give it a place.
+    /// The call as one of the rule's resource, if it is one. A call that is counted as another
+    /// `resource`, for want of a place of its own, is one of the resource that it names as well:
+    /// enforced, its rule would give it a place.
     fn view<'a>(&'a self, resource: &str, call: &Call<'a>) -> Option<Call<'a>> {
         let Some(own) = &self.resource else {
             return Some(*call);
@@ -380,7 +380,7 @@ mod tests {
         assert!(are_shared && set.rules().iter().all(Rule::is_shadow));
     }
 
-    /// Counts what rules in shadow mode would have refused.
+    /// Counts the calls that rules in shadow mode would have refused.
     #[derive(Debug, Default)]
     struct Count(std::sync::atomic::AtomicU64);
 

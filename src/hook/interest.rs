@@ -95,7 +95,7 @@ impl Interest {
 impl BitOr for Interest {
     type Output = Self;
 
-    /// Returns what either wants.
+    /// Returns the events that either wants.
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

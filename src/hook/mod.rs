@@ -59,9 +59,9 @@ pub use interest::Interest;
 /// Receives notifications about calls. Each method does nothing unless an implementation
 /// overrides it.
 ///
-/// An implementation must not block, because the request waits for it, and should not
-/// panic: `on_exit` is called from a destructor. The [module](self) says what happens
-/// after a panic, and to calls that a hook makes itself.
+/// An implementation must not block, because the request waits for it, and should not panic:
+/// `on_exit` is called from a destructor. The [module](self) describes the effects of a panic, and
+/// of calls that a hook makes itself.
 ///
 /// # Examples
 ///
@@ -90,7 +90,7 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns the events that the hook wants; it is notified of no others. Default: everything.
     /// Asked once, when the hook is registered. A panic is one of that call.
     ///
-    /// A call pays for hooks only where one of them wants what happens to it.
+    /// A call pays for hooks only where one of them wants its events.
     fn interest(&self) -> Interest {
         Interest::ALL
     }
@@ -409,7 +409,7 @@ pub struct Hooks {
     panics: AtomicU64,
 }
 
-/// A hook, its name and what it wants.
+/// A hook, its name and the events that it wants.
 #[derive(Clone, Debug)]
 struct Named {
     name: Arc<str>,

@@ -53,7 +53,7 @@ use std::sync::PoisonError;
 pub(crate) use std::sync::atomic::Ordering;
 pub(crate) use std::thread_local;
 
-/// Bytes on the heap of what an [`Arc`] holds: with its two counts.
+/// Bytes on the heap of the value in an [`Arc`], with its two counts.
 pub(crate) const fn shared_size<T>() -> usize {
     size_of::<(usize, usize, T)>()
 }
@@ -150,7 +150,7 @@ pub(crate) enum Bug {
     StepOverHeld,
     /// The head steps over a bucket that is no caller's past.
     StepTooFar,
-    /// A cancelled loan gives its tokens back first and lets go of them after.
+    /// A cancelled loan refunds its tokens first and lets go of them after.
     CancelBackwards,
     /// A loan looks only at the first rule.
     LoanIgnoresRoom,
@@ -158,7 +158,7 @@ pub(crate) enum Bug {
     LoanLooksOnce,
     /// A statistic head moves before the checkpoint is taken.
     HeadBeforeCut,
-    /// An evictor reads an entry before everyone else has let go of it.
+    /// An evictor reads an entry before all other threads have let go of it.
     ReadBeforeLast,
     /// A call that finds its own name being made where a table is full does not wait for it.
     SameKeyIsAnother,
@@ -201,7 +201,7 @@ pub(crate) enum Bug {
     OpenLate,
     /// A freeze does not mark the word, so that late takers still pass there.
     FreezeWithoutMark,
-    /// A checkpoint of what passed comes from a ring that counts no more.
+    /// A checkpoint of passes comes from a ring that counts no more.
     CutFromOldRing,
     /// A call that finds a throttle's queue empty writes its turn without comparing.
     StoreAtIdle,
@@ -209,7 +209,7 @@ pub(crate) enum Bug {
     MoveThenCheck,
     /// A turn is cancelled without looking whether others stand behind it.
     BlindLeave,
-    /// A warm-up is refilled also by those who came second.
+    /// A warm-up is refilled also by callers that came second.
     FillUnclaimed,
     /// A refill of a warm-up overwrites that of another step.
     FillBlind,
@@ -227,7 +227,7 @@ pub(crate) enum Bug {
     LeapWithStamps,
     /// A breaker notes that there is a bad call when it has counted it.
     NoteBadAfter,
-    /// A breaker writes what it has counted without comparing what it added to.
+    /// A breaker writes its count without comparing the one that it added to.
     BlindStamped,
     /// A probe is taken without comparing the state that it was promised for.
     BlindProbe,

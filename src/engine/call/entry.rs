@@ -145,7 +145,7 @@ impl Entry {
         }
     }
 
-    /// Notes what the quotas of the call's parameters have left, for the response.
+    /// Notes the rest of the quotas of the call's parameters, for the response.
     #[cold]
     pub(crate) fn set_param_quota(&mut self, quota: QuotaLeft) {
         self.rare.get_or_insert_default().quota = Some(quota);
@@ -352,8 +352,8 @@ impl Entry {
 impl Drop for Entry {
     /// Nearly always only the resource's node learns of it, and its slots.
     ///
-    /// A call whose response came in one piece is counted at the time of its head, which
-    /// has been read: a reading of the clock is a tenth of what a layer adds.
+    /// A call whose response came in one piece is counted at the time of its head, which has been
+    /// read: a reading of the clock is a tenth of the time that a layer adds.
     #[inline]
     fn drop(&mut self) {
         let resource = self.nodes.resource();

@@ -94,7 +94,7 @@ impl WaitLeases {
         self.held.take().unwrap_or_default()
     }
 
-    /// Refunds what the call has: it does not start now.
+    /// Refunds the permits of the call: it does not start now.
     pub(crate) fn refund(&mut self) {
         self.held = None;
     }

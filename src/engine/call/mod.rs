@@ -1,4 +1,4 @@
-//! One call in the engine: what it is counted in, and how it ends or waits.
+//! One call in the engine: the nodes that count it, and how it ends or waits.
 
 pub(crate) mod arrival;
 pub(crate) mod entry;

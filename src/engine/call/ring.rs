@@ -1,4 +1,4 @@
-//! A ring with the rules that are judged on it: what a call takes its tokens from.
+//! A ring with the rules that are judged on it: a call takes its tokens there.
 
 use crate::clock::Tick;
 use crate::engine::resource::Resource;

@@ -37,13 +37,12 @@
 //! made: its [`PathKind`](crate::engine::resource::PathKind).
 //!
 //! ```text
-//! path               what judges                               function
+//! path               checks                                    function
 //! Fast               fixed slots, the ring                     try_fast_path
 //! FastAfterBreakers  the same after breakers                   try_fast_path; judge unless all
 //!                                                              are closed
 //! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; judge for calls
-//!                    that neither waits nor counts what runs   that may wait or are told their
-//!                                                              quota
+//!                    with no queue and no limit at once        that may wait or show their quota
 //! Full               anything                                  judge
 //! ```
 //!

@@ -173,7 +173,7 @@ impl Registry {
         if old.is_none() {
             self.compare_new(&new);
         }
-        // There may be more slots than before. Those who wait are woken by code of others.
+        // There may be more slots than before. The calls that wait are woken by foreign code.
         new.let_in(old.as_deref());
         // No thread waits while this one frees the whole set that it may be the last to hold.
         drop(old);

@@ -52,7 +52,7 @@ impl Registry {
         Change { old, new, begun }
     }
 
-    /// Has calls judged by the rules of `change` from here on, and puts in force what goes
+    /// Has calls judged by the rules of `change` from here on, and puts in force the parts that go
     /// with them.
     pub(crate) fn put_in_force(&self, change: &Change, with_them: impl FnOnce()) {
         let _renewal = self.renewal.lock();

@@ -25,7 +25,7 @@ pub(crate) struct ResourceQuery<'a> {
 }
 
 impl ResourceKey {
-    /// Runs `f` with what a call asks for it by.
+    /// Runs `f` with the query by which a call asks for it.
     pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
         f(&ResourceQuery {
             direction: self.direction,

@@ -1,4 +1,5 @@
-//! The shared rules of one resource: which counters a call takes from, and what it has taken.
+//! The shared rules of one resource: the counters that a call takes from, and the leases that it
+//! has taken.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -362,13 +363,13 @@ impl HeldLeases {
         self.0.iter().any(|held| Arc::ptr_eq(&held.quota, quota))
     }
 
-    /// Hands over what it has of `quota`, if that is `n` permits.
+    /// Hands over its permits of `quota`, if they are `n`.
     fn give_up(&mut self, quota: &Arc<SharedQuota>, n: u32) -> Option<Option<BucketEnd>> {
         let is_it = |held: &Held| Arc::ptr_eq(&held.quota, quota) && held.n == n;
         self.0.remove(is_it).map(|held| held.end)
     }
 
-    /// The call runs: what it has taken is gone.
+    /// The call runs: its permits are spent.
     pub(crate) fn spend(&mut self) {
         self.0 = SmallVec::default();
     }

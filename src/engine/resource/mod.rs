@@ -138,7 +138,7 @@ impl Resource {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Takes over `rules`, if they say about the resource what the old ones did: nothing. Since it
+    /// Takes over `rules`, if they say nothing about the resource, as the old ones did. Since it
     /// was made all inbound calls may be counted together, even if the rule for that is gone: then
     /// its calls take another path.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {

@@ -1,4 +1,4 @@
-//! Notifies hooks of what becomes of a resource's calls and breakers.
+//! Notifies hooks of the events of a resource's calls and breakers.
 //!
 //! Of a call that has waited hooks get neither origin nor parameter: they were borrowed from
 //! a request that may be gone.

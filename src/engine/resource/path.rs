@@ -21,8 +21,8 @@ pub(crate) enum PathKind {
 }
 
 impl PathKind {
-    /// The path of calls in this `direction` to a resource with this `gate` and these `extras`,
-    /// by `rules`.
+    /// The path of calls in this `direction` to a resource with these `compiled` rules and these
+    /// `extras`, by `rules`.
     pub(super) fn new(
         direction: Direction,
         compiled: &CompiledRules,
@@ -51,7 +51,7 @@ impl PathKind {
         let has_branches = shared.config.origins || shared.config.contexts;
         // Rules on a relation judge by the ring of another resource.
         let looks_elsewhere = !related.is_empty();
-        // Rules in shadow mode judge what the others let pass.
+        // Rules in shadow mode judge the calls that the others let pass.
         let has_shadows = rules.has_shadows();
         // Shared rules may have to wait for the store.
         let has_leases = leases.is_some();

@@ -144,7 +144,7 @@ impl ScopeNode {
 
 impl Resident for ScopeNode {
     type Key = BranchKey;
-    /// Scope nodes count what their resource counts as well: nothing is kept.
+    /// The resource counts the calls of its scope nodes as well: nothing is kept.
     type Sum = ();
 
     fn key(&self) -> &BranchKey {

@@ -32,8 +32,8 @@ pub(super) enum Got {
 }
 
 impl Inner {
-    /// Whether the call stands in line and has got what it waits for there. If not, `waker` is
-    /// woken when it has.
+    /// Whether the call stands in line and has got the slot, share or permits that it waits for
+    /// there. If not, `waker` is woken when it has.
     pub(super) fn has_what_it_waits_for(&self, waker: Option<&Waker>) -> bool {
         match self.line {
             None => false,
@@ -116,7 +116,7 @@ impl Inner {
         self.sleep = None;
     }
 
-    /// Leaves the line: with what it has waited for, if it has got that.
+    /// Leaves the line: with the slot, share or permits, if it has got them.
     pub(super) fn leave_line(&mut self, now: Tick) -> Option<Got> {
         let line = self.line.take()?;
         self.nodes.each(Node::note_out_of_line);
@@ -138,7 +138,7 @@ impl Inner {
         }
     }
 
-    /// Leaves the line, and gives what it has got there to the next call.
+    /// Leaves the line, and passes the slot or share that it has got there to the next call.
     pub(super) fn give_up_line(&mut self) {
         if self.line == Some(InLine::Store) {
             self.line = None;

@@ -358,7 +358,7 @@ impl Waiting {
         }
     }
 
-    /// Waits for the call's turn, or for what it waits for in line, and starts it.
+    /// Waits for the call's turn, or in line, and starts it.
     ///
     /// # Errors
     ///
@@ -437,7 +437,7 @@ impl Waiting {
         }
     }
 
-    /// Gives the place up because there is nothing to sleep on.
+    /// Leaves the line, because there is no timer to sleep on.
     pub(crate) fn refuse_without_timer(mut self) -> Blocked {
         let now = self.inner().now();
         let mut inner = self.take();
@@ -448,7 +448,7 @@ impl Waiting {
 }
 
 impl Inner {
-    /// The present, read again where it does not fit to what the resource has seen.
+    /// The present, read again where it does not fit to the latest time of the resource.
     fn now(&self) -> Tick {
         self.nodes.resource().now()
     }
@@ -459,7 +459,7 @@ impl Inner {
 
     // --- going on ---
 
-    /// Has the call judged, or starts it: with what it has `got` in line, if anything.
+    /// Has the call judged, or starts it: with the slot or share that it has `got` in line, if any.
     fn go_on(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
         let (slot, share) = match got {
             None | Some(Got::Leases) => (None, None),
@@ -526,8 +526,7 @@ impl Inner {
         let Promised { claims, start, .. } = promised;
         let resource = nodes.resource();
         let waited = now - self.since;
-        // A place in a queue is the call's own; what it waits for beyond its turn
-        // is borrowed.
+        // A place in a queue is the call's own; a wait beyond its turn is for borrowed tokens.
         let turn = claims.last_turn();
         let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
         let occupied = if is_borrowed { n } else { 0 };
@@ -547,7 +546,7 @@ impl Inner {
         entry
     }
 
-    /// Ends the wait with `blocked`, for everyone who counts it or wants to know.
+    /// Ends the wait with `blocked`, for all nodes and hooks.
     fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
         self.give_up(now);
         self.nodes
