@@ -534,9 +534,8 @@ impl Sentinel {
         InboundView::new(self.core.registry(), Some(context.into()))
     }
 
-    /// Returns a copy of all statistics, and of the state of single rules: the states of
-    /// breakers, adaptive limits, and what hot-parameter rules and rules in shadow mode
-    /// have counted.
+    /// Returns a copy of all statistics, and of the state of single rules: the states of breakers,
+    /// adaptive limits, and the counts of hot-parameter rules and rules in shadow mode.
     ///
     /// It looks at every resource, so those that have not been called since a
     /// [reload](Self::reload) take over the rules in force. It does not walk the tables of

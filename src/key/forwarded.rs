@@ -259,10 +259,10 @@ fn without_hidden_port(node: &str) -> &str {
     }
 }
 
-/// The parts of `text` between separators, from the right. A separator in a
-/// quoted string is none: what a client sends, such as its host, a proxy may
-/// write there. The right end is the proxy's own, so it is known from there
-/// which quotes open a string; nothing that stands before it can change that.
+/// The parts of `text` between separators, from the right. A separator in a quoted string is none:
+/// a proxy may write there values that a client sends, such as its host. The right end is the
+/// proxy's own, so it is known from there which quotes open a string; nothing that stands before it
+/// can change that.
 fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -320,7 +320,7 @@ mod tests {
         let nets = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
         let extractor = ForwardedIp::behind(nets);
         let cases: &[Case] = &[
-            // The leftmost is what the client wrote.
+            // The client wrote the leftmost.
             (
                 Some("10.0.0.1"),
                 &[(XFF, "6.6.6.6, 1.2.3.4")],

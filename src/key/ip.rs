@@ -1,6 +1,6 @@
 //! Keys from the address of the client.
 //!
-//! That is the peer of the connection; what proxies write about it is read by another
+//! That is the peer of the connection; the text that proxies write about it is read by another
 //! extractor.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -100,8 +100,8 @@ pub trait ClientIp: Send + Sync + 'static {
 ///
 /// # If no address is there
 ///
-/// Then the request has no key, and **by default all such requests share one quota**:
-/// the first few callers use it up for everybody. Three mistakes lead there:
+/// Then the request has no key, and **by default all such requests share one quota**: the first few
+/// callers use it up for all. Three mistakes lead there:
 ///
 /// * The feature `axum` or `tonic` of this crate is not on.
 /// * The axum server is not served with

@@ -22,10 +22,10 @@ use crate::call::{Encoded, Key};
 /// Of two parameters with one name, as may happen with nested routers, the first counts, and that
 /// of the matched path before that of a rule.
 ///
-/// The value is known by the text that it percent-decodes to: `%37` and `7` are one key.
-/// Each look-up walks over the path. It does not allocate, up to 512 bytes if the value is
-/// encoded, unless the path was rewritten between two of axum's routers, or second slashes
-/// stand in what outer routers have taken off it: then axum is asked what it has made of that.
+/// The value is known by the text that it percent-decodes to: `%37` and `7` are one key. Each
+/// look-up walks over the path. It does not allocate, up to 512 bytes if the value is encoded,
+/// unless the path was rewritten between two of axum's routers, or second slashes stand in the part
+/// that outer routers have taken off it: then axum is asked for its own value.
 ///
 /// # Examples
 ///
@@ -95,10 +95,10 @@ impl KeyExtractor for PathParam {
     }
 }
 
-/// Whether a template that was matched stands for this path. If not, only axum can tell what
-/// its parameters are: it is another path that was matched, or there are second slashes in
-/// what routers have taken off. It depends on how these are inside of each other whether such
-/// a slash is left out, or a parameter is empty.
+/// Whether a template that was matched stands for this path. If not, only axum knows its
+/// parameters: it is another path that was matched, or there are second slashes in the part that
+/// routers have taken off. It depends on how these are inside of each other whether such a slash is
+/// left out, or a parameter is empty.
 fn is_sure((first, other): Paths<'_>) -> bool {
     other.is_none() && !has_second_slash(first)
 }
@@ -125,8 +125,8 @@ const fn told<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a str
     None
 }
 
-/// The path as rules name it below the `matched` one, which is `prefix` and a parameter for
-/// the rest. Of second slashes in what routers have taken off, none is in their names.
+/// The path as rules name it below the `matched` one, which is `prefix` and a parameter for the
+/// rest. Of second slashes in the part that routers have taken off, none is in their names.
 pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow<'a, str> {
     let name = matched[prefix.len()..].trim_matches(['{', '*', '}']);
     let paths = matched_on(head);

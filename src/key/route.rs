@@ -250,7 +250,7 @@ fn parts(path: &str) -> usize {
     path.split('/').filter(|part| !part.is_empty()).count()
 }
 
-/// The template of what outer routers take off.
+/// The template of the part that outer routers take off.
 #[cfg(feature = "axum")]
 fn nested(head: Head<'_>) -> &str {
     let nested = head.extensions().get::<axum::extract::NestedPath>();

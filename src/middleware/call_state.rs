@@ -209,7 +209,7 @@ where
             let service = &mut self.service;
             let is_ready = end_on_panic(&mut self.entry, |_| service.poll_ready(cx));
             if let Err(error) = ready!(is_ready) {
-                // A call that has not started gives its place up, and never ran.
+                // A call that has not started leaves the line, and never ran.
                 drop((self.waiting.take(), self.request.take()));
                 return Poll::Ready(AfterWait::Unready(error, self.entry.take()));
             }

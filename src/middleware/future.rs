@@ -122,9 +122,9 @@ where
     }
 }
 
-/// Makes the layer's answer of the service's. The call ends now, or goes on with the body; a
-/// call without an entry was skipped. An error is classified as what `convert` makes of it,
-/// because the sources of an error can be looked at once it is in a box.
+/// Makes the layer's answer of the service's. The call ends now, or goes on with the body; a call
+/// without an entry was skipped. An error is classified after `convert`, because the sources of an
+/// error can be looked at once it is in a box.
 // Always inlined: the compiler does so only sometimes, and a response is large. So it is
 // looked at in place, and moved at the end.
 #[inline(always)]

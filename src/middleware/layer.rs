@@ -1,4 +1,4 @@
-//! `SentinelLayer`: what a user configures.
+//! `SentinelLayer`: the settings of a user.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -315,9 +315,9 @@ impl<M> SentinelLayer<M> {
     /// judged by no rule, and are counted nowhere. Default: no requests. After several
     /// calls of this method, a request is skipped if any of the predicates selects it.
     ///
-    /// For ready-made predicates see [`skip`](super::skip). Decide by something that
-    /// clients cannot forge, or by the path or method of what everybody may have without
-    /// limits; otherwise any client can bypass every limit.
+    /// For ready-made predicates see [`skip`](super::skip). Decide by something that clients cannot
+    /// forge, or by the path or method of resources that all may use without limits; otherwise any
+    /// client can bypass every limit.
     ///
     /// # Examples
     ///
@@ -586,8 +586,8 @@ impl<M> SentinelLayer<M> {
     ///
     /// # Cancel safety
     ///
-    /// A call that is dropped while it waits for the inner service gives its slot back and
-    /// counts as cancelled, and what it had reserved of the inner service is dropped with it.
+    /// A call that is dropped while it waits for the inner service releases its slot and counts as
+    /// cancelled, and its reservation of the inner service is dropped with it.
     #[doc(alias("load_shed", "backpressure"))]
     #[must_use]
     pub fn judge_first(self) -> Self {

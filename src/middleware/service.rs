@@ -107,8 +107,8 @@ impl<S, M: Mode> SentinelService<S, M> {
         poll
     }
 
-    /// Has `request` judged, and then calls the inner service, waits, or refuses. A refusal
-    /// becomes what `refuse` makes of it.
+    /// Has `request` judged, and then calls the inner service, waits, or refuses. `refuse` turns a
+    /// refusal into the answer.
     #[inline(always)]
     fn dispatch<B>(
         &mut self,

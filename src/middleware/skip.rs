@@ -106,7 +106,7 @@ pub fn paths<T: AsRef<str>>(
 fn has_dot_segment(path: &str) -> bool {
     Encoded::path(path).with_text(|path| {
         path.split(['/', '\\'])
-            // Some servers take what follows a semicolon for a parameter.
+            // Some servers take the text behind a semicolon for a parameter.
             .map(|segment| segment.split(';').next().unwrap_or(segment))
             .any(|segment| matches!(segment, "." | ".."))
     })

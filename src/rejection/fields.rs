@@ -235,7 +235,7 @@ fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
     if let Some(LeastReported(least)) = response.extensions().get() {
         return *least <= part;
     }
-    // A refusal tells of the quota that is used up, if it tells of one.
+    // The fields of a refusal are those of the quota that is used up, if there are any.
     let headers = response.headers();
     is_refusal(response)
         && [RATE_LIMIT, REMAINING, X_REMAINING]

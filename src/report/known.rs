@@ -37,9 +37,9 @@ pub struct BreakerSnapshot {
     since_last_bad_call: Option<Duration>,
 }
 
-/// A copy of a hot-parameter rule of a resource and what it has counted. Its values are not
-/// copied. [`NodeView::hot_params`](crate::NodeView::hot_params) can tell how many there
-/// are, for which it looks at the whole table.
+/// A copy of a hot-parameter rule of a resource with its counts. Its values are not copied.
+/// [`NodeView::hot_params`](crate::NodeView::hot_params) can tell how many there are, for which it
+/// looks at the whole table.
 ///
 /// # Examples
 ///
@@ -62,7 +62,7 @@ pub struct HotParamSnapshot {
     waiting: u32,
 }
 
-/// A copy of what a rule in [shadow mode](crate::Rule::shadow) has counted. For more, see
+/// A copy of the counts of a rule in [shadow mode](crate::Rule::shadow). For more, see
 /// [`ShadowView::snapshot`](crate::ShadowView::snapshot).
 ///
 /// # Examples

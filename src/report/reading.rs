@@ -1,5 +1,5 @@
-//! Reading all resources in place, for those who look often: nothing is copied but what they ask
-//! for.
+//! Reading all resources in place, for readers that come often: nothing is copied unless it is
+//! asked for.
 
 use std::sync::Arc as StdArc;
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::blocked::Label;
 use crate::rule::{NumberedRules, Rule, RuleSet};
 
-/// A rule in force, and what it has refused.
+/// A rule in force, and its refusals.
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ pub struct RuleSnapshot<'a> {
     blocked: u64,
 }
 
-/// All rules, and what each has refused.
+/// All rules, and the refusals of each.
 #[derive(Clone, Debug)]
 pub(super) struct RuleSnapshots {
     pub(super) version: u64,
@@ -82,8 +82,9 @@ impl<'a> RuleSnapshot<'a> {
 
     /// Returns the weight of the calls that the rule has refused, on all resources and in both
     /// directions; a reload keeps it for a rule of the same id. 0 for a rule in shadow mode, which
-    /// refuses nothing: [`Snapshot::shadows`](crate::Snapshot::shadows) has what it would have
-    /// refused. Where several rules would refuse a call, the first one to be checked counts it.
+    /// refuses nothing: [`Snapshot::shadows`](crate::Snapshot::shadows) has the calls that it would
+    /// have refused. Where several rules would refuse a call, the first one to be checked counts
+    /// it.
     #[must_use]
     pub const fn blocked(&self) -> u64 {
         self.blocked

@@ -66,7 +66,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns what it is, without the name of the origin or context: `resource`, `origin`,
+    /// Returns its kind, without the name of the origin or context: `resource`, `origin`,
     /// `missing-origin`, `overflow-origins` or `context`, as in JSON.
     ///
     /// ```
@@ -534,7 +534,7 @@ impl Snapshot {
         &self.shadows
     }
 
-    /// Returns what looks like a mistake in the set-up; see
+    /// Returns likely mistakes in the set-up; see
     /// [`Sentinel::findings`](crate::Sentinel::findings).
     #[must_use]
     pub fn findings(&self) -> &[Finding] {

@@ -338,8 +338,8 @@ impl<'a> InboundView<'a> {
         Self { registry, context }
     }
 
-    /// Calls `read` with each node and its present, and returns what evicted nodes have counted:
-    /// one that is being evicted is seen either alive or retired.
+    /// Calls `read` with each node and its present, and returns the counts of evicted nodes: one
+    /// that is being evicted is seen either alive or retired.
     fn each(&self, mut read: impl FnMut(&Node, Tick)) -> Totals {
         let shared = self.registry.shared();
         let (now, mut room) = (shared.time.read(), None);

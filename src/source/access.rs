@@ -65,8 +65,8 @@ fn regular(path: &Path, metadata: &Metadata) -> Result<(), SourceError> {
     Err(SourceError::of_file(SourceErrorKind::NotAFile, path, what))
 }
 
-/// How anyone on the machine could change what `path` holds, which leads to
-/// `file`, if it is that easy.
+/// How any user of the machine could change the content of `path`, which leads to `file`, if it is
+/// that easy.
 ///
 /// Volumes that Kubernetes makes of a `ConfigMap` need a closer look. Their directory has mode 0777
 /// and holds links; the files lie in a directory below, with mode 0755, all of one owner. So in a

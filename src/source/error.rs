@@ -1,4 +1,4 @@
-//! Why a source could not say what the rules are.
+//! Why a source could not return the rules.
 
 use std::any::Any;
 use std::error::Error;

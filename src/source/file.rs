@@ -37,9 +37,9 @@ pub(super) const MAX_BYTES: u64 = 4 << 20;
 
 /// The rules in a file.
 ///
-/// A file that is missing, empty or half-written is an error and does not mean that there
-/// are no rules: the rules in force stay. To have no rules, write what your parser reads as
-/// none, such as `[]`.
+/// A file that is missing, empty or half-written is an error and does not mean that there are no
+/// rules: the rules in force stay. To have no rules, write a text that your parser reads as none,
+/// such as `[]`.
 ///
 /// Every problem and every change of the content is reported once. If a file is only
 /// touched, or replaced by an equal one, nothing is reported.
@@ -221,8 +221,7 @@ impl FileSource {
         &self.path
     }
 
-    /// Looks at the file. Returns what it holds, with the digest of it, if that
-    /// is something new.
+    /// Looks at the file. Returns its content, with the digest of it, if that is new.
     fn look(&mut self, now: Tick) -> Result<Option<(Vec<u8>, u64)>, SourceError> {
         let stamp = self.stamp()?;
         if let Found::Content(last) = &self.found {

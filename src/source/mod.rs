@@ -45,8 +45,8 @@
 //! # }
 //! ```
 //!
-//! With the feature `serde` there are ready-made parsers: `FileSource::toml`, `json`
-//! and `sentinel` read what the module `document` reads.
+//! With the feature `serde` there are ready-made parsers: `FileSource::toml`, `json` and `sentinel`
+//! read the same documents as the module `document`.
 //!
 //! Rules that are changed while the program runs, such as on a page, go to a [`RuleSink`].
 //!

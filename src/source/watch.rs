@@ -1,12 +1,11 @@
 //! Polling a source, and putting its rules in force.
 //!
-//! The thread that polls holds a lock on the source and the callback. A thread that finds it
-//! taken waits and polls again, since the other one may have polled too early to see what
-//! this one wants to see. A callback that polls would wait for itself: so a second lock
-//! remembers which thread polls, and that thread returns at once. A third lock holds what
-//! readers see. Neither the second nor the third is held while user code runs. A fourth
-//! says "stop" to the thread (`repeat`). There are no atomics, so there is nothing here for
-//! a model to find.
+//! The thread that polls holds a lock on the source and the callback. A thread that finds it taken
+//! waits and polls again, since the other one may have polled too early to see the change that this
+//! one wants to see. A callback that polls would wait for itself: so a second lock remembers which
+//! thread polls, and that thread returns at once. A third lock holds the state for readers. Neither
+//! the second nor the third is held while user code runs. A fourth stops the thread
+//! (`base::thread`). There are no atomics, so there is nothing here for a model to find.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,10 +29,10 @@ use crate::sentinel::Sentinel;
 /// would remove each other's rules. If rules are in several places, make one source over
 /// them, such as [`from_fn`](super::from_fn).
 ///
-/// Rules that are already in force are not put in force again. The watch sees only what
-/// the source returns: rules that the program itself [reloads](Sentinel::reload) stay until
-/// the source returns rules again. It does so when it has new ones, and when an error is
-/// over, even if they are the old ones; a source of your own may return them at each poll.
+/// Rules that are already in force are not put in force again. The watch sees only the rules that
+/// the source returns: rules that the program itself [reloads](Sentinel::reload) stay until the
+/// source returns rules again. It does so when it has new ones, and when an error is over, even if
+/// they are the old ones; a source of your own may return them at each poll.
 ///
 /// The watch holds the engine, and so does the thread that it may be given: the engine
 /// lives at least until the handle is dropped. So a hook of the engine must not own the
@@ -227,12 +226,12 @@ impl Watch {
         self
     }
 
-    /// Polls the source, puts new rules in force, and returns what there is to report;
-    /// `None` if there is nothing new since the last poll.
+    /// Polls the source, puts new rules in force, and returns the event to report; `None` if there
+    /// is nothing new since the last poll.
     ///
-    /// While another thread polls, this waits, and then polls itself: when it returns, what
-    /// the source had before the call has been seen. Only a poll inside another one, such
-    /// as in the callback of [`on_event`](Self::on_event), returns `None` at once.
+    /// While another thread polls, this waits, and then polls itself: when it returns, the state of
+    /// the source before the call has been seen. Only a poll inside another one, such as in the
+    /// callback of [`on_event`](Self::on_event), returns `None` at once.
     ///
     /// It takes as long as the source takes, which may block. In a task, read files that
     /// may be slow in `spawn_blocking`, or on a [thread](Self::spawn). Calls never wait for
@@ -311,7 +310,7 @@ impl Watch {
         self.status.warnings()
     }
 
-    /// Notes that the source has failed with `error`. Returns what there is to report.
+    /// Notes that the source has failed with `error`. Returns the event to report.
     fn fail(&self, error: SourceError) -> Option<WatchEvent> {
         self.status.with(|status| {
             let last = &mut status.last_error;
@@ -324,7 +323,7 @@ impl Watch {
         })
     }
 
-    /// Puts `rules` in force. Returns what there is to report.
+    /// Puts `rules` in force. Returns the event to report.
     fn reload(&self, rules: Rules, warnings: Vec<String>) -> Option<WatchEvent> {
         let count = rules.len();
         let is_new = self.sentinel.reload(rules);
@@ -427,8 +426,8 @@ fn write_warnings(f: &mut fmt::Formatter<'_>, warnings: &[String]) -> fmt::Resul
 
 impl WatchHandle {
     /// Polls now, on this thread, after a poll of the other thread that is under way; see
-    /// [`Watch::poll_once`]. Use it for a signal or a button that means "look at the file".
-    /// Also returns `None` if the other thread has just reported what there is.
+    /// [`Watch::poll_once`]. Use it for a signal or a button that means "look at the file". Also
+    /// returns `None` if the other thread has just reported it.
     pub fn poll_once(&self) -> Option<WatchEvent> {
         self.watch.poll_once()
     }
