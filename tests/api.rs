@@ -43,7 +43,7 @@ use tower_sentinel::source::{
 };
 use tower_sentinel::stat::{
     Bucket, BucketCount, Edges, Event, Full, Histogram, InvalidEdges, InvalidWindow, LeapArray,
-    Loan, Node, NodeBucket, Outcome, Quota, Totals, WindowView,
+    Loan, Node, NodeBucket, Outcome, Quota, Totals,
 };
 use tower_sentinel::system::{
     Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SamplerHandle, SystemProbe,
@@ -99,7 +99,7 @@ fn types_are_shared_cloned_and_printed() {
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
         BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, AsError, Respond, RateLimitFields,
         ResetForm, Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, PeerNetwork, ClientAddr,
-        Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, WindowView<'_>, BlockEvent<'_>,
+        Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>, Bucket, BucketCount,
         Event, Full, Loan, NodeBucket, Outcome, Quota, Totals, NoRoom, Capacity, Memory, Readings,
         SystemReason, SourceErrorKind, Interest, RuleSnapshot<'_>,

@@ -72,7 +72,7 @@ pub(crate) use shape::Shape;
 pub(crate) use slots::SlotHold;
 pub(crate) use table::{Place, Resident, Table};
 pub use totals::{NodeBucket, Totals};
-pub use view::{BucketCount, WindowView};
+pub use view::BucketCount;
 pub use window::{InvalidWindow, SlidingWindow};
 
 #[cfg(all(test, sentinel_loom))]

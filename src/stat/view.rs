@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use super::leap_array::{LeapArray, Moved};
 use super::packed::Head;
-use super::window::InvalidWindow;
 use crate::base::sync::{Bug, planted};
-use crate::clock::{Tick, nanos};
+use crate::clock::Tick;
 
 /// The count of one bucket.
 ///
@@ -64,44 +63,13 @@ impl BucketCount {
     }
 }
 
-/// A window over an array, with an interval and buckets of its own and the counts of the
-/// array.
-///
-/// # Examples
-///
-/// Six buckets of 200 ms, read at 3500: their starts are 2400 to 3400, and together they
-/// cover `[2400, 3600)`.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::Tick;
-/// use tower_sentinel::stat::LeapArray;
-///
-/// let at = Tick::from_millis;
-/// let array = LeapArray::new(Duration::from_millis(2_400), 12)?;
-/// let view = array.view(Duration::from_millis(1_200), 6)?;
-///
-/// array.add(at(2_200), 100); // age 1300 at 3500: outside
-/// array.add(at(2_400), 1);
-/// array.add(at(3_500), 10);
-/// let starts: Vec<_> = view.buckets(at(3_500)).map(|b| b.start().as_millis()).collect();
-/// assert_eq!(starts, [2_400, 2_600, 2_800, 3_000, 3_200, 3_400]);
-/// assert_eq!(view.sum(at(3_500)), 11);
-///
-/// // At exactly 3400 the bucket of 2200 has the age of the interval: outside.
-/// let array = LeapArray::new(Duration::from_millis(1_200), 6)?;
-/// array.add(at(2_200), 100);
-/// assert_eq!(array.sum(at(3_399)), 100);
-/// assert_eq!(array.sum(at(3_400)), 0);
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
-/// ```
+/// A window over an array, with buckets of its own and the counts of the array.
 ///
 /// # Source
 ///
-/// `SlidingWindowMetric` of sentinel-golang, with its rule for which views an array
-/// supports.
+/// `SlidingWindowMetric` of sentinel-golang.
 #[derive(Clone, Copy, Debug)]
-pub struct WindowView<'a> {
+pub(crate) struct WindowView<'a> {
     array: &'a LeapArray,
     /// How many buckets the view has.
     buckets: u32,
@@ -112,26 +80,6 @@ pub struct WindowView<'a> {
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// Returns a window over this array, with its own interval and number of buckets.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`InvalidWindow`] unless the view's buckets are made of whole buckets of the
-    /// array and its interval divides the array's.
-    pub fn view(&self, interval: Duration, buckets: u32) -> Result<WindowView<'_>, InvalidWindow> {
-        let own = nanos(self.bucket_length());
-        let length = nanos(interval);
-        let whole = nanos(self.interval());
-        if length == 0 || whole % length != 0 || length % own != 0 {
-            return Err(InvalidWindow::no_view(interval, self));
-        }
-        let span = (length / own) as u32;
-        if buckets == 0 || span % buckets != 0 {
-            return Err(InvalidWindow::not_in_grid_buckets(interval, buckets, self));
-        }
-        Ok(self.window(buckets, span / buckets))
-    }
-
     /// Returns the number of tokens granted since the array was made, taken or held, modulo
     /// 2³².
     #[must_use]
@@ -393,47 +341,45 @@ impl Reading<'_> {
 // === impl WindowView ===
 
 impl<'a> WindowView<'a> {
-    /// Returns the time that the view covers.
-    #[must_use]
-    pub fn interval(&self) -> Duration {
+    /// The time that the view covers.
+    fn interval(&self) -> Duration {
         self.array.bucket_length() * self.buckets * self.stride
     }
 
-    /// Returns the tokens taken in the window.
-    #[must_use]
-    pub fn sum(&self, now: Tick) -> u32 {
-        self.sum_before(now, 0).unwrap_or(0)
+    /// The tokens taken in the window; 0 if the array does not reach that far back.
+    pub(crate) fn sum(&self, now: Tick) -> u32 {
+        let stride = u64::from(self.stride);
+        self.array.read(self.array.bucket_number(now), |reading| {
+            let end = reading.newest / stride + 1;
+            let start = end.wrapping_sub(u64::from(self.buckets));
+            let (start, end) = (start.wrapping_mul(stride), end.wrapping_mul(stride));
+            let is_known = reading.reaches(start);
+            if is_known {
+                reading.between(start, end)
+            } else {
+                0
+            }
+        })
     }
 
-    /// Returns the tokens per second over the window.
-    #[must_use]
-    pub fn qps(&self, now: Tick) -> f64 {
+    /// The tokens per second over the window.
+    fn qps(&self, now: Tick) -> f64 {
         f64::from(self.sum(now)) / self.interval().as_secs_f64()
     }
 
-    /// Returns the tokens per second over the window that ended with the previous bucket;
-    /// `None` if the array does not reach that far back.
-    #[must_use]
-    pub fn previous_qps(&self, now: Tick) -> Option<f64> {
-        let sum = self.sum_before(now, 1)?;
-        Some(f64::from(sum) / self.interval().as_secs_f64())
-    }
-
-    /// Returns the average number of tokens per bucket.
-    #[must_use]
-    pub fn avg(&self, now: Tick) -> f64 {
+    /// The average number of tokens per bucket.
+    fn avg(&self, now: Tick) -> f64 {
         f64::from(self.sum(now)) / f64::from(self.buckets)
     }
 
-    /// Returns the largest count of a single bucket of the view.
-    #[must_use]
-    pub fn max_of_bucket(&self, now: Tick) -> u32 {
+    /// The largest count of a single bucket of the view.
+    fn max_of_bucket(&self, now: Tick) -> u32 {
         self.buckets(now).map(BucketCount::count).max().unwrap_or(0)
     }
 
-    /// Iterates over the buckets of the view, oldest first; the last one is still open.
+    /// The buckets of the view, oldest first; the last one is still open.
     /// Copies them.
-    pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + use<'a> {
+    fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + use<'a> {
         let (array, stride) = (self.array, u64::from(self.stride));
         let counts = array.read(array.bucket_number(now), |reading| {
             let newest = reading.newest / stride;
@@ -452,15 +398,53 @@ impl<'a> WindowView<'a> {
         });
         counts.into_iter().rev()
     }
+}
 
-    /// The sum of the window that ended `back` of its buckets ago.
-    fn sum_before(&self, now: Tick, back: u64) -> Option<u32> {
-        let stride = u64::from(self.stride);
-        self.array.read(self.array.bucket_number(now), |reading| {
-            let end = (reading.newest / stride + 1).wrapping_sub(back);
-            let start = end.wrapping_sub(u64::from(self.buckets));
-            let (start, end) = (start.wrapping_mul(stride), end.wrapping_mul(stride));
-            reading.reaches(start).then(|| reading.between(start, end))
-        })
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_of_wider_buckets_sums_up_those_of_the_array() {
+        let at = Tick::from_millis;
+        let array = LeapArray::new(Duration::from_millis(2_400), 12).unwrap();
+        array.add(at(2_200), 100); // age 1300 at 3500: outside
+        array.add(at(2_400), 1);
+        array.add(at(3_500), 10);
+        let counts = |window: WindowView<'_>| -> Vec<_> {
+            let buckets = window.buckets(at(3_500));
+            buckets
+                .map(|bucket| (bucket.start().as_millis(), bucket.count()))
+                .collect()
+        };
+        let (narrow, wide) = (array.window(6, 1), array.window(3, 2));
+        let expected = [
+            (2_400, 1),
+            (2_600, 0),
+            (2_800, 0),
+            (3_000, 0),
+            (3_200, 0),
+            (3_400, 10),
+        ];
+        assert_eq!(counts(narrow), expected);
+        assert_eq!(counts(wide), [(2_400, 1), (2_800, 0), (3_200, 10)]);
+        for window in [narrow, wide] {
+            assert_eq!(window.interval(), Duration::from_millis(1_200));
+            assert_eq!(window.sum(at(3_500)), 11);
+            assert_eq!(window.max_of_bucket(at(3_500)), 10);
+        }
+        assert_eq!(
+            (narrow.avg(at(3_500)), wide.avg(at(3_500))),
+            (11.0 / 6.0, 11.0 / 3.0)
+        );
+    }
+
+    #[test]
+    fn a_bucket_as_old_as_the_window_is_outside_of_it() {
+        let at = Tick::from_millis;
+        let array = LeapArray::new(Duration::from_millis(1_200), 6).unwrap();
+        array.add(at(2_200), 100);
+        assert_eq!(array.sum(at(3_399)), 100);
+        assert_eq!(array.sum(at(3_400)), 0);
     }
 }

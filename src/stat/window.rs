@@ -134,15 +134,6 @@ impl InvalidWindow {
     pub(super) fn limit(limit: u32) -> Self {
         Self::new("limit", limit, format_args!("between 0 and {MAX_TOKENS}"))
     }
-
-    pub(super) fn no_view(interval: Duration, array: &LeapArray) -> Self {
-        let allowed = format!(
-            "made of whole buckets of {:?} and divide the array's interval of {:?}",
-            array.bucket_length(),
-            array.interval(),
-        );
-        Self::new("interval", format_args!("{interval:?}"), allowed)
-    }
 }
 
 /// A simple sliding window counter: how often something happened in the last `W` slices of
