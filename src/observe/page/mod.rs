@@ -62,6 +62,7 @@ mod diff;
 #[cfg(feature = "serde")]
 mod edits;
 mod json;
+mod lines;
 mod minute;
 #[cfg(feature = "serde")]
 mod proposal;

@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::json::Json;
+use super::lines::{Line, limits_by_name, limits_of};
 use super::minute::{Minute, NANOS, minute_of, minute_of_all};
 use super::query::{Query, Sort};
-use super::words::{self, Limits};
+use super::words::Limits;
 use crate::base::sync::Lock;
 use crate::breaker::BreakerState;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::registry::Registry;
 use crate::report::{BreakerSnapshot, NodeSnapshot, Scope, Snapshot};
-use crate::rule::{Rule, RuleSet};
+use crate::rule::RuleSet;
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 use crate::stat::{Event, Totals};
@@ -49,17 +50,6 @@ pub(super) struct About {
 pub(super) struct Kept {
     rules: Lock<Option<(u64, Arc<[Line]>)>>,
     snapshot: Lock<Option<(Tick, Arc<Snapshot>)>>,
-}
-
-/// A rule as a line of a table.
-#[derive(Debug)]
-struct Line {
-    id: Arc<str>,
-    kind: &'static str,
-    resource: String,
-    is_shadow: bool,
-    words: String,
-    limits: Limits,
 }
 
 /// What a rule has counted on all resources that are known.
@@ -144,19 +134,6 @@ impl Kept {
         let snapshot = Arc::new(sentinel.snapshot());
         *kept = (snapshot.nodes().len() >= MANY_NODES).then(|| (now, snapshot.clone()));
         snapshot
-    }
-}
-
-impl Line {
-    fn new((rule, id): (&Rule, Arc<str>)) -> Self {
-        Self {
-            id,
-            kind: rule.kind(),
-            resource: rule.resource().to_owned(),
-            is_shadow: rule.is_shadow(),
-            words: words::limit(rule),
-            limits: words::limits(rule),
-        }
     }
 }
 
@@ -461,30 +438,4 @@ fn by(sort: Sort, a: &NodeSnapshot, b: &NodeSnapshot) -> Ordering {
         Sort::Name => Ordering::Equal,
     };
     figure.then_with(|| a.resource().cmp(b.resource()))
-}
-
-/// The tightest limits of the rules for each name, and of which kinds there are rules.
-fn limits_by_name(lines: &[Line]) -> HashMap<&str, (Limits, [bool; 2])> {
-    let mut limits: HashMap<&str, (Limits, [bool; 2])> = HashMap::new();
-    for line in lines.iter().filter(|line| !line.is_shadow) {
-        let (known, has) = limits.entry(&line.resource).or_default();
-        *known = known.and(line.limits);
-        has[0] |= line.kind == "flow";
-        has[1] |= line.kind == "isolation";
-    }
-    limits
-}
-
-/// Those of `node`: of its own rules, or else of those for all resources.
-fn limits_of(node: &NodeSnapshot, limits: &HashMap<&str, (Limits, [bool; 2])>) -> Limits {
-    let (mut own, has) = limits.get(node.resource()).copied().unwrap_or_default();
-    let (default, _) = limits.get("*").copied().unwrap_or_default();
-    if !has[0] {
-        own.per_second = default.per_second;
-    }
-    if !has[1] {
-        own.at_once = default.at_once;
-    }
-    own.at_once = node.adaptive_limit().map(f64::from).or(own.at_once);
-    own
 }
