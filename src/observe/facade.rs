@@ -50,7 +50,18 @@ pub struct Facade {
 
 /// A thread that publishes. Dropping the handle stops the thread.
 ///
-/// [`Facade`] has an example.
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::observe::Metrics;
+/// use tower_sentinel::observe::facade::{Facade, FacadeHandle};
+/// use tower_sentinel::{Rules, Sentinel};
+///
+/// let metrics = Metrics::new(&Sentinel::new(Rules::new()));
+/// let thread: FacadeHandle = Facade::new(&metrics).spawn(Duration::from_secs(10))?;
+/// assert!(format!("{thread:?}").contains("FacadeHandle"));
+/// thread.stop();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "dropping it stops the thread"]
 pub struct FacadeHandle {
     thread: PeriodicThread,

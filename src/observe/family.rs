@@ -28,7 +28,16 @@ pub enum FamilyKind {
 
 /// Samples of one name, kind and unit.
 ///
-/// [`Metrics::families`](super::Metrics::families) has an example.
+/// ```
+/// use tower_sentinel::observe::{FamilyKind, Metrics};
+/// use tower_sentinel::{Rules, Sentinel};
+///
+/// let families = Metrics::new(&Sentinel::new(Rules::new())).families();
+/// let interval = families.iter().find(|it| it.name() == "sentinel_rule_interval_seconds");
+/// let interval = interval.expect("it is always there");
+/// assert_eq!((interval.kind(), interval.unit()), (FamilyKind::Gauge, Some("seconds")));
+/// assert!(interval.samples().is_empty(), "there are no rules");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Family {
     spec: &'static Spec,
@@ -39,7 +48,17 @@ pub struct Family {
 
 /// One figure, or one set of ranges, with its labels.
 ///
-/// [`Metrics::families`](super::Metrics::families) has an example.
+/// ```
+/// use tower_sentinel::observe::Metrics;
+/// use tower_sentinel::{FlowRule, Sentinel};
+///
+/// let sentinel = Sentinel::new(FlowRule::per_second("/search", 5).id("five"));
+/// let families = Metrics::new(&sentinel).families();
+/// let limits = families.iter().find(|it| it.name() == "sentinel_rule_limit");
+/// let sample = &limits.expect("it is always there").samples()[0];
+/// assert_eq!(sample.labels().next(), Some(("rule", "five")));
+/// assert_eq!(sample.value().as_f64(), 5.0);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Sample {
     labels: Vec<(&'static str, Text)>,
