@@ -21,7 +21,7 @@ pub(crate) struct Arrival {
     /// When it came, if it has waited.
     pub(crate) since: Option<Tick>,
     /// The leases that a store granted, for which it has waited.
-    pub(crate) leases: HeldLeases,
+    pub(crate) leases: Option<Box<HeldLeases>>,
 }
 
 /// The shares and places that a call has got in the lines of its values.

@@ -90,8 +90,8 @@ impl WaitLeases {
     }
 
     /// The leases of the call, for its next judgement.
-    pub(crate) fn hand_over(&mut self) -> HeldLeases {
-        self.held.take().unwrap_or_default()
+    pub(crate) fn hand_over(&mut self) -> Option<Box<HeldLeases>> {
+        self.held.take().map(Box::new)
     }
 
     /// Refunds the permits of the call: it does not start now.

@@ -7,7 +7,6 @@
 //! waits for a turn or for a loan asks when that has come: a permit that was drawn before would
 //! belong to another bucket.
 
-use std::mem;
 use std::time::Duration;
 
 use super::EngineRef;
@@ -43,7 +42,10 @@ pub(super) fn enter_leased(
         let verdict = enter_claimed(engine, nodes.clone(), call, now, claims, arrived)?;
         return Ok(with_targets(verdict, targets));
     }
-    let had = mem::take(&mut arrived.leases);
+    let had = arrived
+        .leases
+        .take()
+        .map_or_else(HeldLeases::default, |had| *had);
     let held = match targets.take(now, call.weight, had) {
         Ok(Taking::All(held)) => held,
         Ok(Taking::MustAsk(held)) => {

@@ -478,7 +478,7 @@ impl Inner {
                     place: self.place,
                     shares,
                     since: Some(self.since),
-                    leases: leases.map(|leases| leases.hand_over()).unwrap_or_default(),
+                    leases: leases.and_then(|leases| leases.hand_over()),
                 };
                 call.with(|call| self.again.judge_again(call, self.node(), &mut arrived))
             }
