@@ -146,6 +146,7 @@ impl<O: Other> Doors<O> {
         let calls: CallLayer<Describe> = CallLayer::with(sentinel.clone(), describe);
         let param = |at: usize| from_fn(move |head| asked(head).wants.values()[at].map(value));
         let sentinel = SentinelLayer::with(sentinel.clone())
+            .blocked_in_extensions()
             .resource(from_fn(|head| {
                 Some(Key::Str(asked(head).wants.call.resource))
             }))
