@@ -70,7 +70,7 @@ impl<E> Secret<E> {
     /// Hashes the keys by keys that are made of `secret`, which all processes of a service
     /// have. Needed by rules that are [shared](crate::FlowRule::shared): with the random keys
     /// each process knows a user by another hash, so such a rule refuses calls with them, as
-    /// calls without a key. Who knows the secret can test guesses of keys.
+    /// calls without a key. A reader of the secret can test guesses of keys.
     #[must_use]
     pub fn agreed(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.hash = Hashes::Agreed(Digester::new(Some(secret.as_ref())));

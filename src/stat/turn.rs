@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! the turn is free              takes it and the lock, and makes the key if it finds a place
-//! it is of the same key         waits for that call, and finds what it has made
-//! it is of another key          looks for its own key again, and waits for nobody
+//! it is of the same key         waits for that call, and finds the made key
+//! it is of another key          looks for its own key again, and does not wait
 //! ```
 //!
 //! So a call finds no place only if its key had none when it looked: the turn was another key's

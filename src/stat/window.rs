@@ -141,7 +141,7 @@ impl InvalidWindow {
 ///
 /// There are two ways to use it, which differ in whether a refused call counts:
 ///
-/// | | counts refused calls | who admits |
+/// | | counts refused calls | admission |
 /// |---|---|---|
 /// | [`add_and_sum`](Self::add_and_sum) | yes | the caller, if the sum is at most the threshold |
 /// | [`try_add`](Self::try_add) | no | the method, if the sum with the call is at most the threshold |

@@ -14,7 +14,7 @@
 //! Under more load than the service can take, the limit settles where
 //! `limit = tolerance × slots + queue`.
 //!
-//! # What is taken over
+//! # Source
 //!
 //! The formula is Gradient2 of Netflix's concurrency-limits, with its constants:
 //! smoothing 0.2, gradient not below ½, a long average of 600 samples which
@@ -24,7 +24,7 @@
 //! and at least 10 samples long, and between 100 ms, the least that it allows,
 //! and 1 s, its default; with few calls, as many samples as the limit.
 //!
-//! # What differs
+//! # Differences
 //!
 //! 1. *The long response time is not an average of everything.* Under permanent overload such an
 //!    average becomes the response time with a queue, so the gradient becomes 1 and the limit
