@@ -12,7 +12,7 @@ use allocation_counter::measure;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response};
+use hyper::{HeaderMap, Request, Response};
 use tower::{Layer, Service, service_fn};
 use tower_sentinel::key::{
     Bearer, ClientAddr, Cookie, Header, KeyExtractor, PathParam, PeerIp, Query, Secret, from_fn,
@@ -332,6 +332,37 @@ fn of_a_call_that_is_told(rule: impl Into<Rules>) -> u64 {
     call(request());
     let request = request();
     measure(|| call(request)).count_total
+}
+
+/// The headers of a refusal through the default layer by a rule that lets one call pass in
+/// `window`, and what the call allocates.
+fn of_a_call_that_is_refused(window: Duration) -> (u64, HeaderMap) {
+    let (sentinel, _clock) = engine(FlowRule::per("/a", 1, window));
+    let answer =
+        |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) };
+    let mut service = SentinelLayer::with(sentinel).layer(service_fn(answer));
+    let mut call = |request, status| {
+        let response = service.call(request).now_or_never().unwrap().unwrap();
+        assert_eq!(response.status(), status);
+        response
+    };
+    let request = || Request::get("/a").body(()).unwrap();
+    drop(call(request(), 200));
+    // The first refusal makes what all others copy.
+    drop(call(request(), 429));
+    let (last, mut headers) = (request(), HeaderMap::new());
+    let taken = measure(|| headers = call(last, 429).into_parts().0.headers);
+    (taken.count_total, headers)
+}
+
+#[test]
+fn a_refusal_through_the_layer_takes_two_allocations_at_most() {
+    for window in [Duration::from_secs(1), MINUTE * 10, HOUR, HOUR * 24] {
+        let (taken, headers) = of_a_call_that_is_refused(window);
+        assert!(taken <= 2, "{taken} of a rule of {window:?}");
+        let seconds = headers["retry-after"].to_str().unwrap();
+        assert_eq!(seconds, window.as_secs().to_string());
+    }
 }
 
 #[test]

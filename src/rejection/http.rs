@@ -1,5 +1,6 @@
 //! Refusals over plain HTTP.
 
+use std::cell::Cell;
 use std::mem;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -239,10 +240,27 @@ fn seconds_value(seconds: u64) -> HeaderValue {
             .collect()
     });
     if seconds > READY_SECONDS {
-        return HeaderValue::from(seconds);
+        return long_seconds_value(seconds);
     }
     let begin = seconds as usize * MOST_DIGITS;
     HeaderValue::from_static(TEXTS[begin..begin + MOST_DIGITS].trim_ascii_end())
+}
+
+/// The same beyond what is ready: the thread keeps the last text, which is that of all refusals
+/// of a rule for a second, so that making it anew is rare.
+#[cold]
+fn long_seconds_value(seconds: u64) -> HeaderValue {
+    thread_local! {
+        static LAST: Cell<Option<(u64, HeaderValue)>> = const { Cell::new(None) };
+    }
+    let known = LAST.try_with(Cell::take).ok().flatten();
+    let value = match known {
+        Some((of, value)) if of == seconds => value,
+        _ => HeaderValue::from(seconds),
+    };
+    // Where the thread is at its end, nothing is kept.
+    let _ = LAST.try_with(|last| last.set(Some((seconds, value.clone()))));
+    value
 }
 
 /// Whether the client would rather have a problem document than text.

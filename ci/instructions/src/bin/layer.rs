@@ -13,6 +13,7 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
@@ -20,11 +21,14 @@ use http_body::Body;
 use http_body_util::Full;
 use tower_layer::Layer;
 use tower_sentinel::key::PeerIp;
+use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer, Tick};
 use tower_service::Service;
 
 /// More than any run makes calls.
 const OPEN: u32 = 1_000_000;
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The service behind the layer: answers at once.
 #[derive(Clone)]
@@ -46,7 +50,21 @@ fn main() {
         "none" => send(Hello, calls, 200),
         "skipped" => send(layer(shut).skip(|_| true).layer(Hello), calls, 200),
         "passed" => send(layer(open).layer(Hello), calls, 200),
+        "fields" => {
+            let layer = layer(open).fields(RateLimitFields::Ietf);
+            send(layer.layer(Hello), calls, 200);
+        }
         "refused" => send(layer(shut).layer(Hello), calls, 429),
+        "full" => {
+            let service = layer(FlowRule::per_second("/users", 1)).layer(Hello);
+            send(service.clone(), 1, 200);
+            send(service, calls, 429);
+        }
+        "full-hour" => {
+            let service = layer(FlowRule::per("/users", 1, HOUR)).layer(Hello);
+            send(service.clone(), 1, 200);
+            send(service, calls, 429);
+        }
         "by-peer" => {
             let layer = layer(by_template.by_origin()).origin(PeerIp);
             send(layer.layer(Hello), calls, 200);
