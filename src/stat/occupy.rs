@@ -543,7 +543,7 @@ impl Looked<'_> {
     /// How many tokens `quota` lets bucket `target` hold in all, where it lends any.
     fn lends(&mut self, target: u64, quota: &Quota) -> Result<u32, Refusal> {
         // A call that takes no tokens borrows no share.
-        let Lending::RuleSelection(part) = quota.lending() else {
+        let Lending::Part(part) = quota.lending() else {
             return Ok(u32::MAX);
         };
         let has_room = self.used(quota.start(self.seen))? <= quota.limit().saturating_sub(self.n);
@@ -653,7 +653,7 @@ mod tests {
     #[test]
     fn a_refused_loan_names_the_quota_that_lends_no_more() {
         let (at, second) = (Tick::from_millis, Duration::from_secs(1));
-        let lending = [Lending::All, Lending::RuleSelection(0.5)];
+        let lending = [Lending::All, Lending::Part(0.5)];
         for half in [1, 0] {
             let array = LeapArray::new(second, 2).unwrap();
             let quota = |index| Quota::new(2, 1, 10, lending[usize::from(index == half)]);

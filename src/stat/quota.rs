@@ -57,7 +57,7 @@ pub(crate) enum Lending {
     /// Nothing.
     Nothing,
     /// A part of it, between 0 and 1.
-    RuleSelection(f64),
+    Part(f64),
     /// All of it.
     All,
 }

@@ -75,6 +75,7 @@ mod quota;
 #[cfg(feature = "redis")]
 mod redis;
 mod refill;
+mod request;
 mod settings;
 mod status;
 #[cfg(all(test, not(sentinel_loom)))]

@@ -25,8 +25,8 @@ use super::draw::{Beat, Draw, Drawn, Epoch};
 use super::hub::{Hub, Mode};
 use super::ledger::{Report, Seen};
 use super::quota::{After, Conditions, Grant, OnTheWay, SharedQuota};
+use super::request::Request;
 use super::{QuotaStore, StoreError, StoreErrorKind};
-use crate::base::panics::catch_panic_or;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::timer::{self, Timer};
 use crate::clock::Tick;
@@ -43,13 +43,6 @@ const TICK: Duration = Duration::from_millis(5);
 /// Most draws of a trip, and most trips at a time.
 const MOST_DRAWS: usize = 512;
 const MOST_TRIPS: usize = 4;
-
-/// A request on its way. Its result is `None` if it is late.
-struct Request<T> {
-    answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>,
-    deadline: Timer,
-    sent: Tick,
-}
 
 struct Trip {
     request: Request<Vec<Result<Drawn, StoreError>>>,
@@ -72,40 +65,6 @@ pub(super) struct Refiller {
     hot: Vec<Arc<SharedQuota>>,
     sleep: Option<(Tick, Timer)>,
     jitter: u64,
-}
-
-impl<T: Send + 'static> Request<T> {
-    /// `None` if there is no timer.
-    fn new(
-        hub: &Hub,
-        now: Tick,
-        make: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Option<Self> {
-        Some(Self {
-            answer: Box::pin(make),
-            deadline: timer::sleep(hub.settings.store_wait).ok()?,
-            sent: now,
-        })
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, StoreError>> {
-        let answer = &mut self.answer;
-        let panicked = || StoreError::new(StoreErrorKind::Unreachable, "its client panicked");
-        let polled = catch_panic_or(
-            || answer.as_mut().poll(cx),
-            |_| Poll::Ready(Err(panicked())),
-        );
-        if polled.is_ready() {
-            return polled;
-        }
-        match Pin::new(&mut self.deadline).poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(_) => {
-                let detail = "its time was over";
-                Poll::Ready(Err(StoreError::new(StoreErrorKind::Late, detail)))
-            }
-        }
-    }
 }
 
 impl Refiller {

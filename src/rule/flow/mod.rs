@@ -539,7 +539,7 @@ impl FlowRule {
         if !self.lends() {
             Lending::Nothing
         } else if self.max_occupy_ratio < 1.0 {
-            Lending::RuleSelection(self.max_occupy_ratio)
+            Lending::Part(self.max_occupy_ratio)
         } else {
             Lending::All
         }

@@ -71,9 +71,9 @@ impl Naive<'_> {
         let before = quota.start(target - 1);
         let leaving = match quota.lending() {
             Lending::Nothing => return None,
-            Lending::RuleSelection(_) if self.n > 0 && before == start => 0,
-            Lending::RuleSelection(_) if self.n > 0 && is_ahead => quota.limit(),
-            Lending::RuleSelection(_) if self.n > 0 => self.used(before) - self.used(start),
+            Lending::Part(_) if self.n > 0 && before == start => 0,
+            Lending::Part(_) if self.n > 0 && is_ahead => quota.limit(),
+            Lending::Part(_) if self.n > 0 => self.used(before) - self.used(start),
             _ => return Some(u32::MAX),
         };
         // The only part here.
@@ -94,7 +94,7 @@ impl Naive<'_> {
 fn quota() -> impl Strategy<Value = Quota> {
     let lending = prop_oneof![
         6 => Just(Lending::All),
-        2 => Just(Lending::RuleSelection(0.5)),
+        2 => Just(Lending::Part(0.5)),
         1 => Just(Lending::Nothing),
     ];
     (1_u32..8, 1_u32..5, 1_u32..20, lending)
