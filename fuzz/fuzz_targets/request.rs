@@ -128,7 +128,8 @@ fn layer(input: &mut Unstructured<'_>, clock: &ManualClock) -> Result<SentinelLa
 /// Calls, and lets the call end in one of the ways in which calls end.
 fn call<S>(service: &mut SentinelService<S>, request: Request<Bytes>, end: u8) -> Option<StatusCode>
 where
-    S: Service<Request<Bytes>, Response = Response<Full<Bytes>>, Error = Infallible> + Clone,
+    S: Service<Request<Bytes>, Response = Response<Full<Bytes>>, Error = Infallible>,
+    S: Clone + 'static,
     S::Future: Send + 'static,
 {
     let ready = futures_util::future::poll_fn(|cx| service.poll_ready(cx)).now_or_never();
