@@ -195,8 +195,8 @@ impl Rejection for Http {
     }
 }
 
-/// The fields of most refusals: a text, and when to retry. Copying them takes half the time of
-/// making them.
+/// The fields of most refusals: a text, and when to retry. They are copied, so that no name is
+/// hashed.
 fn text_fields(retry_after: Option<Duration>) -> HeaderMap {
     static FOR_EVER: LazyLock<HeaderMap> = LazyLock::new(|| {
         let mut fields = HeaderMap::with_capacity(1);

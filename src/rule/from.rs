@@ -58,6 +58,7 @@ macro_rules! tuples {
             /// Panics if a rule is invalid, with all problems of all rules.
             #[track_caller]
             fn from(rules: ($($rule,)+)) -> Self {
+                // Each rule is called like its type.
                 #[allow(non_snake_case, reason = "each is called like its type")]
                 let ($($rule,)+) = rules;
                 Self::from(vec![$(Into::<Rule>::into($rule)),+])

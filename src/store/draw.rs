@@ -36,7 +36,7 @@ use super::StoreKey;
 ///     }
 /// }
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
 /// let store = Asked::default();
 /// let rule = FlowRule::per_second("/search", 9).shared().exact();
 /// let sentinel = Sentinel::builder().rules(rule).store(store.clone()).build();
@@ -158,7 +158,7 @@ pub enum Drawn {
 ///     }
 /// }
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
 /// let store = Beats::default();
 /// let sentinel = Sentinel::builder().store(store.clone()).build();
 /// let handle = sentinel.start_store().unwrap();

@@ -77,7 +77,7 @@ struct Value {
 /// use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind, StoreState};
 /// use tower_sentinel::Sentinel;
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
 /// let store = MemoryStore::new();
 /// store.set_fault(Some(Fault::Error(StoreErrorKind::ReadOnly)));
 /// let sentinel = Sentinel::builder().store(store).build();

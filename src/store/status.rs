@@ -40,7 +40,7 @@ pub enum StoreState {
 /// use tower_sentinel::store::{MemoryStore, StoreErrorKind};
 /// use tower_sentinel::{Call, FlowRule, Sentinel};
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
 /// let rule = FlowRule::per_second("/search", 9).shared();
 /// let sentinel = Sentinel::builder().rules(rule).store(MemoryStore::new()).build();
 /// let handle = sentinel.start_store().unwrap();
