@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use tower_sentinel::call::Param;
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
-    IsolationRule, ManualClock, MissingKey, NodeView, NotAdmitted, Rule, Rules, Sentinel, Verdict,
-    Waiting,
+    BlockKind, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule, IsolationRule,
+    ManualClock, MissingKey, NodeView, NotAdmitted, Rule, Rules, Sentinel, Verdict, Waiting,
 };
 
+use support::line::{not_yet, refused, wait};
 use support::{assert_at_rest, engine, enter, ms, poll_now};
 
 fn by(value: &str) -> Call<'_> {
@@ -25,30 +25,6 @@ fn by(value: &str) -> Call<'_> {
 /// At most `max` of a value at once; others wait for up to a second.
 fn queue(max: u32) -> HotParamRule {
     HotParamRule::concurrency("r", max).queue(ms(1_000))
-}
-
-#[track_caller]
-fn wait(sentinel: &Sentinel, call: Call<'_>) -> Waiting {
-    match sentinel.try_enter(call) {
-        Verdict::Wait(waiting) => waiting,
-        other => panic!("it has to wait: {other:?}"),
-    }
-}
-
-#[track_caller]
-fn not_yet(waiting: Waiting) -> Waiting {
-    match waiting.admit() {
-        Err(NotAdmitted::TooEarly(waiting)) => waiting,
-        other => panic!("it has no place: {other:?}"),
-    }
-}
-
-#[track_caller]
-fn refused(waiting: Waiting) -> Blocked {
-    match waiting.admit() {
-        Err(NotAdmitted::Blocked(blocked)) => blocked,
-        other => panic!("it is refused: {other:?}"),
-    }
 }
 
 fn node(sentinel: &Sentinel) -> NodeView {

@@ -43,6 +43,7 @@ mod call_layer;
 mod call_state;
 mod classify;
 mod future;
+mod grpc_timeout;
 mod layer;
 mod mode;
 mod service;

@@ -4,6 +4,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod caller;
+pub(crate) mod line;
 pub(crate) mod stage;
 
 use std::future::Future;
