@@ -17,7 +17,7 @@ mod support;
 use std::time::Duration;
 
 use support::Bench;
-use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel};
+use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel};
 
 /// Known values: few, and nearly as many as the table is for.
 const FEW: u64 = 1_000;
@@ -30,16 +30,16 @@ const PLENTY: u32 = (1 << 31) - 1;
 
 fn main() {
     let hour = Duration::from_secs(3_600);
-    let rule = HotParamRule::per("r", 1, hour).tier("known", PLENTY);
+    let rule = KeyedRule::per("r", 1, hour).tier("known", PLENTY);
     compare("no slot is to be had: refused", &rule, Duration::ZERO);
     // Of values that come one each microsecond, 50 000 are not at rest.
-    let rule = HotParamRule::per("r", 1, Duration::from_millis(50)).burst(PLENTY);
+    let rule = KeyedRule::per("r", 1, Duration::from_millis(50)).burst(PLENTY);
     compare("slots change hands", &rule, Duration::from_micros(1));
 }
 
 /// Measures calls of known values against made-up ones, where a call comes each
 /// `step`.
-fn compare(title: &'static str, rule: &HotParamRule, step: Duration) {
+fn compare(title: &'static str, rule: &KeyedRule, step: Duration) {
     let mut bench = Bench::against(title, "in peace: few known values", {
         let mut engine = Engine::new(rule, step, FEW);
         move || engine.known()
@@ -82,7 +82,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(rule: &HotParamRule, step: Duration, keys: u64) -> Self {
+    fn new(rule: &KeyedRule, step: Duration, keys: u64) -> Self {
         let clock = ManualClock::new();
         let sentinel = Sentinel::builder()
             .rules(rule.clone().max_keys(TABLE))
@@ -100,7 +100,7 @@ impl Engine {
         engine
     }
 
-    fn flooded(rule: &HotParamRule, step: Duration) -> Self {
+    fn flooded(rule: &KeyedRule, step: Duration) -> Self {
         let mut engine = Self::new(rule, step, FEW);
         (0..FILL).for_each(|_| engine.made_up());
         engine

@@ -22,7 +22,7 @@ use tower_sentinel::observe::Metrics;
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::stat::Edges;
 use tower_sentinel::{
-    BoxError, FlowRule, HotParamRule, IsolationRule, MissingKey, Rules, Sentinel, SentinelLayer,
+    BoxError, FlowRule, IsolationRule, KeyedRule, MissingKey, Rules, Sentinel, SentinelLayer,
 };
 
 #[tokio::main]
@@ -34,7 +34,7 @@ async fn main() -> Result<(), BoxError> {
         .with(IsolationRule::new("/stream", 2))
         .with(FlowRule::per_second("/priority", 5))
         // Each address by itself; 403 for one that is unknown.
-        .with(HotParamRule::per_second("/per-ip", 3).missing(MissingKey::Refuse));
+        .with(KeyedRule::per_second("/per-ip", 3).missing(MissingKey::Refuse));
     let sentinel = Sentinel::builder()
         .rules(rules)
         // A prioritized call may wait, but for less than a second.

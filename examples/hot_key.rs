@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel, Verdict};
+use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
 
 const SECONDS: u64 = 10;
 /// Clients that call twice a second.
@@ -22,7 +22,7 @@ const MADE_UP: u64 = 1_000_000;
 fn main() {
     let clock = ManualClock::new();
     let sentinel = Sentinel::builder()
-        .rules(HotParamRule::per_second("search", 5).max_keys(65_536))
+        .rules(KeyedRule::per_second("search", 5).max_keys(65_536))
         .clock(clock.clone())
         .build();
 
@@ -87,7 +87,7 @@ fn told(has_passed: bool) -> &'static str {
 /// number of calls whose value got no place, and its size in bytes.
 fn table(sentinel: &Sentinel) -> (usize, u64, usize) {
     let node = sentinel.node("search").expect("it has been called");
-    let rules = node.hot_params();
+    let rules = node.keyed_rules();
     let rule = &rules[0];
     (rule.values(), rule.overflows(), rule.footprint())
 }

@@ -25,7 +25,7 @@ use tower_sentinel::observe::page::Page;
 use tower_sentinel::source::InMemory;
 use tower_sentinel::system::{Sampler, SystemProbe};
 use tower_sentinel::{
-    BoxError, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, Rules, Sentinel,
+    BoxError, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rules, Sentinel,
     SentinelLayer, SystemRule,
 };
 
@@ -35,7 +35,7 @@ async fn main() -> Result<(), BoxError> {
         .with(FlowRule::per_second("/orders/{id}", 60).id("orders"))
         .with(FlowRule::per_second("/search", 25).id("search"))
         .with(
-            HotParamRule::per_second("/search", 5)
+            KeyedRule::per_second("/search", 5)
                 .param("user")
                 .id("search-per-user"),
         )

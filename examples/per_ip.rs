@@ -18,7 +18,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_sentinel::key::ForwardedIp;
-use tower_sentinel::{BoxError, HotParamRule, MissingKey, Scope, Sentinel, SentinelLayer};
+use tower_sentinel::{BoxError, KeyedRule, MissingKey, Scope, Sentinel, SentinelLayer};
 
 const CALLS: usize = 5;
 
@@ -40,7 +40,7 @@ const CLIENTS: &[(&str, &str)] = &[
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     // Three calls an hour for each client.
-    let rule = HotParamRule::per_hour("/login", 3).missing(MissingKey::Refuse);
+    let rule = KeyedRule::per_hour("/login", 3).missing(MissingKey::Refuse);
     // Statistics of each address, for the second table.
     let sentinel = Sentinel::builder().rules(rule).origins(true).build();
     // A client is the address that the last trusted proxy has seen: the header is

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower_sentinel::hook::{BlockEvent, Hook};
-use tower_sentinel::{Call, FlowRule, HotParamRule, ManualClock, Rules, Sentinel, Verdict};
+use tower_sentinel::{Call, FlowRule, KeyedRule, ManualClock, Rules, Sentinel, Verdict};
 
 const SECONDS: u64 = 10;
 /// Users, and how many requests a second each of them sends.
@@ -38,8 +38,8 @@ impl Hook for WouldBlock {
     }
 }
 
-fn candidate(limit: u32) -> HotParamRule {
-    HotParamRule::per_second("/search", limit).id(format!("{limit} per second"))
+fn candidate(limit: u32) -> KeyedRule {
+    KeyedRule::per_second("/search", limit).id(format!("{limit} per second"))
 }
 
 fn main() {

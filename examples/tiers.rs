@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderName};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tower_sentinel::key::from_fn;
-use tower_sentinel::{BoxError, HotParamRule, Key, SentinelLayer};
+use tower_sentinel::{BoxError, Key, KeyedRule, SentinelLayer};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The API keys that were issued.
@@ -47,7 +47,7 @@ impl Customer {
 async fn main() -> Result<(), BoxError> {
     // Five calls a minute for each customer, twenty on plan "pro". A full quota may be
     // spent at once; then it is refilled bit by bit.
-    let rule = HotParamRule::per("api", 5, Duration::from_secs(60)).tier("pro", 20);
+    let rule = KeyedRule::per("api", 5, Duration::from_secs(60)).tier("pro", 20);
     let layer = SentinelLayer::new(rule)
         // All routes are one resource, so they share one quota.
         .named("api")

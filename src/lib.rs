@@ -50,7 +50,7 @@
 //! | How do I write a rule for …? How do I migrate from another crate? | [`guide::cookbook`], [`guide::migration`] |
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
 //! | How do I limit all routes together? | [`SentinelLayer::named`] |
-//! | Which rules are there? | [`FlowRule`], [`HotParamRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
+//! | Which rules are there? | [`FlowRule`], [`KeyedRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
 //! | How are resources and callers named? What if a request names no caller? | [`key`], [`MissingKey`] |
 //! | How do I guard code that is not a service, such as a call to a database? | [`Sentinel::run`] |
@@ -109,7 +109,7 @@
 //! * No call is lost, or counted in the wrong bucket: `tests/model.rs`.
 //! * Every call is recorded once, however it ends: `tests/cancel.rs`.
 //! * Memory is bounded for any requests: `tests/memory.rs`. The price is that made-up keys can make
-//!   new callers [share a quota](HotParamRule::max_keys).
+//!   new callers [share a quota](KeyedRule::max_keys).
 //! * A call to a known resource takes no lock and allocates nothing:
 //!   `tests/allocations.rs`.
 //! * All guarantees, their limits, and the tests by name: [`guide::guarantees`].
@@ -153,12 +153,12 @@ pub use hook::{Finding, FindingKind, Hook, Hooks};
 pub use keyed::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{
-    BreakerSnapshot, BreakerView, HotParamSnapshot, HotParamView, InboundView, NodeSnapshot,
-    NodeView, RuleSnapshot, Scope, ShadowSnapshot, ShadowView, Snapshot,
+    BreakerSnapshot, BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView,
+    RuleSnapshot, Scope, ShadowSnapshot, ShadowView, Snapshot,
 };
 pub use rule::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, InvalidRule,
-    InvalidRules, IsolationRule, MissingKey, Rule, Rules, SystemRule,
+    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRule, InvalidRules,
+    IsolationRule, KeyedRule, MissingKey, Rule, Rules, SystemRule,
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;

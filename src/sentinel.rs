@@ -375,7 +375,7 @@ impl Sentinel {
     /// Counts are kept. If a rule keeps the length and the buckets of its window, the window keeps
     /// its counts exactly. A window of another shape takes over the counts as far as they are
     /// known, and refuses too much rather than too little. The quotas of the values of a parameter
-    /// start anew if more than limits changes; see [`max_keys`](crate::HotParamRule::max_keys). For
+    /// start anew if more than limits changes; see [`max_keys`](crate::KeyedRule::max_keys). For
     /// breakers see [their rule](crate::CircuitBreakerRule#reloads).
     ///
     /// Calls in flight end by the rules that admitted them. Waiting calls keep their
@@ -535,7 +535,7 @@ impl Sentinel {
     }
 
     /// Returns a copy of all statistics, and of the state of single rules: the states of breakers,
-    /// adaptive limits, and the counts of hot-parameter rules and rules in shadow mode.
+    /// adaptive limits, and the counts of keyed rules and rules in shadow mode.
     ///
     /// It looks at every resource, so those that have not been called since a
     /// [reload](Self::reload) take over the rules in force. It does not walk the tables of

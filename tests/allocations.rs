@@ -21,7 +21,7 @@ use tower_sentinel::middleware::skip;
 use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::stat::{Edges, LeapArray, Node};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick, Verdict,
 };
 
@@ -212,7 +212,7 @@ fn a_call_that_passes_allocates_nothing() {
 #[test]
 fn a_call_that_is_refused_allocates_nothing() {
     let flow = || FlowRule::per("r", 1, HOUR);
-    let values = || HotParamRule::per("r", 1, HOUR);
+    let values = || KeyedRule::per("r", 1, HOUR);
     let sets: [(&str, Rules); 17] = [
         ("a rule that is closed", FlowRule::per_second("r", 0).into()),
         ("a rule", flow().into()),
@@ -233,7 +233,7 @@ fn a_call_that_is_refused_allocates_nothing() {
         ("values", values().into()),
         ("values in windows", values().window().into()),
         ("values in queues", values().throttle(Duration::ZERO).into()),
-        ("values at once", HotParamRule::concurrency("r", 1).into()),
+        ("values at once", KeyedRule::concurrency("r", 1).into()),
         ("a missing key", values().missing(MissingKey::Refuse).into()),
         ("isolation", IsolationRule::new("r", 1).into()),
         (
@@ -368,7 +368,7 @@ fn a_refusal_through_the_layer_takes_two_allocations_at_most() {
 #[test]
 fn to_tell_what_a_value_has_left_allocates_as_little_as_to_tell_it_of_a_resource() {
     let flow = of_a_call_that_is_told(FlowRule::per_second("/a", OPEN));
-    let value = of_a_call_that_is_told(HotParamRule::per_second("/a", OPEN).param("user"));
+    let value = of_a_call_that_is_told(KeyedRule::per_second("/a", OPEN).param("user"));
     assert_eq!(value, flow);
 }
 
@@ -425,7 +425,7 @@ fn no_extractor_and_no_skip_allocates() {
 
 #[test]
 fn a_call_that_need_not_wait_for_a_place_of_its_value_allocates_nothing() {
-    let rule = HotParamRule::concurrency("r", 2).queue(MINUTE);
+    let rule = KeyedRule::concurrency("r", 2).queue(MINUTE);
     let (sentinel, clock) = engine(rule);
     let call = || assert_passes(&sentinel, Call::new("r").param("ann"));
     assert_allocates_nothing("a queue of a value", &clock, call);
@@ -520,9 +520,9 @@ fn a_rule_of_each_kind_allocates_nothing() {
         .with(FlowRule::per_second("r", OPEN).warm_up(MINUTE))
         .with(FlowRule::per_second("r", OPEN).when("other"))
         .with(IsolationRule::new("r", 8))
-        .with(HotParamRule::per_second("r", OPEN).by_origin())
-        .with(HotParamRule::per_second("r", OPEN).window())
-        .with(HotParamRule::concurrency("r", 8).tier("pro", 9))
+        .with(KeyedRule::per_second("r", OPEN).by_origin())
+        .with(KeyedRule::per_second("r", OPEN).window())
+        .with(KeyedRule::concurrency("r", 8).tier("pro", 9))
         .with(AdaptiveRule::new("r"))
         .with(AuthorityRule::deny("r", ["bot"]))
         .with(CircuitBreakerRule::error_ratio("r", 0.5))
@@ -703,7 +703,7 @@ fn a_footprint_is_what_the_heap_gave() {
             .with(CircuitBreakerRule::error_count(name, 5).last_calls(20))
     });
     assert_all_else_is_told("values", |name| {
-        let rule = HotParamRule::per(name, 10, MINUTE).max_keys(1_000);
+        let rule = KeyedRule::per(name, 10, MINUTE).max_keys(1_000);
         Rules::new()
             .with(rule.clone().id(format!("{name} plain")))
             .with(rule.tier("gold", 20).tier("silver", 15))

@@ -52,11 +52,11 @@ use tower_sentinel::system::{
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerSnapshot, BreakerState,
     BreakerView, Builder, Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks,
-    HotParamRule, HotParamSnapshot, HotParamView, InboundView, InvalidRule, InvalidRules,
-    IsolationRule, Key, KeyedLimiter, ManualClock, MissingKey, MonotonicClock, NodeSnapshot,
-    NodeView, NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer,
-    SentinelService, ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick,
-    Verdict, Waiting, clock, keyed,
+    InboundView, InvalidRule, InvalidRules, IsolationRule, Key, KeyedLimiter, KeyedRule,
+    KeyedSnapshot, KeyedView, ManualClock, MissingKey, MonotonicClock, NodeSnapshot, NodeView,
+    NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer, SentinelService,
+    ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick, Verdict, Waiting, clock,
+    keyed,
 };
 
 /// A service as programs have them.
@@ -87,10 +87,10 @@ fn types_are_shared_cloned_and_printed() {
         Sentinel, SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>,
         SentinelService<Service, AsError>, CallLayer<fn(&String) -> Call<'_>>,
         CallService<Service, fn(&String) -> Call<'_>>, Node,
-        Rule, Rules, FlowRule, IsolationRule, CircuitBreakerRule, HotParamRule, AdaptiveRule,
+        Rule, Rules, FlowRule, IsolationRule, CircuitBreakerRule, KeyedRule, AdaptiveRule,
         AuthorityRule, SystemRule, InvalidRule, InvalidRules, Blocked, Document, Problem, Problems,
-        DocumentError, NodeView, BreakerView, HotParamView, ShadowView, Snapshot, NodeSnapshot,
-        BreakerSnapshot, HotParamSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
+        DocumentError, NodeView, BreakerView, KeyedView, ShadowView, Snapshot, NodeSnapshot,
+        BreakerSnapshot, KeyedSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
         InvalidLimiter, InvalidWindow, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, EditablePage, InvalidAccess,
         Metrics, Family, Sample, Value, InMemory,
@@ -162,7 +162,7 @@ fn states_and_kinds_are_printed_in_the_words_of_the_docs() {
 #[test]
 fn an_engine_is_printed_in_short_and_without_its_seeds() {
     let rules = Rules::new()
-        .with(HotParamRule::per_second("a", 9).id("each"))
+        .with(KeyedRule::per_second("a", 9).id("each"))
         .with(CircuitBreakerRule::error_ratio("a", 0.5).id("failing"))
         .with(FlowRule::per_second("a", 1).id("tighter").shadow());
     let sentinel = Sentinel::builder()
@@ -188,7 +188,7 @@ fn an_engine_is_printed_in_short_and_without_its_seeds() {
             "rule: \"failing\", state: Closed",
         ),
         (
-            format!("{:?}", node.hot_params()),
+            format!("{:?}", node.keyed_rules()),
             "rule: \"each\", values: 1, missing: 0",
         ),
         (

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tower_sentinel::rule::InvalidRule;
 use tower_sentinel::stat::{Event, LeapArray, Node};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, FlowRule, HotParamRule, IsolationRule, ManualClock, Rule,
+    AdaptiveRule, AuthorityRule, Call, FlowRule, IsolationRule, KeyedRule, ManualClock, Rule,
     Rules, Sentinel, SentinelLayer, Tick,
 };
 
@@ -209,12 +209,7 @@ fn cases() -> Vec<Case> {
             "\"*\"",
             NO_STAR,
         ),
-        case(
-            HotParamRule::per_second("*", 1),
-            "resource",
-            "\"*\"",
-            NO_STAR,
-        ),
+        case(KeyedRule::per_second("*", 1), "resource", "\"*\"", NO_STAR),
         case(
             AuthorityRule::deny("*", ["robot"]),
             "resource",

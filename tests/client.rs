@@ -24,8 +24,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{PathParam, Resource, from_fn};
 use tower_sentinel::middleware::{AsError, CallLayer};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule,
-    IsolationRule, Key, Rules, Sentinel, SentinelLayer, SentinelService,
+    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule,
+    Key, KeyedRule, Rules, Sentinel, SentinelLayer, SentinelService,
 };
 
 use support::{Server, collect, engine, eventually, ms, ready};
@@ -173,7 +173,7 @@ async fn a_third_call_at_once_never_leaves_the_client() {
 async fn what_a_proxy_passes_on_is_named_by_where_it_goes() {
     let rules = Rules::new()
         .with(FlowRule::per_second("/users/{id}", 1))
-        .with(HotParamRule::per_second("/carts/{id}", 1));
+        .with(KeyedRule::per_second("/carts/{id}", 1));
     let (sentinel, _clock) = engine(rules);
     let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
     let upstream = SentinelLayer::with(sentinel.clone())

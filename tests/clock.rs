@@ -17,7 +17,7 @@ use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule, KeyedLimiter,
+    BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, KeyedLimiter, KeyedRule,
     ManualClock, NotAdmitted, Rules, Sentinel, SentinelLayer, SlidingWindow, SystemRule, Tick,
     Verdict,
 };
@@ -162,7 +162,7 @@ fn what_is_used_alone_stands_still_until_the_clock_has_come_back() {
 
 #[test]
 fn a_table_of_values_gives_nothing_back_18_years_after_it_was_made() {
-    let rule = || HotParamRule::per_second("r", 1);
+    let rule = || KeyedRule::per_second("r", 1);
     let rules: [(Rules, bool); 3] = [
         (rule().into(), false),
         (rule().throttle(SECOND).into(), false),
@@ -369,7 +369,7 @@ fn one_wrong_reading_at_the_end_of_a_call_changes_nothing() {
         let rules = Rules::new()
             .with(FlowRule::per_second("r", LIMIT))
             .with(SystemRule::new().qps(3 * LIMIT))
-            .with(HotParamRule::per_second("r", LIMIT))
+            .with(KeyedRule::per_second("r", LIMIT))
             .with(FlowRule::per("other", 1, HOUR));
         let sentinel = engine(liar.clone(), rules);
         let spend = |name, value| {
@@ -471,7 +471,7 @@ fn one_wrong_reading_by_which_a_resource_is_made_changes_nothing() {
 
 #[test]
 fn one_wrong_reading_by_which_a_table_is_made_changes_nothing() {
-    let rule = || HotParamRule::per_second("r", 1);
+    let rule = || KeyedRule::per_second("r", 1);
     for rule in [rule(), rule().throttle(Duration::ZERO)] {
         // Longer ago than a table reckons.
         for is_first in [true, false] {

@@ -12,8 +12,8 @@ use tower_sentinel::call::Param;
 use tower_sentinel::clock::Clock;
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
-    IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Tick, Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
+    KeyedRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Tick, Verdict,
 };
 
 const LIMIT: u32 = 5;
@@ -65,7 +65,7 @@ fn holding(name: &'static str, rule: impl Into<Rule>) -> Case {
 /// Every kind of rule, and every way in which one counts.
 fn cases() -> Vec<Case> {
     let hour = || FlowRule::per("r", LIMIT, HOUR);
-    let values = || HotParamRule::per("r", LIMIT, HOUR);
+    let values = || KeyedRule::per("r", LIMIT, HOUR);
     let errors = || CircuitBreakerRule::error_count("r", 3);
     let mut cases = vec![
         case("flow", hour()),
@@ -85,7 +85,7 @@ fn cases() -> Vec<Case> {
         case("values in a queue", values().throttle(SECOND)),
         case("named values", values().param("user")),
         case("values by origin", values().by_origin()),
-        holding("values at once", HotParamRule::concurrency("r", LIMIT)),
+        holding("values at once", KeyedRule::concurrency("r", LIMIT)),
         holding("isolation", IsolationRule::new("r", LIMIT)),
         holding(
             "adaptive",
@@ -126,7 +126,7 @@ fn cases() -> Vec<Case> {
     ];
     // Where numbers of buckets come round soonest.
     for interval in [MS, MS * 10, SECOND] {
-        let window = HotParamRule::per("r", LIMIT, interval).window();
+        let window = KeyedRule::per("r", LIMIT, interval).window();
         cases.push(Case {
             lasts: interval,
             ..case("a short window of values", window)
@@ -160,7 +160,7 @@ fn every_kind_of_rule_has_its_case() {
         ("rule/mod.rs", "Rule"),
         ("rule/flow/mod.rs", "Who"),
         ("rule/flow/mod.rs", "Basis"),
-        ("rule/hot_param/mod.rs", "ParamOf"),
+        ("rule/keyed_rule/mod.rs", "ParamOf"),
         ("rule/authority/mod.rs", "Strategy"),
         ("rule/circuit_breaker/mod.rs", "Threshold"),
         ("breaker/spec.rs", "Strategy"),

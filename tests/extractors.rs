@@ -23,7 +23,7 @@ use tower_sentinel::key::{
     Secret, from_fn,
 };
 use tower_sentinel::{
-    AuthorityRule, Blocked, FlowRule, Hook, HotParamRule, Key, ManualClock, MissingKey, Rules,
+    AuthorityRule, Blocked, FlowRule, Hook, Key, KeyedRule, ManualClock, MissingKey, Rules,
     Sentinel, SentinelLayer,
 };
 
@@ -56,11 +56,11 @@ fn each_thing_that_a_layer_asks_for_works_alone() {
             layer.weight(|_| 2)
         }),
         (
-            HotParamRule::per_second("/x", 9).except("bad", 0).into(),
+            KeyedRule::per_second("/x", 9).except("bad", 0).into(),
             |layer| layer.param(from_fn(|_| Some("bad".into()))),
         ),
         (
-            HotParamRule::per_second("/x", 9)
+            KeyedRule::per_second("/x", 9)
                 .param("who")
                 .except("bad", 0)
                 .into(),
@@ -235,7 +235,7 @@ fn no_spelling_brings_a_fresh_quota() {
 fn rules_name_an_encoded_key_by_what_it_says() {
     let rules = Rules::new()
         .with(FlowRule::per_second("/x", 0).for_origin("a b"))
-        .with(HotParamRule::per_second("/x", 100).except("caf\u{e9}", 0));
+        .with(KeyedRule::per_second("/x", 100).except("caf\u{e9}", 0));
     let layer = SentinelLayer::with(support::engine(rules).0)
         .origin(Query::new("user"))
         .param(Query::new("q"));
@@ -387,7 +387,7 @@ async fn axum_tells_the_parameters_of_its_routes_also_inside_of_others() {
 #[tokio::test]
 async fn a_rule_below_a_route_for_the_rest_tells_its_parameters() {
     let keys = async |name: &str, paths: [&str; 3]| {
-        let rule = HotParamRule::per_second("/files/{user}/{*rest}", 1);
+        let rule = KeyedRule::per_second("/files/{user}/{*rest}", 1);
         let rule = rule.missing(MissingKey::Refuse);
         let clock = ManualClock::new();
         let sentinel = Sentinel::builder().rules(rule).clock(clock).build();
@@ -709,7 +709,7 @@ impl Hook for Teller {
 fn all_that_is_told(extractor: &(impl KeyExtractor + Clone + fmt::Debug), token: &str) -> String {
     let rules = Rules::new()
         .with(FlowRule::per_second("/x", 2).by_origin())
-        .with(HotParamRule::per_second("/x", 1))
+        .with(KeyedRule::per_second("/x", 1))
         .with(AuthorityRule::deny("/x", ["nobody"]));
     let (told, events) = channel();
     let sentinel = Sentinel::builder()
@@ -745,7 +745,7 @@ fn all_that_is_told(extractor: &(impl KeyExtractor + Clone + fmt::Debug), token:
     let snapshot = sentinel.snapshot();
     text += &format!("{snapshot:?} {}", snapshot.to_json());
     let node = sentinel.node("/x").unwrap();
-    text += &format!("{node:?} {:?}", node.hot_params());
+    text += &format!("{node:?} {:?}", node.keyed_rules());
     drop(call);
     text.extend(events.try_iter());
     text

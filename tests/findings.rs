@@ -15,8 +15,8 @@ use tower_sentinel::hook::Hook;
 use tower_sentinel::key::{Header, MethodRoute, PeerIp};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
-    AuthorityRule, Call, CircuitBreakerRule, Finding, FindingKind, FlowRule, HotParamRule,
-    IsolationRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
+    AuthorityRule, Call, CircuitBreakerRule, Finding, FindingKind, FlowRule, IsolationRule,
+    KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
 };
 
 #[derive(Debug, Default)]
@@ -178,7 +178,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "no connect info, as a parameter",
-            HotParamRule::per_second("/search", 100).into(),
+            KeyedRule::per_second("/search", 100).into(),
             |layer| router().layer(layer.param(PeerIp)),
             &["/search"],
             FindingKind::KeyMissing,
@@ -199,7 +199,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "a layer without the parameter",
-            HotParamRule::per_second("/search", 5).into(),
+            KeyedRule::per_second("/search", 5).into(),
             plain,
             &["/search"],
             FindingKind::NotProvided,
@@ -208,7 +208,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "names of a parameter that differ",
-            HotParamRule::per_second("/search", 5).param("user").into(),
+            KeyedRule::per_second("/search", 5).param("user").into(),
             |layer| router().layer(layer.param_named("usr", Header::from_static("x-user"))),
             &["/search"],
             FindingKind::NotProvided,
@@ -244,9 +244,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "tiers that no layer knows",
-            HotParamRule::per_second("/search", 5)
-                .tier("paid", 50)
-                .into(),
+            KeyedRule::per_second("/search", 5).tier("paid", 50).into(),
             |layer| router().layer(layer.param(Header::from_static("x-user"))),
             &["/search"],
             FindingKind::NotProvided,
@@ -329,7 +327,7 @@ fn other_mistakes_are_errors_when_rules_are_made() {
 /// A misspelt parameter, no connect info, and a slash too many.
 #[tokio::test]
 async fn the_program_of_the_readme_tells_each_of_three_mistakes() {
-    let per_client = HotParamRule::per_minute("/login", 5).missing(MissingKey::Refuse);
+    let per_client = KeyedRule::per_minute("/login", 5).missing(MissingKey::Refuse);
     let rules = Rules::new()
         .with(FlowRule::per_second("/users/{user}", 5))
         .with(per_client)
@@ -362,7 +360,7 @@ async fn a_server_without_mistakes_has_no_findings() {
     let rules: Vec<Rule> = vec![
         FlowRule::per_second("/users/{id}", 5).into(),
         FlowRule::per_second("/search", 50).by_origin().into(),
-        HotParamRule::per_second("/api/{*rest}", 50)
+        KeyedRule::per_second("/api/{*rest}", 50)
             .param("user")
             .into(),
         IsolationRule::new("*", 100).into(),
@@ -419,7 +417,7 @@ async fn refusals_for_want_of_a_key_are_told_with_their_number() {
 fn calls_that_the_program_enters_may_have_any_key() {
     let rules: [Rule; 2] = [
         AuthorityRule::deny("job", ["mallory"]).into(),
-        HotParamRule::per_second("job", 5).tier("paid", 50).into(),
+        KeyedRule::per_second("job", 5).tier("paid", 50).into(),
     ];
     let (sentinel, told) = engine(rules);
     let _service = tower::Layer::layer(&SentinelLayer::with(sentinel.clone()), ());

@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_sentinel::stat::{Event, InvalidWindow};
 use tower_sentinel::{
-    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Rules,
-    Sentinel, SlidingWindow, Tick, Verdict,
+    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, KeyedRule, MissingKey, Rules, Sentinel,
+    SlidingWindow, Tick, Verdict,
 };
 
 use support::{at, engine, enter};
@@ -465,7 +465,7 @@ fn whoever_refuses_a_call_says_when_all_others_have_room() {
     let queue = |seconds| FlowRule::per("r", 1, SECOND * seconds).throttle(Duration::ZERO);
     let window = |seconds| FlowRule::per("r", 1, SECOND * seconds);
     let yields = |seconds| window(seconds).when("other");
-    let each = |seconds| HotParamRule::per("r", 1, SECOND * seconds);
+    let each = |seconds| KeyedRule::per("r", 1, SECOND * seconds);
     let breaker = |seconds| {
         CircuitBreakerRule::error_count("r", 1)
             .min_calls(1)
@@ -512,8 +512,8 @@ fn whoever_refuses_a_call_says_when_all_others_have_room() {
 #[test]
 fn who_can_never_pass_a_later_rule_is_told_no_time_by_an_earlier_one() {
     let callers = || FlowRule::per("r", 9, SECOND).by_origin();
-    let values = || HotParamRule::concurrency("r", 9).except("banned", 0);
-    let each = || HotParamRule::per("r", 1, SECOND).by_origin();
+    let values = || KeyedRule::concurrency("r", 9).except("banned", 0);
+    let each = || KeyedRule::per("r", 1, SECOND).by_origin();
     let breaker = || CircuitBreakerRule::error_count("r", 1).min_calls(1);
     let good = Call::new("r").origin("x").param("p");
     let banned = Call::new("r").origin("x").param("banned");

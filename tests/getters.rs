@@ -9,7 +9,7 @@ use std::time::Duration;
 use tower_sentinel::store::WhenDown;
 use tower_sentinel::system::Capacity;
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     MissingKey, SystemRule,
 };
 
@@ -40,7 +40,7 @@ fn methods() -> [BTreeSet<(String, String)>; 2] {
             if let Some(rest) = line.strip_prefix("impl ") {
                 on = match rest.strip_suffix(" {") {
                     // Written once, for both kinds that may be shared.
-                    Some("$rule") => vec!["FlowRule", "HotParamRule"],
+                    Some("$rule") => vec!["FlowRule", "KeyedRule"],
                     Some(name) if name.ends_with("Rule") => vec![name],
                     _ => Vec::new(),
                 };
@@ -137,8 +137,8 @@ fn a_flow_rule_tells_its_settings() {
 }
 
 #[test]
-fn a_rule_for_hot_parameters_tells_its_settings() {
-    let read = reads! { HotParamRule::per_second("r", 9);
+fn a_rule_for_keyed_ruleeters_tells_its_settings() {
+    let read = reads! { KeyedRule::per_second("r", 9);
         param("p") => get_param: None, Some("p");
         param_at(-1) => get_param_at: Some(0), Some(-1);
         by_origin() => is_by_origin: false, true;
@@ -160,9 +160,9 @@ fn a_rule_for_hot_parameters_tells_its_settings() {
         store_wait(SECOND * 3) => get_store_wait: None, Some(SECOND * 3);
         id("i") => get_id: None, Some("i");
     };
-    all_were_read("HotParamRule", &read);
-    assert!(HotParamRule::concurrency("r", 9).is_concurrency());
-    let rate = HotParamRule::per_second("r", 9);
+    all_were_read("KeyedRule", &read);
+    assert!(KeyedRule::concurrency("r", 9).is_concurrency());
+    let rate = KeyedRule::per_second("r", 9);
     assert!(!rate.is_concurrency());
     assert_eq!(rate.clone().capacity(12).get_burst(), 3);
     assert_eq!(rate.clone().param("p").get_param_at(), None);

@@ -39,7 +39,7 @@ use tower_sentinel::middleware::{Classify, Completion, Judgement, ResponseHead};
 use tower_sentinel::rejection::{Grpc, Rejection, is_refusal};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BlockKind, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey,
+    BlockKind, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey,
     NodeSnapshot, Rules, Scope, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
@@ -304,7 +304,7 @@ async fn two_hundred_calls_that_may_wait_pass_two_at_a_time() {
 
 #[tokio::test]
 async fn two_hundred_calls_of_a_value_that_may_wait_pass_two_at_a_time() {
-    let rule = HotParamRule::concurrency(SAY, 2).queue(Duration::from_secs(3_600));
+    let rule = KeyedRule::concurrency(SAY, 2).queue(Duration::from_secs(3_600));
     pass_two_at_a_time(rule.into()).await;
 }
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BreakerState, Call, CircuitBreakerRule, Entry, Finding, FlowRule, Hook, HotParamRule,
-    IsolationRule, Rule, Rules, Sentinel, Verdict, Waiting,
+    BreakerState, Call, CircuitBreakerRule, Entry, Finding, FlowRule, Hook, IsolationRule,
+    KeyedRule, Rule, Rules, Sentinel, Verdict, Waiting,
 };
 
 use support::{configured, run};
@@ -444,7 +444,7 @@ impl Hook for Reloader {
 #[test]
 fn a_call_whose_rules_change_on_its_way_claims_everything_once() {
     let claiming: [Rule; 2] = [
-        HotParamRule::per_second("r", 2).into(),
+        KeyedRule::per_second("r", 2).into(),
         FlowRule::per_second("r", 1).throttle(2_000 * MS).into(),
     ];
     for rule in claiming {
@@ -467,7 +467,7 @@ fn a_call_whose_rules_change_on_its_way_claims_everything_once() {
         // Once before it found its tokens moved, and once when it was judged again.
         assert_eq!(reloader.times.load(Ordering::Relaxed), 2);
         // A second share would be the last one.
-        if matches!(rule, Rule::HotParam(_)) {
+        if matches!(rule, Rule::Keyed(_)) {
             assert!(matches!(call(), Verdict::Pass(_)));
             assert!(matches!(call(), Verdict::Block(_)));
         }
@@ -565,7 +565,7 @@ thread_local! {
 fn a_call_may_end_with_its_thread() {
     let rules = Rules::new()
         .with(FlowRule::per_second("job", 1))
-        .with(HotParamRule::concurrency("job", 2))
+        .with(KeyedRule::concurrency("job", 2))
         .with(IsolationRule::new("job", 2))
         .with(CircuitBreakerRule::error_count("job", 1).min_calls(1));
     let hook = Arc::new(Panics);

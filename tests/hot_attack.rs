@@ -17,8 +17,7 @@ use axum::http::{HeaderValue, Request, StatusCode};
 use tower_sentinel::call::Param;
 use tower_sentinel::key::{ClientAddr, ForwardedIp, Header};
 use tower_sentinel::{
-    Call, FlowRule, HotParamRule, HotParamView, Key, ManualClock, Rules, Sentinel, SentinelLayer,
-    Verdict,
+    Call, FlowRule, Key, KeyedRule, KeyedView, ManualClock, Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 use support::caller::status;
@@ -37,15 +36,15 @@ fn passed(sentinel: &Sentinel, value: &str, most: usize) -> usize {
     (0..most).filter(|_| passes(sentinel, value)).count()
 }
 
-fn view(sentinel: &Sentinel, resource: &str) -> HotParamView {
+fn view(sentinel: &Sentinel, resource: &str) -> KeyedView {
     let node = sentinel.node(resource).expect("it has been called");
-    node.hot_params().remove(0)
+    node.keyed_rules().remove(0)
 }
 
 // === one client, a million values ===
 
 /// Floods a rule that lets `quota` calls of a value pass at one moment.
-fn flood(rule: HotParamRule, quota: usize, rng: &mut Rng) {
+fn flood(rule: KeyedRule, quota: usize, rng: &mut Rng) {
     let attempts = attempts();
     let (sentinel, clock) = engine(rule.max_keys(16_384));
     assert_eq!(passed(&sentinel, "attacker", 20), quota);
@@ -90,18 +89,18 @@ fn flood(rule: HotParamRule, quota: usize, rng: &mut Rng) {
 
 #[test]
 fn a_flood_of_values_takes_no_memory_and_pushes_nobody_out() {
-    flood(HotParamRule::per("r", 5, HOUR), 5, &mut Rng::seeded());
+    flood(KeyedRule::per("r", 5, HOUR), 5, &mut Rng::seeded());
 }
 
 #[test]
 fn a_flood_of_values_pushes_nobody_out_of_a_window() {
-    let rule = HotParamRule::per("r", 5, HOUR).window();
+    let rule = KeyedRule::per("r", 5, HOUR).window();
     flood(rule, 5, &mut Rng::seeded());
 }
 
 #[test]
 fn a_flood_of_values_pushes_nobody_out_of_a_queue() {
-    let rule = HotParamRule::per("r", 5, HOUR).throttle(ms(0));
+    let rule = KeyedRule::per("r", 5, HOUR).throttle(ms(0));
     flood(rule, 1, &mut Rng::seeded());
 }
 
@@ -115,14 +114,14 @@ fn overflows_of_a_network(rules: Rules, place: usize) -> u64 {
         drop(sentinel.try_enter(Call::new("r").params(&params)));
     }
     let node = sentinel.node("r").expect("it has been called");
-    node.hot_params().remove(place).overflows()
+    node.keyed_rules().remove(place).overflows()
 }
 
 #[test]
 fn a_coarser_rule_in_front_keeps_a_flood_out_of_a_table() {
-    let network = || HotParamRule::per("r", 100, HOUR).param("network");
+    let network = || KeyedRule::per("r", 100, HOUR).param("network");
     let address = || {
-        HotParamRule::per("r", 5, HOUR)
+        KeyedRule::per("r", 5, HOUR)
             .param("address")
             .max_keys(1_000)
     };
@@ -145,7 +144,7 @@ fn a_coarser_rule_in_front_keeps_a_flood_out_of_a_table() {
 #[test]
 fn a_flood_of_values_pushes_no_call_in_flight_out() {
     let mut rng = Rng::seeded();
-    let (sentinel, _) = engine(HotParamRule::concurrency("r", 2).max_keys(1_024));
+    let (sentinel, _) = engine(KeyedRule::concurrency("r", 2).max_keys(1_024));
     let enter = |value: Key<'_>| match sentinel.try_enter(Call::new("r").param(value)) {
         Verdict::Pass(entry) => Some(entry),
         _ => None,
@@ -174,7 +173,7 @@ fn a_flood_of_values_pushes_no_call_in_flight_out() {
 #[test]
 fn values_without_a_place_earn_no_more_than_one_value() {
     let mut rng = Rng::seeded();
-    let (sentinel, clock) = engine(HotParamRule::per_second("r", 10).max_keys(16));
+    let (sentinel, clock) = engine(KeyedRule::per_second("r", 10).max_keys(16));
     assert!(passes(&sentinel, rng.next()));
     let params = view(&sentinel, "r");
     let steps = attempts() / 10;
@@ -237,7 +236,7 @@ fn values_made_for_a_hash_fare_like_any_others() {
     // Where all have a place, nobody is without one.
     let max_keys = u32::try_from(values / 3 * 4).unwrap();
     for (family, numbers) in families {
-        let (sentinel, _) = engine(HotParamRule::per("r", 1, HOUR).max_keys(max_keys));
+        let (sentinel, _) = engine(KeyedRule::per("r", 1, HOUR).max_keys(max_keys));
         let passed = numbers
             .take(values as usize)
             .filter(|number| passes(&sentinel, *number));
@@ -273,7 +272,7 @@ fn behind_proxies(sentinel: &Sentinel) -> SentinelLayer {
 
 #[test]
 fn forged_addresses_give_a_client_no_quota() {
-    let (sentinel, _) = engine(HotParamRule::per("/x", 5, HOUR).by_origin());
+    let (sentinel, _) = engine(KeyedRule::per("/x", 5, HOUR).by_origin());
     let layer = behind_proxies(&sentinel);
     let served = (0..attempts() / 2).filter(|number| {
         let field = format!("{}, 203.0.113.7", address(*number));
@@ -288,7 +287,7 @@ fn forged_addresses_give_a_client_no_quota() {
 
 #[test]
 fn a_client_with_a_million_addresses_gets_a_bounded_table() {
-    let rule = HotParamRule::per("/x", 5, HOUR).by_origin().max_keys(4_096);
+    let rule = KeyedRule::per("/x", 5, HOUR).by_origin().max_keys(4_096);
     let (sentinel, _) = engine(rule);
     let layer = behind_proxies(&sentinel);
     let victim = || status(&layer, forwarded("/x", "203.0.113.7"));
@@ -312,8 +311,8 @@ fn a_client_with_a_million_addresses_gets_a_bounded_table() {
 fn paths_that_are_made_up_share_the_quotas_of_all_others() {
     const PATHS: usize = 1_024;
     let rules = Rules::new()
-        .with(HotParamRule::per("/x", 5, HOUR).param("key"))
-        .with(HotParamRule::per("__overflow__", 5, HOUR).by_origin());
+        .with(KeyedRule::per("/x", 5, HOUR).param("key"))
+        .with(KeyedRule::per("__overflow__", 5, HOUR).by_origin());
     let sentinel = Sentinel::builder()
         .rules(rules)
         .clock(ManualClock::new())

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tower_sentinel::{Call, Clock, HotParamRule, ManualClock, Sentinel, Verdict};
+use tower_sentinel::{Call, Clock, KeyedRule, ManualClock, Sentinel, Verdict};
 
 use support::{Rng, attempts, engine, ms};
 
@@ -65,7 +65,7 @@ fn run(
 
 /// Eight threads on a table of `max_keys`.
 fn storm(max_keys: u32, most: (u32, u32)) {
-    let (sentinel, _) = engine(HotParamRule::concurrency("r", MOST).max_keys(max_keys));
+    let (sentinel, _) = engine(KeyedRule::concurrency("r", MOST).max_keys(max_keys));
     let counted = Counted {
         of_key: (0..KEYS).map(|_| AtomicU32::new(0)).collect(),
         of_all: AtomicU32::new(0),
@@ -79,7 +79,7 @@ fn storm(max_keys: u32, most: (u32, u32)) {
             scope.spawn(move || run(sentinel, counted, most, rng, n));
         }
     });
-    let params = sentinel.node("r").unwrap().hot_params().remove(0);
+    let params = sentinel.node("r").unwrap().keyed_rules().remove(0);
     println!("{} calls without a place", params.overflows());
     assert_eq!(params.values(), 0, "all are at rest");
     // The places of all calls are free again, also of those that had none.
@@ -146,7 +146,7 @@ fn take(
 
 #[test]
 fn no_aligned_window_of_a_value_is_ever_over() {
-    let rule = HotParamRule::per("r", LIMIT, BUCKET * 2).window();
+    let rule = KeyedRule::per("r", LIMIT, BUCKET * 2).window();
     let (sentinel, clock) = engine(rule);
     // So that there is a bucket before each.
     clock.advance(BUCKET);

@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 use tower_sentinel::key::{Header, Resource, from_fn};
 use tower_sentinel::{
-    FlowRule, HotParamRule, IsolationRule, Key, ManualClock, Rules, Sentinel, SentinelLayer,
+    FlowRule, IsolationRule, Key, KeyedRule, ManualClock, Rules, Sentinel, SentinelLayer,
 };
 
 use support::{Server, assert_at_rest, engine, eventually, fetch, get, ms, ready, send};
@@ -255,7 +255,7 @@ async fn who_asks_before_it_sends_a_body_need_not_send_what_is_refused() {
 /// Over HTTP/2 a server leaves blanks around the value of a field.
 #[tokio::test]
 async fn blanks_around_a_value_bring_no_fresh_quota() {
-    let (sentinel, _clock) = engine(HotParamRule::per_second("/a", 1));
+    let (sentinel, _clock) = engine(KeyedRule::per_second("/a", 1));
     let layer = SentinelLayer::with(sentinel).param(Header::from_static("x-user"));
     let app = Router::new().route("/a", hello()).layer(layer);
     let server = Server::axum(app).await;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::source::{SourceError, Watch, from_fn};
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, Hook, HotParamRule, ManualClock, Rules, Sentinel, Verdict,
+    Call, CircuitBreakerRule, FlowRule, Hook, KeyedRule, ManualClock, Rules, Sentinel, Verdict,
     hook::PassEvent,
 };
 use tracing::field::{Field, Visit};
@@ -224,11 +224,7 @@ fn names_that_callers_make_up_are_one_and_stand_in_no_line() {
     const MARKER: &str = "k3y-0f-a-c4ll3r";
     let rules = Rules::new()
         .with(FlowRule::per_second("*", 0).id("any"))
-        .with(
-            HotParamRule::per_second("/search", 0)
-                .max_keys(1)
-                .id("each"),
-        )
+        .with(KeyedRule::per_second("/search", 0).max_keys(1).id("each"))
         .with(CircuitBreakerRule::error_count("*", 1));
     let (sentinel, clock) = configured(rules, |builder| builder.max_resources(3).origins(true));
     let bench = Bench {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tower_sentinel::call::Param;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    AdaptiveRule, BlockKind, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule,
-    IsolationRule, NodeSnapshot, NotAdmitted, Rule, Rules, Scope, Sentinel, Verdict, Waiting,
+    AdaptiveRule, BlockKind, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
+    KeyedRule, NodeSnapshot, NotAdmitted, Rule, Rules, Scope, Sentinel, Verdict, Waiting,
 };
 
 use support::line::{not_yet, refused, wait};
@@ -260,11 +260,7 @@ fn a_call_in_line_is_judged_by_all_that_it_was() {
     let other = "y".repeat(300);
     let rules = Rules::new()
         .with(queue(1).queue(ms(60_000)))
-        .with(
-            HotParamRule::per_second("r", 1)
-                .param("user")
-                .tier("pro", 2),
-        )
+        .with(KeyedRule::per_second("r", 1).param("user").tier("pro", 2))
         .with(FlowRule::per_second("r", 1).for_origin("ann"))
         .with(FlowRule::per_second("r", 1).in_context("web"));
     let user = |name| [Param::new("page", 7_u64), Param::new("user", name)];

@@ -18,7 +18,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::Header;
 use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, HotParamRule, IsolationRule, Rule, Rules, SentinelLayer,
+    BlockKind, Blocked, BoxError, Call, IsolationRule, KeyedRule, Rule, Rules, SentinelLayer,
 };
 
 use support::{Server, assert_at_rest, engine, fetch, get, ms, poll_now};
@@ -78,7 +78,7 @@ async fn in_axum_two_hundred_calls_pass_two_at_a_time() {
 #[tokio::test]
 async fn in_axum_two_hundred_calls_of_each_user_pass_two_at_a_time() {
     const USERS: [&str; 2] = ["ann", "bob"];
-    let rule = HotParamRule::concurrency("/x", 2).queue(Duration::from_secs(3_600));
+    let rule = KeyedRule::concurrency("/x", 2).queue(Duration::from_secs(3_600));
     let (sentinel, _clock) = engine(rule);
     let works = USERS.map(|_| Work::new());
     let layer = SentinelLayer::with(sentinel.clone()).param(Header::from_static("x-user"));
@@ -149,7 +149,7 @@ async fn under_a_call_layer_two_hundred_calls_pass_two_at_a_time() {
 
 #[tokio::test]
 async fn under_a_call_layer_two_hundred_calls_of_a_value_pass_two_at_a_time() {
-    let rule = HotParamRule::concurrency("job", 2).queue(Duration::from_secs(3_600));
+    let rule = KeyedRule::concurrency("job", 2).queue(Duration::from_secs(3_600));
     let (sentinel, _clock) = engine(rule);
     let work = Work::new();
     let held = work.clone();
@@ -174,13 +174,13 @@ async fn under_a_call_layer_two_hundred_calls_of_a_value_pass_two_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_time_in_line_is_over_gets_429() {
     time_in_line_is_over(IsolationRule::new("/x", 1).queue(ms(2_500)).into()).await;
-    let of_value = HotParamRule::concurrency("/x", 1).queue(ms(2_500));
+    let of_value = KeyedRule::concurrency("/x", 1).queue(ms(2_500));
     time_in_line_is_over(of_value.into()).await;
 }
 
 async fn time_in_line_is_over(rule: Rules) {
     let kind = match rule.iter().next() {
-        Some(Rule::HotParam(_)) => BlockKind::HotParam,
+        Some(Rule::Keyed(_)) => BlockKind::Keyed,
         _ => BlockKind::Isolation,
     };
     let (sentinel, _clock) = engine(rule);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tower_sentinel::call::Param;
 use tower_sentinel::{
-    BlockKind, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule, IsolationRule,
+    BlockKind, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, KeyedRule,
     ManualClock, MissingKey, NodeView, NotAdmitted, Rule, Rules, Sentinel, Verdict, Waiting,
 };
 
@@ -23,8 +23,8 @@ fn by(value: &str) -> Call<'_> {
 }
 
 /// At most `max` of a value at once; others wait for up to a second.
-fn queue(max: u32) -> HotParamRule {
-    HotParamRule::concurrency("r", max).queue(ms(1_000))
+fn queue(max: u32) -> KeyedRule {
+    KeyedRule::concurrency("r", max).queue(ms(1_000))
 }
 
 fn node(sentinel: &Sentinel) -> NodeView {
@@ -34,13 +34,13 @@ fn node(sentinel: &Sentinel) -> NodeView {
 /// How many wait by the node, and by the first rule on a parameter.
 fn waiting(sentinel: &Sentinel) -> (u32, u32) {
     let node = node(sentinel);
-    (node.waiting(), node.hot_params()[0].waiting())
+    (node.waiting(), node.keyed_rules()[0].waiting())
 }
 
 /// Nothing is left over of any call, and every value has its whole limit.
 #[track_caller]
 fn assert_idle(sentinel: &Sentinel) -> tower_sentinel::stat::Totals {
-    for params in node(sentinel).hot_params() {
+    for params in node(sentinel).keyed_rules() {
         assert_eq!((params.values(), params.waiting()), (0, 0));
     }
     assert_at_rest(sentinel, "r")
@@ -94,23 +94,20 @@ fn a_call_waits_for_as_long_as_its_rule_and_its_own_patience_allow() {
     let hasty = not_yet(hasty);
     clock.advance(ms(1));
     let blocked = refused(hasty);
-    assert_eq!(
-        (blocked.kind(), blocked.rule()),
-        (BlockKind::HotParam, "one")
-    );
+    assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::Keyed, "one"));
     assert_eq!((blocked.limit(), blocked.interval()), (Some(1), None));
     // The next call may wait again.
     assert_eq!(blocked.retry_after(), Some(Duration::ZERO));
     clock.advance(ms(699));
     let patient = not_yet(patient);
     clock.advance(ms(1));
-    assert_eq!(refused(patient).kind(), BlockKind::HotParam);
+    assert_eq!(refused(patient).kind(), BlockKind::Keyed);
     // One that has its place may take its time.
     let last = wait(&sentinel, by("a"));
     drop(running);
     clock.advance(ms(5_000));
     drop(last.admit().unwrap());
-    assert_eq!(assert_idle(&sentinel).block_by(BlockKind::HotParam), 3);
+    assert_eq!(assert_idle(&sentinel).block_by(BlockKind::Keyed), 3);
 }
 
 #[test]
@@ -123,7 +120,7 @@ fn who_has_waited_is_told_when_the_other_rules_have_room() {
     let waiting = wait(&sentinel, by("a"));
     clock.advance(ms(1_000));
     let blocked = refused(waiting);
-    assert_eq!(blocked.kind(), BlockKind::HotParam);
+    assert_eq!(blocked.kind(), BlockKind::Keyed);
     let at_once = enter(&sentinel, by("a").patience(ms(0))).unwrap_err();
     assert_eq!(blocked.retry_after(), at_once.retry_after());
     assert!(blocked.retry_after() > Some(ms(1_000)), "{blocked:?}");
@@ -137,7 +134,7 @@ fn a_call_is_refused_at_once_where_as_many_of_its_value_wait_as_may() {
         (queue(1).queue(Duration::ZERO), 0),
         (queue(0), 0),
         (queue(1).except("a", 0), 0),
-        (HotParamRule::concurrency("r", 1).max_waiting(3), 0),
+        (KeyedRule::concurrency("r", 1).max_waiting(3), 0),
         (queue(1), 1_000),
     ] {
         let (sentinel, _) = engine(rule.clone());
@@ -145,7 +142,7 @@ fn a_call_is_refused_at_once_where_as_many_of_its_value_wait_as_may() {
         let mut line: Vec<_> = (0..waiting).map(|_| wait(&sentinel, by("a"))).collect();
         for _ in 0..2 {
             let blocked = enter(&sentinel, by("a")).unwrap_err();
-            assert_eq!(blocked.kind(), BlockKind::HotParam, "{rule:?}");
+            assert_eq!(blocked.kind(), BlockKind::Keyed, "{rule:?}");
         }
         // Whoever leaves makes room.
         if line.pop().is_some() {
@@ -240,7 +237,7 @@ fn calls_without_a_value_wait_in_a_line_of_their_own() {
     let _other = enter(&sentinel, by("-")).unwrap();
     drop(running);
     drop(waiting.admit().unwrap());
-    assert_eq!(node(&sentinel).hot_params()[0].missing(), 2);
+    assert_eq!(node(&sentinel).keyed_rules()[0].missing(), 2);
     // Without a line they are refused, or need no place.
     for (missing, passes) in [(MissingKey::Skip, true), (MissingKey::Refuse, false)] {
         let (sentinel, _) = engine(queue(1).missing(missing));
@@ -265,7 +262,7 @@ fn values_without_a_place_in_the_table_wait_in_one_line() {
         .iter()
         .map(|value| enter(&sentinel, by(value)).unwrap())
         .collect();
-    let overflows = || node(&sentinel).hot_params()[0].overflows();
+    let overflows = || node(&sentinel).keyed_rules()[0].overflows();
     assert_eq!(overflows(), 0);
     let running = enter(&sentinel, by("x")).unwrap();
     let line = ["x", "y", "x", "z"].map(|value| wait(&sentinel, by(value)));
@@ -303,7 +300,7 @@ fn a_value_of_which_a_call_waits_is_not_evicted() {
         drop(enter(&sentinel, by(&format!("v{n}"))).unwrap());
     }
     let [first, second] = [first, second].map(not_yet);
-    assert_eq!(node(&sentinel).hot_params()[0].values(), 1);
+    assert_eq!(node(&sentinel).keyed_rules()[0].values(), 1);
     sentinel.reload(queue(1).max_keys(1).into());
     let running = first.admit().unwrap();
     let second = not_yet(second);
@@ -422,7 +419,7 @@ fn a_call_waits_for_a_slot_and_for_a_place_and_holds_neither_meanwhile() {
     let of_c = of_c.admit().unwrap();
     let second_a = not_yet(second_a);
     assert_eq!((second_a.delay(), waiting(&sentinel)), (ms(2_000), (2, 0)));
-    assert_eq!(node(&sentinel).hot_params()[0].left("a"), 1);
+    assert_eq!(node(&sentinel).keyed_rules()[0].left("a"), 1);
     clock.advance(ms(100));
     // Of the two that stand in line for a slot, the third call has come there first.
     drop(of_b);
@@ -454,7 +451,7 @@ fn goes_through_all_waits(sentinel: &Sentinel, clock: &ManualClock, stop: u32) -
     let waiting = stage(wait(sentinel, by("a")), 0)?;
     drop(of_b);
     let waiting = stage(not_yet(waiting), 1)?;
-    assert_eq!(node(sentinel).hot_params()[0].waiting(), 1);
+    assert_eq!(node(sentinel).keyed_rules()[0].waiting(), 1);
     let of_c = run("c");
     let ahead = wait(sentinel, by("d"));
     // It has its place, and others have all slots.
@@ -466,7 +463,7 @@ fn goes_through_all_waits(sentinel: &Sentinel, clock: &ManualClock, stop: u32) -
     drop(of_c);
     let waiting = stage(not_yet(waiting), 3)?;
     assert_eq!(waiting.delay(), ms(100));
-    assert_eq!(node(sentinel).hot_params()[0].left("a"), 0);
+    assert_eq!(node(sentinel).keyed_rules()[0].left("a"), 0);
     let of_c = run("c");
     clock.advance(ms(100));
     // Its turn has come, and all slots are taken.
@@ -503,7 +500,7 @@ fn a_call_waits_for_two_places_one_after_the_other() {
     let (ann_x, ann_y, bob_x) = (pair("ann", "x"), pair("ann", "y"), pair("bob", "x"));
     let of = |params| Call::new("r").params(params);
     let by_rule = || {
-        let params = node(&sentinel).hot_params();
+        let params = node(&sentinel).keyed_rules();
         (params[0].waiting(), params[1].waiting())
     };
     let running = enter(&sentinel, of(&ann_x)).unwrap();
@@ -519,7 +516,7 @@ fn a_call_waits_for_two_places_one_after_the_other() {
     let for_ann = not_yet(for_ann);
     let for_x = not_yet(for_x);
     assert_eq!(by_rule(), (1, 1));
-    let left = node(&sentinel).hot_params()[1].left("x");
+    let left = node(&sentinel).keyed_rules()[1].left("x");
     assert_eq!(left, 1, "it has handed it on");
     drop(other);
     let all = [for_ann, for_x].map(|waiting| waiting.admit().unwrap());
@@ -555,10 +552,10 @@ fn a_reload_moves_the_limit_of_the_calls_in_line() {
     running.clear();
     let_in(&mut line, &mut running, 1);
     // Without a queue those in line keep their places, and others are refused.
-    sentinel.reload(HotParamRule::concurrency("r", 2).into());
+    sentinel.reload(KeyedRule::concurrency("r", 2).into());
     let_in(&mut line, &mut running, 1);
     assert!(enter(&sentinel, by("a")).is_err());
-    sentinel.reload(HotParamRule::concurrency("r", 3).into());
+    sentinel.reload(KeyedRule::concurrency("r", 3).into());
     let_in(&mut line, &mut running, 1);
     // Without a rule all start.
     sentinel.reload(Rules::new());
@@ -616,7 +613,7 @@ fn in_shadow_mode_a_call_that_would_wait_starts_and_too_many_are_told() {
     assert_eq!((node.totals().pass(), node.totals().block()), (6, 3));
     drop((all, other));
     assert_eq!((node.waiting(), node.concurrency()), (0, 0));
-    let params = &node.hot_params()[0];
+    let params = &node.keyed_rules()[0];
     assert_eq!((params.values(), params.waiting()), (0, 0));
 }
 
@@ -713,7 +710,7 @@ fn holds(max: u32, steps: &[Step], crowded: bool) -> bool {
         let Some(node) = sentinel.node("r") else {
             continue;
         };
-        let params = &node.hot_params()[0];
+        let params = &node.keyed_rules()[0];
         let left = if has_place < line.len() {
             0
         } else {
@@ -801,7 +798,7 @@ async fn a_call_that_waits_too_long_is_refused_when_its_time_is_over() {
     let _running = enter(&sentinel, by("a")).unwrap();
     let start = tokio::time::Instant::now();
     let blocked = sentinel.enter(by("a")).await.unwrap_err();
-    assert_eq!(blocked.kind(), BlockKind::HotParam);
+    assert_eq!(blocked.kind(), BlockKind::Keyed);
     // The engine's clock stands, and is not waited for.
     assert_eq!(start.elapsed(), ms(1_000));
     assert_eq!(waiting(&sentinel), (0, 0));

@@ -19,7 +19,7 @@ use tower_sentinel::observe::Body;
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::source::InMemory;
 use tower_sentinel::{
-    AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock,
+    AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, ManualClock,
     Rules, Sentinel, SentinelLayer, Verdict,
 };
 
@@ -650,7 +650,7 @@ async fn breakers_and_rules_tell_their_state() {
         .with(CircuitBreakerRule::consecutive_errors("/pay", 1).id("pay-errors"))
         .with(CircuitBreakerRule::consecutive_errors("/other", 1))
         .with(FlowRule::per_second("/pay", 0).id("strict").shadow())
-        .with(HotParamRule::per_second("/pay", 5).id("each"));
+        .with(KeyedRule::per_second("/pay", 5).id("each"));
     let (sentinel, clock) = engine(rules);
     let page = Page::new(&sentinel);
     call(&sentinel, "/other");
@@ -758,11 +758,11 @@ async fn no_origin_key_or_parameter_is_in_any_answer() {
         .with(FlowRule::per_second("/search", 1).for_origin(MARKER))
         .with(FlowRule::per_second("/search", 1).in_context(MARKER))
         .with(
-            HotParamRule::per_second("/search", 1)
+            KeyedRule::per_second("/search", 1)
                 .except(MARKER, 1)
                 .tier(MARKER, 2),
         )
-        .with(HotParamRule::concurrency("/search", 1).by_origin())
+        .with(KeyedRule::concurrency("/search", 1).by_origin())
         .with(AuthorityRule::deny("/search", [MARKER, "other"]).shadow());
     let sentinel = Sentinel::builder()
         .rules(rules)

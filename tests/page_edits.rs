@@ -14,7 +14,7 @@ use tower_sentinel::source::{
     InMemory, RuleFile, RuleSink, RuleSource, SourceError, Watch, from_fn,
 };
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, HotParamRule, Rules, Sentinel, SystemRule, Verdict,
+    Call, CircuitBreakerRule, FlowRule, KeyedRule, Rules, Sentinel, SystemRule, Verdict,
 };
 
 const TOKEN: &str = "correct-horse-battery";
@@ -49,7 +49,7 @@ fn five() -> Rules {
     Rules::new()
         .with(FlowRule::per_second("/search", 5).id("search"))
         .with(CircuitBreakerRule::consecutive_errors("/pay", 3).id("pay"))
-        .with(HotParamRule::per_second("/search", 5).id("each"))
+        .with(KeyedRule::per_second("/search", 5).id("each"))
 }
 
 fn document(limit: i64) -> String {

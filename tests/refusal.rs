@@ -25,7 +25,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::rejection::{Auto, Http, RateLimitFields, ResetForm, is_refusal};
 use tower_sentinel::{
-    AuthorityRule, BlockKind, Blocked, BoxError, Call, FlowRule, HotParamRule, IsolationRule, Key,
+    AuthorityRule, BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, Key, KeyedRule,
     ManualClock, MissingKey, Rules, SentinelLayer, SystemRule,
 };
 
@@ -354,9 +354,9 @@ async fn a_client_that_waits_for_the_reset_of_a_response_passes() {
         FlowRule::per("/x", 3, seconds).into(),
         FlowRule::per("/x", 3, seconds).buckets(5).into(),
         FlowRule::per("/x", 3, seconds).by_origin().into(),
-        HotParamRule::per("/x", 3, seconds).window().into(),
-        HotParamRule::per("/x", 3, seconds).into(),
-        HotParamRule::per("/x", 3, seconds).throttle(ms(0)).into(),
+        KeyedRule::per("/x", 3, seconds).window().into(),
+        KeyedRule::per("/x", 3, seconds).into(),
+        KeyedRule::per("/x", 3, seconds).throttle(ms(0)).into(),
     ];
     for rules in cases {
         let fields = RateLimitFields::IetfDraft06;
@@ -410,7 +410,7 @@ async fn a_reset_in_unix_time_is_never_early() {
 
 #[tokio::test]
 async fn nobody_is_told_more_than_the_limit() {
-    let rule = HotParamRule::per_second("/x", 2).burst(2);
+    let rule = KeyedRule::per_second("/x", 2).burst(2);
     let (_clock, app) = app(rule, |layer| {
         layer.fields(RateLimitFields::Legacy(ResetForm::Delta))
     });
@@ -423,7 +423,7 @@ async fn nobody_is_told_more_than_the_limit() {
 
 #[tokio::test]
 async fn a_rate_below_one_is_told_as_one_call_in_the_time_that_it_takes() {
-    let of_values = |threshold| HotParamRule::per_second("/x", threshold).id("slow");
+    let of_values = |threshold| KeyedRule::per_second("/x", threshold).id("slow");
     let of_all = FlowRule::per_second("/x", 0.25).throttle(ms(0)).id("slow");
     let once = Some("\"slow\";r=0;t=2");
     let cases: [(Rules, _, [Option<&str>; 2]); 4] = [
@@ -458,7 +458,7 @@ async fn a_rate_below_one_is_told_as_one_call_in_the_time_that_it_takes() {
 
 #[tokio::test]
 async fn a_limit_of_calls_at_once_is_not_told_as_a_rate() {
-    let at_once = HotParamRule::concurrency("/x", 3).id("at once");
+    let at_once = KeyedRule::concurrency("/x", 3).id("at once");
     let rate = FlowRule::per("/x", 10, ms(60_000)).id("rate");
     let fields = |layer: SentinelLayer| layer.fields(RateLimitFields::Ietf);
     let (_clock, alone) = app(at_once.clone(), fields);
@@ -658,7 +658,7 @@ async fn by_default_nobody_is_told_of_a_rule_a_limit_or_a_key() {
             .by_origin()
             .id("secret rule")
             .into(),
-        HotParamRule::per("/x", 4_321, hour)
+        KeyedRule::per("/x", 4_321, hour)
             .by_origin()
             .id("secret rule")
             .into(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tower_sentinel::stat::Totals;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
-    BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, Key,
+    BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule, Key, KeyedRule,
     NodeSnapshot, Rule, Rules, Scope, Sentinel, Snapshot, Verdict,
 };
 
@@ -271,8 +271,8 @@ fn a_long_name_is_known_by_a_short_one() {
 /// passes after one without a key has taken that quota.
 fn passes_after_one_without(key: Option<&str>) -> Vec<bool> {
     let by = |rule: FlowRule| Rules::from(rule.by_origin());
-    let of = |rule: HotParamRule| Rules::from(rule);
-    let one = || HotParamRule::per_second("r", 1);
+    let of = |rule: KeyedRule| Rules::from(rule);
+    let one = || KeyedRule::per_second("r", 1);
     let ways = [
         by(FlowRule::per_second("r", 1)),
         by(FlowRule::per_second("r", 1).lend(true)),
@@ -280,7 +280,7 @@ fn passes_after_one_without(key: Option<&str>) -> Vec<bool> {
         of(one()),
         of(one().window()),
         of(one().throttle(Duration::ZERO)),
-        of(HotParamRule::concurrency("r", 1)),
+        of(KeyedRule::concurrency("r", 1)),
         of(one().by_origin()),
     ];
     let judge = |rules: Rules| {
@@ -298,16 +298,16 @@ fn a_key_that_reads_like_the_missing_one_has_a_quota_of_its_own() {
     assert_eq!(passes_after_one_without(None), [false; 8]);
     assert_eq!(passes_after_one_without(Some("-")), [true; 8]);
     // A program may say that there is none.
-    let (sentinel, _clock) = configured(HotParamRule::per_second("r", 1), |builder| builder);
+    let (sentinel, _clock) = configured(KeyedRule::per_second("r", 1), |builder| builder);
     assert!(passes(&sentinel, Call::new("r").param(Key::MISSING)));
     assert!(!passes(&sentinel, Call::new("r")));
-    let params = &sentinel.node("r").unwrap().hot_params()[0];
+    let params = &sentinel.node("r").unwrap().keyed_rules()[0];
     assert_eq!((params.left(Key::MISSING), params.left("-")), (0, 1));
 }
 
 #[test]
 fn a_quota_of_its_own_for_the_missing_key_is_named_by_what_it_reads_like() {
-    let rule = HotParamRule::per_second("r", 5).except("-", 1);
+    let rule = KeyedRule::per_second("r", 5).except("-", 1);
     let (sentinel, _clock) = configured(rule, |builder| builder);
     assert!(passes(&sentinel, Call::new("r")));
     assert!(!passes(&sentinel, Call::new("r")));

@@ -18,9 +18,9 @@ use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::stat::{Event, NodeBucket, Totals};
 use tower_sentinel::system::{Probe, Sampler};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Clock, Entry, FlowRule, HotParamRule,
-    IsolationRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
-    Tick, Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Clock, Entry, FlowRule, IsolationRule,
+    KeyedRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
+    Verdict,
 };
 
 use support::{at, engine, get, ready};
@@ -64,7 +64,7 @@ fn of_rules_by_origin_that_change_places_each_keeps_its_counts_by_its_id() {
 fn a_set_is_taken_apart_and_its_rules_tell_their_ids() {
     let named: Vec<Rule> = vec![
         FlowRule::per_second("r", 5).id("flow").into(),
-        HotParamRule::per_second("r", 5).id("param").into(),
+        KeyedRule::per_second("r", 5).id("param").into(),
         IsolationRule::new("r", 3).id("isolation").into(),
         AdaptiveRule::new("r").id("adaptive").into(),
         CircuitBreakerRule::error_count("r", 5).id("breaker").into(),
@@ -204,13 +204,13 @@ fn what_is_read_after_a_reload_is_of_the_new_rules() {
     assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
     let rules = Rules::new()
         .with(CircuitBreakerRule::error_count("r", 1).id("errors"))
-        .with(HotParamRule::per_second("r", 3).id("each"))
+        .with(KeyedRule::per_second("r", 3).id("each"))
         .with(AdaptiveRule::new("r").start(7));
     assert!(sentinel.reload(rules));
     // Nobody has called since.
     let node = sentinel.node("r").unwrap();
     assert_eq!(node.breakers()[0].rule(), "errors");
-    assert_eq!(node.hot_params()[0].rule(), "each");
+    assert_eq!(node.keyed_rules()[0].rule(), "each");
     assert_eq!(node.adaptive_limit(), Some(7));
     assert_eq!(node.totals().pass(), 1);
     node.breakers()[0].force_open();

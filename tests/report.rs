@@ -13,9 +13,8 @@ use tower_sentinel::call::Param;
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BoxError, BreakerSnapshot, BreakerState, Builder, Call,
-    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock, MissingKey,
-    NodeSnapshot, NodeView, Rule, Rules, Scope, Sentinel, SentinelLayer, Snapshot, SystemRule,
-    Tick, Verdict,
+    CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, ManualClock, MissingKey, NodeSnapshot,
+    NodeView, Rule, Rules, Scope, Sentinel, SentinelLayer, Snapshot, SystemRule, Tick, Verdict,
 };
 
 use support::{configured, enter, ms, ready, run};
@@ -61,7 +60,7 @@ fn one_of_each() -> Rules {
     Rules::new()
         .with(FlowRule::per_second("flow", 1).for_origin("told"))
         .with(IsolationRule::new("isolation", 0))
-        .with(HotParamRule::per_second("hot-param", 0).param("user"))
+        .with(KeyedRule::per_second("keyed", 0).param("user"))
         .with(three_failures("circuit-breaker"))
         .with(AuthorityRule::deny("authority", ["told"]))
         .with(SystemRule::new().concurrency(2))
@@ -111,7 +110,7 @@ fn refusals_are_counted_by_their_kind_in_every_node_and_stay_when_rules_go() {
     for (name, kind, times) in [
         ("flow", BlockKind::Flow, 1),
         ("isolation", BlockKind::Isolation, 2),
-        ("hot-param", BlockKind::HotParam, 3),
+        ("keyed", BlockKind::Keyed, 3),
         ("circuit-breaker", BlockKind::CircuitBreaker, 4),
         ("authority", BlockKind::Authority, 5),
     ] {
@@ -132,7 +131,7 @@ fn refusals_are_counted_by_their_kind_in_every_node_and_stay_when_rules_go() {
     assert_eq!(told.unwrap_err().kind(), BlockKind::NoTimer);
 
     let expected = json!({
-        "flow": 3, "isolation": 6, "hot-param": 9, "circuit-breaker": 12, "authority": 15,
+        "flow": 3, "isolation": 6, "keyed": 9, "circuit-breaker": 12, "authority": 15,
         "missing-key": 1, "system": 7, "no-timer": 1,
     });
     let check = || {
@@ -209,7 +208,7 @@ fn each_kind_of_rule_counts_what_it_has_refused() {
     for (name, weight) in [
         ("flow", 2),
         ("isolation", 3),
-        ("hot-param", 4),
+        ("keyed", 4),
         ("circuit-breaker", 5),
         ("authority", 6),
     ] {
@@ -222,7 +221,7 @@ fn each_kind_of_rule_counts_what_it_has_refused() {
     let counted = [
         ("flow-0", 2),
         ("isolation-1", 3),
-        ("hot-param-2", 4),
+        ("keyed-2", 4),
         ("circuit-breaker-3", 5),
         ("authority-4", 6),
         ("system-5", 8),
@@ -287,8 +286,8 @@ fn limits_are_shown_for_every_kind_of_rule() {
             Some(0.5),
             Some(ms(200)),
         ),
-        (HotParamRule::per_second("r", 7).into(), Some(7.0), second),
-        (HotParamRule::concurrency("r", 7).into(), Some(7.0), None),
+        (KeyedRule::per_second("r", 7).into(), Some(7.0), second),
+        (KeyedRule::concurrency("r", 7).into(), Some(7.0), None),
         (IsolationRule::new("r", 3).into(), Some(3.0), None),
         (AdaptiveRule::new("r").ceiling(64).into(), Some(64.0), None),
         (
@@ -450,7 +449,7 @@ fn the_adaptive_limit_and_the_slots_in_use_are_shown() {
     assert_eq!((none.adaptive_limit(), none.slots_in_use()), (None, 0));
     assert_eq!(written["adaptive_limit"], Value::Null);
     assert_eq!(written["slots_in_use"], 0);
-    for list in ["breakers", "hot_params"] {
+    for list in ["breakers", "keyed_rules"] {
         assert_eq!(written[list], json!([]));
     }
 }
@@ -458,8 +457,8 @@ fn the_adaptive_limit_and_the_slots_in_use_are_shown() {
 #[test]
 fn overflows_and_calls_without_a_value_are_shown_for_each_rule() {
     let rules = Rules::new()
-        .with(HotParamRule::per_second("r", 9).id("many"))
-        .with(HotParamRule::per_second("r", 9).max_keys(1).id("one"))
+        .with(KeyedRule::per_second("r", 9).id("many"))
+        .with(KeyedRule::per_second("r", 9).max_keys(1).id("one"))
         // It keeps such a table, too.
         .with(FlowRule::per_second("r", 9).by_origin().id("callers"));
     let sentinel = engine(Rules::build(rules).unwrap());
@@ -471,10 +470,10 @@ fn overflows_and_calls_without_a_value_are_shown_for_each_rule() {
     }
     let snapshot = sentinel.snapshot();
     let (node, written) = node(&snapshot, "r");
-    let views = sentinel.node("r").unwrap().hot_params();
+    let views = sentinel.node("r").unwrap().keyed_rules();
     assert_eq!(views.len(), 3);
-    assert_eq!(node.hot_params().len(), 3);
-    for (place, (copy, view)) in node.hot_params().iter().zip(&views).enumerate() {
+    assert_eq!(node.keyed_rules().len(), 3);
+    for (place, (copy, view)) in node.keyed_rules().iter().zip(&views).enumerate() {
         assert_eq!(copy.rule(), view.rule());
         assert_eq!(copy.overflows(), view.overflows());
         assert_eq!(copy.missing(), view.missing());
@@ -484,10 +483,10 @@ fn overflows_and_calls_without_a_value_are_shown_for_each_rule() {
             "missing": copy.missing(),
             "waiting": copy.waiting(),
         });
-        assert_eq!(written["hot_params"][place], expected);
+        assert_eq!(written["keyed_rules"][place], expected);
     }
     let of = |rule: &str| {
-        let mut all = node.hot_params().iter();
+        let mut all = node.keyed_rules().iter();
         all.find(|it| it.rule() == rule).unwrap()
     };
     assert_eq!(
@@ -502,7 +501,7 @@ fn nodes_of_origins_and_contexts_have_no_rules() {
     let rules = Rules::new()
         .with(three_failures("r"))
         .with(AdaptiveRule::new("r"))
-        .with(HotParamRule::per_second("r", 9));
+        .with(KeyedRule::per_second("r", 9));
     let (sentinel, _) = configured(rules, |builder| builder.origins(true).contexts(true));
     let _running = run(&sentinel, Call::new("r").origin("app").context("web"));
     let snapshot = sentinel.snapshot();
@@ -513,12 +512,12 @@ fn nodes_of_origins_and_contexts_have_no_rules() {
         .iter()
         .zip(written["nodes"].as_array().unwrap())
     {
-        let counts = [node.breakers().len(), node.hot_params().len()];
+        let counts = [node.breakers().len(), node.keyed_rules().len()];
         let expected = usize::from(*node.scope() == Scope::Resource);
         assert_eq!(counts, [expected; 2]);
         assert_eq!(node.adaptive_limit().is_some(), expected == 1);
         assert_eq!(node.slots_in_use() as usize, expected);
-        let lists = ["breakers", "hot_params"].map(|list| written[list].as_array().unwrap().len());
+        let lists = ["breakers", "keyed_rules"].map(|list| written[list].as_array().unwrap().len());
         assert_eq!(lists, [expected; 2]);
     }
 }
@@ -590,7 +589,7 @@ fn after_a_reload_rules_in_force_are_shown_though_nobody_has_called() {
         .with(three_failures("renamed").id("after"))
         .with(FlowRule::per_second("lost", 99))
         .with(FlowRule::per_second("bare", 99))
-        .with(HotParamRule::per_second("new", 9).id("values"))
+        .with(KeyedRule::per_second("new", 9).id("values"))
         .with(AdaptiveRule::new("*"));
     sentinel.reload(rules);
     let snapshot = sentinel.snapshot();
@@ -598,7 +597,7 @@ fn after_a_reload_rules_in_force_are_shown_though_nobody_has_called() {
     assert_eq!(breakers(&snapshot, "kept"), open("same"));
     assert_eq!(breakers(&snapshot, "renamed"), open("after"));
     assert_eq!(breakers(&snapshot, "lost"), []);
-    assert_eq!(node(&snapshot, "new").0.hot_params()[0].rule(), "values");
+    assert_eq!(node(&snapshot, "new").0.keyed_rules()[0].rule(), "values");
     assert!(node(&snapshot, "by default").0.adaptive_limit().is_some());
     for node in snapshot.nodes() {
         let (totals, name) = (node.totals(), node.resource());
@@ -620,14 +619,14 @@ fn an_id_neither_ends_a_script_nor_turns_the_line_around() {
     let [breaker, values, shadow] = ["a", "b", "c"].map(hostile);
     let rules = Rules::new()
         .with(three_failures("r").id(&*breaker))
-        .with(HotParamRule::per_second("r", 9).id(&*values))
+        .with(KeyedRule::per_second("r", 9).id(&*values))
         .with(FlowRule::per_second("r", 9).id(&*shadow).shadow());
     let sentinel = engine(rules);
     drop(run(&sentinel, Call::new("r")));
     let snapshot = sentinel.snapshot();
     let (_, written) = node(&snapshot, "r");
     assert_eq!(written["breakers"][0]["rule"], *breaker);
-    assert_eq!(written["hot_params"][0]["rule"], *values);
+    assert_eq!(written["keyed_rules"][0]["rule"], *values);
     assert_eq!(read(&snapshot)["shadows"][0]["rule"], *shadow);
     let text = snapshot.to_json();
     for c in ['<', '>', '&', '\u{202e}', '\u{2028}'] {

@@ -35,7 +35,7 @@ use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::stat::{NodeBucket, Outcome};
 use tower_sentinel::{
     AdaptiveRule, BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, Clock,
-    FlowRule, HotParamRule, IsolationRule, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
+    FlowRule, IsolationRule, KeyedRule, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
     Verdict,
 };
 use tower_test::mock;
@@ -643,8 +643,8 @@ async fn an_answer_in_one_piece_is_timed_once_unless_a_rule_wants_to_know_when_i
         (CircuitBreakerRule::error_ratio("/x", 0.5).into(), 2),
         (IsolationRule::new("/x", 9).into(), 2),
         (AdaptiveRule::new("/x").into(), 3),
-        (HotParamRule::concurrency("/x", 9).into(), 3),
-        (HotParamRule::per_second("/x", 9).into(), 2),
+        (KeyedRule::concurrency("/x", 9).into(), 3),
+        (KeyedRule::per_second("/x", 9).into(), 2),
         (SystemRule::new().rt(ms(9)).concurrency(9).into(), 2),
         (
             FlowRule::per_second("/x", 9).by_origin().lend(true).into(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tower_sentinel::middleware::{CallLayer, skip::paths};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
-    KeyedLimiter, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedLimiter,
+    KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
     Verdict,
 };
 
@@ -39,7 +39,7 @@ fn a_route_of_another_router_is_refused_with_ours() {
         let name = theirs.to_owned();
         let rules: [Rule; 7] = [
             FlowRule::per_second(&name, 1).into(),
-            HotParamRule::per_second(&name, 1).into(),
+            KeyedRule::per_second(&name, 1).into(),
             IsolationRule::new(&name, 1).into(),
             AdaptiveRule::new(&name).into(),
             CircuitBreakerRule::error_ratio(&name, 0.5).into(),
@@ -95,7 +95,7 @@ fn a_fraction_of_a_call_where_whole_ones_count_is_refused() {
     }
     let rule = FlowRule::per("r", 0.25, SECOND * 60);
     half(rule.into(), "threshold", "0.25", "240s", queue);
-    let value = HotParamRule::per_second("r", 0.5);
+    let value = KeyedRule::per_second("r", 0.5);
     half(value.clone().into(), "threshold", "0.5", "2s", burst);
     let window = "leave out `window` and add a `burst` of 1";
     half(
@@ -105,7 +105,7 @@ fn a_fraction_of_a_call_where_whole_ones_count_is_refused() {
         "2s",
         window,
     );
-    let values = HotParamRule::per_second("r", 5);
+    let values = KeyedRule::per_second("r", 5);
     let rule = values.clone().except("a", 0.1);
     half(rule.into(), "except", "0.1", "10s", burst);
     let rule = values.tier("free", 0.1);
@@ -130,7 +130,7 @@ fn a_fraction_of_a_call_where_whole_ones_count_is_refused() {
         FlowRule::per_second("r", 1.5).into(),
         value.clone().burst(1).into(),
         value.clone().throttle(SECOND).into(),
-        HotParamRule::per_second("r", 0).except("a", 1).into(),
+        KeyedRule::per_second("r", 0).except("a", 1).into(),
         SystemRule::new().qps(0).into(),
     ];
     assert!(Rules::build(good).is_ok());
@@ -159,7 +159,7 @@ fn what_to_do_without_a_key_is_refused_where_there_is_none() {
             assert!(Rules::build([Rule::from(rule).shadow()]).is_err());
         }
         assert!(Rules::build([rule.by_origin()]).is_ok());
-        let values = HotParamRule::per_second("r", 1).missing(missing);
+        let values = KeyedRule::per_second("r", 1).missing(missing);
         assert!(Rules::build([values]).is_ok());
     }
 }
@@ -167,12 +167,12 @@ fn what_to_do_without_a_key_is_refused_where_there_is_none() {
 #[test]
 fn a_queue_for_values_is_refused_unless_it_is_for_those_at_once() {
     let allowed = "left out without `concurrency`";
-    let rates = || HotParamRule::per_second("r", 1);
+    let rates = || KeyedRule::per_second("r", 1);
     for rule in [
         rates(),
         rates().window(),
         rates().throttle(SECOND),
-        HotParamRule::concurrency("r", 1).window(),
+        KeyedRule::concurrency("r", 1).window(),
     ] {
         let queue = ("queue", "1s".to_owned(), allowed.to_owned());
         assert_eq!(problem(rule.clone().queue(SECOND)), queue);
@@ -182,7 +182,7 @@ fn a_queue_for_values_is_refused_unless_it_is_for_those_at_once() {
         let most = ("max_waiting", "3".to_owned(), allowed.to_owned());
         assert_eq!(problem(rule.max_waiting(3)), most);
     }
-    let at_once = || HotParamRule::concurrency("r", 1);
+    let at_once = || KeyedRule::concurrency("r", 1);
     let hour = Duration::from_secs(3_600);
     let longer = hour + Duration::from_nanos(1);
     let queue = ("queue", format!("{longer:?}"), "at most 1 hour".to_owned());
@@ -222,7 +222,7 @@ fn a_set_is_made_of_whatever_rules_are_at_hand() {
         AdaptiveRule::new("a"),
         AuthorityRule::deny("a", ["x"]),
         SystemRule::new().qps(1),
-        HotParamRule::per_second("a", 1),
+        KeyedRule::per_second("a", 1),
         flow(),
         flow(),
         flow(),
@@ -257,9 +257,9 @@ fn a_minute_and_an_hour_have_constructors() {
     let of = |interval| FlowRule::per("a", 5, interval);
     assert_eq!(FlowRule::per_minute("a", 5), of(SECOND * 60));
     assert_eq!(FlowRule::per_hour("a", 5), of(SECOND * 3_600));
-    let of = |interval| HotParamRule::per("a", 5, interval);
-    assert_eq!(HotParamRule::per_minute("a", 5), of(SECOND * 60));
-    assert_eq!(HotParamRule::per_hour("a", 5), of(SECOND * 3_600));
+    let of = |interval| KeyedRule::per("a", 5, interval);
+    assert_eq!(KeyedRule::per_minute("a", 5), of(SECOND * 60));
+    assert_eq!(KeyedRule::per_hour("a", 5), of(SECOND * 3_600));
     let now = Tick::from_millis(1_000_000);
     for (limiter, token) in [
         (KeyedLimiter::per_minute(60), SECOND),
@@ -315,7 +315,7 @@ fn every_type_of_number_is_taken_as_what_it_is() {
 fn a_number_of_any_type_out_of_range_is_told_as_it_is() {
     let most = "between 0 and 2147483647";
     let flow = || FlowRule::per_second("r", 1);
-    let value = || HotParamRule::per_second("r", 1);
+    let value = || KeyedRule::per_second("r", 1);
     let breaker = || CircuitBreakerRule::error_ratio("r", 0.5);
     let huge = u64::from(u32::MAX) + 2;
     let cases: [(Rule, &str, &str, &str); 17] = [
@@ -357,7 +357,7 @@ fn a_number_of_any_type_out_of_range_is_told_as_it_is() {
         ),
         (IsolationRule::new("r", -1_i8).into(), "max", "-1", most),
         (
-            HotParamRule::concurrency("r", -1).into(),
+            KeyedRule::concurrency("r", -1).into(),
             "threshold",
             "-1",
             most,
@@ -431,7 +431,7 @@ fn a_quota_is_refilled_within_microseconds() {
     let short = Duration::from_micros(50);
     let clock = ManualClock::new();
     let sentinel = Sentinel::builder()
-        .rules(HotParamRule::per("r", 1, short).burst(2))
+        .rules(KeyedRule::per("r", 1, short).burst(2))
         .clock(clock.clone())
         .build();
     let passes = || {
@@ -448,9 +448,9 @@ fn a_quota_is_refilled_within_microseconds() {
 
     let least = Duration::from_micros(1);
     let below = least - Duration::from_nanos(1);
-    assert!(Rules::build([HotParamRule::per("r", 1, least)]).is_ok());
+    assert!(Rules::build([KeyedRule::per("r", 1, least)]).is_ok());
     let told = |allowed: &str| ("interval", "999ns".to_owned(), allowed.to_owned());
-    let rule = HotParamRule::per("r", 1, below);
+    let rule = KeyedRule::per("r", 1, below);
     assert_eq!(problem(rule.clone()), told("between 1 µs and 366 days"));
     assert_eq!(
         problem(rule.throttle(SECOND)),
@@ -493,7 +493,7 @@ fn what_panics_with_bad_rules_has_a_twin_that_does_not() {
 #[test]
 fn a_capacity_is_the_whole_size_of_the_bucket() {
     let now = Tick::from_millis(1_000);
-    let at_once = |rule: HotParamRule| {
+    let at_once = |rule: KeyedRule| {
         let clock = ManualClock::new();
         let sentinel = Sentinel::builder().rules(rule).clock(clock).build();
         let call = Call::new("r").param("a");
@@ -501,7 +501,7 @@ fn a_capacity_is_the_whole_size_of_the_bucket() {
             .filter(|_| matches!(sentinel.try_enter(call), Verdict::Pass(_)))
             .count()
     };
-    let rule = |threshold: f64| HotParamRule::per_second("r", threshold);
+    let rule = |threshold: f64| KeyedRule::per_second("r", threshold);
     for (threshold, capacity) in [(2.0, 2), (2.0, 10), (2.5, 3), (2.5, 10), (0.5, 1), (0.5, 7)] {
         let expected = (capacity, threshold);
         let whole = rule(threshold).burst(3).capacity(capacity);
@@ -539,7 +539,7 @@ fn a_capacity_is_the_whole_size_of_the_bucket() {
     for rule in [
         rule(5.0).capacity(7).window(),
         rule(5.0).capacity(7).throttle(SECOND),
-        HotParamRule::concurrency("r", 5).capacity(7),
+        KeyedRule::concurrency("r", 5).capacity(7),
     ] {
         let allowed = "left out with `window`, `throttle` or `concurrency`";
         let expected = ("capacity", "7".to_owned(), allowed.to_owned());

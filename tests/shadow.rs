@@ -17,7 +17,7 @@ use tower_sentinel::key::from_fn;
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BreakerState, Call, CircuitBreakerRule, Entry,
-    FlowRule, HotParamRule, IsolationRule, Key, ManualClock, NodeView, Rule, Rules, Sentinel,
+    FlowRule, IsolationRule, Key, KeyedRule, ManualClock, NodeView, Rule, Rules, Sentinel,
     SentinelLayer, ShadowView, SystemRule, Verdict,
 };
 
@@ -108,8 +108,8 @@ fn a_rule_of_every_kind_tells_what_it_would_refuse_and_refuses_nothing() {
         (flow().throttle(ms(0)).shadow(), BlockKind::Flow, 1),
         (flow().by_origin().shadow(), BlockKind::Flow, 2),
         (
-            HotParamRule::per_second("r", 2).id("two").shadow(),
-            BlockKind::HotParam,
+            KeyedRule::per_second("r", 2).id("two").shadow(),
+            BlockKind::Keyed,
             2,
         ),
         (

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use tower_sentinel::stat::Event;
 use tower_sentinel::system::{ManualProbe, Memory, Probe, Sampler};
 use tower_sentinel::{
-    BlockKind, Blocked, Call, FlowRule, HotParamRule, ManualClock, NotAdmitted, Rules, Sentinel,
-    Tick, Verdict, Waiting,
+    BlockKind, Blocked, Call, FlowRule, KeyedRule, ManualClock, NotAdmitted, Rules, Sentinel, Tick,
+    Verdict, Waiting,
 };
 
 use support::bench::Bench;
@@ -239,7 +239,7 @@ fn a_queue_is_spaced_by_a_threshold_with_a_fraction() {
         let (waits, _queue) = bench.burst(4);
         assert_eq!(waits, [Some(0), Some(2_000), Some(4_000), None]);
     }
-    let bench = Bench::new(HotParamRule::per_second("r", 0.5).throttle(ms(5_000)));
+    let bench = Bench::new(KeyedRule::per_second("r", 0.5).throttle(ms(5_000)));
     let (waits, _queue) = bench.burst(4);
     assert_eq!(waits, [Some(0), Some(2_000), Some(4_000), None]);
 }
@@ -687,7 +687,7 @@ proptest! {
 fn who_cannot_wait_as_long_as_a_queue_lets_it_is_told_when_it_need_not() {
     let second = Duration::from_secs(1);
     let queue = || FlowRule::per_second("r", 0.1).throttle(second * 20);
-    let values = || HotParamRule::per_second("r", 0.1).throttle(second * 20);
+    let values = || KeyedRule::per_second("r", 0.1).throttle(second * 20);
     let fine = || FlowRule::per("r", 1_000, ms(2));
     let queue_of_nobody = fine().throttle(second).max_waiting(0);
     let cases = [

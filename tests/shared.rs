@@ -16,8 +16,8 @@ use tower_sentinel::store::{
     WhenDown,
 };
 use tower_sentinel::{
-    BlockKind, Call, Clock, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule, Rules,
-    Sentinel, SentinelLayer, Tick, Verdict,
+    BlockKind, Call, Clock, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule, Rules, Sentinel,
+    SentinelLayer, Tick, Verdict,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -134,7 +134,7 @@ async fn callers_who_are_refused_cost_the_store_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn each_value_of_a_parameter_has_one_quota_over_all_engines() {
-    let rule = HotParamRule::per_minute("/v1", 5)
+    let rule = KeyedRule::per_minute("/v1", 5)
         .window()
         .except("ann", 2)
         .tier("pro", 8)
@@ -152,7 +152,7 @@ async fn each_value_of_a_parameter_has_one_quota_over_all_engines() {
     let refused = fleet.engine(0).enter(by("ann")).await.unwrap_err();
     assert_eq!(
         (refused.kind(), refused.limit()),
-        (BlockKind::HotParam, Some(2))
+        (BlockKind::Keyed, Some(2))
     );
 }
 
@@ -173,7 +173,7 @@ async fn a_call_without_a_key_is_what_the_rule_says() {
 
 #[tokio::test(start_paused = true)]
 async fn one_api_key_has_one_quota_over_three_engines() {
-    let rule = || HotParamRule::per_minute("/v1", 5).window().shared();
+    let rule = || KeyedRule::per_minute("/v1", 5).window().shared();
     let fleet = Fleet::new::<3>(rule()).await;
     let request = |token: &str| {
         let token = format!("Bearer {token}");
@@ -209,7 +209,7 @@ async fn one_api_key_has_one_quota_over_three_engines() {
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_each_process_hashes_by_itself_is_refused_loudly() {
-    let fleet = Fleet::new::<1>(HotParamRule::per_minute("/v1", 5).window().shared()).await;
+    let fleet = Fleet::new::<1>(KeyedRule::per_minute("/v1", 5).window().shared()).await;
     let layer = SentinelLayer::with(fleet.engine(0).clone()).param(Bearer::new());
     let service = layer.layer(service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(Response::new(String::new()))
@@ -570,7 +570,7 @@ fn the_store_cannot_be_started_without_a_runtime() {
 #[test]
 fn what_cannot_be_shared_says_why() {
     let flow = || FlowRule::per_second("/v1", 9).shared();
-    let param = || HotParamRule::per_second("/v1", 9).shared();
+    let param = || KeyedRule::per_second("/v1", 9).shared();
     let cases: Vec<(Rule, &str, &str)> = vec![
         (
             flow().throttle(SECOND).into(),
@@ -605,7 +605,7 @@ fn what_cannot_be_shared_says_why() {
         ),
         (param().throttle(SECOND).into(), "shared", "one queue"),
         (
-            HotParamRule::concurrency("/v1", 3).shared().into(),
+            KeyedRule::concurrency("/v1", 3).shared().into(),
             "shared",
             "an owner and an expiry",
         ),

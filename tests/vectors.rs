@@ -10,11 +10,11 @@ mod replay;
 
 use replay::circuit_breaker::Broken;
 use replay::classes::{
-    CIRCUIT_BREAKER, FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING,
-    HOT_PARAM, LEAP_ARRAY, OCCUPY, STATISTIC_NODE, SYSTEM,
+    CIRCUIT_BREAKER, FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING, KEYED,
+    LEAP_ARRAY, OCCUPY, STATISTIC_NODE, SYSTEM,
 };
 use replay::flow_reject::Chain;
-use replay::hot_param::Hot;
+use replay::keyed_rule::Hot;
 use replay::leap_array::Arrays;
 use replay::occupy::Lender;
 use replay::shaping::Shaped;
@@ -41,7 +41,7 @@ replays! {
     vectors_flow_throttling: "flow_throttling", Shaped, FLOW_THROTTLING;
     vectors_flow_warm_up: "flow_warm_up", Shaped, FLOW_WARM_UP;
     vectors_flow_warm_up_throttling: "flow_warm_up_throttling", Shaped, FLOW_WARM_UP_THROTTLING;
-    vectors_hot_param: "hot_param", Hot, HOT_PARAM;
+    vectors_hot_param: "hot_param", Hot, KEYED;
     vectors_leap_array: "leap_array", Arrays, LEAP_ARRAY;
     vectors_occupy: "occupy", Lender, OCCUPY;
     vectors_statistic_node: "statistic_node", Nodes, STATISTIC_NODE;

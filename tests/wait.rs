@@ -23,7 +23,7 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, FlowRule, HotParamRule, IsolationRule, ManualClock,
+    BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, KeyedRule, ManualClock,
     NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 
@@ -317,7 +317,7 @@ async fn a_call_that_is_refused_after_its_wait_holds_no_permit_of_an_inner_limit
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_is_told_what_is_left_as_well() {
     let sentinel = Sentinel::builder()
-        .rules(HotParamRule::per_second(RESOURCE, 10).throttle(ms(1_000)))
+        .rules(KeyedRule::per_second(RESOURCE, 10).throttle(ms(1_000)))
         .clock(TokioClock::new())
         .build();
     let mut service = SentinelLayer::with(sentinel)
@@ -337,7 +337,7 @@ async fn who_has_waited_is_told_what_is_left_as_well() {
 async fn who_has_waited_is_told_the_time_from_then_on() {
     let rules = Rules::new()
         .with(FlowRule::per_second(RESOURCE, 1).throttle(ms(5_000)))
-        .with(HotParamRule::per(RESOURCE, 9, ms(10_000)).window());
+        .with(KeyedRule::per(RESOURCE, 9, ms(10_000)).window());
     let sentinel = Sentinel::builder()
         .rules(rules)
         .clock(TokioClock::new())

@@ -21,7 +21,7 @@ use tower_sentinel::key::{
 use tower_sentinel::middleware::skip;
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::{
-    AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, HotParamRule, IsolationRule,
+    AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, KeyedRule, IsolationRule,
     ManualClock, Rules, Sentinel, SentinelLayer, SentinelService, Tick, Verdict,
 };
 
@@ -48,8 +48,8 @@ fn rules() -> Rules {
         .with(FlowRule::per("/", 5, 10 * second).strict())
         .with(FlowRule::per_second("__overflow__", 4))
         .with(IsolationRule::new("/", 2))
-        .with(HotParamRule::per_second("/hot", 1).max_keys(64))
-        .with(HotParamRule::concurrency("/users/{id}", 1).param("tenant"))
+        .with(KeyedRule::per_second("/hot", 1).max_keys(64))
+        .with(KeyedRule::concurrency("/users/{id}", 1).param("tenant"))
         .with(CircuitBreakerRule::error_count("/", 3))
         .with(AdaptiveRule::new("/hot"))
 }

@@ -15,7 +15,7 @@ use std::fmt;
 ///     panic!("one is running");
 /// };
 /// let advice = match blocked.kind() {
-///     BlockKind::Flow | BlockKind::HotParam => "slow down",
+///     BlockKind::Flow | BlockKind::Keyed => "slow down",
 ///     BlockKind::Isolation => "come back soon",
 ///     BlockKind::Authority | BlockKind::MissingKey => "do not come back",
 ///     _ => "come back later",
@@ -34,9 +34,9 @@ pub enum BlockKind {
     /// An [`IsolationRule`](crate::IsolationRule) or an
     /// [`AdaptiveRule`](crate::AdaptiveRule): too many concurrent calls.
     Isolation,
-    /// A [`HotParamRule`](crate::HotParamRule): too many calls for this value of
+    /// A [`KeyedRule`](crate::KeyedRule): too many calls for this value of
     /// a parameter.
-    HotParam,
+    Keyed,
     /// A [`CircuitBreakerRule`](crate::CircuitBreakerRule): the resource fails or is slow.
     CircuitBreaker,
     /// An [`AuthorityRule`](crate::AuthorityRule): this caller is not allowed.
@@ -63,7 +63,7 @@ impl BlockKind {
     pub(crate) const ALL: [Self; 9] = [
         BlockKind::Flow,
         BlockKind::Isolation,
-        BlockKind::HotParam,
+        BlockKind::Keyed,
         BlockKind::CircuitBreaker,
         BlockKind::Authority,
         BlockKind::System,
@@ -77,14 +77,14 @@ impl BlockKind {
     /// Returns the name of the kind, which is the same in texts, ids, documents and JSON.
     ///
     /// ```
-    /// assert_eq!(tower_sentinel::BlockKind::HotParam.as_str(), "hot-param");
+    /// assert_eq!(tower_sentinel::BlockKind::Keyed.as_str(), "keyed");
     /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Flow => "flow",
             Self::Isolation => "isolation",
-            Self::HotParam => "hot-param",
+            Self::Keyed => "keyed",
             Self::CircuitBreaker => "circuit-breaker",
             Self::Authority => "authority",
             Self::System => "system",

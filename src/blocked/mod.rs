@@ -176,7 +176,7 @@ impl Blocked {
         self.retry_after
     }
 
-    /// Returns the limit of the rule: of a flow rule, or of a hot-parameter rule for the
+    /// Returns the limit of the rule: of a flow rule, or of a keyed rule for the
     /// value, in whole tokens per [`interval`](Self::interval); of a limit on concurrent
     /// calls, in calls. A rate below one per interval is reported as 1 per the longer
     /// interval in which one token becomes available. `None` for other rules, and where a
@@ -186,7 +186,7 @@ impl Blocked {
         self.limit.map(|limit| limit.tokens)
     }
 
-    /// Returns the interval of the limit of a flow rule or a hot-parameter rule; `None`
+    /// Returns the interval of the limit of a flow rule or a keyed rule; `None`
     /// for limits on concurrent calls.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {

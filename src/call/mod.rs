@@ -5,9 +5,9 @@
 //! ```
 //! use std::net::IpAddr;
 //! use tower_sentinel::call::{Call, Key, Param};
-//! use tower_sentinel::{BlockKind, HotParamRule, ManualClock, Sentinel, Verdict};
+//! use tower_sentinel::{BlockKind, KeyedRule, ManualClock, Sentinel, Verdict};
 //!
-//! let rule = HotParamRule::per_second("GET /search", 3).param("user");
+//! let rule = KeyedRule::per_second("GET /search", 3).param("user");
 //! let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
 //!
 //! let peer = IpAddr::from([192, 0, 2, 7]);
@@ -18,7 +18,7 @@
 //! let Verdict::Block(blocked) = sentinel.try_enter(call) else {
 //!     panic!("two more are too many");
 //! };
-//! assert_eq!((blocked.kind(), blocked.resource()), (BlockKind::HotParam, "GET /search"));
+//! assert_eq!((blocked.kind(), blocked.resource()), (BlockKind::Keyed, "GET /search"));
 //! ```
 
 use std::fmt;
@@ -132,10 +132,10 @@ pub struct Call<'a> {
 ///
 /// ```
 /// use tower_sentinel::call::Param;
-/// use tower_sentinel::{BlockKind, Call, HotParamRule, ManualClock, MissingKey, Sentinel, Verdict};
+/// use tower_sentinel::{BlockKind, Call, KeyedRule, ManualClock, MissingKey, Sentinel, Verdict};
 ///
 /// // Each user, the second parameter, may search once a second; calls without a user never.
-/// let rule = HotParamRule::per_second("search", 1).param_at(1).missing(MissingKey::Refuse);
+/// let rule = KeyedRule::per_second("search", 1).param_at(1).missing(MissingKey::Refuse);
 /// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
 /// let refused = |params| match sentinel.try_enter(Call::new("search").params(params)) {
 ///     Verdict::Block(blocked) => Some(blocked.kind()),
@@ -144,7 +144,7 @@ pub struct Call<'a> {
 /// let ann = [Param::new("query", "shoes"), Param::new("user", "ann")];
 /// let nobody = [Param::new("query", "shoes"), Param::missing("user")];
 /// assert_eq!(refused(&ann), None);
-/// assert_eq!(refused(&ann), Some(BlockKind::HotParam));
+/// assert_eq!(refused(&ann), Some(BlockKind::Keyed));
 /// assert_eq!(refused(&nobody), Some(BlockKind::MissingKey));
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -218,7 +218,7 @@ impl<'a> Call<'a> {
     }
 
     /// Sets the value of the call's only parameter; see
-    /// [`HotParamRule`](crate::HotParamRule).
+    /// [`KeyedRule`](crate::KeyedRule).
     #[must_use]
     pub fn param(mut self, value: impl Into<Key<'a>>) -> Self {
         self.params = Params::One(value.into());
@@ -229,9 +229,9 @@ impl<'a> Call<'a> {
     ///
     /// ```
     /// use tower_sentinel::call::Param;
-    /// use tower_sentinel::{Call, HotParamRule, Sentinel, Verdict};
+    /// use tower_sentinel::{Call, KeyedRule, Sentinel, Verdict};
     ///
-    /// let sentinel = Sentinel::new(HotParamRule::per_second("search", 1).param("user"));
+    /// let sentinel = Sentinel::new(KeyedRule::per_second("search", 1).param("user"));
     /// let params = [Param::new("query", "shoes"), Param::new("user", "ann")];
     /// let call = Call::new("search").params(&params);
     /// assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
@@ -244,7 +244,7 @@ impl<'a> Call<'a> {
     }
 
     /// Sets the tier: the class of the caller, such as a paid plan;
-    /// see [`HotParamRule::tier`](crate::HotParamRule::tier).
+    /// see [`KeyedRule::tier`](crate::KeyedRule::tier).
     #[must_use]
     pub fn tier(mut self, tier: impl Into<Key<'a>>) -> Self {
         self.tier = Some(tier.into());
@@ -266,7 +266,7 @@ impl<'a> Call<'a> {
     /// A patience above the default has no effect. The default is, for a borrowed place, the
     /// engine's [occupy timeout](crate::Builder::occupy_timeout), and for a turn in a queue, the
     /// `max_wait` of its rule. In line for a [slot](crate::IsolationRule::queue) or a [place of its
-    /// value](crate::HotParamRule::queue), the length of the wait is unknown: there the call is
+    /// value](crate::KeyedRule::queue), the length of the wait is unknown: there the call is
     /// refused when the time is over.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {

@@ -157,7 +157,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// Do not use wall time. Apart from its steps, there is another reason: on a machine that learns
 /// the date only after the program has started, it jumps ahead by decades. Windows cope with that.
 /// But the time of a table of values stands still 18 years after the table was made: a refilled
-/// quota that a value of a [`HotParamRule`](crate::HotParamRule) has spent does not come back, and
+/// quota that a value of a [`KeyedRule`](crate::KeyedRule) has spent does not come back, and
 /// a queue accepts no more calls.
 ///
 /// # Examples

@@ -67,7 +67,7 @@ pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
         let allowed = "absent: LLM token rules of Sentinel for Go are not read";
         fields.refuse(key, allowed);
     } else if let Some(key) = first(&GATEWAY).filter(|_| may_be_gateway) {
-        let allowed = "absent: rules of a gateway are not read, write a `HotParamRule`";
+        let allowed = "absent: rules of a gateway are not read, write a `KeyedRule`";
         fields.refuse(key, allowed);
     } else if let Some(key) = first(&GO).filter(|_| has(table, "count")) {
         let allowed = format!("absent beside `{key}`: a rule for Go has a `threshold`");

@@ -10,7 +10,7 @@ use super::sentinel::{
 };
 use super::value::Value;
 use crate::rule::{
-    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule, SystemRule,
+    CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule, SystemRule,
 };
 use crate::stat::{MAX_RT, MAX_TOKENS};
 
@@ -258,7 +258,7 @@ pub(super) fn isolation(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(IsolationRule::new(resource, max.unwrap_or(1)).into())
 }
 
-pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
+pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let metric = fields.whole("metricType", 0..=1).unwrap_or(0);
     let behavior = fields.whole("controlBehavior", 0..=1).unwrap_or(0);
@@ -272,12 +272,12 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
     let max_keys = fields.whole("paramsMaxCapacity", UINT).unwrap_or(0);
     let exceptions = fields.tables("specificItems", exception);
     let mut rule = if metric == 0 {
-        HotParamRule::concurrency(resource, threshold)
+        KeyedRule::concurrency(resource, threshold)
     } else {
         if interval == 0 {
             fields.refuse("durationInSec", "at least 1 for `metricType` 1");
         }
-        HotParamRule::per(resource, threshold, Duration::from_secs(interval))
+        KeyedRule::per(resource, threshold, Duration::from_secs(interval))
     };
     if key.is_some() && index.is_some_and(|index| index != 0) {
         fields.warn("paramIndex", BY_KEY_ALONE);

@@ -16,7 +16,7 @@ use super::sentinel::{
 };
 use super::value::{Value, find};
 use crate::rule::{
-    AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule,
+    AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule,
     SystemRule,
 };
 use crate::stat::{MAX_RT, MAX_TOKENS};
@@ -269,7 +269,7 @@ pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
-pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
+pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     all_origins(fields);
     let grade = fields.whole("grade", 0..=1).unwrap_or(1);
@@ -284,9 +284,9 @@ pub(super) fn hot_param(fields: &mut Fields<'_>) -> Option<Rule> {
     let exceptions = fields.tables("paramFlowItemList", exception);
     cluster(fields, false);
     let mut rule = if grade == 0 {
-        HotParamRule::concurrency(resource, count)
+        KeyedRule::concurrency(resource, count)
     } else {
-        HotParamRule::per(resource, count, Duration::from_secs(interval.into()))
+        KeyedRule::per(resource, count, Duration::from_secs(interval.into()))
     };
     rule = rule.param_at(index.unwrap_or(0)).missing(MissingKey::Skip);
     if grade == 1 && behavior == 2 {

@@ -5,11 +5,11 @@
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};
-//! use tower_sentinel::{CircuitBreakerRule, HotParamRule, Rules};
+//! use tower_sentinel::{CircuitBreakerRule, KeyedRule, Rules};
 //!
 //! let text = r#"
 //!     [[rules]]
-//!     kind = "hot-param"
+//!     kind = "keyed"
 //!     resource = "/login"
 //!     threshold = 5
 //!     interval = "1m"
@@ -24,7 +24,7 @@
 //! let five_seconds = std::time::Duration::from_secs(5);
 //! let breaker = CircuitBreakerRule::error_ratio("*", 0.1).open_for(five_seconds);
 //! let by_hand = Rules::new()
-//!     .with(HotParamRule::per_minute("/login", 5))
+//!     .with(KeyedRule::per_minute("/login", 5))
 //!     .with(breaker);
 //! assert_eq!(rules, by_hand);
 //!
@@ -61,14 +61,14 @@
 //! | `circuit-breaker` ([`CircuitBreakerRule`](crate::CircuitBreakerRule)) | `resource`, one of `slow_ratio` (with `max_rt`), `error_ratio`, `error_count` and `consecutive_errors`, `exceeds`, `min_calls`, `open_for`, `open_up_to`, `interval` and `buckets` or `last_calls`, `probes`, `count_cancelled_as_slow`, `id` |
 //! | `authority` ([`AuthorityRule`](crate::AuthorityRule)) | `resource`, `allow` or `deny`, `deny_unknown`, `id` |
 //! | `system` ([`SystemRule`](crate::SystemRule)) | `qps`, `load`, `cpu`, `rt`, `concurrency`, `capacity` (`"robust"`, `"sentinel"`), `id` |
-//! | `hot-param` ([`HotParamRule`](crate::HotParamRule)) | `resource`, one of `param`, `param_at` and `by_origin`, `threshold`, `interval` (or `concurrency`, `queue`, `max_waiting`), `burst` or `capacity`, `window`, `throttle`, `except` (list of `value`, `threshold`), `tier` (list of `name`, `threshold`), `max_keys`, `missing`, `id` |
+//! | `keyed` ([`KeyedRule`](crate::KeyedRule)) | `resource`, one of `param`, `param_at` and `by_origin`, `threshold`, `interval` (or `concurrency`, `queue`, `max_waiting`), `burst` or `capacity`, `window`, `throttle`, `except` (list of `value`, `threshold`), `tier` (list of `name`, `threshold`), `max_keys`, `missing`, `id` |
 //!
 //! A time is a text such as `"500ms"`, `"1m30s"` or `"1.5h"`, with the units `d`, `h`, `m`,
 //! `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one second unless set.
 //! `missing` is `"share"`, `"skip"` or `"refuse"`; `memory` is a range such as
 //! `"0.7..0.9"`, and `memory_bytes` a range in bytes. A list of origins may also be a
 //! single text with commas. An unknown key is an error. In keys and names, hyphens and
-//! underscores are the same: `open-for` is `open_for`, and `hot_param` is `hot-param`.
+//! underscores are the same: `open-for` is `open_for`. The kind `hot-param` is read as `keyed`.
 //!
 //! # Among a program's settings
 //!

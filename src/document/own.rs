@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::time;
 use super::value::{Value, find};
 use crate::rule::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     MissingKey, Rule, Setting, SystemRule,
 };
 use crate::store::WhenDown;
@@ -20,14 +20,16 @@ const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
 type Reader = fn(&mut Fields<'_>) -> Rule;
 
 /// The kinds of rules by [name](Rule::kind).
-const KINDS: [(&str, Reader); 7] = [
+const KINDS: [(&str, Reader); 8] = [
     ("flow", flow),
     ("isolation", isolation),
     ("adaptive", adaptive),
     ("circuit-breaker", circuit_breaker),
     ("authority", authority),
     ("system", system),
-    ("hot-param", hot_param),
+    ("keyed", keyed_rule),
+    // As Sentinel says.
+    ("hot-param", keyed_rule),
 ];
 
 const MISSING: [(&str, MissingKey); 3] = [
@@ -263,7 +265,7 @@ fn system(fields: &mut Fields<'_>) -> Rule {
     with(rule, fields.text("id"), SystemRule::id).into()
 }
 
-fn hot_param(fields: &mut Fields<'_>) -> Rule {
+fn keyed_rule(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let param = fields.text("param");
     let param_at = fields.whole("param_at", i32::MIN..=i32::MAX);
@@ -287,17 +289,17 @@ fn hot_param(fields: &mut Fields<'_>) -> Rule {
     };
     let interval = fields.time("interval").unwrap_or(SECOND);
     let rule = match concurrency {
-        Some(max) => HotParamRule::concurrency(resource, max),
-        None => HotParamRule::per(resource, threshold, interval),
+        Some(max) => KeyedRule::concurrency(resource, max),
+        None => KeyedRule::per(resource, threshold, interval),
     };
-    let rule = with(rule, param, HotParamRule::param);
-    let rule = with(rule, param_at, HotParamRule::param_at);
-    let rule = switched(rule, is_by_origin, HotParamRule::by_origin);
-    let rule = switched(rule, fields.is_set("window"), HotParamRule::window);
-    let rule = with(rule, fields.time("throttle"), HotParamRule::throttle);
+    let rule = with(rule, param, KeyedRule::param);
+    let rule = with(rule, param_at, KeyedRule::param_at);
+    let rule = switched(rule, is_by_origin, KeyedRule::by_origin);
+    let rule = switched(rule, fields.is_set("window"), KeyedRule::window);
+    let rule = with(rule, fields.time("throttle"), KeyedRule::throttle);
     fields.at_most_one(&["window", "throttle"]);
-    let rule = with(rule, fields.count("burst"), HotParamRule::burst);
-    let mut rule = with(rule, fields.count("capacity"), HotParamRule::capacity);
+    let rule = with(rule, fields.count("burst"), KeyedRule::burst);
+    let mut rule = with(rule, fields.count("capacity"), KeyedRule::capacity);
     fields.at_most_one(&["burst", "capacity"]);
     let threshold_of = |key| {
         move |fields: &mut Fields<'_>| (fields.needed_text(key), fields.needed_number("threshold"))
@@ -308,14 +310,14 @@ fn hot_param(fields: &mut Fields<'_>) -> Rule {
     for (tier, threshold) in fields.tables("tier", threshold_of("name")) {
         rule = rule.tier(tier, threshold);
     }
-    let rule = with(rule, fields.count("max_keys"), HotParamRule::max_keys);
-    let rule = with(rule, fields.time("queue"), HotParamRule::queue);
+    let rule = with(rule, fields.count("max_keys"), KeyedRule::max_keys);
+    let rule = with(rule, fields.time("queue"), KeyedRule::queue);
     let most = fields.count("max_waiting");
-    let rule = with(rule, most, HotParamRule::max_waiting);
+    let rule = with(rule, most, KeyedRule::max_waiting);
     let missing = fields.choice("missing", &MISSING);
-    let rule = with(rule, missing, HotParamRule::missing);
-    let rule = sharing!(rule, fields, HotParamRule);
-    with(rule, fields.text("id"), HotParamRule::id).into()
+    let rule = with(rule, missing, KeyedRule::missing);
+    let rule = sharing!(rule, fields, KeyedRule);
+    with(rule, fields.text("id"), KeyedRule::id).into()
 }
 
 // === writing ===

@@ -216,8 +216,8 @@ impl Kind {
             (Kind::CircuitBreaker, true) => go::circuit_breaker(fields),
             (Kind::System, false) => java::system(fields),
             (Kind::System, true) => go::system(fields),
-            (Kind::HotParam, false) => java::hot_param(fields),
-            (Kind::HotParam, true) => go::hot_param(fields),
+            (Kind::HotParam, false) => java::keyed_rule(fields),
+            (Kind::HotParam, true) => go::keyed_rule(fields),
             (Kind::Authority, _) => java::authority(fields),
             (Kind::Isolation, _) => go::isolation(fields),
         }

@@ -41,12 +41,12 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::{ClientAddr, ForwardedIp};
-/// use tower_sentinel::{HotParamRule, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// // Behind load balancers in 10.0.0.0/8. Behind exactly one proxy that appends to
 /// // the field, use `ForwardedIp::hops(1)`.
-/// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1))
+/// let layer = SentinelLayer::new(KeyedRule::per_second("/search", 1))
 ///     .param(ForwardedIp::behind(["10.0.0.0/8".parse().unwrap()]));
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))

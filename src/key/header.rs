@@ -22,10 +22,10 @@ use crate::call::Key;
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::Header;
-/// use tower_sentinel::{HotParamRule, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1))
+/// let layer = SentinelLayer::new(KeyedRule::per_second("/search", 1))
 ///     .param(Header::from_static("x-api-client"));
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))

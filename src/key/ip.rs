@@ -113,19 +113,19 @@ pub trait ClientIp: Send + Sync + 'static {
 /// To notice the mistake at the first request, use
 /// [`MissingKey::Refuse`](crate::MissingKey::Refuse): a rule with
 /// `.missing(MissingKey::Refuse)` answers it with 403.
-/// [`HotParamView::missing`](crate::HotParamView::missing) counts such requests; if it
+/// [`KeyedView::missing`](crate::KeyedView::missing) counts such requests; if it
 /// grows with every call, no address is ever found.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::PeerIp;
-/// use tower_sentinel::{HotParamRule, MissingKey, Rules, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, MissingKey, Rules, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let rules = Rules::new()
-///     .with(HotParamRule::per_second("/search", 100))
-///     .with(HotParamRule::per_second("/login", 5).missing(MissingKey::Refuse));
+///     .with(KeyedRule::per_second("/search", 100))
+///     .with(KeyedRule::per_second("/login", 5).missing(MissingKey::Refuse));
 /// let layer = SentinelLayer::new(rules).param(PeerIp);
 /// # let sentinel = layer.sentinel().clone();
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -137,7 +137,7 @@ pub trait ClientIp: Send + Sync + 'static {
 /// #     service.clone().oneshot(request).await.unwrap().status()
 /// # };
 /// assert_eq!(status("/search").await, StatusCode::OK);
-/// assert_eq!(sentinel.node("/search").unwrap().hot_params()[0].missing(), 1);
+/// assert_eq!(sentinel.node("/search").unwrap().keyed_rules()[0].missing(), 1);
 /// assert_eq!(status("/login").await, StatusCode::FORBIDDEN);
 /// # });
 /// ```
@@ -154,10 +154,10 @@ pub trait ClientIp: Send + Sync + 'static {
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::{ClientAddr, PeerIp};
-/// use tower_sentinel::{HotParamRule, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1)).param(PeerIp);
+/// let layer = SentinelLayer::new(KeyedRule::per_second("/search", 1)).param(PeerIp);
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// }));
@@ -188,12 +188,12 @@ pub struct PeerIp;
 /// # use http::{Request, Response, StatusCode};
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::{ClientAddr, PeerIp, PeerNetwork};
-/// use tower_sentinel::{HotParamRule, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// // What a provider gives to one customer.
 /// let customer: PeerNetwork = PeerIp.ipv6_prefix(48);
-/// let layer = SentinelLayer::new(HotParamRule::per_minute("/login", 1)).param(customer);
+/// let layer = SentinelLayer::new(KeyedRule::per_minute("/login", 1)).param(customer);
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
 /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
 /// # }));
@@ -266,10 +266,10 @@ impl ClientIp for PeerNetwork {
 /// ```
 /// use std::net::IpAddr;
 /// use tower_sentinel::key::cut_ip;
-/// use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel, Verdict};
+/// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
 ///
 /// let sentinel = Sentinel::builder()
-///     .rules(HotParamRule::per_second("login", 1))
+///     .rules(KeyedRule::per_second("login", 1))
 ///     .clock(ManualClock::new())
 ///     .build();
 /// let passes = |ip: &str| {

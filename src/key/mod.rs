@@ -409,7 +409,7 @@ impl Resource {
 /// # use http::{Request, Response, StatusCode};
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::{Head, KeyExtractor};
-/// use tower_sentinel::{HotParamRule, Key, ManualClock, MissingKey, Sentinel, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, Key, ManualClock, MissingKey, Sentinel, SentinelLayer};
 ///
 /// /// The tenant, as in `/t/acme/orders`.
 /// struct Tenant;
@@ -422,7 +422,7 @@ impl Resource {
 /// }
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let rule = HotParamRule::per_second("/{*any}", 1).missing(MissingKey::Refuse);
+/// let rule = KeyedRule::per_second("/{*any}", 1).missing(MissingKey::Refuse);
 /// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
 /// let layer = SentinelLayer::with(sentinel).param(Tenant);
 /// # let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -459,11 +459,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// use http::{Request, Response, StatusCode};
     /// use tower::{Layer, ServiceExt, service_fn};
     /// use tower_sentinel::key::{ClientAddr, Header, KeyExtractor, PeerIp};
-    /// use tower_sentinel::{HotParamRule, SentinelLayer};
+    /// use tower_sentinel::{KeyedRule, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// // The header is set by a proxy that has authenticated the caller.
-    /// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1))
+    /// let layer = SentinelLayer::new(KeyedRule::per_second("/search", 1))
     ///     .param(Header::from_static("x-user").or(PeerIp));
     /// let service = layer.layer(service_fn(|_: Request<()>| async {
     ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
@@ -502,10 +502,10 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::from_fn;
-/// use tower_sentinel::{HotParamRule, Key, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, Key, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 1))
+/// let layer = SentinelLayer::new(KeyedRule::per_second("/search", 1))
 ///     .param(from_fn(|head| head.uri().query().map(Key::Str)));
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))

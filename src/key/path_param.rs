@@ -33,11 +33,11 @@ use crate::call::{Encoded, Key};
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::PathParam;
-/// use tower_sentinel::{HotParamRule, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// // One call a second for each id.
-/// let layer = SentinelLayer::new(HotParamRule::per_second("/users/{id}", 1))
+/// let layer = SentinelLayer::new(KeyedRule::per_second("/users/{id}", 1))
 ///     .param(PathParam::new("id"));
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))

@@ -21,10 +21,10 @@ use crate::call::{Encoded, Key};
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::Query;
-/// use tower_sentinel::{HotParamRule, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(HotParamRule::per_second("/report", 1))
+/// let layer = SentinelLayer::new(KeyedRule::per_second("/report", 1))
 ///     .param(Query::new("user"));
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))

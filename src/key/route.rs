@@ -52,12 +52,12 @@ impl KeyExtractor for Path {
 /// # use http::{Request, Response, StatusCode};
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::Route;
-/// use tower_sentinel::{FlowRule, HotParamRule, ManualClock, Rules, Sentinel, SentinelLayer};
+/// use tower_sentinel::{FlowRule, KeyedRule, ManualClock, Rules, Sentinel, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// // One resource, in which each route has a quota of its own.
 /// let rules = Rules::new()
-///     .with(HotParamRule::per_second("api", 1))
+///     .with(KeyedRule::per_second("api", 1))
 ///     .with(FlowRule::per_second("/users/{id}", 100));
 /// let sentinel = Sentinel::builder().rules(rules).clock(ManualClock::new()).build();
 /// let layer = SentinelLayer::with(sentinel).named("api").param(Route);

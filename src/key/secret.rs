@@ -23,10 +23,10 @@ use crate::store::Digester;
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::{Header, Secret};
-/// use tower_sentinel::{HotParamRule, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(HotParamRule::per_second("/v1", 1))
+/// let layer = SentinelLayer::new(KeyedRule::per_second("/v1", 1))
 ///     .param(Secret::new(Header::from_static("x-api-key")));
 /// let service = layer.clone().layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
@@ -109,10 +109,10 @@ impl<E: fmt::Debug> fmt::Debug for Secret<E> {
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_sentinel::key::Bearer;
-/// use tower_sentinel::{HotParamRule, SentinelLayer};
+/// use tower_sentinel::{KeyedRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(HotParamRule::per_second("/v1", 1))
+/// let layer = SentinelLayer::new(KeyedRule::per_second("/v1", 1))
 ///     .param(Bearer::new());
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))

@@ -92,7 +92,7 @@ impl fmt::Display for NoRoom {
 impl std::error::Error for NoRoom {}
 
 /// Limits *each* key, such as an address, a user or an API key, by a quota of its own. This
-/// is the table behind a [`HotParamRule`](crate::HotParamRule), to be used without an
+/// is the table behind a [`KeyedRule`](crate::KeyedRule), to be used without an
 /// engine.
 ///
 /// A quota is refilled continuously, by the generic cell rate algorithm (GCRA): a key at
@@ -121,7 +121,7 @@ impl std::error::Error for NoRoom {}
 /// single quota, of the size of one key's: filling the table earns no fresh quota, and no key that
 /// has a place loses a token by it. New keys pay for that: while a client fills the table with
 /// made-up keys, honest new ones share that quota with them. [How
-/// many](crate::HotParamRule::max_keys) made-up keys that takes depends on how soon a key is at
+/// many](crate::KeyedRule::max_keys) made-up keys that takes depends on how soon a key is at
 /// rest. [`overflows`](Self::overflows) counts the calls that were judged on the shared quota; if
 /// it grows, the limiter is too small, or a client makes up keys.
 ///
@@ -400,7 +400,7 @@ impl Builder {
 
     /// Sets for how many keys that are not at rest the limiter has places, at least.
     /// Default 65 536, which takes 2 MiB.
-    /// [`HotParamRule::max_keys`](crate::HotParamRule::max_keys) says how many are enough.
+    /// [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how many are enough.
     pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
         self.max_keys = max_keys.into();
         self

@@ -1,4 +1,4 @@
-//! Hot parameters: a quota for each key, in a table of fixed size.
+//! Keyed limits: a quota for each key, in a table of fixed size.
 //!
 //! ```text
 //! key ──SipHash──▶ digest ─┬▶ set a  [tag|word] [tag|word] … 8 slots

@@ -289,15 +289,15 @@ impl<M> SentinelLayer<M> {
     /// reported.
     ///
     /// ```
-    /// use tower_sentinel::{HotParamRule, SentinelLayer};
+    /// use tower_sentinel::{KeyedRule, SentinelLayer};
     ///
-    /// let layer = SentinelLayer::new(HotParamRule::per_second("/search", 5))
+    /// let layer = SentinelLayer::new(KeyedRule::per_second("/search", 5))
     ///     .on_finding(|finding| eprintln!("tower-sentinel: {finding}"));
     /// # let service = tower::Layer::layer(&layer, ());
     /// // Where the layer is applied, callers are not told apart.
     /// assert_eq!(
     ///     layer.sentinel().findings()[1].to_string(),
-    ///     "rule \"hot-param-0\" for \"/search\" looks at a key that no call has: no layer has \
+    ///     "rule \"keyed-0\" for \"/search\" looks at a key that no call has: no layer has \
     ///      `.param(…)`; all callers share one quota",
     /// );
     /// ```
@@ -411,11 +411,11 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.context = Some(Arc::new(extractor)))
     }
 
-    /// Adds a parameter to each call, for [hot-parameter rules](crate::HotParamRule) and
+    /// Adds a parameter to each call, for [keyed rules](crate::KeyedRule) and
     /// hooks. Default: calls have no parameters.
     ///
     /// A rule counts all requests for which `extractor` finds no key as those of one
-    /// caller, under `-`, unless its [`missing`](crate::HotParamRule::missing) says
+    /// caller, under `-`, unless its [`missing`](crate::KeyedRule::missing) says
     /// otherwise.
     ///
     /// # Panics
@@ -432,11 +432,11 @@ impl<M> SentinelLayer<M> {
     ///
     /// ```
     /// use tower_sentinel::key::{Header, PeerIp};
-    /// use tower_sentinel::{HotParamRule, Rules, SentinelLayer};
+    /// use tower_sentinel::{KeyedRule, Rules, SentinelLayer};
     ///
     /// let rules = Rules::new()
-    ///     .with(HotParamRule::per_second("/search", 50).param("address"))
-    ///     .with(HotParamRule::per_second("/search", 5).param("user"));
+    ///     .with(KeyedRule::per_second("/search", 50).param("address"))
+    ///     .with(KeyedRule::per_second("/search", 5).param("user"));
     /// let layer = SentinelLayer::new(rules)
     ///     .param_named("address", PeerIp)
     ///     .param_named("user", Header::from_static("x-user"));
@@ -455,7 +455,7 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Sets how the tier is found: the class of the caller, such as a paid plan; see
-    /// [`HotParamRule::tier`](crate::HotParamRule::tier). Default: none.
+    /// [`KeyedRule::tier`](crate::KeyedRule::tier). Default: none.
     #[must_use]
     pub fn tier(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.tier = Some(Arc::new(extractor)))
@@ -595,7 +595,7 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Adds header fields to every response to a call that passed: the rest of the tightest quota
-    /// of a flow rule or hot-parameter rule. Default: no fields. To add them to refusals as well,
+    /// of a flow rule or keyed rule. Default: no fields. To add them to refusals as well,
     /// see [`Http::fields`](crate::rejection::Http::fields).
     #[doc(alias("use_headers"))]
     #[must_use]

@@ -22,7 +22,7 @@ use crate::stat::{Histogram, Totals};
 /// The kinds of rules, as labels.
 const KINDS: [&str; 7] = [
     "flow",
-    "hot_param",
+    "keyed",
     "isolation",
     "adaptive",
     "circuit_breaker",
@@ -222,7 +222,7 @@ impl Collector {
                 }
             }
         }
-        for params in &details.hot_params {
+        for params in &details.keyed_rules {
             for (id, count) in [
                 (Id::KeysOverflowed, params.overflows()),
                 (Id::KeysMissing, params.missing()),
@@ -316,7 +316,7 @@ pub(super) const fn reason(kind: BlockKind) -> &'static str {
     match kind {
         BlockKind::Flow => "flow",
         BlockKind::Isolation => "isolation",
-        BlockKind::HotParam => "hot_param",
+        BlockKind::Keyed => "keyed",
         BlockKind::CircuitBreaker => "circuit_breaker",
         BlockKind::Authority => "authority",
         BlockKind::System => "system",
@@ -330,7 +330,7 @@ pub(super) const fn reason(kind: BlockKind) -> &'static str {
 fn kind(rule: &Rule) -> &'static str {
     let [
         flow,
-        hot_param,
+        keyed_rule,
         isolation,
         adaptive,
         circuit_breaker,
@@ -339,7 +339,7 @@ fn kind(rule: &Rule) -> &'static str {
     ] = KINDS;
     match rule.itself() {
         Rule::Flow(_) | Rule::Shadow(_) => flow,
-        Rule::HotParam(_) => hot_param,
+        Rule::Keyed(_) => keyed_rule,
         Rule::Isolation(_) => isolation,
         Rule::Adaptive(_) => adaptive,
         Rule::CircuitBreaker(_) => circuit_breaker,

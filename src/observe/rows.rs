@@ -31,7 +31,7 @@ pub(super) struct Reasons<'a> {
 pub(super) fn block_kind(rule: &Rule) -> BlockKind {
     match rule {
         Rule::Flow(_) => BlockKind::Flow,
-        Rule::HotParam(_) => BlockKind::HotParam,
+        Rule::Keyed(_) => BlockKind::Keyed,
         Rule::Isolation(_) | Rule::Adaptive(_) => BlockKind::Isolation,
         Rule::CircuitBreaker(_) => BlockKind::CircuitBreaker,
         Rule::Authority(_) => BlockKind::Authority,
@@ -88,14 +88,14 @@ impl Row {
                 mine.breakers.push(breaker);
             }
         }
-        let known = mine.hot_params.len();
-        for params in others.hot_params {
+        let known = mine.keyed_rules.len();
+        for params in others.keyed_rules {
             let is_new = |it: &&str| {
-                let known = &mine.hot_params[..known];
+                let known = &mine.keyed_rules[..known];
                 known.iter().all(|known| known.rule() != *it)
             };
             if Some(params.rule()).filter(is_new).is_some() {
-                mine.hot_params.push(params);
+                mine.keyed_rules.push(params);
             }
         }
         mine.histograms = match (mine.histograms.take(), others.histograms) {

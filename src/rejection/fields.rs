@@ -20,7 +20,7 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// Which header fields tell clients about their quota; none by default.
 ///
 /// In a response to a call that passed, they describe the rule that leaves the smallest
-/// part of its limit: a flow rule that applies to the call, or a hot-parameter rule with the
+/// part of its limit: a flow rule that applies to the call, or a keyed rule with the
 /// call's value. Not considered are limits on concurrent calls, which have no
 /// interval, and flow rules with a queue or for another resource. The reset is the time
 /// after which more will be left than now, if no tokens are taken until then. If several layers
@@ -207,8 +207,12 @@ impl RateLimitFields {
                 let name = quoted(&left.rule);
                 // The draft has whole seconds; a shorter window is written as 1.
                 let window = whole_seconds(left.interval);
-                let policy = format!("{name};q={};w={window}", left.limit);
-                let limit = format!("{name};r={};t={reset}", left.remaining);
+                // Room for two numbers of 20 digits and their names: one allocation each.
+                let mut policy = String::with_capacity(name.len() + 46);
+                let mut limit = String::with_capacity(name.len() + 46);
+                // Writing to a string cannot fail.
+                let _ = write!(policy, "{name};q={};w={window}", left.limit);
+                let _ = write!(limit, "{name};r={};t={reset}", left.remaining);
                 insert(headers, RATE_LIMIT_POLICY, &policy);
                 insert(headers, RATE_LIMIT, &limit);
             }

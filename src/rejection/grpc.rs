@@ -186,14 +186,14 @@ mod tests {
                 "1000",
             ),
             (
-                of(BlockKind::HotParam)
+                of(BlockKind::Keyed)
                     .with_limit(2, Duration::ZERO)
                     .with_retry_after(Some(Duration::ZERO)),
                 "8",
                 "1000",
             ),
             (
-                of(BlockKind::HotParam)
+                of(BlockKind::Keyed)
                     .with_limit(2, Duration::from_secs(1))
                     .with_retry_after(Some(Duration::from_millis(250))),
                 "8",

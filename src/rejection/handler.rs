@@ -26,7 +26,7 @@ mod axum {
     /// use axum::http::{Request, StatusCode};
     /// use axum::routing::post;
     /// use tower::ServiceExt;
-    /// use tower_sentinel::{Blocked, Call, HotParamRule, Sentinel};
+    /// use tower_sentinel::{Blocked, Call, KeyedRule, Sentinel};
     ///
     /// async fn login(State(sentinel): State<Sentinel>, account: String) -> Result<String, Blocked> {
     ///     let _entry = sentinel.enter(Call::new("login").param(&account)).await?;
@@ -34,7 +34,7 @@ mod axum {
     /// }
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// let sentinel = Sentinel::new(HotParamRule::per_second("login", 1));
+    /// let sentinel = Sentinel::new(KeyedRule::per_second("login", 1));
     /// let app = Router::new().route("/login", post(login)).with_state(sentinel);
     /// let login = |account| {
     ///     let request = Request::post("/login").body(Body::from(account)).unwrap();

@@ -92,10 +92,10 @@ impl Http {
     /// use http::Request;
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// use tower_sentinel::rejection::Http;
-    /// use tower_sentinel::{HotParamRule, MissingKey, SentinelLayer};
+    /// use tower_sentinel::{KeyedRule, MissingKey, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// let rule = HotParamRule::per_second("/search", 5).missing(MissingKey::Refuse);
+    /// let rule = KeyedRule::per_second("/search", 5).missing(MissingKey::Refuse);
     /// let layer = SentinelLayer::new(rule).reject(Http::new().details(true));
     /// # let service = layer.layer(service_fn(|_: Request<()>| async {
     /// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
@@ -107,7 +107,7 @@ impl Http {
     /// let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
     /// assert_eq!(
     ///     problem["detail"],
-    ///     "call to \"/search\" refused for a missing key by rule \"hot-param-0\"",
+    ///     "call to \"/search\" refused for a missing key by rule \"keyed-0\"",
     /// );
     /// # });
     /// ```
@@ -291,7 +291,7 @@ fn accepts_problem(headers: &HeaderMap) -> bool {
 /// A problem document. Its types are those of the IETF's draft on rate limits.
 fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
     let document: &'static str = match (kind, status.as_u16()) {
-        (BlockKind::Flow | BlockKind::HotParam, 429) => {
+        (BlockKind::Flow | BlockKind::Keyed, 429) => {
             r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429}"#
         }
         (BlockKind::Isolation, 429) => {

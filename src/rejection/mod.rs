@@ -3,7 +3,7 @@
 //! | refused by | HTTP | gRPC | when to retry |
 //! |---|---|---|---|
 //! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, or lets the call wait |
-//! | [hot parameter](BlockKind::HotParam) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again, or lets the call wait; for a limit on concurrent calls in 1 second, because the time is not known |
+//! | [keyed](BlockKind::Keyed) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again, or lets the call wait; for a limit on concurrent calls in 1 second, because the time is not known |
 //! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second, because the time is not known |
 //! | [circuit breaker](BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
 //! | [system](BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
@@ -234,7 +234,7 @@ fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
 /// The HTTP status and the gRPC code of the [table](self).
 const fn default_status(kind: BlockKind) -> (StatusCode, u8) {
     match kind {
-        BlockKind::Flow | BlockKind::HotParam | BlockKind::Isolation => {
+        BlockKind::Flow | BlockKind::Keyed | BlockKind::Isolation => {
             (StatusCode::TOO_MANY_REQUESTS, 8)
         }
         BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer | BlockKind::Store => {
@@ -248,10 +248,10 @@ const fn default_status(kind: BlockKind) -> (StatusCode, u8) {
 fn retry_after(blocked: &Blocked) -> Option<Duration> {
     match blocked.kind() {
         // The ends of calls at once are unknown.
-        BlockKind::HotParam if blocked.interval().is_none() => {
+        BlockKind::Keyed if blocked.interval().is_none() => {
             blocked.retry_after().map(|after| after.max(SECOND))
         }
-        BlockKind::Flow | BlockKind::HotParam | BlockKind::CircuitBreaker => blocked.retry_after(),
+        BlockKind::Flow | BlockKind::Keyed | BlockKind::CircuitBreaker => blocked.retry_after(),
         BlockKind::Isolation if blocked.limit() == Some(0) => None,
         BlockKind::Isolation | BlockKind::System | BlockKind::NoTimer => Some(SECOND),
         BlockKind::Store => blocked.retry_after(),

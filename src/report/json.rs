@@ -21,7 +21,7 @@ impl Snapshot {
     /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
     /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
-    /// `hot_params`, with `overflows`, `missing` and `waiting`. The whole has `shadows`, with
+    /// `keyed_rules`, with `overflows`, `missing` and `waiting`. The whole has `shadows`, with
     /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` is null.
     /// `rules` has all rules, with their `kind`, `resource` and `is_shadow`, their `limit` and its
     /// `interval` in milliseconds, or null, and what they have refused as `blocked`; `rules_since`
@@ -33,7 +33,7 @@ impl Snapshot {
     /// and the footprint of a node; of its minute and its previous second, all but `pass`, `block`,
     /// `complete`, `error` and `occupied`; of its totals, `calls`, `rt` and `waited`. The refusals
     /// by each kind of rule are in the totals as `block_by`, under the
-    /// [name](crate::BlockKind::as_str) of the kind, such as `hot-param`.
+    /// [name](crate::BlockKind::as_str) of the kind, such as `keyed`.
     ///
     /// Counts and totals are whole numbers of up to 64 bits. A reader that keeps numbers as
     /// floating-point ones, as JavaScript does, rounds those above 2⁵³.
@@ -152,7 +152,7 @@ impl NodeSnapshot {
                 millis(breaker.since_last_bad_call()),
             )
         })?;
-        write_list(json, "hot_params", self.hot_params(), |json, params| {
+        write_list(json, "keyed_rules", self.keyed_rules(), |json, params| {
             write_rule(json, params.rule())?;
             let (overflows, missing) = (params.overflows(), params.missing());
             let waiting = params.waiting();

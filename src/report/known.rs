@@ -37,25 +37,25 @@ pub struct BreakerSnapshot {
     since_last_bad_call: Option<Duration>,
 }
 
-/// A copy of a hot-parameter rule of a resource with its counts. Its values are not copied.
-/// [`NodeView::hot_params`](crate::NodeView::hot_params) can tell how many there are, for which it
+/// A copy of a keyed rule of a resource with its counts. Its values are not copied.
+/// [`NodeView::keyed_rules`](crate::NodeView::keyed_rules) can tell how many there are, for which it
 /// looks at the whole table.
 ///
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::{Call, HotParamRule, Sentinel};
+/// use tower_sentinel::{Call, KeyedRule, Sentinel};
 ///
-/// let sentinel = Sentinel::new(HotParamRule::per_second("search", 5).id("each"));
+/// let sentinel = Sentinel::new(KeyedRule::per_second("search", 5).id("each"));
 /// drop(sentinel.try_enter(Call::new("search").param("ann")));
 /// drop(sentinel.try_enter(Call::new("search")));
 ///
 /// let snapshot = sentinel.snapshot();
-/// let params = &snapshot.nodes()[0].hot_params()[0];
+/// let params = &snapshot.nodes()[0].keyed_rules()[0];
 /// assert_eq!((params.rule(), params.missing(), params.overflows()), ("each", 1, 0));
 /// ```
 #[derive(Clone, Debug)]
-pub struct HotParamSnapshot {
+pub struct KeyedSnapshot {
     rule: Arc<str>,
     overflows: u64,
     missing: u64,
@@ -159,9 +159,9 @@ impl BreakerSnapshot {
     }
 }
 
-// === impl HotParamSnapshot ===
+// === impl KeyedSnapshot ===
 
-impl HotParamSnapshot {
+impl KeyedSnapshot {
     /// Those of `resource`, in the order of their rules.
     pub(super) fn of(resource: &Resource) -> Vec<Self> {
         let Some(params) = resource.params() else {
@@ -184,21 +184,21 @@ impl HotParamSnapshot {
     }
 
     /// Returns how many calls were judged on the quota that all values without a place
-    /// share; see [`HotParamView::overflows`](crate::HotParamView::overflows).
+    /// share; see [`KeyedView::overflows`](crate::KeyedView::overflows).
     #[must_use]
     pub const fn overflows(&self) -> u64 {
         self.overflows
     }
 
     /// Returns how many calls came without a value; see
-    /// [`HotParamView::missing`](crate::HotParamView::missing).
+    /// [`KeyedView::missing`](crate::KeyedView::missing).
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.missing
     }
 
     /// Returns how many calls wait in the queues of all values; see
-    /// [`HotParamView::waiting`](crate::HotParamView::waiting).
+    /// [`KeyedView::waiting`](crate::KeyedView::waiting).
     #[must_use]
     pub const fn waiting(&self) -> u32 {
         self.waiting

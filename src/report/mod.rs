@@ -1,7 +1,7 @@
 //! Looking at statistics: single figures without copying, and a copy of all.
 
-mod hot_params;
 mod json;
+mod keyed_rules;
 mod known;
 mod reading;
 mod rules;
@@ -9,8 +9,8 @@ mod shadow;
 mod snapshot;
 pub(crate) mod view;
 
-pub use hot_params::HotParamView;
-pub use known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
+pub use keyed_rules::KeyedView;
+pub use known::{BreakerSnapshot, KeyedSnapshot, ShadowSnapshot};
 pub use rules::RuleSnapshot;
 pub use shadow::ShadowView;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};

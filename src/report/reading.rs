@@ -3,7 +3,7 @@
 
 use std::sync::Arc as StdArc;
 
-use super::known::{BreakerSnapshot, HotParamSnapshot};
+use super::known::{BreakerSnapshot, KeyedSnapshot};
 use crate::base::sync::Arc;
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -27,7 +27,7 @@ pub(crate) struct Details {
     /// Slots in use, and how many there are, if a rule says so.
     pub(crate) slots: Option<(u32, u32)>,
     pub(crate) breakers: Vec<BreakerSnapshot>,
-    pub(crate) hot_params: Vec<HotParamSnapshot>,
+    pub(crate) keyed_rules: Vec<KeyedSnapshot>,
     pub(crate) histograms: Option<[Histogram; 2]>,
 }
 
@@ -81,8 +81,8 @@ impl Reading<'_> {
 
     /// The counts of each of its rules by parameters and origins.
     #[cfg(feature = "tracing")]
-    pub(crate) fn hot_params(&self) -> Vec<HotParamSnapshot> {
-        HotParamSnapshot::of(self.resource)
+    pub(crate) fn keyed_rules(&self) -> Vec<KeyedSnapshot> {
+        KeyedSnapshot::of(self.resource)
     }
 
     /// Everything else, by the present rules.
@@ -96,7 +96,7 @@ impl Reading<'_> {
             waiting: node.waiting(),
             slots: slots(&resource, &node),
             breakers: BreakerSnapshot::of(&resource, now),
-            hot_params: HotParamSnapshot::of(&resource),
+            keyed_rules: KeyedSnapshot::of(&resource),
             histograms: node.histograms(),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use super::known::{BreakerSnapshot, HotParamSnapshot, ShadowSnapshot};
+use super::known::{BreakerSnapshot, KeyedSnapshot, ShadowSnapshot};
 use super::rules::{RuleSnapshot, RuleSnapshots};
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -107,7 +107,7 @@ impl fmt::Display for Scope {
 
 /// A copy of the statistics of one node. Its window is that of
 /// [`Builder::window`](crate::Builder::window). The state of single rules is in the nodes of
-/// resources: those of origins and contexts have no breakers, no hot-parameter rules, no
+/// resources: those of origins and contexts have no breakers, no keyed rules, no
 /// adaptive limit and no slots.
 ///
 /// # Examples
@@ -147,7 +147,7 @@ pub struct NodeSnapshot {
     slots_in_use: u32,
     adaptive_limit: Option<u32>,
     breakers: Vec<BreakerSnapshot>,
-    hot_params: Vec<HotParamSnapshot>,
+    keyed_rules: Vec<KeyedSnapshot>,
     totals: Totals,
     minute: Option<NodeBucket>,
     previous_second: Option<NodeBucket>,
@@ -161,7 +161,7 @@ impl NodeSnapshot {
             slots_in_use: resource.node().slots_in_use(),
             adaptive_limit: resource.adaptive_limit(),
             breakers: BreakerSnapshot::of(resource, now),
-            hot_params: HotParamSnapshot::of(resource),
+            keyed_rules: KeyedSnapshot::of(resource),
             ..Self::new(
                 resource.text(),
                 resource.direction(),
@@ -222,7 +222,7 @@ impl NodeSnapshot {
             slots_in_use: 0,
             adaptive_limit: None,
             breakers: Vec::new(),
-            hot_params: Vec::new(),
+            keyed_rules: Vec::new(),
             totals: node.totals(now),
             minute: node
                 .seconds(now)
@@ -355,11 +355,11 @@ impl NodeSnapshot {
         &self.breakers
     }
 
-    /// Returns the hot-parameter rules, in their order, and those rules by origin that keep
+    /// Returns the keyed rules, in their order, and those rules by origin that keep
     /// a table.
     #[must_use]
-    pub fn hot_params(&self) -> &[HotParamSnapshot] {
-        &self.hot_params
+    pub fn keyed_rules(&self) -> &[KeyedSnapshot] {
+        &self.keyed_rules
     }
 
     /// Returns everything counted since the node was made.

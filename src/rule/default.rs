@@ -25,7 +25,7 @@ impl Rule {
         match self.itself() {
             Rule::Flow(rule) => matches!((rule.basis(), &rule.who), (Basis::Own, Who::Anyone)),
             Rule::Isolation(_) | Rule::Adaptive(_) | Rule::CircuitBreaker(_) => true,
-            Rule::HotParam(_) | Rule::Authority(_) | Rule::System(_) | Rule::Shadow(_) => false,
+            Rule::Keyed(_) | Rule::Authority(_) | Rule::System(_) | Rule::Shadow(_) => false,
         }
     }
 }

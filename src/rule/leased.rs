@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::hot_param::ParamOf;
+use super::keyed_rule::ParamOf;
 use super::named::Named;
 use super::sharing::{Identity, Sharing};
-use super::{Basis, FlowRule, HotParamRule, MissingKey, Who};
+use super::{Basis, FlowRule, KeyedRule, MissingKey, Who};
 use crate::call::{Call, Direction, Key};
 use crate::store::{StoreSettings, Terms, Window};
 
@@ -100,13 +100,13 @@ impl SharedRule {
         }
     }
 
-    pub(super) fn of_hot_param(
-        rule: &HotParamRule,
+    pub(super) fn of_keyed_rule(
+        rule: &KeyedRule,
         sharing: Sharing,
         text: &str,
         direction: Direction,
     ) -> Self {
-        let mut identity = Identity::new("hot-param", rule.id.as_deref(), text, false);
+        let mut identity = Identity::new("keyed", rule.id.as_deref(), text, false);
         match &rule.of {
             ParamOf::Index(index) => identity.part("param_at", &index.to_string()),
             ParamOf::Named(name) => identity.part("param", name),
@@ -212,9 +212,9 @@ impl FlowRule {
     }
 }
 
-impl HotParamRule {
+impl KeyedRule {
     /// The rule, which is shared, as it counts on the resource `text`.
     pub(super) fn as_shared(&self, text: &str, direction: Direction) -> SharedRule {
-        SharedRule::of_hot_param(self, self.sharing, text, direction)
+        SharedRule::of_keyed_rule(self, self.sharing, text, direction)
     }
 }

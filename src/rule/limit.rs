@@ -12,7 +12,7 @@ impl Rule {
     /// | kind | the limit | its [interval](Self::interval) |
     /// |---|---|---|
     /// | `flow` | tokens that may pass, also a fraction | the window |
-    /// | `hot-param` | the same for each value that has no limit of its own, or calls at once | the interval; `None` for calls at once |
+    /// | `keyed` | the same for each value that has no limit of its own, or calls at once | the interval; `None` for calls at once |
     /// | `isolation` | calls at once | `None` |
     /// | `adaptive` | the ceiling: the most calls at once | `None` |
     /// | `circuit-breaker` | bad calls that open it: a ratio from 0 to 1, or a number | over which they are counted; `None` for the last calls, and for calls in a row |
@@ -35,7 +35,7 @@ impl Rule {
     pub fn limit(&self) -> Option<f64> {
         match self.itself() {
             Rule::Flow(rule) => Some(rule.threshold()),
-            Rule::HotParam(rule) => Some(rule.threshold()),
+            Rule::Keyed(rule) => Some(rule.threshold()),
             Rule::Isolation(rule) => Some(rule.max().into()),
             Rule::Adaptive(rule) => Some(rule.most().into()),
             Rule::CircuitBreaker(rule) => Some(rule.limit()),
@@ -48,7 +48,7 @@ impl Rule {
     pub fn interval(&self) -> Option<Duration> {
         match self.itself() {
             Rule::Flow(rule) => Some(rule.interval()),
-            Rule::HotParam(rule) => (rule.count != Count::Running).then(|| rule.interval()),
+            Rule::Keyed(rule) => (rule.count != Count::Running).then(|| rule.interval()),
             Rule::CircuitBreaker(rule) => rule.counted_interval(),
             _ => None,
         }

@@ -9,7 +9,7 @@
 //! | [`FlowRule::throttle`], [`FlowRule::warm_up`] | control behaviours rate limiter and warm-up / throttling, warm-up |
 //! | [`FlowRule::when`], [`FlowRule::in_context`] | strategies relate and chain / associated resource |
 //! | [`CircuitBreakerRule`] | `DegradeRule` / `circuitbreaker.Rule` |
-//! | [`HotParamRule`] | `ParamFlowRule` / `hotspot.Rule` |
+//! | [`KeyedRule`] | `ParamFlowRule` / `hotspot.Rule` |
 //! | [`AdaptiveRule`] | – / – (Gradient2 of Netflix's concurrency-limits) |
 //! | [`AuthorityRule`], [`SystemRule`] | `AuthorityRule`, `SystemRule` / –, `system.Rule` |
 //! | [`IsolationRule`] | `FlowRule` of thread grade / `isolation.Rule` |
@@ -77,12 +77,12 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tower_sentinel::rule::{AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule};
+//! use tower_sentinel::rule::{AuthorityRule, CircuitBreakerRule, FlowRule, KeyedRule};
 //! use tower_sentinel::rule::{IsolationRule, Rules};
 //! use tower_sentinel::{BlockKind, Call, Sentinel, Verdict};
 //!
 //! let rules = Rules::new()
-//!     .with(HotParamRule::per_minute("/login", 5))
+//!     .with(KeyedRule::per_minute("/login", 5))
 //!     .with(IsolationRule::new("/login", 32))
 //!     .with(CircuitBreakerRule::error_ratio("*", 0.5))
 //!     .with(AuthorityRule::deny("/login", ["crawler"]));
@@ -118,10 +118,10 @@ mod compiled;
 mod default;
 mod flow;
 mod from;
-mod hot_param;
 #[cfg(feature = "serde")]
 mod incremental;
 mod isolation;
+mod keyed_rule;
 mod leased;
 mod limit;
 mod named;
@@ -159,9 +159,9 @@ pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
 pub use circuit_breaker::CircuitBreakerRule;
 pub use flow::{FlowRule, MissingKey};
-pub use hot_param::HotParamRule;
 pub use isolation::IsolationRule;
 pub(crate) use isolation::SlotQueue;
+pub use keyed_rule::KeyedRule;
 pub use problem::{InvalidRule, InvalidRules};
 #[cfg(feature = "serde")]
 pub(crate) use problem::{MOST_TOLD, write_first};
@@ -173,10 +173,10 @@ pub(crate) use authority::Authorities;
 pub(crate) use compiled::{CompiledRules, Quotas};
 pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
-pub(crate) use hot_param::most_keys;
+pub(crate) use keyed_rule::most_keys;
 pub(crate) use leased::{Selected, SharedRule};
 pub(crate) use named::Named;
-pub(crate) use params::{HotParams, NoShare, OnMissing, OwnShare, Running, ShareInLine, Shares};
+pub(crate) use params::{KeyedRules, NoShare, OnMissing, OwnShare, Running, ShareInLine, Shares};
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{Queue, QueuedTurn, Turns};
 pub(crate) use set::{ContextRules, NumberedRules, OriginRules, ResourceRules, RuleSet, SlotLimit};
@@ -218,7 +218,7 @@ pub enum Rule {
     /// Limits how many calls may pass in a window of time.
     Flow(FlowRule),
     /// Limits how many calls may pass for each value of a parameter.
-    HotParam(HotParamRule),
+    Keyed(KeyedRule),
     /// Limits how many calls may run at once.
     Isolation(IsolationRule),
     /// Limits how many calls may run at once, with a limit derived from response times.
@@ -239,7 +239,7 @@ impl Rule {
     pub fn resource(&self) -> &str {
         match self {
             Rule::Flow(rule) => rule.resource(),
-            Rule::HotParam(rule) => rule.resource(),
+            Rule::Keyed(rule) => rule.resource(),
             Rule::Isolation(rule) => rule.resource(),
             Rule::Adaptive(rule) => rule.resource(),
             Rule::CircuitBreaker(rule) => rule.resource(),
@@ -250,22 +250,22 @@ impl Rule {
     }
 
     /// Returns the name of the rule's kind, which is the same in documents, ids and messages:
-    /// `flow`, `hot-param`, `isolation`, `adaptive`, `circuit-breaker`, `authority` or `system`.
+    /// `flow`, `keyed`, `isolation`, `adaptive`, `circuit-breaker`, `authority` or `system`.
     /// A rule in shadow mode has that of the rule itself. A refusal by an adaptive rule is one of
     /// [`BlockKind::Isolation`](crate::BlockKind::Isolation); all other rules refuse with the
     /// kind of the same name.
     ///
     /// ```
-    /// use tower_sentinel::{FlowRule, HotParamRule, Rule};
+    /// use tower_sentinel::{FlowRule, KeyedRule, Rule};
     ///
-    /// assert_eq!(Rule::from(HotParamRule::per_second("/search", 5)).kind(), "hot-param");
+    /// assert_eq!(Rule::from(KeyedRule::per_second("/search", 5)).kind(), "keyed");
     /// assert_eq!(FlowRule::per_second("/search", 5).shadow().kind(), "flow");
     /// ```
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Rule::Flow(_) => "flow",
-            Rule::HotParam(_) => "hot-param",
+            Rule::Keyed(_) => "keyed",
             Rule::Isolation(_) => "isolation",
             Rule::Adaptive(_) => "adaptive",
             Rule::CircuitBreaker(_) => "circuit-breaker",
@@ -281,7 +281,7 @@ impl Rule {
     pub fn id(&self) -> Option<&str> {
         match self {
             Rule::Flow(rule) => rule.id.as_deref(),
-            Rule::HotParam(rule) => rule.id.as_deref(),
+            Rule::Keyed(rule) => rule.id.as_deref(),
             Rule::Isolation(rule) => rule.id.as_deref(),
             Rule::Adaptive(rule) => rule.id.as_deref(),
             Rule::CircuitBreaker(rule) => rule.id.as_deref(),
@@ -295,7 +295,7 @@ impl Rule {
     pub(crate) fn is_shared(&self) -> bool {
         match self.itself() {
             Rule::Flow(rule) => rule.is_shared(),
-            Rule::HotParam(rule) => rule.is_shared(),
+            Rule::Keyed(rule) => rule.is_shared(),
             _ => false,
         }
     }
@@ -305,7 +305,7 @@ impl Rule {
         let text = self.resource();
         let rule = match self.itself() {
             Rule::Flow(rule) if rule.is_shared() => rule.as_shared(text, Direction::Inbound, 1),
-            Rule::HotParam(rule) if rule.is_shared() => rule.as_shared(text, Direction::Inbound),
+            Rule::Keyed(rule) if rule.is_shared() => rule.as_shared(text, Direction::Inbound),
             _ => return None,
         };
         Some(rule.identity)
@@ -336,7 +336,7 @@ impl Rule {
             Rule::Flow(_) | Rule::Isolation(_) if self.is_default() => {
                 ("flow and isolation rules", MOST_DEFAULTS)
             }
-            Rule::HotParam(rule) if rule.count == Count::Running => {
+            Rule::Keyed(rule) if rule.count == Count::Running => {
                 let what = "rules that count calls at once for each value";
                 (what, MOST_RUNNING)
             }
@@ -356,7 +356,7 @@ impl Rule {
     fn inspect(&self, inspector: &mut Inspector) {
         match self {
             Rule::Flow(rule) => rule.inspect(inspector),
-            Rule::HotParam(rule) => rule.inspect(inspector),
+            Rule::Keyed(rule) => rule.inspect(inspector),
             Rule::Isolation(rule) => rule.inspect(inspector),
             Rule::Adaptive(rule) => rule.inspect(inspector),
             Rule::CircuitBreaker(rule) => rule.inspect(inspector),
@@ -389,7 +389,7 @@ macro_rules! kinds {
 
 kinds!(
     Flow(FlowRule),
-    HotParam(HotParamRule),
+    Keyed(KeyedRule),
     Isolation(IsolationRule),
     Adaptive(AdaptiveRule),
     CircuitBreaker(CircuitBreakerRule),
@@ -401,7 +401,7 @@ kinds!(
 ///
 /// All rules of a resource apply to each of its calls; a refusal names the first rule that
 /// refuses. Rules are checked kind by kind, in the order given on the [front
-/// page](crate#how-a-call-travels). Hot-parameter rules and circuit breakers are each
+/// page](crate#how-a-call-travels). Keyed rules and circuit breakers are each
 /// checked in the order of the set. Flow rules are checked in an order of their own: if
 /// several of them would refuse a call, the refusal may name any of these.
 ///
@@ -435,10 +435,10 @@ kinds!(
 /// or a `Vec` of rules of one kind, or of [`Rule`]s:
 ///
 /// ```
-/// use tower_sentinel::{FlowRule, HotParamRule, IsolationRule, Rule, SentinelLayer};
+/// use tower_sentinel::{FlowRule, KeyedRule, IsolationRule, Rule, SentinelLayer};
 ///
 /// let layer = SentinelLayer::new((
-///     HotParamRule::per_minute("/login", 5),
+///     KeyedRule::per_minute("/login", 5),
 ///     IsolationRule::new("/report", 2),
 /// ));
 /// assert_eq!(layer.sentinel().rules().len(), 2);

@@ -1,6 +1,6 @@
 //! The needs of a rule, without which it has no effect: something of each call, or of the machine.
 
-use super::hot_param::ParamOf;
+use super::keyed_rule::ParamOf;
 use super::{Basis, MissingKey, Rule, Who};
 use crate::hook::finding::Need;
 
@@ -16,7 +16,7 @@ impl Rule {
                     .chain(origin.then_some(Need::Origin))
                     .collect()
             }
-            Rule::HotParam(rule) => {
+            Rule::Keyed(rule) => {
                 let value = match &rule.of {
                     ParamOf::Index(index) => Need::ParamAt(*index),
                     ParamOf::Named(name) => Need::ParamNamed(name),
@@ -36,7 +36,7 @@ impl Rule {
             Rule::Flow(rule) => {
                 matches!(rule.who, Who::Each).then_some(rule.missing.unwrap_or_default())
             }
-            Rule::HotParam(rule) => Some(rule.missing),
+            Rule::Keyed(rule) => Some(rule.missing),
             _ => None,
         }
     }

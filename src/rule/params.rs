@@ -1,4 +1,4 @@
-//! The hot-parameter rules of one resource, with the state of their keys.
+//! The keyed rules of one resource, with the state of their keys.
 
 mod line;
 mod quotas;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use super::hot_param::{HotParamRule, ParamOf};
+use super::keyed_rule::{KeyedRule, ParamOf};
 use super::threshold::whole_rate;
 use super::{MissingKey, RuleSet};
 use crate::base::carry_over::carry_over;
@@ -26,7 +26,7 @@ pub(super) const MOST_RUNNING: usize = 2;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct HotParams(Box<[HotParam]>);
+pub(crate) struct KeyedRules(Box<[Keyed]>);
 
 /// After so many calls without a value, and none with one, [`OnMissing`] is called.
 const SUSPICIOUS: u64 = 8;
@@ -36,9 +36,9 @@ pub(crate) struct OnMissing(pub(crate) Box<dyn Fn(u64) + Send + Sync>);
 
 /// One rule.
 #[derive(Debug)]
-struct HotParam {
+struct Keyed {
     index: u32,
-    rule: HotParamRule,
+    rule: KeyedRule,
     /// Shared with the rule of before that it inherits, for the calls in flight.
     keys: Arc<HotKeys>,
     /// Which of the rules that count calls at once it is, if it does.
@@ -80,9 +80,9 @@ pub(crate) enum NoShare {
     Missing { rule: u32 },
 }
 
-// === impl HotParams ===
+// === impl KeyedRules ===
 
-impl HotParams {
+impl KeyedRules {
     /// The rules of `set` at `indices`. Each inherits from those of `old`: from an equal rule, else
     /// from one of the same id, else from any, if that counts the same in the same way.
     pub(crate) fn new(
@@ -95,7 +95,7 @@ impl HotParams {
     ) -> Option<Self> {
         let rules: Vec<_> = indices
             .iter()
-            .filter_map(|&index| Some((index, set.hot_param(index, most_origins)?)))
+            .filter_map(|&index| Some((index, set.keyed_rule(index, most_origins)?)))
             .collect();
         let carry_over = carry_over(
             &rules,
@@ -109,7 +109,7 @@ impl HotParams {
         let mut all: Box<[_]> = rules
             .into_iter()
             .zip(carry_over)
-            .map(|((index, rule), old)| HotParam::new(index, rule, old, now, on_missing(index)))
+            .map(|((index, rule), old)| Keyed::new(index, rule, old, now, on_missing(index)))
             .collect();
         let running = all
             .iter_mut()
@@ -274,13 +274,13 @@ impl HotParams {
 
     /// Bytes that the rules occupy on the heap, with their tables.
     pub(crate) fn footprint(&self) -> usize {
-        size_of_val(&*self.0) + self.0.iter().map(HotParam::heap).sum::<usize>()
+        size_of_val(&*self.0) + self.0.iter().map(Keyed::heap).sum::<usize>()
     }
 }
 
-// === impl HotParam ===
+// === impl Keyed ===
 
-impl HotParam {
+impl Keyed {
     /// Bytes that it occupies on the heap: its table, its rule, and the prepared quotas.
     fn heap(&self) -> usize {
         let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
@@ -311,7 +311,7 @@ impl HotParam {
 
     fn new(
         index: u32,
-        rule: HotParamRule,
+        rule: KeyedRule,
         old: Option<&Self>,
         now: Tick,
         on_missing: OnMissing,
@@ -510,17 +510,17 @@ mod tests {
 
     #[test]
     fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {
-        let make = |threshold: u32, old: Option<&HotParams>| {
-            let rule = HotParamRule::per_second("r", threshold).except("a", 2);
+        let make = |threshold: u32, old: Option<&KeyedRules>| {
+            let rule = KeyedRule::per_second("r", threshold).except("a", 2);
             let set = RuleSet::new(Rules::from(rule), 1, RuleSelection::Enforced);
-            HotParams::new(&set, &[0], 1, old, Tick::ZERO, |_| {
+            KeyedRules::new(&set, &[0], 1, old, Tick::ZERO, |_| {
                 OnMissing(Box::new(|_| ()))
             })
             .unwrap()
         };
         let first = make(1, None);
         let [equal, other] = [make(1, Some(&first)), make(3, Some(&first))];
-        let are_shared = |new: &HotParams| {
+        let are_shared = |new: &KeyedRules| {
             StdArc::ptr_eq(&new.0[0].quotas.exceptions, &first.0[0].quotas.exceptions)
         };
         assert_eq!([are_shared(&equal), are_shared(&other)], [true, false]);

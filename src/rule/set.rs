@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use super::named::Named;
 use super::{
-    Authorities, Basis, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Rule,
-    RuleSelection, Rules, SharedRule, SlotQueue, Who,
+    Authorities, Basis, CircuitBreakerRule, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection,
+    Rules, SharedRule, SlotQueue, Who,
 };
 use crate::adaptive::Settings;
 use crate::blocked::BlockKind;
@@ -59,7 +59,7 @@ pub(crate) struct SlotLimit {
 pub(crate) struct ResourceRules {
     /// Flow rules that count all callers together.
     pub(crate) anyone: Vec<u32>,
-    /// Hot-parameter rules.
+    /// Keyed rules.
     pub(crate) params: Vec<u32>,
     /// Rules that count over all processes of a store.
     pub(crate) shared: Vec<u32>,
@@ -367,17 +367,17 @@ impl RuleSet {
             Rule::Flow(rule) if rule.is_shared() => {
                 Some(rule.as_shared(text, direction, most_origins))
             }
-            Rule::HotParam(rule) if rule.is_shared() => Some(rule.as_shared(text, direction)),
+            Rule::Keyed(rule) if rule.is_shared() => Some(rule.as_shared(text, direction)),
             _ => None,
         }
     }
 
     /// The rule at `index`, if it is on a parameter, or counts for origins as one
     /// would; it then knows at most so many origins.
-    pub(crate) fn hot_param(&self, index: u32, most_origins: u32) -> Option<HotParamRule> {
+    pub(crate) fn keyed_rule(&self, index: u32, most_origins: u32) -> Option<KeyedRule> {
         match self.rule(index)?.itself() {
-            Rule::HotParam(rule) => Some(rule.clone()),
-            Rule::Flow(rule) if rule.is_plain() => Some(rule.as_hot_param(most_origins)),
+            Rule::Keyed(rule) => Some(rule.clone()),
+            Rule::Flow(rule) if rule.is_plain() => Some(rule.as_keyed_rule(most_origins)),
             _ => None,
         }
     }
@@ -385,7 +385,7 @@ impl RuleSet {
     /// The kind of the rule at `index` in a refusal for its rate.
     pub(crate) fn kind_of_rate(&self, index: u32) -> BlockKind {
         match self.rule(index).map(Rule::itself) {
-            Some(Rule::HotParam(_)) => BlockKind::HotParam,
+            Some(Rule::Keyed(_)) => BlockKind::Keyed,
             // No other rule has a rate.
             _ => BlockKind::Flow,
         }
@@ -418,8 +418,8 @@ impl ResourceRules {
                 }
             }
             Rule::Flow(rule) if rule.is_shared() => self.shared.push(index),
-            Rule::HotParam(rule) if rule.is_shared() => self.shared.push(index),
-            Rule::HotParam(rule) => {
+            Rule::Keyed(rule) if rule.is_shared() => self.shared.push(index),
+            Rule::Keyed(rule) => {
                 self.params.push(index);
                 self.longest_wait = self.longest_wait.max(rule.max_wait());
             }

@@ -110,7 +110,7 @@ impl Rule {
             Rule::CircuitBreaker(rule) => rule.list(&mut settings),
             Rule::Authority(rule) => rule.list(&mut settings),
             Rule::System(rule) => rule.list(&mut settings),
-            Rule::HotParam(rule) => rule.list(&mut settings),
+            Rule::Keyed(rule) => rule.list(&mut settings),
             Rule::Shadow(_) => {}
         }
         settings.add_changed("shadow", self.is_shadow(), false);

@@ -19,13 +19,13 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": "a", "when": "/files/*path", "threshold": 1} | .when | "/files/*path" | written "/files/{*path}"
 {"kind": "isolation", "resource": "/users/<id>", "max": 1} | .resource | "/users/<id>" | written "/users/{id}"
 {"kind": "flow", "resource": "a", "threshold": 0.5} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 2s, or let calls queue with `throttle`
-{"kind": "hot-param", "resource": "a", "threshold": 0.5, "interval": "1m"} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 120s, or add a `burst` of 1
-{"kind": "hot-param", "resource": "a", "threshold": 1, "window": true, "tier": [{"name": "x", "threshold": 0.5}]} | .tier | 0.5 | write 1 per 2s, or leave out `window`
-{"kind": "hot-param", "resource": "a", "threshold": 5, "capacity": 4} | .capacity | 4 | between the threshold, 5, and 2147483647
-{"kind": "hot-param", "resource": "a", "threshold": 5, "capacity": 7, "window": true} | .capacity | 7 | left out with `window`
-{"kind": "hot-param", "resource": "a", "threshold": 5, "burst": 2, "capacity": 7} | .capacity | 7 | absent beside `burst`
-{"kind": "hot-param", "resource": "a", "concurrency": 5, "capacity": 7} | .capacity | 7 | absent beside `concurrency`
-{"kind": "hot-param", "resource": "a", "threshold": 5, "interval": "999ns"} | .interval | "999ns" | between 1 µs and 366 days
+{"kind": "keyed", "resource": "a", "threshold": 0.5, "interval": "1m"} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 120s, or add a `burst` of 1
+{"kind": "keyed", "resource": "a", "threshold": 1, "window": true, "tier": [{"name": "x", "threshold": 0.5}]} | .tier | 0.5 | write 1 per 2s, or leave out `window`
+{"kind": "keyed", "resource": "a", "threshold": 5, "capacity": 4} | .capacity | 4 | between the threshold, 5, and 2147483647
+{"kind": "keyed", "resource": "a", "threshold": 5, "capacity": 7, "window": true} | .capacity | 7 | left out with `window`
+{"kind": "keyed", "resource": "a", "threshold": 5, "burst": 2, "capacity": 7} | .capacity | 7 | absent beside `burst`
+{"kind": "keyed", "resource": "a", "concurrency": 5, "capacity": 7} | .capacity | 7 | absent beside `concurrency`
+{"kind": "keyed", "resource": "a", "threshold": 5, "interval": "999ns"} | .interval | "999ns" | between 1 µs and 366 days
 {"kind": "system", "qps": 0.5} | .qps | 0.5 | write 1 per 2s, or give each resource a `FlowRule` with `throttle`
 {"kind": "flow", "resource": "a", "threshold": 1, "missing": "refuse"} | .missing | "refuse" | left out without `by_origin`
 {"kind": "flow", "resource": "a", "threshold": 1, "missing": "share"} | .missing | "share" | left out without `by_origin`
@@ -64,7 +64,7 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 1, "max_occupy_ratio": 0} | .max_occupy_ratio | 0 | above 0 and at most 1
 {"kind": "flow", "resource": "a", "threshold": 1, "id": ""} | .id | "" | not blank
 {"kind": "flwo", "resource": "a", "threshold": 1} | .kind | "flwo" | one of "flow", "isolation"
-{"resource": "a"} | .kind | missing | "hot-param"
+{"resource": "a"} | .kind | missing | "keyed"
 "flow" |  | "flow" | a table
 {"kind": "flow", "threshold": 1} | .resource | missing | a text
 {"kind": "flow", "resource": "a"} | .threshold | missing | a number
@@ -91,12 +91,12 @@ const EXCLUDING: &str = r#"
 {"kind": "authority", "resource": "a"} |  | without a list | `allow` or `deny`
 {"kind": "authority", "resource": "a", "allow": [], "deny": []} | .deny | a list of 0 | absent beside `allow`
 {"kind": "system"} |  | without a limit (none) | at least one of load, cpu
-{"kind": "hot-param", "resource": "a", "threshold": 1, "queue": "2s"} | .queue | "2s" | left out without `concurrency`
-{"kind": "hot-param", "resource": "a", "threshold": 1, "throttle": "2s", "max_waiting": 3} | .max_waiting | 3 | left out without `concurrency`
-{"kind": "hot-param", "resource": "a", "concurrency": 1, "queue": "61m"} | .queue | "61m" | at most 1 hour
-{"kind": "hot-param", "resource": "a", "threshold": 1, "concurrency": 1} | .threshold | 1 | absent beside `concurrency`
-{"kind": "hot-param", "resource": "a", "threshold": 1, "param": "x", "param_at": 1} | .param_at | 1 | absent beside `param`
-{"kind": "hot-param", "resource": "a", "threshold": 1, "throttle": 1, "window": true} | .throttle | 1 | absent beside `window`
+{"kind": "keyed", "resource": "a", "threshold": 1, "queue": "2s"} | .queue | "2s" | left out without `concurrency`
+{"kind": "keyed", "resource": "a", "threshold": 1, "throttle": "2s", "max_waiting": 3} | .max_waiting | 3 | left out without `concurrency`
+{"kind": "keyed", "resource": "a", "concurrency": 1, "queue": "61m"} | .queue | "61m" | at most 1 hour
+{"kind": "keyed", "resource": "a", "threshold": 1, "concurrency": 1} | .threshold | 1 | absent beside `concurrency`
+{"kind": "keyed", "resource": "a", "threshold": 1, "param": "x", "param_at": 1} | .param_at | 1 | absent beside `param`
+{"kind": "keyed", "resource": "a", "threshold": 1, "throttle": 1, "window": true} | .throttle | 1 | absent beside `window`
 "#;
 
 /// Rules of the other kinds.
@@ -120,16 +120,16 @@ const OTHERS: &str = r#"
 {"kind": "system", "cpu": 85} | .cpu | 85 | above 0 and at most 1
 {"kind": "system", "rt": 0} | .rt | 0 | above 0
 {"kind": "system", "capacity": "Robust", "cpu": 0.5} | .capacity | "Robust" | one of "robust", "sentinel"
-{"kind": "hot-param", "resource": "a", "threshold": 1, "except": [{"threshold": 1, "value": "x"}, {"threshold": 1, "value": 7}]} | .except[1].value | 7 | a text
-{"kind": "hot-param", "resource": "a", "threshold": 1, "tier": [{"name": "pro", "threshold": 1, "treshold": 1}]} | .tier[0].treshold | 1 | `threshold`
-{"kind": "hot-param", "resource": "a", "threshold": 1, "tier": {"pro": 1}} | .tier | a table | a list of tables
-{"kind": "hot-param", "resource": "a", "threshold": 1, "except": [{"threshold": 1, "value": "x"}, {"threshold": -1, "value": "y"}]} | .except | -1 for "y" | between 0 and 2147483647
-{"kind": "hot-param", "resource": "a", "threshold": 1, "tier": [{"name": "pro", "threshold": 1e300}]} | .tier | 1e300 for "pro" | between 0 and 2147483647
-{"kind": "hot-param", "resource": "a", "threshold": 1, "window": true, "except": [{"threshold": 2e6, "value": "x"}]} | .except | 2000000 for "x" | between 0 and 1048575
-{"kind": "hot-param", "resource": "a"} | .threshold | missing | a number
-{"kind": "hot-param", "resource": "a", "threshold": 1, "max_keys": 0} | .max_keys | 0 | between 1 and
-{"kind": "hot-param", "resource": "a", "concurrency": 5000000000} | .concurrency | 5000000000 | 4294967295
-{"kind": "hot-param", "resource": "a", "concurrency": 3000000000} | .concurrency | 3000000000 | between 0 and 2147483647
+{"kind": "keyed", "resource": "a", "threshold": 1, "except": [{"threshold": 1, "value": "x"}, {"threshold": 1, "value": 7}]} | .except[1].value | 7 | a text
+{"kind": "keyed", "resource": "a", "threshold": 1, "tier": [{"name": "pro", "threshold": 1, "treshold": 1}]} | .tier[0].treshold | 1 | `threshold`
+{"kind": "keyed", "resource": "a", "threshold": 1, "tier": {"pro": 1}} | .tier | a table | a list of tables
+{"kind": "keyed", "resource": "a", "threshold": 1, "except": [{"threshold": 1, "value": "x"}, {"threshold": -1, "value": "y"}]} | .except | -1 for "y" | between 0 and 2147483647
+{"kind": "keyed", "resource": "a", "threshold": 1, "tier": [{"name": "pro", "threshold": 1e300}]} | .tier | 1e300 for "pro" | between 0 and 2147483647
+{"kind": "keyed", "resource": "a", "threshold": 1, "window": true, "except": [{"threshold": 2e6, "value": "x"}]} | .except | 2000000 for "x" | between 0 and 1048575
+{"kind": "keyed", "resource": "a"} | .threshold | missing | a number
+{"kind": "keyed", "resource": "a", "threshold": 1, "max_keys": 0} | .max_keys | 0 | between 1 and
+{"kind": "keyed", "resource": "a", "concurrency": 5000000000} | .concurrency | 5000000000 | 4294967295
+{"kind": "keyed", "resource": "a", "concurrency": 3000000000} | .concurrency | 3000000000 | between 0 and 2147483647
 "#;
 
 /// Unknown keys.

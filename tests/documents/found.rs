@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower_sentinel::document::{Document, Format, Kind};
 use tower_sentinel::rule::SystemRule;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, HotParamRule, ManualClock, MissingKey, Rules, Sentinel,
+    Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, MissingKey, Rules, Sentinel,
     Verdict,
 };
 
@@ -68,7 +68,7 @@ fn a_rule_of_a_gateway_is_not_taken_for_a_flow_rule() {
         "controlBehavior": 0, "burst": 2, "maxQueueingTimeoutMs": 500,
     });
     let expected = "[0].intervalSec is 60, must be absent: rules of a gateway are not read, \
-                    write a `HotParamRule`";
+                    write a `KeyedRule`";
     assert_eq!(refused(Kind::Flow, &rule), expected);
     let found = Document::read(&json!([rule]).to_string(), Format::Json).unwrap();
     assert_eq!(lines(&found), [expected]);
@@ -446,7 +446,7 @@ fn a_value_without_a_count_is_left_out() {
         lines(&document),
         ["[0].paramFlowItemList[0].count is missing: the value is left out, as by Sentinel"]
     );
-    let by_hand = HotParamRule::per_second("a", 5)
+    let by_hand = KeyedRule::per_second("a", 5)
         .param_at(0)
         .missing(MissingKey::Skip)
         .except("y", 2);

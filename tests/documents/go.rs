@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower_sentinel::document::{Document, Format, Kind};
 use tower_sentinel::rule::SystemRule;
 use tower_sentinel::{
-    CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule, Rules,
+    CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule, Rules,
 };
 
 use super::{json as tree, lines, ms, sentinel, strict};
@@ -203,7 +203,7 @@ fn system_rules() {
 }
 
 #[test]
-fn hot_parameter_rules() {
+fn keyed_ruleeter_rules() {
     assert_translated(
         Kind::HotParam,
         vec![
@@ -219,7 +219,7 @@ fn hot_parameter_rules() {
                         {"valKind": 3, "valStr": "1.5", "threshold": 4},
                     ],
                 }),
-                HotParamRule::per("a", 100, ms(2_000))
+                KeyedRule::per("a", 100, ms(2_000))
                     .param_at(1)
                     .burst(7)
                     .max_keys(5_000)
@@ -235,7 +235,7 @@ fn hot_parameter_rules() {
                     "resource": "a", "metricType": 1, "controlBehavior": 1, "threshold": 10,
                     "maxQueueingTimeMs": 50, "durationInSec": 1, "paramKey": "user",
                 }),
-                HotParamRule::per_second("a", 10)
+                KeyedRule::per_second("a", 10)
                     .param("user")
                     .throttle(ms(50) - Duration::from_nanos(1))
                     .missing(MissingKey::Skip)
@@ -249,7 +249,7 @@ fn hot_parameter_rules() {
                     "durationInSec": 1,
                     "specificItems": [{"valKind": 1, "valStr": "vip", "threshold": 5}],
                 }),
-                HotParamRule::per_second("a", 0)
+                KeyedRule::per_second("a", 0)
                     .param_at(0)
                     .burst(3)
                     .missing(MissingKey::Skip)
@@ -259,14 +259,14 @@ fn hot_parameter_rules() {
             // Calls at once have no burst.
             (
                 json!({"resource": "a", "metricType": 0, "threshold": 3, "burstCount": 3}),
-                HotParamRule::concurrency("a", 3)
+                KeyedRule::concurrency("a", 3)
                     .param_at(0)
                     .missing(MissingKey::Skip)
                     .into(),
             ),
             (
                 json!({"resource": "a", "metricType": 0, "threshold": 3, "paramIndex": -1}),
-                HotParamRule::concurrency("a", 3)
+                KeyedRule::concurrency("a", 3)
                     .param_at(-1)
                     .missing(MissingKey::Skip)
                     .into(),

@@ -15,7 +15,7 @@ const OWN: &str = r#"{"rules": [
     {"kind": "circuit-breaker", "resource": "*", "slow_ratio": 0.3, "max_rt": "300ms"},
     {"kind": "authority", "resource": "/a", "allow": ["x", "y"], "deny_unknown": true},
     {"kind": "system", "qps": 1e3, "load": 0.1, "rt": "400ms1ns", "concurrency": 4},
-    {"kind": "hot-param", "resource": "/a", "threshold": 0.7, "param_at": -1, "burst": 3,
+    {"kind": "keyed", "resource": "/a", "threshold": 0.7, "param_at": -1, "burst": 3,
      "except": [{"value": "7", "threshold": 1}], "tier": [{"name": "p", "threshold": 2}]}
 ]}"#;
 const TOML: &str = r#"
@@ -26,7 +26,7 @@ threshold = 12.5
 interval = "1m30s"
 
 [[rules]]
-kind = "hot-param"
+kind = "keyed"
 resource = "/a"
 concurrency = 3
 except = [{ value = "7", threshold = 1 }]

@@ -7,8 +7,7 @@ use tower_sentinel::document::{Document, Format, Kind};
 use tower_sentinel::rule::SystemRule;
 use tower_sentinel::system::Capacity;
 use tower_sentinel::{
-    AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule,
-    Rules,
+    AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule, Rules,
 };
 
 use super::{json as tree, lines, ms, sentinel, strict};
@@ -271,7 +270,7 @@ fn parameter_rules() {
                         {"object": "x", "count": 0},
                     ],
                 }),
-                HotParamRule::per("/a", 5, secs(10))
+                KeyedRule::per("/a", 5, secs(10))
                     .param_at(0)
                     .burst(3)
                     .missing(MissingKey::Skip)
@@ -285,7 +284,7 @@ fn parameter_rules() {
             ),
             (
                 json!({"resource": "/a", "paramIdx": -1, "count": 5.9}),
-                HotParamRule::per_second("/a", 5)
+                KeyedRule::per_second("/a", 5)
                     .param_at(-1)
                     .missing(MissingKey::Skip)
                     .into(),
@@ -299,7 +298,7 @@ fn parameter_rules() {
                         {"object": "vip", "count": 2, "classType": "java.lang.String"},
                     ],
                 }),
-                HotParamRule::per_second("/a", 0)
+                KeyedRule::per_second("/a", 0)
                     .param_at(1)
                     .burst(5)
                     .missing(MissingKey::Skip)
@@ -310,7 +309,7 @@ fn parameter_rules() {
                 json!({
                     "resource": "/a", "grade": 0, "paramIdx": 1, "count": 4, "burstCount": 5,
                 }),
-                HotParamRule::concurrency("/a", 4)
+                KeyedRule::concurrency("/a", 4)
                     .param_at(1)
                     .missing(MissingKey::Skip)
                     .into(),
@@ -320,7 +319,7 @@ fn parameter_rules() {
                     "resource": "/a", "paramIdx": 0, "count": 5, "controlBehavior": 2,
                     "maxQueueingTimeMs": 500, "burstCount": 9,
                 }),
-                HotParamRule::per_second("/a", 5)
+                KeyedRule::per_second("/a", 5)
                     .throttle(ms(500) - NANOSECOND)
                     .missing(MissingKey::Skip)
                     .into(),
@@ -329,14 +328,14 @@ fn parameter_rules() {
                 json!({
                     "resource": "/a", "paramIdx": 0, "count": 5, "controlBehavior": 2,
                 }),
-                HotParamRule::per_second("/a", 5)
+                KeyedRule::per_second("/a", 5)
                     .throttle(Duration::ZERO)
                     .missing(MissingKey::Skip)
                     .into(),
             ),
             (
                 json!({"resource": "/a", "grade": 0, "paramIdx": 2, "count": 4.0}),
-                HotParamRule::concurrency("/a", 4)
+                KeyedRule::concurrency("/a", 4)
                     .param_at(2)
                     .missing(MissingKey::Skip)
                     .into(),

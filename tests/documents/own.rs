@@ -7,7 +7,7 @@ use tower_sentinel::document::{Document, Format};
 use tower_sentinel::rule::SystemRule;
 use tower_sentinel::system::Capacity;
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     MissingKey, Rule, Rules,
 };
 
@@ -17,7 +17,7 @@ use super::{ms, strict};
 pub(super) fn everything() -> Vec<(Value, Rule)> {
     let mut all = limits();
     all.extend(protections());
-    all.extend(hot_params());
+    all.extend(keyed_rules());
     all
 }
 
@@ -224,16 +224,16 @@ fn protections() -> Vec<(Value, Rule)> {
     ]
 }
 
-fn hot_params() -> Vec<(Value, Rule)> {
+fn keyed_rules() -> Vec<(Value, Rule)> {
     vec![
         (
             json!({
-                "kind": "hot-param", "resource": "/a", "threshold": 2.5, "interval": "1m",
+                "kind": "keyed", "resource": "/a", "threshold": 2.5, "interval": "1m",
                 "param": "user", "burst": 3, "max_keys": 1000, "missing": "skip", "id": "hot",
                 "except": [{"value": "7", "threshold": 1}, {"value": "7", "threshold": 0.5}],
                 "tier": [{"name": "pro", "threshold": 100}],
             }),
-            HotParamRule::per("/a", 2.5, ms(60_000))
+            KeyedRule::per("/a", 2.5, ms(60_000))
                 .param("user")
                 .burst(3)
                 .max_keys(1_000)
@@ -245,39 +245,36 @@ fn hot_params() -> Vec<(Value, Rule)> {
                 .into(),
         ),
         (
-            json!({"kind": "hot-param", "resource": "/a", "threshold": 2, "interval": "50us", "capacity": 7}),
-            HotParamRule::per("/a", 2, ms(1) / 20).capacity(7).into(),
+            json!({"kind": "keyed", "resource": "/a", "threshold": 2, "interval": "50us", "capacity": 7}),
+            KeyedRule::per("/a", 2, ms(1) / 20).capacity(7).into(),
         ),
         (
             json!({
-                "kind": "hot-param", "resource": "/a", "threshold": 2, "param_at": -1,
+                "kind": "keyed", "resource": "/a", "threshold": 2, "param_at": -1,
                 "window": true,
             }),
-            HotParamRule::per_second("/a", 2)
-                .param_at(-1)
-                .window()
-                .into(),
+            KeyedRule::per_second("/a", 2).param_at(-1).window().into(),
         ),
         (
             json!({
-                "kind": "hot-param", "resource": "/a", "threshold": 2, "by_origin": true,
+                "kind": "keyed", "resource": "/a", "threshold": 2, "by_origin": true,
                 "throttle": "2s",
             }),
-            HotParamRule::per_second("/a", 2)
+            KeyedRule::per_second("/a", 2)
                 .by_origin()
                 .throttle(ms(2_000))
                 .into(),
         ),
         (
-            json!({"kind": "hot-param", "resource": "/a", "concurrency": 4}),
-            HotParamRule::concurrency("/a", 4).into(),
+            json!({"kind": "keyed", "resource": "/a", "concurrency": 4}),
+            KeyedRule::concurrency("/a", 4).into(),
         ),
         (
             json!({
-                "kind": "hot-param", "resource": "/a", "concurrency": 4, "queue": "2s",
+                "kind": "keyed", "resource": "/a", "concurrency": 4, "queue": "2s",
                 "max_waiting": 9,
             }),
-            HotParamRule::concurrency("/a", 4)
+            KeyedRule::concurrency("/a", 4)
                 .queue(ms(2_000))
                 .max_waiting(9)
                 .into(),
@@ -354,8 +351,8 @@ fn every_builder_method_has_its_key() {
         ),
         ("system", include_str!("../../src/rule/system/mod.rs"), 8),
         (
-            "hot-param",
-            include_str!("../../src/rule/hot_param/mod.rs"),
+            "keyed",
+            include_str!("../../src/rule/keyed_rule/mod.rs"),
             15,
         ),
     ];
@@ -459,11 +456,11 @@ fn what_has_its_default_is_not_written() {
     let rules = Rules::new()
         .with(FlowRule::per_second("/a", 1))
         .with(AdaptiveRule::new("/a"))
-        .with(HotParamRule::per_second("/a", 1));
+        .with(KeyedRule::per_second("/a", 1));
     let expected = json!({"rules": [
         {"kind": "flow", "resource": "/a", "threshold": 1, "interval": "1s"},
         {"kind": "adaptive", "resource": "/a"},
-        {"kind": "hot-param", "resource": "/a", "threshold": 1, "interval": "1s"},
+        {"kind": "keyed", "resource": "/a", "threshold": 1, "interval": "1s"},
     ]});
     assert_eq!(super::json(&Document::from_rules(&rules)), expected);
 }
@@ -478,7 +475,7 @@ fn a_document_of_toml_reads_as_people_write_it() {
         allow = "10.0.0.1, office"
 
         [[rules]]
-        kind = "hot-param"
+        kind = "keyed"
         resource = "/search"
         threshold = 10
         interval = 60
@@ -497,7 +494,7 @@ fn a_document_of_toml_reads_as_people_write_it() {
     let rules = Rules::new()
         .with(AuthorityRule::allow("/admin", ["10.0.0.1", "office"]))
         .with(
-            HotParamRule::per("/search", 10, ms(60_000))
+            KeyedRule::per("/search", 10, ms(60_000))
                 .except("crawler", 1)
                 .tier("pro", 1_000),
         )

@@ -5,8 +5,8 @@ use tower_sentinel::document::{Document, Format, Kind};
 use tower_sentinel::stat::{Event, Outcome};
 use tower_sentinel::system::{Capacity, SystemReason};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, CircuitBreakerRule, Direction, FlowRule, HotParamRule,
-    IsolationRule, MissingKey, Rule, Rules, Scope, SystemRule,
+    AdaptiveRule, AuthorityRule, BlockKind, CircuitBreakerRule, Direction, FlowRule, IsolationRule,
+    KeyedRule, MissingKey, Rule, Rules, Scope, SystemRule,
 };
 
 use super::lines;
@@ -45,8 +45,8 @@ fn one_of_each_kind() -> [(Rule, Option<BlockKind>, Option<Kind>); 7] {
             Some(Kind::System),
         ),
         (
-            HotParamRule::per_second("a", 1).into(),
-            Some(BlockKind::HotParam),
+            KeyedRule::per_second("a", 1).into(),
+            Some(BlockKind::Keyed),
             Some(Kind::HotParam),
         ),
     ]
@@ -79,7 +79,7 @@ fn every_name_is_what_is_displayed() {
     let names: Vec<(&str, String)> = [
         BlockKind::Flow,
         BlockKind::Isolation,
-        BlockKind::HotParam,
+        BlockKind::Keyed,
         BlockKind::CircuitBreaker,
         BlockKind::Authority,
         BlockKind::System,
@@ -120,9 +120,9 @@ fn hyphens_and_underscores_are_the_same() {
     }));
     assert_eq!(super::strict(&other), super::strict(&by_hand));
     let other = own(&json!({
-        "kind": "hot_param", "resource": "a", "threshold": 1, "max-keys": 7, "param-at": 1,
+        "kind": "keyed", "resource": "a", "threshold": 1, "max-keys": 7, "param-at": 1,
     }));
-    let by_hand = HotParamRule::per_second("a", 1).max_keys(7).param_at(1);
+    let by_hand = KeyedRule::per_second("a", 1).max_keys(7).param_at(1);
     assert_eq!(super::strict(&other), by_hand.into());
     // A message names a key as it is written.
     let bad = own(&json!({"kind": "flow", "resource": "a", "threshold": 1, "warm-up": "5x"}));
@@ -176,11 +176,11 @@ fn a_name_that_is_nearly_right_is_proposed() {
         ),
         (
             json!({"kind": "Hot-Params", "resource": "a"}),
-            "; did you mean \"hot-param\"?",
+            "; did you mean \"keyed\"?",
         ),
         (
             json!({"kind": "quota", "resource": "a"}),
-            "\"system\", \"hot-param\"",
+            "\"system\", \"keyed\"",
         ),
         (
             json!({
@@ -253,7 +253,7 @@ kind = 'isolation'
 resource = 'b'
 
 [[rules]]
-kind = 'hot-param'
+kind = 'keyed'
 resource = 'c'
 threshold = 1
 except = [
@@ -284,7 +284,7 @@ fn a_problem_in_json_has_line_and_column() {
   "rules": [
     {"kind": "flow", "resource": "ö \"[]{}\\", "threshold": 1, «"interval" : "5x"},
     «{"kind":"isolation","resource":"b"} , «7,
-    {"kind": "hot-param", "resource": "c", "threshold": 1.5e0, "window": true,
+    {"kind": "keyed", "resource": "c", "threshold": 1.5e0, "window": true,
      "except":[{"value":"x","threshold":1},{ «"value": null, "threshold":1 } ],
      «"ö [.\"ä": [[], {}, "]"], "tier": [ ], «"tresholds":{}}
   ], «"other" : [ { } ]

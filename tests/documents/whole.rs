@@ -303,7 +303,7 @@ fn rules_of_this_crate_in_a_bare_list_are_told_from_those_of_sentinel() {
         r#""kind": "circuit-breaker", "resource": "a", "error_ratio": 0.5"#,
         r#""kind": "authority", "resource": "a", "allow": ["b"]"#,
         r#""kind": "system", "qps": 5, "cpu": 0.9"#,
-        r#""kind": "hot-param", "resource": "a", "threshold": 5, "burst": 1"#,
+        r#""kind": "keyed", "resource": "a", "threshold": 5, "burst": 1"#,
     ] {
         assert_eq!(
             error(&format!("[{{{rule}}}]"), Format::Json).to_string(),
@@ -518,7 +518,7 @@ fn of_many_unknown_keys_the_first_are_told() {
 #[test]
 fn of_many_problems_of_one_rule_the_first_are_told() {
     let own = json!({
-        "kind": "hot-param", "resource": "a", "threshold": 1, "except": vec![json!({}); 1_000],
+        "kind": "keyed", "resource": "a", "threshold": 1, "except": vec![json!({}); 1_000],
     });
     let text = json!({ "rules": vec![own; 1_100] }).to_string();
     let document = Document::read(&text, Format::Json).unwrap();
@@ -597,7 +597,7 @@ fn a_message_is_short_whatever_the_value() {
     let text = json!({ "rules": [
         rule,
         {"kind": "isolation", "resource": long, "max": 1},
-        {"kind": "hot-param", "resource": "a", "threshold": 1, "except": except},
+        {"kind": "keyed", "resource": "a", "threshold": 1, "except": except},
     ] });
     let mut text = text.to_string();
     let extra = format!(",\"{long}\":[]}}");

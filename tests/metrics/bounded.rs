@@ -3,9 +3,7 @@
 use tower_sentinel::call::Param;
 use tower_sentinel::observe::{Metrics, TextFormat};
 use tower_sentinel::stat::Edges;
-use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, HotParamRule, ManualClock, Rules, Sentinel,
-};
+use tower_sentinel::{Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, Rules, Sentinel};
 
 use crate::support::{attempts, configured, run};
 use crate::{count, figures, passes};
@@ -19,7 +17,7 @@ fn rules() -> Rules {
                 .by_origin()
                 .strict(),
         )
-        .with(HotParamRule::per_second("/named", 1_000_000))
+        .with(KeyedRule::per_second("/named", 1_000_000))
         .with(FlowRule::per_second("*", 1_000_000))
         .with(CircuitBreakerRule::error_ratio("*", 0.5))
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tower_sentinel::observe::{Family, FamilyKind, Metrics, Value};
 use tower_sentinel::stat::{Edges, Histogram};
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, Rule, Rules, Sentinel, Verdict,
+    Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rule, Rules, Sentinel, Verdict,
 };
 
 use crate::series;
@@ -31,7 +31,7 @@ fn sets() -> [Rules; 2] {
                     .open_for(ms(1))
                     .id("errors"),
             )
-            .with(HotParamRule::per_second("/keys", 5).max_keys(16).id("keys"))
+            .with(KeyedRule::per_second("/keys", 5).max_keys(16).id("keys"))
     };
     let more = both()
         .with(IsolationRule::new("/flow", 2).id("slots"))

@@ -16,9 +16,9 @@ use tower_sentinel::source::{SourceError, Watch, from_fn};
 use tower_sentinel::stat::Edges;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BoxError, Call, CircuitBreakerRule, Clock, FlowRule, HotParamRule,
-    IsolationRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
-    Verdict,
+    AdaptiveRule, AuthorityRule, BoxError, Call, CircuitBreakerRule, Clock, FlowRule,
+    IsolationRule, KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer,
+    SystemRule, Verdict,
 };
 
 use crate::support::{ms, ready, run};
@@ -45,11 +45,7 @@ fn engine(histograms: bool) -> (Sentinel, Vec<Verdict>) {
                 .by_origin()
                 .missing(MissingKey::Refuse),
         )
-        .with(
-            HotParamRule::per_second("/search", 1)
-                .max_keys(1)
-                .id("search"),
-        )
+        .with(KeyedRule::per_second("/search", 1).max_keys(1).id("search"))
         .with(IsolationRule::new("/report", 1))
         .with(AdaptiveRule::new("/adaptive").ceiling(64))
         .with(CircuitBreakerRule::error_count("/pay", 1).id("pay-errors"))

@@ -3,7 +3,7 @@
 use tower_sentinel::observe::{FamilyKind, Metrics};
 use tower_sentinel::stat::Edges;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, MissingKey, Rule, Rules,
+    Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule, Rules,
     Sentinel, SystemRule, Verdict,
 };
 
@@ -21,7 +21,7 @@ fn told<const N: usize>(series: [(&str, f64); N]) -> Vec<(String, f64)> {
 fn the_refusals_of_each_kind_of_rule_begin_at_zero() {
     let rules = Rules::new()
         .with(FlowRule::per_second("/a", 9))
-        .with(HotParamRule::per_second("/a", 9).missing(MissingKey::Refuse))
+        .with(KeyedRule::per_second("/a", 9).missing(MissingKey::Refuse))
         .with(SystemRule::new().qps(1_000))
         .with(CircuitBreakerRule::error_ratio("*", 0.5))
         .with(Rule::from(IsolationRule::new("/a", 9)).shadow());
@@ -35,17 +35,11 @@ fn the_refusals_of_each_kind_of_rule_begin_at_zero() {
     };
     let mut expected = of(
         "inbound",
-        &[
-            "circuit_breaker",
-            "flow",
-            "hot_param",
-            "missing_key",
-            "system",
-        ],
+        &["circuit_breaker", "flow", "keyed", "missing_key", "system"],
     );
     expected.extend(of(
         "outbound",
-        &["circuit_breaker", "flow", "hot_param", "missing_key"],
+        &["circuit_breaker", "flow", "keyed", "missing_key"],
     ));
     assert_eq!(figures(&metrics, "sentinel_blocked"), expected);
     let all = figures(&metrics, "sentinel_engine_blocked");

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::mem;
 
 use proptest::prelude::*;
-use tower_sentinel::{BlockKind, Blocked, BreakerView, HotParamView, NodeView};
+use tower_sentinel::{BlockKind, Blocked, BreakerView, KeyedView, NodeView};
 
 use crate::breakers::{Change, Circuit, End, Part};
 use crate::hot::{Count, Seen};
@@ -53,7 +53,7 @@ impl Why {
             (kind, Self::Rules(full, at)) => {
                 let is_right = match kind {
                     BlockKind::Flow => until == *at && !is_hot,
-                    BlockKind::HotParam => until == *at && is_hot,
+                    BlockKind::Keyed => until == *at && is_hot,
                     kind => kind == BlockKind::MissingKey && until.is_none(),
                 };
                 is_right && full.iter().any(|rule| rule == blocked.rule())
@@ -74,9 +74,9 @@ pub(crate) fn differ(
     TestCaseError::fail(text)
 }
 
-/// Those of hot-parameter rules; flow rules by origin are kept in the same way.
-fn views(node: &NodeView) -> impl Iterator<Item = HotParamView> {
-    let views = node.hot_params().into_iter();
+/// Those of keyed rules; flow rules by origin are kept in the same way.
+fn views(node: &NodeView) -> impl Iterator<Item = KeyedView> {
+    let views = node.keyed_rules().into_iter();
     views.filter(|view| view.rule().starts_with("hot"))
 }
 

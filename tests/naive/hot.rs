@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tower_sentinel::{HotParamRule, MissingKey, Rule};
+use tower_sentinel::{KeyedRule, MissingKey, Rule};
 
 use crate::setup::{Asks, NS, RESOURCES};
 use crate::support::ms;
@@ -63,7 +63,7 @@ pub(crate) struct Paid {
 
 impl Hot {
     /// It has no id yet.
-    pub(crate) fn rule(&self) -> HotParamRule {
+    pub(crate) fn rule(&self) -> KeyedRule {
         // Where whole calls are counted, a half would let nobody pass, and is no rule.
         let is_whole = match self.count {
             Count::Refill => self.burst == 0,
@@ -74,12 +74,12 @@ impl Hot {
             1 if is_whole => 0.0,
             halves => f64::from(halves) / 2.0,
         };
-        let mut rule = HotParamRule::per(self.resource, halves(self.halves), ms(self.interval));
+        let mut rule = KeyedRule::per(self.resource, halves(self.halves), ms(self.interval));
         rule = match self.count {
             Count::Refill => rule.burst(self.burst),
             Count::Window => rule.window(),
             Count::Queue(max_wait) => rule.throttle(ms(max_wait)),
-            Count::Running => HotParamRule::concurrency(self.resource, self.halves / 2),
+            Count::Running => KeyedRule::concurrency(self.resource, self.halves / 2),
         };
         rule = match self.of {
             Of::At(index) => rule.param_at(index),
@@ -227,7 +227,7 @@ impl Hot {
 
 impl Kind for Hot {
     const NAME: &'static str = "hot";
-    const OWN_NAME: &'static str = "hot-param";
+    const OWN_NAME: &'static str = "keyed";
 
     fn build(&self, id: Option<String>) -> Rule {
         match id {

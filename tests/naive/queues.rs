@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tower_sentinel::{BlockKind, Call, HotParamRule, NotAdmitted, Verdict, Waiting};
+use tower_sentinel::{BlockKind, Call, KeyedRule, NotAdmitted, Verdict, Waiting};
 
 use crate::setup::{BEGIN, NS, advance};
 use crate::support::bench::Bench;
@@ -34,9 +34,9 @@ enum Act {
 }
 
 impl Queue {
-    fn rule(&self) -> HotParamRule {
+    fn rule(&self) -> KeyedRule {
         let halves = |halves| f64::from(halves) / 2.0;
-        let rule = HotParamRule::per("a", halves(self.halves), ms(self.interval));
+        let rule = KeyedRule::per("a", halves(self.halves), ms(self.interval));
         let rule = rule.throttle(ms(self.max_wait)).max_keys(self.keys);
         match self.exception {
             Some(own) => rule.except(VALUES[0], halves(own)),
@@ -131,7 +131,7 @@ proptest! {
                             waiting.push((call, calls));
                         }
                         Verdict::Block(blocked) => {
-                            prop_assert_eq!(blocked.kind(), BlockKind::HotParam);
+                            prop_assert_eq!(blocked.kind(), BlockKind::Keyed);
                             let after = blocked.retry_after().map(|after| after.as_nanos() as u64);
                             prop_assert_eq!(after, turn.map(|turn| turn - most));
                             continue;

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::rejection::RateLimitFields;
-use tower_sentinel::{BoxError, HotParamRule, Key, SentinelLayer};
+use tower_sentinel::{BoxError, Key, KeyedRule, SentinelLayer};
 
 use crate::oracle::Naive;
 use crate::setup::{Asks, BEGIN, Flow, NS, Op, Whose, op, setup};
@@ -169,7 +169,7 @@ proptest! {
         calls in prop::collection::vec((0..20_000_000_000_u64, 1..4_u64), 1..60),
     ) {
         let mut value = Value { count, limit, interval: interval_ms * NS, taken: Vec::new() };
-        let rule = HotParamRule::per("/x", limit as u32, ms(interval_ms)).id("v");
+        let rule = KeyedRule::per("/x", limit as u32, ms(interval_ms)).id("v");
         let rule = match count {
             Count::Refill(burst) => rule.burst(burst as u32),
             Count::Window => rule.window(),

@@ -126,7 +126,7 @@ proptest! {
         side.waiting.clear();
         side.cancel_all();
         for resource in RESOURCES {
-            let views = side.bench.sentinel.node(resource).unwrap().hot_params();
+            let views = side.bench.sentinel.node(resource).unwrap().keyed_rules();
             let running = calls.crowd.ledgers(resource).filter(|ledger| ledger.hot.count == Count::Running);
             for ledger in running {
                 let view = views.iter().find(|view| view.rule() == ledger.name).unwrap();

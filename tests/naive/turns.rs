@@ -133,13 +133,13 @@ impl Turns {
                 full.push(BlockKind::MissingKey);
             } else if let Count::Running = hot.count {
                 if ledger.available_at(&wants, self.now, &self.crowd.seen) != Some(self.now) {
-                    full.push(BlockKind::HotParam);
+                    full.push(BlockKind::Keyed);
                 }
             } else if let Some(key) = hot.key(&wants).filter(|_| call.n > 0) {
                 let queue = (ledger.name.clone(), key);
                 match self.turn(&queue, hot.cost(&wants)) {
                     Some(turn) => turns.push((queue, turn)),
-                    None => full.push(BlockKind::HotParam),
+                    None => full.push(BlockKind::Keyed),
                 }
             }
         }
@@ -156,9 +156,7 @@ impl Turns {
         let wait = turns.iter().map(|(_, turn)| turn - self.now).max();
         let wait = wait.filter(|wait| *wait > 0);
         match asked.patience.zip(wait) {
-            Some((most, wait)) if wait >= most * NS => {
-                Err(vec![BlockKind::Flow, BlockKind::HotParam])
-            }
+            Some((most, wait)) if wait >= most * NS => Err(vec![BlockKind::Flow, BlockKind::Keyed]),
             _ => Ok(turns),
         }
     }

@@ -93,7 +93,7 @@ impl All {
             let views = node.breakers().into_iter();
             views.map(|view| (format!("{} {}", node.resource(), view.rule()), view.state()))
         });
-        let values = nodes.iter().flat_map(NodeView::hot_params);
+        let values = nodes.iter().flat_map(NodeView::keyed_rules);
         Self {
             figures: figures
                 .map(|(_, _, sum, run, wait, held)| (sum, run, wait, held))

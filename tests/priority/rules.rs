@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
-    BlockKind, Call, FlowRule, HotParamRule, IsolationRule, NotAdmitted, Rule, Rules, Scope,
+    BlockKind, Call, FlowRule, IsolationRule, KeyedRule, NotAdmitted, Rule, Rules, Scope,
     SystemRule, Verdict,
 };
 
@@ -26,8 +26,8 @@ fn a_rule_that_has_room_does_not_stand_in_the_way_of_a_loan() {
 #[test]
 fn nothing_but_a_window_of_a_flow_rule_lends() {
     let refusing: [Rule; 4] = [
-        HotParamRule::per_second("r", 1).into(),
-        HotParamRule::per_second("r", 1).window().into(),
+        KeyedRule::per_second("r", 1).into(),
+        KeyedRule::per_second("r", 1).window().into(),
         IsolationRule::new("r", 1).into(),
         SystemRule::new().qps(1).into(),
     ];

@@ -244,7 +244,7 @@ pub(crate) const SYSTEM: &[Class] = &[
     exact(3_137),
 ];
 
-pub(crate) const HOT_PARAM: &[Class] = &[
+pub(crate) const KEYED: &[Class] = &[
     cautious(LATE, clock_runs_back, (5, 0)),
     cautious(DETAIL, is_detail, (37, 4)),
     cautious(

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::classes::Answer;
-use super::{Step, hot_param};
+use super::{Step, keyed_rule};
 
 pub(super) fn clock_runs_back(answer: &Answer<'_>) -> bool {
     answer.case.has_tag("clock_")
@@ -177,12 +177,12 @@ pub(super) fn is_queue(answer: &Answer<'_>) -> bool {
 pub(super) fn is_refilled_all_the_time(answer: &Answer<'_>) -> bool {
     let rule = &answer.case.config["rules"][0];
     let step = &answer.case.steps[answer.step];
-    let Some(value) = hot_param::value(rule, step) else {
+    let Some(value) = keyed_rule::value(rule, step) else {
         return answer.ours == "pass";
     };
     let number = |name: &str| rule[name].as_i64().expect("a whole number");
     let token = number("duration_s") * 1_000;
-    let threshold = hot_param::threshold(rule, &value);
+    let threshold = keyed_rule::threshold(rule, &value);
     let capacity = if threshold == 0 {
         0
     } else {
@@ -191,7 +191,7 @@ pub(super) fn is_refilled_all_the_time(answer: &Answer<'_>) -> bool {
     let (mut left, mut last) = (capacity, 0);
     let refill = |left: i64, last, at| capacity.min(left + (at - last) * threshold);
     for (step, ours) in answer.so_far().zip(answer.answers).take(answer.step) {
-        if hot_param::value(rule, step).as_ref() == Some(&value) && ours["result"] == "pass" {
+        if keyed_rule::value(rule, step).as_ref() == Some(&value) && ours["result"] == "pass" {
             left = refill(left, last, step.int("t_ms")) - step.int("n") * token;
             last = step.int("t_ms");
         }

@@ -5,7 +5,7 @@ pub(crate) mod circuit_breaker;
 pub(crate) mod classes;
 pub(crate) mod flow_reject;
 mod holds;
-pub(crate) mod hot_param;
+pub(crate) mod keyed_rule;
 pub(crate) mod leap_array;
 pub(crate) mod occupy;
 pub(crate) mod shaping;

@@ -5,14 +5,14 @@ use std::fs;
 use tower_sentinel::source::{
     FileSource, InMemory, RuleFile, RuleSink, RuleSource, SourceErrorKind,
 };
-use tower_sentinel::{FlowRule, HotParamRule, Rules};
+use tower_sentinel::{FlowRule, KeyedRule, Rules};
 
 use super::Folder;
 
 fn five() -> Rules {
     Rules::new()
         .with(FlowRule::per_second("/search", 5).id("search"))
-        .with(HotParamRule::per_minute("/login", 3).by_origin().shadow())
+        .with(KeyedRule::per_minute("/login", 3).by_origin().shadow())
 }
 
 fn six() -> Rules {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_sentinel::{
-    Blocked, Call, CircuitBreakerRule, FlowRule, HotParamRule, MissingKey, Rules, Verdict,
+    Blocked, Call, CircuitBreakerRule, FlowRule, KeyedRule, MissingKey, Rules, Verdict,
 };
 
 use support::bench::Bench;
@@ -91,7 +91,7 @@ impl Other {
         let part = self.part * (interval.as_secs_f64() / time.as_secs_f64()).min(1.0);
         let limit = |all: u32| (f64::from(all) * part).ceil().max(1.0) as u32;
         let window = FlowRule::per("r", limit(tokens), interval);
-        let values = HotParamRule::per("r", limit(tokens), interval);
+        let values = KeyedRule::per("r", limit(tokens), interval);
         match self.kind {
             0 => window.into(),
             1 => window.strict().into(),
@@ -211,7 +211,7 @@ proptest! {
 fn who_is_too_heavy_for_a_rule_that_cools_meanwhile_is_told_no_time() {
     let warm_up = FlowRule::per_second("r", 30).warm_up(SECOND * 2);
     let window = || FlowRule::per("r", 20, SECOND * 5).buckets(1);
-    let values = || HotParamRule::per("r", 20, SECOND * 5).missing(MissingKey::Skip);
+    let values = || KeyedRule::per("r", 20, SECOND * 5).missing(MissingKey::Skip);
     let breaker = CircuitBreakerRule::error_count("r", 1)
         .min_calls(1)
         .open_for(SECOND * 4);

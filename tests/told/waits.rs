@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, Clock, FlowRule, HotParamRule, Rule, Rules, Verdict, Waiting,
+    Call, CircuitBreakerRule, Clock, FlowRule, KeyedRule, Rule, Rules, Verdict, Waiting,
 };
 
 use crate::support::bench::Bench;
@@ -114,7 +114,7 @@ fn rule() -> impl Strategy<Value = Rule> {
         Rule::from(if is_own { rule.for_origin("app") } else { rule })
     });
     let values = (1_u32..8, waits, 0_u32..3).prop_map(|(limit, most, kind)| {
-        let rule = HotParamRule::per_second("r", limit);
+        let rule = KeyedRule::per_second("r", limit);
         Rule::from(match kind {
             0 => rule,
             1 => rule.window(),
@@ -199,7 +199,7 @@ fn beside_a_queue_a_call_is_told_when_it_may_wait_there() {
     let window = FlowRule::per("r", 1, SECOND * 10).buckets(1);
     let alone = Rules::from(queue.clone());
     let beside = Rules::new().with(queue.clone()).with(window);
-    let values = HotParamRule::per("r", 6, SECOND * 60).throttle(ms(9_950));
+    let values = KeyedRule::per("r", 6, SECOND * 60).throttle(ms(9_950));
     for rules in [alone, beside, values.into()] {
         let bench = Bench::new(rules.clone());
         let call = Call::new("r").param("p");

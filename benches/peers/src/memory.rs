@@ -22,7 +22,7 @@ use tower::{Layer, service_fn};
 use tower_resilience_circuitbreaker::CircuitBreakerLayer;
 use tower_resilience_ratelimiter::{RateLimiterLayer, WindowType};
 use tower_sentinel::{
-    Builder, Call, CircuitBreakerRule, Clock, FlowRule, HotParamRule, IsolationRule, KeyedLimiter,
+    Builder, Call, CircuitBreakerRule, Clock, FlowRule, KeyedRule, IsolationRule, KeyedLimiter,
     ManualClock, Rule, Rules, Sentinel, Tick, Verdict,
 };
 
@@ -193,7 +193,7 @@ fn keys<K: AsKey>(what: &str, keys: &[K]) {
         limiter
     });
     measure("ours, a hot parameter of an engine", count, || {
-        let rule = HotParamRule::per_second("/", LIMIT).max_keys(KEYS);
+        let rule = KeyedRule::per_second("/", LIMIT).max_keys(KEYS);
         called(keys, rule.into(), |builder| builder)
     });
     measure("ours, a plain limit by origin", count, || {

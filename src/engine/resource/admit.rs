@@ -9,7 +9,7 @@ use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change, Refusal};
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::rule::{HotParams, SlotLimit, SlotQueue};
+use crate::rule::{KeyedRules, SlotLimit, SlotQueue};
 use crate::stat::SlotHold;
 
 /// The parts of its resource that a call takes, besides tokens.
@@ -92,13 +92,13 @@ impl Resource {
     /// those of the `old` resource.
     pub(crate) fn let_in(&self, old: Option<&Self>) {
         self.node.let_in();
-        HotParams::let_in(self.params(), old.and_then(Self::params));
+        KeyedRules::let_in(self.params(), old.and_then(Self::params));
     }
 
     /// Whether a call waits for a slot or a share: one that lines up after this answer sees all
     /// that was done before it.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.node.is_waited_for() || self.params().is_some_and(HotParams::are_waited_for)
+        self.node.is_waited_for() || self.params().is_some_and(KeyedRules::are_waited_for)
     }
 
     fn gives_out_slots(&self) -> bool {

@@ -24,7 +24,7 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::context::{EngineContext, NodeOf};
 use crate::rule::{
-    Authorities, CompiledRules, ContextRules, HotParams, OriginRules, RuleSet, SlotLimit,
+    Authorities, CompiledRules, ContextRules, KeyedRules, OriginRules, RuleSet, SlotLimit,
 };
 use crate::stat::{Node, Place as ListPlace, Resident, Totals};
 
@@ -261,7 +261,7 @@ impl Resource {
 
     /// The rules by parameters.
     #[inline]
-    pub(crate) fn params(&self) -> Option<&HotParams> {
+    pub(crate) fn params(&self) -> Option<&KeyedRules> {
         self.extras.as_ref()?.params.as_ref()
     }
 
@@ -296,7 +296,7 @@ impl Resource {
         let extras = self.extras.as_deref().map_or(0, size_of_val);
         let limiter = self.limiter().map_or(0, |_| shared_size::<Limiter>());
         let related = size_of_val(self.related());
-        let params = self.params().map_or(0, HotParams::footprint);
+        let params = self.params().map_or(0, KeyedRules::footprint);
         let breakers =
             self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());
         let extras = extras + limiter + related + params + breakers;

@@ -11,7 +11,7 @@ use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::context::EngineContext;
 use crate::rule::{
-    Authorities, ContextRules, HotParams, OriginRules, ResourceRules, RuleSet, most_keys,
+    Authorities, ContextRules, KeyedRules, OriginRules, ResourceRules, RuleSet, most_keys,
 };
 
 /// Checks that most resources do not have.
@@ -25,7 +25,7 @@ pub(crate) struct OptionalChecks {
     /// The adaptive limit, and its rule. It is shared with an equal rule of an
     /// older set, for the calls in flight.
     pub(super) adaptive: Option<(u32, Arc<Limiter>)>,
-    pub(super) params: Option<HotParams>,
+    pub(super) params: Option<KeyedRules>,
     pub(super) breakers: Option<RuledBreakers>,
     pub(super) leases: Option<Leases>,
 }
@@ -62,7 +62,7 @@ impl OptionalChecks {
                 };
                 (rule, limiter)
             }),
-            params: HotParams::new(rules, &own.params, max_origins, old_params, now, |rule| {
+            params: KeyedRules::new(rules, &own.params, max_origins, old_params, now, |rule| {
                 notify::on_missing(rules, rule, text, shared)
             }),
             breakers: RuledBreakers::new(rules, own, old_breakers, now),

@@ -94,8 +94,8 @@ mod tests {
     use super::*;
     use crate::call::Call;
     use crate::rule::{
-        AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
-        Rules, SystemRule,
+        AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rules,
+        SystemRule,
     };
     use crate::sentinel::{Builder, Sentinel};
 
@@ -114,7 +114,7 @@ mod tests {
     fn each_kind_of_rule_has_its_path() {
         let second = Duration::from_secs(1);
         let flow = || FlowRule::per_second("r", 9);
-        let param = || HotParamRule::per_second("r", 9);
+        let param = || KeyedRule::per_second("r", 9);
         let errors = || CircuitBreakerRule::error_ratio("r", 0.5);
         let cases: [(PathKind, Rules); 19] = [
             (PathKind::Fast, Rules::new()),
@@ -139,7 +139,7 @@ mod tests {
                 PathKind::Full,
                 Rules::new()
                     .with(param())
-                    .with(HotParamRule::per_second("r", 8)),
+                    .with(KeyedRule::per_second("r", 8)),
             ),
             (PathKind::Full, param().throttle(second).into()),
             (PathKind::Full, Rules::new().with(param()).with(errors())),

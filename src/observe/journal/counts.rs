@@ -92,7 +92,7 @@ impl Seen {
                 let name = (reading.name().clone(), reading.direction().as_str());
                 seen.listed.push((reading.id(), Who(Some(name)), by_kind));
             }
-            for params in reading.hot_params() {
+            for params in reading.keyed_rules() {
                 seen.overflows = seen.overflows.saturating_add(params.overflows());
                 seen.missing = seen.missing.saturating_add(params.missing());
             }

@@ -124,7 +124,7 @@ fn written(value: &Setting) -> String {
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
-    use crate::{AuthorityRule, FlowRule, HotParamRule, IsolationRule};
+    use crate::{AuthorityRule, FlowRule, IsolationRule, KeyedRule};
 
     fn told(before: impl Into<Rules>, after: impl Into<Rules>) -> Vec<String> {
         let all = differences(&before.into(), &after.into()).into_iter();
@@ -155,7 +155,7 @@ mod tests {
             IsolationRule::new("a", 3),
         );
         let after = (
-            HotParamRule::per_minute("c", 7).except("ann", 9),
+            KeyedRule::per_minute("c", 7).except("ann", 9),
             FlowRule::per_second("b", 2),
             FlowRule::per_second("b", 4).shadow(),
             FlowRule::per_second("a", 6).id("x"),
@@ -165,7 +165,7 @@ mod tests {
             "flow a (x): threshold = 5, interval = 1 s -> threshold = 6, interval = 1 s",
             "flow b: threshold = 1, interval = 1 s -> threshold = 4, interval = 1 s, shadow = true",
             "isolation a: max = 3 -> nothing",
-            "hot-param c: nothing -> threshold = 7, interval = 1 min, except = {\"ann\": 9}",
+            "keyed c: nothing -> threshold = 7, interval = 1 min, except = {\"ann\": 9}",
             "authority a: nothing -> deny = [\"x\"]",
         ];
         assert_eq!(told(before, after), expected);

@@ -257,7 +257,7 @@ impl EditablePage {
             return not_found();
         };
         let rule = body["rule"].as_str();
-        let params = view.hot_params();
+        let params = view.keyed_rules();
         let Some(params) = params.iter().find(|it| Some(it.rule()) == rule) else {
             return not_found();
         };

@@ -292,7 +292,7 @@ fn write_breakers(json: &mut Json, listed: &[&NodeSnapshot], others: &[&NodeSnap
 
 fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], lines: &[Line]) {
     let mut keys: HashMap<&str, Keys> = HashMap::new();
-    for params in nodes.iter().flat_map(|node| node.hot_params()) {
+    for params in nodes.iter().flat_map(|node| node.keyed_rules()) {
         let keys = keys.entry(params.rule()).or_default();
         keys.overflows += params.overflows();
         keys.missing += params.missing();

@@ -27,7 +27,7 @@ pub(super) fn limit(rule: &Rule) -> String {
     // Writing to a string cannot fail.
     let _ = match rule.kind() {
         "flow" => known.flow(&mut words),
-        "hot-param" => known.hot_param(&mut words),
+        "keyed" => known.keyed_rule(&mut words),
         "isolation" => known.isolation(&mut words),
         "adaptive" => known.adaptive(&mut words),
         "circuit-breaker" => known.circuit_breaker(&mut words),
@@ -146,7 +146,7 @@ impl Known {
         self.missing(words)
     }
 
-    fn hot_param(&self, words: &mut String) -> std::fmt::Result {
+    fn keyed_rule(&self, words: &mut String) -> std::fmt::Result {
         match self.number("concurrency") {
             Some(most) => write!(words, "{most} at once")?,
             None => self.rate(words)?,
@@ -272,7 +272,7 @@ pub(super) fn time(time: Duration) -> String {
 mod tests {
     use super::*;
     use crate::{
-        AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule,
+        AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
         MissingKey, SystemRule,
     };
 
@@ -308,7 +308,7 @@ mod tests {
                 "9/s, 3 where memory is short",
             ),
             (
-                HotParamRule::per_second("a", 5)
+                KeyedRule::per_second("a", 5)
                     .param("user")
                     .except("ann", 9)
                     .burst(4)
@@ -316,7 +316,7 @@ mod tests {
                 "5/s for each \"user\", 4 more in a burst, 1 exception",
             ),
             (
-                HotParamRule::concurrency("a", 2)
+                KeyedRule::concurrency("a", 2)
                     .by_origin()
                     .tier("gold", 3)
                     .tier("x", 4)
@@ -324,7 +324,7 @@ mod tests {
                 "2 at once for each origin, 2 tiers",
             ),
             (
-                HotParamRule::per_hour("a", 7).param_at(-1).into(),
+                KeyedRule::per_hour("a", 7).param_at(-1).into(),
                 "7 in 1 h for each value of parameter -1",
             ),
             (

@@ -7,7 +7,7 @@ mod settings;
 use std::fmt;
 use std::time::Duration;
 
-use super::HotParamRule;
+use super::KeyedRule;
 use super::problem::Inspector;
 use super::shaping::Shaping;
 use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
@@ -130,7 +130,7 @@ pub(crate) enum Basis {
 }
 
 /// How a rule treats a call that has no key for it: no origin for a rule [by
-/// origin](FlowRule::by_origin), no value for a [`HotParamRule`].
+/// origin](FlowRule::by_origin), no value for a [`KeyedRule`].
 ///
 /// A call has no key if the layer has no extractor for it, or if the extractor finds
 /// nothing in the request. [`PeerIp`](crate::key::PeerIp#if-no-address-is-there) finds
@@ -273,7 +273,7 @@ impl FlowRule {
     }
 
     /// Gives every origin a quota of its own. To limit each caller, a
-    /// [`HotParamRule`](crate::HotParamRule) is the usual way; the cookbook says [when this is
+    /// [`KeyedRule`](crate::KeyedRule) is the usual way; the cookbook says [when this is
     /// needed](crate::guide::cookbook#when-a-caller-needs-another-rule).
     ///
     /// Calls without an origin share one quota, under the name `-`, unless
@@ -284,9 +284,9 @@ impl FlowRule {
     ///
     /// Once the engine's [limit on origins](crate::Builder::max_origins) is reached, all
     /// further origins of the resource share one quota. Clients that make up origins can
-    /// reach it; [`HotParamRule::max_keys`](crate::HotParamRule::max_keys) says how fast.
+    /// reach it; [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how fast.
     ///
-    /// A plain rule keeps a table like that of a [`HotParamRule`](crate::HotParamRule),
+    /// A plain rule keeps a table like that of a [`KeyedRule`](crate::KeyedRule),
     /// with 32 bytes per origin, allocated at once for as many origins as that limit. A
     /// rule is plain if it has two buckets and a threshold of at most 1 048 575, is not
     /// strict, and does not use [`throttle`](Self::throttle), [`warm_up`](Self::warm_up),
@@ -577,8 +577,8 @@ impl FlowRule {
     }
 
     /// The same rule, which is [plain](Self::is_plain), as one on the origin as a parameter.
-    pub(super) fn as_hot_param(&self, most_origins: u32) -> HotParamRule {
-        let mut rule = HotParamRule::per(&self.resource, self.threshold, self.interval)
+    pub(super) fn as_keyed_rule(&self, most_origins: u32) -> KeyedRule {
+        let mut rule = KeyedRule::per(&self.resource, self.threshold, self.interval)
             .window()
             .by_origin()
             .missing(self.missing.unwrap_or_default())

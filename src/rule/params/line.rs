@@ -5,12 +5,12 @@ use std::sync::Arc as StdArc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{HotParam, HotParams, NoShare, Share, Shares};
+use super::{Keyed, KeyedRules, NoShare, Share, Shares};
 use crate::base::sync::Arc;
 use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::keyed::{Digest, HotKeys, Limit, LimitNow, Most, Taken, Ticket};
-use crate::rule::HotParamRule;
+use crate::rule::KeyedRule;
 
 /// Where a call stands in the line of its value, or has stood.
 #[derive(Clone, Debug)]
@@ -63,9 +63,9 @@ impl OwnShare {
     }
 }
 
-// === impl HotParams ===
+// === impl KeyedRules ===
 
-impl HotParams {
+impl KeyedRules {
     /// [`take`](Self::take) with the share that a call has got in line. It is left there, if no
     /// rule asks for it.
     #[cold]
@@ -120,7 +120,7 @@ impl HotParams {
         }
         let most = Most {
             of_key: queue.max_waiting,
-            of_all: HotParamRule::most_waiting(queue.max_waiting),
+            of_all: KeyedRule::most_waiting(queue.max_waiting),
         };
         let number = before.map(|place| place.ticket.number);
         let tier = call.tier.as_ref();
@@ -153,7 +153,7 @@ impl HotParams {
     }
 
     /// The rule that has no room for a value.
-    fn full(&self, none: &NoShare) -> Option<&HotParam> {
+    fn full(&self, none: &NoShare) -> Option<&Keyed> {
         let NoShare::Full { rule, .. } = *none else {
             return None;
         };
@@ -167,7 +167,7 @@ impl HotParams {
         for param in new {
             param.keys.let_all_in();
         }
-        let goes_on = |old: &HotParam| new.iter().any(|new| Arc::ptr_eq(&new.keys, &old.keys));
+        let goes_on = |old: &Keyed| new.iter().any(|new| Arc::ptr_eq(&new.keys, &old.keys));
         let gone = old.iter().filter(|old| !goes_on(old));
         for gone in gone.filter(|old| old.keys.has_lines()) {
             let no_limit: LimitNow = StdArc::new(|_, _| u32::MAX);
@@ -188,9 +188,9 @@ impl HotParams {
     }
 }
 
-// === impl HotParam ===
+// === impl Keyed ===
 
-impl HotParam {
+impl Keyed {
     /// From here on the rule says how many calls may run, for those that wait.
     pub(super) fn set_limit(&self) {
         if self.rule.place_queue().is_none() && !self.keys.has_lines() {

@@ -10,7 +10,7 @@ use tower::{Layer, Service};
 use tower_sentinel::clock::QuantaClock;
 use tower_sentinel::key::PeerIp;
 use tower_sentinel::{
-    CircuitBreakerRule, Clock, FlowRule, HotParamRule, IsolationRule, MonotonicClock, Rules,
+    CircuitBreakerRule, Clock, FlowRule, KeyedRule, IsolationRule, MonotonicClock, Rules,
     Sentinel, SentinelLayer,
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn admitted() -> Vec<Operation> {
     let one = || FlowRule::per_second("/known", PLENTY);
     // A threshold that one table holds, and that is more than a run uses up.
     let tabled = || FlowRule::per("/known", (1 << 20) - 1, Duration::from_millis(100)).by_origin();
-    let hot = HotParamRule::per_second("/known", 1_000_000_000_u32);
+    let hot = KeyedRule::per_second("/known", 1_000_000_000_u32);
     let three = (1..=3).fold(Rules::new(), |rules, seconds| {
         rules.with(FlowRule::per(
             "/known",
@@ -80,7 +80,7 @@ pub(crate) fn admitted() -> Vec<Operation> {
 pub(crate) fn refused() -> Vec<Operation> {
     let never = || FlowRule::per_second("/known", 0);
     let by_origin = FlowRule::per("/known", 1, HOUR).by_origin();
-    let hot = HotParamRule::per("/known", 1, HOUR);
+    let hot = KeyedRule::per("/known", 1, HOUR);
     vec![
         Operation::refused(ONE_QUANTA, quanta(never()).layer(handler())),
         Operation::refused(ONE_INSTANT, instant(never()).layer(handler())),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tower_sentinel::hook::{Hook, Interest};
 use tower_sentinel::stat::Edges;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, ManualClock, Rules, Sentinel,
+    Call, CircuitBreakerRule, FlowRule, KeyedRule, IsolationRule, ManualClock, Rules, Sentinel,
     Tick, Verdict,
 };
 
@@ -34,9 +34,9 @@ impl Hook for Alarm {
 fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let call = Call::new("/users/{id}");
     let rule = |limit| FlowRule::per_second("/users/{id}", limit);
-    let values = HotParamRule::per("/users/{id}", OPEN, Duration::from_secs(1));
+    let values = KeyedRule::per("/users/{id}", OPEN, Duration::from_secs(1));
     let breaker = |ratio| CircuitBreakerRule::error_ratio("/users/{id}", ratio);
-    let at_once = HotParamRule::concurrency("/users/{id}", 5);
+    let at_once = KeyedRule::concurrency("/users/{id}", 5);
     let slots = IsolationRule::new("/users/{id}", 5);
     let row = CircuitBreakerRule::consecutive_errors("/users/{id}", 5);
     match name {
@@ -47,7 +47,7 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
         "by-origin" => (rule(OPEN).by_origin().into(), call.origin("ann"), true),
         "breaker" | "breaker-hook" => (breaker(0.5).into(), call, true),
         "row" => (row.into(), call, true),
-        "hot-param" => (values.into(), call.param("ann"), true),
+        "keyed" => (values.into(), call.param("ann"), true),
         "at-once" => (at_once.into(), call.param("ann"), true),
         other => panic!("{other} is no kind of call"),
     }

@@ -14,7 +14,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{ClientAddr, Path, PeerIp, Query};
 use tower_sentinel::{
-    AdaptiveRule, CircuitBreakerRule, FlowRule, HotParamRule, IsolationRule, Rules, Sentinel,
+    AdaptiveRule, CircuitBreakerRule, FlowRule, KeyedRule, IsolationRule, Rules, Sentinel,
     SentinelLayer,
 };
 
@@ -48,12 +48,12 @@ fn rules(turn: u64) -> Rules {
         .with(IsolationRule::new("/slow", 4 + some))
         .with(CircuitBreakerRule::error_ratio("/fail", 0.5).open_for(SECOND / 2))
         .with(AdaptiveRule::new("/flow"))
-        .with(HotParamRule::per_second("/hot", 5).max_keys(4_096));
+        .with(KeyedRule::per_second("/hot", 5).max_keys(4_096));
     match turn % 2 {
         0 => rules,
         _ => rules
             .with(FlowRule::per_second("/sometimes", 10).warm_up(SECOND))
-            .with(HotParamRule::concurrency("/slow", 2).max_keys(1_024 << (turn % 3)))
+            .with(KeyedRule::concurrency("/slow", 2).max_keys(1_024 << (turn % 3)))
             .with(FlowRule::per_second("/flow", 100).shadow()),
     }
 }

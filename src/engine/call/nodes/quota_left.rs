@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::stat::MAX_TOKENS;
 
-/// The rest of the quota of a flow rule, or of a value by a hot-parameter rule.
+/// The rest of the quota of a flow rule, or of a value by a keyed rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaLeft {
     pub(crate) rule: StdArc<str>,

@@ -63,7 +63,7 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 /// A call that has been promised a place in a future bucket, or a turn in a
 /// [queue](crate::FlowRule::throttle); or that waits for a
 /// [concurrency slot](crate::IsolationRule::queue), or for a
-/// [place of its value](crate::HotParamRule::queue).
+/// [place of its value](crate::KeyedRule::queue).
 ///
 /// The tokens of a promised place are held on every node that counts the call, and are taken
 /// when the bucket in which it starts opens. Until it starts it holds no concurrency slot, and

@@ -1,9 +1,9 @@
-//! The settings of a rule for hot parameters by name.
+//! The settings of a keyed rules by name.
 
-use super::{Burst, Count, HotParamRule, ParamOf};
+use super::{Burst, Count, KeyedRule, ParamOf};
 use crate::rule::setting::Settings;
 
-impl HotParamRule {
+impl KeyedRule {
     pub(in crate::rule) fn list(self, settings: &mut Settings) {
         let Self {
             resource,

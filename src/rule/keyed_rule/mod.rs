@@ -1,4 +1,4 @@
-//! Hot-parameter rules: how many calls may pass for each value of a parameter.
+//! Keyed rules: how many calls may pass for each value of a parameter.
 
 mod getters;
 #[cfg(any(feature = "page", feature = "serde"))]
@@ -54,9 +54,9 @@ const LONGEST_SHOWN: usize = 64;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel, Verdict};
+/// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
 ///
-/// let rule = HotParamRule::per("/search", 2, Duration::from_secs(60))
+/// let rule = KeyedRule::per("/search", 2, Duration::from_secs(60))
 ///     .except("crawler", 1) // less for this one
 ///     .tier("pro", 100); // more for calls of this tier
 /// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
@@ -74,9 +74,9 @@ const LONGEST_SHOWN: usize = 64;
 /// The hot-parameter rule of Sentinel. There a quota is refilled all at once after each
 /// interval, so twice the threshold may pass at its edge, and the least recently used value
 /// is evicted even if it has not recovered its quota.
-#[doc(alias("token_bucket", "GCRA", "KeyedRateLimit"))]
+#[doc(alias("HotParamRule", "token_bucket", "GCRA", "KeyedRateLimit"))]
 #[derive(Clone, Debug, PartialEq)]
-pub struct HotParamRule {
+pub struct KeyedRule {
     resource: String,
     pub(super) of: ParamOf,
     pub(super) count: Count,
@@ -106,7 +106,7 @@ pub(crate) enum ParamOf {
     Origin,
 }
 
-impl HotParamRule {
+impl KeyedRule {
     /// Allows at most `threshold` calls of `resource` per second for each value: between 0
     /// and 2³¹ − 1.
     #[must_use]
@@ -212,15 +212,15 @@ impl HotParamRule {
     /// more or fewer; of the two, the last one set counts. Only for a refilled quota.
     ///
     /// ```
-    /// use tower_sentinel::{HotParamRule, Rules};
+    /// use tower_sentinel::{KeyedRule, Rules};
     ///
     /// // One call every 100 ms, and twenty at once after a rest.
-    /// let rule = HotParamRule::per_second("/search", 10).capacity(20);
+    /// let rule = KeyedRule::per_second("/search", 10).capacity(20);
     ///
     /// let error = Rules::build([rule.capacity(5)]).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "rule 0 (hot-param \"/search\"): capacity is 5, must be between the threshold, 10, \
+    ///     "rule 0 (keyed \"/search\"): capacity is 5, must be between the threshold, 10, \
     ///      and 2147483647",
     /// );
     /// ```
@@ -294,9 +294,9 @@ impl HotParamRule {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_sentinel::{Call, HotParamRule, NotAdmitted, Sentinel, Verdict};
+    /// use tower_sentinel::{Call, KeyedRule, NotAdmitted, Sentinel, Verdict};
     ///
-    /// let rule = HotParamRule::concurrency("report", 1).queue(Duration::from_secs(5));
+    /// let rule = KeyedRule::concurrency("report", 1).queue(Duration::from_secs(5));
     /// let sentinel = Sentinel::new(rule);
     /// let report = |user| sentinel.try_enter(Call::new("report").param(user));
     ///
@@ -378,7 +378,7 @@ impl HotParamRule {
     /// While the table is full, all new values share one quota, of the size of one value's: new
     /// honest callers share it with the flood, and are mostly refused. Callers that have a place
     /// are not affected, no caller gets a fresh quota, and no more memory is used.
-    /// [`overflows`](crate::HotParamView::overflows) counts the calls that used the shared quota. A
+    /// [`overflows`](crate::KeyedView::overflows) counts the calls that used the shared quota. A
     /// rule with a coarser key in front [keeps such a flood
     /// out](crate::guide::cookbook#made-up-keys). A flow rule over all callers does not: it is
     /// checked after the rules with tables.
@@ -402,7 +402,7 @@ impl HotParamRule {
     /// of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has one, because the
     /// parameter is never set or the layer finds [no
     /// address](crate::key::PeerIp#if-no-address-is-there), that is one quota for all callers:
-    /// [`HotParamView::missing`](crate::HotParamView::missing) then grows with each call.
+    /// [`KeyedView::missing`](crate::KeyedView::missing) then grows with each call.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;
@@ -410,7 +410,7 @@ impl HotParamRule {
     }
 
     /// Sets the name of the rule in refusals and response headers. Default: its kind and
-    /// its place in the set, such as `hot-param-2`.
+    /// its place in the set, such as `keyed-2`.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -603,7 +603,7 @@ pub(crate) fn most_keys(keys: usize) -> u32 {
     u32::try_from(keys).unwrap_or(MOST_KEYS).clamp(1, MOST_KEYS)
 }
 
-shared_settings!(HotParamRule);
+shared_settings!(KeyedRule);
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tower_sentinel::call::Param;
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
-    Call, Entry, HotParamRule, ManualClock, NotAdmitted, Rules, Sentinel, Verdict, Waiting,
+    Call, Entry, KeyedRule, ManualClock, NotAdmitted, Rules, Sentinel, Verdict, Waiting,
 };
 
 use super::{ORIGIN_MS, Step, Subject, at, millis};
@@ -174,7 +174,7 @@ fn items(rule: &Value) -> impl Iterator<Item = (String, i64)> {
 
 /// The recorded capacity is left out: here nobody is forgotten who has spent
 /// something, and which values of a full table have no place is up to chance.
-fn rule(rule: &Value) -> HotParamRule {
+fn rule(rule: &Value) -> KeyedRule {
     let whole = |name: &str| {
         let value = rule[name].as_i64().unwrap_or(0);
         i32::try_from(value).expect("a small number")
@@ -182,13 +182,13 @@ fn rule(rule: &Value) -> HotParamRule {
     let interval = Duration::from_secs(whole("duration_s") as u64);
     let count = u32::try_from(count(rule)).expect("a count");
     let made = if rule["grade"] == "thread" {
-        HotParamRule::concurrency(RESOURCE, count)
+        KeyedRule::concurrency(RESOURCE, count)
     } else if rule["control"] == "throttle" {
         // A recorded wait is shorter than the longest; ours may be as long.
         let longest = millis(rule, "max_queueing_ms").saturating_sub(Duration::from_nanos(1));
-        HotParamRule::per(RESOURCE, count, interval).throttle(longest)
+        KeyedRule::per(RESOURCE, count, interval).throttle(longest)
     } else {
-        HotParamRule::per(RESOURCE, count, interval).burst(whole("burst") as u32)
+        KeyedRule::per(RESOURCE, count, interval).burst(whole("burst") as u32)
     };
     let made = made.param_at(whole("param_idx")).missing(MissingKey::Skip);
     items(rule).fold(made, |made, (text, threshold)| {

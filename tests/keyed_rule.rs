@@ -18,7 +18,7 @@ use tower_sentinel::key::{Header, from_fn};
 use tower_sentinel::rejection::{RateLimitFields, ResetForm};
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
-    BlockKind, Call, Clock, FlowRule, HotParamRule, IsolationRule, Key, ManualClock, Rule, Rules,
+    BlockKind, Call, Clock, FlowRule, IsolationRule, Key, KeyedRule, ManualClock, Rule, Rules,
     Sentinel, SentinelLayer, Tick, Verdict,
 };
 
@@ -42,7 +42,7 @@ fn by(value: &str) -> Call<'_> {
 #[test]
 fn a_value_spends_its_burst_and_is_refilled_all_the_time() {
     // D11 of the worked examples.
-    let bench = Bench::new(HotParamRule::per_second("r", 5).burst(2).except("y", 1));
+    let bench = Bench::new(KeyedRule::per_second("r", 5).burst(2).except("y", 1));
     assert_eq!(bench.passed(20, by("x")), 7);
     assert_eq!(bench.passed(20, by("y")), 3);
     assert_eq!(bench.at(199).passed(20, by("x")), 0);
@@ -53,7 +53,7 @@ fn a_value_spends_its_burst_and_is_refilled_all_the_time() {
 
 #[test]
 fn a_window_holds_no_more_than_its_threshold() {
-    let bench = Bench::new(HotParamRule::per_second("r", 5).window());
+    let bench = Bench::new(KeyedRule::per_second("r", 5).window());
     assert_eq!(bench.at(999).passed(20, by("x")), 5);
     assert_eq!(bench.at(1_499).passed(20, by("x")), 0);
     assert_eq!(bench.at(1_500).passed(20, by("x")), 5);
@@ -61,13 +61,10 @@ fn a_window_holds_no_more_than_its_threshold() {
 
 #[test]
 fn a_refusal_says_when_the_value_has_room() {
-    let bench = Bench::new(HotParamRule::per_second("r", 5).id("each"));
+    let bench = Bench::new(KeyedRule::per_second("r", 5).id("each"));
     assert_eq!(bench.passed(20, by("x")), 5);
     let blocked = bench.enter(by("x")).unwrap_err();
-    assert_eq!(
-        (blocked.kind(), blocked.rule()),
-        (BlockKind::HotParam, "each")
-    );
+    assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::Keyed, "each"));
     assert_eq!(
         (blocked.limit(), blocked.interval()),
         (Some(5), Some(ms(1_000)))
@@ -75,17 +72,17 @@ fn a_refusal_says_when_the_value_has_room() {
     assert_eq!(blocked.retry_after(), Some(ms(200)));
     assert_eq!(
         blocked.to_string(),
-        "call to \"r\" refused by hot-param rule \"each\""
+        "call to \"r\" refused by keyed rule \"each\""
     );
     let never = bench.enter(by("x").batch(6)).unwrap_err();
     assert_eq!(never.retry_after(), None);
-    let closed = Bench::new(HotParamRule::per_second("r", 0));
+    let closed = Bench::new(KeyedRule::per_second("r", 0));
     assert_eq!(closed.enter(by("x")).unwrap_err().retry_after(), None);
 }
 
 #[test]
 fn values_wait_in_queues_of_their_own() {
-    let bench = Bench::new(HotParamRule::per_second("r", 10).throttle(ms(250)));
+    let bench = Bench::new(KeyedRule::per_second("r", 10).throttle(ms(250)));
     let mut waits = Vec::new();
     let mut queue = Vec::new();
     for value in ["x", "x", "y", "x", "x", "y"] {
@@ -96,7 +93,7 @@ fn values_wait_in_queues_of_their_own() {
                 queue.push(waiting);
             }
             Verdict::Block(blocked) => {
-                assert_eq!(blocked.kind(), BlockKind::HotParam);
+                assert_eq!(blocked.kind(), BlockKind::Keyed);
                 waits.push(None);
             }
             other => panic!("{other:?}"),
@@ -123,7 +120,7 @@ fn values_wait_in_queues_of_their_own() {
 
 #[test]
 fn a_turn_may_be_later_than_any_loan() {
-    let rules = |most_ms| HotParamRule::per("r", 6, ms(3_000)).throttle(ms(most_ms));
+    let rules = |most_ms| KeyedRule::per("r", 6, ms(3_000)).throttle(ms(most_ms));
     let bench = Bench::new(rules(2_000));
     let wait = || match bench.sentinel.try_enter(by("x")) {
         Verdict::Pass(_) => Some((ms(0), None)),
@@ -145,7 +142,7 @@ fn a_turn_may_be_later_than_any_loan() {
 
 #[test]
 fn so_many_calls_wait_at_once_whatever_their_values() {
-    let bench = Bench::new(HotParamRule::per_second("r", 2).throttle(MINUTE));
+    let bench = Bench::new(KeyedRule::per_second("r", 2).throttle(MINUTE));
     let mut queue = Vec::new();
     for value in 0..10_001_u64 {
         let call = Call::new("r").param(value);
@@ -161,20 +158,20 @@ fn so_many_calls_wait_at_once_whatever_their_values() {
 
 #[test]
 fn a_threshold_of_0_refuses_everything_whatever_the_burst() {
-    let rule = || HotParamRule::per_second("r", 3).burst(9);
+    let rule = || KeyedRule::per_second("r", 3).burst(9);
     let bench = Bench::new(rule().except("x", 0).tier("none", 0));
     assert_eq!(bench.passed(20, by("x")), 0);
     assert_eq!(bench.passed(20, by("y").tier("none")), 0);
     assert_eq!(bench.passed(20, by("y")), 12);
     assert_eq!(bench.enter(by("x")).unwrap_err().retry_after(), None);
-    let bench = Bench::new(HotParamRule::per_second("r", 0).burst(9));
+    let bench = Bench::new(KeyedRule::per_second("r", 0).burst(9));
     assert_eq!(bench.at(60_000).passed(20, by("x")), 0);
 }
 
 #[test]
 fn a_queue_and_a_window_of_the_resource_are_one_wait() {
     let rules = Rules::new()
-        .with(HotParamRule::per_second("r", 10).throttle(ms(2_000)))
+        .with(KeyedRule::per_second("r", 10).throttle(ms(2_000)))
         .with(FlowRule::per_second("r", 2));
     let bench = Bench::new(rules);
     let _first = bench.enter(by("x")).unwrap();
@@ -195,7 +192,7 @@ fn a_queue_and_a_window_of_the_resource_are_one_wait() {
 #[test]
 fn who_may_not_wait_for_the_turn_of_a_value_is_told_when_it_is() {
     let rules = Rules::new()
-        .with(HotParamRule::per_second("r", 10).throttle(ms(2_000)))
+        .with(KeyedRule::per_second("r", 10).throttle(ms(2_000)))
         .with(
             FlowRule::per_second("r", 1_000)
                 .throttle(ms(100))
@@ -214,7 +211,7 @@ fn who_may_not_wait_for_the_turn_of_a_value_is_told_when_it_is() {
 
 #[test]
 fn who_may_not_wait_for_the_turn_of_a_value_is_told_the_limit_of_that_value() {
-    let rule = HotParamRule::per_second("r", 10)
+    let rule = KeyedRule::per_second("r", 10)
         .throttle(ms(2_000))
         .except("x", 0.5)
         .tier("pro", 2);
@@ -236,7 +233,7 @@ fn who_may_not_wait_for_the_turn_of_a_value_is_told_the_limit_of_that_value() {
 fn what_a_value_took_is_given_back_when_the_resource_refuses() {
     for prioritized in [false, true] {
         let rules = Rules::new()
-            .with(HotParamRule::per("r", 3, MINUTE).window())
+            .with(KeyedRule::per("r", 3, MINUTE).window())
             .with(FlowRule::per_second("r", 1))
             .with(IsolationRule::new("r", 1));
         let bench = Bench::new(rules);
@@ -246,7 +243,7 @@ fn what_a_value_took_is_given_back_when_the_resource_refuses() {
             assert_eq!(bench.passed(5, call), 1, "second {second}");
         }
         let blocked = bench.at(3_000).enter(call).unwrap_err();
-        assert_eq!(blocked.kind(), BlockKind::HotParam);
+        assert_eq!(blocked.kind(), BlockKind::Keyed);
         // Nobody holds the slot.
         assert_eq!(bench.at(3_000).passed(1, by("y")), 1);
     }
@@ -254,7 +251,7 @@ fn what_a_value_took_is_given_back_when_the_resource_refuses() {
 
 #[test]
 fn so_many_run_at_once_for_each_value_until_they_end() {
-    let bench = Bench::new(HotParamRule::concurrency("r", 2));
+    let bench = Bench::new(KeyedRule::concurrency("r", 2));
     // A weight is of no account.
     let running = [
         bench.enter(by("x").batch(9)).unwrap(),
@@ -263,7 +260,7 @@ fn so_many_run_at_once_for_each_value_until_they_end() {
     let blocked = bench.enter(by("x")).unwrap_err();
     assert_eq!(
         (blocked.kind(), blocked.limit()),
-        (BlockKind::HotParam, Some(2))
+        (BlockKind::Keyed, Some(2))
     );
     assert_eq!(blocked.interval(), None);
     // As soon as one of them ends.
@@ -277,15 +274,15 @@ fn so_many_run_at_once_for_each_value_until_they_end() {
     second.cancel();
     drop((third, other));
     assert_eq!(bench.passed(9, by("x")), 9);
-    let params = bench.sentinel.node("r").unwrap().hot_params();
+    let params = bench.sentinel.node("r").unwrap().keyed_rules();
     assert_eq!(params[0].values(), 0, "all are at rest");
 }
 
 #[test]
 fn two_rules_count_calls_at_once_by_different_values() {
     let rules = Rules::new()
-        .with(HotParamRule::concurrency("r", 3).param("address"))
-        .with(HotParamRule::concurrency("r", 1).param("user"));
+        .with(KeyedRule::concurrency("r", 3).param("address"))
+        .with(KeyedRule::concurrency("r", 1).param("user"));
     let bench = Bench::new(rules);
     let from = |user| [Param::new("address", "a"), Param::new("user", user)];
     let mut running = Vec::new();
@@ -300,10 +297,10 @@ fn two_rules_count_calls_at_once_by_different_values() {
     assert!(bench.enter(call).is_err(), "three for the address");
     running.clear();
     assert!(bench.enter(call).is_ok());
-    for param in bench.sentinel.node("r").unwrap().hot_params() {
+    for param in bench.sentinel.node("r").unwrap().keyed_rules() {
         assert_eq!(param.values(), 0);
     }
-    let third = HotParamRule::concurrency("r", 1);
+    let third = KeyedRule::concurrency("r", 1);
     let error = Rules::new()
         .with(third.clone())
         .with(third.clone())
@@ -321,7 +318,7 @@ fn two_rules_count_calls_at_once_by_different_values() {
 fn who_has_waited_holds_its_place_among_those_of_its_value_until_it_ends() {
     let rules = Rules::new()
         .with(FlowRule::per_second("r", 1).throttle(ms(5_000)))
-        .with(HotParamRule::concurrency("r", 1));
+        .with(KeyedRule::concurrency("r", 1));
     let bench = Bench::new(rules);
     drop(bench.enter(by("x")).unwrap());
     let Verdict::Wait(waiting) = bench.sentinel.try_enter(by("x")) else {
@@ -331,7 +328,7 @@ fn who_has_waited_holds_its_place_among_those_of_its_value_until_it_ends() {
     let running = waiting.admit().expect("its turn has come");
     bench.at(3_000);
     let blocked = bench.enter(by("x")).unwrap_err();
-    assert_eq!(blocked.kind(), BlockKind::HotParam);
+    assert_eq!(blocked.kind(), BlockKind::Keyed);
     drop(running);
     assert!(bench.enter(by("x")).is_ok());
 }
@@ -339,9 +336,9 @@ fn who_has_waited_holds_its_place_among_those_of_its_value_until_it_ends() {
 #[test]
 fn who_is_refused_by_another_rule_spends_nothing() {
     for rule in [
-        HotParamRule::per_second("r", 2),
-        HotParamRule::per_second("r", 2).window(),
-        HotParamRule::concurrency("r", 2),
+        KeyedRule::per_second("r", 2),
+        KeyedRule::per_second("r", 2).window(),
+        KeyedRule::concurrency("r", 2),
     ] {
         let rules = Rules::new()
             .with(rule)
@@ -381,7 +378,7 @@ fn a_call_that_is_refused_late_gives_back_less_by_the_time_since_its_start() {
     let others: [Rule; 3] = [
         FlowRule::per_second("r", 1).into(),
         FlowRule::per_second("r", 1).for_origin("full").into(),
-        HotParamRule::per("r", 1, MINUTE).window().into(),
+        KeyedRule::per("r", 1, MINUTE).window().into(),
     ];
     for other in others {
         let clock = Jumping {
@@ -391,7 +388,7 @@ fn a_call_that_is_refused_late_gives_back_less_by_the_time_since_its_start() {
         let sentinel = Sentinel::builder()
             .rules(
                 Rules::new()
-                    .with(HotParamRule::per_second("r", 10))
+                    .with(KeyedRule::per_second("r", 10))
                     .with(other),
             )
             .clock(clock.clone())
@@ -404,7 +401,7 @@ fn a_call_that_is_refused_late_gives_back_less_by_the_time_since_its_start() {
         // Six cost 600 ms, behind the 100 ms of the first. Half a second later five
         // of them have been earned again: one was left to be given back.
         assert_eq!(clock.now(), Tick::from_millis(10_500));
-        let params = sentinel.node("r").unwrap().hot_params();
+        let params = sentinel.node("r").unwrap().keyed_rules();
         assert_eq!(params[0].left("x"), 9);
     }
 }
@@ -412,7 +409,7 @@ fn a_call_that_is_refused_late_gives_back_less_by_the_time_since_its_start() {
 #[test]
 fn a_waiter_that_is_dropped_spends_nothing() {
     let rules = Rules::new()
-        .with(HotParamRule::per("r", 3, MINUTE))
+        .with(KeyedRule::per("r", 3, MINUTE))
         .with(FlowRule::per_second("r", 1));
     let bench = Bench::new(rules);
     drop(bench.at(700).enter(by("x")).unwrap());
@@ -423,14 +420,14 @@ fn a_waiter_that_is_dropped_spends_nothing() {
         };
         drop(waiting);
     }
-    let params = bench.sentinel.node("r").unwrap().hot_params();
+    let params = bench.sentinel.node("r").unwrap().keyed_rules();
     assert_eq!(params[0].left("x"), 2);
 }
 
 #[test]
 fn a_waiter_holds_its_share_and_runs_by_it() {
     let rules = Rules::new()
-        .with(HotParamRule::per("r", 2, MINUTE))
+        .with(KeyedRule::per("r", 2, MINUTE))
         .with(FlowRule::per_second("r", 1));
     let bench = Bench::new(rules);
     drop(bench.at(700).enter(by("x")).unwrap());
@@ -438,7 +435,7 @@ fn a_waiter_holds_its_share_and_runs_by_it() {
     let Verdict::Wait(waiting) = bench.at(1_200).sentinel.try_enter(call) else {
         panic!("the second opens at 1500");
     };
-    let left = || bench.sentinel.node("r").unwrap().hot_params()[0].left("x");
+    let left = || bench.sentinel.node("r").unwrap().keyed_rules()[0].left("x");
     assert_eq!(left(), 0);
     bench.at(1_500);
     drop(waiting.admit().unwrap());
@@ -455,7 +452,7 @@ fn a_value_is_found_by_its_place_its_name_or_as_the_origin() {
         Param::new("third", "c"),
     ];
     let call = Call::new("r").origin("o").params(&params);
-    let rule = || HotParamRule::per_second("r", 1).missing(MissingKey::Skip);
+    let rule = || KeyedRule::per_second("r", 1).missing(MissingKey::Skip);
     let table = [
         (rule(), Some("a")),
         (rule().param_at(0), Some("a")),
@@ -476,7 +473,7 @@ fn a_value_is_found_by_its_place_its_name_or_as_the_origin() {
         let bench = Bench::new(rule.clone());
         let passed = bench.passed(5, call);
         assert_eq!(passed, if value.is_some() { 1 } else { 5 }, "{rule:?}");
-        let known = bench.sentinel.node("r").unwrap().hot_params();
+        let known = bench.sentinel.node("r").unwrap().keyed_rules();
         if let Some(value) = value {
             assert_eq!(known[0].left(value), 0, "{rule:?}");
         }
@@ -486,7 +483,7 @@ fn a_value_is_found_by_its_place_its_name_or_as_the_origin() {
 
 #[test]
 fn calls_without_a_value_share_a_quota_or_are_let_go_or_refused() {
-    let rule = |missing| HotParamRule::per_second("r", 2).missing(missing);
+    let rule = |missing| KeyedRule::per_second("r", 2).missing(missing);
     let passed = |missing| {
         let bench = Bench::new(rule(missing));
         (bench.passed(5, Call::new("r")), bench.enter(Call::new("r")))
@@ -502,11 +499,11 @@ fn calls_without_a_value_share_a_quota_or_are_let_go_or_refused() {
 
 #[test]
 fn calls_without_the_parameter_of_a_rule_are_counted() {
-    let rule = || HotParamRule::per_second("r", 2).id("each");
+    let rule = || KeyedRule::per_second("r", 2).id("each");
     let user = [Param::new("user", "ann")];
     let no_user = [Param::missing("user"), Param::new("page", 1)];
     // The rule, five calls to it, and how many of them have no value.
-    let table: [(HotParamRule, Call<'_>, u64); 9] = [
+    let table: [(KeyedRule, Call<'_>, u64); 9] = [
         (rule().param("user"), Call::new("r").params(&user), 0),
         (rule().param("user"), Call::new("r").params(&no_user), 5),
         (rule().param("name"), Call::new("r").params(&user), 5),
@@ -525,7 +522,7 @@ fn calls_without_the_parameter_of_a_rule_are_counted() {
                 let rule = rule.clone().missing(missing);
                 let bench = Bench::new(rule.clone());
                 bench.passed(5, call);
-                let missing = || bench.sentinel.node("r").unwrap().hot_params()[0].missing();
+                let missing = || bench.sentinel.node("r").unwrap().keyed_rules()[0].missing();
                 assert_eq!(missing(), expected, "{rule:?} {call:?}");
                 // A reload that keeps what the values have spent keeps this as well.
                 bench.sentinel.reload(rule.clone().burst(1).into());
@@ -537,14 +534,14 @@ fn calls_without_the_parameter_of_a_rule_are_counted() {
     let flow = Bench::new(FlowRule::per_second("r", 2).by_origin());
     flow.passed(3, Call::new("r"));
     assert_eq!(
-        flow.sentinel.node("r").unwrap().hot_params()[0].missing(),
+        flow.sentinel.node("r").unwrap().keyed_rules()[0].missing(),
         3
     );
 }
 
 #[test]
 fn an_exception_is_the_same_as_text_address_or_number() {
-    let rule = HotParamRule::per_second("r", 1)
+    let rule = KeyedRule::per_second("r", 1)
         .except("10.0.0.1", 3)
         .except("42", 9)
         .except("42", 4)
@@ -563,7 +560,7 @@ fn an_exception_is_the_same_as_text_address_or_number() {
 
 #[test]
 fn tiers_have_their_quotas_and_an_exception_goes_before_them() {
-    let rule = HotParamRule::per_second("r", 1)
+    let rule = KeyedRule::per_second("r", 1)
         .tier("pro", 8)
         .tier("pro", 3)
         .tier("team", 5)
@@ -577,7 +574,7 @@ fn tiers_have_their_quotas_and_an_exception_goes_before_them() {
         ("vip", Some("pro"), 7),
     ];
     bench.passed(1, by("other"));
-    let params = bench.sentinel.node("r").unwrap().hot_params();
+    let params = bench.sentinel.node("r").unwrap().keyed_rules();
     assert_eq!(["a", "vip"].map(|value| params[0].left(value)), [1, 7]);
     for (value, tier, expected) in table {
         let call = tier.map_or(by(value), |tier| by(value).tier(tier));
@@ -591,7 +588,7 @@ fn tiers_have_their_quotas_and_an_exception_goes_before_them() {
 #[test]
 fn a_tier_that_reads_like_a_number_or_an_address_is_also_that_one() {
     let ip = IpAddr::from([10, 0, 0, 1]);
-    let rule = HotParamRule::per_second("r", 2)
+    let rule = KeyedRule::per_second("r", 2)
         .tier("7", 3)
         .tier("007", 4)
         .tier("10.0.0.1", 5);
@@ -612,12 +609,8 @@ fn a_tier_that_reads_like_a_number_or_an_address_is_also_that_one() {
 #[test]
 fn the_layer_takes_values_and_tiers_out_of_a_request() {
     let rules = Rules::new()
-        .with(
-            HotParamRule::per("/", 2, MINUTE)
-                .param("key")
-                .tier("paid", 3),
-        )
-        .with(HotParamRule::per("/", 4, MINUTE).param("user"));
+        .with(KeyedRule::per("/", 2, MINUTE).param("key").tier("paid", 3))
+        .with(KeyedRule::per("/", 4, MINUTE).param("user"));
     let layer = SentinelLayer::new(rules)
         .param_named("key", Header::from_static("x-key"))
         .param_named("user", Header::from_static("x-user"))
@@ -652,7 +645,7 @@ fn the_layer_takes_values_and_tiers_out_of_a_request() {
 #[test]
 fn a_layer_takes_tiers_alone_out_of_a_request() {
     // Requests without a value are those of one caller, by the quota of its tier.
-    let rule = HotParamRule::per("/", 1, MINUTE).tier("paid", 3);
+    let rule = KeyedRule::per("/", 1, MINUTE).tier("paid", 3);
     for (tier, expected) in [("free", 1), ("paid", 3)] {
         let layer = SentinelLayer::new(rule.clone()).tier(from_fn(move |_| Some(tier.into())));
         let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
@@ -667,7 +660,7 @@ fn a_layer_takes_tiers_alone_out_of_a_request() {
 
 #[test]
 fn a_layer_has_eight_parameters_and_no_more() {
-    let rule = HotParamRule::per("/", 1, MINUTE).param("7");
+    let rule = KeyedRule::per("/", 1, MINUTE).param("7");
     let eight = (0..8).fold(SentinelLayer::new(rule), |layer, index| {
         layer.param_named(index.to_string(), from_fn(move |_| Some(index.into())))
     });
@@ -692,7 +685,7 @@ fn a_layer_has_eight_parameters_and_no_more() {
 
 #[test]
 fn a_reload_keeps_what_values_have_spent() {
-    let rule = |threshold: u32| HotParamRule::per("r", threshold, MINUTE).window();
+    let rule = |threshold: u32| KeyedRule::per("r", threshold, MINUTE).window();
     let bench = Bench::new(rule(5));
     assert_eq!(bench.passed(3, by("x")), 3);
     let more = Rules::new()
@@ -702,10 +695,10 @@ fn a_reload_keeps_what_values_have_spent() {
     assert_eq!(bench.passed(1, by("x")), 1);
     assert!(bench.sentinel.reload(rule(7).into()), "another threshold");
     assert_eq!(bench.passed(9, by("x")), 3);
-    let other = HotParamRule::per("r", 7, MINUTE * 2).window();
+    let other = KeyedRule::per("r", 7, MINUTE * 2).window();
     assert!(bench.sentinel.reload(other.into()), "another interval");
     assert_eq!(bench.passed(9, by("x")), 7, "starts anew");
-    let larger = HotParamRule::per("r", 7, MINUTE * 2).window().max_keys(9);
+    let larger = KeyedRule::per("r", 7, MINUTE * 2).window().max_keys(9);
     assert!(
         bench.sentinel.reload(larger.clone().into()),
         "another table"
@@ -721,7 +714,7 @@ fn a_reload_keeps_what_values_have_spent() {
 
 #[test]
 fn a_changed_rule_goes_on_from_the_one_of_its_id() {
-    let rule = |threshold: u32, id: &str| HotParamRule::per("r", threshold, MINUTE).window().id(id);
+    let rule = |threshold: u32, id: &str| KeyedRule::per("r", threshold, MINUTE).window().id(id);
     let bench = Bench::new(rule(5, "first"));
     assert_eq!(bench.passed(3, by("x")), 3);
     let both = Rules::new().with(rule(5, "first")).with(rule(5, "second"));
@@ -729,13 +722,13 @@ fn a_changed_rule_goes_on_from_the_one_of_its_id() {
     assert_eq!(bench.passed(1, by("x")), 1);
     let turned = Rules::new().with(rule(9, "second")).with(rule(9, "first"));
     assert!(bench.sentinel.reload(turned));
-    let params = bench.sentinel.node("r").unwrap().hot_params();
+    let params = bench.sentinel.node("r").unwrap().keyed_rules();
     assert_eq!([0, 1].map(|place| params[place].left("x")), [8, 5]);
 }
 
 #[test]
 fn calls_in_flight_end_where_they_began() {
-    let rule = |max| HotParamRule::concurrency("r", max);
+    let rule = |max| KeyedRule::concurrency("r", max);
     let bench = Bench::new(rule(2));
     let old = [bench.enter(by("x")).unwrap(), bench.enter(by("x")).unwrap()];
     assert!(bench.sentinel.reload(rule(3).into()));
@@ -755,24 +748,24 @@ fn calls_in_flight_end_where_they_began() {
 
 #[test]
 fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
-    let rule = || HotParamRule::per_second("r", 5);
+    let rule = || KeyedRule::per_second("r", 5);
     let table = [
-        (HotParamRule::per_second(" ", 5), "resource is \" \""),
+        (KeyedRule::per_second(" ", 5), "resource is \" \""),
         (
-            HotParamRule::per_second("r", -1),
+            KeyedRule::per_second("r", -1),
             "threshold is -1, must be between 0 and 2147483647",
         ),
-        (HotParamRule::per_second("r", f64::NAN), "threshold is NaN"),
+        (KeyedRule::per_second("r", f64::NAN), "threshold is NaN"),
         (
-            HotParamRule::per_second("r", 1_048_576).window(),
+            KeyedRule::per_second("r", 1_048_576).window(),
             "threshold is 1048576, must be between 0 and 1048575",
         ),
         (
-            HotParamRule::per("r", 5, Duration::ZERO),
+            KeyedRule::per("r", 5, Duration::ZERO),
             "interval is 0ns, must be between 1 µs and 366 days",
         ),
         (
-            HotParamRule::per("r", 5, Duration::from_nanos(1_000_001)).window(),
+            KeyedRule::per("r", 5, Duration::from_nanos(1_000_001)).window(),
             "interval is 1.000001ms, must be a multiple of 2 ns for a window",
         ),
         (rule().burst(1).window(), "burst is 1, must be 0 with"),
@@ -799,7 +792,7 @@ fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
     for (rule, expected) in table {
         let error = Rules::build([rule]).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}: {expected}");
-        assert!(error.contains("hot-param"), "{error}");
+        assert!(error.contains("keyed"), "{error}");
     }
 }
 
@@ -809,14 +802,12 @@ fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
     let longest = Duration::from_secs(86_400) * 366;
     let odd = Duration::from_nanos(1_000_001);
     let rules = [
-        HotParamRule::per_second("r", most).burst(most).max_keys(1),
-        HotParamRule::per("r", 0, ms(1)).window(),
-        HotParamRule::per("r", 1_048_575, longest).window(),
-        HotParamRule::per("r", 1, odd).max_keys(1 << 26),
-        HotParamRule::per_second("r", 1).throttle(ms(256_000)),
-        HotParamRule::per_second("r", 1)
-            .except("v", most)
-            .tier("t", 0),
+        KeyedRule::per_second("r", most).burst(most).max_keys(1),
+        KeyedRule::per("r", 0, ms(1)).window(),
+        KeyedRule::per("r", 1_048_575, longest).window(),
+        KeyedRule::per("r", 1, odd).max_keys(1 << 26),
+        KeyedRule::per_second("r", 1).throttle(ms(256_000)),
+        KeyedRule::per_second("r", 1).except("v", most).tier("t", 0),
     ];
     assert_eq!(Rules::build(rules).unwrap().len(), 6);
 }
@@ -872,19 +863,19 @@ fn a_flow_rule_by_origin_judges_alike_over_the_table_and_over_nodes() {
 fn a_flow_rule_by_origin_keeps_a_table_unless_it_needs_more() {
     let bench = Bench::new(both()[0].clone());
     drop(bench.enter(Call::new("r").origin("a")).unwrap());
-    let params = bench.sentinel.node("r").unwrap().hot_params();
+    let params = bench.sentinel.node("r").unwrap().keyed_rules();
     assert_eq!((params[0].rule(), params[0].left("a")), ("each", 4));
     assert_eq!(bench.sentinel.snapshot().origins(), 0);
 
     let most = FlowRule::per("r", 1_048_575, MINUTE).by_origin();
     let bench = Bench::new(most);
     drop(bench.enter(Call::new("r")).unwrap());
-    assert_eq!(bench.sentinel.node("r").unwrap().hot_params().len(), 1);
+    assert_eq!(bench.sentinel.node("r").unwrap().keyed_rules().len(), 1);
 
     for rule in over_nodes() {
         let bench = Bench::new(rule.clone());
         drop(bench.enter(Call::new("r").origin("a")).unwrap());
-        assert!(bench.sentinel.node("r").unwrap().hot_params().is_empty());
+        assert!(bench.sentinel.node("r").unwrap().keyed_rules().is_empty());
         assert_eq!(bench.sentinel.snapshot().origins(), 1, "{rule:?}");
     }
 }
@@ -931,9 +922,9 @@ fn another_interval_begins_a_table_anew_and_nodes_not() {
 fn clients_are_told_what_is_left_of_the_quota_of_their_value() {
     let rules = Rules::new()
         .with(FlowRule::per("/", 100, MINUTE))
-        .with(HotParamRule::per("/", 5, MINUTE).window().id("each"))
+        .with(KeyedRule::per("/", 5, MINUTE).window().id("each"))
         // Calls at once are no quota in any time.
-        .with(HotParamRule::concurrency("/", 2));
+        .with(KeyedRule::concurrency("/", 2));
     let layer = SentinelLayer::new(rules)
         .param(Header::from_static("x-user"))
         .fields(RateLimitFields::Legacy(ResetForm::default()));

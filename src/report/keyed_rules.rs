@@ -1,4 +1,4 @@
-//! Reports on the values of a hot-parameter rule.
+//! Reports on the values of a keyed rule.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -7,39 +7,39 @@ use super::NodeView;
 use crate::base::sync::Arc;
 use crate::call::Key;
 use crate::engine::resource::Resource;
-use crate::rule::HotParams;
+use crate::rule::KeyedRules;
 
-/// One hot-parameter rule of a resource, and its values. Values are known only by a keyed
+/// One keyed rule of a resource, and its values. Values are known only by a keyed
 /// hash, so they cannot be listed, but a given value can be looked up.
 ///
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::{Call, HotParamRule, ManualClock, Sentinel};
+/// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel};
 ///
 /// let sentinel = Sentinel::builder()
-///     .rules(HotParamRule::per_second("search", 5))
+///     .rules(KeyedRule::per_second("search", 5))
 ///     .clock(ManualClock::new())
 ///     .build();
 /// drop(sentinel.try_enter(Call::new("search").param("ann").batch(3)));
-/// let params = sentinel.node("search").expect("it has been called").hot_params();
+/// let params = sentinel.node("search").expect("it has been called").keyed_rules();
 /// assert_eq!((params[0].left("ann"), params[0].left("bob")), (2, 5));
 /// assert_eq!((params[0].values(), params[0].overflows()), (1, 0));
 /// ```
 #[derive(Clone)]
-pub struct HotParamView {
+pub struct KeyedView {
     resource: Arc<Resource>,
     rule: StdArc<str>,
     place: usize,
 }
 
 impl NodeView {
-    /// Returns the hot-parameter rules of the resource, in their order.
+    /// Returns the keyed rules of the resource, in their order.
     #[must_use]
-    pub fn hot_params(&self) -> Vec<HotParamView> {
+    pub fn keyed_rules(&self) -> Vec<KeyedView> {
         let resource = &self.resource;
-        let rules = resource.params().into_iter().flat_map(HotParams::rules);
-        let view = |(place, rule)| HotParamView {
+        let rules = resource.params().into_iter().flat_map(KeyedRules::rules);
+        let view = |(place, rule)| KeyedView {
             resource: resource.clone(),
             rule: resource.rules().id(rule),
             place,
@@ -48,8 +48,8 @@ impl NodeView {
     }
 }
 
-impl HotParamView {
-    fn params(&self) -> &HotParams {
+impl KeyedView {
+    fn params(&self) -> &KeyedRules {
         let params = self.resource.params();
         params.expect("the view is of one of them")
     }
@@ -62,7 +62,7 @@ impl HotParamView {
 
     /// Returns how many tokens `value` could take now, one by one, in the default tier; for
     /// a queue, including those that would wait. None while calls wait for a
-    /// [place of their value](crate::HotParamRule::queue).
+    /// [place of their value](crate::KeyedRule::queue).
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
         let now = self.resource.now();
@@ -78,22 +78,22 @@ impl HotParamView {
     /// Returns how many calls were judged on the quota that all values without a place share. If it
     /// grows, [`max_keys`] is too small, or a client makes up values.
     ///
-    /// [`max_keys`]: crate::HotParamRule::max_keys
+    /// [`max_keys`]: crate::KeyedRule::max_keys
     #[must_use]
     pub fn overflows(&self) -> u64 {
         self.params().overflows(self.place)
     }
 
-    /// Returns how many calls wait in the [queues](crate::HotParamRule::queue) of all values.
+    /// Returns how many calls wait in the [queues](crate::KeyedRule::queue) of all values.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_sentinel::{Call, HotParamRule, Sentinel};
+    /// use tower_sentinel::{Call, KeyedRule, Sentinel};
     ///
-    /// let rule = HotParamRule::concurrency("report", 1).queue(Duration::from_secs(5));
+    /// let rule = KeyedRule::concurrency("report", 1).queue(Duration::from_secs(5));
     /// let sentinel = Sentinel::new(rule);
     /// let [_running, _waiting] = [0, 1].map(|_| sentinel.try_enter(Call::new("report").param("ann")));
-    /// let params = sentinel.node("report").expect("it has been called").hot_params();
+    /// let params = sentinel.node("report").expect("it has been called").keyed_rules();
     /// assert_eq!((params[0].waiting(), params[0].left("ann")), (1, 0));
     /// ```
     #[must_use]
@@ -102,7 +102,7 @@ impl HotParamView {
     }
 
     /// Returns how many calls reached the rule without a value for it, for any [treatment of
-    /// those](crate::HotParamRule::missing): without a parameter, or without an origin for a rule
+    /// those](crate::KeyedRule::missing): without a parameter, or without an origin for a rule
     /// by origin. Calls that are refused before the rule are not counted. If it grows with every
     /// call, no call has the parameter that the rule names, and the rule does not distinguish
     /// between callers.
@@ -110,12 +110,12 @@ impl HotParamView {
     /// Counting costs calls with a value nothing.
     ///
     /// ```
-    /// use tower_sentinel::{Call, HotParamRule, Sentinel};
+    /// use tower_sentinel::{Call, KeyedRule, Sentinel};
     ///
-    /// let sentinel = Sentinel::new(HotParamRule::per_second("search", 5).param("user"));
+    /// let sentinel = Sentinel::new(KeyedRule::per_second("search", 5).param("user"));
     /// // Its only parameter has no name.
     /// drop(sentinel.try_enter(Call::new("search").param("ann")));
-    /// let params = sentinel.node("search").expect("it has been called").hot_params();
+    /// let params = sentinel.node("search").expect("it has been called").keyed_rules();
     /// assert_eq!(params[0].missing(), 1);
     /// ```
     #[must_use]
@@ -130,9 +130,9 @@ impl HotParamView {
     }
 }
 
-impl fmt::Debug for HotParamView {
+impl fmt::Debug for KeyedView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HotParamView")
+        f.debug_struct("KeyedView")
             .field("rule", &self.rule)
             .field("values", &self.values())
             .field("missing", &self.missing())

@@ -1,10 +1,10 @@
-//! Reading the settings of a rule for hot parameters.
+//! Reading the settings of a keyed rules.
 
 use std::time::Duration;
 
-use super::{Burst, Count, HotParamRule, MOST_WAITING_OF_VALUE, MissingKey, ParamOf};
+use super::{Burst, Count, KeyedRule, MOST_WAITING_OF_VALUE, MissingKey, ParamOf};
 
-impl HotParamRule {
+impl KeyedRule {
     /// Returns whether the rule limits calls [at once](Self::concurrency) instead of a rate.
     #[must_use]
     pub const fn is_concurrency(&self) -> bool {
