@@ -44,7 +44,7 @@ impl Why {
     pub(crate) fn is_told(&self, blocked: &Blocked, now: u64) -> bool {
         let after = blocked.retry_after();
         let until = after.map(|after| now + after.as_nanos() as u64);
-        let is_hot = blocked.rule().starts_with("hot");
+        let is_hot = blocked.kind() == BlockKind::Keyed;
         match (blocked.kind(), self) {
             (BlockKind::Authority, Self::Authority) | (BlockKind::Isolation, Self::Isolation) => {
                 until.is_none()
@@ -77,7 +77,11 @@ pub(crate) fn differ(
 /// Those of keyed rules; flow rules by origin are kept in the same way.
 fn views(node: &NodeView) -> impl Iterator<Item = KeyedView> {
     let views = node.keyed_rules().into_iter();
-    views.filter(|view| view.rule().starts_with("hot"))
+    views.filter(|view| {
+        ["hot", "keyed"]
+            .iter()
+            .any(|name| view.rule().starts_with(name))
+    })
 }
 
 impl Crowd {
