@@ -130,7 +130,8 @@ impl Collector {
             let others = memory.listed.len() + living.len();
             let has_place = known.is_some() || others < max_resources && reading.is_listed();
             if has_place {
-                // Of a call without weight two words are counted, one after the other.
+                // Of a call of weight 0 two words are counted, and the first takes off what the second
+                // adds: between them there is less than before.
                 own.complete = own.complete.max(known.copied().unwrap_or_default());
                 memory.listed.remove(&reading.id());
                 living.insert(reading.id(), own.complete);

@@ -27,7 +27,7 @@ use super::leap_array::LeapArray;
 use super::minute::{Minute, ThisSecond};
 use super::shape::Shape;
 use super::slots::{Line, Slots};
-use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, fence, planted};
 use crate::blocked::BlockKind;
 use crate::clock::{Tick, nanos};
 
@@ -252,16 +252,19 @@ impl Counters {
     #[inline]
     pub(super) fn complete(&self, n: u32, rt_ns: u64, outcome: Outcome) {
         let rt_us = rt_ns.min(MAX_RT_NS) / 1_000;
+        if n != 1 {
+            self.extra
+                .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
+            // Pairs with the acquire in `totals`: a call of weight 0 is there no earlier than
+            // what takes it off again.
+            fence(Ordering::Release);
+        }
         // Acquire: see `Node::end_without_slot`.
         self.done
             .fetch_add(rt_us << CALL_BITS | 1, Ordering::Acquire);
         self.extremes.note_rt(self.bucket(), rt_us as u32);
         if let Some(times) = &self.times {
             times.note_rt(if rt_ns > MAX_RT_NS { u64::MAX } else { rt_us });
-        }
-        if n != 1 {
-            self.extra
-                .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
         }
         if outcome == Outcome::Failure {
             self.error.fetch_add(u64::from(n), Ordering::Relaxed);

@@ -106,7 +106,7 @@ impl Counters {
             Event::Block => of(BLOCK),
             Event::Error => of(ERROR),
             Event::Cancelled => of(CANCELLED),
-            Event::Complete => of(CALLS).wrapping_add(sign_extend(of(EXTRA))),
+            Event::Complete => completed(of(CALLS), sign_extend(of(EXTRA))),
             Event::Pass | Event::Occupied => 0,
         }
     }
@@ -233,13 +233,16 @@ impl Counters {
 
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let done = load(&self.done);
+        // First, and Acquire, which pairs with the fence in `complete`: of a call of weight 0 that is
+        // in `done`, its negative part in `extra` is read as well. So `complete` is never more than
+        // what has come by the end of this reading.
+        let done = self.done.load(Ordering::Acquire);
         let calls = self.wide_calls(done);
         let rt_us = widen_up(load(&self.rt_before), narrow_rt(done, calls), RT_BITS);
         Totals {
             pass: widen(load(&self.passed_before), u64::from(ring.taken_now()), 32),
             block: load(&self.block),
-            complete: calls.wrapping_add(load(&self.extra)),
+            complete: completed(calls, load(&self.extra) as i64),
             error: load(&self.error),
             cancelled: load(&self.cancelled),
             occupied: load(&self.occupied),
@@ -259,7 +262,7 @@ fn counted(of: impl Fn(u32) -> Option<u64>) -> Option<NodeBucket> {
     let calls = of(CALLS)?;
     Some(NodeBucket {
         block: of(BLOCK)?,
-        complete: calls.wrapping_add(sign_extend(of(EXTRA)?)),
+        complete: completed(calls, sign_extend(of(EXTRA)?)),
         error: of(ERROR)?,
         calls,
         rt_us: of(RT)?,
@@ -267,9 +270,15 @@ fn counted(of: impl Fn(u32) -> Option<u64>) -> Option<NodeBucket> {
     })
 }
 
+/// The weight of `calls` with what it is more than one each. Where the two were read at two
+/// moments, calls of weight 0 may take off more than there is.
+const fn completed(calls: u64, extra: i64) -> u64 {
+    calls.saturating_add_signed(extra)
+}
+
 /// A difference of 40 bits that may be negative: completions of weight 0.
-const fn sign_extend(difference: u64) -> u64 {
-    ((difference << 24) as i64 >> 24) as u64
+const fn sign_extend(difference: u64) -> i64 {
+    (difference << 24) as i64 >> 24
 }
 
 /// The response times in `done`, modulo 2⁴⁰, without the carry of its `calls` into them.
@@ -353,8 +362,8 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_difference_of_weights_is_kept() {
-        let extra = 0_u64.wrapping_sub(3);
-        assert_eq!(5_u64.wrapping_add(sign_extend(difference(extra, 0))), 2);
+    fn a_negative_difference_of_weights_is_kept_down_to_nothing() {
+        let extra = sign_extend(difference(0_u64.wrapping_sub(3), 0));
+        assert_eq!([5, 3, 2].map(|calls| completed(calls, extra)), [2, 0, 0]);
     }
 }

@@ -1,6 +1,7 @@
 //! No counter falls, whatever else happens.
 //!
-//! `SENTINEL_ATTEMPTS` sets how often is looked: a hundredth of it, at most 10 000 times.
+//! `SENTINEL_ATTEMPTS` sets how often is looked: a hundredth of it, at most 10 000 times. Calls of
+//! weight 0 are watched ten times as often.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,8 @@ use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rule, Rules, Sentinel, Verdict,
 };
 
-use crate::series;
 use crate::support::{attempts, ms};
+use crate::{figures, series};
 
 const THREADS: usize = 4;
 
@@ -151,4 +152,33 @@ fn no_series_falls_beside_threads_reloads_and_evictions() {
         assert!(count > 0, "nothing was {what}");
     }
     println!("{looks} looks at {series} counters, {totals:?}");
+}
+
+#[test]
+fn calls_of_no_weight_move_no_counter_while_they_end() {
+    const BEFORE: f64 = 1_000.0;
+    let sentinel = Sentinel::new(FlowRule::per_second("/flow", 1_000_000));
+    for _ in 0..BEFORE as u32 {
+        drop(sentinel.try_enter(Call::new("/flow")));
+    }
+    let metrics = Metrics::new(&sentinel);
+    let completed = |name| figures(&metrics, name)[0].1;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(sentinel.try_enter(Call::new("/flow").batch(0)));
+                }
+            });
+        }
+        let _over = Over(&is_over);
+        for _ in 0..(attempts() / 10).min(100_000) {
+            assert_eq!(completed("sentinel_completed"), BEFORE);
+            assert_eq!(completed("sentinel_engine_completed"), BEFORE);
+        }
+    });
+    let snapshot = sentinel.snapshot();
+    assert!(snapshot.totals().calls() > BEFORE as u64, "there were some");
+    assert_eq!(snapshot.totals().complete(), BEFORE as u64);
 }
