@@ -24,4 +24,7 @@ for name in sys.argv[1:]:
     # They come back as they were.
     assert HOSTILE in labels and "# EOF" in labels, f"{name}: {labels}"
     assert any("line\nend" in value and "\0" in value for value in labels), f"{name}: {labels}"
+    if "/long." in name:
+        whole = [value for value in labels if len(value.encode()) > 64 << 10]
+        assert len(whole) == 1 and whole[0].startswith('"{a="b"} \\n\0\u202e\n# EOF\n'), f"{name}: {len(whole)}"
     print(f"{name}: {len(families)} families, {len(samples)} samples")

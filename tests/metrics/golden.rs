@@ -21,6 +21,7 @@ use tower_sentinel::{
     SystemRule, Verdict,
 };
 
+use crate::family;
 use crate::support::{ms, ready, run};
 
 /// Names and ids that would end a label, a line or the text, or turn it around.
@@ -176,6 +177,55 @@ fn both_texts_are_those_that_other_parsers_have_read() {
             assert_eq!(known, now, "in {name}");
         }
         assert_eq!(known, now, "in {name}");
+    }
+}
+
+/// Rules have names of at most 256 bytes; layers and sources have any. With `SENTINEL_TEXTS` as a
+/// folder the texts are written there, for other parsers.
+#[test]
+fn a_name_of_64_kib_is_one_label_as_its_digest_or_whole() {
+    let long = format!(
+        "\"{{a=\"b\"}} \\n\0\u{202e}\n# EOF\n{}",
+        "漢z".repeat(16 << 10)
+    );
+    assert!(long.len() > 64 << 10);
+    let sentinel = Sentinel::new(Rules::new());
+    for name in HOSTILE.into_iter().chain([&*long]) {
+        let layer = SentinelLayer::with(sentinel.clone()).named(name);
+        let answer =
+            |_: Request<()>| std::future::ready(Ok::<_, BoxError>(Response::new(Body::empty())));
+        assert!(ready(layer.layer(service_fn(answer)).oneshot(Request::new(()))).is_ok());
+    }
+    let source = Watch::new(Sentinel::new(Rules::new()), from_fn(|| Ok(None))).status();
+    let metrics = Metrics::new(&sentinel).watch(&*long, &source);
+    let completed = family(&metrics, "sentinel_completed");
+    let names = completed
+        .samples()
+        .iter()
+        .filter_map(|it| it.labels().next());
+    let others: Vec<_> = names.filter(|(_, it)| !HOSTILE.contains(it)).collect();
+    let [("resource", digest)] = others[..] else {
+        panic!("{} others", others.len())
+    };
+    assert_eq!(digest.len(), 33);
+    let escaped = [("\\", "\\\\"), ("\n", "\\n"), ("\"", "\\\"")]
+        .iter()
+        .fold(long, |text, (from, to)| text.replace(from, to));
+    let up = format!("sentinel_rule_source_up{{source=\"{escaped}\"}} 1");
+    for (format, file) in [
+        (TextFormat::Classic, "long.txt"),
+        (TextFormat::OpenMetrics, "long.om"),
+    ] {
+        let text = metrics.render(format);
+        let lines = |line| text.split('\n').filter(|it| *it == line).count();
+        assert_eq!(lines(&*up), 1);
+        assert_eq!(
+            lines("# EOF"),
+            usize::from(format == TextFormat::OpenMetrics)
+        );
+        if let Some(folder) = std::env::var_os("SENTINEL_TEXTS") {
+            std::fs::write(Path::new(&folder).join(file), text).unwrap();
+        }
     }
 }
 
