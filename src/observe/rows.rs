@@ -27,16 +27,30 @@ pub(super) struct Reasons<'a> {
     of_inbound: u16,
 }
 
-/// The kind of refusals that a rule makes.
+/// The kind of refusals that a rule makes where its limit is reached.
 pub(super) fn block_kind(rule: &Rule) -> BlockKind {
-    match rule {
-        Rule::Flow(_) => BlockKind::Flow,
+    match rule.itself() {
+        Rule::Flow(_) | Rule::Shadow(_) => BlockKind::Flow,
         Rule::Keyed(_) => BlockKind::Keyed,
         Rule::Isolation(_) | Rule::Adaptive(_) => BlockKind::Isolation,
         Rule::CircuitBreaker(_) => BlockKind::CircuitBreaker,
         Rule::Authority(_) => BlockKind::Authority,
         Rule::System(_) => BlockKind::System,
-        Rule::Shadow(rule) => block_kind(rule),
+    }
+}
+
+/// Whether a call to a resource of `rule` may be refused in this way because of it.
+fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
+    match kind {
+        BlockKind::Flow
+        | BlockKind::Isolation
+        | BlockKind::Keyed
+        | BlockKind::CircuitBreaker
+        | BlockKind::Authority
+        | BlockKind::System => block_kind(rule) == kind,
+        BlockKind::NoTimer => rule.lets_wait(),
+        BlockKind::MissingKey => rule.missing_key() == Some(MissingKey::Refuse),
+        BlockKind::Store => rule.is_shared(),
     }
 }
 
@@ -118,14 +132,10 @@ impl<'a> Reasons<'a> {
             return reasons;
         }
         for rule in rules.rules().iter().filter(|rule| !rule.is_shadow()) {
-            let kind = block_kind(rule);
-            let mut bits = 1 << kind as u16;
-            if rule.missing_key() == Some(MissingKey::Refuse) {
-                bits |= 1 << BlockKind::MissingKey as u16;
-            }
-            if rule.is_shared() {
-                bits |= 1 << BlockKind::Store as u16;
-            }
+            let kinds = BlockKind::ALL.into_iter();
+            let bits = kinds
+                .filter(|kind| may_refuse(rule, *kind))
+                .fold(0, |bits, kind| bits | 1 << kind as u16);
             if let Rule::System(_) = rule {
                 reasons.of_inbound |= bits;
             } else if rule.is_default() {

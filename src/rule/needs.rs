@@ -41,6 +41,17 @@ impl Rule {
         }
     }
 
+    /// Whether a call may wait because of the rule: for its turn, a place, a loan or the store.
+    pub(crate) fn lets_wait(&self) -> bool {
+        let is_queue = match self.itself() {
+            Rule::Flow(rule) => rule.most_waiting().is_some_and(|most| most > 0),
+            Rule::Keyed(rule) => !rule.max_wait().is_zero() || rule.place_queue().is_some(),
+            Rule::Isolation(rule) => rule.slot_queue().is_some(),
+            _ => false,
+        };
+        is_queue || self.is_shared()
+    }
+
     /// The resource that the rule looks at instead of its own.
     pub(crate) fn related(&self) -> Option<&str> {
         match self.itself() {

@@ -2,9 +2,10 @@
 
 use tower_sentinel::observe::{FamilyKind, Metrics};
 use tower_sentinel::stat::Edges;
+use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule, Rules,
-    Sentinel, SystemRule, Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
+    MissingKey, Rule, Rules, Sentinel, SystemRule, Verdict,
 };
 
 use crate::support::{configured, engine, ms, run};
@@ -35,15 +36,90 @@ fn the_refusals_of_each_kind_of_rule_begin_at_zero() {
     };
     let mut expected = of(
         "inbound",
-        &["circuit_breaker", "flow", "keyed", "missing_key", "system"],
+        &[
+            "circuit_breaker",
+            "flow",
+            "keyed",
+            "missing_key",
+            "no_timer",
+            "system",
+        ],
     );
     expected.extend(of(
         "outbound",
-        &["circuit_breaker", "flow", "keyed", "missing_key"],
+        &[
+            "circuit_breaker",
+            "flow",
+            "keyed",
+            "missing_key",
+            "no_timer",
+        ],
     ));
     assert_eq!(figures(&metrics, "sentinel_blocked"), expected);
     let all = figures(&metrics, "sentinel_engine_blocked");
     assert!(all.len() >= 8 && all.iter().all(|(_, count)| *count == 0.0));
+}
+
+#[test]
+fn a_rule_begins_with_each_way_in_which_calls_may_be_refused_by_it() {
+    let cases: [(Rule, &[&str]); 14] = [
+        (
+            FlowRule::per_second("/a", 9).into(),
+            &["flow", "no_timer"], // a prioritized call waits for what it borrows
+        ),
+        (FlowRule::per_second("/a", 9).lend(false).into(), &["flow"]),
+        (
+            FlowRule::per_second("/a", 9).throttle(ms(9)).into(),
+            &["flow", "no_timer"],
+        ),
+        (
+            FlowRule::per_second("/a", 9)
+                .by_origin()
+                .lend(false)
+                .missing(MissingKey::Refuse)
+                .into(),
+            &["flow", "missing_key"],
+        ),
+        (
+            FlowRule::per_second("/a", 9).lend(false).shared().into(),
+            &["flow", "no_timer", "store"],
+        ),
+        (KeyedRule::per_second("/a", 9).into(), &["keyed"]),
+        (
+            KeyedRule::per_second("/a", 9).throttle(ms(9)).into(),
+            &["keyed", "no_timer"],
+        ),
+        (
+            KeyedRule::concurrency("/a", 9).queue(ms(9)).into(),
+            &["keyed", "no_timer"],
+        ),
+        (
+            KeyedRule::per_second("/a", 9).window().shared().into(),
+            &["keyed", "no_timer", "store"],
+        ),
+        (IsolationRule::new("/a", 9).into(), &["isolation"]),
+        (
+            IsolationRule::new("/a", 9).queue(ms(9)).into(),
+            &["isolation", "no_timer"],
+        ),
+        (AdaptiveRule::new("/a").into(), &["isolation"]),
+        (
+            CircuitBreakerRule::error_ratio("/a", 0.5).into(),
+            &["circuit_breaker"],
+        ),
+        (AuthorityRule::deny("/a", ["b"]).into(), &["authority"]),
+    ];
+    for (rule, reasons) in cases {
+        let (sentinel, _clock) = configured(rule.clone(), |it| it.store(MemoryStore::new()));
+        drop(sentinel.try_enter(Call::new("/a").origin("c").param(1_u64)));
+        let labels = |reason| format!("resource=\"/a\",direction=\"inbound\",reason={reason:?}");
+        let expected: Vec<_> = reasons.iter().map(|it| (labels(it), 0.0)).collect();
+        let metrics = Metrics::new(&sentinel);
+        assert_eq!(figures(&metrics, "sentinel_blocked"), expected, "{rule:?}");
+        // The engine's own has each kind that there is.
+        let all = figures(&metrics, "sentinel_engine_blocked");
+        assert_eq!(all.len(), 9, "{all:?}");
+    }
 }
 
 #[test]
