@@ -1,14 +1,16 @@
 //! A whole document: its tree, the rules in it, and their problems.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use super::fields::{Fields, Form};
 use super::own;
 use super::places;
 use super::problem::{Problem, Problems};
 use super::sentinel::Kind;
+use super::store::{self, StoreSection};
 use super::syntax::{DocumentError, Format, MAX_BYTES};
-use super::value::{Table, Value};
+use super::value::{Table, Value, find};
 use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules, by_method};
 
 /// Most rules of one document: the problems of each bad one take more memory than it has bytes.
@@ -46,10 +48,11 @@ const MOST_PROBLEMS: usize = 100_000;
 /// assert_eq!(document.strict().unwrap_err(), problems);
 /// # Ok::<(), tower_sentinel::document::DocumentError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Document {
     tree: Value,
     rules: Rules,
+    store: Option<StoreSection>,
     problems: Problems,
 }
 
@@ -120,14 +123,34 @@ impl Document {
     }
 
     /// Creates a document of `rules`, in the form of this crate. Settings that have their
-    /// default are left out, except for intervals and how long a breaker is open.
+    /// default are left out, except for intervals and how long a breaker is open. If a rule is
+    /// [shared](crate::FlowRule::shared), the document has an empty [`StoreSection`].
     #[must_use]
     pub fn from_rules(rules: &Rules) -> Self {
+        let has_store = rules.iter().any(Rule::is_shared);
         Self {
             tree: own::tree(rules.iter()),
             rules: rules.clone(),
+            store: has_store.then(StoreSection::default),
             problems: Problems::default(),
         }
+    }
+
+    /// Creates the same with `rules` in place of its own. In the form of this crate it keeps
+    /// its [store](Self::store).
+    #[must_use]
+    pub fn with_rules(&self, rules: &Rules) -> Self {
+        let mut new = Self::from_rules(rules);
+        let kept = match &self.tree {
+            Value::Table(table) => find(table, store::KEY),
+            _ => None,
+        };
+        if let (Some(kept), Value::Table(table)) = (kept, &mut new.tree) {
+            table.retain(|(key, _)| key != store::KEY);
+            table.push((store::KEY.to_owned(), kept.clone()));
+            new.store.clone_from(&self.store);
+        }
+        new
     }
 
     /// Returns the document as text.
@@ -176,6 +199,12 @@ impl Document {
         &self.problems
     }
 
+    /// Returns which store the document is for; `None` if it has no such section.
+    #[must_use]
+    pub const fn store(&self) -> Option<&StoreSection> {
+        self.store.as_ref()
+    }
+
     /// The document, which was read from `text`, with the places of its problems.
     fn located(mut self, text: &str, format: Format) -> Self {
         places::locate(text, format, &mut self.problems);
@@ -185,10 +214,18 @@ impl Document {
     fn of_own(table: Table) -> Result<Self, DocumentError> {
         let (mut rules, mut of_rules) = Default::default();
         let mut fields = Fields::new(String::new(), &table, Form::Own);
-        fields.known(&["rules"]);
+        fields.known(&["rules", store::KEY]);
+        let read = fields.peek(store::KEY).map(StoreSection::read);
+        let (store, of_store) = read.unzip();
         match fields.peek("rules") {
             Some(Value::List(list)) => {
-                (rules, of_rules) = load(list, "rules", Form::Own, own::rule)?;
+                (rules, of_rules) = load(list, "rules", Form::Own, |fields| {
+                    let rule = own::rule(fields)?;
+                    if store.is_none() {
+                        store::refuse_shared(&rule, fields);
+                    }
+                    Some(rule)
+                })?;
             }
             None if Kind::is_one(&table) => {
                 let allowed = "a list of tables; one of Sentinel's rules is read in a list, `[…]`";
@@ -199,10 +236,12 @@ impl Document {
         }
         let mut problems = Problems::default();
         problems.extend(fields.finish());
+        problems.extend(of_store.into_iter().flatten());
         problems.extend(of_rules);
         Ok(Self {
             tree: Value::Table(table),
             rules,
+            store,
             problems,
         })
     }
@@ -224,8 +263,20 @@ impl Document {
         Ok(Self {
             tree: Value::List(list),
             rules,
+            store: None,
             problems,
         })
+    }
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The text may have the address of a store with a password in it.
+        f.debug_struct("Document")
+            .field("rules", &self.rules)
+            .field("store", &self.store)
+            .field("problems", &self.problems)
+            .finish_non_exhaustive()
     }
 }
 

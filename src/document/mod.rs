@@ -55,13 +55,13 @@
 //!
 //! | kind | keys |
 //! |---|---|
-//! | `flow` ([`FlowRule`](crate::FlowRule)) | `resource`, `threshold`, `interval`, `buckets`, `strict`, `by_origin`, `for_origin`, `missing`, `when`, `in_context`, `throttle`, `warm_up`, `cold_factor`, `memory`, `memory_bytes`, `memory_threshold`, `lend`, `max_occupy_ratio`, `max_waiting`, `id` |
+//! | `flow` ([`FlowRule`](crate::FlowRule)) | `resource`, `threshold`, `interval`, `buckets`, `strict`, `by_origin`, `for_origin`, `missing`, `when`, `in_context`, `throttle`, `warm_up`, `cold_factor`, `memory`, `memory_bytes`, `memory_threshold`, `lend`, `max_occupy_ratio`, `max_waiting`, `shared`, `exact`, `per_node`, `when_down`, `local_limit`, `store_wait`, `id` |
 //! | `isolation` ([`IsolationRule`](crate::IsolationRule)) | `resource`, `max`, `queue`, `max_waiting`, `id` |
 //! | `adaptive` ([`AdaptiveRule`](crate::AdaptiveRule)) | `resource`, `floor`, `ceiling`, `start`, `tolerance`, `smoothing`, `id` |
 //! | `circuit-breaker` ([`CircuitBreakerRule`](crate::CircuitBreakerRule)) | `resource`, one of `slow_ratio` (with `max_rt`), `error_ratio`, `error_count` and `consecutive_errors`, `exceeds`, `min_calls`, `open_for`, `open_up_to`, `interval` and `buckets` or `last_calls`, `probes`, `count_cancelled_as_slow`, `id` |
 //! | `authority` ([`AuthorityRule`](crate::AuthorityRule)) | `resource`, `allow` or `deny`, `deny_unknown`, `id` |
 //! | `system` ([`SystemRule`](crate::SystemRule)) | `qps`, `load`, `cpu`, `rt`, `concurrency`, `capacity` (`"robust"`, `"sentinel"`), `id` |
-//! | `keyed` ([`KeyedRule`](crate::KeyedRule)) | `resource`, one of `param`, `param_at` and `by_origin`, `threshold`, `interval` (or `concurrency`, `queue`, `max_waiting`), `burst` or `capacity`, `window`, `throttle`, `except` (list of `value`, `threshold`), `tier` (list of `name`, `threshold`), `max_keys`, `missing`, `id` |
+//! | `keyed` ([`KeyedRule`](crate::KeyedRule)) | `resource`, one of `param`, `param_at` and `by_origin`, `threshold`, `interval` (or `concurrency`, `queue`, `max_waiting`), `burst` or `capacity`, `window`, `throttle`, `except` (list of `value`, `threshold`), `tier` (list of `name`, `threshold`), `max_keys`, `missing`, `shared`, `exact`, `per_node`, `when_down`, `local_limit`, `store_wait`, `id` |
 //!
 //! A time is a text such as `"500ms"`, `"1m30s"` or `"1.5h"`, with the units `d`, `h`, `m`,
 //! `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one second unless set.
@@ -69,6 +69,9 @@
 //! `"0.7..0.9"`, and `memory_bytes` a range in bytes. A list of origins may also be a
 //! single text with commas. An unknown key is an error. In keys and names, hyphens and
 //! underscores are the same: `open-for` is `open_for`. The kind `hot-param` is read as `keyed`.
+//!
+//! A rule that is [shared](crate::FlowRule::shared) needs a store, and a document with such a rule
+//! says by `[store]` which one that is; see [`StoreSection`].
 //!
 //! # Among a program's settings
 //!
@@ -169,6 +172,7 @@ mod own;
 mod places;
 mod problem;
 mod sentinel;
+mod store;
 mod syntax;
 mod time;
 mod value;
@@ -176,4 +180,5 @@ mod value;
 pub use load::Document;
 pub use problem::{Problem, Problems};
 pub use sentinel::Kind;
+pub use store::{MissingVariable, StoreSection};
 pub use syntax::{DocumentError, Format};

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::fields::Fields;
+use super::store;
 use super::time;
-use super::value::{Value, find};
+use super::value::{Table, Value, find};
 use crate::rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     MissingKey, Rule, Setting, SystemRule,
@@ -38,7 +39,7 @@ const MISSING: [(&str, MissingKey); 3] = [
     (MissingKey::Refuse.as_str(), MissingKey::Refuse),
 ];
 
-const WHEN_DOWN: [(&str, WhenDown); 3] = [
+pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] = [
     (WhenDown::LocalShare.as_str(), WhenDown::LocalShare),
     (WhenDown::Open.as_str(), WhenDown::Open),
     (WhenDown::Closed.as_str(), WhenDown::Closed),
@@ -323,8 +324,13 @@ fn keyed_rule(fields: &mut Fields<'_>) -> Rule {
 // === writing ===
 
 /// The document of `rules`.
-pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule>) -> Value {
-    Value::Table(vec![("rules".to_owned(), list(rules))])
+pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule> + Clone) -> Value {
+    let mut table = vec![("rules".to_owned(), list(rules.clone()))];
+    if rules.into_iter().any(Rule::is_shared) {
+        // The program has a store, else there were no such rules.
+        table.push((store::KEY.to_owned(), Value::Table(Table::new())));
+    }
+    Value::Table(table)
 }
 
 /// A table for each of `rules`.

@@ -119,6 +119,14 @@ impl Problem {
         self
     }
 
+    /// The problem without the text that it shows, which may be a secret.
+    pub(super) fn without_text(mut self) -> Self {
+        if self.value.starts_with('"') {
+            "a text".clone_into(&mut self.value);
+        }
+        self
+    }
+
     /// Returns where the setting is, such as `rules[3].interval`, or `[3].grade` in one of
     /// Sentinel's documents.
     #[must_use]

@@ -29,7 +29,7 @@ use super::stamp::{LastRead, Stamp};
 use crate::base::panics::catch_panic_or;
 use crate::clock::{Clock, MonotonicClock, Tick};
 #[cfg(feature = "serde")]
-use crate::document::{Document, DocumentError, Format, Kind};
+use crate::document::{Document, DocumentError, Format, Kind, StoreSection};
 use crate::rule::Rules;
 
 /// Far more than rules need, and little enough to be read at once.
@@ -168,9 +168,12 @@ impl FileSource {
     /// # std::fs::remove_file(&path)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// A [store](Document::store) that is another one than at the first reading is a
+    /// [warning](RuleSource::warnings): the engine keeps the one that it has.
     #[cfg(feature = "serde")]
     pub fn toml(path: impl Into<PathBuf>) -> Self {
-        Self::with(path, |text| Parsed::of(Document::read(text, Format::Toml)))
+        Self::documents(path, |text| Document::read(text, Format::Toml))
     }
 
     /// Creates the same for a JSON document: a table in the format of this crate, or a list
@@ -182,7 +185,7 @@ impl FileSource {
     /// them.
     #[cfg(feature = "serde")]
     pub fn json(path: impl Into<PathBuf>) -> Self {
-        Self::with(path, |text| Parsed::of(Document::read(text, Format::Json)))
+        Self::documents(path, |text| Document::read(text, Format::Json))
     }
 
     /// Creates the same for a document of Sentinel's with rules of one `kind`, which need
@@ -190,9 +193,17 @@ impl FileSource {
     /// all of them: two [watches](super::Watch) would remove each other's rules.
     #[cfg(feature = "serde")]
     pub fn sentinel(path: impl Into<PathBuf>, kind: Kind) -> Self {
-        Self::with(path, move |text| {
-            Parsed::of(Document::read_sentinel(text, kind))
-        })
+        Self::documents(path, move |text| Document::read_sentinel(text, kind))
+    }
+
+    /// A source of the documents that `read` reads.
+    #[cfg(feature = "serde")]
+    fn documents<R>(path: impl Into<PathBuf>, read: R) -> Self
+    where
+        R: Fn(&str) -> Result<Document, DocumentError> + Send + Sync + 'static,
+    {
+        let mut first = None;
+        Self::with(path, move |text| Parsed::of(&read(text)?, &mut first))
     }
 
     /// Sets how many bytes the file may have; a larger one is an error, and is not read.
@@ -323,17 +334,19 @@ impl RuleSource for FileSource {
 
 #[cfg(feature = "serde")]
 impl Parsed {
-    /// All rules of `document`, or why there are none.
-    fn of(document: Result<Document, DocumentError>) -> Result<Self, Cause> {
-        let document = document?;
-        Ok(Self {
-            rules: document.strict()?,
-            warnings: document
-                .problems()
-                .warnings()
-                .map(ToString::to_string)
-                .collect(),
-        })
+    /// All rules of `document`, or why there are none. `first` is the store of the first one that
+    /// could be read.
+    fn of(document: &Document, first: &mut Option<Option<StoreSection>>) -> Result<Self, Cause> {
+        let rules = document.strict()?;
+        let warnings = document.problems().warnings();
+        let mut warnings: Vec<_> = warnings.map(ToString::to_string).collect();
+        let store = document.store().cloned();
+        if *first.get_or_insert_with(|| store.clone()) != store {
+            let note = "store is another one than at the start: the engine keeps the one that it \
+                 has until the program is started again";
+            warnings.push(note.to_owned());
+        }
+        Ok(Self { rules, warnings })
     }
 }
 

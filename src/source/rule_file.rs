@@ -103,19 +103,21 @@ impl RuleSink for RuleFile {
         // The link stays, and leads to the new file.
         let real = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let known = self.read(&real)?;
+        let mut document = Document::from_rules(after);
         if let Some(bytes) = &known {
             let text =
                 std::str::from_utf8(bytes).map_err(|_| self.changed("is no text any more"))?;
-            let rules = Document::read(text, self.format).ok();
-            let rules = rules.and_then(|document| document.strict().ok());
-            if rules.as_ref() != Some(before) {
+            let present = Document::read(text, self.format).ok();
+            let strict = |document: &Document| document.strict().is_ok_and(|it| it == *before);
+            let Some(present) = present.filter(strict) else {
                 return Err(self.changed(
                     "has other rules than those in force, so somebody has changed it; nothing was \
                      written",
                 ));
-            }
+            };
+            document = present.with_rules(after);
         }
-        let text = Document::from_rules(after).write(self.format);
+        let text = document.write(self.format);
         let is_same = || Ok(self.read(&real)? == known);
         let written = replace(&real, |file| file.write_all(text.as_bytes()), is_same);
         match written {

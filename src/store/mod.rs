@@ -99,6 +99,8 @@ pub(crate) use cell::{BucketEnd, Found};
 pub(crate) use digest::Digester;
 pub(crate) use figures::RuleFigures;
 pub(crate) use hub::Hub;
+#[cfg(feature = "serde")]
+pub(crate) use key::is_prefix;
 pub(crate) use keyed::KeyedQuotas;
 pub(crate) use ledger::{Terms, Window};
 pub(crate) use quota::{Asked, SharedQuota};

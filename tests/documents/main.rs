@@ -10,6 +10,7 @@ mod hostile;
 mod java;
 mod own;
 mod spelling;
+mod store;
 mod whole;
 
 use std::time::Duration;

@@ -137,3 +137,30 @@ fn what_a_file_of_sentinel_warns_of_is_told() {
     assert!(watch.poll_once().is_none());
     assert!(watch.warnings().is_empty());
 }
+
+#[test]
+fn a_store_that_changes_while_the_program_runs_is_warned_of() {
+    const NOTE: &str = "store is another one than at the start: the engine keeps the one that it \
+                        has until the program is started again";
+    let folder = Folder::new();
+    let rule =
+        |limit: u32| format!("[[rules]]\nkind = 'flow'\nresource = 'r'\nthreshold = {limit}\n");
+    let with = |store: &str, limit| format!("{store}\n{}", rule(limit));
+    let path = folder.write("rules", with("[store]\nnodes = 2", 3));
+    let warning = format!("{}: {NOTE}", path.display());
+    let sentinel = Sentinel::new(Rules::new());
+    let watch = Watch::new(sentinel.clone(), FileSource::toml(&path));
+    assert_eq!(watch.poll_once().unwrap().to_string(), "1 rule in force");
+    // Rules change as ever, and the same store in another order is the same one.
+    folder.replace("rules", &format!("{}[store]\nnodes = 2\n", rule(4)));
+    assert_eq!(watch.poll_once().unwrap().to_string(), "1 rule in force");
+    for store in ["[store]\nnodes = 3", "[store]", ""] {
+        folder.replace("rules", &with(store, 5));
+        let event = watch.poll_once();
+        assert_eq!(watch.warnings(), [warning.as_str()], "{event:?}");
+        assert_eq!(sentinel.rules(), limit(5));
+    }
+    folder.replace("rules", &with("[store]\nnodes = 2", 6));
+    assert_eq!(watch.poll_once().unwrap().to_string(), "1 rule in force");
+    assert!(watch.warnings().is_empty());
+}

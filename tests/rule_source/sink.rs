@@ -147,3 +147,23 @@ fn a_sink_says_what_becomes_of_changes() {
         "Changes are written to a.json."
     );
 }
+
+#[test]
+fn the_store_of_a_file_stays_when_its_rules_are_written() {
+    let folder = Folder::new();
+    let shared = |limit: u32| Rules::from(FlowRule::per_second("r", limit).shared());
+    let section = "[store]\nurl_env = 'REDIS_URL'\nnodes = 3\n";
+    let rule = "[[rules]]\nkind = 'flow'\nresource = 'r'\nthreshold = 5\nshared = true\n";
+    let path = folder.write("rules", format!("{rule}{section}"));
+    let (sink, mut source) = (RuleFile::toml(&path), FileSource::toml(&path));
+    assert_eq!(source.poll().unwrap(), Some(shared(5)));
+    sink.store(&shared(5), &shared(6)).unwrap();
+    assert_eq!(source.poll().unwrap(), Some(shared(6)));
+    assert!(source.warnings().is_empty(), "it is the same store");
+    sink.store(&shared(6), &Rules::new()).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("REDIS_URL") && text.contains("nodes = 3"),
+        "{text}"
+    );
+}

@@ -80,6 +80,13 @@ impl fmt::Display for InvalidRedis {
 
 impl std::error::Error for InvalidRedis {}
 
+impl InvalidRedis {
+    #[cfg(feature = "serde")]
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
+
 impl RedisStore {
     /// Creates a store on the server at `url`: `redis://[user][:password@]host[:port][/db]`, or
     /// `redis+unix:///path/to/socket`. Connects to nothing yet.

@@ -1,0 +1,350 @@
+//! The section of a document that says which store the engine uses.
+
+use std::env::VarError;
+use std::fmt;
+use std::time::Duration;
+
+use super::fields::{Fields, Form};
+use super::own::WHEN_DOWN;
+use super::problem::Problem;
+use super::value::Value;
+use crate::rule::Rule;
+#[cfg(feature = "redis")]
+use crate::store::{InvalidRedis, RedisStore};
+use crate::store::{StoreSettings, WhenDown, is_prefix};
+
+/// The key of the section.
+pub(super) const KEY: &str = "store";
+
+/// The keys whose values are no secrets.
+const SHOWN: [&str; 5] = ["prefix", "nodes", "when_down", "store_wait", "horizon"];
+
+/// The `[store]` of a document: the store by which shared rules count, and how it is used.
+///
+/// It stands beside the rules, and a document with a [shared](crate::FlowRule::shared) rule must
+/// have it. The program reads it when it starts and makes the store; a later change of the section
+/// has no effect on a running engine. Without `url` and `url_env` it says that the program has a
+/// store of its own.
+///
+/// | key | meaning |
+/// |---|---|
+/// | `url` | the address of the server, see `RedisStore::new` |
+/// | `url_env` | the name of the environment variable that has the address, instead of `url` |
+/// | `prefix` | what stands before all keys: 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; only beside an address |
+/// | `nodes` | [`StoreSettings::nodes`]: the least number of processes |
+/// | `digest_secret_env` | the name of the environment variable that has the [secret](StoreSettings::digest_secret) |
+/// | `when_down` | [`StoreSettings::when_down`]: `"local-share"`, `"open"` or `"closed"` |
+/// | `store_wait` | [`StoreSettings::store_wait`]: the longest that a call waits for the store |
+/// | `horizon` | [`StoreSettings::horizon`]: for how long permits are drawn ahead |
+///
+/// `Debug` shows neither the address nor the values of variables.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::Sentinel;
+/// use tower_sentinel::document::{Document, Format};
+/// use tower_sentinel::store::MemoryStore;
+///
+/// let text = r#"
+///     [store]
+///     nodes = 3
+///     store_wait = "20ms"
+///
+///     [[rules]]
+///     kind = "flow"
+///     resource = "/search"
+///     threshold = 1000
+///     shared = true
+/// "#;
+/// let document = Document::read(text, Format::Toml)?;
+/// let section = document.store().expect("the document has one");
+/// assert_eq!(section.url()?, None); // so the program has a store
+/// let sentinel = Sentinel::builder()
+///     .rules(document.strict()?)
+///     .store(MemoryStore::new())
+///     .store_settings(section.settings()?)
+///     .build();
+///
+/// // Without the section the rule is an error.
+/// let without = text.replace("[store]", "[unused]");
+/// let problems = Document::read(&without, Format::Toml)?.strict().unwrap_err();
+/// assert_eq!(problems.errors().next().unwrap().path(), "unused");
+/// assert_eq!(problems.errors().nth(1).unwrap().path(), "rules[0].shared");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default, PartialEq)]
+pub struct StoreSection {
+    url: Option<Url>,
+    prefix: Option<String>,
+    nodes: Option<u32>,
+    secret_variable: Option<String>,
+    when_down: Option<WhenDown>,
+    store_wait: Option<Duration>,
+    horizon: Option<Duration>,
+}
+
+/// Where the address of the server is.
+#[derive(Clone, PartialEq)]
+enum Url {
+    Written(String),
+    Variable(String),
+}
+
+/// A variable of the environment that a document names, and that is not set.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::document::{Document, Format};
+///
+/// let text = r#"{"store": {"url_env": "NOT_SET_ANYWHERE"}, "rules": []}"#;
+/// let document = Document::read(text, Format::Json)?;
+/// let error = document.store().unwrap().url().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "store.url_env is \"NOT_SET_ANYWHERE\", must be an environment variable that is set",
+/// );
+/// # Ok::<(), tower_sentinel::document::DocumentError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingVariable {
+    key: &'static str,
+    name: String,
+    problem: &'static str,
+}
+
+// === impl StoreSection ===
+
+impl StoreSection {
+    /// Returns the address of the server, which may have a password in it; `None` if the document
+    /// has none, because the program has a store. A variable is read when this is called.
+    ///
+    /// # Errors
+    ///
+    /// The variable is not set, or is empty or no Unicode.
+    pub fn url(&self) -> Result<Option<String>, MissingVariable> {
+        match &self.url {
+            None => Ok(None),
+            Some(Url::Written(url)) => Ok(Some(url.clone())),
+            Some(Url::Variable(name)) => variable("url_env", name).map(Some),
+        }
+    }
+
+    /// Returns what stands before all keys, if the document says so.
+    #[must_use]
+    pub fn prefix(&self) -> Option<&str> {
+        self.prefix.as_deref()
+    }
+
+    /// Returns how the store is used; what the section leaves out has its default. The variable of
+    /// the secret is read when this is called.
+    ///
+    /// # Errors
+    ///
+    /// The variable is not set, or is empty or no Unicode.
+    pub fn settings(&self) -> Result<StoreSettings, MissingVariable> {
+        let plain = StoreSettings::new();
+        let settings = set(plain, self.nodes, StoreSettings::nodes);
+        let settings = set(settings, self.when_down, StoreSettings::when_down);
+        let settings = set(settings, self.store_wait, StoreSettings::store_wait);
+        let settings = set(settings, self.horizon, StoreSettings::horizon);
+        match &self.secret_variable {
+            None => Ok(settings),
+            Some(name) => Ok(settings.digest_secret(variable("digest_secret_env", name)?)),
+        }
+    }
+
+    /// The section under [`KEY`], with everything that is wrong with it.
+    pub(super) fn read(value: &Value) -> (Self, Vec<Problem>) {
+        let Value::Table(table) = value else {
+            let problem = Problem::refused(KEY, value.excerpt(), "a table, which may be empty");
+            return (Self::default(), vec![problem]);
+        };
+        let mut fields = Fields::new(KEY.to_owned(), table, Form::Own);
+        let section = Self::of(&mut fields);
+        // An address with a password may also stand under a wrong key.
+        let is_shown = |problem: &Problem| {
+            let key = problem.path().strip_prefix("store.");
+            key.is_some_and(|key| SHOWN.contains(&key))
+        };
+        let problems = fields.finish().into_iter().map(|problem| {
+            if is_shown(&problem) {
+                problem
+            } else {
+                problem.without_text()
+            }
+        });
+        (section, problems.collect())
+    }
+
+    fn of(fields: &mut Fields<'_>) -> Self {
+        let url = fields.text("url");
+        if url.as_ref().is_some_and(|url| !url.contains("://")) {
+            fields.refuse("url", "an address such as `redis://host:port`");
+        }
+        let variable = variable_name(fields, "url_env");
+        fields.at_most_one(&["url", "url_env"]);
+        let prefix = fields.text("prefix");
+        if prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
+            let allowed = "1 to 32 of the characters A-Z a-z 0-9 _ . : -";
+            fields.refuse("prefix", allowed);
+        } else if prefix.is_some() && !fields.has("url") && !fields.has("url_env") {
+            let allowed = "absent without `url` or `url_env`: the store of the program has one";
+            fields.refuse("prefix", allowed);
+        }
+        Self {
+            url: url.map(Url::Written).or(variable.map(Url::Variable)),
+            prefix,
+            nodes: fields.whole("nodes", 1..=65_535),
+            secret_variable: variable_name(fields, "digest_secret_env"),
+            when_down: fields.choice("when_down", &WHEN_DOWN),
+            store_wait: store_time(fields, "store_wait", StoreSettings::store_wait),
+            horizon: store_time(fields, "horizon", StoreSettings::horizon),
+        }
+    }
+}
+
+fn set<T>(
+    settings: StoreSettings,
+    value: Option<T>,
+    with: impl FnOnce(StoreSettings, T) -> StoreSettings,
+) -> StoreSettings {
+    match value {
+        Some(value) => with(settings, value),
+        None => settings,
+    }
+}
+
+/// The time under `key`, which `with` sets, within its range.
+fn store_time(
+    fields: &mut Fields<'_>,
+    key: &'static str,
+    with: impl FnOnce(StoreSettings, Duration) -> StoreSettings,
+) -> Option<Duration> {
+    let time = fields.time(key)?;
+    if with(StoreSettings::new(), time).problem().is_some() {
+        fields.refuse(key, "between 1 ms and 10 s");
+    }
+    Some(time)
+}
+
+/// The name of a variable under `key`.
+fn variable_name(fields: &mut Fields<'_>, key: &'static str) -> Option<String> {
+    let name = fields.text(key)?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(is_plain) {
+        let allowed = "the name of an environment variable: ASCII letters, digits and `_`";
+        fields.refuse(key, allowed);
+    }
+    Some(name)
+}
+
+/// The value of the variable `name` of the environment.
+fn variable(key: &'static str, name: &str) -> Result<String, MissingVariable> {
+    let missing = |problem| MissingVariable {
+        key,
+        name: name.to_owned(),
+        problem,
+    };
+    match std::env::var(name) {
+        Ok(value) if value.is_empty() => Err(missing("that is not empty")),
+        Ok(value) => Ok(value),
+        Err(VarError::NotPresent) => Err(missing("that is set")),
+        Err(VarError::NotUnicode(_)) => Err(missing("whose value is Unicode")),
+    }
+}
+
+/// Notes that `rule` is shared in a document without the section.
+pub(super) fn refuse_shared(rule: &Rule, fields: &mut Fields<'_>) {
+    if rule.is_shared() {
+        let allowed = "left out where the document has no `store`: add one with the address of the \
+             server, or an empty one if the program has a store";
+        fields.refuse("shared", allowed);
+    }
+}
+
+impl fmt::Debug for StoreSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The address may have a password in it.
+        f.debug_struct("StoreSection")
+            .field("prefix", &self.prefix)
+            .field("nodes", &self.nodes)
+            .field("when_down", &self.when_down)
+            .field("store_wait", &self.store_wait)
+            .field("horizon", &self.horizon)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl MissingVariable ===
+
+impl fmt::Display for MissingVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, name, problem } = self;
+        write!(
+            f,
+            "store.{key} is {name:?}, must be an environment variable {problem}"
+        )
+    }
+}
+
+impl std::error::Error for MissingVariable {}
+
+// === impl RedisStore ===
+
+#[cfg(feature = "redis")]
+impl RedisStore {
+    /// Creates the store that a document describes. Connects to nothing yet.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::Sentinel;
+    /// use tower_sentinel::document::{Document, Format};
+    /// use tower_sentinel::store::RedisStore;
+    ///
+    /// let text = r#"
+    ///     [store]
+    ///     url = "redis://cache:6379" # or url_env = "REDIS_URL"
+    ///     prefix = "shop"
+    ///     nodes = 3
+    ///
+    ///     [[rules]]
+    ///     kind = "flow"
+    ///     resource = "/search"
+    ///     threshold = 1000
+    ///     shared = true
+    /// "#;
+    /// let document = Document::read(text, Format::Toml)?;
+    /// let mut builder = Sentinel::builder().rules(document.strict()?);
+    /// if let Some(section) = document.store() {
+    ///     builder = builder
+    ///         .store(RedisStore::from_settings(section)?)
+    ///         .store_settings(section.settings()?);
+    /// }
+    /// let sentinel = builder.build();
+    /// assert!(sentinel.store().is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The section has no address, its variable is not set, or [`new`](Self::new) refuses the
+    /// address.
+    pub fn from_settings(section: &StoreSection) -> Result<Self, InvalidRedis> {
+        let url = section
+            .url()
+            .map_err(|error| InvalidRedis::new(error.to_string()))?;
+        let Some(url) = url else {
+            let missing = "store.url is missing, must be given, or `url_env`: the document leaves \
+                 the store to the program";
+            return Err(InvalidRedis::new(missing));
+        };
+        let store = Self::new(&url)?;
+        match section.prefix() {
+            Some(prefix) => store.with_prefix(prefix),
+            None => Ok(store),
+        }
+    }
+}
