@@ -1,0 +1,102 @@
+//! What rules do while the store cannot be asked.
+
+use std::time::Duration;
+
+use tower_sentinel::clock::TokioClock;
+use tower_sentinel::store::{
+    CannotStart, Fault, MemoryStore, StoreErrorKind, StoreSettings, StoreState, WhenDown,
+};
+use tower_sentinel::{BlockKind, Call, Clock, FlowRule, Rules, Sentinel, Verdict};
+
+use super::{Fleet, SECOND, ms};
+
+#[tokio::test(start_paused = true)]
+async fn no_call_waits_longer_than_it_may_and_the_store_is_not_asked_when_it_is_down() {
+    let rule = FlowRule::per_second("/v1", 100).shared().exact();
+    let fleet = Fleet::new::<2>(rule).await;
+    fleet.store.set_fault(Some(Fault::LostRequest));
+    let start = fleet.clock.now();
+    drop(fleet.engine(0).enter(Call::new("/v1")).await.unwrap());
+    let waited = fleet.clock.now() - start;
+    assert!(waited <= ms(50), "{waited:?}");
+    tokio::time::sleep(ms(200)).await;
+    assert_eq!(fleet.engine(0).store().unwrap().state(), StoreState::Down);
+    // Its share is the half, and asks nobody.
+    fleet.begin_second().await;
+    let before = fleet.clock.now();
+    let engine = fleet.engine(0);
+    let mut passed = 0;
+    for _ in 0..200 {
+        passed += usize::from(engine.enter(Call::new("/v1")).await.is_ok());
+    }
+    assert!((49..=50).contains(&passed), "{passed}");
+    assert_eq!(fleet.clock.now(), before);
+    fleet.store.set_fault(None);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(engine.store().unwrap().state(), StoreState::Live);
+    assert!(engine.store().unwrap().errors(StoreErrorKind::Late) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_store_a_rule_does_what_it_says() {
+    let rules = Rules::new()
+        .with(
+            FlowRule::per_second("/closed", 9)
+                .shared()
+                .when_down(WhenDown::Closed),
+        )
+        .with(
+            FlowRule::per_second("/open", 9)
+                .shared()
+                .when_down(WhenDown::Open),
+        )
+        .with(FlowRule::per_second("/some", 9).shared().local_limit(7));
+    let fleet = Fleet::new::<2>(rules).await;
+    let error = Fault::Error(StoreErrorKind::Unreachable);
+    fleet.store.set_fault(Some(error));
+    tokio::time::sleep(SECOND).await;
+    fleet.begin_second().await;
+    assert_eq!(fleet.passed(40, Call::new("/closed")).await, 0);
+    assert_eq!(fleet.passed(40, Call::new("/open")).await, 40);
+    assert_eq!(fleet.passed(40, Call::new("/some")).await, 14);
+    let refused = fleet
+        .engine(0)
+        .enter(Call::new("/closed"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.rule()),
+        (BlockKind::Store, "flow-0")
+    );
+    assert_eq!(
+        refused.to_string(),
+        "call to \"/closed\" refused without its store by rule \"flow-0\"",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_the_start_and_after_the_end_each_has_its_share() {
+    let clock = TokioClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_minute("/v1", 9).shared())
+        .clock(clock)
+        .store(MemoryStore::with_clock(clock))
+        .store_settings(StoreSettings::new().nodes(3))
+        .build();
+    let passed = |sentinel: &Sentinel| {
+        let call = || sentinel.try_enter(Call::new("/v1"));
+        (0..40)
+            .filter(|_| matches!(call(), Verdict::Pass(_)))
+            .count()
+    };
+    assert_eq!(sentinel.store().unwrap().state(), StoreState::Idle);
+    assert_eq!(passed(&sentinel), 3);
+    let handle = sentinel.start_store().unwrap();
+    assert_eq!(sentinel.start_store().unwrap_err(), CannotStart::Runs);
+    tokio::time::sleep(ms(10)).await;
+    assert_eq!(sentinel.store().unwrap().state(), StoreState::Live);
+    drop(handle);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(sentinel.store().unwrap().state(), StoreState::Idle);
+    assert_eq!(passed(&sentinel), 3);
+}

@@ -1,0 +1,113 @@
+//! A quota for each key over several engines.
+
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::key::Bearer;
+use tower_sentinel::{BlockKind, Call, FlowRule, KeyedRule, MissingKey, SentinelLayer};
+
+use super::Fleet;
+
+#[tokio::test(start_paused = true)]
+async fn callers_who_are_refused_cost_the_store_nothing() {
+    let rule = FlowRule::per_minute("/search", 10).by_origin().shared();
+    let fleet = Fleet::new::<2>(rule).await;
+    let call = Call::new("/search").origin("ann");
+    assert_eq!(fleet.passed(40, call).await, 10);
+    let draws = fleet.store.draws();
+    assert_eq!(fleet.passed(1_000, call).await, 0);
+    assert_eq!(fleet.store.draws(), draws);
+    // And another caller has a quota of its own.
+    assert_eq!(
+        fleet.passed(40, Call::new("/search").origin("bob")).await,
+        10
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_value_of_a_parameter_has_one_quota_over_all_engines() {
+    let rule = KeyedRule::per_minute("/v1", 5)
+        .window()
+        .except("ann", 2)
+        .tier("pro", 8)
+        .shared();
+    let fleet = Fleet::new::<3>(rule).await;
+    let by = |user| Call::new("/v1").param(user);
+    assert_eq!(fleet.passed(30, by("bob")).await, 5);
+    assert_eq!(fleet.passed(30, by("ann")).await, 2);
+    assert_eq!(fleet.passed(30, by("eve").tier("pro")).await, 8);
+    assert_eq!(
+        fleet.passed(30, Call::new("/v1")).await,
+        5,
+        "those without one share"
+    );
+    let refused = fleet.engine(0).enter(by("ann")).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.limit()),
+        (BlockKind::Keyed, Some(2))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_key_is_what_the_rule_says() {
+    let rule = |missing| {
+        FlowRule::per_minute("/v1", 1)
+            .by_origin()
+            .missing(missing)
+            .shared()
+    };
+    let fleet = Fleet::new::<1>(rule(MissingKey::Refuse)).await;
+    let refused = fleet.engine(0).enter(Call::new("/v1")).await.unwrap_err();
+    assert_eq!(refused.kind(), BlockKind::MissingKey);
+    let fleet = Fleet::new::<1>(rule(MissingKey::Skip)).await;
+    assert_eq!(fleet.passed(9, Call::new("/v1")).await, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_api_key_has_one_quota_over_three_engines() {
+    let rule = || KeyedRule::per_minute("/v1", 5).window().shared();
+    let fleet = Fleet::new::<3>(rule()).await;
+    let request = |token: &str| {
+        let token = format!("Bearer {token}");
+        Request::get("/v1")
+            .header("authorization", token)
+            .body(())
+            .unwrap()
+    };
+    // Each layer has an extractor of its own, as each process has.
+    let services: Vec<_> = (0..3)
+        .map(|index| {
+            let layer = SentinelLayer::with(fleet.engine(index).clone());
+            let layer = layer.param(Bearer::new().agreed("hush"));
+            layer.layer(service_fn(|_: Request<()>| async {
+                Ok::<_, Infallible>(Response::new(String::new()))
+            }))
+        })
+        .collect();
+    let mut passed = 0;
+    for index in 0..30 {
+        let service = services[index % 3].clone();
+        let response = service.oneshot(request("k-1f9c")).await.unwrap();
+        passed += usize::from(response.status() == 200);
+    }
+    assert_eq!(passed, 5);
+    let response = services[0]
+        .clone()
+        .oneshot(request("k-77d0"))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_each_process_hashes_by_itself_is_refused_loudly() {
+    let fleet = Fleet::new::<1>(KeyedRule::per_minute("/v1", 5).window().shared()).await;
+    let layer = SentinelLayer::with(fleet.engine(0).clone()).param(Bearer::new());
+    let service = layer.layer(service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    let request = Request::get("/v1").header("authorization", "Bearer k-1f9c");
+    let response = service.oneshot(request.body(()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 403);
+}
