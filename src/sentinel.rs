@@ -389,6 +389,12 @@ impl Sentinel {
     /// at once if no rule names it any more, or if resources still use more than eight
     /// older sets of rules, so that the memory of old sets is bounded. Of several reloads
     /// in between, a resource sees only the last.
+    ///
+    /// A rule that is [shared](crate::FlowRule::shared) is put in force also if the engine has no
+    /// [store](Builder::store). Then it limits this process alone, by what its
+    /// [`when_down`](crate::FlowRule::when_down) says, and there is a
+    /// [finding](crate::FindingKind::NoStore). Use [`try_reload`](Self::try_reload) to refuse such
+    /// rules.
     pub fn reload(&self, rules: Rules) -> bool {
         self.core.reload(rules)
     }
@@ -397,7 +403,8 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of the rules; the old rules then stay in force.
+    /// Everything that is wrong with any of the rules, such as a shared rule where the engine has
+    /// no store; the old rules then stay in force.
     pub fn try_reload<R: Into<crate::rule::Rule>>(
         &self,
         rules: impl IntoIterator<Item = R>,

@@ -13,6 +13,7 @@ use tower_sentinel::observe::page::{EditablePage, Page};
 use tower_sentinel::source::{
     InMemory, RuleFile, RuleSink, RuleSource, SourceError, Watch, from_fn,
 };
+use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, KeyedRule, Rules, Sentinel, SystemRule, Verdict,
 };
@@ -234,6 +235,57 @@ async fn whatever_is_wrong_the_old_rules_stay() {
     assert_eq!(
         (sentinel.rules(), sink.stored.write().unwrap().len()),
         (five(), 0)
+    );
+}
+
+#[tokio::test]
+async fn a_rule_that_needs_a_store_changes_nothing_where_there_is_none() {
+    let rule = json!({ "kind": "flow", "resource": "/search", "threshold": 5, "shared": true });
+    let document = |store: bool| {
+        let mut document = json!({ "rules": [rule] });
+        if store {
+            document["store"] = json!({});
+        }
+        document.to_string()
+    };
+    let sentinel = Sentinel::new(five());
+    let page = editable(&sentinel, Noted::default());
+    let (_, version) = rules(&page).await;
+    for (store, why) in [
+        (
+            true,
+            "shared is true, must be left out where the engine has no store",
+        ),
+        (false, "must be left out where the document has no `store`"),
+    ] {
+        for query in ["rules&check", "rules"] {
+            let request = post(query).header("if-match", &version);
+            let answer = send(&page, request, document(store)).await;
+            let expected = if query == "rules" { 400 } else { 200 };
+            assert_eq!(answer.status(), expected);
+            let told = read(answer).await.to_string();
+            assert!(told.contains(why), "{told}");
+        }
+        assert_eq!(sentinel.rules(), five());
+    }
+    // Where there is one, the rules are written as they are read.
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_second("/search", 5).shared())
+        .store(MemoryStore::new())
+        .build();
+    let page = editable(&sentinel, Noted::default());
+    let (text, version) = rules(&page).await;
+    let request = post("rules").header("if-match", &version);
+    let answer = send(
+        &page,
+        request,
+        text.replace("\"threshold\":5", "\"threshold\":6"),
+    )
+    .await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(
+        sentinel.rules(),
+        FlowRule::per_second("/search", 6).shared().into()
     );
 }
 

@@ -92,8 +92,10 @@ impl Registry {
         for (rule, id) in set.with_ids().take(MOST_RULES) {
             if is_named {
                 let is_own = rule.resource() == &**name;
-                let found = is_own.then(|| self.not_provided(rule, &id)).flatten();
-                found.iter().for_each(|finding| self.shared.tell(finding));
+                let found =
+                    is_own.then(|| [self.not_provided(rule, &id), self.no_store(rule, &id)]);
+                let found = found.iter().flatten().flatten();
+                found.for_each(|finding| self.shared.tell(finding));
             } else if is_silent(rule, |resource| self.was_called(resource)) {
                 let cause = cause_of_silence(rule.resource(), [(&**name, 1)]);
                 let found = cause.map(|cause| not_met(rule, &id, cause));
@@ -140,7 +142,15 @@ impl Registry {
             let cause = "give the engine one by `Builder::sampler`";
             found.push(Finding::new(FindingKind::NoSampler, id, resource, cause));
         }
+        found.extend(self.no_store(rule, id));
         found
+    }
+
+    /// That `rule` needs a store, where there is none.
+    fn no_store(&self, rule: &Rule, id: &str) -> Option<Finding> {
+        let has_none = rule.is_shared() && !self.shared.has_store();
+        let cause = "give the engine a store by `Builder::store`";
+        has_none.then(|| Finding::new(FindingKind::NoStore, id, rule.resource(), cause))
     }
 
     /// A key of `rule` that no layer takes out of requests.

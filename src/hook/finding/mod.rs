@@ -51,6 +51,10 @@ pub enum FindingKind {
     /// A rule looks at the load, the CPU or the memory of the machine, and the engine has no
     /// [sampler](crate::Builder::sampler).
     NoSampler,
+    /// A rule is [shared](crate::FlowRule::shared), and the engine has no
+    /// [store](crate::Builder::store): it limits this process alone. Only
+    /// [`reload`](crate::Sentinel::reload) puts such a rule in force.
+    NoStore,
 }
 
 /// Something in the set-up that looks like a mistake. Displayed, it is a sentence for the
@@ -101,6 +105,7 @@ impl FindingKind {
             FindingKind::NotProvided => "not-provided",
             FindingKind::KeyMissing => "key-missing",
             FindingKind::NoSampler => "no-sampler",
+            FindingKind::NoStore => "no-store",
         }
     }
 }
@@ -187,6 +192,10 @@ impl fmt::Display for Finding {
             FindingKind::NoSampler => write!(
                 f,
                 "rule {rule:?} for {resource:?} looks at the machine, and refuses nothing by that"
+            )?,
+            FindingKind::NoStore => write!(
+                f,
+                "rule {rule:?} for {resource:?} is shared, and limits this process alone"
             )?,
         }
         if self.cause.is_empty() {

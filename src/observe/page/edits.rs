@@ -183,7 +183,7 @@ impl EditablePage {
 
     fn check(&self, body: &[u8]) -> Response<Bytes> {
         let before = self.page.sentinel.rules();
-        let mut answer = match read(body) {
+        let mut answer = match read(body, &self.page.sentinel) {
             Ok((after, warnings)) => {
                 let diff = differences(&before, &after);
                 told(StatusCode::OK, &warnings, Some(&diff))
@@ -201,7 +201,7 @@ impl EditablePage {
             let why = "If-Match is missing, must be the version of the rules in force";
             return error(StatusCode::PRECONDITION_REQUIRED, why);
         };
-        let (after, warnings) = match read(body) {
+        let (after, warnings) = match read(body, &self.page.sentinel) {
             Ok(read) => read,
             Err(problems) => return told(StatusCode::BAD_REQUEST, &problems, None),
         };

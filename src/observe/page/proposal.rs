@@ -9,7 +9,8 @@ use super::diff::Difference;
 use super::edits::answer;
 use super::json::Json;
 use crate::document::{Document, DocumentError, Format, Problem};
-use crate::rule::Rules;
+use crate::rule::{InvalidRule, Rules};
+use crate::sentinel::Sentinel;
 
 /// Most problems and differences that are told, each.
 const MOST_TOLD: usize = 200;
@@ -32,6 +33,15 @@ impl From<&Problem> for Told {
     }
 }
 
+impl From<&InvalidRule> for Told {
+    fn from(problem: &InvalidRule) -> Self {
+        Self {
+            text: problem.to_string(),
+            ..Self::default()
+        }
+    }
+}
+
 impl From<DocumentError> for Told {
     fn from(error: DocumentError) -> Self {
         Self {
@@ -42,8 +52,8 @@ impl From<DocumentError> for Told {
     }
 }
 
-/// The rules in `body` with what is to be warned of, or why there are none.
-pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<Told>), Vec<Told>> {
+/// The rules in `body` with what is to be warned of, or why `sentinel` can have none of them.
+pub(super) fn read(body: &[u8], sentinel: &Sentinel) -> Result<(Rules, Vec<Told>), Vec<Told>> {
     let Ok(text) = std::str::from_utf8(body) else {
         let text = "the document is not UTF-8".to_owned();
         return Err(vec![Told {
@@ -53,9 +63,12 @@ pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<Told>), Vec<Told>> {
     };
     let document = Document::read(text, Format::Json).map_err(|error| vec![error.into()])?;
     let all = |problems: &[Problem]| problems.iter().map(Told::from).collect::<Vec<_>>();
-    match document.strict() {
-        Ok(rules) => Ok((rules, all(document.problems().as_slice()))),
-        Err(problems) => Err(all(problems.as_slice())),
+    let rules = document
+        .strict()
+        .map_err(|problems| all(problems.as_slice()))?;
+    match sentinel.check_store(&rules) {
+        Ok(()) => Ok((rules, all(document.problems().as_slice()))),
+        Err(error) => Err(error.problems().iter().map(Told::from).collect()),
     }
 }
 
