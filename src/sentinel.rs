@@ -768,7 +768,7 @@ impl Builder {
     }
 
     /// Sets how many origins and contexts have nodes, over all resources; at least 1.
-    /// Default: 65 536. The table of a plain rule [by origin](crate::FlowRule::by_origin)
+    /// Default: 65 536. The table of a rule [by origin](crate::FlowRule::by_origin)
     /// has places for at least as many origins, up to 2²⁶. On each resource the calls of
     /// all further origins share one quota. An origin that a rule names always has a
     /// place.

@@ -177,7 +177,7 @@ fn a_call_that_passes_allocates_nothing() {
             "rules by origin",
             Rules::new()
                 .with(second().by_origin())
-                .with(second().buckets(100).by_origin())
+                .with(second().buckets(100).for_origin("other"))
                 .with(second().for_origin("app")),
         ),
     ];
@@ -225,7 +225,7 @@ fn a_call_that_is_refused_allocates_nothing() {
         ("a rule by origin", flow().by_origin().into()),
         (
             "a rule over nodes of origins",
-            flow().by_origin().lend(true).into(),
+            Rules::new().with(flow().for_origin("other")).with(flow()),
         ),
         ("a queue", flow().throttle(Duration::ZERO).into()),
         ("a warm-up", flow().warm_up(MINUTE).into()),

@@ -146,13 +146,12 @@ fn states_and_kinds_are_printed_in_the_words_of_the_docs() {
     let scopes = [
         Scope::Resource,
         Scope::Origin("a\n".to_owned()),
-        Scope::MissingOrigin,
         Scope::OverflowOrigins,
         Scope::Context("b".to_owned()),
     ];
     assert_eq!(
         words(&scopes),
-        "resource origin \"a\\n\" missing-origin overflow-origins context \"b\""
+        "resource origin \"a\\n\" overflow-origins context \"b\""
     );
     // For the columns of a table.
     let row = format!("{:>6}|{:<9}|{:4}|", Open, BlockKind::Flow, SystemReason::Rt);
@@ -205,7 +204,7 @@ fn an_engine_is_printed_in_short_and_without_its_seeds() {
 #[test]
 fn a_report_has_the_words_that_are_printed() {
     let rules = [
-        FlowRule::per_second("a", 9).by_origin().lend(true),
+        FlowRule::per_second("a", 9).for_origin("other"),
         FlowRule::per_second("b", 9).in_context("job"),
     ];
     let sentinel = Sentinel::builder()
@@ -237,7 +236,7 @@ fn a_report_has_the_words_that_are_printed() {
             assert_eq!(written[&name].as_f64(), Some(node.qps(event)), "{name}");
         }
     }
-    let expected = ["context", "missing-origin", "origin", "resource"];
+    let expected = ["context", "origin", "resource"];
     assert!(kinds.iter().eq(expected), "{kinds:?}");
 }
 

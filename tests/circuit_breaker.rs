@@ -443,7 +443,7 @@ fn a_breaker_closes_although_each_call_takes_longer_than_it_is_open() {
 
 #[test]
 fn a_call_that_another_rule_refuses_is_no_probe() {
-    let by_caller = FlowRule::per_second("r", 1_000).by_origin().lend(true);
+    let by_caller = FlowRule::per_second("r", 1_000).for_origin("other");
     // The ring of the resource alone, and one after that of the caller.
     for others in [Rules::new(), by_caller.into()] {
         let rules =
@@ -494,7 +494,7 @@ impl Hook for Rival {
 
 #[test]
 fn a_probe_whose_tokens_another_call_takes_is_given_back() {
-    let by_caller = FlowRule::per_second("r", 1_000).by_origin().lend(true);
+    let by_caller = FlowRule::per_second("r", 1_000).for_origin("other");
     // The ring of the resource alone, and one after that of the caller.
     for others in [Rules::new(), by_caller.into()] {
         let rules = others

@@ -75,7 +75,7 @@ fn cases() -> Vec<Case> {
         case("queue", hour().throttle(SECOND)),
         case("warm queue", hour().warm_up(HOUR).throttle(SECOND)),
         case("origins in a table", hour().by_origin()),
-        case("origins with nodes", hour().by_origin().strict()),
+        case("origins with nodes", hour().for_origin("other").strict()),
         case("one origin", hour().for_origin("o")),
         case("other origins", hour().for_origin("other")),
         case("context", hour().in_context("c")),

@@ -186,18 +186,6 @@ fn cases() -> Vec<Case> {
             true,
         ),
         case(
-            "no connect info, and a rule that needs a node for each origin",
-            FlowRule::per_second("/search", 100)
-                .by_origin()
-                .lend(true)
-                .into(),
-            |layer| router().layer(layer.origin(PeerIp)),
-            &["/search"],
-            FindingKind::KeyMissing,
-            "they share one quota",
-            false,
-        ),
-        case(
             "a layer without the parameter",
             KeyedRule::per_second("/search", 5).into(),
             plain,
@@ -397,20 +385,18 @@ async fn some_calls_without_a_key_are_no_mistake() {
 
 #[tokio::test]
 async fn refusals_for_want_of_a_key_are_told_with_their_number() {
-    for lend in [false, true] {
-        let rule = FlowRule::per_second("/search", 100).by_origin().lend(lend);
-        let (sentinel, _) = engine([rule.missing(MissingKey::Refuse)]);
-        let layer = SentinelLayer::with(sentinel.clone()).origin(PeerIp);
-        let statuses = call(&router().layer(layer), &["/search"], None).await;
-        assert!(statuses.iter().all(|it| *it == StatusCode::FORBIDDEN));
-        let found = sentinel.findings();
-        assert_eq!(found.len(), 1, "{found:?}");
-        let cause = found[0].cause();
-        assert!(
-            cause.starts_with("10 calls, and all of them were refused; "),
-            "{cause}"
-        );
-    }
+    let rule = FlowRule::per_second("/search", 100).by_origin();
+    let (sentinel, _) = engine([rule.missing(MissingKey::Refuse)]);
+    let layer = SentinelLayer::with(sentinel.clone()).origin(PeerIp);
+    let statuses = call(&router().layer(layer), &["/search"], None).await;
+    assert!(statuses.iter().all(|it| *it == StatusCode::FORBIDDEN));
+    let found = sentinel.findings();
+    assert_eq!(found.len(), 1, "{found:?}");
+    let cause = found[0].cause();
+    assert!(
+        cause.starts_with("10 calls, and all of them were refused; "),
+        "{cause}"
+    );
 }
 
 #[test]

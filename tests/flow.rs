@@ -254,7 +254,7 @@ proptest! {
         for (buckets, seconds, limit, is_strict, by_origin) in rules {
             let rule = FlowRule::per("r", limit, SECOND * seconds as u32).buckets(buckets);
             let rule = if is_strict { rule.strict() } else { rule };
-            set = set.with(if by_origin { rule.by_origin() } else { rule });
+            set = set.with(if by_origin { rule.for_origin("other") } else { rule });
         }
         let (sentinel, clock) = engine(set);
         let mut now = 0;
@@ -328,15 +328,17 @@ fn a_saturated_strict_rule_lets_its_documented_part_of_the_rate_pass() {
 
 #[test]
 fn by_origin_gives_every_origin_a_quota_of_its_own() {
+    let rule = || FlowRule::per_second("r", 3);
     // With more buckets than the ring of an origin has, its rule has its own.
-    for buckets in [2, 100] {
-        let (sentinel, clock) = engine(FlowRule::per_second("r", 3).buckets(buckets).by_origin());
+    let others = rule().buckets(100).for_origin("other");
+    for (rule, shared) in [(rule().by_origin(), 1), (others, 2)] {
+        let (sentinel, clock) = engine(rule);
         assert_eq!(
             ["a", "b", "a"].map(|origin| passed_by(&sentinel, origin)),
             [3, 3, 0]
         );
-        // Those without an origin share one quota.
-        assert_eq!([passed(&sentinel, 2), passed(&sentinel, 2)], [2, 1]);
+        // Those without an origin share one quota, or are not meant.
+        assert_eq!([passed(&sentinel, 2), passed(&sentinel, 2)], [2, shared]);
         clock.advance(SECOND);
         assert_eq!(
             ["a", "b"].map(|origin| passed_by(&sentinel, origin)),
@@ -520,7 +522,7 @@ fn who_can_never_pass_a_later_rule_is_told_no_time_by_an_earlier_one() {
     let no_value = Call::new("r").origin("x");
     let no_origin = Call::new("r").param("p");
     let refusing = MissingKey::Refuse;
-    let cases: [(Rules, Call<'_>); 6] = [
+    let cases: [(Rules, Call<'_>); 5] = [
         (Rules::new().with(each()).with(values()), banned),
         (
             Rules::new().with(each()).with(values().missing(refusing)),
@@ -537,12 +539,6 @@ fn who_can_never_pass_a_later_rule_is_told_no_time_by_an_earlier_one() {
             Rules::new()
                 .with(breaker())
                 .with(callers().missing(refusing)),
-            no_origin,
-        ),
-        (
-            Rules::new()
-                .with(breaker())
-                .with(callers().lend(true).missing(refusing)),
             no_origin,
         ),
     ];

@@ -5,6 +5,7 @@ mod support;
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
@@ -40,7 +41,7 @@ use tower_sentinel::rejection::{Grpc, Rejection, is_refusal};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
     BlockKind, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey,
-    NodeSnapshot, Rules, Scope, Sentinel, SentinelLayer, SystemRule, Verdict,
+    NodeSnapshot, Rules, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 use support::{Server, assert_at_rest, engine, eventually, ms, ready};
@@ -414,7 +415,6 @@ async fn a_stream_holds_its_slot_until_it_ends_or_is_dropped() {
 async fn a_tonic_server_tells_the_peers_of_its_connections() {
     let rule = FlowRule::per_second(SAY, 1)
         .by_origin()
-        .lend(true)
         .missing(MissingKey::Refuse);
     let (sentinel, _clock) = engine(rule);
     let server = serve(SentinelLayer::with(sentinel.clone()).origin(PeerIp)).await;
@@ -422,9 +422,9 @@ async fn a_tonic_server_tells_the_peers_of_its_connections() {
     call_say(&channel, Code::Ok).await.unwrap();
     let refused = call_say(&channel, Code::Ok).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    let snapshot = sentinel.snapshot();
-    let peer = Scope::Origin("127.0.0.1".into());
-    assert!(snapshot.nodes().iter().any(|node| *node.scope() == peer));
+    let callers = sentinel.node(SAY).unwrap().keyed_rules();
+    let left = |address: [u8; 4]| callers[0].left(IpAddr::from(address));
+    assert_eq!((left([127, 0, 0, 1]), left([127, 0, 0, 2])), (0, 1));
 }
 
 // === refusals ===

@@ -814,70 +814,71 @@ fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
 
 // === flow rules by origin ===
 
-/// A flow rule by origin that keeps a table, and one that keeps nodes.
-fn both() -> [FlowRule; 2] {
-    let rule = FlowRule::per("r", 5, MINUTE).by_origin().id("each");
-    [rule.clone(), rule.lend(true)]
-}
-
-/// Rules that keep nodes, each for another reason.
-fn over_nodes() -> [FlowRule; 7] {
-    let rule = |threshold: u32| FlowRule::per("r", threshold, MINUTE).by_origin();
-    [
-        rule(5).lend(true),
-        rule(5).strict(),
-        rule(5).buckets(10),
-        rule(5).throttle(ms(0)),
-        rule(5).warm_up(MINUTE),
-        rule(5).memory(0.7..0.9, 1),
-        rule(1_048_576),
-    ]
+fn each() -> FlowRule {
+    FlowRule::per("r", 5, MINUTE).by_origin().id("each")
 }
 
 #[test]
-fn a_flow_rule_by_origin_judges_alike_over_the_table_and_over_nodes() {
-    for rule in both() {
-        let bench = Bench::new(rule.clone());
-        let from = |origin| Call::new("r").origin(origin);
-        assert_eq!(bench.at(10_000).passed(9, from("a")), 5, "{rule:?}");
-        assert_eq!(bench.passed(9, from("b").batch(2)), 2, "{rule:?}");
-        assert_eq!(bench.passed(9, from("b")), 1, "{rule:?}");
-        assert_eq!(bench.passed(9, Call::new("r")), 5, "{rule:?}");
-        let blocked = bench.enter(from("a")).unwrap_err();
-        assert_eq!(
-            (blocked.kind(), blocked.rule(), blocked.limit()),
-            (BlockKind::Flow, "each", Some(5)),
-        );
-        assert_eq!(blocked.interval(), Some(MINUTE));
-        // The bucket from 0 to 30 s of the clock leaves the window at 60 s.
-        assert_eq!(blocked.retry_after(), Some(ms(40_000)), "{rule:?}");
-        assert_eq!(bench.at(49_999).passed(9, from("a")), 0, "{rule:?}");
-        assert_eq!(bench.at(50_000).passed(9, from("a")), 5, "{rule:?}");
-        let node = bench.sentinel.node("r").unwrap();
-        // Seven of them weighed two.
-        assert_eq!(node.totals().block(), 4 + 14 + 8 + 4 + 1 + 9 + 4);
-    }
+fn a_flow_rule_by_origin_gives_each_its_window() {
+    let bench = Bench::new(each());
+    let from = |origin| Call::new("r").origin(origin);
+    assert_eq!(bench.at(10_000).passed(9, from("a")), 5);
+    assert_eq!(bench.passed(9, from("b").batch(2)), 2);
+    assert_eq!(bench.passed(9, from("b")), 1);
+    assert_eq!(bench.passed(9, Call::new("r")), 5);
+    let blocked = bench.enter(from("a")).unwrap_err();
+    assert_eq!(
+        (blocked.kind(), blocked.rule(), blocked.limit()),
+        (BlockKind::Flow, "each", Some(5)),
+    );
+    assert_eq!(blocked.interval(), Some(MINUTE));
+    // The bucket from 0 to 30 s of the clock leaves the window at 60 s.
+    assert_eq!(blocked.retry_after(), Some(ms(40_000)));
+    assert_eq!(bench.at(49_999).passed(9, from("a")), 0);
+    assert_eq!(bench.at(50_000).passed(9, from("a")), 5);
+    let node = bench.sentinel.node("r").unwrap();
+    // Seven of them weighed two.
+    assert_eq!(node.totals().block(), 4 + 14 + 8 + 4 + 1 + 9 + 4);
 }
 
 #[test]
-fn a_flow_rule_by_origin_keeps_a_table_unless_it_needs_more() {
-    let bench = Bench::new(both()[0].clone());
-    drop(bench.enter(Call::new("r").origin("a")).unwrap());
-    let params = bench.sentinel.node("r").unwrap().keyed_rules();
-    assert_eq!((params[0].rule(), params[0].left("a")), ("each", 4));
-    assert_eq!(bench.sentinel.snapshot().origins(), 0);
-
-    let most = FlowRule::per("r", 1_048_575, MINUTE).by_origin();
-    let bench = Bench::new(most);
-    drop(bench.enter(Call::new("r")).unwrap());
-    assert_eq!(bench.sentinel.node("r").unwrap().keyed_rules().len(), 1);
-
-    for rule in over_nodes() {
-        let bench = Bench::new(rule.clone());
+fn a_flow_rule_by_origin_keeps_a_table_and_no_nodes() {
+    for rule in [each(), FlowRule::per("r", 1_048_575, MINUTE).by_origin()] {
+        let limit = rule.threshold() as u32;
+        let bench = Bench::new(rule);
         drop(bench.enter(Call::new("r").origin("a")).unwrap());
-        assert!(bench.sentinel.node("r").unwrap().keyed_rules().is_empty());
-        assert_eq!(bench.sentinel.snapshot().origins(), 1, "{rule:?}");
+        let params = bench.sentinel.node("r").unwrap().keyed_rules();
+        assert_eq!((params.len(), params[0].left("a")), (1, limit - 1));
+        assert_eq!(bench.sentinel.snapshot().origins(), 0);
     }
+}
+
+#[test]
+fn what_a_table_of_origins_cannot_keep_is_refused_with_the_way_out() {
+    let rule = || FlowRule::per("r", 5, MINUTE);
+    let cases: [(&str, FlowRule); 6] = [
+        ("lend is true", rule().lend(true)),
+        ("strict is true", rule().strict()),
+        ("buckets is 10", rule().buckets(10)),
+        ("throttle is 0ns", rule().throttle(ms(0))),
+        ("warm_up is 60s", rule().warm_up(MINUTE)),
+        ("memory is 0.7..0.9", rule().memory(0.7..0.9, 1)),
+    ];
+    for (told, rule) in cases {
+        let error = Rules::build([rule.clone().by_origin()])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(told), "{error}");
+        assert!(error.contains("`for_origin(\"other\")`"), "{error}");
+        // Which has it for each.
+        let bench = Bench::new(rule.for_origin("other"));
+        drop(bench.enter(Call::new("r").origin("a")).unwrap());
+        drop(bench.enter(Call::new("r").origin("b")).unwrap());
+        assert_eq!(bench.sentinel.snapshot().origins(), 2);
+    }
+    let most = FlowRule::per("r", 1_048_576, MINUTE).by_origin();
+    let error = Rules::build([most]).unwrap_err().to_string();
+    assert!(error.contains("threshold is 1048576"), "{error}");
 }
 
 #[test]
@@ -892,30 +893,13 @@ fn a_table_of_origins_has_places_for_as_many_as_the_engine_is_told() {
 }
 
 #[test]
-fn a_rule_that_goes_from_the_table_to_nodes_or_back_starts_afresh() {
+fn another_interval_begins_a_table_of_origins_anew() {
     let call = Call::new("r").origin("a");
-    for rule in over_nodes() {
-        let bench = Bench::new(both()[0].clone());
-        assert_eq!(bench.passed(9, call), 5);
-        assert!(bench.sentinel.reload(rule.clone().into()));
-        assert!(bench.enter(call).is_ok(), "{rule:?}");
-        assert!(bench.sentinel.reload(both()[0].clone().into()));
-        assert_eq!(bench.passed(9, call), 5, "{rule:?}");
-    }
-}
-
-#[test]
-fn another_interval_begins_a_table_anew_and_nodes_not() {
-    let call = Call::new("r").origin("a");
-    for (rule, passes) in both().into_iter().zip([5, 0]) {
-        let bench = Bench::new(rule);
-        assert_eq!(bench.passed(9, call), 5);
-        let longer = FlowRule::per("r", 5, 2 * MINUTE).by_origin().id("each");
-        let is_table = passes > 0;
-        let longer = if is_table { longer } else { longer.lend(true) };
-        assert!(bench.sentinel.reload(longer.into()));
-        assert_eq!(bench.passed(9, call), passes, "a table: {is_table}");
-    }
+    let bench = Bench::new(each());
+    assert_eq!(bench.passed(9, call), 5);
+    let longer = FlowRule::per("r", 5, 2 * MINUTE).by_origin().id("each");
+    assert!(bench.sentinel.reload(longer.into()));
+    assert_eq!(bench.passed(9, call), 5);
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn the_defaults_bound_what_made_up_names_take() {
 #[test]
 fn a_flood_of_origins_leaves_one_that_they_share() {
     let sentinel = Sentinel::builder()
-        .rules(FlowRule::per_second("r", 2).by_origin().lend(true))
+        .rules(FlowRule::per_second("r", 2).for_origin("other"))
         .clock(ManualClock::new())
         .max_origins(ORIGINS)
         .build();

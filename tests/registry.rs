@@ -270,13 +270,10 @@ fn a_long_name_is_known_by_a_short_one() {
 /// Every way to share a quota with all calls that have no key, and whether a call by `key`
 /// passes after one without a key has taken that quota.
 fn passes_after_one_without(key: Option<&str>) -> Vec<bool> {
-    let by = |rule: FlowRule| Rules::from(rule.by_origin());
     let of = |rule: KeyedRule| Rules::from(rule);
     let one = || KeyedRule::per_second("r", 1);
     let ways = [
-        by(FlowRule::per_second("r", 1)),
-        by(FlowRule::per_second("r", 1).lend(true)),
-        by(FlowRule::per_second("r", 1).strict()),
+        FlowRule::per_second("r", 1).by_origin().into(),
         of(one()),
         of(one().window()),
         of(one().throttle(Duration::ZERO)),
@@ -295,8 +292,8 @@ fn passes_after_one_without(key: Option<&str>) -> Vec<bool> {
 
 #[test]
 fn a_key_that_reads_like_the_missing_one_has_a_quota_of_its_own() {
-    assert_eq!(passes_after_one_without(None), [false; 8]);
-    assert_eq!(passes_after_one_without(Some("-")), [true; 8]);
+    assert_eq!(passes_after_one_without(None), [false; 6]);
+    assert_eq!(passes_after_one_without(Some("-")), [true; 6]);
     // A program may say that there is none.
     let (sentinel, _clock) = configured(KeyedRule::per_second("r", 1), |builder| builder);
     assert!(passes(&sentinel, Call::new("r").param(Key::MISSING)));
@@ -378,7 +375,6 @@ fn an_origin_that_reads_like_a_shared_one_has_a_node_of_its_own() {
     let own = ["-", OVERFLOW].map(|name| pass(&Scope::Origin(name.to_owned())));
     assert_eq!(own, [Some(1); 2]);
     assert_eq!(pass(&Scope::OverflowOrigins), Some(1));
-    assert_eq!(pass(&Scope::MissingOrigin), None);
 }
 
 // === origins ===
@@ -386,8 +382,8 @@ fn an_origin_that_reads_like_a_shared_one_has_a_node_of_its_own() {
 #[test]
 fn origins_beyond_the_bound_share_one_quota_on_each_resource() {
     let rules = Rules::new()
-        .with(FlowRule::per_second("r", 3).by_origin().lend(true))
-        .with(FlowRule::per_second("s", 2).by_origin().lend(true));
+        .with(FlowRule::per_second("r", 3).for_origin("other"))
+        .with(FlowRule::per_second("s", 2).for_origin("other"));
     let (sentinel, clock) = configured(rules, |builder| builder.max_origins(2));
     let passed = |resource: &str, origin: &str| {
         let call = Call::new(resource).origin(origin);
@@ -465,8 +461,8 @@ fn a_named_origin_keeps_its_rule_beyond_the_bound() {
 
 #[test]
 fn an_exhausted_origin_cannot_come_back_with_a_fresh_quota() {
-    let long = |interval| FlowRule::per("r", 3, interval).by_origin().lend(true);
-    let short = || FlowRule::per_second("r", 1_000).by_origin().lend(true);
+    let long = |interval| FlowRule::per("r", 3, interval).for_origin("other");
+    let short = || FlowRule::per_second("r", 1_000).for_origin("other");
     let apart = |rule: FlowRule| rule.memory_bytes(1 << 60..1 << 61, 1);
     // Alone, and beside a shorter window: on one ring, and on one ring each.
     let ten = SECOND * 10;
@@ -520,7 +516,7 @@ fn an_origin_that_had_its_turn_cannot_come_back_as_the_first_of_a_queue() {
     for rule in rules {
         // Beside a quick queue, which alone would forget it soon.
         let quick = FlowRule::per_second("r", 1_000);
-        let rules = [quick, rule.clone()].map(|it| it.by_origin().throttle(Duration::ZERO));
+        let rules = [quick, rule.clone()].map(|it| it.for_origin("other").throttle(Duration::ZERO));
         let (sentinel, clock) = configured(Rules::build(rules).unwrap(), |builder| {
             let sampler = Sampler::new(memory.clone());
             let builder = builder.max_origins(4).sampler(sampler);
@@ -548,7 +544,7 @@ fn a_heavy_call_in_a_queue_is_not_forgotten_because_others_want_the_place() {
     for (rule, call, other) in [
         (queue("*"), Call::new("r"), Call::new("other")),
         (
-            queue("r").by_origin(),
+            queue("r").for_origin("other"),
             by_origin("greedy"),
             by_origin("other"),
         ),

@@ -646,10 +646,7 @@ async fn an_answer_in_one_piece_is_timed_once_unless_a_rule_wants_to_know_when_i
         (KeyedRule::concurrency("/x", 9).into(), 3),
         (KeyedRule::per_second("/x", 9).into(), 2),
         (SystemRule::new().rt(ms(9)).concurrency(9).into(), 2),
-        (
-            FlowRule::per_second("/x", 9).by_origin().lend(true).into(),
-            2,
-        ),
+        (FlowRule::per_second("/x", 9).for_origin("other").into(), 2),
     ];
     #[derive(Debug)]
     struct Told;

@@ -215,7 +215,7 @@ fn of_a_rule_for_origins_so_many_wait_for_each_and_so_many_in_all() {
         });
         waiting.collect::<Vec<_>>()
     };
-    let each = || rule(2).throttle(ms(200_000)).by_origin();
+    let each = || rule(2).throttle(ms(200_000)).for_origin("other");
     // A rule for all callers says how many they are together, if it lets calls wait.
     for (all, origins) in [
         (None, [2, 2, 2]),
@@ -234,11 +234,9 @@ fn of_a_rule_for_origins_so_many_wait_for_each_and_so_many_in_all() {
 #[test]
 fn a_queue_is_spaced_by_a_threshold_with_a_fraction() {
     let half = FlowRule::per_second("r", 0.5).throttle(ms(5_000));
-    for rule in [half.clone(), half.by_origin()] {
-        let bench = Bench::new(rule);
-        let (waits, _queue) = bench.burst(4);
-        assert_eq!(waits, [Some(0), Some(2_000), Some(4_000), None]);
-    }
+    let bench = Bench::new(half);
+    let (waits, _queue) = bench.burst(4);
+    assert_eq!(waits, [Some(0), Some(2_000), Some(4_000), None]);
     let bench = Bench::new(KeyedRule::per_second("r", 0.5).throttle(ms(5_000)));
     let (waits, _queue) = bench.burst(4);
     assert_eq!(waits, [Some(0), Some(2_000), Some(4_000), None]);
@@ -284,7 +282,7 @@ fn a_threshold_of_zero_refuses_for_ever() {
 
 #[test]
 fn each_origin_has_a_queue_of_its_own() {
-    let bench = Bench::new(paced(10, 50).by_origin());
+    let bench = Bench::new(paced(10, 50).for_origin("other"));
     for origin in ["a", "b", "c"] {
         let call = Call::new("r").origin(origin);
         assert!(bench.call(call).is_ok());
@@ -296,7 +294,7 @@ fn each_origin_has_a_queue_of_its_own() {
 fn a_call_in_the_queue_counts_for_its_origin_as_well() {
     let rules = Rules::new()
         .with(paced(1, 5_000))
-        .with(FlowRule::per_second("r", 2).by_origin().lend(true));
+        .with(FlowRule::per_second("r", 2).for_origin("other"));
     let bench = Bench::new(rules);
     let mut queue = Vec::new();
     for second in 0..5 {
@@ -404,16 +402,16 @@ fn a_rule_keeps_its_own_queue_when_the_one_before_it_goes() {
 fn the_queue_of_each_origin_does_not_go_on_from_that_of_one() {
     let (one, each) = (
         paced(1, 60_000).for_origin("a"),
-        paced(10, 60_000).by_origin(),
+        paced(10, 60_000).for_origin("other"),
     );
     let bench = Bench::new(Rules::new().with(one).with(each));
     let call = || bench.call(Call::new("r").origin("a")).unwrap();
     let queue = [call(), call(), call(), call()];
     drop(queue);
-    // The queue of one is 2 s long, that of each 200 ms.
-    let other = paced(5, 60_000).by_origin();
+    // The queue of one is 4 s long. A rule for the others had none for the one that is named.
+    let other = paced(5, 60_000).for_origin("other");
     assert!(bench.sentinel.reload(other.into()));
-    assert_eq!(call().0, ms(400));
+    assert_eq!(call().0, ms(0));
 }
 
 #[test]

@@ -57,8 +57,6 @@ pub enum Scope {
     Resource,
     /// Calls of one origin.
     Origin(String),
-    /// Calls without an origin.
-    MissingOrigin,
     /// Calls of all origins that have no place of their own.
     OverflowOrigins,
     /// Calls in one context.
@@ -67,20 +65,19 @@ pub enum Scope {
 
 impl Scope {
     /// Returns its kind, without the name of the origin or context: `resource`, `origin`,
-    /// `missing-origin`, `overflow-origins` or `context`, as in JSON.
+    /// `overflow-origins` or `context`, as in JSON.
     ///
     /// ```
     /// use tower_sentinel::Scope;
     ///
     /// assert_eq!(Scope::Origin("shop".to_owned()).as_str(), "origin");
-    /// assert_eq!(Scope::MissingOrigin.as_str(), "missing-origin");
+    /// assert_eq!(Scope::OverflowOrigins.as_str(), "overflow-origins");
     /// ```
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Scope::Resource => "resource",
             Scope::Origin(_) => "origin",
-            Scope::MissingOrigin => "missing-origin",
             Scope::OverflowOrigins => "overflow-origins",
             Scope::Context(_) => "context",
         }
@@ -90,7 +87,7 @@ impl Scope {
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Scope::Origin(name) | Scope::Context(name) => Some(name),
-            Scope::Resource | Scope::MissingOrigin | Scope::OverflowOrigins => None,
+            Scope::Resource | Scope::OverflowOrigins => None,
         }
     }
 }
@@ -177,7 +174,6 @@ impl NodeSnapshot {
         let name = || branch.name().to_string();
         let scope = match branch.kind() {
             ScopeKind::Origin => Scope::Origin(name()),
-            ScopeKind::Missing => Scope::MissingOrigin,
             ScopeKind::Overflow => Scope::OverflowOrigins,
             ScopeKind::Context => Scope::Context(name()),
         };

@@ -85,16 +85,11 @@ pub(crate) struct ResourceRules {
 #[derive(Debug, Default)]
 pub(crate) struct ContextRules(Named<Vec<u32>>);
 
-/// The flow rules of one resource that count origins apart.
+/// The flow rules of one resource for single origins, and for each of the others.
 #[derive(Debug, Default)]
 pub(crate) struct OriginRules {
-    each: Vec<u32>,
     other: Vec<u32>,
     only: Named<Vec<u32>>,
-    /// Rules by origin that also apply to calls without one.
-    missing: Vec<u32>,
-    /// A rule by origin that refuses calls without one.
-    refusing: Option<u32>,
 }
 
 impl From<Rules> for NumberedRules {
@@ -377,7 +372,7 @@ impl RuleSet {
     pub(crate) fn keyed_rule(&self, index: u32, most_origins: u32) -> Option<KeyedRule> {
         match self.rule(index)?.itself() {
             Rule::Keyed(rule) => Some(rule.clone()),
-            Rule::Flow(rule) if rule.is_plain() => Some(rule.as_keyed_rule(most_origins)),
+            Rule::Flow(rule) if rule.is_by_origin() => Some(rule.as_keyed_rule(most_origins)),
             _ => None,
         }
     }
@@ -429,7 +424,7 @@ impl ResourceRules {
                 match (rule.basis(), &rule.who) {
                     (Basis::Context(context), _) => owned(&mut self.contexts).add(index, context),
                     (Basis::Own, Who::Anyone) => self.anyone.push(index),
-                    (Basis::Own, Who::Each) if rule.is_plain() => self.params.push(index),
+                    (Basis::Own, Who::Each) => self.params.push(index),
                     (Basis::Own, _) => owned(&mut self.origins).add(index, rule),
                     (Basis::Related(_), _) => self.related.push(index),
                 }
@@ -465,15 +460,8 @@ impl ContextRules {
 impl OriginRules {
     fn add(&mut self, index: u32, rule: &FlowRule) {
         match &rule.who {
-            Who::Anyone => {}
-            Who::Each => {
-                self.each.push(index);
-                match rule.missing.unwrap_or_default() {
-                    MissingKey::Share => self.missing.push(index),
-                    MissingKey::Refuse => self.refusing = self.refusing.or(Some(index)),
-                    MissingKey::Skip => {}
-                }
-            }
+            // One counts no origins apart, the other in a table.
+            Who::Anyone | Who::Each => {}
             Who::Other => self.other.push(index),
             Who::Only(origin) => self.only.change(origin, |rules| rules.push(index)),
         }
@@ -484,7 +472,7 @@ impl OriginRules {
     pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {
         // A rule for "other" does not apply to an origin that a rule names, but
         // that rule does.
-        !self.each.is_empty() || !self.other.is_empty() || self.names(origin)
+        !self.other.is_empty() || self.names(origin)
     }
 
     /// Whether a rule is for `origin` alone.
@@ -495,33 +483,13 @@ impl OriginRules {
 
     /// The rules that count the calls of `origin` apart.
     pub(crate) fn of(&self, origin: &Key<'_>) -> Vec<u32> {
-        let named = self.only.get(origin).unwrap_or(&self.other);
-        let mut rules: Vec<_> = self.each.iter().chain(named).copied().collect();
-        rules.sort_unstable();
-        rules
+        self.only.get(origin).unwrap_or(&self.other).clone()
     }
 
     /// The rules that all origins without a place of their own share: none of
     /// them is one that a rule names, for that one has a place.
     pub(crate) fn of_unnamed(&self) -> Vec<u32> {
-        let mut rules: Vec<_> = self.each.iter().chain(&self.other).copied().collect();
-        rules.sort_unstable();
-        rules
-    }
-
-    /// The first rule that gives each origin a quota of its own.
-    pub(crate) fn of_each(&self) -> Option<u32> {
-        self.each.first().copied()
-    }
-
-    /// The rules for calls without an origin.
-    pub(crate) fn of_missing(&self) -> &[u32] {
-        &self.missing
-    }
-
-    /// The rule that refuses calls without an origin.
-    pub(crate) const fn refusing(&self) -> Option<u32> {
-        self.refusing
+        self.other.clone()
     }
 }
 
@@ -535,29 +503,28 @@ mod tests {
             .with(FlowRule::per_second("r", 1).for_origin("default"))
             .with(FlowRule::per_second("r", 2).for_origin("a"))
             .with(FlowRule::per_second("r", 3).for_origin("other"))
-            .with(FlowRule::per_second("r", 4).by_origin().lend(true))
+            .with(FlowRule::per_second("r", 4).by_origin())
             .with(FlowRule::per_second("r", 5).for_origin("10.0.0.1"))
             .with(FlowRule::per_second("r", 6).by_origin())
             .with(FlowRule::per_second("r", 7).for_origin("42"))
             .with(FlowRule::per_second("r", 8).in_context("42"));
         let set = RuleSet::new(rules, 1, RuleSelection::Enforced);
         let of = set.of("r").unwrap();
-        assert_eq!((&*of.anyone, &*of.params), (&[0][..], &[5][..]));
+        assert_eq!((&*of.anyone, &*of.params), (&[0][..], &[3, 5][..]));
         let origins = of.origins.as_ref().unwrap();
-        assert_eq!(origins.of(&Key::Str("a")), [1, 3]);
-        assert_eq!(origins.of(&Key::Str("b")), [2, 3]);
-        assert_eq!(origins.of(&Key::Str("10.0.0.1")), [3, 4]);
-        assert_eq!(origins.of(&Key::Ip([10, 0, 0, 1].into())), [3, 4]);
-        assert_eq!(origins.of(&Key::Int(42)), [3, 6]);
-        assert_eq!(origins.of_missing(), [3]);
-        assert_eq!(origins.of_unnamed(), [2, 3]);
+        assert_eq!(origins.of(&Key::Str("a")), [1]);
+        assert_eq!(origins.of(&Key::Str("b")), [2]);
+        assert_eq!(origins.of(&Key::Str("10.0.0.1")), [4]);
+        assert_eq!(origins.of(&Key::Ip([10, 0, 0, 1].into())), [4]);
+        assert_eq!(origins.of(&Key::Int(42)), [6]);
+        assert_eq!(origins.of_unnamed(), [2]);
         let contexts = of.contexts.as_ref().unwrap();
         for context in [Key::Str("42"), Key::Int(42)] {
             assert!(contexts.names(&context));
             assert_eq!(contexts.of(&context), [7]);
         }
         // A caller that calls itself "other" is one of the others.
-        assert_eq!(origins.of(&Key::Str("other")), [2, 3]);
+        assert_eq!(origins.of(&Key::Str("other")), [2]);
     }
 
     #[test]
@@ -567,6 +534,5 @@ mod tests {
         let origins = set.of("r").unwrap().origins.as_ref().unwrap();
         assert!(origins.applies_to(&Key::Str("a")));
         assert!(!origins.applies_to(&Key::Str("b")));
-        assert!(origins.of_missing().is_empty() && origins.refusing().is_none());
     }
 }

@@ -217,6 +217,26 @@ impl Shaping {
         self.cold_factor.unwrap_or(3.0)
     }
 
+    /// Notes all that is set. By all their names, so that a new one is not forgotten.
+    pub(super) fn inspect_absent(&self, inspector: &mut Inspector, allowed: &str) {
+        let Self {
+            max_wait,
+            warm_up,
+            // Without a warm-up it is refused in any case.
+            cold_factor: _,
+            memory,
+        } = self;
+        let waits = [("throttle", max_wait), ("warm_up", warm_up)];
+        for (field, time) in waits {
+            if let Some(time) = time {
+                inspector.refuse(field, format_args!("{time:?}"), allowed);
+            }
+        }
+        if let Some(memory) = memory {
+            inspector.refuse("memory", memory.marks, allowed);
+        }
+    }
+
     pub(super) fn inspect(&self, rule: &FlowRule, inspector: &mut Inspector) {
         if let Some(wait) = self.max_wait.filter(|wait| *wait > DAY) {
             inspector.refuse("max_wait", format_args!("{wait:?}"), "at most one day");

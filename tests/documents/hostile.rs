@@ -7,7 +7,7 @@ use tower_sentinel::document::{Document, Format, Kind};
 
 const OWN: &str = r#"{"rules": [
     {"kind": "flow", "resource": "/a", "threshold": 12.5, "interval": "1m30s", "buckets": 9,
-     "strict": true, "by_origin": true, "missing": "skip", "lend": false, "max_waiting": 7},
+     "strict": true, "for_origin": "shop", "lend": false, "max_waiting": 7},
     {"kind": "flow", "resource": "b", "threshold": 1, "throttle": "1s", "warm_up": 5,
      "cold_factor": 2, "in_context": "c", "id": "x"},
     {"kind": "isolation", "resource": "/a", "max": 8},

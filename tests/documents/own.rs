@@ -26,14 +26,13 @@ fn limits() -> Vec<(Value, Rule)> {
         (
             json!({
                 "kind": "flow", "resource": "/a", "threshold": 12.5, "interval": "1m30s",
-                "buckets": 9, "strict": true, "by_origin": true, "missing": "refuse",
-                "lend": true, "max_occupy_ratio": 0.25, "max_waiting": 7, "id": "a-1",
+                "buckets": 9, "strict": true, "for_origin": "shop", "lend": true,
+                "max_occupy_ratio": 0.25, "max_waiting": 7, "id": "a-1",
             }),
             FlowRule::per("/a", 12.5, ms(90_000))
                 .buckets(9)
                 .strict()
-                .by_origin()
-                .missing(MissingKey::Refuse)
+                .for_origin("shop")
                 .lend(true)
                 .max_occupy_ratio(0.25)
                 .max_waiting(7)

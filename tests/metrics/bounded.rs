@@ -14,7 +14,7 @@ fn rules() -> Rules {
         .with(FlowRule::per_second("/named", 1_000_000))
         .with(
             FlowRule::per_second("/named", 1_000_000)
-                .by_origin()
+                .for_origin("other")
                 .strict(),
         )
         .with(KeyedRule::per_second("/named", 1_000_000))

@@ -117,7 +117,7 @@ pub(crate) fn mild() -> impl Strategy<Value = Company> {
             flow.limit = flow.limit.max(2);
             if index % 2 == 0 && !matches!(flow.whose, Whose::Related(_)) {
                 flow.is_strict = false;
-                flow.queue = Some(0);
+                flow.queue = (!flow.is_table()).then_some(0);
             }
         }
         setup.denied = None;

@@ -64,13 +64,10 @@ fn lenders() -> impl Strategy<Value = Lenders> {
         flow.whose = match flow.whose {
             _ if of_all => Whose::All,
             Whose::Related(_) => Whose::All,
-            Whose::Each(_, missing) => Whose::Each(lend, missing),
+            // A table does not lend.
+            Whose::Each(_) => Whose::OtherOrigins,
             whose => whose,
         };
-        // A table counts who waits at once.
-        if flow.is_table() {
-            flow.whose = Whose::All;
-        }
         (flow, lend)
     });
     prop::collection::vec(lender, 1..5).prop_map(|lenders| {

@@ -56,7 +56,7 @@ impl Naive {
         };
         match flow.whose {
             Whose::All | Whose::Related(_) => Some(""),
-            Whose::Each(_, missing) => match (call.origin, missing) {
+            Whose::Each(missing) => match (call.origin, missing) {
                 (None, MissingKey::Share) => Some("-"),
                 (origin, _) => origin,
             },

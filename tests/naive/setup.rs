@@ -17,8 +17,8 @@ const CONTEXTS: [&str; 2] = ["c", "d"];
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Whose {
     All,
-    /// Of each origin; `None`: as the rule does by itself.
-    Each(Option<bool>, MissingKey),
+    /// Of each origin, in a table.
+    Each(MissingKey),
     Origin(&'static str),
     OtherOrigins,
     Context(&'static str),
@@ -63,13 +63,7 @@ impl Flow {
         }
         match self.whose {
             Whose::All => rule,
-            Whose::Each(lend, missing) => {
-                let rule = rule.by_origin().missing(missing);
-                match lend {
-                    Some(lend) => rule.lend(lend),
-                    None => rule,
-                }
-            }
+            Whose::Each(missing) => rule.by_origin().missing(missing),
             Whose::Origin(origin) => rule.for_origin(origin),
             Whose::OtherOrigins => rule.for_origin("other"),
             Whose::Context(context) => rule.in_context(context),
@@ -78,15 +72,12 @@ impl Flow {
     }
 
     pub(crate) fn misses_key(&self, call: &Asks) -> bool {
-        matches!(self.whose, Whose::Each(_, MissingKey::Refuse)) && call.origin.is_none()
+        matches!(self.whose, Whose::Each(MissingKey::Refuse)) && call.origin.is_none()
     }
 
     /// Whether it keeps a few bytes for each origin, and so counts a call when it comes.
     pub(crate) fn is_table(&self) -> bool {
-        matches!(self.whose, Whose::Each(None | Some(false), _))
-            && self.buckets == 2
-            && !self.is_strict
-            && self.queue.is_none()
+        matches!(self.whose, Whose::Each(_))
     }
 
     /// What it costs a call of weight `n` in its queue, in ns.
@@ -179,10 +170,9 @@ pub(crate) fn ratio() -> impl Strategy<Value = f64> {
 
 pub(crate) fn flow() -> impl Strategy<Value = Flow> {
     let missing = select(&[MissingKey::Share, MissingKey::Skip, MissingKey::Refuse][..]);
-    let lend = select(&[None, Some(false), Some(true)][..]);
     let whose = prop_oneof![
         3 => Just(Whose::All),
-        3 => (lend, missing).prop_map(|(lend, missing)| Whose::Each(lend, missing)),
+        3 => missing.prop_map(Whose::Each),
         2 => select(&ORIGINS[..]).prop_map(Whose::Origin),
         1 => Just(Whose::OtherOrigins),
         2 => select(&CONTEXTS[..]).prop_map(Whose::Context),
@@ -202,15 +192,19 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
     let kind = (0..4, 0..6);
     let of = (select(&RESOURCES[..]), whose);
     (of, 0_u32..8, window, kind, ratio()).prop_map(
-        |((resource, whose), limit, (buckets, bucket), (strict, queue), ratio)| Flow {
-            resource,
-            whose,
-            limit,
-            buckets,
-            bucket,
-            is_strict: strict == 0 && queue != 0,
-            queue: (queue == 0 && !matches!(whose, Whose::Related(_))).then_some(0),
-            ratio,
+        |((resource, whose), limit, (buckets, bucket), (strict, queue), ratio)| {
+            let is_table = matches!(whose, Whose::Each(_));
+            let may_queue = !is_table && !matches!(whose, Whose::Related(_));
+            Flow {
+                resource,
+                whose,
+                limit,
+                buckets: if is_table { 2 } else { buckets },
+                bucket,
+                is_strict: strict == 0 && queue != 0 && !is_table,
+                queue: (queue == 0 && may_queue).then_some(0),
+                ratio,
+            }
         },
     )
 }

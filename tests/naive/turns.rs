@@ -322,6 +322,9 @@ fn queues_only(company: &mut Company) {
     flows.retain(|flow| !matches!(flow.whose, Whose::Related(_)));
     for flow in flows {
         flow.is_strict = false;
+        if flow.is_table() {
+            flow.whose = Whose::OtherOrigins;
+        }
         flow.queue = Some(0);
     }
     for hot in &mut company.hots {

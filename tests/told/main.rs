@@ -97,7 +97,7 @@ impl Other {
             1 => window.strict().into(),
             2 => window.buckets(1).into(),
             3 => window.by_origin().into(),
-            4 => window.by_origin().buckets(5).into(),
+            4 => window.for_origin("other").buckets(5).into(),
             5 => window.throttle(Duration::ZERO).into(),
             6 => FlowRule::per("r", limit(calls), interval)
                 .when("other")

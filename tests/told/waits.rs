@@ -100,7 +100,7 @@ fn window() -> impl Strategy<Value = FlowRule> {
         match kind {
             0 => rule.lend(false),
             1 => rule.strict(),
-            2 => rule.by_origin(),
+            2 => rule.for_origin("other"),
             3 => rule.for_origin("app"),
             _ => rule,
         }

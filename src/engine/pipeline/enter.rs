@@ -8,7 +8,6 @@ use super::line::{line_up, line_up_for_share};
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
 use super::wait::wait;
 use crate::base::sync::Arc;
-use crate::blocked::BlockKind;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
@@ -28,11 +27,6 @@ pub(super) fn enter(
     now: Tick,
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    if let Some(rule) = resource.refusing_without_origin(call) {
-        let nodes = CallNodes::without_branches(resource.clone());
-        let blocked = resource.blocked(BlockKind::MissingKey, rule);
-        return Ok(refuse(Counted::On(&nodes), call, now, blocked));
-    }
     let nodes = CallNodes::find(engine.registry, resource, call, now)?;
     let mut claims = Claims::default();
     if let Some(verdict) = claim(engine, &nodes, call, now, &mut claims, arrived)? {

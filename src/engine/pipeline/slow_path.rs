@@ -18,7 +18,6 @@ use crate::engine::call::ring::{NoTokens, own_ring_available_at};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Reloaded;
 use crate::engine::resource::{NoPlace, Resource};
-use crate::rule::SlotLimit;
 
 /// Why a call has no verdict yet.
 #[derive(Debug)]
@@ -91,18 +90,13 @@ pub(crate) fn judge(
     let now = resource.check_time(now);
     if let Err(none) = precheck(resource, call, now, arrived.slot.is_some()) {
         return match none {
-            NoPlace::NoSlot(slots) if may_line_up(resource, call, slots) => {
+            NoPlace::NoSlot(slots) if resource.slot_queue(slots).is_some() => {
                 line_up(engine, resource, call, now, slots, arrived)
             }
             none => refuse_early(engine, resource, call, now, none.blocked(resource)),
         };
     }
     enter(engine, resource, call, now, arrived)
-}
-
-/// Whether `call` may wait for one of `slots`. One that never passes does not.
-fn may_line_up(resource: &Resource, call: &Call<'_>, slots: SlotLimit) -> bool {
-    resource.slot_queue(slots).is_some() && resource.refusing_without_origin(call).is_none()
 }
 
 /// Refuses a call whose nodes have not been looked up yet: it counts on them as well.
@@ -114,13 +108,7 @@ fn refuse_early(
     now: Tick,
     mut blocked: Blocked,
 ) -> Result<Verdict, Reloaded> {
-    let nodes = if resource.refusing_without_origin(call).is_some() {
-        // It never passes.
-        blocked = blocked.with_retry_after(None);
-        CallNodes::without_branches(resource.clone())
-    } else {
-        CallNodes::find(engine.registry, resource, call, now)?
-    };
+    let nodes = CallNodes::find(engine.registry, resource, call, now)?;
     if let Some(wait) = blocked.retry_after() {
         // The rules that have not been asked must have room by then as well.
         let at = nodes.retry_at(engine.registry, call, now, now + wait);

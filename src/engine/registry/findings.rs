@@ -5,9 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc as StdArc;
 
 use super::Registry;
-use crate::blocked::BlockKind;
 use crate::call::{Direction, Key, OVERFLOW};
-use crate::engine::resource::scope::ScopeKind;
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::hook::Interest;
 use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence};
@@ -29,14 +27,6 @@ struct Called {
     most: Vec<(StdArc<str>, u64)>,
     /// Also on resources that have been evicted.
     total: u64,
-}
-
-/// The origins of one resource, as its scope nodes show them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Origins {
-    has_any: bool,
-    /// Calls without one that were counted apart.
-    missing: u64,
 }
 
 impl Registry {
@@ -178,28 +168,10 @@ impl Registry {
     /// The rules that have met calls, and none with the key that they look at.
     pub(crate) fn missing_keys(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        let mut origins: HashMap<u64, Origins> = HashMap::new();
-        self.branches.read_all(|branch| {
-            let of = origins.entry(branch.resource_id()).or_default();
-            match branch.kind() {
-                ScopeKind::Origin | ScopeKind::Overflow => of.has_any = true,
-                ScopeKind::Missing => of.missing += calls(branch.node()),
-                ScopeKind::Context => {}
-            }
-        });
         self.resources.read_all(|resource| {
             if let Some(params) = resource.params() {
                 let silent = params.without_keys();
                 found.extend(silent.filter_map(|(rule, calls)| resource.missing_key(rule, calls)));
-            }
-            let Some(rule) = resource.origins().and_then(|rules| rules.of_each()) else {
-                return;
-            };
-            let of = origins.get(&resource.id()).copied().unwrap_or_default();
-            let totals = resource.node().totals(resource.node().last_used());
-            let calls = of.missing.max(totals.block_by(BlockKind::MissingKey));
-            if calls > 0 && !of.has_any {
-                found.extend(resource.missing_key(rule, calls));
             }
         });
         found

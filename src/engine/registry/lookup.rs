@@ -213,7 +213,7 @@ impl Registry {
         // A scope node that a rule names, or that stands for many, has a place even if the table is
         // full: a flood of origins must not lift a rule.
         let has_place = match query.kind {
-            ScopeKind::Missing | ScopeKind::Overflow => true,
+            ScopeKind::Overflow => true,
             ScopeKind::Origin => resource
                 .origins()
                 .is_some_and(|rules| rules.names(query.name)),
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_call_by_older_rules_gets_no_branch_of_newer_ones() {
-        let rule = || FlowRule::per_second("r", 0).by_origin().strict();
+        let rule = || FlowRule::per_second("r", 0).for_origin("other").strict();
         let others = (0..20).map(|n| FlowRule::per_second(format!("f{n}"), 7));
         let sentinel = Sentinel::new(rule());
         let registry = sentinel.registry();

@@ -7,7 +7,6 @@ use super::Resource;
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change, Refusal};
-use crate::call::Call;
 use crate::clock::Tick;
 use crate::rule::{KeyedRules, SlotLimit, SlotQueue};
 use crate::stat::SlotHold;
@@ -55,15 +54,6 @@ impl Resource {
     /// A refusal by the rule with this index.
     pub(crate) fn blocked(&self, kind: BlockKind, rule: u32) -> Blocked {
         Blocked::by(kind, self.rules.label(rule).clone(), &self.text)
-    }
-
-    /// The rule that refuses `call` because it has no origin.
-    #[inline]
-    pub(crate) fn refusing_without_origin(&self, call: &Call<'_>) -> Option<u32> {
-        match call.origin {
-            Some(_) => None,
-            None => self.origins()?.refusing(),
-        }
     }
 
     /// From here on slots are given out by this resource's rules, and no longer by those of

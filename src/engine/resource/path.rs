@@ -151,7 +151,7 @@ mod tests {
             (PathKind::Full, flow().throttle(second).into()),
             // Judged as one on the origin as a parameter.
             (PathKind::FastAfterParam, flow().by_origin().into()),
-            (PathKind::Full, flow().by_origin().strict().into()),
+            (PathKind::Full, flow().for_origin("other").strict().into()),
             (PathKind::Full, flow().when("other").into()),
             (PathKind::Full, flow().shadow().into()),
         ];

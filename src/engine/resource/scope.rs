@@ -22,8 +22,6 @@ use crate::stat::{Node, Place, Resident};
 pub(crate) enum ScopeKind {
     /// One origin.
     Origin,
-    /// All calls without an origin.
-    Missing,
     /// All origins that have no place of their own.
     Overflow,
     /// One context.
@@ -77,7 +75,6 @@ impl ScopeNode {
         let indices = match query.kind {
             ScopeKind::Origin => origins.map(|origins| origins.of(query.name)),
             ScopeKind::Overflow => origins.map(|origins| origins.of_unnamed()),
-            ScopeKind::Missing => origins.map(|origins| origins.of_missing().to_vec()),
             ScopeKind::Context => resource.contexts().map(|rules| rules.of(query.name)),
         };
         let indices = indices.unwrap_or_default();

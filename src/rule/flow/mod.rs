@@ -286,20 +286,19 @@ impl FlowRule {
     /// further origins of the resource share one quota. Clients that make up origins can
     /// reach it; [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how fast.
     ///
-    /// A plain rule keeps a table like that of a [`KeyedRule`](crate::KeyedRule),
-    /// with 32 bytes per origin, allocated at once for as many origins as that limit. A
-    /// rule is plain if it has two buckets and a threshold of at most 1 048 575, is not
-    /// strict, and does not use [`throttle`](Self::throttle), [`warm_up`](Self::warm_up),
-    /// [`memory`](Self::memory) or [`lend(true)`](Self::lend). A plain rule does not lend.
-    /// Any other rule keeps a node with statistics for each origin. A call that waits for
-    /// another rule counts in a table when it arrives, and in a node when it starts.
+    /// The quotas are kept in a table like that of a [`KeyedRule`](crate::KeyedRule), with
+    /// 32 bytes per origin, allocated at once for as many origins as that limit. Its windows
+    /// have two buckets, are not [strict](Self::strict) and do not lend, and the threshold is
+    /// at most 1 048 575. A call that waits for another rule counts there when it arrives.
+    /// A [reload](crate::Sentinel::reload) that changes the interval resets the table: every
+    /// origin then has its whole quota again.
     ///
-    /// A [reload](crate::Sentinel::reload) that changes the interval of a table resets the
-    /// table: every origin then has its whole quota again. The same happens when a rule
-    /// changes from a table to nodes or back, because [`lend`](Self::lend),
-    /// [`strict`](Self::strict), [`buckets`](Self::buckets), [`throttle`](Self::throttle),
-    /// [`warm_up`](Self::warm_up) or [`memory`](Self::memory) changes, or because the
-    /// threshold crosses 1 048 575.
+    /// Where each origin needs [`strict`](Self::strict), [`buckets`](Self::buckets),
+    /// [`lend(true)`](Self::lend), [`throttle`](Self::throttle), [`warm_up`](Self::warm_up) or
+    /// [`memory`](Self::memory), use [`for_origin("other")`](Self::for_origin), which keeps a
+    /// node with statistics for each; these settings beside `by_origin` are errors. A queue by
+    /// turns for each origin is also a [`KeyedRule`](crate::KeyedRule) with
+    /// [`throttle`](crate::KeyedRule::throttle).
     #[must_use]
     pub fn by_origin(mut self) -> Self {
         self.who = Who::Each;
@@ -384,7 +383,7 @@ impl FlowRule {
     }
 
     /// Sets whether prioritized calls may borrow from coming buckets. Default: yes, except
-    /// for a [strict](Self::strict) rule and for a plain rule [by origin](Self::by_origin).
+    /// for a [strict](Self::strict) rule. A rule [by origin](Self::by_origin) does not lend.
     #[must_use]
     pub fn lend(mut self, lend: bool) -> Self {
         self.lend = Some(lend);
@@ -545,38 +544,44 @@ impl FlowRule {
         }
     }
 
-    /// Whether a table of origins is enough for the rule, which is much smaller than a
-    /// node for each of them.
-    pub(super) fn is_plain(&self) -> bool {
-        // By all their names: a table knows nothing of a new one.
+    /// Notes the settings that a table of origins cannot keep. By all their names: it knows
+    /// nothing of a new one.
+    fn inspect_by_origin(&self, inspector: &mut Inspector) {
         let Self {
             resource: _,
             threshold,
             interval: _,
             buckets,
             strict,
-            who,
+            who: _,
             missing: _,
-            basis,
+            // Refused beside any selection of origins.
+            basis: _,
             shaping,
             lend,
             // Of those that wait, which it has none of.
             max_waiting: _,
             max_occupy_ratio: _,
-            sharing,
+            sharing: _,
             id: _,
         } = self;
-        *who == Who::Each
-            && *basis == Basis::Own
-            && *shaping == Shaping::default()
-            && *sharing == Sharing::default()
-            && buckets.get() == 2
-            && !strict
-            && *lend != Some(true)
-            && *threshold <= f64::from(MOST_IN_WINDOW)
+        let allowed = "left out with `by_origin`: `for_origin(\"other\")` has it for each origin";
+        if *strict {
+            inspector.refuse("strict", true, allowed);
+        }
+        if *lend == Some(true) {
+            inspector.refuse("lend", true, allowed);
+        }
+        if buckets.get() != 2 {
+            inspector.refuse("buckets", buckets.get(), allowed);
+        }
+        shaping.inspect_absent(inspector, allowed);
+        if *threshold > f64::from(MOST_IN_WINDOW) {
+            inspector.number("threshold", *threshold, 0..=MOST_IN_WINDOW);
+        }
     }
 
-    /// The same rule, which is [plain](Self::is_plain), as one on the origin as a parameter.
+    /// The same rule, which is by origin, as one on the origin as a parameter.
     pub(super) fn as_keyed_rule(&self, most_origins: u32) -> KeyedRule {
         let mut rule = KeyedRule::per(&self.resource, self.threshold, self.interval)
             .window()
@@ -649,6 +654,9 @@ impl FlowRule {
             inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);
         }
         self.shaping.inspect(self, inspector);
+        if self.who == Who::Each && self.sharing == Sharing::default() {
+            self.inspect_by_origin(inspector);
+        }
         if let Who::Only(origin) = &self.who {
             inspector.name("origin", origin);
         }

@@ -57,7 +57,7 @@ pub(crate) fn admitted() -> Vec<Operation> {
         ),
         Operation::admitted(
             "ours, flow rule by address that lends, quanta",
-            quanta(one().by_origin().lend(true))
+            quanta(one().for_origin("other"))
                 .origin(PeerIp)
                 .layer(handler()),
         ),

@@ -10,7 +10,7 @@ mod quota_left;
 mod retry_at;
 
 use crate::base::sync::Arc;
-use crate::call::{Call, Key};
+use crate::call::Call;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::call::ring::{Held, LimitedRing, NoTokens, dedicated_rings, own_ring};
@@ -78,18 +78,13 @@ impl CallNodes {
     ) -> Result<Self, Reloaded> {
         let shared = resource.shared();
         let mut room = None;
-        let origin = match (&call.origin, resource.origins()) {
-            (Some(origin), rules) => {
-                let origin = origin.shortened(&shared.hash, &mut room);
-                let is_wanted =
-                    shared.config.origins || rules.is_some_and(|rules| rules.applies_to(origin));
-                is_wanted.then_some((ScopeKind::Origin, origin))
-            }
-            (None, Some(rules)) if !rules.of_missing().is_empty() => {
-                Some((ScopeKind::Missing, &Key::MISSING))
-            }
-            (None, _) => None,
-        };
+        let origin = call.origin.as_ref().and_then(|origin| {
+            let origin = origin.shortened(&shared.hash, &mut room);
+            let rules = resource.origins();
+            let is_wanted =
+                shared.config.origins || rules.is_some_and(|rules| rules.applies_to(origin));
+            is_wanted.then_some((ScopeKind::Origin, origin))
+        });
         let mut room = None;
         let context = call.context.as_ref().and_then(|context| {
             let context = context.shortened(&shared.hash, &mut room);
