@@ -1,6 +1,6 @@
 //! Shared rules in an engine that has no store, or that has not started it.
 
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 
 use tower_sentinel::rule::InvalidRule;
 use tower_sentinel::source::{Watch, WatchEvent, from_fn};
@@ -46,9 +46,8 @@ fn passed(sentinel: &Sentinel) -> usize {
 #[test]
 fn a_reload_without_a_store_limits_the_process_and_says_so() {
     let (tell, told) = mpsc::channel();
-    let tell = Mutex::new(tell);
     let sentinel = Sentinel::builder()
-        .on_finding(move |finding: &Finding| tell.lock().unwrap().send(finding.kind()).unwrap())
+        .on_finding(move |finding: &Finding| tell.send(finding.kind()).unwrap())
         .build();
     assert!(sentinel.reload(FlowRule::per_second("/v1", 9).shared().into()));
     // By what the rule says of a store that is away, which is all of the limit for one process.
