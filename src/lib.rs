@@ -52,7 +52,7 @@
 //! | How do I limit all routes together? | [`SentinelLayer::named`] |
 //! | Which rules are there? | [`FlowRule`], [`KeyedRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
 //! | How do I read rules from a file, or from Sentinel? | `document` (feature `serde`) |
-//! | How are resources and callers named? What if a request names no caller? | [`key`], [`MissingKey`] |
+//! | How are resources and callers named, also if a request names no caller? | [`key`], [`MissingKey`] |
 //! | How do I guard code that is not a service, such as a call to a database? | [`Sentinel::run`] |
 //! | How do I exempt some requests from all limits? | [`SentinelLayer::skip`], [`middleware::skip`] |
 //! | Why does a rule refuse no call? | [`Sentinel::findings`] |

@@ -37,12 +37,12 @@ pub(super) struct Collector {
     base: Vec<(&'static str, Text)>,
 }
 
-/// What is remembered of an engine from one reading to the next.
+/// The memory of one reading of an engine for the next.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// The resources that have series, each with what it had completed.
     listed: HashMap<u64, u64>,
-    /// What the whole engine had completed.
+    /// The completions of the whole engine.
     completed: u64,
 }
 
@@ -69,7 +69,7 @@ impl Collector {
         self.push(id, [], Value::Count(count));
     }
 
-    /// What there is one of, whatever the number of engines.
+    /// The families that exist once, whatever the number of engines.
     pub(super) fn add_process(&mut self, watches: &[(Arc<str>, WatchStatus)]) {
         self.base.clear();
         let version = [("version", env!("CARGO_PKG_VERSION").into())];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::stat::Histogram;
 
-/// What the samples of a [`Family`] are.
+/// The kind of the samples of a [`Family`].
 ///
 /// ```
 /// use tower_sentinel::observe::FamilyKind;
@@ -65,7 +65,7 @@ pub struct Sample {
     value: Value,
 }
 
-/// What a [`Sample`] tells.
+/// The value of a [`Sample`].
 ///
 /// ```
 /// use tower_sentinel::observe::Value;
@@ -99,7 +99,7 @@ pub(super) enum Text {
     Shared(Arc<str>),
 }
 
-/// What is always the same of a family.
+/// The constant part of a family.
 #[derive(Debug)]
 pub(super) struct Spec {
     pub(super) name: &'static str,

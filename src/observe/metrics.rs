@@ -88,7 +88,7 @@ pub struct Metrics {
     inner: Arc<Inner>,
 }
 
-/// What was set.
+/// The settings.
 #[derive(Clone)]
 struct Settings {
     engines: Vec<(Option<Arc<str>>, Sentinel)>,

@@ -256,7 +256,7 @@ impl Counters {
             self.extra
                 .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
             // Pairs with the acquire in `totals`: a call of weight 0 is there no earlier than
-            // what takes it off again.
+            // the negative part that takes it off again.
             fence(Ordering::Release);
         }
         // Acquire: see `Node::end_without_slot`.

@@ -235,7 +235,7 @@ impl Counters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // First, and Acquire, which pairs with the fence in `complete`: of a call of weight 0 that is
         // in `done`, its negative part in `extra` is read as well. So `complete` is never more than
-        // what has come by the end of this reading.
+        // the calls that have come by the end of this reading.
         let done = self.done.load(Ordering::Acquire);
         let calls = self.wide_calls(done);
         let rt_us = widen_up(load(&self.rt_before), narrow_rt(done, calls), RT_BITS);

@@ -30,7 +30,7 @@ const LAST_UNIT: u64 = u64::MAX >> PERMIT_BITS;
 #[derive(Debug, Default)]
 pub(crate) struct Cell(AtomicU64);
 
-/// What a call finds in a cell.
+/// The answer of a cell to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// It has its permits, which are of the bucket that ends then.

@@ -21,7 +21,7 @@ use super::draw::{Booking, Draw, Drawn, Epoch};
 /// Bytes before the counts.
 const HEAD: usize = 16;
 
-/// What a value holds.
+/// The content of a value.
 struct Counter {
     epoch: u64,
     /// The bucket that was the present one when the value was written.
@@ -157,8 +157,8 @@ impl Counter {
         place.is_some()
     }
 
-    /// What is counted against the limit of the windows that a permit of the present or of the
-    /// next bucket lies in.
+    /// The permits that count against the limit of the windows in which a permit of the present or
+    /// of the next bucket lies.
     fn held(&self, next: bool) -> u32 {
         let k = self.counts.len() - 1;
         let sum = |counts: &[u32]| counts.iter().fold(0_u32, |sum, &c| sum.saturating_add(c));
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// What was drawn and how long to wait for more, at so many milliseconds.
+    /// The permits that were drawn and how long to wait for more, at so many milliseconds.
     fn drawn(value: &mut Vec<u8>, draw: &Draw, ms: u64) -> (u32, u64) {
         let (drawn, new) = draw.apply(value, Duration::from_millis(ms));
         if let Some(new) = new {

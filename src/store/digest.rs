@@ -10,7 +10,7 @@ use std::fmt;
 use crate::call::Key;
 use crate::keyed::Sip;
 
-/// What the keys are made of, where no secret is set: public.
+/// The secret of the keys where none is set: public.
 const NO_SECRET: &[u8] = b"tower-sentinel, format 1";
 const FIXED: (u64, u64) = (0x736f_6d65_2066_6978, 0x6564_206b_6579_732e);
 

@@ -1,4 +1,4 @@
-//! What a process asks of a store, and what it is told.
+//! The questions of a process to a store, and the answers.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

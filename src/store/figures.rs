@@ -1,4 +1,4 @@
-//! What is counted of a store and of the rules that use it.
+//! The counts of a store and of the rules that use it.
 
 use crate::base::sync::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ impl Count {
     }
 }
 
-/// What is counted of one rule, over all its keys.
+/// The counts of one rule, over all its keys.
 #[derive(Debug, Default)]
 pub(crate) struct RuleFigures {
     /// Permits that calls were given, of those that the store has granted.
@@ -33,7 +33,7 @@ pub(crate) struct RuleFigures {
     pub(crate) lost: Count,
 }
 
-/// What is counted of the store.
+/// The counts of the store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreFigures {
     pub(crate) trips: Count,

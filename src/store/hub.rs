@@ -1,5 +1,5 @@
-//! What all counters of one engine share: whether the store can be asked, how many processes
-//! use it, and which counters the refiller must look at.
+//! The state that all counters of one engine share: whether the store can be asked, how many
+//! processes use it, and which counters the refiller must look at.
 
 use std::fmt;
 use std::task::Waker;
@@ -225,7 +225,7 @@ impl Hub {
     }
 }
 
-/// What stands before the keys of a store.
+/// The prefix of the keys of a store.
 fn prefix_of(store: Option<&dyn QuotaStore>) -> &str {
     let prefix = store.map(QuotaStore::prefix);
     prefix.filter(|prefix| is_prefix(prefix)).unwrap_or("ts")

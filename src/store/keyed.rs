@@ -22,7 +22,7 @@ pub(crate) struct KeyedQuotas {
     window: Window,
     figures: Arc<RuleFigures>,
     hub: Arc<Hub>,
-    /// What keys without a place share while the store is away.
+    /// The quota that keys without a place share while the store is away.
     others: Arc<SharedQuota>,
 }
 

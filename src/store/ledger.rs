@@ -1,4 +1,4 @@
-//! What a process knows of one counter: its own permits per bucket, the last answer of the
+//! The ledger of one counter in one process: its own permits per bucket, the last answer of the
 //! store, and which calls wait for the next one.
 //!
 //! Buckets are those of the store's clock. An answer says how long the present one lasts;
@@ -20,7 +20,7 @@ use crate::clock::{Tick, nanos};
 /// A clock may run away from the store's by so much of a bucket: 100 ppm.
 const DRIFT: u32 = 10_000;
 
-/// What a rule says of its counter.
+/// The terms that a rule sets for its counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) limit: u32,
@@ -95,14 +95,14 @@ pub(crate) struct Ledger {
     window: Window,
     own: VecDeque<Own>,
     seen: Option<Seen>,
-    /// What was free at the last answer, and how much the process had of the window.
+    /// The permits that were free at the last answer, and how much the process had of the window.
     free: u32,
     had: u32,
     epoch: Epoch,
     pub(super) report: Report,
     pub(super) tickets: VecDeque<(u32, Arc<Slot>)>,
     pub(super) demand: Demand,
-    /// What the cell held when it was last looked at.
+    /// The permits in the cell at the last look.
     pub(super) last_held: u32,
     pub(super) back: Option<Booking>,
     pub(super) in_flight: bool,
@@ -121,7 +121,7 @@ impl Nodes {
 }
 
 impl Seen {
-    /// What an answer says that was asked for at `sent` and came at `received`.
+    /// The reading of an answer that was asked for at `sent` and came at `received`.
     pub(crate) fn new(
         bucket: u64,
         rest: Duration,
@@ -210,7 +210,7 @@ impl Ledger {
     /// Takes over what an answer has said of the time and of what is free.
     pub(crate) fn see(&mut self, seen: Seen, free: u32) {
         if self.seen.is_none() {
-            // What was taken before had numbers of another clock.
+            // Earlier permits had bucket numbers of another clock.
             self.own.clear();
         }
         self.seen = Some(seen);

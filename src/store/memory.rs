@@ -15,7 +15,7 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 
 /// A process that has not said for so long that it is alive is not counted.
 const ALIVE: Duration = Duration::from_secs(1);
-/// What the clock of a store reads when its [`Clock`] reads zero.
+/// The reading of a store's clock when its [`Clock`] reads zero.
 const START: Duration = Duration::from_secs(1_700_000_000);
 
 /// A [`QuotaStore`] in memory, for tests, and for several engines of one program. Clones are
@@ -52,7 +52,7 @@ struct State {
     sweep_at: usize,
     nodes: HashMap<NodeId, Duration>,
     epoch: Epoch,
-    /// What its clock reads when the [`Clock`] reads zero.
+    /// The reading of its clock when the [`Clock`] reads zero.
     start: Duration,
     always: Option<Fault>,
     next: VecDeque<Fault>,
@@ -68,7 +68,7 @@ struct Value {
 
 /// A way in which a request to a [`MemoryStore`] fails.
 ///
-/// What is slow sleeps on tokio's timer; without one it is not slow.
+/// A slow request sleeps on tokio's timer; without one it is not slow.
 ///
 /// # Examples
 ///

@@ -106,7 +106,7 @@ pub(crate) use ledger::{Terms, Window};
 pub(crate) use quota::{Asked, SharedQuota};
 pub(crate) use ticket::{Answer, Ticket};
 
-/// What a store returns: a boxed future, so that the trait is object-safe.
+/// The result of a store: a boxed future, so that the trait is object-safe.
 ///
 /// # Examples
 ///

@@ -31,8 +31,8 @@ pub struct StoreSettings {
     pub(crate) secret: Option<Box<[u8]>>,
 }
 
-/// What a shared rule does while the store cannot be asked: before it is started, while it is
-/// down, and for a call to which it did not answer in time.
+/// How a shared rule treats calls while the store cannot be asked: before it is started, while it
+/// is down, and for a call to which it did not answer in time.
 ///
 /// # Examples
 ///

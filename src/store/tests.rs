@@ -51,7 +51,7 @@ struct Process {
     handle: Option<StoreHandle>,
 }
 
-/// What happened: admitted calls by bucket, and the longest wait of any call.
+/// The log of a run: admitted calls by bucket, and the longest wait of any call.
 #[derive(Default)]
 struct Log {
     admitted: BTreeMap<u64, u32>,

@@ -7,7 +7,7 @@ use super::quota::SharedQuota;
 use crate::base::sync::{Arc, Lock};
 use crate::clock::Tick;
 
-/// What a call is told that has asked.
+/// The answer to a call that has asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// It has its permits, of the bucket that ends then.
@@ -29,7 +29,7 @@ pub(crate) struct Ticket {
     n: u32,
 }
 
-/// What the call and the refiller share.
+/// The state that the call and the refiller share.
 #[derive(Debug, Default)]
 pub(crate) struct Slot(Lock<State>);
 

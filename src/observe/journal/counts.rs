@@ -1,4 +1,4 @@
-//! What has changed in an engine between two looks.
+//! The changes of an engine between two looks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(super) struct Watched {
     was_up: bool,
 }
 
-/// What one look finds.
+/// The findings of one look.
 #[derive(Debug, Default)]
 struct Seen {
     listed: Vec<(u64, Who, ByKind)>,
@@ -124,7 +124,7 @@ impl Counts {
         }
     }
 
-    /// What was refused since the last look, and lines about everything else.
+    /// The refusals since the last look, and lines about everything else.
     pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> (Vec<Growth>, Vec<Line>) {
         let seen = Seen::of(sentinel);
         let rules = sentinel.registry().rules();
@@ -144,7 +144,7 @@ impl Counts {
             let before = match self.listed.get(&id) {
                 Some(before) => *before,
                 None if is_new => ByKind::default(),
-                // What it had refused before it was listed counts with the others.
+                // Refusals from before it was listed count with the others.
                 None => by_kind,
             };
             listed.insert(id, by_kind);

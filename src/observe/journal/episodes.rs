@@ -27,7 +27,7 @@ struct Episode {
     by_kind: ByKind,
 }
 
-/// What is to be told of refusals.
+/// A line on the refusals of an episode.
 #[derive(Clone, Debug)]
 pub(super) struct Refusals {
     pub(super) who: Who,
@@ -46,7 +46,7 @@ pub(super) enum Stage {
 }
 
 impl Episodes {
-    /// What is to be told at `now`, as so much was refused since the last look.
+    /// The lines that are due at `now`, given the refusals since the last look.
     pub(super) fn look(&mut self, now: Tick, growth: Vec<Growth>) -> Vec<Refusals> {
         let mut told = Vec::new();
         for Growth { who, by_kind, rule } in growth {

@@ -19,7 +19,7 @@ use crate::rule::{Rule, Rules};
 const MOST: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What all events are called by.
+/// The target of all events.
 const TARGET: &str = "tower_sentinel";
 
 /// One event.
@@ -42,7 +42,7 @@ pub(super) enum Line {
     HookPanicked(u64),
 }
 
-/// What nobody would see otherwise.
+/// A condition that shows nowhere else.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Worry {
     KeysShare,
@@ -113,7 +113,7 @@ impl Budget {
 // === impl Line ===
 
 impl Line {
-    /// What has changed from one set of rules to the next.
+    /// The changes from one set of rules to the next.
     pub(super) fn rules_in_force(before: &Rules, now: &Rules) -> Self {
         let by_id = |rules: &Rules| -> HashMap<String, Rule> {
             let ids = rules.iter().enumerate();

@@ -94,7 +94,7 @@ pub struct JournalHandle {
     thread: PeriodicThread,
 }
 
-/// What is remembered from one look to the next.
+/// The memory of one look for the next.
 struct State {
     counts: Counts,
     episodes: Episodes,

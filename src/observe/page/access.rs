@@ -105,7 +105,7 @@ enum Peers {
     Anywhere,
 }
 
-/// What a caller must know, and how many did not.
+/// The text that a caller must present, and how many callers did not.
 struct Token {
     text: String,
     wrong: KeyedLimiter,

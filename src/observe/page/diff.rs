@@ -1,4 +1,4 @@
-//! What a new set of rules changes, for people.
+//! The changes that a new set of rules makes, for people.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ pub(super) struct Difference {
     pub(super) after: Option<String>,
 }
 
-/// What makes two rules the same one, with other settings.
+/// The identity of a rule: rules that share it are one rule with other settings.
 type Identity<'a> = (&'static str, &'a str, Option<&'a str>);
 
 /// The differences between the rules `before` and those `after`: first those that stay or go, in
@@ -90,7 +90,7 @@ impl Difference {
     }
 }
 
-/// What is set in `rule`, without what a [`Difference`] has.
+/// The settings of `rule` that a [`Difference`] does not have itself.
 fn settings(rule: &Rule) -> String {
     let mut text = String::new();
     for (name, value) in rule.settings().0 {

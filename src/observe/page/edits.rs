@@ -94,7 +94,7 @@ struct Edits {
     replacing: Lock<()>,
 }
 
-/// What a request asks to be done.
+/// The action that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Replace,

@@ -12,7 +12,7 @@ use crate::stat::NodeBucket;
 const SECONDS: usize = 60;
 pub(super) const NANOS: u64 = 1_000_000_000;
 
-/// What was counted in one second.
+/// The counts of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Second {
     pub(super) pass: u64,

@@ -96,7 +96,7 @@ pub use access::InvalidAccess;
 #[cfg(feature = "serde")]
 pub use edits::EditablePage;
 
-/// What a browser may do with any answer.
+/// The content security policy of every answer.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

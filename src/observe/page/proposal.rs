@@ -89,7 +89,7 @@ pub(super) fn tag(answer: &mut Response<Bytes>, rules: &Rules) {
     }
 }
 
-/// What is wrong with proposed rules, and what they would change.
+/// The mistakes in proposed rules, and the changes that they would make.
 pub(super) fn told(
     status: StatusCode,
     problems: &[Told],

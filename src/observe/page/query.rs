@@ -1,4 +1,4 @@
-//! What a request for the state asks for.
+//! The query of a request for the state.
 
 use crate::call::Direction;
 
@@ -24,14 +24,14 @@ pub(super) enum Sort {
 pub(super) struct Query {
     pub(super) rows: usize,
     pub(super) sort: Sort,
-    /// What the names must contain, in lower case.
+    /// The text that names must contain, in lower case.
     pub(super) part: String,
     /// The resource whose minute is asked for; that of all, if none.
     pub(super) focus: Option<(Direction, String)>,
 }
 
 impl Query {
-    /// What the members behind `state` in a request's query ask for. What is unknown or cannot be
+    /// Reads the members behind `state` in a request's query. A member that is unknown or cannot be
     /// read has its default, so that a page of another version gets an answer.
     pub(super) fn of(query: &str) -> Self {
         let find = |name: &str| {
@@ -61,7 +61,7 @@ impl Query {
     }
 }
 
-/// `text` as it was before a form was made of it. What is not UTF-8 is replaced.
+/// `text` as it was before a form was made of it. Bytes that are not UTF-8 are replaced.
 fn decoded(text: &str) -> String {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());

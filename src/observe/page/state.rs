@@ -32,27 +32,27 @@ const MOST_FINDINGS: usize = 50;
 const MANY_NODES: usize = 1_000;
 const WHILE: Duration = Duration::from_millis(250);
 
-/// What the state says beside what the engine knows.
+/// Facts of the state that the engine does not know.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) title: String,
     /// Whether resources are told whose names callers may have made up.
     pub(super) all_resources: bool,
     pub(super) since: Tick,
-    /// What people should know before they change rules, if they may.
+    /// The note that people read before they change rules, if they may.
     pub(super) edits: Option<String>,
     /// The watches of rules, by name.
     pub(super) watches: Vec<(String, WatchStatus)>,
 }
 
-/// What need not be made anew for each request.
+/// Parts of the state that several requests share.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     rules: Lock<Option<(u64, Arc<[Line]>)>>,
     snapshot: Lock<Option<(Tick, Arc<Snapshot>)>>,
 }
 
-/// What a rule has counted on all resources that are known.
+/// The counts of a keyed rule over all known resources.
 #[derive(Clone, Copy, Debug, Default)]
 struct Keys {
     overflows: u64,
@@ -328,7 +328,7 @@ fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], li
     });
 }
 
-/// What has come of reading rules.
+/// The outcomes of reading rules.
 fn write_watches(json: &mut Json, watches: &[(String, WatchStatus)]) {
     json.list("sources", watches, |json, (name, status)| {
         json.object(|json| {

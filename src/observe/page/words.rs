@@ -11,7 +11,7 @@ use crate::rule::{Rule, Setting};
 /// The settings of a rule, by name.
 struct Known(Vec<(&'static str, Setting)>);
 
-/// What a rule allows, in figures.
+/// The limits of a rule, in figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Limits {
     /// Calls in a second, if all calls of a resource are counted together.
@@ -20,7 +20,7 @@ pub(super) struct Limits {
     pub(super) at_once: Option<f64>,
 }
 
-/// What `rule` allows, such as `120/s for each origin, queue up to 500 ms`.
+/// The limits of `rule` in words, such as `120/s for each origin, queue up to 500 ms`.
 pub(super) fn limit(rule: &Rule) -> String {
     let known = Known(rule.settings().0);
     let mut words = String::new();

@@ -77,8 +77,8 @@ impl FlowRule {
         self.shaping.cold_factor
     }
 
-    /// Returns between which shares of the [memory](Self::memory) the threshold falls, and to
-    /// what it falls; `None`: no shares were set.
+    /// Returns between which shares of the [memory](Self::memory) the threshold falls, and the
+    /// threshold below the fall; `None`: no shares were set.
     #[must_use]
     pub fn get_memory(&self) -> Option<(Range<f64>, f64)> {
         let falling = self.shaping.memory?;
@@ -88,8 +88,8 @@ impl FlowRule {
         }
     }
 
-    /// Returns between which [bytes of memory](Self::memory_bytes) the threshold falls, and to
-    /// what it falls; `None`: no bytes were set.
+    /// Returns between which [bytes of memory](Self::memory_bytes) the threshold falls, and the
+    /// threshold below the fall; `None`: no bytes were set.
     #[must_use]
     pub fn get_memory_bytes(&self) -> Option<(Range<u64>, f64)> {
         let falling = self.shaping.memory?;

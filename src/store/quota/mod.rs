@@ -42,7 +42,7 @@ pub(crate) struct SharedQuota {
     hub: Arc<Hub>,
 }
 
-/// What a call is told that finds no permits in the cell.
+/// The answer to a call that finds no permits in the cell.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// It must wait for the store.
@@ -135,7 +135,7 @@ impl SharedQuota {
         Asked::Waits(Ticket::new(this.clone(), slot, n))
     }
 
-    /// What the rule does with a call of weight `n` that has no answer of the store.
+    /// Answers a call of weight `n` that has no answer of the store, as the rule says.
     pub(crate) fn without_store(&self, now: Tick, n: u32) -> Answer {
         self.serve(&mut self.ledger.lock(), now, n)
     }
@@ -151,7 +151,7 @@ impl SharedQuota {
         }
     }
 
-    /// Serves a call from the share of this process. What is left of it goes into the cell.
+    /// Serves a call from the share of this process. The rest of it goes into the cell.
     fn serve_share(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
         let nodes = self.hub.nodes();
         self.close(ledger, now);

@@ -11,7 +11,7 @@ use crate::store::draw::{Draw, Epoch};
 use crate::store::ledger::{Ledger, Nodes, Report, Seen};
 use crate::store::ticket::Answer;
 
-/// What the refiller goes by.
+/// The conditions in which the refiller asks.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct Conditions {
     pub(in crate::store) now: Tick,
@@ -32,7 +32,7 @@ pub(in crate::store) struct OnTheWay {
     report: Report,
 }
 
-/// What became of a draw, for the refiller.
+/// The next step of the refiller after a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum After {
     Nothing,
@@ -42,7 +42,7 @@ pub(in crate::store) enum After {
     Lost,
 }
 
-/// What a granted draw says.
+/// The terms of a granted draw.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct Grant {
     pub(in crate::store) permits: u32,
@@ -282,7 +282,7 @@ impl SharedQuota {
     /// Answers all calls that wait, without the store.
     pub(in crate::store) fn answer_without_store(&self, now: Tick) {
         let mut ledger = self.ledger.lock();
-        // What was to go back cannot, and is not remembered.
+        // Permits that were to go back cannot, and are forgotten.
         ledger.back = None;
         let tickets = std::mem::take(&mut ledger.tickets);
         for (n, slot) in tickets {

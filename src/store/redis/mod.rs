@@ -162,7 +162,7 @@ impl RedisStore {
         Ok(opened)
     }
 
-    /// What is known of an error, which may mean that the connection is gone.
+    /// The error for the engine. A broken connection is forgotten.
     fn failed(&self, error: &RedisError) -> StoreError {
         if error.code().is_none() || error.is_io_error() {
             self.shared.connection.lock().open = None;
