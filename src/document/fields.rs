@@ -36,6 +36,8 @@ pub(super) struct Fields<'a> {
     pub(super) table: &'a Table,
     /// The keys of fields that the rule calls otherwise.
     pub(super) keys: &'static [(&'static str, &'static str)],
+    /// Whether the rules are for an engine with a store.
+    pub(super) has_store: bool,
     form: Form,
     asked: Vec<&'static str>,
     knows_all: bool,
@@ -50,6 +52,7 @@ impl<'a> Fields<'a> {
             path,
             table,
             keys: &[],
+            has_store: false,
             form,
             asked: Vec::new(),
             knows_all: false,
@@ -302,7 +305,7 @@ impl<'a> Fields<'a> {
 
     /// Notes a problem, if it is one of the first: a list may have one in each of a million
     /// places. The first error always is.
-    fn note(&mut self, problem: Problem) {
+    pub(super) fn note(&mut self, problem: Problem) {
         if self.problems.len() < MOST_TOLD {
             self.problems.push(problem);
         } else if !problem.is_warning() && self.is_good() {

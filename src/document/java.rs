@@ -8,13 +8,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::cluster;
 use super::fields::Fields;
 use super::own::with;
 use super::sentinel::{
     AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, here, is_millis, just_above, number_or_0,
     resource, whole_or_0, whole_part, whole_value,
 };
-use super::value::{Value, find};
+use super::value::Value;
 use crate::rule::{
     AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule,
     SystemRule,
@@ -66,13 +67,16 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let behavior = fields.whole("controlBehavior", FROM_0).unwrap_or(0);
     let warm_up = fields.whole("warmUpPeriodSec", INT).unwrap_or(10);
     let max_wait = fields.whole("maxQueueingTimeMs", INT).unwrap_or(500);
-    cluster(fields, true);
-    if origin.contains(',') {
-        fields.warn("limitApp", "taken as one name, as by Sentinel");
-    }
+    let cluster = cluster::of(fields, true, grade != 0);
     if fields.has_other("statIntervalMs", 1_000) {
         let note = "ignored, as by Sentinel: `count` is that of a second";
         fields.warn("statIntervalMs", note);
+    }
+    if let Some(cluster) = cluster {
+        return Some(cluster.flow(fields, resource, count).into());
+    }
+    if origin.contains(',') {
+        fields.warn("limitApp", "taken as one name, as by Sentinel");
     }
     if grade == 0 {
         if origin != "default" {
@@ -282,7 +286,12 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     let behavior = fields.whole("controlBehavior", FROM_0).unwrap_or(0);
     let max_wait = fields.whole("maxQueueingTimeMs", FROM_0).unwrap_or(0);
     let exceptions = fields.tables("paramFlowItemList", exception);
-    cluster(fields, false);
+    if let Some(cluster) = cluster::of(fields, false, grade != 0) {
+        let exceptions = exceptions.into_iter().flatten();
+        let rule = cluster.keyed_rule(fields, resource, count.into(), exceptions);
+        let rule = rule.param_at(index.unwrap_or(0)).missing(MissingKey::Skip);
+        return Some(rule.into());
+    }
     let mut rule = if grade == 0 {
         KeyedRule::concurrency(resource, count)
     } else {
@@ -344,27 +353,4 @@ fn all_origins(fields: &mut Fields<'_>) {
         let note = "ignored, as by Sentinel: the rule is for all callers";
         fields.warn("limitApp", note);
     }
-}
-
-/// Warns of a rule that a token server is asked for. Without one Sentinel limits each
-/// process, if the rule says so, or `falls_back` if it says nothing.
-fn cluster(fields: &mut Fields<'_>, falls_back: bool) {
-    fields.known(&["clusterConfig"]);
-    if !fields.is_set("clusterMode") {
-        return;
-    }
-    let falls_back = match fields.peek("clusterConfig") {
-        Some(Value::Table(config)) => match find(config, "fallbackToLocalWhenFail") {
-            Some(Value::Flag(falls_back)) => *falls_back,
-            _ => falls_back,
-        },
-        _ => false,
-    };
-    let note = if falls_back {
-        "ignored, this process alone is limited, as by Sentinel while no token server answers"
-    } else {
-        "ignored, this process alone is limited, \
-         where Sentinel limits nothing while no token server answers"
-    };
-    fields.warn("clusterMode", note);
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use super::cluster;
 use super::fields::{Fields, Form};
 use super::own;
 use super::places;
@@ -51,9 +52,11 @@ const MOST_PROBLEMS: usize = 100_000;
 #[derive(Clone)]
 pub struct Document {
     tree: Value,
-    rules: Rules,
+    pub(super) rules: Rules,
     store: Option<StoreSection>,
-    problems: Problems,
+    pub(super) problems: Problems,
+    /// The rules and problems for an engine with a store, if those are others.
+    pub(super) shared: Option<Box<(Rules, Problems)>>,
 }
 
 // === impl Document ===
@@ -133,6 +136,7 @@ impl Document {
             rules: rules.clone(),
             store: has_store.then(StoreSection::default),
             problems: Problems::default(),
+            shared: None,
         }
     }
 
@@ -208,6 +212,9 @@ impl Document {
     /// The document, which was read from `text`, with the places of its problems.
     fn located(mut self, text: &str, format: Format) -> Self {
         places::locate(text, format, &mut self.problems);
+        if let Some(shared) = &mut self.shared {
+            places::locate(text, format, &mut shared.1);
+        }
         self
     }
 
@@ -243,30 +250,47 @@ impl Document {
             rules,
             store,
             problems,
+            shared: None,
         })
     }
 
     fn of_sentinel(list: Vec<Value>, kind: Kind) -> Result<Self, DocumentError> {
-        let mut with_authority = HashSet::new();
-        let (rules, problems) = load(&list, "", Form::Sentinel, |fields| {
-            let rule = kind.translate(fields)?;
-            // One that is refused hides no other.
-            let is_good = || fields.is_good() && Rules::build([rule.clone()]).is_ok();
-            let is_authority = matches!(rule, Rule::Authority(_)) && is_good();
-            if is_authority && !with_authority.insert(rule.resource().to_owned()) {
-                let note = "left out, as Sentinel applies only the first";
-                fields.warn_all("not the first rule of its resource", note);
-                return None;
-            }
-            Some(rule)
-        })?;
+        let (rules, problems) = sentinel_rules(&list, kind, false)?;
+        let shared = if cluster::is_any(&list) {
+            Some(Box::new(sentinel_rules(&list, kind, true)?))
+        } else {
+            None
+        };
         Ok(Self {
             tree: Value::List(list),
             rules,
             store: None,
             problems,
+            shared,
         })
     }
+}
+
+/// The rules of a list of Sentinel's, for an engine with a store or without.
+fn sentinel_rules(
+    list: &[Value],
+    kind: Kind,
+    has_store: bool,
+) -> Result<(Rules, Problems), DocumentError> {
+    let mut with_authority = HashSet::new();
+    load(list, "", Form::Sentinel, |fields| {
+        fields.has_store = has_store;
+        let rule = kind.translate(fields)?;
+        // One that is refused hides no other.
+        let is_good = || fields.is_good() && Rules::build([rule.clone()]).is_ok();
+        let is_authority = matches!(rule, Rule::Authority(_)) && is_good();
+        if is_authority && !with_authority.insert(rule.resource().to_owned()) {
+            let note = "left out, as Sentinel applies only the first";
+            fields.warn_all("not the first rule of its resource", note);
+            return None;
+        }
+        Some(rule)
+    })
 }
 
 impl fmt::Debug for Document {

@@ -124,7 +124,8 @@
 //! one with `regex`, with a concurrency limit for a single origin, or with `*` as the resource of
 //! anything but a circuit breaker, since `*` is a name like any other in Sentinel and stands for
 //! [every resource](crate::rule#default-rules) here. A setting that is ignored, but leaves the rule
-//! with a meaning, gets a [warning](Problem::is_warning): `clusterMode`, a second authority rule of
+//! with a meaning, gets a [warning](Problem::is_warning): `clusterMode`, unless the engine
+//! [has a store](Document::with_store), a second authority rule of
 //! a resource, a missing limit, a setting that Sentinel itself ignores, and a key that looks like a
 //! misspelt one. There is no warning for settings of a behaviour that the rule does not choose,
 //! such as `warmUpPeriodSec` without a warm-up: dashboards write all of them.
@@ -161,6 +162,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod cluster;
 mod embedded;
 mod fields;
 mod foreign;

@@ -73,13 +73,15 @@ pub struct FileSource {
     path: PathBuf,
     parse: Box<Parse>,
     access: Access,
+    /// Whether the rules are for an engine with a store.
+    has_store: bool,
     found: Found,
     links: Links,
     /// Those of the rules that were read last.
     warnings: Vec<String>,
 }
 
-type Parse = dyn FnMut(&str) -> Result<Parsed, Cause> + Send + Sync;
+type Parse = dyn FnMut(&str, bool) -> Result<Parsed, Cause> + Send + Sync;
 
 /// The result of a parser.
 struct Parsed {
@@ -119,7 +121,7 @@ impl FileSource {
     where
         P: FnMut(&str) -> Result<Rules, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
     {
-        Self::with(path, move |text| {
+        Self::with(path, move |text, _| {
             let (rules, warnings) = (parse(text)?, Vec::new());
             Ok(Parsed { rules, warnings })
         })
@@ -127,7 +129,7 @@ impl FileSource {
 
     fn with<P>(path: impl Into<PathBuf>, parse: P) -> Self
     where
-        P: FnMut(&str) -> Result<Parsed, Cause> + Send + Sync + 'static,
+        P: FnMut(&str, bool) -> Result<Parsed, Cause> + Send + Sync + 'static,
     {
         Self {
             path: path.into(),
@@ -136,6 +138,7 @@ impl FileSource {
                 max_bytes: MAX_BYTES,
                 allow_world_writable: false,
             },
+            has_store: false,
             found: Found::Nothing,
             links: Links::Unknown,
             warnings: Vec::new(),
@@ -203,7 +206,23 @@ impl FileSource {
         R: Fn(&str) -> Result<Document, DocumentError> + Send + Sync + 'static,
     {
         let mut first = None;
-        Self::with(path, move |text| Parsed::of(&read(text)?, &mut first))
+        Self::with(path, move |text, has_store| {
+            let document = read(text)?;
+            let document = if has_store {
+                document.with_store()
+            } else {
+                document
+            };
+            Parsed::of(&document, &mut first)
+        })
+    }
+
+    /// Reads documents for an engine that has a [store](crate::Builder::store); see
+    /// [`Document::with_store`]. Default: for one without.
+    #[cfg(feature = "serde")]
+    pub fn with_store(mut self) -> Self {
+        self.has_store = true;
+        self
     }
 
     /// Sets how many bytes the file may have; a larger one is an error, and is not read.
@@ -283,7 +302,7 @@ impl FileSource {
         }
         // The state that the parser leaves behind when it panics is its own affair.
         let answer = catch_panic_or(
-            || Ok((self.parse)(&text)),
+            || Ok((self.parse)(&text, self.has_store)),
             |panic| Err(format!("the parser panicked: {}", panic_text(panic))),
         );
         match answer {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad;
+mod cluster;
 mod embedded;
 mod found;
 mod go;

@@ -2,6 +2,7 @@
 
 use tower_sentinel::document::{DocumentError, Kind, Problems};
 use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind, Watch, WatchEvent};
+use tower_sentinel::store::WhenDown;
 use tower_sentinel::{FlowRule, IsolationRule, Rules, Sentinel};
 
 use crate::{Folder, limit};
@@ -163,4 +164,32 @@ fn a_store_that_changes_while_the_program_runs_is_warned_of() {
     folder.replace("rules", &with("[store]\nnodes = 2", 6));
     assert_eq!(watch.poll_once().unwrap().to_string(), "1 rule in force");
     assert!(watch.warnings().is_empty());
+}
+
+#[test]
+fn a_file_of_sentinel_for_an_engine_with_a_store_has_shared_rules() {
+    let folder = Folder::new();
+    let list = r#"[{"resource": "r", "count": 3, "clusterMode": true,
+        "clusterConfig": {"flowId": 7, "thresholdType": 1, "fallbackToLocalWhenFail": false}}]"#;
+    let path = folder.write("rules", list);
+    let shared = FlowRule::per_second("r", 3)
+        .buckets(10)
+        .id("cluster-7")
+        .shared()
+        .when_down(WhenDown::Open);
+    let sources = || {
+        [
+            FileSource::sentinel(&path, Kind::Flow),
+            FileSource::json(&path),
+        ]
+    };
+    for source in sources() {
+        let mut source = source.with_store();
+        assert_eq!(source.poll().unwrap(), Some(shared.clone().into()));
+        assert!(source.warnings().is_empty());
+    }
+    for mut source in sources() {
+        assert_eq!(source.poll().unwrap(), Some(limit(3)));
+        assert_eq!(source.warnings().len(), 1);
+    }
 }
