@@ -331,6 +331,14 @@ def edits(browser, shop, tab, pictures):
     tab.until("!!document.querySelector('#breaker-rows .state.closed')")
     check("it is handed back", shop.get("/pay") == 200)
 
+    shop.get("/search")
+    tab.until("!document.getElementById('left-form').hidden && document.getElementById('left-rule').value !== ''")
+    tab.run("document.getElementById('left-value').focus()")
+    tab.type("192.0.2.99")
+    tab.run("document.querySelector('#left-form button').click()")
+    tab.until(f"{text_of('left')} === '5 left'")
+    passed("a caller is looked up", tab.run(text_of("left")))
+
     told = text_of("edit-told")
     tab.run("document.querySelector('#rule-rows button').click()")
     tab.until(f"{told}.includes('shadow = true') && !document.getElementById('edit-apply').disabled")

@@ -2,7 +2,7 @@
 
 const $ = (id) => document.getElementById(id);
 const on = (id, event, act) => $(id).addEventListener(event, act);
-let token = "", version = "";
+let token = "", version = "", state;
 
 async function send(query, body, more) {
 	const headers = { Authorization: "Bearer " + token, ...more };
@@ -73,6 +73,15 @@ async function toggle(place) {
 	$("edit-apply").focus();
 }
 
+/** Looks up a value; by a rule of all resources, on that of the plots. */
+async function look(event) {
+	event.preventDefault();
+	const rule = $("left-rule").value, own = state.rules.list.find((it) => it.id === rule).resource;
+	const { resource, direction } = own === "*" ? state.focus : { resource: own };
+	const { isGood, json } = await send("left", JSON.stringify({ resource, direction, rule, value: $("left-value").value }));
+	$("left").textContent = isGood ? json.left + " left" : json.error;
+}
+
 /** Gives `cell` its button, which has to be pressed twice if it stops calls. */
 function button(cell, text, isHarmless, act) {
 	let it = cell.querySelector("button");
@@ -92,11 +101,14 @@ function button(cell, text, isHarmless, act) {
 }
 
 document.addEventListener("state", ({ detail }) => {
-	const { state } = detail;
-	token = detail.token;
+	({ state, token } = detail);
 	$("edit").hidden = state.edits == null;
 	if (state.edits == null) return;
 	$("edit-note").textContent = state.edits;
+	const keyed = state.rules.list.filter((it) => it.overflows != null).map((it) => it.id);
+	const known = [...$("left-rule").options].map((it) => it.value);
+	if (known.join("\n") !== keyed.join("\n")) $("left-rule").replaceChildren(...keyed.map((id) => new Option(id)));
+	$("left-form").hidden = !keyed.length;
 	state.breakers.list.forEach(({ resource, direction, rule, state: now }, place) => {
 		const set = now === "closed" ? "open" : "close";
 		const act = () => send("breaker", JSON.stringify({ resource, direction, rule, set }));
@@ -107,6 +119,7 @@ document.addEventListener("state", ({ detail }) => {
 		button($("rule-rows").children[place].children[3], text, true, () => toggle(place));
 	});
 });
+on("left-form", "submit", look);
 on("edit-load", "click", load);
 on("edit-check", "click", check);
 on("edit-apply", "click", apply);

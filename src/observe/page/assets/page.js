@@ -5,6 +5,7 @@ const on = (id, event, act) => $(id).addEventListener(event, act);
 const ROOT = document.documentElement;
 const SVG = "http://www.w3.org/2000/svg";
 const EVERY = 1000, SLOWEST = 10000, PATIENCE = 8000, MOST_ROWS = 500;
+const HEADS = document.querySelectorAll("th[data-sort]");
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const KEY = "tower-sentinel " + location.pathname;
 
@@ -16,25 +17,29 @@ let token = sessionStorage.getItem(KEY) || "";
 
 // === small things ===
 
-function element(tag, attributes, ...children) {
-	const node = document.createElement(tag);
-	for (const [name, value] of Object.entries(attributes || {})) {
-		if (name === "class") node.className = value;
-		else node.setAttribute(name, value);
-	}
-	node.append(...children);
-	return node;
-}
-
-function svg(tag, attributes, ...children) {
-	const node = document.createElementNS(SVG, tag);
+function made(node, attributes = {}, children) {
 	for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
 	node.append(...children);
 	return node;
 }
 
+const element = (tag, attributes, ...children) => made(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) => made(document.createElementNS(SVG, tag), attributes, children);
+
 function setText(node, text) {
 	if (node.textContent !== text) node.textContent = text;
+}
+
+/** Whether `node` was not made of this before. */
+function isNew(node, made) {
+	const { of } = node.dataset;
+	return of !== (node.dataset.of = JSON.stringify(made));
+}
+
+/** Shows a text where there is one. */
+function note(id, text) {
+	$(id).hidden = !text;
+	setText($(id), text);
 }
 
 function number(n) {
@@ -53,12 +58,12 @@ function duration(ms) {
 	return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
 }
 
-const clock = (ms) => new Date(Date.now() - ms).toLocaleTimeString();
+const timeOf = (ms) => new Date(ms).toLocaleTimeString();
 const bytes = (n) => (n >= 2 ** 30 ? (n / 2 ** 30).toFixed(1) + " GiB" : Math.round(n / 2 ** 20) + " MiB");
 const percent = (share) => (share == null ? "–" : Math.round(share * 100) + " %");
 const keyOf = (it) => it.direction + " " + it.resource;
 const shownName = (it) => it.resource + (it.direction === "outbound" ? " (outbound)" : "");
-const peak = (list) => list.reduce((most, n) => Math.max(most, n), 0);
+const peak = (list) => Math.max(0, ...list);
 
 // === asking ===
 
@@ -69,7 +74,7 @@ function schedule(delay) {
 
 async function poll() {
 	clearTimeout(timer);
-	if (running) running.abort();
+	running?.abort();
 	const mine = running = new AbortController();
 	const late = setTimeout(() => mine.abort(), PATIENCE);
 	try {
@@ -101,7 +106,7 @@ function tellStatus(why) {
 	const status = $("status");
 	if (failures > 0) {
 		status.dataset.state = "lost";
-		const since = lastAnswer ? " since " + new Date(lastAnswer).toLocaleTimeString() : "";
+		const since = lastAnswer ? " since " + timeOf(lastAnswer) : "";
 		setText(status, why || "no answer" + since + ", trying again");
 	} else {
 		status.dataset.state = paused ? "wait" : "live";
@@ -176,9 +181,7 @@ function showFindings() {
 	const items = $("findings-list");
 	const texts = list.map((it) => it.text);
 	if (count > list.length) texts.push("and " + (count - list.length) + " more");
-	if (items.dataset.texts === JSON.stringify(texts)) return;
-	items.dataset.texts = JSON.stringify(texts);
-	items.replaceChildren(...texts.map((text) => element("li", {}, text)));
+	if (isNew(items, texts)) items.replaceChildren(...texts.map((text) => element("li", {}, text)));
 }
 
 // === the plots ===
@@ -187,7 +190,7 @@ const CALLS = [
 	{ name: "pass", color: "pass", width: 2, fill: true },
 	{ name: "refused", color: "refused", dash: [6, 3], width: 2 },
 	{ name: "failed", color: "failed", dash: [2, 3], width: 2 },
-	{ name: "limit", color: "limit", dash: [10, 4, 2, 4], width: 1 },
+	{ name: "limit", color: "muted", dash: [10, 4, 2, 4], width: 1 },
 ];
 const RT = [
 	{ name: "avg RT", unit: " ms", color: "pass", width: 2, scale: "ms", fill: true },
@@ -202,7 +205,7 @@ function makePlot(id, series) {
 	if (plots[id]) plots[id].plot.destroy();
 	legend.replaceChildren(...series.map((it) => {
 		const line = svg("line", {
-			x1: 0, x2: 26, y1: 5, y2: 5, class: "c-" + it.color, "stroke-width": it.width,
+			x1: 0, x2: 26, y1: 5, y2: 5, stroke: color(it.color), "stroke-width": it.width,
 			"stroke-dasharray": (it.dash || []).join(" "),
 		});
 		const sample = svg("svg", { width: 26, height: 10, "aria-hidden": "true" }, line);
@@ -225,15 +228,16 @@ function makePlot(id, series) {
 	const options = {
 		width: box.clientWidth || 300, height: 190, legend: { show: false },
 		cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
-		scales: { x: { time: true }, ...scales },
+		scales,
 		axes: [time, axis(left, 3), ...(right ? [axis(right, 1)] : [])],
 		series: [{}, ...series.map((it) => ({
 			label: it.name, scale: it.scale || "y", stroke: color(it.color), width: it.width, dash: it.dash,
-			fill: it.fill ? color("fill") : undefined, points: { show: false }, spanGaps: false,
+			fill: it.fill ? color("fill") : undefined, points: { show: false },
 		}))],
 		hooks: { setCursor: [() => fillLegend(id)] },
 	};
-	plots[id] = { series, plot: new uPlot(options, plots[id] ? plots[id].data : [[]], box), data: plots[id]?.data };
+	const data = plots[id]?.data;
+	plots[id] = { series, data, plot: new uPlot(options, data || [[]], box) };
 }
 
 function fillLegend(id) {
@@ -260,17 +264,17 @@ function fillPlot(id, series, data, summary) {
 function showFocus() {
 	const focus = state.focus, seconds = focus.seconds;
 	const row = state.resources.nodes.find((it) => it.resource === focus.resource && it.direction === focus.direction);
-	const limit = row ? row.limit_qps : null;
+	const limit = row?.limit_qps;
 	fillFocusChoice();
 	const parts = [];
 	if (limit != null) parts.push("limit " + number(limit) + "/s");
-	if (row && row.limit_concurrency != null) parts.push("limit " + number(row.limit_concurrency) + " at once");
+	if (row?.limit_concurrency != null) parts.push("limit " + number(row.limit_concurrency) + " at once");
 	if (!seconds) parts.push("no seconds are kept of it");
 	setText($("focus-limit"), parts.join(", "));
 	const end = Math.round((Date.now() - state.second_age) / 1000) - 1;
 	const times = Array.from({ length: 60 }, (_, place) => end - 59 + place);
 	const none = times.map(() => null);
-	inFlight.set(end, row || focus.resource ? (row ? row.concurrency : null) : state.now.concurrency);
+	inFlight.set(end, (focus.resource ? row : state.now)?.concurrency);
 	for (const at of inFlight.keys()) if (at < times[0]) inFlight.delete(at);
 	const running = times.map((at) => inFlight.get(at) ?? null);
 	const { pass, block, error, average_rt: rt } = seconds || { pass: none, block: none, error: none, average_rt: none };
@@ -281,16 +285,14 @@ function showFocus() {
 }
 
 function fillFocusChoice() {
-	const select = $("focus"), known = new Map([["", "all resources"]]);
-	for (const it of state.resources.nodes) known.set(keyOf(it), shownName(it));
-	if (view.focus) known.set(view.direction + " " + view.focus, shownName({ resource: view.focus, direction: view.direction }));
-	const names = [...known].sort((a, b) => (a[0] === "" ? -1 : b[0] === "" ? 1 : a[1].localeCompare(b[1])));
-	const text = JSON.stringify(names);
-	if (select.dataset.names !== text && document.activeElement !== select) {
-		select.dataset.names = text;
-		select.replaceChildren(...names.map(([value, name]) => element("option", { value }, name)));
+	const select = $("focus"), known = new Map();
+	const own = { resource: view.focus, direction: view.direction };
+	for (const it of [...state.resources.nodes, own]) if (it.resource) known.set(keyOf(it), shownName(it));
+	const names = [["", "all resources"], ...[...known].sort((a, b) => a[1].localeCompare(b[1]))];
+	if (document.activeElement !== select && isNew(select, names)) {
+		select.replaceChildren(...names.map(([value, name]) => new Option(name, value)));
 	}
-	select.value = view.focus ? view.direction + " " + view.focus : "";
+	select.value = view.focus && keyOf(own);
 }
 
 // === tables ===
@@ -316,8 +318,11 @@ function fillTable(body, items, key, make, fill) {
 	if (active && active !== document.activeElement && body.contains(active)) active.focus({ preventScroll: true });
 }
 
-function makeRow(head, labels) {
-	const cells = labels.map(([label, kind]) => element("td", { role: "cell", "data-label": label, class: kind || "" }));
+/** A row of `body`, with the labels of its table and a class for each cell. */
+function makeRow(body, head, ...classes) {
+	const labels = body.parentNode.rows[0].cells;
+	const cells = classes.map((kind, place) =>
+		element("td", { role: "cell", "data-label": labels[place + 1].textContent, class: kind }));
 	return element("tr", { role: "row" }, element("th", { role: "rowheader", scope: "row" }, head), ...cells);
 }
 
@@ -356,13 +361,12 @@ function showRows() {
 	const hidden = state.unlisted ? ", " + state.unlisted + " that callers named are not" : "";
 	setText($("shown"), shown + (matching < listed ? " (" + listed + " in all)" : "") + hidden);
 	$("more").hidden = nodes.length >= matching || view.n >= MOST_ROWS;
-	$("no-rows").hidden = nodes.length > 0;
-	setText($("no-rows"), view.q ? "No resource has that in its name." : "No resource has been called yet.");
-	const labels = [["last minute", "wide"], ["pass/s", "n"], ["refused/s"], ["failed/s", "n"], ["avg ms", "n"], ["in flight", "n"]];
+	const none = view.q ? "No resource has that in its name." : "No resource has been called yet.";
+	note("no-rows", nodes.length ? "" : none);
 	const make = (item) => {
 		const button = element("button", { type: "button" }, shownName(item));
 		button.addEventListener("click", () => setFocus(item.resource, item.direction));
-		const row = makeRow(button, labels);
+		const row = makeRow($("rows"), button, "wide", "n", "", "n", "n", "n");
 		row.firstChild.append(" ", element("span", {}));
 		row.children[1].append(spark());
 		return row;
@@ -370,8 +374,7 @@ function showRows() {
 	fillTable($("rows"), nodes, keyOf, make, (row, item) => {
 		const [head, minute, pass, refused, failed, rt, running] = row.children;
 		const isFocus = item.resource === view.focus && item.direction === view.direction;
-		if (isFocus) row.dataset.focus = "";
-		else delete row.dataset.focus;
+		row.toggleAttribute("data-focus", isFocus);
 		head.firstChild.setAttribute("aria-pressed", String(isFocus));
 		const isTripped = item.breaker && item.breaker !== "closed";
 		head.lastChild.className = isTripped ? "state " + item.breaker : "";
@@ -380,9 +383,9 @@ function showRows() {
 		setText(pass, number(item.pass_qps) + (item.limit_qps != null ? " / " + number(item.limit_qps) : ""));
 		const why = reason(item);
 		setText(refused, number(item.block_qps) + (item.block_qps > 0 ? " " + why : ""));
-		refused.className = item.block_qps > 0 ? "is-refused" : "";
+		refused.classList.toggle("is-refused", item.block_qps > 0);
 		setText(failed, number(item.error_qps));
-		failed.className = item.error_qps > 0 ? "n is-failed" : "n";
+		failed.classList.toggle("is-failed", item.error_qps > 0);
 		setText(rt, number(item.average_rt));
 		const most = item.limit_concurrency != null ? " / " + number(item.limit_concurrency) : "";
 		setText(running, number(item.concurrency) + most + (item.waiting ? ", " + number(item.waiting) + " wait" : ""));
@@ -397,18 +400,17 @@ function showBreakers() {
 	const notes = [];
 	if (hidden) notes.push(hidden + " more not closed, of resources that callers named");
 	if (count > list.length) notes.push(count - list.length + " more not shown");
-	$("breakers-note").hidden = notes.length === 0;
-	setText($("breakers-note"), notes.join("; "));
-	const labels = [["rule"], ["state", "wide"], ["bad calls", "n"], ["last bad call", "n"], ["next probe", "n"]];
+	note("breakers-note", notes.join("; "));
+	const body = $("breaker-rows");
 	const key = (item) => keyOf(item) + " " + item.rule;
-	fillTable($("breaker-rows"), list, key, (item) => makeRow(shownName(item), labels), (row, item) => {
+	fillTable(body, list, key, (item) => makeRow(body, shownName(item), "", "wide", "n", "n", "n"), (row, item) => {
 		const [, rule, status, bad, last, probe] = row.children;
 		setText(rule, item.rule);
 		if (!status.firstChild) status.append(element("span", {}));
 		status.firstChild.className = "state " + item.state;
 		setText(status.firstChild, item.state + " " + duration(item.in_state_for));
 		setText(bad, item.bad_calls + ", opened " + item.opened + "×");
-		setText(last, item.since_last_bad_call == null ? "–" : clock(item.since_last_bad_call));
+		setText(last, item.since_last_bad_call == null ? "–" : timeOf(Date.now() - item.since_last_bad_call));
 		const isForced = item.state === "open" && item.retry_after == null;
 		setText(probe, item.retry_after != null ? "in " + duration(item.retry_after + 999) : isForced ? "next call, or by hand" : "–");
 	});
@@ -416,18 +418,16 @@ function showBreakers() {
 
 function showRules() {
 	const { count, list, would_block: together, since } = state.rules;
-	const at = (ms) => new Date(ms).toLocaleTimeString();
-	const notes = [count === 0 ? "There are no rules." : "In force since " + at(since) + "."];
-	for (const it of state.sources) if (it.last_poll && !it.error) notes.push(it.name + " read " + at(it.last_poll) + ", ok.");
+	const notes = [count === 0 ? "There are no rules." : "In force since " + timeOf(since) + "."];
+	for (const it of state.sources) if (it.last_poll && !it.error) notes.push(it.name + " read " + timeOf(it.last_poll) + ", ok.");
 	const failed = state.sources.filter((it) => it.error).map((it) => it.name + ": " + it.error);
-	$("rules-failed").hidden = failed.length === 0;
-	setText($("rules-failed"), failed.join("; "));
+	note("rules-failed", failed.join("; "));
 	if (together != null) notes.push("All rules only watch. They would have refused " + number(together) + ".");
 	if (count > list.length) notes.push(list.length + " of " + count + " are shown.");
 	setText($("rules-note"), notes.join(" "));
-	const labels = [["kind", "n"], ["resource"], ["limit", "wide"], ["refused", "n"], ["keys"]];
-	const make = (item) => makeRow(item.id, labels);
-	fillTable($("rule-rows"), list, (item) => item.id, make, (row, item) => {
+	const body = $("rule-rows");
+	const make = (item) => makeRow(body, item.id, "n", "", "wide", "n", "");
+	fillTable(body, list, (item) => item.id, make, (row, item) => {
 		const [, kind, resource, limit, refused, keys] = row.children;
 		setText(kind, item.kind);
 		setText(resource, item.resource);
@@ -441,7 +441,7 @@ function showRules() {
 		if (item.overflows) parts.push(number(item.overflows) + " without a place");
 		if (item.missing) parts.push(number(item.missing) + " calls without a key");
 		setText(keys, parts.join(", ") || (item.overflows == null ? "–" : "all have a place"));
-		keys.className = parts.length ? "is-failed" : "";
+		keys.classList.toggle("is-failed", parts.length > 0);
 	});
 }
 
@@ -466,7 +466,7 @@ function changed() {
 	for (const [name, value] of Object.entries(view)) if (value !== "" && name !== "n") hash.set(name, value);
 	history.replaceState(null, "", "#" + hash);
 	$("sort").value = view.sort;
-	for (const head of document.querySelectorAll("#resources th[data-sort]")) {
+	for (const head of HEADS) {
 		if (head.dataset.sort === view.sort) head.setAttribute("aria-sort", view.sort === "name" ? "ascending" : "descending");
 		else head.removeAttribute("aria-sort");
 	}
@@ -510,7 +510,7 @@ on("pause", "click", () => {
 	setText($("pause"), paused ? "Resume" : "Pause");
 	if (paused) {
 		clearTimeout(timer);
-		if (running) running.abort();
+		running?.abort();
 		running = null;
 	}
 	tellStatus();
@@ -530,8 +530,10 @@ on("filter", "input", () => {
 	ask();
 });
 on("sort", "change", () => setSort($("sort").value));
-for (const head of document.querySelectorAll("#resources th[data-sort]")) {
-	head.firstChild.addEventListener("click", () => setSort(head.dataset.sort));
+for (const head of HEADS) {
+	const { sort } = head.dataset;
+	$("sort").append(new Option("by " + head.textContent, sort));
+	head.firstChild.addEventListener("click", () => setSort(sort));
 }
 on("more", "click", () => {
 	view.n = Math.min(view.n + 150, MOST_ROWS);
