@@ -504,25 +504,4 @@ impl Share {
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
-mod tests {
-    use super::*;
-    use crate::rule::{RuleSelection, Rules};
-
-    #[test]
-    fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {
-        let make = |threshold: u32, old: Option<&KeyedRules>| {
-            let rule = KeyedRule::per_second("r", threshold).except("a", 2);
-            let set = RuleSet::new(Rules::from(rule), 1, RuleSelection::Enforced);
-            KeyedRules::new(&set, &[0], 1, old, Tick::ZERO, |_| {
-                OnMissing(Box::new(|_| ()))
-            })
-            .unwrap()
-        };
-        let first = make(1, None);
-        let [equal, other] = [make(1, Some(&first)), make(3, Some(&first))];
-        let are_shared = |new: &KeyedRules| {
-            StdArc::ptr_eq(&new.0[0].quotas.exceptions, &first.0[0].quotas.exceptions)
-        };
-        assert_eq!([are_shared(&equal), are_shared(&other)], [true, false]);
-    }
-}
+mod tests;

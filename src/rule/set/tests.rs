@@ -1,0 +1,42 @@
+//! Which rules a set finds for a call.
+
+use super::*;
+
+#[test]
+fn sentinels_origins_keep_their_meaning() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 1).for_origin("default"))
+        .with(FlowRule::per_second("r", 2).for_origin("a"))
+        .with(FlowRule::per_second("r", 3).for_origin("other"))
+        .with(FlowRule::per_second("r", 4).by_origin())
+        .with(FlowRule::per_second("r", 5).for_origin("10.0.0.1"))
+        .with(FlowRule::per_second("r", 6).by_origin())
+        .with(FlowRule::per_second("r", 7).for_origin("42"))
+        .with(FlowRule::per_second("r", 8).in_context("42"));
+    let set = RuleSet::new(rules, 1, RuleSelection::Enforced);
+    let of = set.of("r").unwrap();
+    assert_eq!((&*of.anyone, &*of.params), (&[0][..], &[3, 5][..]));
+    let origins = of.origins.as_ref().unwrap();
+    assert_eq!(origins.of(&Key::Str("a")), [1]);
+    assert_eq!(origins.of(&Key::Str("b")), [2]);
+    assert_eq!(origins.of(&Key::Str("10.0.0.1")), [4]);
+    assert_eq!(origins.of(&Key::Ip([10, 0, 0, 1].into())), [4]);
+    assert_eq!(origins.of(&Key::Int(42)), [6]);
+    assert_eq!(origins.of_unnamed(), [2]);
+    let contexts = of.contexts.as_ref().unwrap();
+    for context in [Key::Str("42"), Key::Int(42)] {
+        assert!(contexts.names(&context));
+        assert_eq!(contexts.of(&context), [7]);
+    }
+    // A caller that calls itself "other" is one of the others.
+    assert_eq!(origins.of(&Key::Str("other")), [2]);
+}
+
+#[test]
+fn a_rule_for_one_origin_asks_for_no_other() {
+    let rules = Rules::from(FlowRule::per_second("r", 2).for_origin("a"));
+    let set = RuleSet::new(rules, 1, RuleSelection::Enforced);
+    let origins = set.of("r").unwrap().origins.as_ref().unwrap();
+    assert!(origins.applies_to(&Key::Str("a")));
+    assert!(!origins.applies_to(&Key::Str("b")));
+}
