@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use support::Bench;
 use tower_sentinel::clock::QuantaClock;
-use tower_sentinel::stat::{LeapArray, Node, Outcome};
+use tower_sentinel::stat::LeapArray;
 use tower_sentinel::{
     Call, Clock, FlowRule, ManualClock, MonotonicClock, Rules, Sentinel, SlidingWindow, Tick,
 };
@@ -32,7 +32,7 @@ fn main() {
 /// The structures alone: no clock, no lookup.
 fn core() {
     let word = AtomicU64::new(0);
-    let mut bench = Bench::against("window and node, time given", "fetch_add", move || {
+    let mut bench = Bench::against("window, time given", "fetch_add", move || {
         word.fetch_add(1, Ordering::Relaxed)
     });
 
@@ -84,15 +84,6 @@ fn core() {
         window.try_add(time.now(), 1, PLENTY)
     });
 
-    let node = node();
-    let quota = [node.array().quota(SECOND, PLENTY).expect("on the grid")];
-    let mut time = Time::new();
-    bench.add("admit + complete", move || {
-        let now = time.now();
-        let taken = node.array().try_acquire(now, 1, &quota);
-        node.complete(now, 1, Duration::from_micros(50), Outcome::Success);
-        taken.is_ok()
-    });
     bench.print();
 }
 
@@ -171,10 +162,6 @@ fn build(rules: impl Into<Rules>, clock: impl Clock) -> Sentinel {
 
 fn array() -> LeapArray {
     LeapArray::new(SECOND * 3, 6).expect("six buckets of half a second")
-}
-
-fn node() -> Node {
-    Node::new(SECOND, 2, NOW).expect("two buckets")
 }
 
 /// The least that a decision and its record in one word can cost.

@@ -106,7 +106,7 @@
 //! * A window that ends at the end of a bucket never holds more than its limit, under any
 //!   interleaving of threads: `stat::models` (loom). For other intervals see
 //!   [`stat::LeapArray`] and [`FlowRule::strict`].
-//! * No call is lost, or counted in the wrong bucket: `tests/model.rs`.
+//! * No call is lost, or counted in the wrong bucket: `stat::tests::model`.
 //! * Every call is recorded once, however it ends: `tests/cancel.rs`.
 //! * Memory is bounded for any requests: `tests/memory.rs`. The price is that made-up keys can make
 //!   new callers [share a quota](KeyedRule::max_keys).
@@ -118,6 +118,10 @@
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!("tower-sentinel needs atomic integers of 64 bits, which this target has none of");
+
+// So that tests in the crate name public items as users do.
+#[cfg(test)]
+extern crate self as tower_sentinel;
 
 mod adaptive;
 mod base;

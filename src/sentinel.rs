@@ -727,7 +727,7 @@ impl Builder {
     /// longer: at most 256 KiB in all. Response times are right as long as those that end
     /// in one bucket add up to less than 12 days: with buckets of an hour, that is 300
     /// calls at once. The weights that pass in the window must add up to less than 2³¹.
-    /// See [`Node`](crate::stat::Node) for all of this.
+    /// See [`NodeView`](crate::NodeView) for all of this.
     ///
     /// # Errors
     ///

@@ -19,10 +19,10 @@ use tower_sentinel::key::{
 };
 use tower_sentinel::middleware::skip;
 use tower_sentinel::rejection::RateLimitFields;
-use tower_sentinel::stat::{Edges, LeapArray, Node};
+use tower_sentinel::stat::{Edges, LeapArray};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
-    ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick, Verdict,
+    ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -605,8 +605,6 @@ fn a_resource_at_rest_is_small() {
     let array = LeapArray::new(Duration::from_secs(1), 2).unwrap();
     // Its words fill one cache line; the rest is its shape.
     assert!(array.footprint() <= 64 + 40, "{}", array.footprint());
-    let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
-    assert!(node.footprint() <= 528, "{}", node.footprint());
 
     let (sentinel, clock) = engine(FlowRule::per_second("r", 10));
     let call = || drop(sentinel.try_enter(Call::new("r")));

@@ -5,13 +5,10 @@
 //! ```
 #![no_main]
 
-#[path = "../../tests/support/oracle.rs"]
-mod oracle;
-
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
-use oracle::{BUCKET_MS, Op, Rule, replay};
+use tower_sentinel::stat::oracle::{BUCKET_MS, Op, Rule, replay};
 
 /// Lengths of rings; of the window of each rule, too, with any divisor.
 const BUCKETS: [u32; 6] = [1, 2, 3, 5, 10, 60];

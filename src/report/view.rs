@@ -22,6 +22,19 @@ use crate::stat::{Event, Histogram, Node, NodeBucket, Totals};
 /// It keeps the resource alive, so hold it only as long as you read. Counting continues
 /// through a reload.
 ///
+/// # Accuracy
+///
+/// Nothing is lost or counted twice, under any interleaving. An event counts in the bucket
+/// of its time or, if that bucket has already closed, in the newest one. Response times are
+/// truncated to whole microseconds. Figures that are read while other threads count are
+/// those of some moment during the read. This holds while
+///
+/// * the weights that pass add up to less than 2³¹ in the window and in each second,
+/// * those that are refused add up to less than 2⁴⁰ in one bucket and in one second,
+/// * fewer than 2²³ calls end in each second, and
+/// * the response times of one bucket, and of one second, add up to less than 12 days: in a
+///   bucket of an hour, that is 300 concurrent calls.
+///
 /// # Examples
 ///
 /// ```
@@ -107,8 +120,19 @@ impl NodeView {
         self.read(Node::max_concurrency)
     }
 
-    /// Returns the number of calls in flight; see
-    /// [`Node::concurrency`](crate::stat::Node::concurrency).
+    /// Returns the number of calls in flight, which have passed and have not ended. A call
+    /// that waits for its bucket is included from the beginning of the bucket on, even if
+    /// its timer is late.
+    ///
+    /// # Accuracy
+    ///
+    /// Exact while no other thread counts, with one exception: if a call waits while a
+    /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number
+    /// is too low by its weight until its bucket opens. The number is computed from several
+    /// words that are read one after the other: while other threads count, it may be off by
+    /// the calls that start, wait or end in that moment, and a call of weight `n` may be seen
+    /// as `n` calls until it has started. A [system rule](crate::SystemRule) uses this number;
+    /// an [isolation rule](crate::IsolationRule) counts exactly, in a single word.
     #[doc(alias("in_flight"))]
     #[must_use]
     pub fn concurrency(&self) -> u32 {
@@ -161,7 +185,8 @@ impl NodeView {
         self.read(Node::totals)
     }
 
-    /// Returns the seconds of the last minute; see [`Node::seconds`]. `None` for a resource that
+    /// Returns the seconds of the last minute; oldest first, the present one
+    /// last; those that are known for a resource that has begun to keep them since. `None` for one that
     /// [keeps none](crate::Builder::minute): by default, one that no rule names and no router has
     /// matched.
     #[must_use]

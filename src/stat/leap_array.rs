@@ -42,7 +42,7 @@
 //! * A take is the compare-and-swap on the head. It confirms at once the count *and* the bucket
 //!   that were judged; checkpoints never change. There is no gap between the check and the count,
 //!   and a late writer's swap fails.
-//! * A [loan](LeapArray::reserve) for bucket `f` adds its tokens to `granted` at once, under the
+//! * A [loan](super::occupy) for bucket `f` adds its tokens to `granted` at once, under the
 //!   condition `granted ≤ B(f)`, but they are not yet taken. When a bucket opens, tokens held for
 //!   it or for later ones move along: its checkpoint is `granted − held`. So they count as used
 //!   from the moment of the promise on, in the newest bucket, and are taken when `f` opens.
@@ -60,7 +60,7 @@
 //!
 //! The models in `stat/models.rs` run these claims through every interleaving
 //! of up to three threads, and each has a twin with a planted bug that must
-//! fail. `tests/stress.rs` runs them with real threads, late clocks and jumps.
+//! fail. `stat/tests/stress.rs` runs them with real threads, late clocks and jumps.
 //!
 //! # Orderings
 //!
@@ -134,7 +134,7 @@ const SMALL_LOANS: usize = 2;
 /// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
 /// ```
 ///
-/// Admission, refund and refusal:
+/// Admission and refusal:
 ///
 /// ```
 /// use std::time::Duration;
@@ -149,11 +149,9 @@ const SMALL_LOANS: usize = 2;
 ///     array.quota(Duration::from_secs(60), 12)?,
 /// ];
 ///
-/// let taken = array.try_acquire(at(700), 9, &quotas).expect("there is room for nine");
+/// assert!(array.try_acquire(at(700), 9, &quotas).is_ok());
 /// assert_eq!(array.try_acquire(at(700), 2, &quotas).unwrap_err().index(), 0);
-/// assert!(array.refund(taken, 9));
-///
-/// assert!(array.try_acquire(at(700), 10, &quotas).is_ok());
+/// assert!(array.try_acquire(at(700), 1, &quotas).is_ok());
 /// assert!(array.try_acquire(at(1_700), 2, &quotas).is_ok());
 /// assert_eq!(array.try_acquire(at(2_700), 1, &quotas).unwrap_err().index(), 1);
 /// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
@@ -162,7 +160,7 @@ const SMALL_LOANS: usize = 2;
 /// # Accuracy
 ///
 /// * For any number of threads and any interleaving: a window that ends at the end of a
-///   bucket never holds more than its limit (`stat::models`, `tests/stress.rs`).
+///   bucket never holds more than its limit (`stat::models`, `stat::tests::stress`).
 /// * An interval of the window's length that does *not* end at the end of a bucket may hold
 ///   up to twice the limit: with `n` buckets, `2 × limit` within `(n − 1) / n` of the
 ///   interval. More buckets spread these tokens further apart. That costs nothing, except
@@ -198,45 +196,6 @@ pub(super) struct Words {
     cuts: [AtomicU64; SMALL_CUTS],
 }
 
-/// The number of a bucket in which tokens were taken, as needed for a refund.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::Tick;
-/// use tower_sentinel::stat::LeapArray;
-///
-/// let at = Tick::from_millis;
-/// let array = LeapArray::new(Duration::from_secs(1), 2)?;
-/// let limit = [array.quota(Duration::from_secs(1), 10)?];
-/// let first = array.try_acquire(at(700), 4, &limit).expect("there is room for ten");
-/// assert_eq!(first.number(), 1); // [500, 1000)
-/// assert!(array.refund(first, 4));
-///
-/// let second = array.try_acquire(at(900), 4, &limit).expect("there still is");
-/// assert_eq!(array.sum(at(1_000)), 4);
-/// // That bucket is closed, and its tokens stay spent.
-/// assert!(!array.refund(second, 4));
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bucket(pub(crate) u64);
-
-impl Bucket {
-    /// Returns how many whole buckets lie between the clock's start and this bucket.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-}
-
-impl From<Bucket> for u64 {
-    fn from(bucket: Bucket) -> Self {
-        bucket.0
-    }
-}
-
 /// The error of refused tokens: a window is full.
 ///
 /// # Examples
@@ -255,7 +214,7 @@ impl From<Bucket> for u64 {
 /// ];
 /// assert!(array.try_acquire(at(700), 8, &quotas).is_ok());
 /// let full = array.try_acquire(at(700), 3, &quotas).unwrap_err();
-/// assert_eq!((names[full.index()], full.spent()), ("ten a second", 0));
+/// assert_eq!(names[full.index()], "ten a second");
 /// let full = array.try_acquire(at(2_700), 5, &quotas).unwrap_err();
 /// assert_eq!(names[full.index()], "twelve a minute");
 /// assert_eq!(full.to_string(), "the window of quota 1 is full");
@@ -263,8 +222,7 @@ impl From<Bucket> for u64 {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    pub(super) index: usize,
-    pub(super) spent: u32,
+    index: usize,
 }
 
 impl Full {
@@ -272,14 +230,6 @@ impl Full {
     #[must_use]
     pub const fn index(self) -> usize {
         self.index
-    }
-
-    /// Returns the number of tokens that were charged in vain, because a bucket closed or
-    /// other callers were faster while a [loan](LeapArray::reserve) was being made. 0
-    /// except in such races.
-    #[must_use]
-    pub const fn spent(self) -> u32 {
-        self.spent
     }
 }
 
@@ -298,17 +248,6 @@ pub(crate) enum Denied {
     Full(usize),
     /// Another array has taken this one's place.
     Moved,
-}
-
-impl Denied {
-    /// For a caller whose array never moves.
-    pub(super) fn full(self, spent: u32) -> Full {
-        let index = match self {
-            Self::Full(index) => index,
-            Self::Moved => 0,
-        };
-        Full { index, spent }
-    }
 }
 
 /// Tokens were taken.
@@ -532,19 +471,13 @@ impl LeapArray {
     /// Panics if a quota looks back further than this array does: then another array has
     /// made it.
     #[inline]
-    pub fn try_acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Bucket, Full> {
+    pub fn try_acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Full> {
         match self.acquire(now, n, quotas) {
-            Ok(taken) => Ok(Bucket(taken.bucket)),
-            Err(denied) => Err(denied.full(0)),
+            Ok(_) => Ok(()),
+            Err(Denied::Full(index)) => Err(Full { index }),
+            // The array of a user never moves.
+            Err(Denied::Moved) => Err(Full { index: 0 }),
         }
-    }
-
-    /// Refunds `n` tokens that were taken in `bucket`, if that bucket is still the newest one.
-    /// Returns whether it was; if not, the tokens stay spent.
-    ///
-    /// Refund only tokens that were taken, and only once.
-    pub fn refund(&self, bucket: Bucket, n: u32) -> bool {
-        self.refund_at(bucket.0, n)
     }
 
     pub(super) fn check(&self, quotas: &[Quota]) {
@@ -778,5 +711,19 @@ mod tests {
         assert_eq!(size_of::<Words>(), 64);
         let array = LeapArray::new(Duration::from_secs(1), 2).unwrap();
         assert!(array.more.is_none());
+        assert_eq!(array.footprint(), 64 + 40);
+    }
+
+    #[test]
+    fn tokens_of_a_closed_bucket_stay_spent() {
+        let at = Tick::from_millis;
+        let array = LeapArray::new(Duration::from_secs(1), 2).unwrap();
+        let limit = [array.quota(Duration::from_secs(1), 10).unwrap()];
+        let first = array.acquire(at(700), 4, &limit).unwrap();
+        assert_eq!(first.bucket, 1); // [500, 1000)
+        assert!(array.refund_at(first.bucket, 4));
+        let second = array.acquire(at(900), 4, &limit).unwrap();
+        assert_eq!(array.sum(at(1_000)), 4);
+        assert!(!array.refund_at(second.bucket, 4));
     }
 }

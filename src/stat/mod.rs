@@ -10,7 +10,7 @@
 //! Counts are sums of weights (a call of weight 3 counts as 3), unless their documentation
 //! says that they count calls. Times are [`Tick`](crate::Tick)s of the caller's clock.
 //!
-//! [`LeapArray`], [`SlidingWindow`] and [`Node`] can be used on their own.
+//! [`LeapArray`] and [`SlidingWindow`] can be used on their own.
 //!
 //! # Examples
 //!
@@ -59,12 +59,11 @@ pub(crate) use counters::MAX_RT;
 pub use event::{Event, Outcome};
 pub(crate) use foresee::{Nothing, Visit};
 pub use histogram::{Edges, Histogram, InvalidEdges};
-pub use leap_array::{Bucket, Full, LeapArray};
 pub(crate) use leap_array::{Denied, Grid, MOST_AHEAD, Taken};
+pub use leap_array::{Full, LeapArray};
 pub(crate) use lined_up::LinedUp;
-pub use node::Node;
-pub use occupy::Loan;
-pub(crate) use occupy::Wish;
+pub(crate) use node::Node;
+pub(crate) use occupy::{Loan, Wish};
 pub(crate) use packed::bucket_of;
 pub use quota::Quota;
 pub(crate) use quota::{Lending, MAX_TOKENS};
@@ -72,8 +71,13 @@ pub(crate) use shape::Shape;
 pub(crate) use slots::SlotHold;
 pub(crate) use table::{Place, Resident, Table};
 pub use totals::{NodeBucket, Totals};
-pub use view::BucketCount;
 pub use window::{InvalidWindow, SlidingWindow};
 
 #[cfg(all(test, sentinel_loom))]
 mod models;
+/// The naive ring, for the fuzzer.
+#[cfg(fuzzing)]
+#[path = "tests/oracle.rs"]
+pub mod oracle;
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;

@@ -42,7 +42,7 @@
 use std::time::Duration;
 
 use super::held::{HeldSums, Targets};
-use super::leap_array::{Bucket, Denied, Full, LeapArray, Refusal};
+use super::leap_array::{Denied, LeapArray, Refusal};
 use super::packed::{Head, LoanCell, fits, stamp, swap};
 use super::quota::{Lending, Quota};
 use crate::base::sync::{Bug, Ordering, fence, planted};
@@ -52,63 +52,28 @@ use crate::clock::{Tick, nanos};
 ///
 /// Dropping a loan changes nothing: the tokens are taken when the bucket opens.
 /// [`LeapArray::cancel`] refunds them.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::Tick;
-/// use tower_sentinel::stat::LeapArray;
-///
-/// let at = Tick::from_millis;
-/// let array = LeapArray::new(Duration::from_secs(1), 2)?;
-/// let limit = [array.quota(Duration::from_secs(1), 10)?];
-/// assert!(array.try_acquire(at(700), 10, &limit).is_ok());
-/// let reserve = |now, ms| array.reserve(at(now), 4, &limit, Duration::from_millis(ms));
-///
-/// // The ten leave the window at 1500, which is too late for a patience of 100 ms.
-/// assert!(reserve(1_200, 100).is_err());
-/// let loan = reserve(1_200, 500).expect("there will be room");
-/// assert_eq!((loan.start(), loan.tokens(), loan.spent()), (at(1_500), 4, 0));
-/// assert_eq!(loan.bucket().number(), 3); // [1500, 2000)
-/// assert_eq!(array.waiting(at(1_200)), 4);
-/// // Once that bucket is closed, the tokens are spent.
-/// assert_eq!(array.sum(at(2_100)), 4);
-/// assert!(!array.cancel(at(2_100), loan));
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the tokens are spent unless the loan is cancelled"]
-pub struct Loan {
-    bucket: Bucket,
+pub(crate) struct Loan {
+    bucket: u64,
     start: Tick,
     n: u32,
-    spent: u32,
 }
 
 impl Loan {
-    /// Returns the bucket that the tokens are held for.
-    #[must_use]
-    pub const fn bucket(self) -> Bucket {
+    /// The bucket that the tokens are held for.
+    pub(crate) const fn bucket(self) -> u64 {
         self.bucket
     }
 
-    /// Returns when that bucket begins: the call that borrowed may start then.
-    #[must_use]
-    pub const fn start(self) -> Tick {
+    /// When that bucket begins: the call that borrowed may start then.
+    pub(crate) const fn start(self) -> Tick {
         self.start
     }
 
-    /// Returns how many tokens are held.
-    #[must_use]
-    pub const fn tokens(self) -> u32 {
+    /// How many tokens are held.
+    pub(crate) const fn tokens(self) -> u32 {
         self.n
-    }
-
-    /// Returns how many tokens were charged in vain on the way; see [`Full::spent`].
-    #[must_use]
-    pub const fn spent(self) -> u32 {
-        self.spent
     }
 }
 
@@ -126,79 +91,18 @@ pub(crate) struct Wish {
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// Holds `n` tokens in the earliest future bucket that has room for them under every
-    /// quota and begins in less than `patience`.
-    ///
-    /// Call this only after [`try_acquire`](Self::try_acquire) has refused: otherwise the
-    /// caller waits for tokens that would be available now. The tokens count as used from
-    /// now on, and are taken when their bucket opens.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_sentinel::Tick;
-    /// use tower_sentinel::stat::LeapArray;
-    ///
-    /// let at = Tick::from_millis;
-    /// let patience = Duration::from_millis(500);
-    /// let array = LeapArray::new(Duration::from_secs(1), 2)?;
-    /// let limit = [array.quota(Duration::from_secs(1), 10)?];
-    ///
-    /// assert!(array.try_acquire(at(700), 10, &limit).is_ok());
-    /// let loan = array.reserve(at(1_200), 1, &limit, patience).expect("ten leave at 1500");
-    /// assert_eq!(loan.start(), at(1_500));
-    /// // Given back, it can be lent again.
-    /// assert!(array.cancel(at(1_300), loan));
-    /// let loan = array.reserve(at(1_400), 10, &limit, patience).unwrap();
-    /// assert!(array.reserve(at(1_400), 1, &limit, patience).is_err());
-    /// // At 1500 the ten are taken, so an ordinary call finds the window full.
-    /// assert_eq!(array.sum(at(1_600)), 10);
-    /// assert!(array.try_acquire(at(1_600), 1, &limit).is_err());
-    /// # let _ = loan;
-    /// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Full`] if there is no such bucket.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a quota looks back further than this array does: then another array has
-    /// made it.
-    pub fn reserve(
-        &self,
-        now: Tick,
-        n: u32,
-        quotas: &[Quota],
-        patience: Duration,
-    ) -> Result<Loan, Full> {
-        self.check(quotas);
-        let wish = Wish {
-            now,
-            from: now,
-            patience,
-            n,
-        };
-        let mut spent = 0;
-        self.borrow_for(wish, quotas, &mut spent)
-            .map_err(|denied| denied.full(spent))
-    }
-
-    /// Cancels a loan. Returns false if that came too late, and the tokens stay spent:
+    /// Cancels a loan. False if that came too late, and the tokens stay spent:
     /// its bucket has opened and closed again, or another bucket closed at this very
-    /// moment. Also returns false if fewer tokens are held for its bucket.
+    /// moment. Also false if fewer tokens are held for its bucket.
     ///
     /// Cancel only a loan of this array, and only once: a loan cannot be distinguished from others
     /// of the same bucket.
-    pub fn cancel(&self, now: Tick, loan: Loan) -> bool {
+    pub(crate) fn cancel(&self, now: Tick, loan: Loan) -> bool {
         self.cancel_at(self.bucket_number(now), loan)
     }
 
-    /// Returns the number of tokens held for buckets that have not opened yet.
-    #[must_use]
-    pub fn waiting(&self, now: Tick) -> u32 {
+    /// The number of tokens held for buckets that have not opened yet.
+    pub(crate) fn waiting(&self, now: Tick) -> u32 {
         loop {
             let Ok((head, bucket)) = self.present(self.bucket_number(now)) else {
                 return 0;
@@ -242,10 +146,9 @@ impl LeapArray {
                 continue;
             }
             let loan = Loan {
-                bucket: Bucket(offer.bucket),
+                bucket: offer.bucket,
                 start: self.start_of(offer.bucket),
                 n: wish.n,
-                spent: *spent,
             };
             if self.still_fits(bucket, offer.bucket, quotas) {
                 return Ok(loan);
@@ -361,16 +264,16 @@ impl LeapArray {
             let Ok((_, bucket)) = self.present(now) else {
                 return false;
             };
-            if bucket >= loan.bucket.0 {
+            if bucket >= loan.bucket {
                 // It has opened: the tokens are taken, and may be refunded.
-                return self.refund_at(loan.bucket.0, loan.n);
+                return self.refund_at(loan.bucket, loan.n);
             }
             if planted(Bug::CancelBackwards) {
                 self.refund_at(bucket, loan.n);
             }
-            let cell = self.loan_cell(loan.bucket.0);
+            let cell = self.loan_cell(loan.bucket);
             let found = LoanCell(cell.load(Ordering::Acquire));
-            let Some(count) = self.open_count(found, bucket, loan.bucket.0) else {
+            let Some(count) = self.open_count(found, bucket, loan.bucket) else {
                 // Being opened: help, and look again.
                 continue;
             };
@@ -633,6 +536,7 @@ pub(super) mod models {
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
+    use super::super::tests::oracle::reserve;
     use super::*;
 
     #[test]
@@ -642,12 +546,36 @@ mod tests {
         let (array, other) = (array(), array());
         let limit = [array.quota(second, 10).unwrap()];
         assert!(array.try_acquire(at(700), 10, &limit).is_ok());
-        let loan = array.reserve(at(1_200), 4, &limit, second).unwrap();
+        let loan = reserve(&array, at(1_200), 4, &limit, second).0.unwrap();
         assert!(!other.cancel(at(1_200), loan));
         assert!(array.cancel(at(1_200), loan));
         assert!(!array.cancel(at(1_200), loan), "twice");
         assert_eq!((array.granted(), other.granted()), (10, 0));
         assert!(array.try_acquire(at(1_200), 1, &limit).is_err());
+    }
+
+    #[test]
+    fn a_loan_starts_when_enough_has_left_and_is_lent_again_once_cancelled() {
+        let (at, half) = (Tick::from_millis, Duration::from_millis(500));
+        let array = LeapArray::new(half * 2, 2).unwrap();
+        let limit = [array.quota(half * 2, 10).unwrap()];
+        assert!(array.try_acquire(at(700), 10, &limit).is_ok());
+        // The ten leave the window at 1500, which is too late for a patience of 100 ms.
+        let early = reserve(&array, at(1_200), 4, &limit, half / 5);
+        assert_eq!(early, (Err(Denied::Full(0)), 0));
+        let (loan, spent) = reserve(&array, at(1_200), 4, &limit, half);
+        let loan = loan.unwrap();
+        assert_eq!((loan.start(), loan.tokens(), spent), (at(1_500), 4, 0));
+        assert_eq!((loan.bucket(), array.waiting(at(1_200))), (3, 4));
+        assert!(array.cancel(at(1_300), loan));
+        let loan = reserve(&array, at(1_400), 10, &limit, half).0.unwrap();
+        assert!(reserve(&array, at(1_400), 1, &limit, half).0.is_err());
+        // At 1500 the ten are taken, so an ordinary call finds the window full.
+        assert_eq!(array.sum(at(1_600)), 10);
+        assert!(array.try_acquire(at(1_600), 1, &limit).is_err());
+        // Once that bucket is closed, the tokens are spent.
+        assert_eq!(array.sum(at(2_100)), 10);
+        assert!(!array.cancel(at(2_100), loan));
     }
 
     #[test]
@@ -659,9 +587,9 @@ mod tests {
             let quota = |index| Quota::new(2, 1, 10, lending[usize::from(index == half)]);
             let quotas = [0, 1].map(quota);
             assert!(array.try_acquire(at(700), 10, &quotas).is_ok());
-            assert!(array.reserve(at(1_200), 5, &quotas, second / 2).is_ok());
-            let refused = array.reserve(at(1_200), 1, &quotas, second / 2);
-            assert_eq!(refused.unwrap_err().index(), half);
+            assert!(reserve(&array, at(1_200), 5, &quotas, second / 2).0.is_ok());
+            let (refused, _) = reserve(&array, at(1_200), 1, &quotas, second / 2);
+            assert_eq!(refused, Err(Denied::Full(half)));
         }
     }
 }

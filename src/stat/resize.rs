@@ -137,7 +137,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::quota::{Lending, Quota};
-    use super::super::view::BucketCount;
+    use super::super::tests::oracle::reserve;
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn counts(array: &LeapArray, now: Tick) -> Vec<u32> {
-        array.buckets(now).map(BucketCount::count).collect()
+        array.buckets(now).map(|(_, count)| count).collect()
     }
 
     #[test]
@@ -193,7 +193,8 @@ mod tests {
         let quota = [Quota::new(2, 1, 10, Lending::All)];
         assert!(old.acquire_at(1, 10, &quota).is_ok());
         assert!(
-            old.reserve(at(1_200), 4, &quota, Duration::from_millis(500))
+            reserve(&old, at(1_200), 4, &quota, Duration::from_millis(500))
+                .0
                 .is_ok()
         );
         let new = old.move_to(grid(100, 10), at(1_300));

@@ -157,8 +157,7 @@ impl Totals {
     /// Returns the calls that a rule of this `kind` refused, by weight.
     ///
     /// The counts of all kinds add up to [`block`](Self::block), except for refusals that
-    /// are being counted at this moment, and for those that were counted by a
-    /// [`Node`](super::Node) of your own.
+    /// are being counted at this moment.
     #[must_use]
     pub const fn block_by(&self, kind: BlockKind) -> u64 {
         self.block_by[kind as usize]

@@ -23,46 +23,6 @@ use super::packed::Head;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
-/// The count of one bucket.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::Tick;
-/// use tower_sentinel::stat::LeapArray;
-///
-/// let at = Tick::from_millis;
-/// let array = LeapArray::new(Duration::from_secs(1), 2)?;
-/// let limit = [array.quota(Duration::from_secs(1), 5)?];
-/// assert!(array.try_acquire(at(700), 3, &limit).is_ok());
-/// assert!(array.try_acquire(at(1_100), 2, &limit).is_ok());
-/// // Refused tokens are not counted.
-/// assert!(array.try_acquire(at(1_200), 1, &limit).is_err());
-/// let counts: Vec<_> = array.buckets(at(1_200)).map(|b| (b.start(), b.count())).collect();
-/// assert_eq!(counts, [(at(500), 3), (at(1_000), 2)]);
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BucketCount {
-    start: Tick,
-    count: u32,
-}
-
-impl BucketCount {
-    /// Returns when the bucket begins.
-    #[must_use]
-    pub const fn start(self) -> Tick {
-        self.start
-    }
-
-    /// Returns how many tokens have been taken in the bucket so far.
-    #[must_use]
-    pub const fn count(self) -> u32 {
-        self.count
-    }
-}
-
 /// A window over an array, with buckets of its own and the counts of the array.
 ///
 /// # Source
@@ -108,20 +68,28 @@ impl LeapArray {
     }
 
     /// Iterates over the buckets of the window that ends with the present one, oldest
-    /// first. Copies them.
-    pub fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + '_ {
+    /// first: when each begins, and how many tokens have been taken in it so far. Copies them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::Tick;
+    /// use tower_sentinel::stat::LeapArray;
+    ///
+    /// let at = Tick::from_millis;
+    /// let array = LeapArray::new(Duration::from_secs(1), 2)?;
+    /// let limit = [array.quota(Duration::from_secs(1), 5)?];
+    /// assert!(array.try_acquire(at(700), 3, &limit).is_ok());
+    /// assert!(array.try_acquire(at(1_100), 2, &limit).is_ok());
+    /// // Refused tokens are not counted.
+    /// assert!(array.try_acquire(at(1_200), 1, &limit).is_err());
+    /// let counts: Vec<_> = array.buckets(at(1_200)).collect();
+    /// assert_eq!(counts, [(at(500), 3), (at(1_000), 2)]);
+    /// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+    /// ```
+    pub fn buckets(&self, now: Tick) -> impl Iterator<Item = (Tick, u32)> + '_ {
         self.whole().buckets(now)
-    }
-
-    /// Iterates over those buckets of the window whose start satisfies `predicate`, oldest
-    /// first. Copies the whole window.
-    pub fn buckets_where<'a>(
-        &'a self,
-        now: Tick,
-        predicate: impl Fn(Tick) -> bool + 'a,
-    ) -> impl Iterator<Item = BucketCount> + 'a {
-        self.buckets(now)
-            .filter(move |bucket| predicate(bucket.start()))
     }
 
     /// Returns the tokens per second over the window.
@@ -142,17 +110,15 @@ impl LeapArray {
         self.whole().max_of_bucket(now)
     }
 
-    /// Returns the bucket before the present one; `None` if the array was not used in it.
+    /// Returns when the bucket before the present one began, and how many tokens were taken in
+    /// it; `None` if the array was not used in it.
     #[must_use]
-    pub fn previous(&self, now: Tick) -> Option<BucketCount> {
+    pub fn previous(&self, now: Tick) -> Option<(Tick, u32)> {
         self.read(self.bucket_number(now), |reading| {
             let before = reading.newest.wrapping_sub(1);
             let cut = self.whole_cut(before)?;
             let count = reading.between(before, reading.newest);
-            (cut.is_used() || count > 0).then(|| BucketCount {
-                start: self.start_of(before),
-                count,
-            })
+            (cut.is_used() || count > 0).then(|| (self.start_of(before), count))
         })
     }
 
@@ -170,17 +136,15 @@ impl LeapArray {
         })
     }
 
-    /// Iterates over the tokens held for buckets that have not opened yet, by bucket.
-    /// Copies them.
-    pub fn loans(&self, now: Tick) -> impl Iterator<Item = BucketCount> + '_ {
+    /// The buckets that have not opened yet with the tokens held for them.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn loans(&self, now: Tick) -> impl Iterator<Item = (Tick, u32)> + '_ {
         let loans = self.read(self.bucket_number(now), |reading| {
             let newest = reading.newest;
             let targets = (1..=self.ahead()).map(|ahead| newest.wrapping_add(ahead));
-            let loans = targets.map(|target| BucketCount {
-                start: self.start_of(target),
-                count: self.held_for(newest, target),
-            });
-            loans.filter(|loan| loan.count > 0).collect::<Vec<_>>()
+            let loans =
+                targets.map(|target| (self.start_of(target), self.held_for(newest, target)));
+            loans.filter(|(_, held)| *held > 0).collect::<Vec<_>>()
         });
         loans.into_iter()
     }
@@ -374,12 +338,12 @@ impl<'a> WindowView<'a> {
 
     /// The largest count of a single bucket of the view.
     fn max_of_bucket(&self, now: Tick) -> u32 {
-        self.buckets(now).map(BucketCount::count).max().unwrap_or(0)
+        self.buckets(now).map(|(_, count)| count).max().unwrap_or(0)
     }
 
     /// The buckets of the view, oldest first; the last one is still open.
     /// Copies them.
-    fn buckets(&self, now: Tick) -> impl Iterator<Item = BucketCount> + use<'a> {
+    fn buckets(&self, now: Tick) -> impl Iterator<Item = (Tick, u32)> + use<'a> {
         let (array, stride) = (self.array, u64::from(self.stride));
         let counts = array.read(array.bucket_number(now), |reading| {
             let newest = reading.newest / stride;
@@ -389,10 +353,7 @@ impl<'a> WindowView<'a> {
                 let cut = reading.cut_in(bucket * stride, (bucket + 1) * stride, || later);
                 let count = later.wrapping_sub(cut);
                 later = cut;
-                Some(BucketCount {
-                    start: array.start_of(bucket * stride),
-                    count,
-                })
+                Some((array.start_of(bucket * stride), count))
             });
             counts.collect::<Vec<_>>()
         });
@@ -414,7 +375,7 @@ mod tests {
         let counts = |window: WindowView<'_>| -> Vec<_> {
             let buckets = window.buckets(at(3_500));
             buckets
-                .map(|bucket| (bucket.start().as_millis(), bucket.count()))
+                .map(|(start, count)| (start.as_millis(), count))
                 .collect()
         };
         let (narrow, wide) = (array.window(6, 1), array.window(3, 2));

@@ -38,7 +38,7 @@ impl Held {
     /// The bucket that the tokens are of.
     pub(crate) fn bucket(self) -> u64 {
         match self {
-            Self::Loan(loan) => loan.bucket().number(),
+            Self::Loan(loan) => loan.bucket(),
             Self::Taken(taken) => taken.bucket,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::leap_array::{Denied, Grid};
-use super::super::occupy::Wish;
+use super::super::occupy::{Loan, Wish};
 use super::super::quota::{Lending, Quota};
 use super::*;
 use crate::clock::Tick;
@@ -134,7 +134,7 @@ proptest! {
                 n,
             };
             let found = array.borrow_for(wish, &quotas, &mut 0);
-            let found = found.map(|loan| loan.bucket().number());
+            let found = found.map(Loan::bucket);
             prop_assert_eq!(found.ok(), expected, "{:?}", wish);
         }
     }

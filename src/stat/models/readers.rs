@@ -9,7 +9,6 @@ use super::{array, quota, wish};
 use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
 use crate::clock::Tick;
-use crate::stat::BucketCount;
 use crate::stat::checkpoints::StepHead;
 use crate::stat::extremes::{Extreme, Extremes};
 use crate::stat::leap_array::{Denied, Grid, LeapArray};
@@ -127,7 +126,7 @@ model! {
         let other = array.clone();
         let reader = thread::spawn(move || {
             let now = Tick::from_nanos(11);
-            let loans: u32 = other.loans(now).map(BucketCount::count).sum();
+            let loans: u32 = other.loans(now).map(|(_, held)| held).sum();
             (loans, other.waiting(now))
         });
         assert_eq!(array.bring_to(Tick::from_nanos(12)), Ok(12));

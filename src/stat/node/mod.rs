@@ -8,6 +8,8 @@
 //! that it began on: then the checkpoints are those of the new ring, which knows the passes since
 //! then.
 
+#[cfg(test)]
+mod by_hand;
 mod slots;
 
 use std::borrow::Cow;
@@ -23,43 +25,15 @@ use super::packed::divide;
 use super::quota::Quota;
 use super::shape::Shape;
 use super::totals::{NodeBucket, Totals};
-use super::window::InvalidWindow;
 use crate::base::sync::{Arc, Bug, Ordering, fence, planted};
 use crate::blocked::BlockKind;
-use crate::clock::{Tick, nanos};
+use crate::clock::Tick;
 
 /// The statistics of a resource: calls that passed, were refused, completed, failed and are
 /// in flight; per second, for the last minute and in total.
 ///
-/// A node can be used on its own; the engine keeps one for every resource. A clone is the
-/// same node. Every method takes the present time, which must always come from the same
-/// clock.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::Tick;
-/// use tower_sentinel::stat::{Event, Node, Outcome};
-///
-/// let at = Tick::from_millis;
-/// let node = Node::new(Duration::from_secs(1), 2, at(0))?;
-///
-/// node.pass(at(100), 1);
-/// node.pass(at(600), 1);
-/// assert_eq!(node.concurrency(at(600)), 2);
-/// node.complete(at(700), 1, Duration::from_millis(600), Outcome::Success);
-/// node.block(at(800), 1);
-///
-/// assert_eq!(node.qps(at(900), Event::Pass), 2.0);
-/// assert_eq!(node.qps(at(900), Event::Block), 1.0);
-/// assert_eq!(node.average_rt(at(900)), Some(Duration::from_millis(600)));
-/// assert_eq!(node.concurrency(at(900)), 1);
-/// // The second has passed, the totals stay.
-/// assert_eq!(node.qps(at(2_000), Event::Pass), 0.0);
-/// assert_eq!(node.totals(at(2_000)).pass(), 2);
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
-/// ```
+/// A clone is the same node. Every method takes the present time, which must always come from
+/// the same clock.
 ///
 /// # Accuracy
 ///
@@ -103,7 +77,7 @@ use crate::clock::{Tick, nanos};
 ///
 /// `StatisticNode` of Sentinel.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub(crate) struct Node {
     ring: Arc<LeapArray>,
     counters: Arc<Counters>,
     /// How many buckets of the ring make one step of the counters.
@@ -111,25 +85,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node whose figures per second cover a window of `buckets` buckets that
-    /// together last `interval`.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`InvalidWindow`] unless `buckets` is between 1 and 3 600, `interval` is at
-    /// most 1 hour, and each bucket is at least 10 ms long and a whole part or a multiple
-    /// of one second.
-    pub fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
-        let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
-        let shape = Shape::new(bucket_ns, buckets);
-        let grid = Grid {
-            bucket_ns: shape.step_ns,
-            buckets: buckets * shape.stride,
-            ahead: buckets.min(64),
-        };
-        Ok(Self::with_grid(grid, StdArc::new(shape), true, now))
-    }
-
     /// A node with a ring of its own shape, whose buckets are parts of a step. It keeps the
     /// seconds of the last minute or not.
     pub(crate) fn with_grid(
@@ -201,9 +156,8 @@ impl Node {
         holders > 1
     }
 
-    /// Returns the bytes that the node occupies, including the heap.
-    #[must_use]
-    pub fn footprint(&self) -> usize {
+    /// The bytes that the node occupies, including the heap.
+    pub(crate) fn footprint(&self) -> usize {
         // Each shared part has two reference counts.
         let counts = 4 * size_of::<usize>();
         self.ring.footprint() + self.counters.footprint() + counts
@@ -212,7 +166,7 @@ impl Node {
     // --- counting ---
 
     /// Counts a call of weight `n` that passes, without checking any limit.
-    pub fn pass(&self, now: Tick, n: u32) {
+    pub(crate) fn pass(&self, now: Tick, n: u32) {
         // A node of its own keeps its ring.
         if let Ok(taken) = self.acquire(now, n, &[]) {
             self.start(n, taken);
@@ -284,22 +238,10 @@ impl Node {
         }
     }
 
-    /// Counts a call of weight `n` that was refused.
-    pub fn block(&self, now: Tick, n: u32) {
-        self.advance(now);
-        self.counters.block(n, None);
-    }
-
     /// A call of weight `n` was refused by a rule of this `kind`.
     pub(crate) fn block_by(&self, now: Tick, n: u32, kind: BlockKind) {
         self.advance(now);
         self.counters.block(n, Some(kind));
-    }
-
-    /// Counts the end of a call of weight `n` that had passed, with a response or an error,
-    /// `rt` after it started. A response time above one minute counts as one minute.
-    pub fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
-        self.end(now, n, nanos(rt), Some(outcome));
     }
 
     /// A call of weight `n` that had passed ends, `rt_ns` after it began: as
@@ -313,13 +255,7 @@ impl Node {
         }
     }
 
-    /// Counts the end of a call of weight `n` that had passed, without a response or an
-    /// error.
-    pub fn cancel(&self, now: Tick, n: u32) {
-        self.end(now, n, 0, None);
-    }
-
-    /// A call ended by a panic; beside [`complete`](Self::complete).
+    /// A call ended by a panic; beside `end`.
     pub(crate) fn panicked(&self) {
         self.counters.panicked();
     }
@@ -427,16 +363,14 @@ impl Node {
         Tick::from_nanos(step.saturating_mul(self.counters.shape.step_ns))
     }
 
-    /// Returns the window over which figures per second are computed.
-    #[must_use]
-    pub fn interval(&self) -> Duration {
+    /// The window over which figures per second are computed.
+    pub(crate) fn interval(&self) -> Duration {
         self.counters.shape.interval()
     }
 
-    /// Returns the count of `event` in the window, by weight; [`Event::Occupied`] in the
+    /// The count of `event` in the window, by weight; [`Event::Occupied`] in the
     /// present second.
-    #[must_use]
-    pub fn sum(&self, now: Tick, event: Event) -> u64 {
+    pub(crate) fn sum(&self, now: Tick, event: Event) -> u64 {
         self.advance_for_read(now);
         match event {
             Event::Pass => {
@@ -451,17 +385,15 @@ impl Node {
         }
     }
 
-    /// Returns the count of `event` per second of the window; [`Event::Occupied`] in the
+    /// The count of `event` per second of the window; [`Event::Occupied`] in the
     /// present second.
-    #[must_use]
-    pub fn qps(&self, now: Tick, event: Event) -> f64 {
+    pub(crate) fn qps(&self, now: Tick, event: Event) -> f64 {
         event.per_second(self.sum(now, event), self.interval())
     }
 
-    /// Returns the average response time of the calls that ended in the window; `None` if
+    /// The average response time of the calls that ended in the window; `None` if
     /// none did.
-    #[must_use]
-    pub fn average_rt(&self, now: Tick) -> Option<Duration> {
+    pub(crate) fn average_rt(&self, now: Tick) -> Option<Duration> {
         self.advance_for_read(now);
         let (calls, rt_us) = self.counters.calls_and_rt();
         (calls > 0).then(|| Duration::from_nanos(rt_us * 1_000 / calls))
@@ -474,51 +406,38 @@ impl Node {
         (calls, Duration::from_micros(rt_us))
     }
 
-    /// Returns the smallest response time of the window; `None` if no call ended in it.
-    #[must_use]
-    pub fn min_rt(&self, now: Tick) -> Option<Duration> {
+    /// The smallest response time of the window; `None` if no call ended in it.
+    pub(crate) fn min_rt(&self, now: Tick) -> Option<Duration> {
         self.advance_for_read(now);
         self.counters.extreme().min_rt()
     }
 
-    /// Returns the largest concurrency that a call of the window found when it passed,
+    /// The largest concurrency that a call of the window found when it passed,
     /// including itself.
-    #[must_use]
-    pub fn max_concurrency(&self, now: Tick) -> u32 {
+    pub(crate) fn max_concurrency(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
         self.counters.extreme().max_concurrency
     }
 
-    /// Returns the number of calls in flight, which have passed and have not ended. A call
+    /// The number of calls in flight, which have passed and have not ended. A call
     /// that waits for its bucket is included from the beginning of the bucket on, even if
     /// its timer is late.
     ///
-    /// # Accuracy
-    ///
-    /// Exact while no other thread counts, with one exception: if a call waits while a
-    /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number
-    /// is too low by its weight until its bucket opens. The number is computed from several
-    /// words that are read one after the other: while other threads count, it may be off by
-    /// the calls that start, wait or end in that moment, and a call of weight `n` may be seen
-    /// as `n` calls until it has started. A [system rule](crate::SystemRule) uses this number;
-    /// an [isolation rule](crate::IsolationRule) counts exactly, in a single word.
-    #[must_use]
-    pub fn concurrency(&self, now: Tick) -> u32 {
+    /// For its accuracy see [`NodeView::concurrency`](crate::NodeView::concurrency).
+    pub(crate) fn concurrency(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
         self.counters.in_flight(self.ring.taken_now())
     }
 
-    /// Returns the number of calls that wait: for their bucket, for their turn in a queue, or
+    /// The number of calls that wait: for their bucket, for their turn in a queue, or
     /// for a concurrency slot.
-    #[must_use]
-    pub fn waiting(&self) -> u32 {
+    pub(crate) fn waiting(&self) -> u32 {
         let in_line = self.counters.in_line();
         self.counters.waiting().saturating_add(in_line)
     }
 
-    /// Returns the number of tokens held for coming buckets.
-    #[must_use]
-    pub fn held(&self, now: Tick) -> u32 {
+    /// The number of tokens held for coming buckets.
+    pub(crate) fn held(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
         self.ring.waiting(now)
     }
@@ -528,9 +447,8 @@ impl Node {
         self.counters.shape.buckets
     }
 
-    /// Returns the buckets of the window, oldest first. Copies them.
-    #[must_use]
-    pub fn buckets(&self, now: Tick) -> Vec<NodeBucket> {
+    /// The buckets of the window, oldest first. Copies them.
+    pub(crate) fn buckets(&self, now: Tick) -> Vec<NodeBucket> {
         self.advance_for_read(now);
         let stride = u64::from(self.stride());
         self.counters.buckets(|bucket| {
@@ -545,27 +463,23 @@ impl Node {
         })
     }
 
-    /// Returns the seconds of the last minute, oldest first, the present one last. `None`
+    /// The seconds of the last minute, oldest first, the present one last. `None`
     /// for nodes that do not keep them; those that are known for a node that has begun to keep
-    /// them since. A node that was made by [`new`](Self::new) keeps them; for those of an engine
-    /// see [`Builder::minute`](crate::Builder::minute). Copies them.
-    #[must_use]
-    pub fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
+    /// them since.
+    pub(crate) fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
         self.advance_for_read(now);
         self.counters.seconds(&self.ring)
     }
 
-    /// Returns the second before the present one; `None` for nodes that do not keep
+    /// The second before the present one; `None` for nodes that do not keep
     /// seconds, or did not in that one.
-    #[must_use]
-    pub fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
+    pub(crate) fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
         self.advance_for_read(now);
         self.counters.second_ago(&self.ring, 1)
     }
 
-    /// Returns everything counted since the node was made.
-    #[must_use]
-    pub fn totals(&self, now: Tick) -> Totals {
+    /// Everything counted since the node was made.
+    pub(crate) fn totals(&self, now: Tick) -> Totals {
         self.advance_for_read(now);
         self.counters.totals(&self.ring)
     }
@@ -578,12 +492,6 @@ impl Node {
     /// How long calls took, and how long others waited before they started, if it is counted.
     pub(crate) fn histograms(&self) -> Option<[Histogram; 2]> {
         self.counters.histograms()
-    }
-
-    /// Returns the ring, to read buckets that have tokens held for them.
-    #[must_use]
-    pub fn array(&self) -> &LeapArray {
-        &self.ring
     }
 }
 

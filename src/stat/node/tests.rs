@@ -3,6 +3,7 @@
 use super::super::packed::Checkpoint;
 use super::super::quota::Lending;
 use super::*;
+use crate::clock::nanos;
 use crate::stat::MAX_RT;
 
 #[test]

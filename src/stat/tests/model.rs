@@ -1,12 +1,8 @@
 //! The ring against a naive oracle: random operations, equal answers.
 
-#[path = "support/oracle.rs"]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod oracle;
-
 use proptest::prelude::*;
 
-use oracle::{BUCKET_MS, Op, Rule, replay};
+use super::oracle::{BUCKET_MS, Op, Rule, replay};
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![

@@ -42,7 +42,7 @@ impl Subject for Broken {
                         "pass"
                     }
                     Verdict::Block(_) => "block",
-                    other => panic!("{other:?}"),
+                    Verdict::Wait(_) => panic!("nothing waits here"),
                 };
                 json!({ "result": result, "states": self.states() })
             }

@@ -6,20 +6,18 @@
 //! `replay::classes`: most have to be the same, and the others are listed there
 //! with the reason why they differ.
 
-mod replay;
-
-use replay::circuit_breaker::Broken;
-use replay::classes::{
+use super::replay::circuit_breaker::Broken;
+use super::replay::classes::{
     CIRCUIT_BREAKER, FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING, KEYED,
     LEAP_ARRAY, OCCUPY, STATISTIC_NODE, SYSTEM,
 };
-use replay::flow_reject::Chain;
-use replay::keyed_rule::Hot;
-use replay::leap_array::Arrays;
-use replay::occupy::Lender;
-use replay::shaping::Shaped;
-use replay::statistic_node::Nodes;
-use replay::system::Protected;
+use super::replay::flow_reject::Chain;
+use super::replay::keyed_rule::Hot;
+use super::replay::leap_array::Arrays;
+use super::replay::occupy::Lender;
+use super::replay::shaping::Shaped;
+use super::replay::statistic_node::Nodes;
+use super::replay::system::Protected;
 
 /// The tests of all files.
 macro_rules! replays {
@@ -29,7 +27,7 @@ macro_rules! replays {
         $(
             #[test]
             fn $test() {
-                replay::run::<$subject>($file, $classes);
+                super::replay::run::<$subject>($file, $classes);
             }
         )+
     };
@@ -67,7 +65,7 @@ fn all_ten_recorded_files_have_their_test() {
 #[test]
 #[should_panic(expected = "no such operation: fly")]
 fn an_unknown_operation_fails() {
-    replay::run_text::<Arrays>(
+    super::replay::run_text::<Arrays>(
         "{\"case\":\"x\",\"tags\":[],\"config\":{\"sample_count\":2,\"interval_ms\":1000},\
          \"steps\":[{\"t_ms\":0,\"op\":\"fly\",\"expect\":{\"value\":1}}]}",
         LEAP_ARRAY,
@@ -77,7 +75,7 @@ fn an_unknown_operation_fails() {
 #[test]
 #[should_panic(expected = "not the recorded answer")]
 fn a_wrong_answer_fails() {
-    replay::run_text::<Arrays>(
+    super::replay::run_text::<Arrays>(
         "{\"case\":\"x\",\"tags\":[],\"config\":{\"sample_count\":2,\"interval_ms\":1000},\
          \"steps\":[{\"t_ms\":0,\"op\":\"sum\",\"event\":\"pass\",\"expect\":{\"value\":1}}]}",
         LEAP_ARRAY,
@@ -87,5 +85,5 @@ fn a_wrong_answer_fails() {
 #[test]
 #[should_panic(expected = "holds no case")]
 fn an_empty_file_fails() {
-    replay::run_text::<Arrays>("", LEAP_ARRAY);
+    super::replay::run_text::<Arrays>("", LEAP_ARRAY);
 }

@@ -104,7 +104,7 @@ impl Protected {
                 };
                 json!({ "result": "block", "reason": reason })
             }
-            other => panic!("{other:?}"),
+            Verdict::Wait(_) => panic!("nothing waits here"),
         }
     }
 

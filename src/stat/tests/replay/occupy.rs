@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tower_sentinel::Tick;
-use tower_sentinel::stat::{BucketCount, LeapArray, Loan};
-
+use super::super::oracle::reserve;
 use super::{Step, Subject, at, millis, ms};
+use crate::clock::Tick;
+use crate::stat::{LeapArray, Loan};
+use serde_json::{Value, json};
 
 pub(crate) struct Lender {
     second: LeapArray,
@@ -86,7 +86,9 @@ impl Lender {
             .quota(interval, limit)
             .expect("the whole window");
         let n = step.weight();
-        self.second.reserve(now, n, &[quota], self.patience).ok()
+        reserve(&self.second, now, n, &[quota], self.patience)
+            .0
+            .ok()
     }
 
     /// Holds tokens for the bucket of `at`, if it is the next one, and counts
@@ -95,7 +97,7 @@ impl Lender {
         let next = self.second.bucket_start(now) + self.second.bucket_length();
         if self.second.bucket_start(at) == next {
             let patience = self.second.bucket_length() + Duration::from_nanos(1);
-            let _held = self.second.reserve(now, n, &[], patience);
+            let _held = reserve(&self.second, now, n, &[], patience);
         } else if at < next {
             self.second.add(now, n);
         }
@@ -111,9 +113,9 @@ fn granted(now: Tick, loan: Option<Loan>) -> Value {
     }
 }
 
-fn counts(buckets: impl Iterator<Item = BucketCount>) -> Value {
+fn counts(buckets: impl Iterator<Item = (Tick, u32)>) -> Value {
     buckets
-        .filter(|bucket| bucket.count() > 0)
-        .map(|bucket| json!([ms(bucket.start()), bucket.count()]))
+        .filter(|(_, count)| *count > 0)
+        .map(|(start, count)| json!([ms(start), count]))
         .collect()
 }

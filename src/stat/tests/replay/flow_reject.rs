@@ -99,7 +99,6 @@ impl Chain {
                 json!({ "result": "wait", "wait_ms": delay.as_millis() as u64 })
             }
             Verdict::Block(_) => json!({ "result": "block" }),
-            other => panic!("{other:?}"),
         }
     }
 

@@ -111,7 +111,6 @@ impl Shaped {
                 }
             }
             Verdict::Block(_) => json!({ "result": "block" }),
-            other => panic!("{other:?}"),
         }
     }
 

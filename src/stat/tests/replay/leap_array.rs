@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tower_sentinel::Tick;
-use tower_sentinel::stat::{BucketCount, LeapArray, Node, NodeBucket, Outcome};
-
 use super::{ORIGIN_MS, Step, Subject, at, millis, ms};
+use crate::clock::Tick;
+use crate::stat::{LeapArray, Node, NodeBucket, Outcome};
+use serde_json::{Value, json};
 
 const EVENTS: [&str; 5] = ["pass", "block", "exception", "success", "rt"];
 const RT: usize = 4;
@@ -60,7 +59,7 @@ impl Subject for Arrays {
             }
             "windows" | "peek_windows" => json!({ "windows": self.windows(now) }),
             "window_starts" => {
-                let starts = self.events[0].buckets(now).map(|bucket| ms(bucket.start()));
+                let starts = self.events[0].buckets(now).map(|(start, _)| ms(start));
                 json!({ "starts": starts.collect::<Vec<_>>() })
             }
             "current_window" => json!({ "start": ms(self.events[0].bucket_start(now)) }),
@@ -70,15 +69,15 @@ impl Subject for Arrays {
             }
             "previous_window" => {
                 let [pass, block, ..] = &self.events;
-                let count = |bucket: Option<BucketCount>| bucket.map_or(0, BucketCount::count);
+                let count = |bucket: Option<(Tick, u32)>| bucket.map_or(0, |(_, count)| count);
                 json!({
-                    "start": pass.previous(now).map(|bucket| ms(bucket.start())),
+                    "start": pass.previous(now).map(|(start, _)| ms(start)),
                     "pass": count(pass.previous(now)),
                     "block": count(block.previous(now)),
                 })
             }
             "valid_head" => json!({
-                "start": self.events[0].buckets(now).next().map(|bucket| ms(bucket.start())),
+                "start": self.events[0].buckets(now).next().map(|(start, _)| ms(start)),
             }),
             _ => step.unknown(),
         }
@@ -109,10 +108,10 @@ impl Arrays {
     fn windows(&self, now: Tick) -> Vec<Value> {
         let rts = self.node.buckets(now);
         let count = |event: usize, start| {
-            let bucket = self.events[event].buckets(now).find(|b| b.start() == start);
-            bucket.map_or(0, |bucket| signed(bucket.count()))
+            let bucket = self.events[event].buckets(now).find(|(at, _)| *at == start);
+            bucket.map_or(0, |(_, count)| signed(count))
         };
-        let all = self.events[0].buckets(now).map(BucketCount::start);
+        let all = self.events[0].buckets(now).map(|(start, _)| start);
         all.filter_map(|start| {
             let rt = rts.iter().find(|b| b.start() == start);
             let rt = rt.and_then(NodeBucket::min_rt);

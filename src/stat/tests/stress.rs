@@ -4,19 +4,15 @@
 //! `SENTINEL_ATTEMPTS` sets how many attempts are made in all, a million in release builds
 //! and a fifth of it in others unless it is set; `SENTINEL_SEED` sets the seed, which is
 //! printed.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use tower_sentinel::Tick;
-use tower_sentinel::stat::{LeapArray, Quota};
-
-use support::{Rng, attempts};
+use super::oracle::reserve;
+use super::rng::{Rng, attempts};
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::clock::Tick;
+use crate::stat::{LeapArray, Quota};
 
 const BUCKET_MS: u64 = 1;
 /// Attempts on one array: then its windows are counted, and a new one is made.
@@ -92,18 +88,19 @@ fn work(
             thread::yield_now();
         }
         let n = 1 + rng.below(5).saturating_sub(2) as u32;
-        match array.try_acquire(now, n, quotas) {
-            Ok(bucket) if rng.one_in(8) => {
-                if !array.refund(bucket, n) {
+        match array.acquire(now, n, quotas) {
+            Ok(taken) if rng.one_in(8) => {
+                if !array.refund_at(taken.bucket, n) {
                     tally.spent += n;
                 }
             }
-            Ok(bucket) => tally.ran(bucket.number(), n),
+            Ok(taken) => tally.ran(taken.bucket, n),
             Err(_) if rng.one_in(2) => {
-                match array.reserve(now, n, quotas, Duration::from_millis(4)) {
-                    Err(full) => tally.spent += full.spent(),
+                let (loan, spent) = reserve(array, now, n, quotas, Duration::from_millis(4));
+                tally.spent += spent;
+                match loan {
+                    Err(_) => {}
                     Ok(loan) => {
-                        tally.spent += loan.spent();
                         tally.borrowed += 1;
                         if rng.one_in(4) {
                             let later = Tick::from_nanos(time.load(Ordering::Relaxed));
@@ -111,7 +108,7 @@ fn work(
                                 tally.spent += n;
                             }
                         } else {
-                            tally.ran(loan.bucket().number(), n);
+                            tally.ran(loan.bucket(), n);
                         }
                     }
                 }

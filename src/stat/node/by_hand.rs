@@ -1,0 +1,38 @@
+//! What tests do to a node that the engine does in more steps.
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use super::Node;
+use crate::clock::{Tick, nanos};
+use crate::stat::InvalidWindow;
+use crate::stat::event::Outcome;
+use crate::stat::leap_array::Grid;
+use crate::stat::shape::Shape;
+
+impl Node {
+    /// A node whose figures per second cover a window of `buckets` buckets that
+    /// together last `interval`.
+    pub(crate) fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
+        let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
+        let shape = Shape::new(bucket_ns, buckets);
+        let grid = Grid {
+            bucket_ns: shape.step_ns,
+            buckets: buckets * shape.stride,
+            ahead: buckets.min(64),
+        };
+        Ok(Self::with_grid(grid, StdArc::new(shape), true, now))
+    }
+
+    /// Counts a call of weight `n` that was refused.
+    pub(crate) fn block(&self, now: Tick, n: u32) {
+        self.advance(now);
+        self.counters.block(n, None);
+    }
+
+    /// Counts the end of a call of weight `n` that had passed, with a response or an error,
+    /// `rt` after it started. A response time above one minute counts as one minute.
+    pub(crate) fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
+        self.end(now, n, nanos(rt), Some(outcome));
+    }
+}
