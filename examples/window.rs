@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use tower_sentinel::stat::InvalidWindow;
+use tower_sentinel::InvalidSetting;
 use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, SlidingWindow, Tick, Verdict};
 
 /// Calls per second, for every row of the table.
 const LIMIT: u32 = 100;
 
-fn main() -> Result<(), InvalidWindow> {
+fn main() -> Result<(), InvalidSetting> {
     let rule = || FlowRule::per_second("job", LIMIT);
     println!(
         "Limit: {LIMIT} calls per second. {LIMIT} calls come at 900 ms, and {LIMIT} more at 1100 ms.\n"
@@ -99,7 +99,7 @@ fn passes(sentinel: &Sentinel, weight: u32) -> bool {
 }
 
 /// The counter alone, without rules, over the last five slices of 1 ms.
-fn show_sliding_window() -> Result<(), InvalidWindow> {
+fn show_sliding_window() -> Result<(), InvalidSetting> {
     let window = SlidingWindow::of_millis(5)?;
     let now = Tick::from_millis(100);
     let passed = (0..10).filter(|_| window.try_add(now, 1, 7)).count();

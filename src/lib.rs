@@ -148,6 +148,7 @@ pub mod stat;
 pub mod store;
 pub mod system;
 
+pub use base::invalid::InvalidSetting;
 pub use blocked::{BlockKind, Blocked};
 pub use breaker::BreakerState;
 pub use call::{Call, Direction, Key};

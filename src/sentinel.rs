@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use pin_project_lite::pin_project;
 
+use crate::base::invalid::InvalidSetting;
 use crate::base::sync::AtomicU64;
 use crate::blocked::Blocked;
 use crate::breaker::KeptBreakers;
@@ -23,7 +24,7 @@ use crate::hook::finding::{Finding, Provided, Told};
 use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Rule, RuleSelection, Rules};
-use crate::stat::{Edges, InvalidWindow, LinedUp, Outcome, Shape};
+use crate::stat::{Edges, LinedUp, Outcome, Shape};
 use crate::store::{CannotStart, Hub, QuotaStore, StoreHandle, StoreSettings, StoreStatus};
 use crate::system::Sampler;
 
@@ -731,11 +732,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] unless `interval` is at most 1 hour, `buckets` is between 1 and
+    /// [`InvalidSetting`] unless `interval` is at most 1 hour, `buckets` is between 1 and
     /// 3 600, and the resulting bucket is at least 10 ms long and either divides one second
     /// evenly or is a multiple of it.
-    pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
-        let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
+    pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidSetting> {
+        let bucket_ns = InvalidSetting::check_figures(interval, buckets)?;
         self.config.shape = Arc::new(Shape::new(bucket_ns, buckets));
         Ok(self)
     }

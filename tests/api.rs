@@ -27,14 +27,14 @@ use tower_sentinel::key::{
     KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, PeerNetwork, Query, Resource, Route,
     Secret,
 };
-use tower_sentinel::keyed::{InvalidLimiter, NoRoom};
+use tower_sentinel::keyed::NoRoom;
 use tower_sentinel::middleware::{
     AsError, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,
     Judgement, Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
 use tower_sentinel::observe::facade::{Facade, FacadeHandle};
 use tower_sentinel::observe::journal::{Journal, JournalHandle};
-use tower_sentinel::observe::page::{EditablePage, InvalidAccess, Page};
+use tower_sentinel::observe::page::{EditablePage, Page};
 use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample, TextFormat, Value};
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
 use tower_sentinel::source::{
@@ -42,8 +42,7 @@ use tower_sentinel::source::{
     Watch, WatchEvent, WatchHandle, WatchStatus,
 };
 use tower_sentinel::stat::{
-    Edges, Event, Full, Histogram, InvalidEdges, InvalidWindow, LeapArray, NodeBucket, Outcome,
-    Quota, Totals,
+    Edges, Event, Full, Histogram, LeapArray, NodeBucket, Outcome, Quota, Totals,
 };
 use tower_sentinel::system::{
     Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SamplerHandle, SystemProbe,
@@ -52,11 +51,11 @@ use tower_sentinel::system::{
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerSnapshot, BreakerState,
     BreakerView, Builder, Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks,
-    InboundView, InvalidRule, InvalidRules, IsolationRule, Key, KeyedLimiter, KeyedRule,
-    KeyedSnapshot, KeyedView, ManualClock, MissingKey, MonotonicClock, NodeSnapshot, NodeView,
-    NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer, SentinelService,
-    ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick, Verdict, Waiting, clock,
-    keyed,
+    InboundView, InvalidRule, InvalidRules, InvalidSetting, IsolationRule, Key, KeyedLimiter,
+    KeyedRule, KeyedSnapshot, KeyedView, ManualClock, MissingKey, MonotonicClock, NodeSnapshot,
+    NodeView, NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer,
+    SentinelService, ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick,
+    Verdict, Waiting, clock, keyed,
 };
 
 /// A service as programs have them.
@@ -92,7 +91,7 @@ fn types_are_shared_cloned_and_printed() {
         DocumentError, NodeView, BreakerView, KeyedView, ShadowView, Snapshot, NodeSnapshot,
         BreakerSnapshot, KeyedSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
-        InvalidLimiter, InvalidWindow, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, EditablePage, InvalidAccess,
+        InvalidSetting, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, EditablePage,
         Metrics, Family, Sample, Value, InMemory,
     );
     all!(small:
@@ -110,8 +109,8 @@ fn types_are_shared_cloned_and_printed() {
         Capacity, Completion, Scope, Interest, FamilyKind, TextFormat,
     );
     all!(error:
-        Blocked, InvalidRules, InvalidRule, InvalidEdges, InvalidWindow, InvalidLimiter, NoRoom, Full,
-        DocumentError, Problems, SourceError, InvalidAccess,
+        Blocked, InvalidRules, InvalidRule, InvalidSetting, NoRoom, Full,
+        DocumentError, Problems, SourceError,
     );
     all!(made_by_default:
         Rules, Builder, Hooks, ManualClock, MonotonicClock, clock::TokioClock, SystemRule, Auto,

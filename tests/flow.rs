@@ -7,10 +7,10 @@ mod support;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_sentinel::stat::{Event, InvalidWindow};
+use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, KeyedRule, MissingKey, Rules, Sentinel,
-    SlidingWindow, Tick, Verdict,
+    BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, InvalidSetting, KeyedRule, MissingKey,
+    Rules, Sentinel, SlidingWindow, Tick, Verdict,
 };
 
 use support::{at, engine, enter};
@@ -60,7 +60,7 @@ fn a_fixed_window_lets_a_double_burst_pass_and_two_buckets_do_not() {
 }
 
 #[test]
-fn ten_slices_see_the_burst_that_two_fixed_windows_hide() -> Result<(), InvalidWindow> {
+fn ten_slices_see_the_burst_that_two_fixed_windows_hide() -> Result<(), InvalidSetting> {
     // 60 calls in [10, 20), 80 in [20, 30), and 110 of them in [16, 26).
     let arrivals = [(13, 10), (18, 50), (23, 60), (28, 20)];
     let (fixed, sliding) = (
@@ -436,7 +436,7 @@ fn a_call_heavier_than_the_limit_is_refused_for_ever() {
 
 #[test]
 fn the_plain_window_admits_seven_of_ten_and_reads_zero_after_any_idle_time()
--> Result<(), InvalidWindow> {
+-> Result<(), InvalidSetting> {
     let now = at(1_000);
     // Eleven and thirteen slices: where the index of a ring of 2 × 5 + 1 slices
     // is the same again, and where it has wrapped past.

@@ -1,6 +1,7 @@
 //! The services of the platform, under names of one's own: nothing here knows of calls.
 
 pub(crate) mod carry_over;
+pub(crate) mod invalid;
 pub(crate) mod number;
 pub(crate) mod panics;
 pub(crate) mod small_vec;

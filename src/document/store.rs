@@ -8,9 +8,10 @@ use super::fields::{Fields, Form};
 use super::own::WHEN_DOWN;
 use super::problem::Problem;
 use super::value::Value;
-use crate::rule::Rule;
 #[cfg(feature = "redis")]
-use crate::store::{InvalidRedis, RedisStore};
+use crate::base::invalid::InvalidSetting;
+use crate::rule::Rule;
+use crate::store::RedisStore;
 use crate::store::{StoreSettings, WhenDown, is_prefix};
 
 /// The key of the section.
@@ -332,14 +333,14 @@ impl RedisStore {
     ///
     /// The section has no address, its variable is not set, or [`new`](Self::new) refuses the
     /// address.
-    pub fn from_settings(section: &StoreSection) -> Result<Self, InvalidRedis> {
+    pub fn from_settings(section: &StoreSection) -> Result<Self, InvalidSetting> {
         let url = section
             .url()
-            .map_err(|error| InvalidRedis::new(error.to_string()))?;
+            .map_err(|error| InvalidSetting::because(error.to_string()))?;
         let Some(url) = url else {
             let missing = "store.url is missing, must be given, or `url_env`: the document leaves \
                  the store to the program";
-            return Err(InvalidRedis::new(missing));
+            return Err(InvalidSetting::because(missing));
         };
         let store = Self::new(&url)?;
         match section.prefix() {

@@ -8,34 +8,12 @@ use super::burst::Burst;
 use super::digest::Digest;
 use super::keys::{Count, HotKeys, Limit, Spec};
 use super::{MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
+use crate::base::invalid::InvalidSetting;
 use crate::base::number::{Number, WholeNumber};
 use crate::call::Key;
 use crate::clock::timekeeper::{Timekeeper, never_panicking};
 use crate::clock::{Clock, LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
 use crate::stat::MAX_TOKENS;
-
-/// The error of a limiter that cannot be built, with the reason.
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::{KeyedLimiter, Tick};
-///
-/// let error = KeyedLimiter::per_second(-1).build(Tick::ZERO).unwrap_err();
-/// assert_eq!(error.to_string(), "threshold is -1, must be between 0 and 2147483647");
-/// let error = KeyedLimiter::per_second(5).max_keys(0).build(Tick::ZERO).unwrap_err();
-/// assert_eq!(error.to_string(), "max_keys is 0, must be between 1 and 67108864");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidLimiter(String);
-
-impl fmt::Display for InvalidLimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for InvalidLimiter {}
 
 /// The error of a refused call: the key has too few tokens left for the requested number.
 ///
@@ -57,7 +35,7 @@ impl std::error::Error for InvalidLimiter {}
 /// let never = limiter.try_acquire(now, "bob", 6).unwrap_err();
 /// assert_eq!(never.to_string(), "more than the key may ever spend at once");
 /// assert_eq!(never.available_at(), None);
-/// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
@@ -138,7 +116,7 @@ impl std::error::Error for NoRoom {}
 /// assert!((7..100).contains(&passed));
 /// let refused = limiter.check(client).unwrap_err();
 /// assert!(refused.retry_after().is_some());
-/// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 ///
 /// With the time of the caller:
@@ -163,7 +141,7 @@ impl std::error::Error for NoRoom {}
 /// assert!(limiter.try_acquire(now, "ann", 1).is_ok());
 /// let refused = limiter.try_acquire(now, "ann", 8).unwrap_err();
 /// assert_eq!(refused.available_at(), None);
-/// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 ///
 /// # Accuracy
@@ -210,7 +188,7 @@ pub struct KeyedLimiter<C = ()> {
 ///
 /// let refused = KeyedLimiter::per_second(5).burst(2).window().build(now).unwrap_err();
 /// assert_eq!(refused.to_string(), "burst is 2, must be 0 for a window");
-/// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
@@ -277,7 +255,7 @@ impl<C: Clock> KeyedLimiter<C> {
     /// assert_eq!(refused.retry_after(), Some(Duration::from_millis(500)));
     /// clock.advance(Duration::from_millis(500));
     /// assert!(limiter.check("ann").is_ok());
-    /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
     /// ```
     #[doc(alias("check_key"))]
     #[inline]
@@ -295,7 +273,7 @@ impl<C: Clock> KeyedLimiter<C> {
     /// let limiter = KeyedLimiter::per_second(5).build_with(ManualClock::new())?;
     /// assert!(limiter.try_acquire(limiter.now(), "ann", 3).is_ok());
     /// assert_eq!(limiter.left(limiter.now(), "ann"), 2);
-    /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
     /// ```
     #[must_use]
     pub fn now(&self) -> Tick {
@@ -382,7 +360,7 @@ impl Builder {
     /// assert!(limiter.try_acquire(now, "ann", 10).is_ok());
     /// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
     /// assert_eq!(refused.available_at(), Some(now + Duration::from_millis(500)));
-    /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
     /// ```
     #[doc(alias("burst_size"))]
     pub fn capacity(mut self, capacity: impl Into<WholeNumber>) -> Self {
@@ -410,12 +388,12 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidLimiter`] unless the threshold is between 0 and 2 147 483 647, or
+    /// Returns [`InvalidSetting`] unless the threshold is between 0 and 2 147 483 647, or
     /// 1 048 575 for a window; the burst between 0 and 2 147 483 647, or 0 for a window; the
     /// capacity between the threshold and 2 147 483 647, or left out for a window; the
     /// interval between 1 µs and 366 days, or between 1 ms and 366 days and a multiple of
     /// 2 ns for a window; and `max_keys` between 1 and 2^26.
-    pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidLimiter> {
+    pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidSetting> {
         self.build_at(now, None)
     }
 
@@ -437,9 +415,9 @@ impl Builder {
     /// let per_user = KeyedLimiter::per_minute(5).build_with(MonotonicClock::new())?;
     /// let logins = Logins(per_user);
     /// assert!(logins.0.check("ann").is_ok());
-    /// # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
     /// ```
-    pub fn build_with<C: Clock>(self, clock: C) -> Result<KeyedLimiter<C>, InvalidLimiter> {
+    pub fn build_with<C: Clock>(self, clock: C) -> Result<KeyedLimiter<C>, InvalidSetting> {
         let time = Timekeeper::new(never_panicking(clock));
         let now = time.check_making(time.read());
         self.build_at(now, Some(time))
@@ -449,7 +427,7 @@ impl Builder {
         self,
         now: Tick,
         time: Option<Timekeeper>,
-    ) -> Result<KeyedLimiter<C>, InvalidLimiter> {
+    ) -> Result<KeyedLimiter<C>, InvalidSetting> {
         self.check()?;
         let spec = Spec {
             count: self.count,
@@ -466,7 +444,7 @@ impl Builder {
         })
     }
 
-    fn check(&self) -> Result<(), InvalidLimiter> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         let (threshold, burst) = (self.threshold, self.burst);
         let (interval, max_keys) = (self.interval, self.max_keys);
         let is_window = self.count == Count::Window;
@@ -476,10 +454,14 @@ impl Builder {
             MAX_TOKENS
         };
         if !(0.0..=f64::from(most)).contains(&threshold) {
-            return refuse("threshold", threshold, &format!("between 0 and {most}"));
+            return Err(InvalidSetting::new(
+                "threshold",
+                threshold,
+                format_args!("between 0 and {most}"),
+            ));
         }
         if let Err((field, value, allowed)) = burst.check(threshold, !is_window, "for a window") {
-            return refuse(field, value, &allowed);
+            return Err(InvalidSetting::new(field, value, allowed));
         }
         let (shortest, allowed) = if is_window {
             (SHORTEST_INTERVAL, "between 1 ms and 366 days")
@@ -487,24 +469,26 @@ impl Builder {
             (SHORTEST_REFILL, "between 1 µs and 366 days")
         };
         if !(shortest..=LONGEST_INTERVAL).contains(&interval) {
-            return refuse("interval", format_args!("{interval:?}"), allowed);
+            return Err(InvalidSetting::new(
+                "interval",
+                format_args!("{interval:?}"),
+                allowed,
+            ));
         }
         if is_window && interval.as_nanos() % 2 != 0 {
-            return refuse(
+            return Err(InvalidSetting::new(
                 "interval",
                 format_args!("{interval:?}"),
                 "a multiple of 2 ns for a window",
-            );
+            ));
         }
         if !max_keys.is_within(1, MOST_KEYS) {
-            return refuse("max_keys", max_keys, &format!("between 1 and {MOST_KEYS}"));
+            return Err(InvalidSetting::new(
+                "max_keys",
+                max_keys,
+                format_args!("between 1 and {MOST_KEYS}"),
+            ));
         }
         Ok(())
     }
-}
-
-/// `field` has a `value` which is not `allowed`.
-fn refuse(field: &str, value: impl fmt::Display, allowed: &str) -> Result<(), InvalidLimiter> {
-    let text = format!("{field} is {value}, must be {allowed}");
-    Err(InvalidLimiter(text))
 }

@@ -33,7 +33,7 @@
 //! assert!(limiter.try_acquire(now, client(7), 2).is_ok());
 //! assert!(limiter.try_acquire(now, client(7), 1).is_err());
 //! assert!(limiter.try_acquire(now, client(8), 1).is_ok());
-//! # Ok::<(), tower_sentinel::keyed::InvalidLimiter>(())
+//! # Ok::<(), tower_sentinel::InvalidSetting>(())
 //! ```
 
 mod burst;
@@ -55,7 +55,7 @@ pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
 pub(crate) use line::{LimitNow, Most, Ticket};
 pub(crate) use window::MOST as MOST_IN_WINDOW;
 
-pub use limiter::{Builder, InvalidLimiter, KeyedLimiter, NoRoom};
+pub use limiter::{Builder, KeyedLimiter, NoRoom};
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

@@ -158,40 +158,23 @@ impl<S: RuleSource + ?Sized> RuleSource for Box<S> {
 /// );
 /// # Ok::<(), SourceError>(())
 /// ```
-pub fn from_fn<F>(f: F) -> FromFn<F>
+pub fn from_fn<F>(f: F) -> impl RuleSource
 where
     F: FnMut() -> Result<Option<Rules>, SourceError> + Send + 'static,
 {
-    FromFn(f)
+    Polled(f)
 }
 
-/// A source from a function; see [`from_fn`].
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::Rules;
-/// use tower_sentinel::source::{FromFn, RuleSource, SourceError, from_fn};
-///
-/// /// A function pointer gives the source a type that can be named.
-/// struct Settings {
-///     rules: FromFn<fn() -> Result<Option<Rules>, SourceError>>,
-/// }
-///
-/// let mut settings = Settings { rules: from_fn(|| Err(SourceError::new("not set up yet"))) };
-/// let error = settings.rules.poll().unwrap_err();
-/// assert_eq!(error.to_string(), "not set up yet");
-/// ```
-#[derive(Clone, Copy)]
-pub struct FromFn<F>(F);
+/// A source from a function.
+struct Polled<F>(F);
 
-impl<F> fmt::Debug for FromFn<F> {
+impl<F> fmt::Debug for Polled<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FromFn").finish_non_exhaustive()
+        f.debug_struct("from_fn").finish_non_exhaustive()
     }
 }
 
-impl<F> RuleSource for FromFn<F>
+impl<F> RuleSource for Polled<F>
 where
     F: FnMut() -> Result<Option<Rules>, SourceError> + Send + 'static,
 {

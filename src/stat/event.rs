@@ -100,7 +100,7 @@ impl fmt::Display for Event {
 ///     node.complete(now, 1, Duration::from_millis(20), outcome);
 /// }
 /// assert_eq!((node.sum(now, Event::Complete), node.sum(now, Event::Error)), (3, 1));
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

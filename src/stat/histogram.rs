@@ -14,6 +14,7 @@ use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
 use super::counters::MAX_RT;
+use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Ordering};
 
 /// Most edges.
@@ -45,7 +46,7 @@ const _: () = assert!(MAX_RT.as_micros() < 1 << (LENGTHS - 1));
 ///
 /// let error = Edges::new([ms(10), ms(5)]).unwrap_err();
 /// assert_eq!(error.to_string(), "edge 1 is 5ms, must be longer than the one before, 10ms");
-/// # Ok::<(), tower_sentinel::stat::InvalidEdges>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Edges {
@@ -54,20 +55,6 @@ pub struct Edges {
     /// By the bit length of a time in µs: the first edge that is not shorter than all such times.
     first: [u8; LENGTHS],
 }
-
-/// The error of edges that cannot be used, with the reason.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::stat::Edges;
-///
-/// let error = Edges::new([Duration::from_secs(61)]).unwrap_err();
-/// assert_eq!(error.to_string(), "edge 0 is 61s, must be whole microseconds between 1 µs and 60 s");
-/// let error = Edges::new([]).unwrap_err();
-/// assert_eq!(error.to_string(), "there are 0 edges, must be between 1 and 32");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidEdges(String);
 
 /// How many times lay in which range.
 ///
@@ -95,7 +82,7 @@ pub struct InvalidEdges(String);
 /// let buckets: Vec<_> = times.buckets().collect();
 /// assert_eq!(buckets, [(Some(ms(10)), 2), (Some(ms(100)), 3), (None, 4)]);
 /// assert_eq!(times.count(), 4);
-/// # Ok::<(), tower_sentinel::stat::InvalidEdges>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
@@ -123,8 +110,8 @@ impl Edges {
     ///
     /// # Errors
     ///
-    /// [`InvalidEdges`] names the edge that is not.
-    pub fn new(edges: impl IntoIterator<Item = Duration>) -> Result<Self, InvalidEdges> {
+    /// [`InvalidSetting`] names the edge that is not.
+    pub fn new(edges: impl IntoIterator<Item = Duration>) -> Result<Self, InvalidSetting> {
         // One more than there may be tells that there are too many.
         let edges: Vec<_> = edges.into_iter().take(MOST_EDGES + 1).collect();
         if edges.is_empty() || edges.len() > MOST_EDGES {
@@ -133,7 +120,7 @@ impl Edges {
                 _ => format!("more than {MOST_EDGES}"),
             };
             let told = format!("there are {count} edges, must be between 1 and {MOST_EDGES}");
-            return Err(InvalidEdges(told));
+            return Err(InvalidSetting::because(told));
         }
         let mut us = Vec::with_capacity(edges.len());
         for (place, edge) in edges.iter().enumerate() {
@@ -141,13 +128,13 @@ impl Edges {
             if !is_whole || edge.is_zero() || *edge > MAX_RT {
                 let allowed = "whole microseconds between 1 µs and 60 s";
                 let told = format!("edge {place} is {edge:?}, must be {allowed}");
-                return Err(InvalidEdges(told));
+                return Err(InvalidSetting::because(told));
             }
             if let Some(before) = place.checked_sub(1).map(|before| edges[before]) {
                 if *edge <= before {
                     let allowed = format!("longer than the one before, {before:?}");
                     let told = format!("edge {place} is {edge:?}, must be {allowed}");
-                    return Err(InvalidEdges(told));
+                    return Err(InvalidSetting::because(told));
                 }
             }
             us.push(edge.as_micros() as u32);
@@ -205,16 +192,6 @@ impl fmt::Debug for Edges {
         f.debug_list().entries(self.iter()).finish()
     }
 }
-
-// === impl InvalidEdges ===
-
-impl fmt::Display for InvalidEdges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for InvalidEdges {}
 
 // === impl Histogram ===
 

@@ -73,7 +73,7 @@ use std::time::Duration;
 
 use super::packed::{Checkpoint, Head, LoanCell, bucket_of, distance, fits, holds, stamp, swap};
 use super::quota::{Lending, MAX_TOKENS, Quota};
-use super::window::InvalidWindow;
+use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::{Tick, nanos};
 
@@ -131,7 +131,7 @@ const SMALL_LOANS: usize = 2;
 /// one.add(at(1_000), 1);
 /// one.add(at(999), 1);
 /// assert_eq!(one.sum(at(1_000)), 2);
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 ///
 /// Admission and refusal:
@@ -154,7 +154,7 @@ const SMALL_LOANS: usize = 2;
 /// assert!(array.try_acquire(at(700), 1, &quotas).is_ok());
 /// assert!(array.try_acquire(at(1_700), 2, &quotas).is_ok());
 /// assert_eq!(array.try_acquire(at(2_700), 1, &quotas).unwrap_err().index(), 1);
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 ///
 /// # Accuracy
@@ -218,7 +218,7 @@ pub(super) struct Words {
 /// let full = array.try_acquire(at(2_700), 5, &quotas).unwrap_err();
 /// assert_eq!(names[full.index()], "twelve a minute");
 /// assert_eq!(full.to_string(), "the window of quota 1 is full");
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
@@ -315,10 +315,10 @@ impl LeapArray {
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidWindow`] unless `buckets` is between 1 and 65 536 and divides
+    /// Returns [`InvalidSetting`] unless `buckets` is between 1 and 65 536 and divides
     /// `interval` into buckets of at least 1 ms.
-    pub fn new(interval: Duration, buckets: u32) -> Result<Self, InvalidWindow> {
-        let bucket_ns = InvalidWindow::check(interval, buckets)?;
+    pub fn new(interval: Duration, buckets: u32) -> Result<Self, InvalidSetting> {
+        let bucket_ns = InvalidSetting::check(interval, buckets)?;
         let grid = Grid {
             bucket_ns,
             buckets,
@@ -409,9 +409,9 @@ impl LeapArray {
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidWindow`] unless `interval` is a whole number of buckets, at least
+    /// Returns [`InvalidSetting`] unless `interval` is a whole number of buckets, at least
     /// one and at most as many as the array has, and `limit` is below 2³¹.
-    pub fn quota(&self, interval: Duration, limit: u32) -> Result<Quota, InvalidWindow> {
+    pub fn quota(&self, interval: Duration, limit: u32) -> Result<Quota, InvalidSetting> {
         let buckets = nanos(interval) / self.bucket_ns;
         self.quota_in(interval, u32::try_from(buckets).unwrap_or(u32::MAX), limit)
     }
@@ -428,17 +428,17 @@ impl LeapArray {
         interval: Duration,
         buckets: u32,
         limit: u32,
-    ) -> Result<Quota, InvalidWindow> {
+    ) -> Result<Quota, InvalidSetting> {
         let length = nanos(interval);
         let span = length / self.bucket_ns;
         if length % self.bucket_ns != 0 || span == 0 || span > u64::from(self.buckets.get()) {
-            return Err(InvalidWindow::not_on_grid(interval, self));
+            return Err(InvalidSetting::not_on_grid(interval, self));
         }
         if buckets == 0 || span % u64::from(buckets) != 0 {
-            return Err(InvalidWindow::not_in_grid_buckets(interval, buckets, self));
+            return Err(InvalidSetting::not_in_grid_buckets(interval, buckets, self));
         }
         if limit > MAX_TOKENS {
-            return Err(InvalidWindow::limit(limit));
+            return Err(InvalidSetting::limit(limit));
         }
         Ok(Quota::new(
             buckets,

@@ -25,7 +25,7 @@
 //! assert!(!window.try_add(at(110), 2, 3));
 //! assert!(window.try_add(at(160), 2, 3));
 //! assert_eq!(window.sum(at(160)), 2);
-//! # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+//! # Ok::<(), tower_sentinel::InvalidSetting>(())
 //! ```
 
 mod availability;
@@ -58,7 +58,7 @@ mod window;
 pub(crate) use counters::MAX_RT;
 pub use event::{Event, Outcome};
 pub(crate) use foresee::{Nothing, Visit};
-pub use histogram::{Edges, Histogram, InvalidEdges};
+pub use histogram::{Edges, Histogram};
 pub(crate) use leap_array::{Denied, Grid, MOST_AHEAD, Taken};
 pub use leap_array::{Full, LeapArray};
 pub(crate) use lined_up::LinedUp;
@@ -71,7 +71,7 @@ pub(crate) use shape::Shape;
 pub(crate) use slots::SlotHold;
 pub(crate) use table::{Place, Resident, Table};
 pub use totals::{NodeBucket, Totals};
-pub use window::{InvalidWindow, SlidingWindow};
+pub use window::SlidingWindow;
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

@@ -41,7 +41,7 @@ pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
 ///     error.to_string(),
 ///     "interval is 700ms, must be between 1 and 120 whole buckets of 500ms",
 /// );
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quota {

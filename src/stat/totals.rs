@@ -74,7 +74,7 @@ pub struct Totals {
 /// assert_eq!(counts, [(1, 1, 0), (0, 0, 1)]);
 /// assert_eq!((buckets[1].start(), buckets[0].average_rt()), (at(500), None));
 /// assert_eq!(buckets[1].average_rt(), Some(Duration::from_millis(500)));
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeBucket {

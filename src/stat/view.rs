@@ -86,7 +86,7 @@ impl LeapArray {
     /// assert!(array.try_acquire(at(1_200), 1, &limit).is_err());
     /// let counts: Vec<_> = array.buckets(at(1_200)).collect();
     /// assert_eq!(counts, [(at(500), 3), (at(1_000), 2)]);
-    /// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
     /// ```
     pub fn buckets(&self, now: Tick) -> impl Iterator<Item = (Tick, u32)> + '_ {
         self.whole().buckets(now)

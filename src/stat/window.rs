@@ -1,10 +1,10 @@
-//! `SlidingWindow`, the plain public counter, and the error of a bad window.
+//! `SlidingWindow`, the plain public counter, and the bounds of any window.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::leap_array::{LeapArray, MAX_BUCKETS, MIN_BUCKET_NS};
 use super::quota::{Lending, MAX_TOKENS, Quota};
+use crate::base::invalid::InvalidSetting;
 use crate::clock::{SHORTEST_INTERVAL, Tick};
 
 /// Longest window: sums that are compared with it cannot overflow.
@@ -30,43 +30,7 @@ const FIGURES: Bounds = Bounds {
     most_buckets: 3_600,
 };
 
-/// The error of a window that cannot be built, with the reason.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::stat::LeapArray;
-/// use tower_sentinel::{Sentinel, SlidingWindow};
-///
-/// let second = Duration::from_secs(1);
-/// let error = LeapArray::new(second, 7).unwrap_err();
-/// assert_eq!(error.to_string(), "buckets is 7, must be a number that divides the interval of 1s");
-/// let error = SlidingWindow::new(second, 0).unwrap_err();
-/// assert_eq!(error.to_string(), "slices is 0, must be between 1 and 65536");
-/// let error = Sentinel::builder().window(second, 1_000).unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "buckets is 1000, must be at most 100, so that a bucket lasts 10 ms",
-/// );
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidWindow(String);
-
-impl fmt::Display for InvalidWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for InvalidWindow {}
-
-impl InvalidWindow {
-    /// `field` has a `value` which is not `allowed`.
-    fn new(field: &str, value: impl fmt::Display, allowed: impl fmt::Display) -> Self {
-        Self(format!("{field} is {value}, must be {allowed}"))
-    }
-
+impl InvalidSetting {
     /// The bucket length, if `buckets` divides `interval` well.
     pub(crate) fn check(interval: Duration, buckets: u32) -> Result<u64, Self> {
         Self::divide(interval, buckets, &ANY)
@@ -167,7 +131,7 @@ impl InvalidWindow {
 /// let window = SlidingWindow::of_seconds(60)?;
 /// let sums: Vec<_> = (0..3).map(|_| window.add_and_sum(now, 1)).collect();
 /// assert_eq!(sums, [1, 2, 3]);
-/// # Ok::<(), tower_sentinel::stat::InvalidWindow>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 ///
 /// # Source
@@ -194,17 +158,17 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidWindow`] unless `slices` is between 1 and 65 536, `length` is at
+    /// Returns [`InvalidSetting`] unless `slices` is between 1 and 65 536, `length` is at
     /// least 1 ms, and all slices together are at most 146 years.
-    pub fn new(length: Duration, slices: u32) -> Result<Self, InvalidWindow> {
+    pub fn new(length: Duration, slices: u32) -> Result<Self, InvalidSetting> {
         if slices == 0 || slices > MAX_BUCKETS {
             let allowed = format!("between 1 and {MAX_BUCKETS}");
-            return Err(InvalidWindow::new("slices", slices, allowed));
+            return Err(InvalidSetting::new("slices", slices, allowed));
         }
         let whole = length.as_nanos().saturating_mul(u128::from(slices));
         if length < SHORTEST_INTERVAL || whole > u128::from(LONGEST_NS) {
             let allowed = format!("at least 1 ms, and at most {LONGEST} in {slices} slices");
-            return Err(InvalidWindow::new(
+            return Err(InvalidSetting::new(
                 "length",
                 format_args!("{length:?}"),
                 allowed,
@@ -218,7 +182,7 @@ impl SlidingWindow {
     /// # Errors
     ///
     /// As for [`new`](Self::new).
-    pub fn of_millis(slices: u32) -> Result<Self, InvalidWindow> {
+    pub fn of_millis(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_millis(1), slices)
     }
 
@@ -227,7 +191,7 @@ impl SlidingWindow {
     /// # Errors
     ///
     /// As for [`new`](Self::new).
-    pub fn of_seconds(slices: u32) -> Result<Self, InvalidWindow> {
+    pub fn of_seconds(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(1), slices)
     }
 
@@ -236,7 +200,7 @@ impl SlidingWindow {
     /// # Errors
     ///
     /// As for [`new`](Self::new).
-    pub fn of_minutes(slices: u32) -> Result<Self, InvalidWindow> {
+    pub fn of_minutes(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(60), slices)
     }
 
@@ -245,7 +209,7 @@ impl SlidingWindow {
     /// # Errors
     ///
     /// As for [`new`](Self::new).
-    pub fn of_hours(slices: u32) -> Result<Self, InvalidWindow> {
+    pub fn of_hours(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(3_600), slices)
     }
 
@@ -254,7 +218,7 @@ impl SlidingWindow {
     /// # Errors
     ///
     /// As for [`new`](Self::new).
-    pub fn of_days(slices: u32) -> Result<Self, InvalidWindow> {
+    pub fn of_days(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(86_400), slices)
     }
 
@@ -263,7 +227,7 @@ impl SlidingWindow {
     /// # Errors
     ///
     /// As for [`new`](Self::new).
-    pub fn of_weeks(slices: u32) -> Result<Self, InvalidWindow> {
+    pub fn of_weeks(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(604_800), slices)
     }
 

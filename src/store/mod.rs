@@ -91,7 +91,7 @@ pub use handle::{CannotStart, StoreHandle};
 pub use key::StoreKey;
 pub use memory::{Fault, MemoryStore};
 #[cfg(feature = "redis")]
-pub use redis::{InvalidRedis, RedisStore};
+pub use redis::RedisStore;
 pub use settings::{StoreSettings, WhenDown};
 pub use status::{StoreState, StoreStatus};
 

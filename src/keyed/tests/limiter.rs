@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::*;
+use crate::base::invalid::InvalidSetting;
 use crate::base::sync::Lock;
 use crate::clock::{Clock, ManualClock, MonotonicClock};
-use crate::keyed::{InvalidLimiter, KeyedLimiter};
+use crate::keyed::KeyedLimiter;
 
 fn passed(limiter: &KeyedLimiter, now: u64, key: &str) -> usize {
     let pass = |_: &u32| limiter.try_acquire(at(now), key, 1).is_ok();
@@ -237,7 +238,7 @@ fn a_bad_limiter_is_an_error_that_names_what_is_allowed() {
         ),
     ];
     for (builder, expected) in cases {
-        let error: InvalidLimiter = builder.build(at(0)).unwrap_err();
+        let error: InvalidSetting = builder.build(at(0)).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     assert!(KeyedLimiter::per(1, odd).build(at(0)).is_ok());

@@ -4,7 +4,6 @@
 //! with which token. The first one keeps a web site out whose name leads to this server's
 //! address: its scripts run in the browser of somebody who may look, and would be local callers.
 
-use std::error::Error;
 use std::fmt;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,6 +14,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request};
 use ipnet::IpNet;
 
+use crate::base::invalid::InvalidSetting;
 use crate::call::Key;
 use crate::clock::Tick;
 use crate::key::{ClientIp, Head, KeyExtractor, Nets, PeerIp};
@@ -31,43 +31,6 @@ const CALLERS: u32 = 1_024;
 
 /// The header fields, beside those by name, with which proxies tell whom they speak for.
 const FORWARDING: &str = "x-forwarded-";
-
-/// A token or a name that cannot be one; made by [`Page::token`](super::Page::token) and
-/// [`Page::host`](super::Page::host). A token is not displayed.
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::Sentinel;
-/// use tower_sentinel::observe::page::{InvalidAccess, Page};
-///
-/// let page = || Page::new(&Sentinel::new([] as [tower_sentinel::Rule; 0]));
-/// let error: InvalidAccess = page().token("short").unwrap_err();
-/// assert_eq!(error.to_string(), "token has 5 characters, must have between 16 and 1024");
-/// let error = page().host("http://ops.example.com").unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "host is \"http://ops.example.com\", must be a name without scheme, port and path",
-/// );
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidAccess(String);
-
-impl InvalidAccess {
-    /// Rules are to be changed by everybody.
-    #[cfg(feature = "serde")]
-    pub(super) fn edits() -> Self {
-        Self("edits need a token, and there is none".to_owned())
-    }
-}
-
-impl fmt::Display for InvalidAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for InvalidAccess {}
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,10 +93,10 @@ impl Access {
         self.peers = Peers::Anywhere;
     }
 
-    pub(super) fn host(&mut self, name: &str) -> Result<(), InvalidAccess> {
+    pub(super) fn host(&mut self, name: &str) -> Result<(), InvalidSetting> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if name.is_empty() || !name.chars().all(is_plain) {
-            return Err(InvalidAccess(format!(
+            return Err(InvalidSetting::because(format!(
                 "host is {name:?}, must be a name without scheme, port and path"
             )));
         }
@@ -142,17 +105,17 @@ impl Access {
     }
 
     /// Asks for `text` from `now` on.
-    pub(super) fn token(&mut self, text: String, now: Tick) -> Result<(), InvalidAccess> {
+    pub(super) fn token(&mut self, text: String, now: Tick) -> Result<(), InvalidSetting> {
         let length = text.chars().count();
         if !(LEAST_TOKEN..=MOST_TOKEN).contains(&length) {
-            return Err(InvalidAccess(format!(
+            return Err(InvalidSetting::because(format!(
                 "token has {length} characters, must have between {LEAST_TOKEN} and {MOST_TOKEN}"
             )));
         }
         if !text.chars().all(|c| c.is_ascii_graphic()) {
             let problem = "token has blanks, control characters or characters outside of ASCII, \
                            must have none of them";
-            return Err(InvalidAccess(problem.to_owned()));
+            return Err(InvalidSetting::because(problem.to_owned()));
         }
         let wrong = KeyedLimiter::per_minute(WRONG_TOKENS)
             .window()

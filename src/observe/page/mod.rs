@@ -83,6 +83,7 @@ use ipnet::IpNet;
 use tower_service::Service;
 
 use super::Body;
+use crate::base::invalid::InvalidSetting;
 use crate::clock::Tick;
 use crate::sentinel::Sentinel;
 #[cfg(feature = "serde")]
@@ -92,7 +93,6 @@ use access::{Access, Denied};
 use query::Query;
 use state::{About, Kept};
 
-pub use access::InvalidAccess;
 #[cfg(feature = "serde")]
 pub use edits::EditablePage;
 
@@ -227,7 +227,7 @@ impl Page {
     /// # Errors
     ///
     /// Unless `token` has 16 to 1,024 characters of ASCII, without blanks.
-    pub fn token(mut self, token: impl Into<String>) -> Result<Self, InvalidAccess> {
+    pub fn token(mut self, token: impl Into<String>) -> Result<Self, InvalidSetting> {
         let now = now(&self.sentinel);
         self.settings_mut().access.token(token.into(), now)?;
         Ok(self)
@@ -239,7 +239,7 @@ impl Page {
     /// # Errors
     ///
     /// Unless `name` is one: letters, digits, `-`, `.` and `_`.
-    pub fn host(mut self, name: &str) -> Result<Self, InvalidAccess> {
+    pub fn host(mut self, name: &str) -> Result<Self, InvalidSetting> {
         self.settings_mut().access.host(name)?;
         Ok(self)
     }
@@ -270,9 +270,11 @@ impl Page {
     ///
     /// Without a [token](Self::token).
     #[cfg(feature = "serde")]
-    pub fn edits(mut self, sink: impl RuleSink) -> Result<EditablePage, InvalidAccess> {
+    pub fn edits(mut self, sink: impl RuleSink) -> Result<EditablePage, InvalidSetting> {
         if !self.settings.access.has_token() {
-            return Err(InvalidAccess::edits());
+            return Err(InvalidSetting::because(
+                "edits need a token, and there is none",
+            ));
         }
         self.settings_mut().about.edits = Some(sink.note());
         Ok(EditablePage::new(self, sink))

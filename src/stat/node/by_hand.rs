@@ -4,8 +4,8 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::Node;
+use crate::base::invalid::InvalidSetting;
 use crate::clock::{Tick, nanos};
-use crate::stat::InvalidWindow;
 use crate::stat::event::Outcome;
 use crate::stat::leap_array::Grid;
 use crate::stat::shape::Shape;
@@ -13,8 +13,8 @@ use crate::stat::shape::Shape;
 impl Node {
     /// A node whose figures per second cover a window of `buckets` buckets that
     /// together last `interval`.
-    pub(crate) fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidWindow> {
-        let bucket_ns = InvalidWindow::check_figures(interval, buckets)?;
+    pub(crate) fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidSetting> {
+        let bucket_ns = InvalidSetting::check_figures(interval, buckets)?;
         let shape = Shape::new(bucket_ns, buckets);
         let grid = Grid {
             bucket_ns: shape.step_ns,

@@ -16,6 +16,7 @@ use super::key::is_prefix;
 use super::{
     Beat, Draw, Drawn, Epoch, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
 };
+use crate::base::invalid::InvalidSetting;
 use crate::base::sync::Lock;
 
 /// A [`QuotaStore`] on a Redis server from 6.2 on, or a Valkey server from 7.2 on.
@@ -37,7 +38,7 @@ use crate::base::sync::Lock;
 /// assert_eq!(store.prefix(), "shop");
 /// assert!(RedisStore::new("http://cache").is_err());
 /// assert!(store.with_prefix("no spaces").is_err());
-/// # Ok::<(), tower_sentinel::store::InvalidRedis>(())
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
@@ -59,34 +60,6 @@ struct State {
     is_doubted: bool,
 }
 
-/// Why there is no such [`RedisStore`].
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::store::RedisStore;
-///
-/// let error = RedisStore::new("redis://").unwrap_err();
-/// assert!(error.to_string().starts_with("url is not that of a Redis server"));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidRedis(String);
-
-impl fmt::Display for InvalidRedis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for InvalidRedis {}
-
-impl InvalidRedis {
-    #[cfg(feature = "serde")]
-    pub(crate) fn new(why: impl Into<String>) -> Self {
-        Self(why.into())
-    }
-}
-
 impl RedisStore {
     /// Creates a store on the server at `url`: `redis://[user][:password@]host[:port][/db]`, or
     /// `redis+unix:///path/to/socket`. Connects to nothing yet.
@@ -94,11 +67,11 @@ impl RedisStore {
     /// # Errors
     ///
     /// The address is none of a Redis server. The error does not show it.
-    pub fn new(url: &str) -> Result<Self, InvalidRedis> {
+    pub fn new(url: &str) -> Result<Self, InvalidSetting> {
         let client = Client::open(url).map_err(|error| {
             // Its text may have the address, with the password in it.
             let kind = error.kind();
-            InvalidRedis(format!(
+            InvalidSetting::because(format!(
                 "url is not that of a Redis server, must be `redis://host:port` or \
                  `redis+unix:///path` ({kind:?})"
             ))
@@ -120,9 +93,9 @@ impl RedisStore {
     ///
     /// The prefix is empty, longer than 32 bytes, or has other characters than ASCII letters,
     /// digits, `_`, `.`, `:` and `-`.
-    pub fn with_prefix(mut self, prefix: &str) -> Result<Self, InvalidRedis> {
+    pub fn with_prefix(mut self, prefix: &str) -> Result<Self, InvalidSetting> {
         if !is_prefix(prefix) {
-            return Err(InvalidRedis(format!(
+            return Err(InvalidSetting::because(format!(
                 "prefix is {prefix:?}, must be 1 to 32 of the characters A-Z a-z 0-9 _ . : -"
             )));
         }
