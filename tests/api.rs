@@ -77,7 +77,7 @@ fn types_are_shared_cloned_and_printed() {
     all!(shared:
         Journal, JournalHandle, Facade, FacadeHandle,
         Sentinel, Builder, Hooks, Entry, Waiting, Verdict, NotAdmitted, Blocked,
-        LeapArray, SlidingWindow, KeyedLimiter, keyed::Builder,
+        LeapArray, SlidingWindow, KeyedLimiter, keyed::LimiterBuilder,
         SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>, SentinelService<Service, AsError>,
         CallLayer<fn(&String) -> Call<'_>>, CallService<Service, fn(&String) -> Call<'_>>,
         ResponseBody<Bytes>, FileSource, RuleFile, Arc<dyn RuleSink>, Watch, WatchHandle, Sampler, SamplerHandle, SystemProbe,

@@ -300,3 +300,33 @@ fn the_picture_of_the_architecture_names_what_is_there() {
         );
     }
 }
+
+/// The name of the public type or trait that `line` declares.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub ")?;
+    let rest = ["struct ", "enum ", "trait ", "type "]
+        .iter()
+        .find_map(|word| rest.strip_prefix(word))?;
+    let end = rest.find(|c: char| !c.is_alphanumeric())?;
+    Some(&rest[..end]).filter(|name| !name.is_empty())
+}
+
+#[test]
+fn no_public_type_has_the_name_of_another() {
+    let mut places = std::collections::HashMap::new();
+    for file in sources() {
+        // The same oracle stands there for the fuzzer.
+        if file.iter().any(|part| part == "tests") {
+            continue;
+        }
+        for line in code_of(&file).lines() {
+            let Some(name) = public_type(line) else {
+                continue;
+            };
+            let other = places.insert(name.to_owned(), file.clone());
+            let place = file.display();
+            assert!(other.is_none(), "{name} in {place} and {other:?}");
+        }
+    }
+    assert!(places.len() > 100, "too few: {}", places.len());
+}

@@ -24,7 +24,7 @@ pub(crate) struct Breakers {
 
 /// The part of an admitted call that goes to its end, where it is passed to
 /// [`complete`](Breakers::complete), [`cancel`](Breakers::cancel) or
-/// [`give_back`](Breakers::give_back) of the same breakers, once. If it never is, its probes hold
+/// [`release`](Breakers::release) of the same breakers, once. If it never is, its probes hold
 /// their places until their lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
@@ -228,7 +228,7 @@ impl Breakers {
                 }
                 _ => {
                     if !planted(Bug::KeepPartialProbes) {
-                        self.leave_all(admission, changes);
+                        self.release_all(admission, changes);
                     }
                     return None;
                 }
@@ -240,17 +240,17 @@ impl Breakers {
     /// A call that passed here does not run, because it lost its tokens to another one:
     /// its probes never were. A breaker without another one is open again, and
     /// the next call may probe at once.
-    pub(crate) fn give_back(&self, admission: Admission, notify: &mut dyn FnMut(Change)) {
+    pub(crate) fn release(&self, admission: Admission, notify: &mut dyn FnMut(Change)) {
         if admission.probes == 0 {
             return;
         }
-        collect(notify, |changes| self.leave_all(admission, changes));
+        collect(notify, |changes| self.release_all(admission, changes));
     }
 
-    fn leave_all(&self, admission: Admission, changes: &mut Changes) {
+    fn release_all(&self, admission: Admission, changes: &mut Changes) {
         for breaker in &self.list {
             if admission.is_probe(breaker.index) {
-                breaker.leave(admission.epoch, changes);
+                breaker.release(admission.epoch, changes);
             }
         }
     }
@@ -286,7 +286,7 @@ impl Breakers {
                 if breaker.spec().is_bad_cancelled(elapsed) {
                     self.ended(breaker, now, admission, true, changes);
                 } else if admission.is_probe(breaker.index) {
-                    breaker.leave(admission.epoch, changes);
+                    breaker.release(admission.epoch, changes);
                 }
             }
         });
@@ -461,7 +461,7 @@ mod tests {
         let missed = breakers.take_probes(second(2), &words, epoch, &mut Changes::default());
         assert_eq!(missed, None);
         breakers.admit(second(2), &mut |_| {}).unwrap();
-        breakers.give_back(joined, &mut |_| {});
+        breakers.release(joined, &mut |_| {});
         breakers.admit(second(2), &mut |_| {}).unwrap();
         assert!(breakers.check(second(2)).is_err(), "both places are taken");
     }
@@ -476,7 +476,7 @@ mod tests {
             let running = admit();
             // Other breakers of the resource draw some more, so that the next call renews.
             breakers.epoch.fetch_add(9, Ordering::Relaxed);
-            breakers.give_back(admit(), &mut |_| {});
+            breakers.release(admit(), &mut |_| {});
             end(running);
         }
         assert_eq!(breakers.state(0), BreakerState::Open);
@@ -495,7 +495,7 @@ mod tests {
         for _ in 0..20 {
             breakers.epoch.fetch_add(1 << 29, Ordering::Relaxed);
             let admission = breakers.admit(Tick::ZERO, &mut |_| {}).unwrap();
-            breakers.give_back(admission, &mut |_| {});
+            breakers.release(admission, &mut |_| {});
         }
         assert_eq!(fail(), BreakerState::Open);
     }

@@ -222,7 +222,7 @@ impl Engine {
             node.release_slot(hold);
         }
         if let Some(share) = arrived.take_share() {
-            share.give_back(now.undoubted());
+            share.release(now.undoubted());
         }
         verdict
     }

@@ -233,7 +233,7 @@ impl HotKeys {
     /// Takes back the share of a call that does not run after all; `time` returns the present. A
     /// window is refunded while the call's bucket still counts, a queue while no other call stands
     /// behind this one, and a quota that is refilled less the time since the call's start.
-    pub(crate) fn give_back(&self, time: impl Fn() -> Tick, taken: &Taken) {
+    pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &Taken) {
         let Taken {
             start, paid, after, ..
         } = *taken;
@@ -252,11 +252,11 @@ impl HotKeys {
                 self.change(taken, |word| window::refund(word, after, paid as u32));
             }
             Count::Queue(_) => {
-                self.change(taken, |word| queue::leave(word, paid, after));
+                self.change(taken, |word| queue::cancel(word, paid, after));
             }
             Count::Running => {
-                let left = self.change(taken, |word| running::free(word, paid as u32));
-                self.freed(taken.place, left);
+                let left = self.change(taken, |word| running::release(word, paid as u32));
+                self.released(taken.place, left);
             }
         }
     }
@@ -264,22 +264,22 @@ impl HotKeys {
     /// A call of weight `n` has ended that has kept its place. Nothing to do, unless calls
     /// at once are counted.
     #[inline]
-    pub(crate) fn free(&self, pinned: Pinned, n: u32) {
+    pub(crate) fn release(&self, pinned: Pinned, n: u32) {
         let place = match pinned.0 {
             Pinned::NOTHING => return,
             Pinned::OVERFLOW => Place::Overflow,
             slot => Place::Slot(slot),
         };
         if self.count == Count::Running {
-            let change = |word| running::free(word, n);
+            let change = |word| running::release(word, n);
             let left = self.table.change_pinned(place, change);
-            self.freed(Some(place), left);
+            self.released(Some(place), left);
         }
     }
 
     /// Calls have given their places at once back at `place`, which has left this word there.
     #[inline]
-    fn freed(&self, place: Option<Place>, left: Option<u64>) {
+    fn released(&self, place: Option<Place>, left: Option<u64>) {
         if left.is_some_and(running::is_marked) {
             self.let_in(place);
         }

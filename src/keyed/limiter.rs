@@ -74,11 +74,11 @@ impl std::error::Error for NoRoom {}
 /// engine.
 ///
 /// A quota is refilled continuously, by the generic cell rate algorithm (GCRA): a key at
-/// rest may spend the threshold and the [burst](Builder::burst) at once, and from then on
+/// rest may spend the threshold and the [burst](LimiterBuilder::burst) at once, and from then on
 /// gets one more token every `interval / threshold`. Alternatively, the threshold is that
-/// of a [sliding window](Builder::window).
+/// of a [sliding window](LimiterBuilder::window).
 ///
-/// A limiter with a [clock of its own](Builder::build_with) is asked by [`check`](Self::check).
+/// A limiter with a [clock of its own](LimiterBuilder::build_with) is asked by [`check`](Self::check).
 /// Without one, as here by default, the caller passes the time of each call: often it has read the
 /// clock anyway.
 ///
@@ -88,7 +88,7 @@ impl std::error::Error for NoRoom {}
 /// # Memory
 ///
 /// All memory is allocated when the limiter is built: 32 bytes for each of
-/// [`max_keys`](Builder::max_keys), however long the keys are, because a key is identified
+/// [`max_keys`](LimiterBuilder::max_keys), however long the keys are, because a key is identified
 /// by a keyed hash (SipHash with random keys) and is not stored itself. Nothing has to be
 /// cleaned up. A key that has spent nothing for so long that it has its whole quota again
 /// is *at rest*: it may be evicted, without losing anything, when another key needs its
@@ -192,7 +192,7 @@ pub struct KeyedLimiter<C = ()> {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Builder {
+pub struct LimiterBuilder {
     threshold: f64,
     burst: Burst,
     count: Count,
@@ -204,24 +204,24 @@ pub struct Builder {
 
 impl KeyedLimiter {
     /// Starts a limiter of `threshold` tokens per second for each key.
-    pub fn per_second(threshold: impl Into<Number>) -> Builder {
+    pub fn per_second(threshold: impl Into<Number>) -> LimiterBuilder {
         Self::per(threshold, Duration::from_secs(1))
     }
 
     /// Starts a limiter of `threshold` tokens per minute for each key.
-    pub fn per_minute(threshold: impl Into<Number>) -> Builder {
+    pub fn per_minute(threshold: impl Into<Number>) -> LimiterBuilder {
         Self::per(threshold, Duration::from_secs(60))
     }
 
     /// Starts a limiter of `threshold` tokens per hour for each key.
-    pub fn per_hour(threshold: impl Into<Number>) -> Builder {
+    pub fn per_hour(threshold: impl Into<Number>) -> LimiterBuilder {
         Self::per(threshold, Duration::from_secs(3_600))
     }
 
     /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold may have a
     /// fraction. Below 1, without a burst, nothing passes; at 0 nothing passes, with any burst.
-    pub fn per(threshold: impl Into<Number>, interval: Duration) -> Builder {
-        Builder {
+    pub fn per(threshold: impl Into<Number>, interval: Duration) -> LimiterBuilder {
+        LimiterBuilder {
             threshold: threshold.into().get(),
             burst: Burst::NONE,
             count: Count::Refill,
@@ -337,9 +337,9 @@ impl<C> fmt::Debug for KeyedLimiter<C> {
     }
 }
 
-// === impl Builder ===
+// === impl LimiterBuilder ===
 
-impl Builder {
+impl LimiterBuilder {
     /// Sets how many tokens more than the threshold a key at rest may spend at once.
     /// Default 0. Not for a [window](Self::window).
     pub fn burst(mut self, burst: impl Into<WholeNumber>) -> Self {

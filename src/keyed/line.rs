@@ -125,8 +125,8 @@ impl HotKeys {
     }
 
     /// Leaves the line: with a place, if the call of `key` has got one.
-    pub(crate) fn leave_line(&self, now: Tick, key: Digest, ticket: Ticket) -> Option<Taken> {
-        let has_place = self.lines.get()?.leave(&self.table, ticket);
+    pub(crate) fn cancel_wait(&self, now: Tick, key: Digest, ticket: Ticket) -> Option<Taken> {
+        let has_place = self.lines.get()?.cancel(&self.table, ticket);
         has_place.then(|| Taken::at_once(now, key, ticket.place))
     }
 
@@ -291,7 +291,7 @@ impl Lines {
     }
 
     /// Leaves the line. Returns whether the call has got a place before, which it then holds.
-    fn leave(&self, table: &Table, ticket: Ticket) -> bool {
+    fn cancel(&self, table: &Table, ticket: Ticket) -> bool {
         let mut woken = Woken::new();
         let gone = {
             let mut part = self.part(ticket.place).lock();

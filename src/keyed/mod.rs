@@ -55,7 +55,7 @@ pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
 pub(crate) use line::{LimitNow, Most, Ticket};
 pub(crate) use window::MOST as MOST_IN_WINDOW;
 
-pub use limiter::{Builder, KeyedLimiter, NoRoom};
+pub use limiter::{KeyedLimiter, LimiterBuilder, NoRoom};
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

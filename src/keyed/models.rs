@@ -174,7 +174,7 @@ model! {
         let _ = take(&keys, 0, A, once).unwrap();
         let other = spawn(&keys, move |keys| {
             let taken = take(keys, 1_000, B, twice).unwrap();
-            keys.give_back(|| at(1_000), &taken);
+            keys.refund(|| at(1_000), &taken);
         });
         assert!(take(&keys, 1_000, A, once).is_some());
         other.join().unwrap();
@@ -206,11 +206,11 @@ model! {
         let keys = keys(Count::Running, 1);
         let limit = keys.limit(1.0, 0);
         let first = take(&keys, 0, A, limit).unwrap();
-        keys.free(first.pinned(), 1);
+        keys.release(first.pinned(), 1);
         let other = spawn(&keys, move |keys| {
             let taken = take(keys, 0, B, limit);
             if let Some(taken) = &taken {
-                keys.free(taken.pinned(), 1);
+                keys.release(taken.pinned(), 1);
             }
             taken.is_some()
         });
@@ -221,7 +221,7 @@ model! {
         if keys.keys_in_use(at(0)) == 1 {
             assert!(take(&keys, 0, A, limit).is_none(), "two at once");
         }
-        keys.free(ours.pinned(), 1);
+        keys.release(ours.pinned(), 1);
         assert_eq!(keys.keys_in_use(at(0)), 0);
         assert!(take(&keys, 0, A, limit).is_some());
     }
@@ -235,7 +235,7 @@ model! {
         let keys = keys(Count::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();
-        let other = spawn(&keys, move |keys| keys.give_back(|| at(0), &taken));
+        let other = spawn(&keys, move |keys| keys.refund(|| at(0), &taken));
         let b = [(); 2].map(|()| take(&keys, 600, B, limit).is_some());
         other.join().unwrap();
         assert_eq!(b, [true; 2]);
@@ -255,7 +255,7 @@ fn one_goes_back_beside_later_ones(
     let clock = Arc::new(AtomicU64::new(0));
     let ours = clock.clone();
     let other = spawn(&keys, move |keys| {
-        keys.give_back(|| at(now(&clock)), &taken);
+        keys.refund(|| at(now(&clock)), &taken);
     });
     tick(&ours);
     let passed = [(); 2].map(|()| take(&keys, 1_000, A, limit).is_some());
@@ -322,8 +322,8 @@ fn line_up(keys: &HotKeys, key: Digest) -> Ticket {
 
 /// The call with this ticket has its place, and ends.
 fn run(keys: &HotKeys, key: Digest, ticket: Ticket) {
-    let place = keys.leave_line(at(0), key, ticket);
-    keys.free(place.expect("it waits beside a free place").pinned(), 1);
+    let place = keys.cancel_wait(at(0), key, ticket);
+    keys.release(place.expect("it waits beside a free place").pinned(), 1);
 }
 
 model! {
@@ -331,7 +331,7 @@ model! {
         a_call_that_waits_for_its_key_without_a_look: WaitWithoutLook;
     || {
         let (keys, first) = full(1);
-        let other = spawn(&keys, move |keys| keys.free(first.pinned(), 1));
+        let other = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
         let ticket = line_up(&keys, A);
         other.join().unwrap();
         run(&keys, A, ticket);
@@ -347,14 +347,14 @@ model! {
         let ticket = line_up(&keys, A);
         let other = spawn(&keys, move |keys| {
             // With a place or without one.
-            if let Some(place) = keys.leave_line(at(0), A, ticket) {
-                keys.free(place.pinned(), 1);
+            if let Some(place) = keys.cancel_wait(at(0), A, ticket) {
+                keys.release(place.pinned(), 1);
             }
             // It takes the slot, or shares the word of all.
             let b = take(keys, 0, B, Limit::Running(1)).unwrap();
-            keys.free(b.pinned(), 1);
+            keys.release(b.pinned(), 1);
         });
-        let ending = spawn(&keys, move |keys| keys.free(first.pinned(), 1));
+        let ending = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
         let ticket = line_up(&keys, A);
         ending.join().unwrap();
         other.join().unwrap();
@@ -369,9 +369,9 @@ model! {
     || {
         let (keys, first) = full(1);
         let [leaving, next] = [(); 2].map(|()| line_up(&keys, A));
-        let other = spawn(&keys, move |keys| keys.free(first.pinned(), 1));
-        if let Some(place) = keys.leave_line(at(0), A, leaving) {
-            keys.free(place.pinned(), 1);
+        let other = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
+        if let Some(place) = keys.cancel_wait(at(0), A, leaving) {
+            keys.release(place.pinned(), 1);
         }
         other.join().unwrap();
         run(&keys, A, next);
@@ -385,7 +385,7 @@ model! {
     || {
         let (keys, first) = full(1);
         let ticket = line_up(&keys, A);
-        let freeing = spawn(&keys, move |keys| keys.free(first.pinned(), 1));
+        let freeing = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
         // The word is looked at before, as if the call had come a little earlier.
         let other = spawn(&keys, |keys| {
             keys.left(at(0), A, &Limit::Running(1));

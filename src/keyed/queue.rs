@@ -117,7 +117,7 @@ impl Queue {
 }
 
 /// The word before the call, if no other call stands behind it.
-pub(super) fn leave(word: u64, before: u64, after: u64) -> Option<u64> {
+pub(super) fn cancel(word: u64, before: u64, after: u64) -> Option<u64> {
     (word == after).then_some(before)
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Mark;
 pub(super) struct Beside(pub(super) u32);
 
 /// The word without the `n` places of a call that ends.
-pub(super) fn free(word: u64, n: u32) -> Option<u64> {
+pub(super) fn release(word: u64, n: u32) -> Option<u64> {
     let is_running = word & COUNT >= u64::from(n);
     debug_assert!(is_running, "a call in flight pins its slot");
     is_running.then(|| word - u64::from(n))

@@ -188,7 +188,7 @@ impl SharedRule {
     }
 
     /// `limit` as it is advertised: so many in which time.
-    pub(crate) const fn told(&self, limit: u32) -> (u32, Duration) {
+    pub(crate) const fn advertised(&self, limit: u32) -> (u32, Duration) {
         (limit, self.interval)
     }
 }

@@ -139,7 +139,7 @@ impl KeyedRules {
                     taken,
                 }),
                 Err(none) => {
-                    self.give_back(&shares, &time);
+                    self.refund(&shares, &time);
                     return Err(none);
                 }
             }
@@ -172,15 +172,15 @@ impl KeyedRules {
 
     /// Refunds the share that [`take_simple`](Self::take_simple) has taken.
     pub(crate) fn refund_simple(&self, taken: &Taken, time: impl Fn() -> Tick) {
-        self.0[0].keys.give_back(time, taken);
+        self.0[0].keys.refund(time, taken);
     }
 
     /// Returns the shares of a call that does not run.
-    pub(crate) fn give_back(&self, shares: &Shares, time: impl Fn() -> Tick) {
+    pub(crate) fn refund(&self, shares: &Shares, time: impl Fn() -> Tick) {
         for share in shares.iter() {
             self.0[share.place as usize]
                 .keys
-                .give_back(&time, &share.taken);
+                .refund(&time, &share.taken);
         }
     }
 
@@ -196,7 +196,7 @@ impl KeyedRules {
         rates.filter_map(move |rule| {
             let key = rule.keys.digest(rule.value(call).ok()??);
             let quota = rule.quota(key, call);
-            let limit = rule.told(quota);
+            let limit = rule.advertised(quota);
             // The advertised rest never exceeds the limit: a burst comes on top of it.
             let left = rule.keys.left(now, key, &quota.prepared).min(limit.0);
             let more = rule.keys.next_change(now, key, &quota.prepared);
@@ -208,7 +208,7 @@ impl KeyedRules {
     pub(crate) fn limit(&self, index: u32, call: &Call<'_>) -> Option<(u32, Duration)> {
         let rule = self.0.iter().find(|rule| rule.index == index)?;
         let key = rule.keys.digest(rule.value(call).ok()??);
-        Some(rule.told(rule.quota(key, call)))
+        Some(rule.advertised(rule.quota(key, call)))
     }
 
     /// The part of its shares that a call that runs must keep.
@@ -225,10 +225,10 @@ impl KeyedRules {
     }
 
     /// The call has ended that has kept `running`.
-    pub(crate) fn free(&self, running: Running) {
+    pub(crate) fn release(&self, running: Running) {
         let all = self.0.iter().filter_map(|rule| Some((rule, rule.running?)));
         for (rule, ordinal) in all {
-            rule.keys.free(running.0[ordinal], 1);
+            rule.keys.release(running.0[ordinal], 1);
         }
     }
 
@@ -432,7 +432,7 @@ impl Keyed {
             Ok(taken) => Ok(Some(taken)),
             Err(full) => Err(NoShare::Full {
                 rule: self.index,
-                limit: self.told(quota),
+                limit: self.advertised(quota),
                 available_at: full.available_at,
             }),
         }
@@ -462,7 +462,7 @@ impl Keyed {
     }
 
     /// The limit of `quota` as it is advertised: so many in which time.
-    fn told(&self, quota: &Quota) -> (u32, Duration) {
+    fn advertised(&self, quota: &Quota) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
         match self.rule.count {
             Count::Refill | Count::Queue(_) => whole_rate(threshold, interval),

@@ -95,8 +95,8 @@ impl Queue {
     }
 
     /// Cancels a turn: it goes to the next call, unless another one stands behind it already.
-    pub(crate) fn leave(&self, turn: Turn) {
-        self.throttle.leave(turn);
+    pub(crate) fn cancel(&self, turn: Turn) {
+        self.throttle.cancel(turn);
     }
 
     /// How long after it came a call matters to the next one: that one's cost, while

@@ -99,7 +99,7 @@ model! {
         let first = join(&queue, 0, 10, 0).unwrap();
         let leaver = join(&queue, 0, 10, 100).unwrap();
         let other = queue.clone();
-        let thread = thread::spawn(move || other.leave(leaver));
+        let thread = thread::spawn(move || other.cancel(leaver));
         let second = join(&queue, 0, 10, 100).unwrap();
         let left = thread.join().unwrap();
         let third = join(&queue, 0, 10, 100).unwrap();
@@ -117,7 +117,7 @@ model! {
             let queue = queue.clone();
             thread::spawn(move || {
                 let turn = join(&queue, 0, 10, 100).unwrap();
-                queue.leave(turn)
+                queue.cancel(turn)
             })
         });
         let ours = join(&queue, 0, 10, 100).unwrap();

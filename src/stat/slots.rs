@@ -231,7 +231,7 @@ impl Slots {
     /// Releases a slot. Returns whether a call waits for it: then the caller continues with
     /// [`let_in`](Self::let_in).
     #[inline]
-    pub(super) fn free(&self, hold: SlotHold) -> bool {
+    pub(super) fn release(&self, hold: SlotHold) -> bool {
         // The next holder of the slot sees everything that was done with it.
         let order = if planted(Bug::FreeRelaxed) {
             Ordering::Relaxed
@@ -296,7 +296,7 @@ impl Slots {
     }
 
     /// Leaves the line. Returns whether the call has got a slot before, which it then holds.
-    pub(super) fn leave(&self, line: &Line, ticket: u64) -> bool {
+    pub(super) fn cancel(&self, line: &Line, ticket: u64) -> bool {
         let mut line = line.0.lock();
         let gone = line.calls.remove(&ticket);
         if line.calls.is_empty() {

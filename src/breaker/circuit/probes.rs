@@ -86,7 +86,7 @@ impl Breaker {
     }
 
     /// A probe ends without saying anything.
-    pub(in crate::breaker) fn leave(&self, epoch: u32, changes: &mut Changes) {
+    pub(in crate::breaker) fn release(&self, epoch: u32, changes: &mut Changes) {
         while let Some((word, has_place)) = self.half_open_for(epoch) {
             if !has_place {
                 return;

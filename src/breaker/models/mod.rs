@@ -335,7 +335,7 @@ model! {
         first.fail(0);
         let probe = |caller: &mut Caller| {
             if let Ok(probe) = caller.enter_as_probe(10) {
-                caller.breakers.give_back(probe, &mut |_| {});
+                caller.breakers.release(probe, &mut |_| {});
             }
         };
         let (mut other, operator) = (first.clone(), first.clone());

@@ -22,7 +22,7 @@ fn who_is_told_of_a_change_finds_all_of_them_made() {
     let admitted = breakers.admit(at(2_000), &mut |change| told.push((change.index, states())));
     assert_eq!(told, [(0, [HalfOpen, HalfOpen]), (1, [HalfOpen, HalfOpen])]);
     told.clear();
-    breakers.give_back(admitted.unwrap(), &mut |change| {
+    breakers.release(admitted.unwrap(), &mut |change| {
         told.push((change.index, states()));
     });
     assert_eq!(told, [(0, [Open, Open]), (1, [Open, Open])]);

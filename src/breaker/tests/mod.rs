@@ -69,7 +69,7 @@ fn a_call_of_before_changes_nothing_while_half_open_or_after() {
     stage.end(2_000, old[0], 0, false);
     stage.end(2_000, old[1], 0, true);
     stage.cancel(2_000, old[2], 0);
-    stage.give_back(old[3]);
+    stage.release(old[3]);
     assert_eq!(stage.states(), [HalfOpen]);
     stage.end(2_000, probe, 0, false);
     for &old in &old[4..] {
@@ -80,12 +80,12 @@ fn a_call_of_before_changes_nothing_while_half_open_or_after() {
 
 #[test]
 fn a_dropped_probe_says_nothing_and_the_next_call_probes() {
-    for give_back in [false, true] {
+    for release in [false, true] {
         let mut stage = Stage::new([spec()]);
         stage.trip(0);
         let probe = stage.enter(2_000).unwrap();
-        if give_back {
-            stage.give_back(probe);
+        if release {
+            stage.release(probe);
         } else {
             stage.cancel(2_100, probe, 100);
         }
@@ -339,7 +339,7 @@ fn it_recovers_in_time_however_a_probe_ends() {
                 // A panic is an error.
                 1 | 2 => stage.end(end, probe, 0, true),
                 3 => stage.cancel(end, probe, end - now),
-                4 => stage.give_back(probe),
+                4 => stage.release(probe),
                 _ => free_at = free_at.max(now + recovery),
             }
             free_at = free_at.max(end);

@@ -110,9 +110,8 @@ impl Stage {
         self.breakers.cancel(at(now), admission, ms(elapsed), told);
     }
 
-    pub(in crate::breaker) fn give_back(&mut self, admission: Admission) {
-        self.breakers
-            .give_back(admission, &mut note(&mut self.told));
+    pub(in crate::breaker) fn release(&mut self, admission: Admission) {
+        self.breakers.release(admission, &mut note(&mut self.told));
     }
 
     pub(in crate::breaker) fn call(&mut self, now: u64, is_error: bool) {

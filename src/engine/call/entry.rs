@@ -327,7 +327,7 @@ impl Entry {
         // The permits beside those of breakers: places under limits on calls at once for each
         // value.
         if let (Some(params), Some(permits)) = (resource.params(), self.permits) {
-            params.free(permits.running);
+            params.release(permits.running);
         }
         self.nodes.each(|node| {
             node.end(now, self.n, end.nanos_since(self.start), outcome);

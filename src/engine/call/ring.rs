@@ -61,9 +61,9 @@ impl LimitedRing<'_> {
         checked.map_err(|denied| NoTokens::of(denied, self.indices))
     }
 
-    pub(crate) fn give_back(&self, taken: Taken, n: u32) {
+    pub(crate) fn refund(&self, taken: Taken, n: u32) {
         match self.node {
-            Some(node) => node.give_back(taken, n),
+            Some(node) => node.refund(taken, n),
             // A ring without figures: tokens whose refund comes too late just stay spent.
             None => {
                 let _ = self.ring.refund_at(taken.bucket, n);
@@ -101,7 +101,7 @@ impl LimitedRing<'_> {
     /// Refunds or cancels the tokens `held` here.
     pub(crate) fn cancel(&self, now: Tick, held: Held, n: u32) {
         match (held, self.node) {
-            (Held::Taken(taken), _) => self.give_back(taken, n),
+            (Held::Taken(taken), _) => self.refund(taken, n),
             (Held::Loan(loan), Some(node)) => node.cancel_loan(now, loan),
             (Held::Loan(loan), None) => {
                 let _ = self.ring.cancel(now, loan);

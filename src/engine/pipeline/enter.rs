@@ -96,7 +96,7 @@ fn claim(
         Ok(Some(full)) => Ok(full),
         Err(moved) => Err(moved),
     };
-    nodes.give_up(claims);
+    nodes.release(claims);
     let (rule, at) = full?;
     let at = at.and_then(|from| nodes.retry_at_unrelated(call, now, from));
     Ok(Some(refuse_flow(counted, call, now, rule, at)))
@@ -153,7 +153,7 @@ fn take(nodes: &CallNodes, now: Tick, n: u32, arrived: &mut Arrival) -> Result<P
         take_all(&mut nodes.limited_rings(now), now, n)
     };
     if let Err(none) = taken {
-        resource.leave(place);
+        resource.release(place);
         return Err(Lack::Tokens(none));
     }
     resource.place_started(place);
@@ -174,7 +174,7 @@ fn go_without(
     let resource = nodes.resource();
     match lack {
         Lack::Place(none) => {
-            nodes.give_up(claims);
+            nodes.release(claims);
             match none {
                 NoPlace::NoSlot(slots) if resource.slot_queue(slots).is_some() => {
                     line_up(engine, resource, call, now, slots, arrived)
@@ -191,7 +191,7 @@ fn go_without(
             wait_or_refuse(engine, nodes, call, now, rule, claims, arrived)
         }
         Lack::Tokens(NoTokens::Moved) => {
-            nodes.give_up(claims);
+            nodes.release(claims);
             Err(Reloaded)
         }
     }
@@ -230,7 +230,7 @@ fn take_all(
     };
     let taken = ruled.take(now, n)?;
     if let Err(refusal) = take_all(rings, now, n) {
-        ruled.give_back(taken, n);
+        ruled.refund(taken, n);
         return Err(refusal);
     }
     if let Some(node) = ruled.node {
@@ -256,7 +256,7 @@ pub(super) fn wait_or_refuse(
             return Ok(Verdict::Wait(waiting));
         }
     } else {
-        nodes.give_up(claims);
+        nodes.release(claims);
     }
     let at = nodes.retry_at_unrelated(call, now, now);
     Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))

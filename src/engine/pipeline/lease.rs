@@ -52,7 +52,7 @@ pub(super) fn enter_leased(
             match nodes.check_room(now, call.weight) {
                 Ok(()) => {}
                 Err(NoTokens::Moved) => {
-                    nodes.give_up(claims);
+                    nodes.release(claims);
                     return Err(Reloaded);
                 }
                 Err(NoTokens::Full(rule)) => {
@@ -64,7 +64,7 @@ pub(super) fn enter_leased(
             match targets.ask(now, call.weight, held) {
                 Ok(Ok(held)) => held,
                 Ok(Err(asking)) if call.patience != Some(Duration::ZERO) => {
-                    nodes.give_up(claims);
+                    nodes.release(claims);
                     let most = call.patience.unwrap_or(Duration::MAX);
                     return Ok(wait_for_store(
                         engine,
@@ -134,7 +134,7 @@ fn refuse_lease(
     claims: &Claims,
     none: &NoLease,
 ) -> Verdict {
-    nodes.give_up(claims);
+    nodes.release(claims);
     let blocked = none.blocked(nodes.resource(), now);
     refuse(Counted::On(nodes), call, now, blocked)
 }

@@ -49,7 +49,7 @@ pub(super) fn refuse_flow(
 ) -> Verdict {
     let resource = counted.resource();
     let (kind, limit) = match resource.rules().flow(rule) {
-        Some(flow) => (BlockKind::Flow, Some(flow.told())),
+        Some(flow) => (BlockKind::Flow, Some(flow.advertised())),
         None => rate_of_value(resource, call, rule),
     };
     refuse_until(counted, call, now, (kind, rule), limit, at)

@@ -27,7 +27,7 @@ pub(super) fn wait(
     let turn = claims.last_turn().map_or(now, |(turn, _)| turn.max(now));
     let held = hold(nodes, call, now, turn);
     let Ok(Some((held, start))) = held else {
-        nodes.give_up(claims);
+        nodes.release(claims);
         return held.map(|_| None);
     };
     let promised = Promised {

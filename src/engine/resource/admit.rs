@@ -177,12 +177,12 @@ impl Resource {
 
     /// Releases the place of a call that does not start.
     #[cold]
-    pub(crate) fn leave(&self, place: Place) {
+    pub(crate) fn release(&self, place: Place) {
         if let Some(hold) = place.slot {
             self.node.release_slot(hold);
         }
         if let Some(admission) = place.admission {
-            self.with_breakers(|breakers, notify| breakers.give_back(admission, notify));
+            self.with_breakers(|breakers, notify| breakers.release(admission, notify));
         }
     }
 

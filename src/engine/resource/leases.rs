@@ -47,7 +47,7 @@ pub(crate) struct Targets(SmallVec<Target, 2>);
 #[derive(Clone, Debug)]
 struct Target {
     rule: u32,
-    told: (u32, Duration),
+    advertised: (u32, Duration),
     quota: Arc<SharedQuota>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum NoLease {
     /// A rule has none, before that time or for ever.
     Exhausted {
         rule: u32,
-        told: (u32, Duration),
+        advertised: (u32, Duration),
         at: Option<Tick>,
     },
     /// The store is away, and a rule refuses all calls without it.
@@ -191,7 +191,7 @@ impl Leases {
             };
             targets.0.push(Target {
                 rule: leased.index,
-                told: leased.rule.told(limit),
+                advertised: leased.rule.advertised(limit),
                 quota,
             });
         }
@@ -224,7 +224,7 @@ impl Targets {
         let mut held = HeldLeases::default();
         let mut must_ask = false;
         for target in self.0.iter() {
-            if let Some(end) = had.give_up(&target.quota, n) {
+            if let Some(end) = had.refund(&target.quota, n) {
                 held.push(target, end, n);
                 continue;
             }
@@ -281,7 +281,7 @@ impl Target {
         self.quota.figures().refused.add(1);
         NoLease::Exhausted {
             rule: self.rule,
-            told: self.told,
+            advertised: self.advertised,
             at: at.map(|at| self.quota.available_at(at)),
         }
     }
@@ -293,11 +293,15 @@ impl NoLease {
     /// The refusal of a call that gets no permits.
     pub(crate) fn blocked(&self, resource: &Resource, now: Tick) -> Blocked {
         match *self {
-            Self::Exhausted { rule, told, at } => {
+            Self::Exhausted {
+                rule,
+                advertised,
+                at,
+            } => {
                 let kind = resource.rules().kind_of_rate(rule);
                 let retry_after = at.map(|at| resource.time_until(at, now));
                 let blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
-                blocked.with_limit(told.0, told.1)
+                blocked.with_limit(advertised.0, advertised.1)
             }
             Self::NoStore { rule } => {
                 let blocked = resource.blocked(BlockKind::Store, rule);
@@ -364,7 +368,7 @@ impl HeldLeases {
     }
 
     /// Hands over its permits of `quota`, if they are `n`.
-    fn give_up(&mut self, quota: &Arc<SharedQuota>, n: u32) -> Option<Option<BucketEnd>> {
+    fn refund(&mut self, quota: &Arc<SharedQuota>, n: u32) -> Option<Option<BucketEnd>> {
         let is_it = |held: &Held| Arc::ptr_eq(&held.quota, quota) && held.n == n;
         self.0.remove(is_it).map(|held| held.end)
     }

@@ -91,7 +91,7 @@ impl Exact {
         Some((start, held))
     }
 
-    pub(super) fn give_back(&mut self, now: u64, held: Held) {
+    pub(super) fn refund(&mut self, now: u64, held: Held) {
         let now = i128::from(now) * 16;
         if let Some(&(_, cost)) = self.debts.iter().find(|debt| debt.0 == held.id) {
             let open = (held.now * 16 + cost - now).clamp(0, cost);

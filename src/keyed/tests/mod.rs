@@ -50,8 +50,8 @@ fn passes(keys: &HotKeys, now: u64, key: Digest, limit: &Limit, most: u32) -> u3
 }
 
 /// Ends the call that `taken` was for.
-fn free(keys: &HotKeys, taken: &Taken) {
-    keys.free(taken.pinned(), taken.paid as u32);
+fn release(keys: &HotKeys, taken: &Taken) {
+    keys.release(taken.pinned(), taken.paid as u32);
 }
 
 fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &Limit, n: u32) -> Option<Tick> {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::exact::{Exact, Held};
-use super::{Table, digest, free};
+use super::{Table, digest, release};
 use crate::clock::Tick;
 use crate::keyed::{Count, HotKeys, Limit, Spec, Taken};
 
@@ -204,16 +204,16 @@ impl Pair {
         );
     }
 
-    fn give_back(&mut self, now: u64, index: Index) {
+    fn refund(&mut self, now: u64, index: Index) {
         let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
         assert!(held.taken_at() <= now.into());
-        self.keys.give_back(|| Tick::from_nanos(now), &taken);
-        self.exact_of(key, is_overflow).give_back(now, held);
+        self.keys.refund(|| Tick::from_nanos(now), &taken);
+        self.exact_of(key, is_overflow).refund(now, held);
     }
 
     fn end(&mut self, index: Index) {
         let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
-        free(&self.keys, &taken);
+        release(&self.keys, &taken);
         if self.count == Count::Running {
             self.exact_of(key, is_overflow).end(held);
         }
@@ -247,7 +247,7 @@ proptest! {
             match step {
                 Step::Wait(by) => now += by,
                 Step::Take { key, n } => pair.take(now, key, n),
-                Step::GiveBack(index) if !pair.held.is_empty() => pair.give_back(now, index),
+                Step::GiveBack(index) if !pair.held.is_empty() => pair.refund(now, index),
                 Step::End(index) if !pair.held.is_empty() => pair.end(index),
                 Step::GiveBack(_) | Step::End(_) => {}
             }
@@ -283,7 +283,7 @@ proptest! {
                 }
                 Turn::GiveBack(index) if !passed.is_empty() => {
                     let (.., taken) = passed.swap_remove(index.index(passed.len()));
-                    keys.give_back(|| Tick::from_nanos(now), &taken);
+                    keys.refund(|| Tick::from_nanos(now), &taken);
                 }
                 Turn::GiveBack(_) => {}
             }

@@ -31,7 +31,7 @@ fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
         }
         // The key that is at rest yields its slot, and no other.
         if count == Count::Running {
-            free(&keys, &held[3]);
+            release(&keys, &held[3]);
         }
         let later = if count == Count::Running {
             1_000
@@ -103,8 +103,8 @@ fn a_call_that_was_pushed_out_credits_nobody() {
         };
         let before = left();
         for taken in &held {
-            keys.give_back(|| at(1_000), taken);
-            free(&keys, taken);
+            keys.refund(|| at(1_000), taken);
+            release(&keys, taken);
         }
         assert_eq!(left(), before, "{count:?}");
     }
@@ -351,11 +351,11 @@ fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
             let key = digest(mixed(thread << 32 | step) % 24);
             held.extend(keys.take(at(0), key, &limit, 1));
             if held.len() > 2 {
-                free(&keys, &held.swap_remove(step as usize % 3));
+                release(&keys, &held.swap_remove(step as usize % 3));
             }
         }
         for taken in &held {
-            free(&keys, taken);
+            release(&keys, taken);
         }
     };
     std::thread::scope(|scope| {
@@ -388,9 +388,9 @@ fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
                 let key = keys.digest(&Key::Int(call % 40));
                 if let Ok(taken) = keys.take(now, key, &limit, 1) {
                     if call % 2 == 0 {
-                        keys.give_back(|| now, &taken);
+                        keys.refund(|| now, &taken);
                     } else {
-                        free(&keys, &taken);
+                        release(&keys, &taken);
                     }
                 }
                 keys.left(now, key, &limit);

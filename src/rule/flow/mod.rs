@@ -505,7 +505,7 @@ impl FlowRule {
     }
 
     /// The limit as it is advertised: so many in which time.
-    pub(crate) fn told(&self) -> (u32, Duration) {
+    pub(crate) fn advertised(&self) -> (u32, Duration) {
         if self.shaping.max_wait.is_some() {
             whole_rate(self.threshold, self.interval)
         } else {

@@ -41,9 +41,9 @@ impl PlaceInLine {
     }
 
     /// Leaves the line: with a share, if the call has got one.
-    pub(crate) fn leave(&self, now: Tick) -> Option<OwnShare> {
+    pub(crate) fn cancel(&self, now: Tick) -> Option<OwnShare> {
         Some(OwnShare {
-            taken: self.keys.leave_line(now, self.key, self.ticket)?,
+            taken: self.keys.cancel_wait(now, self.key, self.ticket)?,
             keys: self.keys.clone(),
         })
     }
@@ -58,8 +58,8 @@ impl PlaceInLine {
 
 impl OwnShare {
     /// Gives it to the next call.
-    pub(crate) fn give_back(self, now: Tick) {
-        self.keys.give_back(|| now, &self.taken);
+    pub(crate) fn release(self, now: Tick) {
+        self.keys.refund(|| now, &self.taken);
     }
 }
 
@@ -90,7 +90,7 @@ impl KeyedRules {
                     taken,
                 }),
                 Err(none) => {
-                    self.give_back(&shares, &time);
+                    self.refund(&shares, &time);
                     return Err(none);
                 }
             }

@@ -200,7 +200,7 @@ impl Throttle {
 
     /// Cancels a turn that is not used, however late. Returns whether the queue has it back; if
     /// not, others stand behind it, and its gap stays.
-    pub(crate) fn leave(&self, turn: Turn) -> bool {
+    pub(crate) fn cancel(&self, turn: Turn) -> bool {
         let Some(before) = turn.before else {
             return true;
         };

@@ -72,7 +72,7 @@ fn a_call_of_no_tokens_passes_and_changes_nothing() {
     assert_eq!(wait(&queue, 50, 100, 0), Ok(0));
     let idle = queue.join(at(10), 0, Duration::ZERO).unwrap();
     assert_eq!(idle.start(), at(10));
-    assert!(queue.leave(idle));
+    assert!(queue.cancel(idle));
     assert_eq!(wait(&queue, 149, 100, 0), Err(150));
 }
 
@@ -90,19 +90,19 @@ fn the_last_in_the_queue_can_leave_it_and_others_leave_a_gap() {
     let queue = Throttle::new();
     let join = |now| queue.join(at(now), 100 * MS, ms(1_000)).unwrap();
     let (first, second, third) = (join(0), join(0), join(0));
-    assert!(!queue.leave(second));
-    assert!(queue.leave(third));
+    assert!(!queue.cancel(second));
+    assert!(queue.cancel(third));
     // The gap of the second one stays, that of the third does not.
     let third = join(0);
     assert_eq!(third.start(), at(200));
-    assert!(!queue.leave(first));
+    assert!(!queue.cancel(first));
     // Also long after its start: no call has come since.
-    assert!(queue.leave(third));
+    assert!(queue.cancel(third));
     assert_eq!(join(250).start(), at(250));
 
     let fresh = Throttle::new();
     let only = fresh.join(at(7), MS, Duration::ZERO).unwrap();
-    assert!(fresh.leave(only));
+    assert!(fresh.cancel(only));
     assert_eq!(wait(&fresh, 0, 1, 0), Ok(0));
 }
 
@@ -235,7 +235,7 @@ impl Oracle {
         Some(start)
     }
 
-    fn leave(&mut self, turn: usize) -> bool {
+    fn cancel(&mut self, turn: usize) -> bool {
         let place = self.queue.iter().position(|&(id, _)| id == turn);
         match place {
             None => true,
@@ -308,14 +308,14 @@ proptest! {
                                 let before = Tick::from_nanos(later.as_nanos() - 1);
                                 prop_assert_eq!(queue.join(before, cost, wait), Err(Some(later)));
                                 let turn = queue.join(later, cost, wait);
-                                prop_assert!(queue.leave(turn.unwrap()));
+                                prop_assert!(queue.cancel(turn.unwrap()));
                             }
                         }
                     }
                 }
                 Step::Leave(index) if !held.is_empty() => {
                     let (id, turn) = held.swap_remove(index.index(held.len()));
-                    prop_assert_eq!(queue.leave(turn), oracle.leave(id));
+                    prop_assert_eq!(queue.cancel(turn), oracle.cancel(id));
                 }
                 Step::Leave(_) => {}
             }

@@ -95,7 +95,7 @@ model! {
         assert!(counters.slots.take(1));
         let other = counters.clone();
         let other = thread::spawn(move || other.slots.take(1));
-        counters.slots.free(SlotHold::RUNNING);
+        counters.slots.release(SlotHold::RUNNING);
         let ours = counters.slots.take(1);
         let theirs = other.join().unwrap();
         assert!(ours || theirs, "refused with a free slot");
@@ -113,7 +113,7 @@ model! {
             let has_slot = counters.slots.take(1);
             if has_slot {
                 done.store(done.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                counters.slots.free(SlotHold::RUNNING);
+                counters.slots.release(SlotHold::RUNNING);
             }
             u64::from(has_slot)
         };

@@ -59,8 +59,8 @@ impl Node {
         self.counters.line_made().has_slot(ticket, None)
     }
 
-    fn free(&self, hold: SlotHold) {
-        if self.counters.slots.free(hold) {
+    fn release(&self, hold: SlotHold) {
+        if self.counters.slots.release(hold) {
             self.let_in();
         }
     }
@@ -112,7 +112,7 @@ model! {
     || {
         let node = Node::full();
         let other = node.clone();
-        let other = thread::spawn(move || other.free(SlotHold::RUNNING));
+        let other = thread::spawn(move || other.release(SlotHold::RUNNING));
         let ticket = node.line_up();
         other.join().unwrap();
         assert!(node.has_slot(ticket), "it waits beside a free slot");
@@ -141,13 +141,13 @@ model! {
         let node = Node::full();
         let tickets = [node.line_up(), node.line_up()];
         let other = node.clone();
-        let other = thread::spawn(move || other.free(SlotHold::RUNNING));
-        if node.counters.slots.leave(node.counters.line_made(), tickets[0]) {
-            node.free(SlotHold::FROM_LINE);
+        let other = thread::spawn(move || other.release(SlotHold::RUNNING));
+        if node.counters.slots.cancel(node.counters.line_made(), tickets[0]) {
+            node.release(SlotHold::FROM_LINE);
         }
         other.join().unwrap();
         assert!(node.has_slot(tickets[1]), "the slot was lost");
-        node.free(SlotHold::FROM_LINE);
+        node.release(SlotHold::FROM_LINE);
         assert!(node.counters.slots.take(1), "nothing is left over");
     }
 }
@@ -158,7 +158,7 @@ model! {
     || {
         let node = Node::full();
         let freeing = node.clone();
-        let freeing = thread::spawn(move || freeing.free(SlotHold::RUNNING));
+        let freeing = thread::spawn(move || freeing.release(SlotHold::RUNNING));
         let other = node.clone();
         let other = thread::spawn(move || other.counters.slots.take(1));
         let ticket = node.line_up();

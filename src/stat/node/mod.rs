@@ -192,7 +192,7 @@ impl Node {
     }
 
     /// Refunds tokens that were taken for a call that does not start.
-    pub(crate) fn give_back(&self, taken: Taken, n: u32) {
+    pub(crate) fn refund(&self, taken: Taken, n: u32) {
         if !self.ring.refund_at(taken.bucket, n) {
             self.counters.spend(n);
         }

@@ -59,7 +59,7 @@ impl Node {
 
     #[inline]
     pub(crate) fn release_slot(&self, hold: SlotHold) {
-        if self.counters.slots.free(hold) {
+        if self.counters.slots.release(hold) {
             self.let_in();
         }
     }
@@ -133,8 +133,8 @@ impl Node {
     }
 
     /// Leaves the line: with a slot, if the call has got one.
-    pub(crate) fn leave_line(&self, ticket: u64) -> Option<SlotHold> {
-        let has_slot = self.counters.slots.leave(self.counters.line()?, ticket);
+    pub(crate) fn cancel_wait(&self, ticket: u64) -> Option<SlotHold> {
+        let has_slot = self.counters.slots.cancel(self.counters.line()?, ticket);
         has_slot.then_some(SlotHold::FROM_LINE)
     }
 

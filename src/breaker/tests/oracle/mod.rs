@@ -97,8 +97,8 @@ impl Pair {
         let each = self.naive.iter_mut().zip(call.parts);
         match rng.below(8) {
             0 => {
-                self.breakers.give_back(call.admission, told);
-                each.for_each(|(naive, part)| naive.leave(part));
+                self.breakers.release(call.admission, told);
+                each.for_each(|(naive, part)| naive.release(part));
             }
             1 | 2 => {
                 self.breakers.cancel(tick, call.admission, rt, told);
@@ -107,7 +107,7 @@ impl Pair {
                     if naive.spec.cancelled_as_slow && is_slow {
                         naive.end(now, part, true);
                     } else {
-                        naive.leave(part);
+                        naive.release(part);
                     }
                 }
             }

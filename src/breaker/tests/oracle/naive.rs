@@ -161,7 +161,7 @@ impl Naive {
         }
     }
 
-    pub(super) fn leave(&mut self, part: Part) {
+    pub(super) fn release(&mut self, part: Part) {
         if part.generation != self.generation || !part.is_probe {
             return;
         }

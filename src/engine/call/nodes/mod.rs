@@ -215,12 +215,12 @@ impl CallNodes {
     }
 
     /// Cancels the turns and shares of a call that does not run.
-    pub(crate) fn give_up(&self, claims: &Claims) {
+    pub(crate) fn release(&self, claims: &Claims) {
         for (queued, (_, queue)) in claims.turns.iter().zip(self.queues()) {
-            queue.leave(queued.turn);
+            queue.cancel(queued.turn);
         }
         if let Some(params) = self.resource.params() {
-            params.give_back(&claims.shares, || self.resource.now());
+            params.refund(&claims.shares, || self.resource.now());
         }
     }
 

@@ -56,7 +56,7 @@ impl CallNodes {
                         .ring
                         .available_at(now, remaining.saturating_add(1), quota);
                     let flow = self.resource.rules().flow(rule);
-                    let interval = flow.map_or(Duration::ZERO, |flow| flow.told().1);
+                    let interval = flow.map_or(Duration::ZERO, |flow| flow.advertised().1);
                     let reset = self.resource.time_until(more.unwrap_or(now), now);
                     tightest = Some(self.left(rule, (limit, interval), remaining, reset));
                 }

@@ -117,7 +117,7 @@ impl Inner {
     }
 
     /// Leaves the line: with the slot, share or permits, if it has got them.
-    pub(super) fn leave_line(&mut self, now: Tick) -> Option<Got> {
+    pub(super) fn cancel_wait(&mut self, now: Tick) -> Option<Got> {
         let line = self.line.take()?;
         self.nodes.each(Node::note_out_of_line);
         // The unused rest of its time is left for the next time.
@@ -127,29 +127,29 @@ impl Inner {
                 let place = self.place.as_mut()?;
                 place.left = place.left.saturating_sub(used);
                 let ticket = place.ticket;
-                self.node().leave_line(ticket).map(Got::Slot)
+                self.node().cancel_wait(ticket).map(Got::Slot)
             }
             InLine::Share => {
                 let place = self.shares.as_deref_mut()?.places.last_mut()?;
                 place.left = place.left.saturating_sub(used);
-                place.leave(now).map(Got::Share)
+                place.cancel(now).map(Got::Share)
             }
             InLine::Store => self.leases.as_mut()?.settle(now).then_some(Got::Leases),
         }
     }
 
     /// Leaves the line, and passes the slot or share that it has got there to the next call.
-    pub(super) fn give_up_line(&mut self) {
+    pub(super) fn cancel_line(&mut self) {
         if self.line == Some(InLine::Store) {
             self.line = None;
             self.nodes.each(Node::note_out_of_line);
             // The granted permits are refunded, and nothing is taken instead of the rest.
             self.leases = None;
         }
-        match self.leave_line(self.asked) {
+        match self.cancel_wait(self.asked) {
             None => {}
             Some(Got::Slot(hold)) => self.node().release_slot(hold),
-            Some(Got::Share(share)) => share.give_back(self.asked),
+            Some(Got::Share(share)) => share.release(self.asked),
             Some(Got::Leases) => unreachable!("it waits for the store no more"),
         }
     }

@@ -411,7 +411,7 @@ impl Waiting {
         let Some(line) = inner.line else {
             return inner.go_on(now, None);
         };
-        match inner.leave_line(now) {
+        match inner.cancel_wait(now) {
             Some(got) => inner.go_on(now, Some(got)),
             None => Verdict::Block(inner.refuse_in_line(now, line)),
         }
@@ -424,7 +424,7 @@ impl Waiting {
         let mut inner = self.take();
         let mut got = None;
         if let Some(line) = inner.line {
-            got = inner.leave_line(now);
+            got = inner.cancel_wait(now);
             got = got.or_else(|| inner.take_beyond(now, line));
             if got.is_none() {
                 return Err(inner.refuse_in_line(now, line));
@@ -441,7 +441,7 @@ impl Waiting {
     pub(crate) fn refuse_without_timer(mut self) -> Blocked {
         let now = self.inner().now();
         let mut inner = self.take();
-        inner.give_up_line();
+        inner.cancel_line();
         let text = inner.nodes.resource().text().clone();
         inner.refuse(now, Blocked::new(BlockKind::NoTimer, text, "".into()))
     }
@@ -548,7 +548,7 @@ impl Inner {
 
     /// Ends the wait with `blocked`, for all nodes and hooks.
     fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
-        self.give_up(now);
+        self.cancel(now);
         self.nodes
             .each(|node| node.block_by(now, self.n, blocked.kind()));
         let resource = self.nodes.resource();
@@ -562,10 +562,10 @@ impl Inner {
     }
 
     /// Cancels the promise of the call, outside of the line.
-    fn give_up(&self, now: Tick) {
+    fn cancel(&self, now: Tick) {
         if let Rest::Promised(promised) = &self.rest {
             self.nodes.cancel(now, &promised.held, self.n);
-            self.nodes.give_up(&promised.claims);
+            self.nodes.release(&promised.claims);
             self.nodes.each(Node::stop_waiting);
         }
     }
@@ -574,8 +574,8 @@ impl Inner {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(mut inner) = self.inner.take() {
-            inner.give_up_line();
-            inner.give_up(inner.now());
+            inner.cancel_line();
+            inner.cancel(inner.now());
             inner.nodes.each(Node::dropped_waiting);
         }
     }
