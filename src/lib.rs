@@ -158,8 +158,8 @@ pub use hook::{Finding, FindingKind, Hook, Hooks};
 pub use keyed::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{
-    BreakerSnapshot, BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView,
-    RuleSnapshot, Scope, ShadowSnapshot, ShadowView, Snapshot,
+    BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView, RuleSnapshot,
+    Scope, ShadowView, Snapshot,
 };
 pub use rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRule, InvalidRules,

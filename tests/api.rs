@@ -49,13 +49,12 @@ use tower_sentinel::system::{
     SystemReason,
 };
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerSnapshot, BreakerState,
-    BreakerView, Builder, Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks,
-    InboundView, InvalidRule, InvalidRules, InvalidSetting, IsolationRule, Key, KeyedLimiter,
-    KeyedRule, KeyedSnapshot, KeyedView, ManualClock, MissingKey, MonotonicClock, NodeSnapshot,
-    NodeView, NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer,
-    SentinelService, ShadowSnapshot, ShadowView, SlidingWindow, Snapshot, SystemRule, Tick,
-    Verdict, Waiting, clock, keyed,
+    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerState, BreakerView, Builder,
+    Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks, InboundView,
+    InvalidRule, InvalidRules, InvalidSetting, IsolationRule, Key, KeyedLimiter, KeyedRule,
+    KeyedSnapshot, KeyedView, ManualClock, MissingKey, MonotonicClock, NodeSnapshot, NodeView,
+    NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer, SentinelService,
+    ShadowView, SlidingWindow, Snapshot, SystemRule, Tick, Verdict, Waiting, clock, keyed,
 };
 
 /// A service as programs have them.
@@ -89,7 +88,7 @@ fn types_are_shared_cloned_and_printed() {
         Rule, Rules, FlowRule, IsolationRule, CircuitBreakerRule, KeyedRule, AdaptiveRule,
         AuthorityRule, SystemRule, InvalidRule, InvalidRules, Blocked, Document, Problem, Problems,
         DocumentError, NodeView, BreakerView, KeyedView, ShadowView, Snapshot, NodeSnapshot,
-        BreakerSnapshot, KeyedSnapshot, ShadowSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
+        KeyedSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
         InvalidSetting, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, EditablePage,
         Metrics, Family, Sample, Value, InMemory,

@@ -12,7 +12,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::call::Param;
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, BoxError, BreakerSnapshot, BreakerState, Builder, Call,
+    AdaptiveRule, AuthorityRule, BlockKind, BoxError, BreakerState, BreakerView, Builder, Call,
     CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, ManualClock, MissingKey, NodeSnapshot,
     NodeView, Rule, Rules, Scope, Sentinel, SentinelLayer, Snapshot, SystemRule, Tick, Verdict,
 };
@@ -262,7 +262,7 @@ fn a_rule_counts_on_through_reloads_by_its_id() {
     sentinel.reload(Rule::from(rule("a", 0)).shadow().into());
     drop(run(&sentinel, Call::new("r").batch(4)));
     assert_eq!(refused_by(&sentinel), counts([("a", 5)]));
-    assert_eq!(sentinel.snapshot().shadows()[0].would_block(), 4);
+    assert_eq!(sentinel.snapshot().shadows().next().unwrap().1, 4);
     // One that comes back after a set without it begins anew, also where no rule names what
     // was called before and after.
     let busy = |id: &str| Rules::from(SystemRule::new().qps(0).id(id));
@@ -340,7 +340,7 @@ fn the_state_of_each_breaker_is_shown_in_the_order_of_the_rules() {
     let states = || {
         let snapshot = sentinel.snapshot();
         let (node, written) = node(&snapshot, "pay");
-        let states: Vec<_> = node.breakers().iter().map(BreakerSnapshot::state).collect();
+        let states: Vec<_> = node.breakers().iter().map(BreakerView::state).collect();
         let rows = node.breakers().iter().map(|it| {
             let retry_after = it.retry_after().map(|time| time.as_millis() as u64);
             let state = it.state().to_string();
@@ -535,9 +535,9 @@ fn what_each_shadow_rule_would_have_refused_is_shown() {
         fail(&sentinel, "r");
     }
     let shown = |snapshot: &Snapshot| -> Vec<_> {
-        let shadows = snapshot.shadows().iter();
+        let shadows = snapshot.shadows();
         shadows
-            .map(|shadow| (shadow.rule().to_owned(), shadow.would_block()))
+            .map(|(rule, count)| (rule.to_owned(), count))
             .collect()
     };
     let snapshot = sentinel.snapshot();
@@ -559,7 +559,7 @@ fn what_each_shadow_rule_would_have_refused_is_shown() {
     // A copy.
     fail(&sentinel, "r");
     assert_eq!(shown(&snapshot), expected);
-    assert_eq!(sentinel.snapshot().shadows()[0].would_block(), 4);
+    assert_eq!(sentinel.snapshot().shadows().next().unwrap().1, 4);
 }
 
 #[test]

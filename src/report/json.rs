@@ -88,9 +88,10 @@ impl Snapshot {
             let (interval, blocked) = (millis(settings.interval()), rule.blocked());
             write!(json, ",\"interval\":{interval},\"blocked\":{blocked}}}")
         })?;
-        write_list(json, "shadows", self.shadows(), |json, shadow| {
-            write_rule(json, shadow.rule())?;
-            write!(json, ",\"would_block\":{}}}", shadow.would_block())
+        let shadows: Vec<_> = self.shadows().collect();
+        write_list(json, "shadows", &shadows, |json, (rule, would_block)| {
+            write_rule(json, rule)?;
+            write!(json, ",\"would_block\":{would_block}}}")
         })?;
         write_list(json, "findings", self.findings(), |json, finding| {
             write_rule(json, finding.rule())?;

@@ -1,5 +1,6 @@
 //! Looking at statistics: single figures without copying, and a copy of all.
 
+mod breaker;
 mod json;
 mod keyed_rules;
 mod known;
@@ -9,12 +10,13 @@ mod shadow;
 mod snapshot;
 pub(crate) mod view;
 
+pub use breaker::BreakerView;
 pub use keyed_rules::KeyedView;
-pub use known::{BreakerSnapshot, KeyedSnapshot, ShadowSnapshot};
+pub use known::KeyedSnapshot;
 pub use rules::RuleSnapshot;
 pub use shadow::ShadowView;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
-pub use view::{BreakerView, InboundView, NodeView};
+pub use view::{InboundView, NodeView};
 
 pub(crate) use json::write_text;
 pub(crate) use reading::{Details, Reading, read_resources};

@@ -3,7 +3,8 @@
 
 use std::sync::Arc as StdArc;
 
-use super::known::{BreakerSnapshot, KeyedSnapshot};
+use super::breaker::BreakerView;
+use super::known::KeyedSnapshot;
 use crate::base::sync::Arc;
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -26,7 +27,7 @@ pub(crate) struct Details {
     pub(crate) waiting: u32,
     /// Slots in use, and how many there are, if a rule says so.
     pub(crate) slots: Option<(u32, u32)>,
-    pub(crate) breakers: Vec<BreakerSnapshot>,
+    pub(crate) breakers: Vec<BreakerView>,
     pub(crate) keyed_rules: Vec<KeyedSnapshot>,
     pub(crate) histograms: Option<[Histogram; 2]>,
 }
@@ -95,7 +96,7 @@ impl Reading<'_> {
             concurrency: node.concurrency(now),
             waiting: node.waiting(),
             slots: slots(&resource, &node),
-            breakers: BreakerSnapshot::of(&resource, now),
+            breakers: BreakerView::frozen(&resource, now),
             keyed_rules: KeyedSnapshot::of(&resource),
             histograms: node.histograms(),
         }

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::known::{BreakerSnapshot, KeyedSnapshot, ShadowSnapshot};
+use super::breaker::BreakerView;
+use super::known::{KeyedSnapshot, would_block};
 use super::rules::{RuleSnapshot, RuleSnapshots};
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -143,7 +145,7 @@ pub struct NodeSnapshot {
     held: u32,
     slots_in_use: u32,
     adaptive_limit: Option<u32>,
-    breakers: Vec<BreakerSnapshot>,
+    breakers: Vec<BreakerView>,
     keyed_rules: Vec<KeyedSnapshot>,
     totals: Totals,
     minute: Option<NodeBucket>,
@@ -157,7 +159,7 @@ impl NodeSnapshot {
             is_listed: resource.has_safe_name(rules),
             slots_in_use: resource.node().slots_in_use(),
             adaptive_limit: resource.adaptive_limit(),
-            breakers: BreakerSnapshot::of(resource, now),
+            breakers: BreakerView::frozen(resource, now),
             keyed_rules: KeyedSnapshot::of(resource),
             ..Self::new(
                 resource.text(),
@@ -345,9 +347,9 @@ impl NodeSnapshot {
         self.adaptive_limit
     }
 
-    /// Returns the circuit breakers, in the order of their rules.
+    /// Returns the circuit breakers, in the order of their rules, frozen.
     #[must_use]
-    pub fn breakers(&self) -> &[BreakerSnapshot] {
+    pub fn breakers(&self) -> &[BreakerView] {
         &self.breakers
     }
 
@@ -408,14 +410,15 @@ pub struct Snapshot {
     evicted: u64,
     overflowed: u64,
     rules: RuleSnapshots,
-    shadows: Vec<ShadowSnapshot>,
+    shadows: Vec<(Arc<str>, u64)>,
     findings: Vec<Finding>,
 }
 
 impl Snapshot {
     pub(crate) fn of(core: &Core) -> Self {
-        let shadows = ShadowSnapshot::of(core.shadows());
-        Self::of_tables(core.registry(), shadows, core.findings_so_far())
+        let shadows = core.shadows().list().into_iter();
+        let shadows = shadows.map(|shadow| (shadow.id().clone(), would_block(shadow.registry())));
+        Self::of_tables(core.registry(), shadows.collect(), core.findings_so_far())
     }
 
     /// That of a rule in shadow mode.
@@ -425,7 +428,7 @@ impl Snapshot {
 
     fn of_tables(
         registry: &Registry,
-        shadows: Vec<ShadowSnapshot>,
+        shadows: Vec<(Arc<str>, u64)>,
         findings: Vec<Finding>,
     ) -> Self {
         let time = &registry.shared().time;
@@ -524,10 +527,28 @@ impl Snapshot {
         self.rules.iter()
     }
 
-    /// Returns the rules in [shadow mode](crate::Rule::shadow), in their order.
-    #[must_use]
-    pub fn shadows(&self) -> &[ShadowSnapshot] {
-        &self.shadows
+    /// Iterates over the rules in [shadow mode](crate::Rule::shadow), in their order: the id of
+    /// each, and how many calls, by weight, it would have refused, including those to resources
+    /// that have been evicted. The id is empty if [all rules](crate::Builder::shadow) are in
+    /// shadow mode together. For more, see [`ShadowView`](crate::ShadowView).
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
+    ///
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(FlowRule::per_second("job", 2).id("two").shadow())
+    ///     .clock(ManualClock::new())
+    ///     .build();
+    /// for _ in 0..5 {
+    ///     drop(sentinel.try_enter(Call::new("job")));
+    /// }
+    /// let snapshot = sentinel.snapshot();
+    /// assert_eq!(snapshot.shadows().collect::<Vec<_>>(), [("two", 3)]);
+    /// // The enforced rules let all of them pass.
+    /// assert_eq!(snapshot.totals().block(), 0);
+    /// ```
+    pub fn shadows(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
+        self.shadows.iter().map(|(rule, count)| (&**rule, *count))
     }
 
     /// Returns likely mistakes in the set-up; see

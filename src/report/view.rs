@@ -1,11 +1,9 @@
 //! Single figures, read at the engine's present without copying.
 
 use std::fmt;
-use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use crate::base::sync::Arc;
-use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::engine::registry::Registry;
@@ -146,18 +144,6 @@ impl NodeView {
         self.resource.node().slots_in_use()
     }
 
-    /// Returns the circuit breakers of the resource, in the order of their rules.
-    #[must_use]
-    pub fn breakers(&self) -> Vec<BreakerView> {
-        let rules = self.resource.breaker_rules();
-        let view = |(index, rule): (usize, &u32)| BreakerView {
-            resource: self.resource.clone(),
-            rule: self.resource.rules().id(*rule),
-            index,
-        };
-        rules.iter().enumerate().map(view).collect()
-    }
-
     /// Returns the concurrency limit that an [adaptive rule](crate::AdaptiveRule) has found,
     /// in whole calls. While a probe lowers the limit, this is still the limit that was
     /// found before it. `None` without such a rule.
@@ -214,119 +200,6 @@ impl NodeView {
     #[must_use]
     pub fn footprint(&self) -> usize {
         self.resource.footprint()
-    }
-}
-
-/// A circuit breaker of a resource, by the rules that were in force when the view was
-/// made. If a [reload](crate::CircuitBreakerRule#reloads) has replaced the breaker since,
-/// the view shows and operates the old one: get a new view.
-///
-/// ```
-/// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, Sentinel, Verdict};
-///
-/// let sentinel = Sentinel::new(CircuitBreakerRule::error_ratio("pay", 0.5).id("pay-errors"));
-/// drop(sentinel.try_enter(Call::new("pay")));
-/// let breakers = sentinel.node("pay").expect("it has been called").breakers();
-/// assert_eq!((breakers[0].rule(), breakers[0].state()), ("pay-errors", BreakerState::Closed));
-/// breakers[0].force_open();
-/// assert!(matches!(sentinel.try_enter(Call::new("pay")), Verdict::Block(_)));
-/// breakers[0].force_close();
-/// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("pay")) else { panic!() };
-/// entry.fail();
-/// drop(entry);
-/// assert_eq!(breakers[0].bad_calls(), 1);
-/// assert_eq!(breakers[0].times_entered(BreakerState::Open), 1);
-/// assert!(breakers[0].since_last_bad_call() <= Some(breakers[0].in_state_for()));
-/// ```
-#[derive(Clone)]
-pub struct BreakerView {
-    resource: Arc<Resource>,
-    rule: StdArc<str>,
-    index: usize,
-}
-
-impl BreakerView {
-    /// Returns the id of the rule.
-    #[must_use]
-    pub fn rule(&self) -> &str {
-        &self.rule
-    }
-
-    /// Returns the state of the breaker. An open breaker whose recovery time is over stays
-    /// open until a call arrives.
-    #[must_use]
-    pub fn state(&self) -> BreakerState {
-        let breakers = self.resource.breakers();
-        breakers.map_or(BreakerState::Closed, |all| all.state(self.index))
-    }
-
-    /// Returns how much longer it refuses calls until one may probe it; if probes are under
-    /// way, this is the latest time. `None` if it refuses no calls now, or all calls until
-    /// [`force_close`](Self::force_close).
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        let breakers = self.resource.breakers()?;
-        breakers.retry_after(self.index, self.resource.now())
-    }
-
-    /// Returns how long it has been in its [state](Self::state), as users see it: an open
-    /// breaker that may be probed is open until a call arrives. A [reload] that keeps the
-    /// state keeps this time.
-    ///
-    /// [reload]: crate::CircuitBreakerRule#reloads
-    #[doc(alias("since", "state_since"))]
-    #[must_use]
-    pub fn in_state_for(&self) -> Duration {
-        let now = self.resource.now();
-        let breakers = self.resource.breakers();
-        breakers.map_or(Duration::ZERO, |all| all.in_state_for(self.index, now))
-    }
-
-    /// Returns how often it has entered `state`, also by hand. A [reload] that keeps the state
-    /// keeps this number. A reload itself changes no state, and a breaker begins closed without
-    /// having entered that.
-    ///
-    /// [reload]: crate::CircuitBreakerRule#reloads
-    #[doc(alias("transitions"))]
-    #[must_use]
-    pub fn times_entered(&self, state: BreakerState) -> u64 {
-        let breakers = self.resource.breakers();
-        breakers.map_or(0, |all| all.entered(self.index, state))
-    }
-
-    /// Returns how many bad calls it counts, failed or slow ones by its rule: in the
-    /// interval up to now, among the last calls, or since the last good one. While it is
-    /// open or half-open, these are the ones with which it opened; 0 if
-    /// [`force_open`](Self::force_open) did it.
-    #[doc(alias("failures", "failure_count"))]
-    #[must_use]
-    pub fn bad_calls(&self) -> u64 {
-        let now = self.resource.now();
-        let breakers = self.resource.breakers();
-        breakers.map_or(0, |all| all.bad_calls(self.index, now))
-    }
-
-    /// Returns how long ago the last bad call ended that it counted or that was a probe;
-    /// `None` if there was none. It does not change when the breaker closes.
-    #[doc(alias("last_failure", "last_error"))]
-    #[must_use]
-    pub fn since_last_bad_call(&self) -> Option<Duration> {
-        let breakers = self.resource.breakers()?;
-        breakers.since_last_bad_call(self.index, self.resource.now())
-    }
-
-    /// Opens it until [`force_close`](Self::force_close): no calls pass, and no probes
-    /// either. Through reloads it stays open as long as a rule continues from its own.
-    pub fn force_open(&self) {
-        self.resource
-            .with_breakers(|breakers, told| breakers.force_open(self.index, told));
-    }
-
-    /// Closes it. Its counts are forgotten, even if it is closed already, and calls in flight no
-    /// longer count.
-    pub fn force_close(&self) {
-        self.resource
-            .with_breakers(|breakers, told| breakers.force_close(self.index, told));
     }
 }
 
@@ -498,19 +371,6 @@ impl fmt::Debug for NodeView {
             .field("resource", &self.resource())
             .field("concurrency", &self.concurrency())
             .field("totals", &self.totals())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for BreakerView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BreakerView")
-            .field("rule", &self.rule)
-            .field("state", &self.state())
-            .field("retry_after", &self.retry_after())
-            .field("in_state_for", &self.in_state_for())
-            .field("bad_calls", &self.bad_calls())
-            .field("since_last_bad_call", &self.since_last_bad_call())
             .finish_non_exhaustive()
     }
 }

@@ -72,7 +72,7 @@ proptest! {
                 }
                 Act::Force(index, opens) => if !views.is_empty() {
                     let (view, number) = &views[index.index(views.len())];
-                    if opens { view.force_open() } else { view.force_close() }
+                    if opens { view.force_open() } else { view.force_close() };
                     pair.crowd.circuit(*number).force(opens);
                 }
             }

@@ -246,7 +246,7 @@ impl EditablePage {
             Some("open") => breaker.force_open(),
             Some("close") => breaker.force_close(),
             _ => return error(StatusCode::BAD_REQUEST, "set must be \"open\" or \"close\""),
-        }
+        };
         let mut json = Json::default();
         json.object(|json| json.text("state", &breaker.state().to_string()));
         answer(StatusCode::OK, json.into_text())

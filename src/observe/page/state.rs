@@ -18,7 +18,7 @@ use crate::breaker::BreakerState;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::registry::Registry;
-use crate::report::{BreakerSnapshot, NodeSnapshot, Scope, Snapshot};
+use crate::report::{BreakerView, NodeSnapshot, Scope, Snapshot};
 use crate::rule::RuleSet;
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
@@ -228,7 +228,7 @@ fn write_row(json: &mut Json, node: &NodeSnapshot, limits: Limits) {
     let worst = node
         .breakers()
         .iter()
-        .map(BreakerSnapshot::state)
+        .map(BreakerView::state)
         .max_by_key(|it| rank(*it));
     match worst {
         Some(state) => json.text("breaker", &state.to_string()),
@@ -256,7 +256,7 @@ fn write_seconds(json: &mut Json, minute: &Minute) {
 
 /// The breakers, those that refuse calls first.
 fn write_breakers(json: &mut Json, listed: &[&NodeSnapshot], others: &[&NodeSnapshot]) {
-    let all = |nodes: &[&NodeSnapshot]| -> Vec<(String, Direction, BreakerSnapshot)> {
+    let all = |nodes: &[&NodeSnapshot]| -> Vec<(String, Direction, BreakerView)> {
         let each = nodes.iter().flat_map(|node| {
             let breakers = node.breakers().iter();
             breakers.map(|it| (node.resource().to_owned(), node.direction(), it.clone()))
@@ -297,10 +297,7 @@ fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], li
         keys.overflows += params.overflows();
         keys.missing += params.missing();
     }
-    let shadows = snapshot.shadows().iter();
-    let would_block: HashMap<&str, u64> = shadows
-        .map(|shadow| (shadow.rule(), shadow.would_block()))
-        .collect();
+    let would_block: HashMap<&str, u64> = snapshot.shadows().collect();
     let refusing = snapshot.rules().filter(|rule| !rule.settings().is_shadow());
     let blocked: HashMap<&str, u64> = refusing.map(|rule| (rule.id(), rule.blocked())).collect();
     json.member("rules", |json| {
