@@ -149,6 +149,7 @@ pub mod store;
 pub mod system;
 
 pub use base::invalid::InvalidSetting;
+pub use base::thread::ThreadHandle;
 pub use blocked::{BlockKind, Blocked};
 pub use breaker::BreakerState;
 pub use call::{Call, Direction, Key};

@@ -32,8 +32,8 @@ use tower_sentinel::middleware::{
     AsError, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,
     Judgement, Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
-use tower_sentinel::observe::facade::{Facade, FacadeHandle};
-use tower_sentinel::observe::journal::{Journal, JournalHandle};
+use tower_sentinel::observe::facade::Facade;
+use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::observe::page::{EditablePage, Page};
 use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample, TextFormat, Value};
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
@@ -45,8 +45,7 @@ use tower_sentinel::stat::{
     Edges, Event, Full, Histogram, LeapArray, NodeBucket, Outcome, Quota, Totals,
 };
 use tower_sentinel::system::{
-    Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SamplerHandle, SystemProbe,
-    SystemReason,
+    Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SystemProbe, SystemReason,
 };
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerState, BreakerView, Builder,
@@ -54,7 +53,8 @@ use tower_sentinel::{
     InvalidRule, InvalidRules, InvalidSetting, IsolationRule, Key, KeyedLimiter, KeyedRule,
     KeyedSnapshot, KeyedView, ManualClock, MissingKey, MonotonicClock, NodeSnapshot, NodeView,
     NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer, SentinelService,
-    ShadowView, SlidingWindow, Snapshot, SystemRule, Tick, Verdict, Waiting, clock, keyed,
+    ShadowView, SlidingWindow, Snapshot, SystemRule, ThreadHandle, Tick, Verdict, Waiting, clock,
+    keyed,
 };
 
 /// A service as programs have them.
@@ -74,12 +74,12 @@ fn made_by_default<T: Default>() {}
 #[test]
 fn types_are_shared_cloned_and_printed() {
     all!(shared:
-        Journal, JournalHandle, Facade, FacadeHandle,
+        Journal, Facade, ThreadHandle,
         Sentinel, Builder, Hooks, Entry, Waiting, Verdict, NotAdmitted, Blocked,
         LeapArray, SlidingWindow, KeyedLimiter, keyed::LimiterBuilder,
         SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>, SentinelService<Service, AsError>,
         CallLayer<fn(&String) -> Call<'_>>, CallService<Service, fn(&String) -> Call<'_>>,
-        ResponseBody<Bytes>, FileSource, RuleFile, Arc<dyn RuleSink>, Watch, WatchHandle, Sampler, SamplerHandle, SystemProbe,
+        ResponseBody<Bytes>, FileSource, RuleFile, Arc<dyn RuleSink>, Watch, WatchHandle, Sampler, SystemProbe,
     );
     all!(value:
         Sentinel, SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>,

@@ -1,5 +1,6 @@
 //! A thread that does the same thing again and again.
 
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,6 +23,40 @@ pub(crate) struct PeriodicThread {
     /// The one that has the thread: one that forks from it has not.
     process: u32,
 }
+
+/// A thread of the crate that repeats a task: one that reads the system
+/// ([`Sampler::spawn`](crate::system::Sampler::spawn)), or one that writes a journal or passes
+/// figures on (`observe`). Dropping the handle stops the thread, and waits for a turn that is in
+/// progress.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::system::{ManualProbe, Sampler};
+/// use tower_sentinel::{Call, Sentinel, SystemRule, ThreadHandle, Verdict};
+///
+/// let probe = ManualProbe::new();
+/// probe.set_cpu(0.95);
+/// let sampler = Sampler::new(probe);
+/// let handle: ThreadHandle = sampler.clone().spawn(Duration::from_secs(1))?;
+/// // The thread reads at once, and `stop` waits for a reading that has begun.
+/// handle.stop();
+/// assert_eq!(sampler.readings().cpu(), Some(0.95));
+///
+/// let rule = SystemRule::new().cpu(0.85);
+/// let sentinel = Sentinel::builder().rules(rule).sampler(sampler).build();
+/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Block(_)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "dropping it stops the thread"]
+pub struct ThreadHandle {
+    thread: PeriodicThread,
+    /// Runs once the thread has ended.
+    then: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+// === impl PeriodicThread ===
 
 impl PeriodicThread {
     /// Runs `act`, which does not panic, on a thread called `name`: at once and then
@@ -70,6 +105,40 @@ impl PeriodicThread {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+// === impl ThreadHandle ===
+
+impl ThreadHandle {
+    pub(crate) const fn new(thread: PeriodicThread) -> Self {
+        Self { thread, then: None }
+    }
+
+    /// Calls `then` once the thread has ended.
+    pub(crate) fn then(mut self, then: impl FnOnce() + Send + Sync + 'static) -> Self {
+        self.then = Some(Box::new(then));
+        self
+    }
+
+    /// Stops the thread, and waits until it has ended. Dropping the handle does the same.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for ThreadHandle {
+    fn drop(&mut self) {
+        self.thread.stop();
+        if let Some(then) = self.then.take() {
+            then();
+        }
+    }
+}
+
+impl fmt::Debug for ThreadHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadHandle").finish_non_exhaustive()
     }
 }
 

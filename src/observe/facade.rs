@@ -17,7 +17,7 @@ use super::family::{Family, FamilyKind, Sample, Value};
 use super::metrics::Metrics;
 use crate::base::panics::catch_panic;
 use crate::base::sync::Lock;
-use crate::base::thread::PeriodicThread;
+use crate::base::thread::{PeriodicThread, ThreadHandle};
 
 /// Passes figures on to the recorder that the program has installed.
 ///
@@ -46,25 +46,6 @@ pub struct Facade {
     metrics: Metrics,
     /// The gauges that were told last.
     gauges: Lock<HashMap<Key, ()>>,
-}
-
-/// A thread that publishes. Dropping the handle stops the thread.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::observe::Metrics;
-/// use tower_sentinel::observe::facade::{Facade, FacadeHandle};
-/// use tower_sentinel::{Rules, Sentinel};
-///
-/// let metrics = Metrics::new(&Sentinel::new(Rules::new()));
-/// let thread: FacadeHandle = Facade::new(&metrics).spawn(Duration::from_secs(10))?;
-/// assert!(format!("{thread:?}").contains("FacadeHandle"));
-/// thread.stop();
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[must_use = "dropping it stops the thread"]
-pub struct FacadeHandle {
-    thread: PeriodicThread,
 }
 
 const METADATA: Metadata<'static> =
@@ -105,25 +86,12 @@ impl Facade {
     /// # Errors
     ///
     /// If the operating system cannot create the thread.
-    pub fn spawn(self, every: Duration) -> io::Result<FacadeHandle> {
+    pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
         let thread = PeriodicThread::spawn("sentinel-metrics", every, move || {
             // A recorder that panics loses these figures, and nothing else.
             let _ = catch_panic(|| self.publish());
         })?;
-        Ok(FacadeHandle { thread })
-    }
-}
-
-impl FacadeHandle {
-    /// Stops the thread, and waits until it has ended. Dropping the handle does the same.
-    pub fn stop(self) {
-        drop(self);
-    }
-}
-
-impl Drop for FacadeHandle {
-    fn drop(&mut self) {
-        self.thread.stop();
+        Ok(ThreadHandle::new(thread))
     }
 }
 
@@ -175,11 +143,5 @@ fn set_gauge(key: &Key, figure: f64) {
 impl fmt::Debug for Facade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Facade").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for FacadeHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FacadeHandle").finish_non_exhaustive()
     }
 }

@@ -54,7 +54,7 @@ pub(crate) use figures::{InboundFigures, judge};
 pub use host::SystemProbe;
 pub(crate) use limits::{Limit, Limits};
 pub use probe::{ManualProbe, Memory, Probe, Readings};
-pub use sampler::{Sampler, SamplerHandle};
+pub use sampler::Sampler;
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

@@ -24,7 +24,7 @@ use std::time::Duration;
 use super::probe::{Memory, Probe, Readings};
 use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
-use crate::base::thread::PeriodicThread;
+use crate::base::thread::{PeriodicThread, ThreadHandle};
 use crate::clock::{SLACK, Tick, nanos};
 
 /// How long a reading is good for, as in Sentinel.
@@ -79,36 +79,6 @@ pub(super) struct Shared {
     limit: AtomicU64,
     /// Threads that read, so that admissions need not.
     threads: AtomicU32,
-}
-
-/// A thread that keeps a [`Sampler`] up to date. Dropping the handle stops the thread, and
-/// waits for a reading that is in progress.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::system::{ManualProbe, Sampler, SamplerHandle};
-/// use tower_sentinel::{Call, Sentinel, SystemRule, Verdict};
-///
-/// let probe = ManualProbe::new();
-/// probe.set_cpu(0.95);
-/// let sampler = Sampler::new(probe);
-/// let handle: SamplerHandle = sampler.clone().spawn(Duration::from_secs(1))?;
-/// // The thread reads at once, and `stop` waits for a reading that has begun.
-/// handle.stop();
-/// assert_eq!(sampler.readings().cpu(), Some(0.95));
-///
-/// let rule = SystemRule::new().cpu(0.85);
-/// let sentinel = Sentinel::builder().rules(rule).sampler(sampler).build();
-/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Block(_)));
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Debug)]
-#[must_use = "dropping it stops the thread"]
-pub struct SamplerHandle {
-    thread: PeriodicThread,
-    shared: StdArc<Shared>,
 }
 
 // === impl Sampler ===
@@ -190,7 +160,7 @@ impl Sampler {
     /// # Errors
     ///
     /// Returns an error if the operating system cannot start a thread.
-    pub fn spawn(self, every: Duration) -> io::Result<SamplerHandle> {
+    pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
         let shared = self.0;
         let theirs = shared.clone();
         let thread = PeriodicThread::spawn("sentinel-sampler", every, move || {
@@ -200,7 +170,10 @@ impl Sampler {
             }
         })?;
         shared.threads.fetch_add(1, Ordering::Relaxed);
-        Ok(SamplerHandle { thread, shared })
+        // Admissions read again once it has ended.
+        Ok(ThreadHandle::new(thread).then(move || {
+            shared.threads.fetch_sub(1, Ordering::Relaxed);
+        }))
     }
 }
 
@@ -269,23 +242,6 @@ impl Shared {
     /// The answer of the probe; one that panics knows nothing.
     fn ask<T>(&self, what: fn(&dyn Probe) -> Option<T>) -> Option<T> {
         catch_panic(|| what(&*self.probe)).flatten()
-    }
-}
-
-// === impl SamplerHandle ===
-
-impl SamplerHandle {
-    /// Stops the thread, and waits until it has ended. Dropping the handle does the same.
-    pub fn stop(self) {
-        drop(self);
-    }
-}
-
-impl Drop for SamplerHandle {
-    fn drop(&mut self) {
-        // First: admissions read again when it has ended.
-        self.thread.stop();
-        self.shared.threads.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

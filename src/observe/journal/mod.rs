@@ -36,7 +36,7 @@ use episodes::Episodes;
 use lines::{Budget, Line};
 
 use crate::base::sync::Lock;
-use crate::base::thread::PeriodicThread;
+use crate::base::thread::{PeriodicThread, ThreadHandle};
 use crate::breaker::BreakerState;
 use crate::hook::{BreakerEvent, Hook, Interest};
 use crate::sentinel::Sentinel;
@@ -74,24 +74,6 @@ pub struct Journal {
     sentinel: Sentinel,
     changes: Arc<Changes>,
     state: Lock<State>,
-}
-
-/// A thread that polls a [`Journal`]. Dropping the handle stops the thread, after a last look.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::observe::journal::{Journal, JournalHandle};
-/// use tower_sentinel::{Rules, Sentinel};
-///
-/// let sentinel = Sentinel::new(Rules::new());
-/// let handle: JournalHandle = Journal::new(&sentinel).spawn(Duration::from_secs(1))?;
-/// handle.stop();
-/// assert!(sentinel.hooks().names().is_empty());
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[must_use = "dropping it stops the journal"]
-pub struct JournalHandle {
-    thread: PeriodicThread,
 }
 
 /// The memory of one look for the next.
@@ -203,12 +185,12 @@ impl Journal {
     /// # Errors
     ///
     /// If the operating system cannot create the thread.
-    pub fn spawn(self, every: Duration) -> io::Result<JournalHandle> {
+    pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
         let thread = PeriodicThread::spawn("sentinel-journal", every, move || {
             // A subscriber that panics loses its line, and nothing else.
             let _ = crate::base::panics::catch_panic(|| self.poll_once());
         })?;
-        Ok(JournalHandle { thread })
+        Ok(ThreadHandle::new(thread))
     }
 }
 
@@ -218,27 +200,8 @@ impl Drop for Journal {
     }
 }
 
-impl JournalHandle {
-    /// Stops the thread, and waits until it has ended. Dropping the handle does the same.
-    pub fn stop(self) {
-        drop(self);
-    }
-}
-
-impl Drop for JournalHandle {
-    fn drop(&mut self) {
-        self.thread.stop();
-    }
-}
-
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Journal").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for JournalHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JournalHandle").finish_non_exhaustive()
     }
 }
