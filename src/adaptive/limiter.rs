@@ -21,12 +21,12 @@ pub(crate) struct Limiter {
     settings: Settings,
     limit: AtomicU32,
     window: Window,
-    memory: Memory,
+    memory: StateCell,
 }
 
 /// A [`State`] that only one writes at a time.
 #[derive(Debug, Default)]
-struct Memory {
+struct StateCell {
     estimate: AtomicU64,
     long: AtomicU64,
     phase: AtomicU32,
@@ -48,7 +48,7 @@ impl Limiter {
             settings,
             limit: AtomicU32::new(state.limit()),
             window: Window::new(state.terms(now)),
-            memory: Memory::new(&state),
+            memory: StateCell::new(&state),
         }
     }
 
@@ -127,7 +127,7 @@ impl Limiter {
 
 // === impl Memory ===
 
-impl Memory {
+impl StateCell {
     fn new(state: &State) -> Self {
         let memory = Self::default();
         memory.store(state);
@@ -221,9 +221,9 @@ mod tests {
                 probed: 8.5,
                 is_confirmed,
             };
-            let memory = Memory::new(&State::new(&settings(1, 20, 200), Tick::ZERO));
+            let memory = StateCell::new(&State::new(&settings(1, 20, 200), Tick::ZERO));
             memory.store(&state);
-            for memory in [memory, Memory::new(&state)] {
+            for memory in [memory, StateCell::new(&state)] {
                 assert_eq!(format!("{:?}", memory.load()), format!("{state:?}"));
             }
         }

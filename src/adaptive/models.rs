@@ -8,7 +8,7 @@ use std::time::Duration;
 use loom::thread;
 
 use super::gradient::{Phase, Settings, State};
-use super::window::{Sample, Terms, Window};
+use super::window::{Samples, Terms, Window};
 use crate::base::sync::fault::{check, plant};
 use crate::base::sync::{Arc, AtomicU64, Bug, Ordering};
 use crate::clock::Tick;
@@ -26,7 +26,7 @@ struct Guarded {
 
 impl Guarded {
     /// Ends a call that took `rt_ns`. Returns the samples of the window, if the call closed it.
-    fn end(&self, rt_ns: u64) -> Option<Sample> {
+    fn end(&self, rt_ns: u64) -> Option<Samples> {
         self.window.add(NOW, Duration::from_nanos(rt_ns), 1);
         let (sample, _) = self.window.close(NOW, || 1)?;
         let found = self.closed.load(Ordering::Relaxed);

@@ -54,7 +54,7 @@ pub(super) struct Terms {
 
 /// The samples of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sample {
+pub(super) struct Samples {
     /// When it opened.
     pub(super) opened: Tick,
     pub(super) count: u32,
@@ -79,7 +79,7 @@ pub(super) struct Window {
 
 // === impl Sample ===
 
-impl Sample {
+impl Samples {
     /// The average response time in nanoseconds, at least 1; `None` if the
     /// window is empty.
     pub(super) fn mean_ns(self) -> Option<f64> {
@@ -117,7 +117,7 @@ impl Window {
     /// [open](Self::open) the next one. The second value is the number of calls in flight, which
     /// `in_flight` returns and only a window that waits for calm asks: else 0.
     #[inline]
-    pub(super) fn close(&self, now: Tick, in_flight: impl Fn() -> u32) -> Option<(Sample, u32)> {
+    pub(super) fn close(&self, now: Tick, in_flight: impl Fn() -> u32) -> Option<(Samples, u32)> {
         let early = planted(Bug::GaugeBeforeGate).then(&in_flight);
         // Acquire: pairs with the release in `open`.
         let gate = self.gate.load(Ordering::Acquire);
@@ -148,7 +148,7 @@ impl Window {
     }
 
     #[cold]
-    fn take(&self, gate: u64) -> Option<Sample> {
+    fn take(&self, gate: u64) -> Option<Samples> {
         // Acquire: the winner sees everything that the last one wrote. While the clock goes on no
         // gate comes back, so the winner closes the window that it has judged.
         let won = self
@@ -165,7 +165,7 @@ impl Window {
         } else {
             self.samples.swap(0, Ordering::Relaxed)
         };
-        Some(Sample {
+        Some(Samples {
             opened: Tick::from_nanos(self.opened.load(Ordering::Relaxed)),
             count: (samples & COUNT_MASK) as u32,
             sum_ns: samples >> COUNT_BITS,

@@ -4,8 +4,8 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::BreakerState;
-use super::circuit::{Answer, Breaker, Changes, End};
-use super::packed::{Kind, Word};
+use super::circuit::{Breaker, CircuitAnswer, End, StateChanges};
+use super::packed::{StateKind, Word};
 use super::spec::Spec;
 use crate::base::carry_over::carry_over;
 use crate::base::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
@@ -135,7 +135,7 @@ impl Breakers {
     /// all let it pass. Takes nothing.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
         let mut refusals = self.list.iter().filter_map(|breaker| {
-            let (_, Answer::Refuse(retry_at)) = breaker.ask(now) else {
+            let (_, CircuitAnswer::Refuse(retry_at)) = breaker.ask(now) else {
                 return None;
             };
             let index = breaker.index;
@@ -214,14 +214,15 @@ impl Breakers {
         now: Tick,
         words: &Words,
         epoch: u32,
-        changes: &mut Changes,
+        changes: &mut StateChanges,
     ) -> Option<Admission> {
         let mut admission = Admission { epoch, probes: 0 };
         for (breaker, &known) in self.list.iter().zip(words) {
             match breaker.ask(now) {
-                (word, Answer::Pass) if word == known => breaker.renew(word, epoch),
-                (_, Answer::Pass | Answer::Refuse(_)) if planted(Bug::ProbeLooksOnce) => {}
-                (word, Answer::Probe)
+                (word, CircuitAnswer::Pass) if word == known => breaker.renew(word, epoch),
+                (_, CircuitAnswer::Pass | CircuitAnswer::Refuse(_))
+                    if planted(Bug::ProbeLooksOnce) => {}
+                (word, CircuitAnswer::Probe)
                     if word == known && breaker.probe(word, now, epoch, changes) =>
                 {
                     admission.probes |= 1 << breaker.index;
@@ -247,7 +248,7 @@ impl Breakers {
         collect(notify, |changes| self.release_all(admission, changes));
     }
 
-    fn release_all(&self, admission: Admission, changes: &mut Changes) {
+    fn release_all(&self, admission: Admission, changes: &mut StateChanges) {
         for breaker in &self.list {
             if admission.is_probe(breaker.index) {
                 breaker.release(admission.epoch, changes);
@@ -298,7 +299,7 @@ impl Breakers {
         now: Tick,
         admission: Admission,
         is_bad: bool,
-        changes: &mut Changes,
+        changes: &mut StateChanges,
     ) {
         let epoch = admission.epoch;
         let end = End { now, epoch, is_bad };
@@ -312,7 +313,7 @@ impl Breakers {
     /// Whether each of them is closed.
     pub(super) fn are_closed(&self) -> bool {
         let mut breakers = self.list.iter();
-        breakers.all(|breaker| breaker.word().kind() == Kind::Closed)
+        breakers.all(|breaker| breaker.word().kind() == StateKind::Closed)
     }
 
     /// How many breakers there are.
@@ -361,8 +362,8 @@ impl Breakers {
     /// or if only an operator can let it pass.
     pub(crate) fn retry_after(&self, index: usize, now: Tick) -> Option<Duration> {
         match self.list[index].ask(now).1 {
-            Answer::Refuse(Some(retry_at)) => Some(retry_at - now),
-            Answer::Refuse(None) | Answer::Pass | Answer::Probe => None,
+            CircuitAnswer::Refuse(Some(retry_at)) => Some(retry_at - now),
+            CircuitAnswer::Refuse(None) | CircuitAnswer::Pass | CircuitAnswer::Probe => None,
         }
     }
 
@@ -380,8 +381,8 @@ impl Breakers {
     /// rest.
     pub(crate) fn memory(&self) -> Option<Duration> {
         let memory = |breaker: &Breaker| match breaker.word().kind() {
-            Kind::Closed => Some(breaker.spec().interval),
-            Kind::Forced => None,
+            StateKind::Closed => Some(breaker.spec().interval),
+            StateKind::Forced => None,
             _ => Some(breaker.longest_open()),
         };
         self.list.iter().try_fold(Duration::ZERO, |all, breaker| {
@@ -415,8 +416,8 @@ impl Breakers {
 
 /// Lets `act` make changes, and reports them when all are made: a listener may be slow.
 #[inline]
-fn collect<R>(notify: &mut dyn FnMut(Change), act: impl FnOnce(&mut Changes) -> R) -> R {
-    let mut changes = Changes::default();
+fn collect<R>(notify: &mut dyn FnMut(Change), act: impl FnOnce(&mut StateChanges) -> R) -> R {
+    let mut changes = StateChanges::default();
     let done = act(&mut changes);
     changes.iter().copied().for_each(notify);
     done
@@ -458,7 +459,7 @@ mod tests {
         let joined = breakers.admit(second(1), &mut |_| {}).unwrap();
         // At 2 s both leases are over. The joined probe must not count as one that holds a
         // place from then on, so that must not be since the older epoch.
-        let missed = breakers.take_probes(second(2), &words, epoch, &mut Changes::default());
+        let missed = breakers.take_probes(second(2), &words, epoch, &mut StateChanges::default());
         assert_eq!(missed, None);
         breakers.admit(second(2), &mut |_| {}).unwrap();
         breakers.release(joined, &mut |_| {});

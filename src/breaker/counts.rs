@@ -8,7 +8,7 @@ use crate::clock::{Tick, nanos};
 
 /// Where the calls of a closed breaker are counted when they end.
 #[derive(Debug)]
-pub(super) enum Counts {
+pub(super) enum OutcomeCounts {
     Window(Window),
     LastCalls(LastCalls),
     /// The bad calls since the last good one. A good call that follows a good one writes
@@ -38,7 +38,7 @@ pub(super) struct Ended {
 
 // === impl Counts ===
 
-impl Counts {
+impl OutcomeCounts {
     pub(super) fn new(spec: &Spec, now: Tick) -> Self {
         match spec.span() {
             Span::Window(interval, buckets) => {
@@ -104,7 +104,7 @@ mod tests {
 
     /// Whether the calls were bad, and how long the row was after each.
     fn assert_rows(word: Stamped, calls: impl IntoIterator<Item = (bool, u64)>) {
-        let counts = Counts::Row(word);
+        let counts = OutcomeCounts::Row(word);
         for (is_bad, row) in calls {
             let ended = Ended {
                 version: 7,

@@ -34,7 +34,7 @@ const MOST_FAILED: u32 = FAILED_MASK as u32;
 
 /// How a breaker treats calls, in more detail than users see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StateKind {
     Closed,
     /// Open until the moment of this version.
     OpenUntil,
@@ -65,35 +65,35 @@ pub(super) const fn is_newer(a: u32, b: u32) -> bool {
 
 impl Word {
     /// The first version of a breaker.
-    pub(super) const fn first(kind: Kind, since: u32) -> Self {
+    pub(super) const fn first(kind: StateKind, since: u32) -> Self {
         Self((since as u64) << SINCE | kind as u64)
     }
 
-    pub(super) const fn kind(self) -> Kind {
+    pub(super) const fn kind(self) -> StateKind {
         match self.0 & KIND_MASK {
-            0 => Kind::Closed,
-            1 => Kind::OpenUntil,
-            2 => Kind::Ready,
-            3 => Kind::Forced,
-            4 => Kind::HalfOpen,
-            _ => Kind::Outlived,
+            0 => StateKind::Closed,
+            1 => StateKind::OpenUntil,
+            2 => StateKind::Ready,
+            3 => StateKind::Forced,
+            4 => StateKind::HalfOpen,
+            _ => StateKind::Outlived,
         }
     }
 
     pub(super) const fn state(self) -> BreakerState {
         match self.kind() {
-            Kind::Closed => BreakerState::Closed,
-            Kind::OpenUntil | Kind::Ready | Kind::Forced => BreakerState::Open,
-            Kind::HalfOpen | Kind::Outlived => BreakerState::HalfOpen,
+            StateKind::Closed => BreakerState::Closed,
+            StateKind::OpenUntil | StateKind::Ready | StateKind::Forced => BreakerState::Open,
+            StateKind::HalfOpen | StateKind::Outlived => BreakerState::HalfOpen,
         }
     }
 
     pub(super) const fn is_half_open(self) -> bool {
-        matches!(self.kind(), Kind::HalfOpen | Kind::Outlived)
+        matches!(self.kind(), StateKind::HalfOpen | StateKind::Outlived)
     }
 
     /// The epoch at which the generation began, if it is closed or half-open; while it is
-    /// [outlived](Kind::Outlived), the epoch of the oldest probe that holds a place.
+    /// [outlived](StateKind::Outlived), the epoch of the oldest probe that holds a place.
     pub(super) const fn since(self) -> u32 {
         (self.0 >> SINCE) as u32
     }
@@ -124,7 +124,7 @@ impl Word {
     }
 
     /// The next version, as often failed.
-    const fn next(self, kind: Kind, since: u32, running: u32, good: u32) -> Self {
+    const fn next(self, kind: StateKind, since: u32, running: u32, good: u32) -> Self {
         let version = self.version().wrapping_add(1) as u64 & VERSION_MASK;
         Self(
             (since as u64) << SINCE
@@ -137,24 +137,24 @@ impl Word {
     }
 
     /// Open, in one way or another.
-    pub(super) const fn opened(self, kind: Kind) -> Self {
+    pub(super) const fn opened(self, kind: StateKind) -> Self {
         self.next(kind, self.since(), 0, 0)
     }
 
     /// Open because a probe has failed.
     pub(super) fn failed_once_more(self) -> Self {
         let failed = (self.failed() + 1).min(MOST_FAILED);
-        self.opened(Kind::OpenUntil).with_failed(failed)
+        self.opened(StateKind::OpenUntil).with_failed(failed)
     }
 
     /// Closed, in the generation that begins at `epoch`.
     pub(super) const fn closed(self, epoch: u32) -> Self {
-        self.next(Kind::Closed, epoch, 0, 0).with_failed(0)
+        self.next(StateKind::Closed, epoch, 0, 0).with_failed(0)
     }
 
     /// Half-open, in the generation that begins at `epoch`, with one probe.
     pub(super) const fn half_opened(self, epoch: u32) -> Self {
-        self.next(Kind::HalfOpen, epoch, 1, 0)
+        self.next(StateKind::HalfOpen, epoch, 1, 0)
     }
 
     /// With one more probe; there are fewer than 63.
@@ -165,7 +165,7 @@ impl Word {
 
     /// In the same period, with one probe that began at `epoch` in the place of all others.
     pub(super) const fn given_on(self, epoch: u32) -> Self {
-        self.next(Kind::Outlived, epoch, 1, self.good())
+        self.next(StateKind::Outlived, epoch, 1, self.good())
     }
 
     /// With one place less in use, of which there is one.
@@ -261,10 +261,10 @@ mod tests {
 
     #[test]
     fn versions_come_round_and_touch_nothing_else() {
-        let first = Word::first(Kind::HalfOpen, u32::MAX - 1).with_failed(MOST_FAILED);
+        let first = Word::first(StateKind::HalfOpen, u32::MAX - 1).with_failed(MOST_FAILED);
         let mut word = first;
         for version in 1..=1 << 14 {
-            word = word.opened(Kind::Ready);
+            word = word.opened(StateKind::Ready);
             assert_eq!(u64::from(word.version()), version & VERSION_MASK);
             let known = (word.since(), word.failed(), word.running(), word.good());
             assert_eq!(known, (u32::MAX - 1, MOST_FAILED, 0, 0));
@@ -272,12 +272,15 @@ mod tests {
         let full = (0..63).fold(first, |word, _| word.joined());
         let full = (0..62).fold(full, |word, _| word.left().with_good());
         assert_eq!((full.running(), full.good(), full.failed()), (1, 62, 7));
-        assert_eq!((full.since(), full.kind()), (u32::MAX - 1, Kind::HalfOpen));
+        assert_eq!(
+            (full.since(), full.kind()),
+            (u32::MAX - 1, StateKind::HalfOpen)
+        );
         assert_eq!(full.failed_once_more().failed(), MOST_FAILED);
         let given_on = full.given_on(9).joined();
         let known = (given_on.since(), given_on.failed(), given_on.running());
         assert_eq!((known, given_on.good()), ((9, MOST_FAILED, 2), 62));
-        assert_eq!(given_on.kind(), Kind::Outlived);
+        assert_eq!(given_on.kind(), StateKind::Outlived);
         assert_eq!(full.closed(3).failed(), 0);
     }
 

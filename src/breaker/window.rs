@@ -58,7 +58,7 @@ struct Spot {
 
 /// `[ total:22 | bad:22 | round:12 | generation:8 ]`
 #[derive(Clone, Copy)]
-struct Cell(u64);
+struct WindowCell(u64);
 
 /// The stamp of counts that are made in a version of the breaker's word.
 const fn generation(version: u16) -> u8 {
@@ -67,7 +67,7 @@ const fn generation(version: u16) -> u8 {
 
 // === impl Cell ===
 
-impl Cell {
+impl WindowCell {
     const fn empty(round: u64, generation: u8) -> Self {
         Self((round & ROUND_MASK) << 8 | generation as u64)
     }
@@ -139,9 +139,9 @@ impl Window {
         loop {
             let newest = self.reach(bucket);
             let spot = self.spot(newest);
-            let empty = Cell::empty(spot.round, generation);
+            let empty = WindowCell::empty(spot.round, generation);
             let cell = &self.cells[spot.place];
-            let found = Cell(cell.load(Ordering::Acquire));
+            let found = WindowCell(cell.load(Ordering::Acquire));
             if is_over() && !planted(Bug::CountInAnyGeneration) {
                 return None;
             }
@@ -204,7 +204,7 @@ impl Window {
         let generation = generation(version);
         for cell in &self.cells {
             loop {
-                let found = Cell(cell.load(Ordering::Acquire));
+                let found = WindowCell(cell.load(Ordering::Acquire));
                 let is_empty = found.emptied().0 == found.0;
                 if found.generation() != generation || is_empty {
                     break;
@@ -230,9 +230,9 @@ impl Window {
         let (present, past) = self.cells.split_at(newest.place + 1);
         let mut sum = Sum::default();
         let mut add = |cells: &[AtomicU64], round| {
-            let empty = Cell::empty(round, generation);
+            let empty = WindowCell::empty(round, generation);
             for cell in cells {
-                let found = Cell(cell.load(Ordering::Acquire));
+                let found = WindowCell(cell.load(Ordering::Acquire));
                 if found.is_like(empty) {
                     let Sum { total, bad } = found.sum();
                     sum.total += total;
@@ -286,7 +286,7 @@ impl Window {
     fn skip(&self, first: u64, last: u64, head: u64) {
         for bucket in first..=last {
             let spot = self.spot(bucket);
-            let (cell, empty) = (&self.cells[spot.place], Cell::empty(spot.round, 0));
+            let (cell, empty) = (&self.cells[spot.place], WindowCell::empty(spot.round, 0));
             if planted(Bug::SkipBehindHead) {
                 cell.swap(empty.0, Ordering::AcqRel);
                 continue;
@@ -431,9 +431,9 @@ mod tests {
                 keeps_ratio,
             };
             let full = COUNT_MASK << (TAG_BITS + COUNT_BITS) | (COUNT_MASK / 4) << TAG_BITS | 3;
-            let cell = Cell(full).with(ended);
+            let cell = WindowCell(full).with(ended);
             assert_eq!(cell.sum(), Sum { total, bad });
-            assert!(cell.is_like(Cell::empty(0, 3)));
+            assert!(cell.is_like(WindowCell::empty(0, 3)));
             let emptied = cell.emptied();
             assert_eq!(emptied.sum(), Sum::default());
             assert!(emptied.is_like(cell));
@@ -448,7 +448,7 @@ mod tests {
             keeps_ratio: false,
         };
         let (total, bad) = (COUNT_MASK, COUNT_MASK);
-        let full = Cell(total << (TAG_BITS + COUNT_BITS) | bad << TAG_BITS | 3);
+        let full = WindowCell(total << (TAG_BITS + COUNT_BITS) | bad << TAG_BITS | 3);
         let cell = full.with(ended);
         assert_eq!(cell.sum(), Sum { total, bad });
         assert!(cell.is_like(full));

@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::context::EngineContext;
-use crate::engine::registry::{Change, Registry, Reloaded};
+use crate::engine::registry::{Registry, Reloaded, RuleChange};
 use crate::hook::{BlockEvent, Hooks, Interest, Subject};
 use crate::rule::{Named, Rule, RuleSelection, RuleSet};
 
@@ -45,7 +45,7 @@ pub(crate) struct List {
 #[derive(Debug)]
 pub(crate) struct NextShadows {
     list: StdArc<List>,
-    changes: Vec<(StdArc<Engine>, Change)>,
+    changes: Vec<(StdArc<Engine>, RuleChange)>,
 }
 
 /// One rule in shadow mode, or all rules together.

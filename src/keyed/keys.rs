@@ -8,7 +8,7 @@ use super::line::Lines;
 use super::queue::{self, Pace, Queue};
 use super::refill::{self, Rate, Refill};
 use super::running::{self, Running};
-use super::table::{Change, Place, Table};
+use super::table::{Place, Table, WordChange};
 use super::{Judge, window};
 use crate::base::sync::{Bug, planted};
 use crate::call::Key;
@@ -86,7 +86,7 @@ pub(crate) struct Pinned(u32);
 
 /// There is no room for the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full {
+pub(crate) struct KeyFull {
     /// From when on there is, if no other call comes; now for calls at once, which may end at any
     /// time. `None` if there never is.
     pub(crate) available_at: Option<Tick>,
@@ -149,7 +149,7 @@ impl HotKeys {
         key: Digest,
         limit: &Limit,
         n: u32,
-    ) -> Result<Taken, Full> {
+    ) -> Result<Taken, KeyFull> {
         if n == 0 {
             return Ok(Taken::nothing(now, key));
         }
@@ -316,8 +316,13 @@ impl HotKeys {
     }
 
     #[inline]
-    pub(super) fn decide(&self, now: Tick, key: Digest, judge: impl Judge) -> Result<Change, Full> {
-        self.table.take(key.0, judge).map_err(|wait_ns| Full {
+    pub(super) fn decide(
+        &self,
+        now: Tick,
+        key: Digest,
+        judge: impl Judge,
+    ) -> Result<WordChange, KeyFull> {
+        self.table.take(key.0, judge).map_err(|wait_ns| KeyFull {
             available_at: wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns)),
         })
     }

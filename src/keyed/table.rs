@@ -132,7 +132,7 @@ pub(super) enum Place {
 
 /// A word that was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct WordChange {
     pub(super) place: Place,
     pub(super) before: u64,
     pub(super) after: u64,
@@ -159,7 +159,7 @@ impl Table {
     /// Judges a call of the key `tag`, which is not [`NOBODY`], and changes the
     /// key's word if the call passes.
     #[inline]
-    pub(super) fn take(&self, tag: u64, judge: impl Judge) -> Result<Change, Option<u64>> {
+    pub(super) fn take(&self, tag: u64, judge: impl Judge) -> Result<WordChange, Option<u64>> {
         self.take_known(tag, judge)
             .unwrap_or_else(|| self.take_unknown(tag, judge, true))
     }
@@ -244,7 +244,7 @@ impl Table {
 
     /// Inlined, with its callers, so that its result stays in registers.
     #[inline(always)]
-    fn take_known(&self, tag: u64, judge: impl Judge) -> Option<Result<Change, Option<u64>>> {
+    fn take_known(&self, tag: u64, judge: impl Judge) -> Option<Result<WordChange, Option<u64>>> {
         let sets = self.sets_of(tag);
         let [first, second] = sets.map(|set| &self.sets[set]);
         let home = favourite(tag) / LINE;
@@ -267,7 +267,7 @@ impl Table {
         judge: impl Judge,
         sets: [usize; 2],
         mut found: u32,
-    ) -> Option<Result<Change, Option<u64>>> {
+    ) -> Option<Result<WordChange, Option<u64>>> {
         while found != 0 {
             let bit = found.trailing_zeros() as usize;
             let set = if bit < SLOTS { sets[0] } else { sets[1] };
@@ -288,7 +288,7 @@ impl Table {
         tag: u64,
         judge: impl Judge,
         is_counted: bool,
-    ) -> Result<Change, Option<u64>> {
+    ) -> Result<WordChange, Option<u64>> {
         let lock = &self.locks[tag as usize & (self.locks.len() - 1)];
         let _one_at_a_time = lock.lock();
         if !planted(Bug::InsertWithoutSecondLook) {
@@ -301,7 +301,7 @@ impl Table {
             let after = judge.take(before)?;
             let place = Place::Slot(index);
             if self.slot(place).pass_on(last, tag, after) {
-                return Ok(Change {
+                return Ok(WordChange {
                     place,
                     before,
                     after,
@@ -359,9 +359,9 @@ impl Table {
         place: Place,
         tag: u64,
         change: impl Fn(u64) -> Result<u64, E>,
-    ) -> Option<Result<Change, E>> {
+    ) -> Option<Result<WordChange, E>> {
         let outcome = self.slot(place).update(tag, change)?;
-        Some(outcome.map(|(before, after)| Change {
+        Some(outcome.map(|(before, after)| WordChange {
             place,
             before,
             after,

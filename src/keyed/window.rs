@@ -65,7 +65,7 @@ pub(super) struct Window {
 
 /// A word, apart.
 #[derive(Clone, Copy, Debug)]
-struct Counts {
+struct WindowCounts {
     number: u32,
     before: u32,
     newest: u32,
@@ -97,18 +97,18 @@ impl Window {
 
     /// How many buckets the word is ahead of the call.
     const fn ahead(self, word: u64) -> u32 {
-        Counts::of(word).number.wrapping_sub(self.number) & NUMBERS
+        WindowCounts::of(word).number.wrapping_sub(self.number) & NUMBERS
     }
 
     /// The counts that matter to the call, at its own time or that of a faster clock.
-    const fn counts(self, word: u64) -> Counts {
-        let found = Counts::of(word);
+    const fn counts(self, word: u64) -> WindowCounts {
+        let found = WindowCounts::of(word);
         let before = match self.ahead(word) {
             ahead if ahead <= self.slack => return found,
             NUMBERS => found.newest,
             _ => 0,
         };
-        Counts {
+        WindowCounts {
             number: self.number,
             before,
             newest: 0,
@@ -159,8 +159,8 @@ impl Judge for Window {
 /// The word without `n` tokens of a call that left the word `after`; `None` if
 /// its bucket does not count any more.
 pub(super) fn refund(word: u64, after: u64, n: u32) -> Option<u64> {
-    let mut counts = Counts::of(word);
-    match counts.number.wrapping_sub(Counts::of(after).number) & NUMBERS {
+    let mut counts = WindowCounts::of(word);
+    match counts.number.wrapping_sub(WindowCounts::of(after).number) & NUMBERS {
         0 => counts.newest = counts.newest.checked_sub(n)?,
         1 => counts.before = counts.before.checked_sub(n)?,
         _ => return None,
@@ -168,7 +168,7 @@ pub(super) fn refund(word: u64, after: u64, n: u32) -> Option<u64> {
     Some(counts.word())
 }
 
-impl Counts {
+impl WindowCounts {
     const fn of(word: u64) -> Self {
         Self {
             number: (word >> (2 * COUNT_BITS)) as u32,

@@ -47,13 +47,13 @@ pin_project! {
     /// ```
     pub struct ResponseBody<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: BodyKind<B>,
     }
 }
 
 pin_project! {
-    #[project = KindProj]
-    enum Kind<B> {
+    #[project = BodyKindProj]
+    enum BodyKind<B> {
         Served {
             #[pin]
             body: B,
@@ -83,14 +83,14 @@ impl<B> ResponseBody<B> {
     /// has ended or was skipped.
     pub(super) fn served(body: B, call: Option<StreamedCall>) -> Self {
         Self {
-            kind: Kind::Served { body, call },
+            kind: BodyKind::Served { body, call },
         }
     }
 
     pub(super) fn refused(data: Bytes) -> Self {
         let data = (!data.is_empty()).then_some(data);
         Self {
-            kind: Kind::Refused { data },
+            kind: BodyKind::Refused { data },
         }
     }
 }
@@ -107,8 +107,8 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            KindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
-            KindProj::Served { mut body, call } => end_on_panic(call, |call| {
+            BodyKindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
+            BodyKindProj::Served { mut body, call } => end_on_panic(call, |call| {
                 let frame = body.as_mut().poll_frame(cx);
                 let Some(StreamedCall { entry, at_trailers }) = call else {
                     return frame;
@@ -144,15 +144,15 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Served { body, .. } => body.is_end_stream(),
-            Kind::Refused { data } => data.is_none(),
+            BodyKind::Served { body, .. } => body.is_end_stream(),
+            BodyKind::Refused { data } => data.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Served { body, .. } => body.size_hint(),
-            Kind::Refused { data } => {
+            BodyKind::Served { body, .. } => body.size_hint(),
+            BodyKind::Refused { data } => {
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }
         }

@@ -39,7 +39,7 @@ pub(super) struct Collector {
 
 /// The memory of one reading of an engine for the next.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct LastReading {
     /// The resources that have series, each with what it had completed.
     listed: HashMap<u64, u64>,
     /// The completions of the whole engine.
@@ -87,7 +87,7 @@ impl Collector {
         name: Option<&Arc<str>>,
         sentinel: &Sentinel,
         max_resources: usize,
-        memory: &mut Memory,
+        memory: &mut LastReading,
     ) {
         self.base.clear();
         let label = name.map(|name| ("engine", Text::from(name)));
@@ -117,7 +117,7 @@ impl Collector {
         &mut self,
         registry: &Registry,
         max_resources: usize,
-        memory: &mut Memory,
+        memory: &mut LastReading,
     ) -> Vec<Row> {
         let (mut totals, mut resources) = (Totals::default(), 0);
         let (mut rows, mut living) = (Vec::new(), HashMap::new());

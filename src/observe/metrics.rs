@@ -13,7 +13,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use tower_service::Service;
 
 use super::body::Body;
-use super::collect::{Collector, Memory};
+use super::collect::{Collector, LastReading};
 use super::family::Family;
 use super::negotiate::negotiate;
 use super::text::TextFormat;
@@ -85,7 +85,7 @@ const KEPT: Duration = Duration::from_millis(250);
 #[doc(alias("prometheus", "exporter", "openmetrics"))]
 #[derive(Clone)]
 pub struct Metrics {
-    inner: Arc<Inner>,
+    inner: Arc<MetricsInner>,
 }
 
 /// The settings.
@@ -96,10 +96,10 @@ struct Settings {
     watches: Vec<(Arc<str>, WatchStatus)>,
 }
 
-struct Inner {
+struct MetricsInner {
     settings: Settings,
     /// Of each engine, at its place.
-    memory: Lock<Vec<Memory>>,
+    memory: Lock<Vec<LastReading>>,
     /// The last text of each format that was served, and when.
     kept: Lock<[Option<(Tick, Bytes)>; 2]>,
     clock: Box<dyn Clock>,
@@ -216,8 +216,8 @@ impl Metrics {
     }
 
     fn of(settings: Settings) -> Self {
-        let memory = settings.engines.iter().map(|_| Memory::default());
-        let inner = Inner {
+        let memory = settings.engines.iter().map(|_| LastReading::default());
+        let inner = MetricsInner {
             memory: Lock::new(memory.collect()),
             settings,
             kept: Lock::new([None, None]),

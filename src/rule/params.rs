@@ -18,7 +18,7 @@ use crate::clock::Tick;
 use crate::keyed::{Count, Digest, HotKeys, Pinned, Spec, Taken};
 
 pub(crate) use line::{OwnShare, PlaceInLine as ShareInLine};
-use quotas::{Exceptions, Quota, Quotas};
+use quotas::{Exceptions, Quotas, ValueQuota};
 
 /// Most rules of one resource that count calls at once: each call keeps a place
 /// for each of them.
@@ -284,7 +284,7 @@ impl Keyed {
     /// Bytes that it occupies on the heap: its table, its rule, and the prepared quotas.
     fn heap(&self) -> usize {
         let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
-        let exception = size_of::<(Digest, Quota)>() + 1;
+        let exception = size_of::<(Digest, ValueQuota)>() + 1;
         let Quotas {
             exceptions, tiers, ..
         } = &self.quotas;
@@ -328,7 +328,7 @@ impl Keyed {
             |old| old.keys.clone(),
         );
         // The keys may be those of a rule with another longest wait.
-        let quota = |threshold| Quota {
+        let quota = |threshold| ValueQuota {
             threshold,
             prepared: keys
                 .limit(threshold, rule.beside())
@@ -462,7 +462,7 @@ impl Keyed {
     }
 
     /// The limit of `quota` as it is advertised: so many in which time.
-    fn advertised(&self, quota: &Quota) -> (u32, Duration) {
+    fn advertised(&self, quota: &ValueQuota) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
         match self.rule.count {
             Count::Refill | Count::Queue(_) => whole_rate(threshold, interval),
@@ -471,7 +471,7 @@ impl Keyed {
         }
     }
 
-    fn quota(&self, key: Digest, call: &Call<'_>) -> &Quota {
+    fn quota(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         self.quotas.of(key, call.tier.as_ref())
     }
 }

@@ -20,12 +20,12 @@ pub(super) enum Threshold {
     /// More and more under load. Shared with the equal rule that it inherits.
     Warm(Arc<WarmUp>),
     /// Fewer while memory runs out.
-    Memory(Box<Memory>),
+    Memory(Box<FallingThreshold>),
 }
 
 /// The part of a threshold that falls with memory.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct FallingThreshold {
     curve: MemoryCurve,
     /// Whether the marks are bytes, and not shares of the memory that may be used.
     in_bytes: bool,
@@ -50,7 +50,7 @@ impl Threshold {
         match self {
             Self::Fixed(_) => 0,
             Self::Warm(_) => shared_size::<WarmUp>(),
-            Self::Memory(_) => size_of::<Memory>(),
+            Self::Memory(_) => size_of::<FallingThreshold>(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Threshold {
             Marks::Bytes(from, to) => (true, [from as f64, to as f64]),
         };
         let thresholds = [rule.threshold(), memory.threshold];
-        Self::Memory(Box::new(Memory {
+        Self::Memory(Box::new(FallingThreshold {
             curve: MemoryCurve { thresholds, marks },
             in_bytes,
             sampler: sampler.cloned(),

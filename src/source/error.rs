@@ -39,9 +39,9 @@ pub(super) type Cause = Box<dyn Error + Send + Sync>;
 /// assert_eq!(sentinel.rules(), FlowRule::per_second("job", 5).into());
 /// ```
 #[derive(Clone)]
-pub struct SourceError(Arc<Inner>);
+pub struct SourceError(Arc<ErrorInner>);
 
-struct Inner {
+struct ErrorInner {
     kind: SourceErrorKind,
     text: String,
     cause: Option<Cause>,
@@ -213,7 +213,7 @@ impl SourceError {
         cause: Option<Cause>,
         content: Option<u64>,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ErrorInner {
             kind,
             text,
             cause,

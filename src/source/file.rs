@@ -75,7 +75,7 @@ pub struct FileSource {
     access: Access,
     /// Whether the rules are for an engine with a store.
     has_store: bool,
-    found: Found,
+    found: FoundFile,
     links: Links,
     /// Those of the rules that were read last.
     warnings: Vec<String>,
@@ -91,7 +91,7 @@ struct Parsed {
 
 /// The result of the last look.
 #[derive(Debug)]
-enum Found {
+enum FoundFile {
     Nothing,
     Error(SourceError),
     Content(LastRead),
@@ -139,7 +139,7 @@ impl FileSource {
                 allow_world_writable: false,
             },
             has_store: false,
-            found: Found::Nothing,
+            found: FoundFile::Nothing,
             links: Links::Unknown,
             warnings: Vec::new(),
         }
@@ -254,7 +254,7 @@ impl FileSource {
     /// Looks at the file. Returns its content, with the digest of it, if that is new.
     fn look(&mut self, now: Tick) -> Result<Option<(Vec<u8>, u64)>, SourceError> {
         let stamp = self.stamp()?;
-        if let Found::Content(last) = &self.found {
+        if let FoundFile::Content(last) = &self.found {
             if last.is_settled_for(&stamp) {
                 return Ok(None);
             }
@@ -263,10 +263,10 @@ impl FileSource {
         // within the time in which the stamp is not believed.
         let (bytes, stamp) = self.access.read(&self.path)?;
         let digest = digest(&bytes);
-        let is_new = if let Found::Content(last) = &mut self.found {
+        let is_new = if let FoundFile::Content(last) = &mut self.found {
             last.update(stamp, digest, now)
         } else {
-            self.found = Found::Content(LastRead::new(stamp, digest, now));
+            self.found = FoundFile::Content(LastRead::new(stamp, digest, now));
             true
         };
         Ok(is_new.then_some((bytes, digest)))
@@ -333,12 +333,12 @@ impl RuleSource for FileSource {
                 Ok(Some(rules))
             }
             Err(error) => {
-                if let Found::Error(told) = &self.found {
+                if let FoundFile::Error(told) = &self.found {
                     if told.is_same_problem_as(&error) {
                         return Ok(None);
                     }
                 }
-                self.found = Found::Error(error.clone());
+                self.found = FoundFile::Error(error.clone());
                 Err(error)
             }
         }

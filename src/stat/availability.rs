@@ -7,7 +7,7 @@
 use std::slice::from_ref;
 
 use super::leap_array::{Denied, LeapArray, Refusal};
-use super::packed::Head;
+use super::packed::HeadWord;
 use super::quota::Quota;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
@@ -91,7 +91,7 @@ impl LeapArray {
     /// held tokens from the far end on.
     pub(super) fn target_of(
         &self,
-        head: Head,
+        head: HeadWord,
         bucket: u64,
         most: u32,
         quota: &Quota,
@@ -132,7 +132,7 @@ impl LeapArray {
 
     /// Tokens granted from bucket `start` on, when the head was `head`; `None` if the checkpoint is
     /// missing.
-    pub(super) fn used(&self, head: Head, start: u64) -> Option<u32> {
+    pub(super) fn used(&self, head: HeadWord, start: u64) -> Option<u32> {
         let used = self.cut(start).map(|cut| head.granted().wrapping_sub(cut));
         if planted(Bug::GapIsFree) {
             return used.or(Some(0));
@@ -141,7 +141,7 @@ impl LeapArray {
     }
 
     /// Whether the head stands at the bucket of `head`.
-    pub(super) fn is_still_at(&self, head: Head) -> bool {
+    pub(super) fn is_still_at(&self, head: HeadWord) -> bool {
         self.load_head().stamp() == head.stamp() || planted(Bug::ReadAcrossBuckets)
     }
 }

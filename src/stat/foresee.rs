@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::leap_array::{LeapArray, Refusal};
 use super::occupy::Wish;
-use super::packed::{Head, fits};
+use super::packed::{HeadWord, fits};
 use super::quota::{Lending, Quota};
 use crate::clock::{Tick, nanos};
 
@@ -88,7 +88,7 @@ impl LeapArray {
     /// The same while the head stands; `None` if a checkpoint is missing.
     fn find_later(
         &self,
-        stand: (Head, u64),
+        stand: (HeadWord, u64),
         visit: Visit,
         quotas: &[Quota],
     ) -> Option<Result<Tick, Nothing>> {
@@ -138,7 +138,7 @@ impl LeapArray {
     /// never has, an outer one if a checkpoint is missing.
     fn rooms(
         &self,
-        (head, bucket): (Head, u64),
+        (head, bucket): (HeadWord, u64),
         seen: u64,
         n: u32,
         quotas: &[Quota],

@@ -71,7 +71,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::packed::{Checkpoint, Head, LoanCell, bucket_of, distance, fits, holds, stamp, swap};
+use super::packed::{
+    Checkpoint, HeadWord, LoanCell, bucket_of, distance, fits, holds, stamp, swap,
+};
 use super::quota::{Lending, MAX_TOKENS, Quota};
 use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
@@ -293,7 +295,7 @@ pub(super) enum Refusal {
 impl Words {
     fn new(newest: u64) -> Self {
         Self {
-            head: AtomicU64::new(Head::open(0, newest).0),
+            head: AtomicU64::new(HeadWord::open(0, newest).0),
             newest: AtomicU64::new(newest),
             loans: std::array::from_fn(|_| AtomicU64::new(LoanCell::open(0, newest).0)),
             cuts: std::array::from_fn(|place| first_cut(place, SMALL_CUTS, newest)),
@@ -531,7 +533,7 @@ impl LeapArray {
     #[inline(always)]
     fn attempt(
         &self,
-        head: Head,
+        head: HeadWord,
         bucket: u64,
         n: u32,
         quotas: &[Quota],
@@ -559,7 +561,7 @@ impl LeapArray {
     #[inline(always)]
     pub(super) fn judge(
         &self,
-        head: Head,
+        head: HeadWord,
         bucket: u64,
         n: u32,
         quotas: &[Quota],
@@ -579,7 +581,11 @@ impl LeapArray {
     pub(crate) fn add_at(&self, now: u64, n: u32) -> Result<Taken, Moved> {
         let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
         let (head, bucket) = self.present(now)?;
-        let before = Head(self.words.head.fetch_add(Head::tokens(n), Ordering::AcqRel));
+        let before = HeadWord(
+            self.words
+                .head
+                .fetch_add(HeadWord::tokens(n), Ordering::AcqRel),
+        );
         let granted = before.plus(n).granted();
         if before.is_open_at(head.stamp()) {
             return Ok(Taken { bucket, granted });
@@ -590,7 +596,7 @@ impl LeapArray {
 
     /// An addition met a head that had been sealed or moved meanwhile.
     #[cold]
-    fn added_late(&self, before: Head) -> Result<u64, Moved> {
+    fn added_late(&self, before: HeadWord) -> Result<u64, Moved> {
         if before.is_frozen() {
             // The copy was made from the word before this addition.
             return Err(Moved);
@@ -623,15 +629,17 @@ impl LeapArray {
     }
 
     #[inline]
-    pub(super) fn load_head(&self) -> Head {
-        Head(self.words.head.load(Ordering::Acquire))
+    pub(super) fn load_head(&self) -> HeadWord {
+        HeadWord(self.words.head.load(Ordering::Acquire))
     }
 
     #[inline]
-    pub(super) fn swap_head(&self, from: Head, to: Head) -> bool {
+    pub(super) fn swap_head(&self, from: HeadWord, to: HeadWord) -> bool {
         if planted(Bug::BlindTake) && from.is_open() && to.is_open() {
             let n = to.granted().wrapping_sub(from.granted());
-            self.words.head.fetch_add(Head::tokens(n), Ordering::AcqRel);
+            self.words
+                .head
+                .fetch_add(HeadWord::tokens(n), Ordering::AcqRel);
             return true;
         }
         swap(&self.words.head, from.0, to.0)
@@ -642,7 +650,7 @@ impl LeapArray {
     /// Invariant: before the head moves on from a bucket, `newest` is at least
     /// that bucket. So it is never more than one move behind, and the distance
     /// of the stamps tells the rest.
-    pub(super) fn number(&self, head: Head) -> u64 {
+    pub(super) fn number(&self, head: HeadWord) -> u64 {
         let newest = self.words.newest.load(Ordering::Acquire);
         let bucket = newest.wrapping_add_signed(distance(head.stamp(), stamp(newest)));
         if newest < bucket {

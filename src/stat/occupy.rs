@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use super::held::{HeldSums, Targets};
 use super::leap_array::{Denied, LeapArray, Refusal};
-use super::packed::{Head, LoanCell, fits, stamp, swap};
+use super::packed::{HeadWord, LoanCell, fits, stamp, swap};
 use super::quota::{Lending, Quota};
 use crate::base::sync::{Bug, Ordering, fence, planted};
 use crate::clock::{Tick, nanos};
@@ -165,7 +165,7 @@ impl LeapArray {
     /// then.
     pub(super) fn earliest(
         &self,
-        (head, bucket): (Head, u64),
+        (head, bucket): (HeadWord, u64),
         seen: u64,
         wish: Wish,
         quotas: &[Quota],
@@ -363,7 +363,7 @@ pub(super) struct Offer {
 /// A ring as a call of weight `n` finds it that comes in bucket `seen`.
 struct Looked<'a> {
     array: &'a LeapArray,
-    head: Head,
+    head: HeadWord,
     bucket: u64,
     seen: u64,
     n: u32,

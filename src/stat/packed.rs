@@ -69,9 +69,9 @@ pub(crate) const fn bucket_of(at: Tick, bucket_ns: u64, guess: u64) -> u64 {
 
 /// The word that admission is decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head(pub(super) u64);
+pub(super) struct HeadWord(pub(super) u64);
 
-impl Head {
+impl HeadWord {
     /// `n` tokens, in the form that a `fetch_add` on the word takes.
     pub(super) const fn tokens(n: u32) -> u64 {
         (n as u64) << 32
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn tokens_wrap_without_touching_the_rest() {
-        let head = Head::open(u32::MAX, 77).sealed();
+        let head = HeadWord::open(u32::MAX, 77).sealed();
         let next = head.plus(3);
         assert_eq!(next.granted(), 2);
         assert_eq!(next.stamp(), 77);

@@ -20,7 +20,7 @@
 //! before the call has started.
 
 use super::leap_array::{Grid, LeapArray, Moved};
-use super::packed::{Checkpoint, Head, LoanCell, swap};
+use super::packed::{Checkpoint, HeadWord, LoanCell, swap};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
@@ -109,7 +109,7 @@ impl Image<'_> {
             let cut = Checkpoint::new(self.taken_before(bucket, grid), bucket, back == 0);
             array.cut_cell(bucket).store(cut.0, Ordering::Relaxed);
         }
-        let head = Head::open(self.granted, newest);
+        let head = HeadWord::open(self.granted, newest);
         array.words.head.store(head.0, Ordering::Relaxed);
         array.words.newest.store(newest, Ordering::Relaxed);
         array

@@ -4,7 +4,7 @@
 //! them at any moment.
 
 use super::leap_array::{LeapArray, Moved};
-use super::packed::{Checkpoint, Head, LoanCell, stamp, swap};
+use super::packed::{Checkpoint, HeadWord, LoanCell, stamp, swap};
 use super::quota::Quota;
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
@@ -18,7 +18,7 @@ const MAX_JUMP: u64 = 1 << 28;
 impl LeapArray {
     /// The head with the newest bucket, once that is `now` or later.
     #[inline]
-    pub(super) fn present(&self, now: u64) -> Result<(Head, u64), Moved> {
+    pub(super) fn present(&self, now: u64) -> Result<(HeadWord, u64), Moved> {
         let head = self.load_head();
         if head.is_open_at(stamp(now)) && self.words.newest.load(Ordering::Relaxed) == now {
             return Ok((head, now));
@@ -28,7 +28,7 @@ impl LeapArray {
 
     /// Opens buckets until `now` is not ahead of the newest one.
     #[cold]
-    fn catch_up(&self, head: Head, now: u64) -> Result<(Head, u64), Moved> {
+    fn catch_up(&self, head: HeadWord, now: u64) -> Result<(HeadWord, u64), Moved> {
         let mut stand = self.stand_of(head)?;
         loop {
             let (head, bucket) = stand;
@@ -43,7 +43,7 @@ impl LeapArray {
     }
 
     /// `head` with the bucket that it stands at.
-    fn stand_of(&self, head: Head) -> Result<(Head, u64), Moved> {
+    fn stand_of(&self, head: HeadWord) -> Result<(HeadWord, u64), Moved> {
         if head.is_frozen() {
             return Err(Moved);
         }
@@ -60,7 +60,7 @@ impl LeapArray {
     /// towards `now`. Returns where the head stands by that; `None` if others moved it,
     /// so that the caller loads it again.
     #[cold]
-    pub(super) fn advance(&self, head: Head, bucket: u64, now: u64) -> Option<(Head, u64)> {
+    pub(super) fn advance(&self, head: HeadWord, bucket: u64, now: u64) -> Option<(HeadWord, u64)> {
         let sealed = if head.is_sealed() || planted(Bug::OpenWithoutSeal) {
             head
         } else if self.swap_head(head, head.sealed()) {
@@ -94,11 +94,11 @@ impl LeapArray {
         if !self.publish(sealed, next, cut) {
             return None;
         }
-        self.move_head(sealed, Head::open(sealed.granted(), next), next)
+        self.move_head(sealed, HeadWord::open(sealed.granted(), next), next)
     }
 
     /// Moves the head on to `bucket`; `None` if others have moved it.
-    fn move_head(&self, from: Head, to: Head, bucket: u64) -> Option<(Head, u64)> {
+    fn move_head(&self, from: HeadWord, to: HeadWord, bucket: u64) -> Option<(HeadWord, u64)> {
         if !self.swap_head(from, to) {
             return None;
         }
@@ -112,7 +112,7 @@ impl LeapArray {
     ///
     /// The loan cells stay sealed as of `bucket`. Only a thread that opens a bucket needs them
     /// sealed as of the one before, and [`advance`](Self::advance) does that.
-    fn step_over(&self, mut sealed: Head, bucket: u64, now: u64) -> Option<(Head, u64)> {
+    fn step_over(&self, mut sealed: HeadWord, bucket: u64, now: u64) -> Option<(HeadWord, u64)> {
         // After a ring the head may jump; and `now` is opened, not stepped over.
         let ring = u64::from(self.cut_mask) + 1;
         let end = now - u64::from(!planted(Bug::StepTooFar));
@@ -132,7 +132,7 @@ impl LeapArray {
     ///
     /// From here on until the head moves the cells do not change: a loan or a
     /// cancellation that is under way finds its cell sealed.
-    fn seal_loans(&self, sealed: Head, bucket: u64) -> Option<u32> {
+    fn seal_loans(&self, sealed: HeadWord, bucket: u64) -> Option<u32> {
         let mut held = 0_u32;
         for place in 0..=u64::from(self.loan_mask) {
             let cell = self.loan_cell(place);
@@ -157,7 +157,7 @@ impl LeapArray {
 
     /// Makes sure that the checkpoint of `bucket` stands: `cut`, unless a faster thread has
     /// published one. Returns false if the head has moved on; then nothing may be concluded.
-    fn publish(&self, sealed: Head, bucket: u64, cut: Checkpoint) -> bool {
+    fn publish(&self, sealed: HeadWord, bucket: u64, cut: Checkpoint) -> bool {
         let cell = self.cut_cell(bucket);
         loop {
             let found = Checkpoint(cell.load(Ordering::Acquire));
@@ -179,7 +179,7 @@ impl LeapArray {
     /// A checkpoint is missing while `head` stands at `bucket`, because it is in the middle of a
     /// jump, hence some clock is at least a ring ahead: help it on instead of waiting for it.
     #[cold]
-    pub(super) fn leave_gap(&self, head: Head, bucket: u64) {
+    pub(super) fn leave_gap(&self, head: HeadWord, bucket: u64) {
         if self.load_head() == head && !planted(Bug::WaitInGap) {
             // The jumper's clock is further on, so this bucket is stepped over.
             self.advance(head, bucket, bucket.wrapping_add(2));
@@ -189,7 +189,7 @@ impl LeapArray {
     /// The same where `quotas` need the checkpoint, which is never there for those of another
     /// array.
     #[cold]
-    pub(super) fn find_cut(&self, head: Head, bucket: u64, quotas: &[Quota]) {
+    pub(super) fn find_cut(&self, head: HeadWord, bucket: u64, quotas: &[Quota]) {
         self.check(quotas);
         self.leave_gap(head, bucket);
     }

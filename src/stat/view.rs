@@ -19,7 +19,7 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::leap_array::{LeapArray, Moved};
-use super::packed::Head;
+use super::packed::HeadWord;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
@@ -219,7 +219,7 @@ impl LeapArray {
         &self,
         newest: u64,
         find: impl Fn(&Reading<'_>) -> T,
-    ) -> Option<(T, Head)> {
+    ) -> Option<(T, HeadWord)> {
         let found = find(&Reading {
             array: self,
             newest,

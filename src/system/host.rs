@@ -88,13 +88,13 @@ pub struct SystemProbe {
 /// The readings of the CPU.
 #[derive(Debug)]
 struct Cpu {
-    last: Sample,
+    last: CounterReading,
     smoothed: Option<f64>,
 }
 
 /// One reading of the counters.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct CounterReading {
     at: Tick,
     process: Option<Duration>,
     host: Option<HostTime>,
@@ -126,7 +126,7 @@ impl SystemProbe {
     pub fn with(root: impl Into<PathBuf>, clock: impl Clock) -> Self {
         let root = root.into();
         let clock: Arc<dyn Clock> = Arc::new(clock);
-        let last = Sample::read(&root, &*clock);
+        let last = CounterReading::read(&root, &*clock);
         Self {
             groups: Groups::find(&root, "cpu").ok(),
             memory_groups: Groups::find(&root, "memory").ok(),
@@ -175,13 +175,13 @@ impl Probe for SystemProbe {
         let now = self.clock.now();
         if now < cpu.last.at {
             // The time since the last reading is unknown, so it is measured from here on.
-            cpu.last = Sample::read(&self.root, &*self.clock);
+            cpu.last = CounterReading::read(&self.root, &*self.clock);
             return cpu.smoothed;
         }
         if now - cpu.last.at < SHORTEST {
             return cpu.smoothed;
         }
-        let sample = Sample::read(&self.root, &*self.clock);
+        let sample = CounterReading::read(&self.root, &*self.clock);
         let elapsed = sample.at - cpu.last.at;
         if elapsed < SHORTEST {
             // The clock has stepped back just now.
@@ -210,7 +210,7 @@ impl Probe for SystemProbe {
 
 // === impl Sample ===
 
-impl Sample {
+impl CounterReading {
     /// The counters and the time when they were read. If the thread was put to sleep between the
     /// two reads, it reads once more: the time of the process counts per time.
     fn read(root: &Path, clock: &dyn Clock) -> Self {
@@ -235,7 +235,7 @@ impl Sample {
 
 /// The share of the CPU that was in use from `before` to `after`, between 0 and
 /// 1.
-fn share(before: &Sample, after: &Sample, room: Room) -> Option<f64> {
+fn share(before: &CounterReading, after: &CounterReading, room: Room) -> Option<f64> {
     let own = || {
         let used = after.process?.checked_sub(before.process?)?;
         Some(used.div_duration_f64(after.at - before.at) / room.cores?)

@@ -64,7 +64,7 @@
 
 use std::time::Duration;
 
-use super::window::{Sample, Terms, has_stepped_back};
+use super::window::{Samples, Terms, has_stepped_back};
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
@@ -211,7 +211,7 @@ impl State {
         settings: &Settings,
         now: Tick,
         in_flight: u32,
-        sample: Sample,
+        sample: Samples,
     ) -> Terms {
         if has_stepped_back(sample.opened.as_nanos(), now.as_nanos()) {
             // Nothing that was measured across the step is true.
@@ -285,7 +285,7 @@ impl State {
         opened + 4 * above.max(LONGEST_WINDOW)
     }
 
-    fn adjust(&mut self, settings: &Settings, now: Tick, sample: Sample) {
+    fn adjust(&mut self, settings: &Settings, now: Tick, sample: Samples) {
         let Some(short) = sample.mean_ns() else {
             return;
         };
@@ -335,7 +335,7 @@ impl State {
         self.above = above;
     }
 
-    fn measured(&mut self, settings: &Settings, now: Tick, sample: Sample) {
+    fn measured(&mut self, settings: &Settings, now: Tick, sample: Samples) {
         let enough = self.level.min(FEWEST_SAMPLES);
         let short = match sample.mean_ns() {
             Some(short) if sample.count >= enough => short,

@@ -16,9 +16,9 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::breakers::Change;
-use super::counts::{Counts, Ended, Sum};
+use super::counts::{Ended, OutcomeCounts, Sum};
 use super::history::History;
-use super::packed::{Kind, Moment, Word, is_newer};
+use super::packed::{Moment, StateKind, Word, is_newer};
 use super::spec::{Limit, Spec};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, shared_size};
@@ -48,7 +48,7 @@ struct Circuit {
     moment: AtomicU64,
     /// The epoch at which the half-open period began in which a place was given on last.
     period: AtomicU32,
-    counts: Counts,
+    counts: OutcomeCounts,
     history: History,
     /// That of the rule in force.
     revision: AtomicU32,
@@ -71,7 +71,7 @@ struct Longest {
 
 /// A breaker's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CircuitAnswer {
     Pass,
     /// It may pass as a probe.
     Probe,
@@ -89,7 +89,7 @@ pub(super) struct End {
 }
 
 /// The changes to report: hardly any resource has more breakers.
-pub(super) type Changes = SmallVec<Change, 4>;
+pub(super) type StateChanges = SmallVec<Change, 4>;
 
 // === impl Longest ===
 
@@ -111,7 +111,7 @@ impl Longest {
     /// How far away the moment of `word` can be, in ns.
     fn of_word(&self, word: Word) -> u64 {
         let lease = self.lease.load(Ordering::Relaxed);
-        if word.kind() != Kind::OpenUntil {
+        if word.kind() != StateKind::OpenUntil {
             return lease;
         }
         let grown = lease.saturating_mul(1 << word.failed());
@@ -146,13 +146,13 @@ impl Breaker {
         }
         let (word, moment) = match old {
             Some(old) => old.opened_alike(epoch),
-            None => (Word::first(Kind::Closed, epoch), Moment(0)),
+            None => (Word::first(StateKind::Closed, epoch), Moment(0)),
         };
         let circuit = Circuit {
             word: AtomicU64::new(word.0),
             moment: AtomicU64::new(moment.0),
             period: AtomicU32::new(0),
-            counts: Counts::new(&spec, now),
+            counts: OutcomeCounts::new(&spec, now),
             history: match old {
                 Some(old) => old.circuit.history.clone(),
                 None => History::new(now),
@@ -175,12 +175,12 @@ impl Breaker {
         loop {
             let word = self.word();
             let kind = match word.kind() {
-                Kind::HalfOpen | Kind::Outlived => Kind::Ready,
+                StateKind::HalfOpen | StateKind::Outlived => StateKind::Ready,
                 kind => kind,
             };
             let first = Word::first(kind, epoch).with_failed(word.failed());
             let moment = Moment(self.circuit.moment.load(Ordering::Acquire));
-            if kind != Kind::OpenUntil || moment.version() == word.version() {
+            if kind != StateKind::OpenUntil || moment.version() == word.version() {
                 return (first, moment.with_version(first.version()));
             }
             if self.word() == word {
@@ -224,7 +224,7 @@ impl Breaker {
     pub(super) fn bad_calls(&self, now: Tick) -> u64 {
         let word = self.word();
         match word.kind() {
-            Kind::Closed => self.circuit.counts.bad(now, word.version()),
+            StateKind::Closed => self.circuit.counts.bad(now, word.version()),
             _ => self.circuit.history.opened_by(),
         }
     }
@@ -244,22 +244,22 @@ impl Breaker {
     #[inline]
     pub(super) fn is_closed_for(&self, epoch: u32) -> bool {
         let word = self.word();
-        word.kind() == Kind::Closed && epoch.wrapping_sub(word.since()) < OLD
+        word.kind() == StateKind::Closed && epoch.wrapping_sub(word.since()) < OLD
     }
 
     /// The answer to a call that comes at `now`. Changes nothing.
-    pub(super) fn ask(&self, now: Tick) -> (Word, Answer) {
+    pub(super) fn ask(&self, now: Tick) -> (Word, CircuitAnswer) {
         loop {
             let word = self.word();
             let wait = match word.kind() {
-                Kind::Closed => return (word, Answer::Pass),
-                Kind::Ready => return (word, Answer::Probe),
-                Kind::Forced => return (word, Answer::Refuse(None)),
-                Kind::OpenUntil => self.spec.open_time(word),
-                Kind::HalfOpen | Kind::Outlived if self.has_place(word) => {
-                    return (word, Answer::Probe);
+                StateKind::Closed => return (word, CircuitAnswer::Pass),
+                StateKind::Ready => return (word, CircuitAnswer::Probe),
+                StateKind::Forced => return (word, CircuitAnswer::Refuse(None)),
+                StateKind::OpenUntil => self.spec.open_time(word),
+                StateKind::HalfOpen | StateKind::Outlived if self.has_place(word) => {
+                    return (word, CircuitAnswer::Probe);
                 }
-                Kind::HalfOpen | Kind::Outlived => self.spec.lease(),
+                StateKind::HalfOpen | StateKind::Outlived => self.spec.lease(),
             };
             let longest = || self.circuit.longest.of_word(word);
             let early = planted(Bug::LongestBeforeMoment).then(longest);
@@ -267,8 +267,8 @@ impl Breaker {
                 // After the moment (acquire), so it covers the rule that wrote that.
                 let longest_ns = early.unwrap_or_else(longest);
                 let answer = match moment.ahead_of(now, longest_ns) {
-                    None => Answer::Probe,
-                    retry_at => Answer::Refuse(retry_at),
+                    None => CircuitAnswer::Probe,
+                    retry_at => CircuitAnswer::Refuse(retry_at),
                 };
                 return (word, answer);
             }
@@ -277,7 +277,7 @@ impl Breaker {
 
     /// A call ends that was no probe here.
     #[inline]
-    pub(super) fn count(&self, end: End, changes: &mut Changes) {
+    pub(super) fn count(&self, end: End, changes: &mut StateChanges) {
         let Some(word) = self.closed_for(end.epoch) else {
             return;
         };
@@ -303,8 +303,8 @@ impl Breaker {
 
     /// Opens the breaker, which has counted `sum` while it was closed as `word` says.
     #[cold]
-    fn open(&self, mut word: Word, end: End, sum: Sum, changes: &mut Changes) {
-        let next = word.opened(Kind::OpenUntil);
+    fn open(&self, mut word: Word, end: End, sum: Sum, changes: &mut StateChanges) {
+        let next = word.opened(StateKind::OpenUntil);
         while !self.swap(word, next) && !planted(Bug::TellWithoutWinning) {
             match self.renewed(word, end.epoch) {
                 Some(renewed) => word = renewed,
@@ -321,7 +321,7 @@ impl Breaker {
     #[inline]
     fn closed_for(&self, epoch: u32) -> Option<Word> {
         let word = self.word();
-        (word.kind() == Kind::Closed && !is_newer(word.since(), epoch)).then_some(word)
+        (word.kind() == StateKind::Closed && !is_newer(word.since(), epoch)).then_some(word)
     }
 
     /// The present form of `word`, in which a call counts that was admitted at `epoch`, if the word
@@ -341,15 +341,15 @@ impl Breaker {
         }
     }
 
-    pub(super) fn force_open(&self, changes: &mut Changes) {
+    pub(super) fn force_open(&self, changes: &mut StateChanges) {
         loop {
             let word = self.word();
-            let next = word.opened(Kind::Forced);
-            if word.kind() == Kind::Forced {
+            let next = word.opened(StateKind::Forced);
+            if word.kind() == StateKind::Forced {
                 return;
             }
             if self.swap(word, next) {
-                if word.kind() == Kind::Closed {
+                if word.kind() == StateKind::Closed {
                     self.circuit.history.note_opened_by(0);
                 }
                 return self.tell(changes, word, next, None);
@@ -357,7 +357,7 @@ impl Breaker {
         }
     }
 
-    pub(super) fn force_close(&self, draw: impl Fn() -> u32, changes: &mut Changes) {
+    pub(super) fn force_close(&self, draw: impl Fn() -> u32, changes: &mut StateChanges) {
         loop {
             let word = self.word();
             // Also where it is closed: in the new generation nothing is counted.
@@ -401,7 +401,7 @@ impl Breaker {
     }
 
     /// Notes a change that this call has made, where users can see it.
-    fn tell(&self, changes: &mut Changes, from: Word, to: Word, value: Option<f64>) {
+    fn tell(&self, changes: &mut StateChanges, from: Word, to: Word, value: Option<f64>) {
         let (from, to) = (from.state(), to.state());
         if from != to {
             changes.push(Change {
@@ -445,16 +445,16 @@ mod tests {
     #[test]
     fn of_two_times_of_a_version_the_later_one_stands() {
         let breaker = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
-        let refused = |until| (breaker.word(), Answer::Refuse(Some(at(until))));
+        let refused = |until| (breaker.word(), CircuitAnswer::Refuse(Some(at(until))));
         let closed = breaker.word();
-        let open = closed.opened(Kind::OpenUntil);
+        let open = closed.opened(StateKind::OpenUntil);
         assert!(breaker.swap(closed, open));
         for (time, stands) in [(1_000, 1_000), (500, 1_000), (1_500, 1_500)] {
             breaker.publish(open, at(time));
             assert_eq!(breaker.ask(at(0)), refused(stands));
         }
         // A time that is written late, for a version that is over, is not its time.
-        let next = open.opened(Kind::OpenUntil);
+        let next = open.opened(StateKind::OpenUntil);
         assert!(breaker.swap(open, next));
         breaker.publish(next, at(500));
         for past in [closed, open] {
@@ -468,13 +468,13 @@ mod tests {
         let old = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let closed = old.word();
         // The thread that has opened it sleeps before it writes until when.
-        assert!(old.swap(closed, closed.opened(Kind::OpenUntil)));
+        assert!(old.swap(closed, closed.opened(StateKind::OpenUntil)));
         let otherwise = Spec {
             interval: ms(5_000),
             ..spec()
         };
         let new = Breaker::new(otherwise, 0, at(7_000), 1, Some(&old));
-        let refused = Answer::Refuse(Some(at(9_000)));
+        let refused = CircuitAnswer::Refuse(Some(at(9_000)));
         assert_eq!(new.ask(at(7_000)).1, refused);
         old.publish(old.word(), at(8_000));
         assert_eq!(new.ask(at(7_000)).1, refused, "it has written its own");
@@ -487,7 +487,7 @@ mod tests {
         let breaker = Breaker::new(spec, 0, Tick::ZERO, 0, None);
         let open = breaker.word().failed_once_more().failed_once_more();
         assert!(breaker.swap(breaker.word(), open));
-        let refused = Answer::Refuse(Some(at(15_000)));
+        let refused = CircuitAnswer::Refuse(Some(at(15_000)));
         assert_eq!(breaker.ask(at(7_000)), (open, refused));
     }
 }

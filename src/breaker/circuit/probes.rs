@@ -5,9 +5,9 @@
 //! start of the period is kept as well, in a word of its own. That is written before places
 //! are given on for the first time in a period, and does not change until the next one.
 
-use super::{Breaker, Changes, End};
+use super::{Breaker, End, StateChanges};
 use crate::base::sync::{Bug, Ordering, planted};
-use crate::breaker::packed::{Kind, Word, is_newer};
+use crate::breaker::packed::{StateKind, Word, is_newer};
 use crate::clock::Tick;
 
 // === impl Breaker ===
@@ -25,7 +25,7 @@ impl Breaker {
         word: Word,
         now: Tick,
         epoch: u32,
-        changes: &mut Changes,
+        changes: &mut StateChanges,
     ) -> bool {
         let next = if self.has_place(word) {
             word.joined()
@@ -44,7 +44,7 @@ impl Breaker {
         } else if !self.swap(word, next) {
             return false;
         }
-        let is_first = (word.kind(), next.kind()) == (Kind::HalfOpen, Kind::Outlived);
+        let is_first = (word.kind(), next.kind()) == (StateKind::HalfOpen, StateKind::Outlived);
         if is_first && planted(Bug::PeriodAfterPlaces) {
             self.circuit.period.store(word.since(), Ordering::Release);
         }
@@ -61,7 +61,7 @@ impl Breaker {
     /// one that is written replaces that.
     fn note_period(&self, word: Word) -> bool {
         let (cell, start) = (&self.circuit.period, word.since());
-        if word.kind() == Kind::Outlived || planted(Bug::PeriodAfterPlaces) {
+        if word.kind() == StateKind::Outlived || planted(Bug::PeriodAfterPlaces) {
             return true;
         }
         loop {
@@ -86,15 +86,15 @@ impl Breaker {
     }
 
     /// A probe ends without saying anything.
-    pub(in crate::breaker) fn release(&self, epoch: u32, changes: &mut Changes) {
+    pub(in crate::breaker) fn release(&self, epoch: u32, changes: &mut StateChanges) {
         while let Some((word, has_place)) = self.half_open_for(epoch) {
             if !has_place {
                 return;
             }
             // While others may still run, the period goes on.
             let is_last = word.running() == 1 && word.good() == 0;
-            let next = if is_last && word.kind() != Kind::Outlived {
-                word.opened(Kind::Ready)
+            let next = if is_last && word.kind() != StateKind::Outlived {
+                word.opened(StateKind::Ready)
             } else {
                 word.left()
             };
@@ -110,7 +110,7 @@ impl Breaker {
         &self,
         end: End,
         draw: impl Fn() -> u32,
-        changes: &mut Changes,
+        changes: &mut StateChanges,
     ) {
         while let Some((word, has_place)) = self.half_open_for(end.epoch) {
             let (next, value) = if end.is_bad {
@@ -147,7 +147,7 @@ impl Breaker {
             if !is_newer(word.since(), epoch) {
                 return (word.running() > 0).then_some((word, true));
             }
-            if word.kind() == Kind::HalfOpen {
+            if word.kind() == StateKind::HalfOpen {
                 return None;
             }
             // After the state (acquire), so of its period or of a newer one.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use loom::thread;
 
 use super::BreakerState::{Closed, HalfOpen, Open};
-use super::circuit::{Breaker, Changes, End};
+use super::circuit::{Breaker, End, StateChanges};
 use super::counts::Ended;
 use super::window::Window;
 use super::*;
@@ -122,7 +122,7 @@ model! {
         let other = breaker.clone();
         let thread = thread::spawn(move || other.renew(other.word(), 1 << 30));
         let end = End { now: Tick::ZERO, epoch: (1 << 30) - 1, is_bad: true };
-        let mut changes = Changes::default();
+        let mut changes = StateChanges::default();
         breaker.count(end, &mut changes);
         thread.join().unwrap();
         assert_eq!(breaker.word().state(), Open, "the end was lost");

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::super::circuit::{Answer, Breaker};
-use super::super::packed::Kind;
+use super::super::circuit::{Breaker, CircuitAnswer};
+use super::super::packed::StateKind;
 use super::super::window::Window;
 use super::super::{Admission, Breakers, Spec};
 use super::{Caller, breakers, count, spec};
@@ -37,7 +37,7 @@ model! {
     || {
         let old = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
         // The thread that has opened it sleeps before it writes until when.
-        assert!(old.swap(old.word(), old.word().opened(Kind::OpenUntil)));
+        assert!(old.swap(old.word(), old.word().opened(StateKind::OpenUntil)));
         let other = old.clone();
         let thread = thread::spawn(move || {
             let longer = Spec { open_for: Duration::from_secs(5), ..spec(1) };
@@ -46,7 +46,7 @@ model! {
         });
         // By either rule it is open for 10 ms at least.
         let answers = [old.ask(Tick::ZERO).1, thread.join().unwrap()];
-        assert!(answers.iter().all(|it| matches!(it, Answer::Refuse(Some(_)))), "{answers:?}");
+        assert!(answers.iter().all(|it| matches!(it, CircuitAnswer::Refuse(Some(_)))), "{answers:?}");
     }
 }
 

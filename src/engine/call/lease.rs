@@ -5,13 +5,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::engine::resource::{Asking, HeldLeases, NoLease, Taking, Targets};
+use crate::engine::resource::{Asking, HeldLeases, LeaseTargets, NoLease, Taking};
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct WaitLeases {
     /// Where the call takes its permits when its turn has come; empty if it is judged again.
-    targets: Targets,
+    targets: LeaseTargets,
     held: Option<HeldLeases>,
     asking: Option<Asking>,
     refusal: Option<NoLease>,
@@ -26,7 +26,7 @@ pub(crate) enum Next {
 }
 
 impl WaitLeases {
-    pub(crate) fn needed(targets: Targets) -> Self {
+    pub(crate) fn needed(targets: LeaseTargets) -> Self {
         Self {
             targets,
             ..Self::default()

@@ -21,7 +21,7 @@ use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::NoTokens;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Reloaded;
-use crate::engine::resource::{HeldLeases, Leases, NoLease, Taking, Targets};
+use crate::engine::resource::{HeldLeases, LeaseTargets, Leases, NoLease, Taking};
 
 /// Goes on with a call that has its `claims` and needs permits of `leases`.
 #[inline(never)]
@@ -107,7 +107,7 @@ fn start(
     claims: &mut Claims,
     arrived: &mut Arrival,
     mut held: HeldLeases,
-    targets: Targets,
+    targets: LeaseTargets,
 ) -> Result<Verdict, Reloaded> {
     let verdict = enter_claimed(engine, nodes, call, now, claims, arrived)?;
     if let Verdict::Pass(_) = verdict {
@@ -118,7 +118,7 @@ fn start(
 }
 
 /// Has a call that waits for its start take its permits then.
-fn with_targets(mut verdict: Verdict, targets: Targets) -> Verdict {
+fn with_targets(mut verdict: Verdict, targets: LeaseTargets) -> Verdict {
     if let Verdict::Wait(waiting) = &mut verdict {
         waiting.has_leases(WaitLeases::needed(targets));
     }

@@ -22,7 +22,7 @@ use crate::engine::resource::scope::ScopeNode;
 use crate::rule::{NumberedRules, RuleSet};
 use crate::stat::Table;
 
-pub(crate) use reload::{Change, Older};
+pub(crate) use reload::{Older, RuleChange};
 
 /// See the [module](self).
 #[derive(Debug)]

@@ -21,13 +21,13 @@ pub(crate) type Older = Vec<Weak<RuleSet>>;
 
 /// Other rules, made ready to come into force.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub(crate) struct RuleChange {
     old: StdArc<RuleSet>,
     new: StdArc<RuleSet>,
     begun: Tick,
 }
 
-impl Change {
+impl RuleChange {
     /// The rules that are to come.
     pub(crate) fn rules(&self) -> &RuleSet {
         &self.new
@@ -46,22 +46,22 @@ impl Registry {
         listed: NumberedRules,
         part: RuleSelection,
         begun: Tick,
-    ) -> Change {
+    ) -> RuleChange {
         let old = self.rules.load_full();
         let new = StdArc::new(RuleSet::new(listed, old.version() + 1, part));
-        Change { old, new, begun }
+        RuleChange { old, new, begun }
     }
 
     /// Has calls judged by the rules of `change` from here on, and puts in force the parts that go
     /// with them.
-    pub(crate) fn put_in_force(&self, change: &Change, with_them: impl FnOnce()) {
+    pub(crate) fn put_in_force(&self, change: &RuleChange, with_them: impl FnOnce()) {
         let _renewal = self.renewal.lock();
         self.replace_rules(change, with_them);
     }
 
     /// The work that is left once other rules are in force.
-    pub(crate) fn settle(&self, mut older: impl DerefMut<Target = Older>, change: &Change) {
-        let Change { old, new, .. } = change;
+    pub(crate) fn settle(&self, mut older: impl DerefMut<Target = Older>, change: &RuleChange) {
+        let RuleChange { old, new, .. } = change;
         older.retain(|set| set.strong_count() > 0);
         older.push(StdArc::downgrade(old));
         let are_many = older.len() > MOST_OLDER;
@@ -97,7 +97,7 @@ impl Registry {
 
     /// Replaces the rules while `renewal` is held. Calls wait for that lock: the sets are made,
     /// and the user's clock, which may be slow, is read before.
-    fn replace_rules(&self, change: &Change, with_them: impl FnOnce()) {
+    fn replace_rules(&self, change: &RuleChange, with_them: impl FnOnce()) {
         let new = &change.new;
         let has_templates = new.has_templates();
         if !new.limits().is_empty() {

@@ -30,22 +30,22 @@ pub(crate) struct Leases {
 struct LeasedRule {
     index: u32,
     rule: SharedRule,
-    counters: Counters,
+    counters: LeaseCounters,
 }
 
 /// Where a rule counts. Shared with the rule before a reload.
 #[derive(Clone, Debug)]
-enum Counters {
+enum LeaseCounters {
     One(Arc<SharedQuota>),
     ByKey(Arc<KeyedQuotas>),
 }
 
 /// The counters that one call takes from.
 #[derive(Debug, Default)]
-pub(crate) struct Targets(SmallVec<Target, 2>);
+pub(crate) struct LeaseTargets(SmallVec<LeaseTarget, 2>);
 
 #[derive(Clone, Debug)]
-struct Target {
+struct LeaseTarget {
     rule: u32,
     advertised: (u32, Duration),
     quota: Arc<SharedQuota>,
@@ -66,7 +66,7 @@ struct Held {
 /// A call that waits for the store.
 #[derive(Debug)]
 pub(crate) struct Asking {
-    tickets: Vec<(Target, Ticket, u32)>,
+    tickets: Vec<(LeaseTarget, Ticket, u32)>,
     held: HeldLeases,
     /// The longest that it waits.
     pub(crate) most: Duration,
@@ -111,8 +111,8 @@ impl Leases {
         let rules = indices.iter().filter_map(|&index| {
             let rule = set.shared(index, text, direction, most_origins)?;
             let known = old.and_then(|old| old.counters_of(&rule));
-            let counters = known.unwrap_or_else(|| Counters::new(&rule, hub));
-            if let Counters::One(quota) = &counters {
+            let counters = known.unwrap_or_else(|| LeaseCounters::new(&rule, hub));
+            if let LeaseCounters::One(quota) = &counters {
                 let limit = rule.limit();
                 quota.set_terms(rule.terms(limit, &hub.settings));
             }
@@ -159,7 +159,7 @@ impl Leases {
         spans.max().unwrap_or_default()
     }
 
-    fn counters_of(&self, rule: &SharedRule) -> Option<Counters> {
+    fn counters_of(&self, rule: &SharedRule) -> Option<LeaseCounters> {
         let mut all = self.rules.iter();
         let known = all.find(|known| {
             known.rule.identity == rule.identity && known.rule.max_keys == rule.max_keys
@@ -168,8 +168,8 @@ impl Leases {
     }
 
     /// The counters that `call` takes from.
-    pub(crate) fn targets(&self, call: &Call<'_>, now: Tick) -> Result<Targets, NoLease> {
-        let mut targets = Targets::default();
+    pub(crate) fn targets(&self, call: &Call<'_>, now: Tick) -> Result<LeaseTargets, NoLease> {
+        let mut targets = LeaseTargets::default();
         if call.weight == 0 {
             return Ok(targets);
         }
@@ -181,15 +181,15 @@ impl Leases {
                 Selected::Missing => return Err(NoLease::Missing { rule: leased.index }),
             };
             let (limit, quota) = match (&leased.counters, key) {
-                (Counters::One(quota), _) => (leased.rule.limit(), quota.clone()),
-                (Counters::ByKey(quotas), key) => {
+                (LeaseCounters::One(quota), _) => (leased.rule.limit(), quota.clone()),
+                (LeaseCounters::ByKey(quotas), key) => {
                     let key = key.unwrap_or(&Key::MISSING);
                     let limit = leased.rule.limit_of(key, call);
                     let terms = leased.rule.terms(limit, &self.hub.settings);
                     (limit, quotas.of(key, terms, now))
                 }
             };
-            targets.0.push(Target {
+            targets.0.push(LeaseTarget {
                 rule: leased.index,
                 advertised: leased.rule.advertised(limit),
                 quota,
@@ -199,7 +199,7 @@ impl Leases {
     }
 }
 
-impl Counters {
+impl LeaseCounters {
     fn new(rule: &SharedRule, hub: &Arc<Hub>) -> Self {
         let digest = hub.digester().rule(&rule.identity);
         let terms = rule.terms(rule.limit(), &hub.settings);
@@ -217,7 +217,7 @@ impl Counters {
 
 // === impl Targets ===
 
-impl Targets {
+impl LeaseTargets {
     /// Takes `n` permits of each, or of none. Those that the call `had` before count.
     pub(crate) fn take(&self, now: Tick, n: u32, had: HeldLeases) -> Result<Taking, NoLease> {
         let mut had = had;
@@ -274,7 +274,7 @@ impl Targets {
     }
 }
 
-impl Target {
+impl LeaseTarget {
     #[cold]
     fn exhausted(&self, at: Option<Tick>, n: u32) -> NoLease {
         let at = at.filter(|_| n <= self.quota.limit());
@@ -338,7 +338,7 @@ impl Asking {
         Ok(self.held)
     }
 
-    fn take_answer(&mut self, target: &Target, answer: Answer, n: u32) -> Result<(), NoLease> {
+    fn take_answer(&mut self, target: &LeaseTarget, answer: Answer, n: u32) -> Result<(), NoLease> {
         match answer {
             Answer::Granted(end) => self.held.push(target, Some(end), n),
             Answer::Open => self.held.push(target, None, n),
@@ -355,7 +355,7 @@ impl Asking {
 // === impl HeldLeases ===
 
 impl HeldLeases {
-    fn push(&mut self, target: &Target, end: Option<BucketEnd>, n: u32) {
+    fn push(&mut self, target: &LeaseTarget, end: Option<BucketEnd>, n: u32) {
         self.0.push(Held {
             quota: target.quota.clone(),
             end,

@@ -30,7 +30,7 @@ use crate::stat::{Node, Place as ListPlace, Resident, Totals};
 
 pub(crate) use admit::{NoPlace, Place};
 pub(crate) use key::{ResourceKey, ResourceQuery};
-pub(crate) use leases::{Asking, HeldLeases, Leases, NoLease, Taking, Targets};
+pub(crate) use leases::{Asking, HeldLeases, LeaseTargets, Leases, NoLease, Taking};
 pub(crate) use optional::OptionalChecks;
 pub(crate) use path::PathKind;
 

@@ -9,7 +9,7 @@ mod words;
 
 use std::time::Duration;
 
-use super::keys::Full;
+use super::keys::KeyFull;
 use super::table::Table;
 use super::{Count, Digest, HotKeys, Limit, Spec, Taken};
 use crate::call::Key;

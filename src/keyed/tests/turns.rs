@@ -12,7 +12,7 @@ fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
             .map(|taken| taken.start())
     };
     let full = |ms| {
-        Err(Full {
+        Err(KeyFull {
             available_at: Some(at(ms)),
         })
     };

@@ -34,7 +34,7 @@ const FORWARDING: &str = "x-forwarded-";
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Denied {
+pub(super) enum AccessDenied {
     /// The page has no such name.
     Host,
     /// Nobody knows where the request comes from.
@@ -131,9 +131,9 @@ impl Access {
     }
 
     /// Whether `request` may have the page, which tells nothing of the engine.
-    pub(super) fn check_page<B>(&self, request: &Request<B>) -> Result<(), Denied> {
+    pub(super) fn check_page<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
         if !self.is_own_name(request) {
-            return Err(Denied::Host);
+            return Err(AccessDenied::Host);
         }
         let nets = match &self.peers {
             Peers::Anywhere => return Ok(()),
@@ -142,40 +142,44 @@ impl Access {
             Peers::NumberedRules(nets) => Some(nets),
         };
         let peer = PeerIp.client_ip(Head::of(request));
-        let peer = peer.ok_or(Denied::UnknownPeer)?;
+        let peer = peer.ok_or(AccessDenied::UnknownPeer)?;
         if nets.is_some_and(|nets| nets.contain(peer)) {
             return Ok(());
         }
         if !peer.is_loopback() {
-            return Err(Denied::ForeignPeer);
+            return Err(AccessDenied::ForeignPeer);
         }
         // All that a proxy on this machine passes on would be local.
         if is_forwarded(request.headers()) {
-            return Err(Denied::Forwarded);
+            return Err(AccessDenied::Forwarded);
         }
         Ok(())
     }
 
     /// Whether `request`, which may have the page, may have the state as well.
-    pub(super) fn check_state<B>(&self, request: &Request<B>, now: Tick) -> Result<(), Denied> {
+    pub(super) fn check_state<B>(
+        &self,
+        request: &Request<B>,
+        now: Tick,
+    ) -> Result<(), AccessDenied> {
         let Some(token) = &self.token else {
             return Ok(());
         };
         let peer = PeerIp.key(Head::of(request)).unwrap_or(Key::Str(""));
         // Also who knows the token now: else every guess would have its answer.
         if token.wrong.left(now, peer) == 0 {
-            return Err(Denied::TooManyTokens);
+            return Err(AccessDenied::TooManyTokens);
         }
         let mut given = request.headers().get_all(AUTHORIZATION).iter();
         let (Some(given), None) = (given.next(), given.next()) else {
-            return Err(Denied::Token);
+            return Err(AccessDenied::Token);
         };
         if bearer(given).is_some_and(|given| is_same(token.text.as_bytes(), given)) {
             return Ok(());
         }
         match token.wrong.try_acquire(now, peer, 1) {
-            Ok(()) => Err(Denied::Token),
-            Err(_) => Err(Denied::TooManyTokens),
+            Ok(()) => Err(AccessDenied::Token),
+            Err(_) => Err(AccessDenied::TooManyTokens),
         }
     }
 

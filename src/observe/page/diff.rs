@@ -20,7 +20,7 @@ pub(super) struct Difference {
 }
 
 /// The identity of a rule: rules that share it are one rule with other settings.
-type Identity<'a> = (&'static str, &'a str, Option<&'a str>);
+type RuleIdentity<'a> = (&'static str, &'a str, Option<&'a str>);
 
 /// The differences between the rules `before` and those `after`: first those that stay or go, in
 /// their order, then those that come. Rules of the same kind, resource and id are compared in
@@ -54,8 +54,8 @@ pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
 }
 
 /// `rules` by what makes them the same one, in the order of the first of each.
-fn grouped(rules: &Rules) -> Vec<(Identity<'_>, Vec<&Rule>)> {
-    let mut groups: Vec<(Identity<'_>, Vec<&Rule>)> = Vec::new();
+fn grouped(rules: &Rules) -> Vec<(RuleIdentity<'_>, Vec<&Rule>)> {
+    let mut groups: Vec<(RuleIdentity<'_>, Vec<&Rule>)> = Vec::new();
     let mut places = HashMap::new();
     for rule in rules {
         let identity = (rule.kind(), rule.resource(), rule.id());
@@ -69,7 +69,10 @@ fn grouped(rules: &Rules) -> Vec<(Identity<'_>, Vec<&Rule>)> {
 }
 
 /// Takes the rules of that `identity` out of `groups`, which stay in their order.
-fn take<'a>(groups: &mut [(Identity<'a>, Vec<&'a Rule>)], identity: Identity<'_>) -> Vec<&'a Rule> {
+fn take<'a>(
+    groups: &mut [(RuleIdentity<'a>, Vec<&'a Rule>)],
+    identity: RuleIdentity<'_>,
+) -> Vec<&'a Rule> {
     let mut groups = groups.iter_mut();
     let found = groups.find(|(other, _)| *other == identity);
     found
@@ -78,7 +81,7 @@ fn take<'a>(groups: &mut [(Identity<'a>, Vec<&'a Rule>)], identity: Identity<'_>
 }
 
 impl Difference {
-    fn new(identity: Identity<'_>, before: Option<&Rule>, after: Option<&Rule>) -> Self {
+    fn new(identity: RuleIdentity<'_>, before: Option<&Rule>, after: Option<&Rule>) -> Self {
         let (kind, resource, id) = identity;
         Self {
             kind,

@@ -89,8 +89,8 @@ use crate::sentinel::Sentinel;
 #[cfg(feature = "serde")]
 use crate::source::RuleSink;
 use crate::source::WatchStatus;
-use access::{Access, Denied};
-use query::Query;
+use access::{Access, AccessDenied};
+use query::StateQuery;
 use state::{About, Kept};
 
 #[cfg(feature = "serde")]
@@ -297,7 +297,7 @@ impl Page {
         let name = query.split(['&', '=']).next().unwrap_or_default();
         if name == "state" {
             return match access.check_state(request, now(&self.sentinel)) {
-                Ok(()) => self.state(&Query::of(query)),
+                Ok(()) => self.state(&StateQuery::of(query)),
                 Err(denied) => refusal(denied),
             };
         }
@@ -307,7 +307,7 @@ impl Page {
         }
     }
 
-    fn state(&self, query: &Query) -> Response<Bytes> {
+    fn state(&self, query: &StateQuery) -> Response<Bytes> {
         let state = state::state(&self.sentinel, &self.settings.about, &self.kept, query);
         let mut answer = Response::new(state.into());
         set(&mut answer, header::CONTENT_TYPE, "application/json");
@@ -357,40 +357,40 @@ fn now(sentinel: &Sentinel) -> Tick {
 }
 
 /// The answer to a request that may not look, with the line that would let it.
-fn refusal(denied: Denied) -> Response<Bytes> {
+fn refusal(denied: AccessDenied) -> Response<Bytes> {
     let (status, why) = match denied {
-        Denied::Host => (
+        AccessDenied::Host => (
             StatusCode::FORBIDDEN,
             "The page is not served under this name. If it is a name of this server, write \
              `.host(\"the.name\")?`; or use the address.\n",
         ),
-        Denied::UnknownPeer => (
+        AccessDenied::UnknownPeer => (
             StatusCode::FORBIDDEN,
             "Nobody knows where this request comes from. With axum, serve \
              `app.into_make_service_with_connect_info::<SocketAddr>()`. Otherwise give the page \
              `.token(…)?`, or `.open()` if something in front of it checks who may look.\n",
         ),
-        Denied::ForeignPeer => (
+        AccessDenied::ForeignPeer => (
             StatusCode::FORBIDDEN,
             "Only callers on this machine may look. To let others in, give the page \
              `.allow([\"10.0.0.0/8\".parse()?])` with their network, or `.token(…)?`.\n",
         ),
-        Denied::Forwarded => (
+        AccessDenied::Forwarded => (
             StatusCode::FORBIDDEN,
             "A proxy on this machine has forwarded this request, perhaps for somebody elsewhere. \
              Give the page `.token(…)?`, or `.allow([\"127.0.0.1/32\".parse()?])` if the proxy \
              checks who may look.\n",
         ),
-        Denied::Token => (StatusCode::UNAUTHORIZED, "The data needs the token.\n"),
-        Denied::TooManyTokens => (
+        AccessDenied::Token => (StatusCode::UNAUTHORIZED, "The data needs the token.\n"),
+        AccessDenied::TooManyTokens => (
             StatusCode::TOO_MANY_REQUESTS,
             "Too many wrong tokens. Wait for a minute.\n",
         ),
     };
     let mut answer = text(status, why);
     match denied {
-        Denied::Token => set(&mut answer, header::WWW_AUTHENTICATE, "Bearer"),
-        Denied::TooManyTokens => set(&mut answer, header::RETRY_AFTER, "60"),
+        AccessDenied::Token => set(&mut answer, header::WWW_AUTHENTICATE, "Bearer"),
+        AccessDenied::TooManyTokens => set(&mut answer, header::RETRY_AFTER, "60"),
         _ => {}
     }
     answer

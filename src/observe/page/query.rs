@@ -21,7 +21,7 @@ pub(super) enum Sort {
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Query {
+pub(super) struct StateQuery {
     pub(super) rows: usize,
     pub(super) sort: Sort,
     /// The text that names must contain, in lower case.
@@ -30,7 +30,7 @@ pub(super) struct Query {
     pub(super) focus: Option<(Direction, String)>,
 }
 
-impl Query {
+impl StateQuery {
     /// Reads the members behind `state` in a request's query. A member that is unknown or cannot be
     /// read has its default, so that a page of another version gets an answer.
     pub(super) fn of(query: &str) -> Self {
@@ -88,8 +88,9 @@ mod tests {
 
     #[test]
     fn a_query_is_read_member_by_member() {
-        let query = Query::of("state&n=7&sort=rt&q=%2FOrd+%7Bid&focus=%2Fa%26b&direction=outbound");
-        let expected = Query {
+        let query =
+            StateQuery::of("state&n=7&sort=rt&q=%2FOrd+%7Bid&focus=%2Fa%26b&direction=outbound");
+        let expected = StateQuery {
             rows: 7,
             sort: Sort::Rt,
             part: "/ord {id".to_owned(),
@@ -100,18 +101,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_has_its_default() {
-        let plain = Query::of("state");
+        let plain = StateQuery::of("state");
         assert_eq!(
             (plain.rows, plain.sort, &*plain.part),
             (50, Sort::Refused, "")
         );
         assert_eq!(plain.focus, None);
         assert_eq!(
-            Query::of("state&n=x&sort=&focus=&direction=up&unknown=1"),
+            StateQuery::of("state&n=x&sort=&focus=&direction=up&unknown=1"),
             plain
         );
-        assert_eq!(Query::of("state&n=99999999").rows, 500);
-        assert_eq!(Query::of("state&n=99999999999999999999999").rows, 50);
+        assert_eq!(StateQuery::of("state&n=99999999").rows, 500);
+        assert_eq!(StateQuery::of("state&n=99999999999999999999999").rows, 50);
     }
 
     #[test]

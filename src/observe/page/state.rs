@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use super::json::Json;
 use super::lines::{Line, limits_by_name, limits_of};
 use super::minute::{Minute, NANOS, minute_of, minute_of_all};
-use super::query::{Query, Sort};
+use super::query::{Sort, StateQuery};
 use super::words::Limits;
 use crate::base::sync::Lock;
 use crate::breaker::BreakerState;
@@ -60,7 +60,7 @@ struct Keys {
 }
 
 /// The state of `sentinel` as `query` asks for it.
-pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &Query) -> String {
+pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &StateQuery) -> String {
     let registry = sentinel.registry();
     let time = &registry.shared().time;
     let now = time.check_making(time.read());
@@ -154,7 +154,7 @@ fn write_now(json: &mut Json, nodes: &[&NodeSnapshot]) {
 }
 
 /// The minute of one resource, or of all.
-fn write_focus(json: &mut Json, sentinel: &Sentinel, query: &Query, now: Tick) {
+fn write_focus(json: &mut Json, sentinel: &Sentinel, query: &StateQuery, now: Tick) {
     json.member("focus", |json| {
         let minute = match &query.focus {
             Some((direction, name)) => {
@@ -187,7 +187,7 @@ fn write_rows(
     json: &mut Json,
     sentinel: &Sentinel,
     listed: &[&NodeSnapshot],
-    query: &Query,
+    query: &StateQuery,
     lines: &[Line],
     now: Tick,
 ) {

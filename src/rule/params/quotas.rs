@@ -9,18 +9,18 @@ use crate::keyed::{Digest, Limit};
 /// The quotas of the calls of each value.
 #[derive(Clone, Debug)]
 pub(super) struct Quotas {
-    pub(super) limit: Quota,
+    pub(super) limit: ValueQuota,
     pub(super) exceptions: StdArc<Exceptions>,
     /// Of two for one name, the last one is found first.
-    pub(super) tiers: StdArc<[(OwnedKey, Quota)]>,
+    pub(super) tiers: StdArc<[(OwnedKey, ValueQuota)]>,
 }
 
 /// The quotas of single values, each under a keyed hash already.
-pub(super) type Exceptions = HashMap<Digest, Quota, foldhash::fast::RandomState>;
+pub(super) type Exceptions = HashMap<Digest, ValueQuota, foldhash::fast::RandomState>;
 
 /// The quota of the calls of a value.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Quota {
+pub(super) struct ValueQuota {
     pub(super) threshold: f64,
     pub(super) prepared: Limit,
 }
@@ -29,7 +29,7 @@ pub(super) struct Quota {
 
 impl Quotas {
     /// That of a value, for calls of a tier.
-    pub(super) fn of(&self, key: Digest, tier: Option<&Key<'_>>) -> &Quota {
+    pub(super) fn of(&self, key: Digest, tier: Option<&Key<'_>>) -> &ValueQuota {
         if let Some(own) = self.exceptions.get(&key) {
             return own;
         }

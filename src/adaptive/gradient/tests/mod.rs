@@ -16,8 +16,8 @@ fn settings() -> Settings {
     }
 }
 
-fn sample(count: u32, mean_ms: u64, peak: u32) -> Sample {
-    Sample {
+fn sample(count: u32, mean_ms: u64, peak: u32) -> Samples {
+    Samples {
         opened: Tick::ZERO,
         count,
         sum_ns: u64::from(count) * mean_ms * 1_000_000,
@@ -77,7 +77,7 @@ fn no_window_begins_before_the_one_that_it_follows() {
     let late = Tick::from_millis(4_500);
     for phase in [Phase::Steady, Phase::Settling, Phase::Measuring] {
         let mut state = State { phase, ..known() };
-        let sample = Sample {
+        let sample = Samples {
             opened,
             ..sample(40, 50, 20)
         };
@@ -278,7 +278,7 @@ fn a_confirmed_probe_that_is_faster_is_believed_by_half() {
     };
     state.close(&settings(), Tick::from_millis(100), 15, sample(9, 60, 15));
     assert_eq!((state.phase, state.long), (Phase::Steady, 50.0 * MS));
-    assert_eq!(Sample::default().mean_ns(), None);
+    assert_eq!(Samples::default().mean_ns(), None);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn a_probe_that_cannot_settle_is_given_up() {
     let terms = state.close(&settings(), now, 20, sample(40, 50, 20));
     assert_eq!(state.phase, Phase::Settling);
     assert_eq!(state.limit(), 15);
-    let none = Sample {
+    let none = Samples {
         opened: terms.opened,
         ..sample(0, 0, 0)
     };
@@ -361,7 +361,7 @@ fn an_hour_without_calls_in_a_probe_does_not_put_the_next_one_off() {
             now = terms.due;
             let sample = sample(75, 50, 15);
             let opened = terms.opened;
-            terms = state.close(&settings(), now, 15, Sample { opened, ..sample });
+            terms = state.close(&settings(), now, 15, Samples { opened, ..sample });
         }
         assert_eq!(state.phase, Phase::Steady);
         // It was abandoned after 4 s, or measured for 150 ms after that.
@@ -376,7 +376,7 @@ fn a_clock_that_steps_back_starts_the_window_anew() {
         let mut state = known();
         state.phase = phase;
         state.began = Tick::from_millis(7_000_000);
-        let late = Sample {
+        let late = Samples {
             opened: Tick::from_millis(7_200_000),
             ..sample(40, 9_000, 20)
         };

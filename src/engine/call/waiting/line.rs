@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{Inner, Rest};
+use super::{Rest, WaitingInner};
 use crate::blocked::Blocked;
 use crate::clock::Tick;
 use crate::engine::call::arrival::PlaceInLine;
@@ -31,7 +31,7 @@ pub(super) enum Got {
     Leases,
 }
 
-impl Inner {
+impl WaitingInner {
     /// Whether the call stands in line and has got the slot, share or permits that it waits for
     /// there. If not, `waker` is woken when it has.
     pub(super) fn has_what_it_waits_for(&self, waker: Option<&Waker>) -> bool {

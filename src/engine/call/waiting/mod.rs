@@ -104,10 +104,10 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 /// next call that waits.
 #[must_use = "dropping it gives the place up"]
 pub struct Waiting {
-    inner: Option<Box<Inner>>,
+    inner: Option<Box<WaitingInner>>,
 }
 
-struct Inner {
+struct WaitingInner {
     /// Judges the call, or its place in line, by the rules that are in force then.
     again: StdArc<dyn JudgeAgain>,
     nodes: CallNodes,
@@ -206,7 +206,7 @@ impl Waiting {
         (since, asked): (Tick, Tick),
         n: u32,
     ) -> Self {
-        Self::of(Inner {
+        Self::of(WaitingInner {
             again,
             nodes,
             n,
@@ -233,7 +233,7 @@ impl Waiting {
         (asked, left): (Tick, Duration),
         n: u32,
     ) -> Self {
-        Self::of(Inner {
+        Self::of(WaitingInner {
             again,
             nodes,
             n,
@@ -256,17 +256,17 @@ impl Waiting {
         }
     }
 
-    fn of(inner: Inner) -> Self {
+    fn of(inner: WaitingInner) -> Self {
         Self {
             inner: Some(Box::new(inner)),
         }
     }
 
-    fn inner(&self) -> &Inner {
+    fn inner(&self) -> &WaitingInner {
         self.inner.as_deref().expect(TAKEN_LAST)
     }
 
-    fn take(&mut self) -> Box<Inner> {
+    fn take(&mut self) -> Box<WaitingInner> {
         self.inner.take().expect(TAKEN_LAST)
     }
 
@@ -447,7 +447,7 @@ impl Waiting {
     }
 }
 
-impl Inner {
+impl WaitingInner {
     /// The present, read again where it does not fit to the latest time of the resource.
     fn now(&self) -> Tick {
         self.nodes.resource().now()
