@@ -89,18 +89,18 @@ impl fmt::Display for Event {
 /// # Examples
 ///
 /// ```
-/// use std::time::Duration;
-/// use tower_sentinel::Tick;
-/// use tower_sentinel::stat::{Event, Node, Outcome};
+/// use tower_sentinel::stat::{Event, Outcome};
+/// use tower_sentinel::{Call, Rules, Sentinel};
 ///
-/// let now = Tick::from_millis(100);
-/// let node = Node::new(Duration::from_secs(1), 2, now)?;
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let sentinel = Sentinel::new(Rules::new());
 /// for outcome in [Outcome::Success, Outcome::Failure, Outcome::Ignore] {
-///     node.pass(now, 1);
-///     node.complete(now, 1, Duration::from_millis(20), outcome);
+///     let work = sentinel.run_with(Call::new("job"), async {}, |_| outcome);
+///     assert!(work.await.is_ok());
 /// }
-/// assert_eq!((node.sum(now, Event::Complete), node.sum(now, Event::Error)), (3, 1));
-/// # Ok::<(), tower_sentinel::InvalidSetting>(())
+/// let job = sentinel.node("job").expect("it has been called");
+/// assert_eq!((job.sum(Event::Complete), job.sum(Event::Error)), (3, 1));
+/// # });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

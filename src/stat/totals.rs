@@ -60,21 +60,23 @@ pub struct Totals {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::Tick;
-/// use tower_sentinel::stat::{Node, Outcome};
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Tick};
 ///
 /// let at = Tick::from_millis;
-/// let node = Node::new(Duration::from_secs(1), 2, at(0))?;
-/// node.pass(at(100), 1);
-/// node.block(at(200), 1);
-/// node.complete(at(600), 1, Duration::from_millis(500), Outcome::Success);
+/// let clock = ManualClock::starting_at(at(10_100));
+/// let rules = FlowRule::per_second("job", 1);
+/// let sentinel = Sentinel::builder().rules(rules).clock(clock.clone()).build();
+/// let running = sentinel.try_enter(Call::new("job"));
+/// drop(sentinel.try_enter(Call::new("job")));
+/// clock.set(at(10_600));
+/// drop(running);
 ///
-/// let buckets = node.buckets(at(700));
+/// let snapshot = sentinel.snapshot();
+/// let buckets = snapshot.nodes()[0].buckets();
 /// let counts: Vec<_> = buckets.iter().map(|b| (b.pass(), b.block(), b.complete())).collect();
 /// assert_eq!(counts, [(1, 1, 0), (0, 0, 1)]);
-/// assert_eq!((buckets[1].start(), buckets[0].average_rt()), (at(500), None));
+/// assert_eq!((buckets[1].start(), buckets[0].average_rt()), (at(10_500), None));
 /// assert_eq!(buckets[1].average_rt(), Some(Duration::from_millis(500)));
-/// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeBucket {
