@@ -1,4 +1,4 @@
-//! What tests do to a node that the engine does in more steps.
+//! The steps of the engine on a node, shortened for tests.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;

@@ -130,7 +130,7 @@ pub(in crate::stat) fn reserve(
     (loan, spent)
 }
 
-/// What may happen to a ring. Times are in milliseconds; an index is that of
+/// One operation on a ring. Times are in milliseconds; an index is that of
 /// something which was taken or lent, modulo how many there are.
 #[derive(Clone, Debug)]
 pub enum Op {

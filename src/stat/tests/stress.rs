@@ -45,7 +45,7 @@ const SETS: &[&[Rule]] = &[
     &[rule(2, 1, 15), rule(2, 5, 60)],
 ];
 
-/// What one thread did.
+/// The doings of one thread.
 #[derive(Default)]
 struct Tally {
     /// Tokens of calls that ran, by bucket.

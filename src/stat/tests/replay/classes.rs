@@ -28,7 +28,7 @@ pub(crate) struct Answer<'a> {
     pub(crate) has_flipped: bool,
 }
 
-/// What is asked of the answers of a class.
+/// The condition on the answers of a class.
 pub(crate) enum Verdict {
     /// The recorded one.
     Exact,

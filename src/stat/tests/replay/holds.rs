@@ -45,7 +45,7 @@ pub(super) fn is_near_in_queue(answer: &Answer<'_>) -> bool {
     (recorded - ours).abs() <= rounding_in_queue(answer)
 }
 
-/// Who passes by the record waits here for less than what has been rounded.
+/// A call that passes by the record waits here for less than the rounded part.
 pub(super) fn is_nearly_its_turn(answer: &Answer<'_>) -> bool {
     let wait_ms = answer.answers[answer.step]["wait_ms"].as_f64();
     let is_short = wait_ms.is_some_and(|wait_ms| wait_ms <= rounding_in_queue(answer));
@@ -79,7 +79,7 @@ pub(super) fn is_low(answer: &Answer<'_>) -> bool {
     answer.case.config["count"].as_f64() < Some(10.0)
 }
 
-/// What has happened in a case of circuit breakers so far.
+/// The events in a case of circuit breakers so far.
 #[derive(Default)]
 pub(super) struct HalfOpenPast {
     /// A call has ended that began before the last change of some state.
@@ -171,7 +171,7 @@ pub(super) fn is_queue(answer: &Answer<'_>) -> bool {
     answer.case.config["rules"][0]["control"] == "throttle"
 }
 
-/// What a quota answers that is refilled all the time, in parts of a token that
+/// The answers of a quota that is refilled all the time, in parts of a token that
 /// are whole numbers. Ours may refuse only the call for which there is no more
 /// than exactly enough, because it rounds the price of a token up.
 pub(super) fn is_refilled_all_the_time(answer: &Answer<'_>) -> bool {

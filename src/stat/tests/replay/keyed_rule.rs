@@ -19,7 +19,7 @@ pub(crate) struct Hot {
     sentinel: Sentinel,
     clock: ManualClock,
     waiting: Vec<Waiting>,
-    /// What each recorded call holds: one entry, or one for each element.
+    /// The entries of each recorded call: one, or one for each element.
     running: HashMap<i64, Vec<Entry>>,
 }
 

@@ -21,14 +21,14 @@ use tower_sentinel::Tick;
 
 use classes::{Answer, Class, Verdict};
 
-/// What a file is replayed against. A new one is made for every case.
+/// The object that a file is replayed against. A new one is made for every case.
 pub(crate) trait Subject {
     /// The object under test, or why it cannot be made of `config`.
     fn new(config: &Value) -> Result<Self, String>
     where
         Self: Sized;
 
-    /// What the object answers to `step`; an object like the recorded one.
+    /// The answer of the object to `step`; an object like the recorded one.
     fn answer(&mut self, step: &Step) -> Value;
 }
 
@@ -198,7 +198,7 @@ fn replay<S: Subject>(
     let mut answers = Vec::new();
     for (index, step) in case.steps.iter().enumerate() {
         let ours = match &mut subject {
-            // What cannot be made answers to nothing but this.
+            // An object that cannot be made answers to nothing but this.
             Err(_) if step.op == "construct" => serde_json::json!({ "error": true }),
             Ok(_) if step.op == "construct" => serde_json::json!({ "error": false }),
             Err(error) => panic!("{}: {error}", case.name),

@@ -37,7 +37,7 @@ pub(crate) struct Chain {
     running: HashMap<i64, Entry>,
 }
 
-/// What the record says about the figures of a case.
+/// The form that the record gives the figures of a case.
 #[derive(Clone, Copy)]
 struct Form {
     interval: Duration,
@@ -45,7 +45,7 @@ struct Form {
     max_rt: f64,
 }
 
-/// What is read of a node.
+/// The figures of a node.
 #[derive(Default)]
 struct Reading {
     buckets: Vec<NodeBucket>,
