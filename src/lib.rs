@@ -76,11 +76,12 @@
 //! | `serde` | `document`: rules from JSON and TOML, including Sentinel's own formats |
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
 //! | `page` | `observe::page`: a live page of the engine, to be served under a path of one's own |
+//! | `dashboard` | `observe::dashboard`: Sentinel's dashboard shows the engine and changes its rules |
 //! | `redis` | [`store`]`::RedisStore`, by which limits hold over several processes |
 //! | `full` | all of them |
 //!
-//! `quanta`, `serde`, `system` and `page` only add items. `axum` and `tonic` also change what a
-//! layer reads from a request:
+//! `quanta`, `serde`, `system`, `page` and `dashboard` only add items. `axum` and `tonic` also
+//! change what a layer reads from a request:
 //!
 //! * With `axum`, if axum has matched the request, its default resource is axum's matched
 //!   path. Without it, the path is matched against the templates among the names of
@@ -96,7 +97,7 @@
 //! on no feature as long as its extractor does not look at routes.
 //!
 //! The crate needs 64-bit atomic integers, which many 32-bit targets have as well. On
-//! WebAssembly (`wasm32-wasip1`) it works without `axum` and `tonic`.
+//! WebAssembly (`wasm32-wasip1`) it works without `axum`, `tonic` and `dashboard`.
 //!
 //! # Guarantees
 //!

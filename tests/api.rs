@@ -32,6 +32,7 @@ use tower_sentinel::middleware::{
     AsError, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,
     Judgement, Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
+use tower_sentinel::observe::dashboard::{Dashboard, DashboardHandle};
 use tower_sentinel::observe::facade::Facade;
 use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::observe::page::{EditablePage, Page};
@@ -74,7 +75,7 @@ fn made_by_default<T: Default>() {}
 #[test]
 fn types_are_shared_cloned_and_printed() {
     all!(shared:
-        Journal, Facade, ThreadHandle,
+        Dashboard, DashboardHandle, Journal, Facade, ThreadHandle,
         Sentinel, Builder, Hooks, Entry, Waiting, Verdict, NotAdmitted, Blocked,
         LeapArray, SlidingWindow, KeyedLimiter, keyed::LimiterBuilder,
         SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>, SentinelService<Service, AsError>,

@@ -5,6 +5,8 @@
 
 mod body;
 mod collect;
+#[cfg(feature = "dashboard")]
+pub mod dashboard;
 #[cfg(feature = "metrics")]
 pub mod facade;
 mod family;

@@ -5,6 +5,8 @@ use std::sync::Arc as StdArc;
 
 use super::breaker::BreakerView;
 use super::known::KeyedSnapshot;
+#[cfg(feature = "dashboard")]
+use super::view::NodeView;
 use crate::base::sync::Arc;
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -84,6 +86,12 @@ impl Reading<'_> {
     #[cfg(feature = "tracing")]
     pub(crate) fn keyed_rules(&self) -> Vec<KeyedSnapshot> {
         KeyedSnapshot::of(self.resource)
+    }
+
+    /// The resource by itself.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn view(&self) -> NodeView {
+        NodeView::new(self.resource.clone())
     }
 
     /// Everything else, by the present rules.

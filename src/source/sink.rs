@@ -8,8 +8,10 @@ use crate::rule::Rules;
 /// Keeps rules that are changed while the program runs, such as on a page.
 ///
 /// A sink is asked before the rules come into force. If it fails, the old rules stay in force, and
-/// the page shows the reason. It is called on one thread at a time for each page, and may block. If
-/// it panics, that counts as a failure.
+/// the page shows the reason; only Sentinel's dashboard, whose protocol has a word for it, puts new
+/// rules in force that a sink could not keep, unless it keeps [others](SourceError::changed). It is
+/// called on one thread at a time for each page, and may block. If it panics, that counts as a
+/// failure.
 ///
 /// # Examples
 ///

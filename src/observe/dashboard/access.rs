@@ -1,0 +1,66 @@
+//! Who may send commands: the dashboard itself, and no browser.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use http::header::{HOST, ORIGIN, REFERER};
+use http::{Request, StatusCode};
+
+use super::wire::{CommandRefused, only};
+use crate::base::sync::Lock;
+use crate::call::canonical;
+use crate::key::Nets;
+
+/// The peers whose commands are carried out.
+#[derive(Debug)]
+pub(super) struct KnownPeers {
+    /// The addresses that the dashboard's name stands for.
+    dashboard: Lock<Vec<IpAddr>>,
+    others: Nets,
+}
+
+impl KnownPeers {
+    pub(super) fn new(others: Nets) -> Self {
+        Self {
+            dashboard: Lock::default(),
+            others,
+        }
+    }
+
+    /// Notes where the dashboard is now.
+    pub(super) fn found(&self, addresses: &[SocketAddr]) {
+        let addresses = addresses.iter().map(|it| canonical(it.ip())).collect();
+        *self.dashboard.lock() = addresses;
+    }
+
+    /// Whether commands may come from `peer`.
+    pub(super) fn admits(&self, peer: IpAddr) -> bool {
+        let peer = canonical(peer);
+        self.others.contain(peer) || self.dashboard.lock().contains(&peer)
+    }
+}
+
+/// Refuses a request that a browser may have sent: the dashboard's client sends neither
+/// of these fields, and calls the address that the beat has told.
+pub(super) fn check(request: &Request<()>) -> Result<(), CommandRefused> {
+    let forbidden = |text| Err(CommandRefused::new(StatusCode::FORBIDDEN, text));
+    let fields = request.headers();
+    let of_browser = |name: &str| name.starts_with("sec-fetch-");
+    if fields.contains_key(ORIGIN)
+        || fields.contains_key(REFERER)
+        || fields.keys().any(|name| of_browser(name.as_str()))
+    {
+        return forbidden("requests of browsers are refused");
+    }
+    match only(fields, &HOST) {
+        Ok(Some(host)) if is_address(host) => Ok(()),
+        _ => forbidden("Host must be an address, such as 127.0.0.1:8719"),
+    }
+}
+
+/// Whether `host` is an address, with or without a port.
+fn is_address(host: &str) -> bool {
+    let in_brackets = || host.strip_prefix('[')?.strip_suffix(']');
+    host.parse::<SocketAddr>().is_ok()
+        || host.parse::<IpAddr>().is_ok()
+        || in_brackets().is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
+}

@@ -1,0 +1,134 @@
+//! Which second of unix time each second of the engine is.
+//!
+//! The engine's seconds begin where its clock began, and wall time is set by people and servers.
+//! So the two differ by a whole number of seconds, which stays what it was at the start: each
+//! second of the engine has one place in unix time, and none is told twice or left out. Only if
+//! wall time jumps, later seconds have another place:
+//!
+//! ```text
+//! engine      7      8      9     10     11
+//! unix       107    108    109   3710   3711     wall time jumps by an hour in second 10
+//! ```
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::clock::Tick;
+
+const SECOND: i128 = 1_000_000_000;
+/// Wall time may drift that far before it has jumped.
+const JUMP: i128 = 2 * SECOND;
+/// Seconds further back are not told.
+const KEPT: u64 = 120;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Calendar {
+    /// From the last jump on.
+    present: CalendarSpan,
+    /// Before it, oldest first.
+    past: Vec<CalendarSpan>,
+}
+
+/// Seconds that have the same distance to unix time.
+#[derive(Clone, Copy, Debug)]
+struct CalendarSpan {
+    /// The first one.
+    from: u64,
+    /// By how much wall time was ahead of the engine's clock, in nanoseconds.
+    ahead: i128,
+}
+
+// === impl Calendar ===
+
+impl Calendar {
+    pub(super) fn new(now: Tick, wall: SystemTime) -> Self {
+        Self {
+            present: CalendarSpan {
+                from: 0,
+                ahead: ahead(now, wall),
+            },
+            past: Vec::new(),
+        }
+    }
+
+    /// Looks whether wall time has jumped.
+    pub(super) fn look(&mut self, now: Tick, wall: SystemTime) {
+        let ahead = ahead(now, wall);
+        if (ahead - self.present.ahead).abs() <= JUMP {
+            return;
+        }
+        // The present second has not been told.
+        let from = second_of(now);
+        self.past.push(self.present);
+        self.past
+            .retain(|span| span.from < from && span.from + KEPT > from || span.from == 0);
+        self.present = CalendarSpan { from, ahead };
+    }
+
+    /// The unix second of the engine's `second`.
+    pub(super) fn unix(&self, second: u64) -> i64 {
+        let spans = [self.present].into_iter();
+        let mut spans = spans.chain(self.past.iter().rev().copied());
+        let span = spans.find(|span| span.from <= second);
+        let ahead = span.unwrap_or(self.present).ahead.div_euclid(SECOND);
+        i64::try_from(i128::from(second) + ahead).unwrap_or(i64::MAX)
+    }
+}
+
+/// The second of the engine in which `now` is.
+pub(super) fn second_of(now: Tick) -> u64 {
+    now.as_nanos() / SECOND as u64
+}
+
+fn ahead(now: Tick, wall: SystemTime) -> i128 {
+    let wall = match wall.duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_nanos() as i128,
+        Err(before) => -(before.duration().as_nanos() as i128),
+    };
+    wall - i128::from(now.as_nanos())
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn wall(millis: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn drift_moves_no_second() {
+        let mut calendar = Calendar::new(Tick::from_millis(7_250), wall(107_900));
+        assert_eq!([6, 7, 8].map(|it| calendar.unix(it)), [106, 107, 108]);
+        for drift in [-2_000, -700, 0, 400, 2_000_i64] {
+            let wall = wall(157_900_i64.saturating_add(drift) as u64);
+            calendar.look(Tick::from_millis(57_250), wall);
+            assert_eq!([6, 57].map(|it| calendar.unix(it)), [106, 157], "{drift}");
+        }
+    }
+
+    #[test]
+    fn a_jump_moves_the_present_second_and_later_ones() {
+        let mut calendar = Calendar::new(Tick::from_millis(7_000), wall(107_500));
+        calendar.look(Tick::from_millis(10_900), wall(3_711_400));
+        let told = [8, 9, 10, 11].map(|it| calendar.unix(it));
+        assert_eq!(told, [108, 109, 3_710, 3_711]);
+        // Back again.
+        calendar.look(Tick::from_millis(12_000), wall(112_500));
+        let told = [9, 10, 11, 12, 13].map(|it| calendar.unix(it));
+        assert_eq!(told, [109, 3_710, 3_711, 112, 113]);
+    }
+
+    #[test]
+    fn jumps_of_long_ago_are_forgotten() {
+        let mut calendar = Calendar::new(Tick::ZERO, wall(0));
+        for jump in 1..1_000_u64 {
+            let seconds = jump * 60;
+            calendar.look(Tick::from_millis(seconds * 1_000), wall(seconds * 10_000));
+            assert_eq!(calendar.unix(seconds), (seconds * 10) as i64);
+        }
+        assert!(calendar.past.len() <= 4);
+    }
+}

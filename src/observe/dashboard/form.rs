@@ -1,0 +1,318 @@
+//! Rules in Sentinel's form: whether one has such a form, and what of it the form lacks.
+//!
+//! A rule is written as well as the form allows, read again, and given back what the form has no
+//! word for. If that makes the same rule, the form tells all that the rule is about, and a
+//! dashboard may show and replace it. So one function, [`carry`], says which settings a form may
+//! lack, for rules that are shown and for rules that are pushed.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::document::{Document, Kind};
+use crate::rule::{
+    AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rule, Rules, SystemRule,
+};
+
+/// A type of rules, as the dashboard cuts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JavaForm {
+    Flow,
+    Degrade,
+    System,
+    Authority,
+    ParamFlow,
+}
+
+/// A rule in Sentinel's form.
+#[derive(Clone, Debug)]
+pub(super) struct ShownRule {
+    pub(super) value: Value,
+    /// The rule as it is read from that.
+    pub(super) read: Rule,
+}
+
+/// A number of milliseconds that stands for times just above it, too.
+const NANOSECOND: Duration = Duration::from_nanos(1);
+
+// === impl JavaForm ===
+
+impl JavaForm {
+    pub(super) const fn kind(self) -> Kind {
+        match self {
+            Self::Flow => Kind::Flow,
+            Self::Degrade => Kind::CircuitBreaker,
+            Self::System => Kind::System,
+            Self::Authority => Kind::Authority,
+            Self::ParamFlow => Kind::HotParam,
+        }
+    }
+
+    /// `rule` in this form, if that says all that it is about.
+    pub(super) fn show(self, rule: &Rule) -> Option<ShownRule> {
+        // There it is a name like any other.
+        if rule.is_default() {
+            return None;
+        }
+        let value = match (self, rule) {
+            (Self::Flow, Rule::Flow(rule)) => flow(rule)?,
+            (Self::Flow, Rule::Isolation(rule)) => isolation(rule),
+            (Self::Degrade, Rule::CircuitBreaker(rule)) => breaker(rule)?,
+            (Self::System, Rule::System(rule)) => system(rule)?,
+            (Self::Authority, Rule::Authority(rule)) => authority(rule),
+            (Self::ParamFlow, Rule::Keyed(rule)) => keyed(rule)?,
+            _ => return None,
+        };
+        let document = Document::read_sentinel(&json!([value]).to_string(), self.kind()).ok()?;
+        let read = document.strict().ok()?.into_iter().next()?;
+        (carry(&read, rule) == *rule).then_some(ShownRule { value, read })
+    }
+}
+
+fn flow(rule: &FlowRule) -> Option<Value> {
+    let (strategy, reference) = match (rule.get_when(), rule.get_in_context()) {
+        (Some(related), _) => (1, Some(related)),
+        (None, Some(context)) => (2, Some(context)),
+        (None, None) => (0, None),
+    };
+    let behavior = match (rule.get_warm_up(), rule.get_throttle()) {
+        (None, None) => 0,
+        (Some(_), None) => 1,
+        (None, Some(_)) => 2,
+        (Some(_), Some(_)) => 3,
+    };
+    let seconds = rule.get_warm_up().map_or(10, |it| it.as_secs());
+    let millis = rule.get_throttle().map_or(Some(500), millis)?;
+    let mut value = json!({
+        "resource": rule.resource(),
+        "limitApp": rule.get_for_origin().unwrap_or("default"),
+        "grade": 1,
+        "count": rule.threshold(),
+        "strategy": strategy,
+        "controlBehavior": behavior,
+        "warmUpPeriodSec": seconds,
+        "maxQueueingTimeMs": millis,
+        "clusterMode": false,
+    });
+    if let Some(reference) = reference {
+        value["refResource"] = reference.into();
+    }
+    Some(value)
+}
+
+fn isolation(rule: &IsolationRule) -> Value {
+    json!({
+        "resource": rule.resource(),
+        "limitApp": "default",
+        "grade": 0,
+        "count": rule.max(),
+        "strategy": 0,
+        "controlBehavior": 0,
+        "clusterMode": false,
+    })
+}
+
+fn breaker(rule: &CircuitBreakerRule) -> Option<Value> {
+    if rule.get_last_calls().is_some() {
+        return None;
+    }
+    let ratios = (rule.get_slow_ratio(), rule.get_error_ratio());
+    let (grade, count, slow) = match (ratios, rule.get_error_count()) {
+        ((Some(slow), _), _) => (0, millis(rule.get_max_rt()?)? as f64, Some(slow)),
+        ((None, Some(ratio)), _) => (1, ratio, None),
+        ((None, None), Some(count)) => (2, count.into(), None),
+        _ => return None,
+    };
+    let mut value = json!({
+        "resource": rule.resource(),
+        "limitApp": "default",
+        "grade": grade,
+        "count": count,
+        "timeWindow": rule.get_open_for().as_secs(),
+        "minRequestAmount": min_calls(rule),
+        "statIntervalMs": millis(rule.get_interval())?,
+    });
+    if let Some(slow) = slow {
+        value["slowRatioThreshold"] = slow.into();
+    }
+    Some(value)
+}
+
+/// How many calls must have ended, set or not.
+fn min_calls(rule: &CircuitBreakerRule) -> u32 {
+    let count = rule.get_error_count().map_or(5, |count| count.clamp(1, 5));
+    rule.get_min_calls().unwrap_or(count)
+}
+
+fn authority(rule: &AuthorityRule) -> Value {
+    json!({
+        "resource": rule.resource(),
+        "limitApp": rule.origins().join(","),
+        "strategy": u8::from(!rule.is_allow()),
+    })
+}
+
+/// Sentinel's limits are exceeded where ours are reached: at the next number below.
+fn system(rule: &SystemRule) -> Option<Value> {
+    let below = |limit: Option<f64>| limit.map_or(-1.0, just_below);
+    let rt = rule.get_rt().map(|rt| i64::try_from(rt.as_millis()));
+    let most = rule.get_concurrency().map(|most| i64::from(most) - 1);
+    Some(json!({
+        "highestSystemLoad": below(rule.get_load()),
+        "highestCpuUsage": below(rule.get_cpu()),
+        "qps": rule.get_qps().unwrap_or(-1.0),
+        "avgRt": rt.transpose().ok()?.unwrap_or(-1),
+        "maxThread": most.unwrap_or(-1),
+    }))
+}
+
+fn keyed(rule: &KeyedRule) -> Option<Value> {
+    if rule.get_capacity().is_some() {
+        return None;
+    }
+    let is_queue = rule.get_throttle().is_some();
+    // There a wait must be shorter than the longest one.
+    let millis = rule.get_throttle().map_or(Some(0), |wait| {
+        millis(wait).or_else(|| millis(wait + NANOSECOND))
+    })?;
+    let own = rule.get_except().iter().map(|(value, count)| {
+        let is_whole = count.fract() == 0.0;
+        is_whole.then(|| json!({ "object": value, "count": *count as u32, "classType": "String" }))
+    });
+    Some(json!({
+        "resource": rule.resource(),
+        "limitApp": "default",
+        "grade": u8::from(!rule.is_concurrency()),
+        "paramIdx": rule.get_param_at()?,
+        "count": rule.threshold(),
+        "durationInSec": rule.interval().as_secs(),
+        "burstCount": rule.get_burst(),
+        "controlBehavior": if is_queue { 2 } else { 0 },
+        "maxQueueingTimeMs": millis,
+        "paramFlowItemList": own.collect::<Option<Vec<_>>>()?,
+        "clusterMode": false,
+    }))
+}
+
+/// `time` in milliseconds, if it is a whole number of them.
+fn millis(time: Duration) -> Option<u64> {
+    let millis = u64::try_from(time.as_millis()).ok()?;
+    (Duration::from_millis(millis) == time).then_some(millis)
+}
+
+/// The next number below `limit`, which is above zero.
+fn just_below(limit: f64) -> f64 {
+    if limit > 0.0 {
+        f64::from_bits(limit.to_bits() - 1)
+    } else {
+        -1.0
+    }
+}
+
+/// `rule`, which comes from a form, with what the form lacks as it is in `old`; without it, if the
+/// two do not go together.
+pub(super) fn carry(rule: &Rule, old: &Rule) -> Rule {
+    let carried = match (rule, old) {
+        (Rule::Flow(rule), Rule::Flow(old)) => carry_flow(rule.clone(), old).into(),
+        (Rule::Isolation(rule), Rule::Isolation(old)) => {
+            let rule = rule.clone().max_waiting(old.get_max_waiting());
+            let rule = with(rule, old.get_queue(), IsolationRule::queue);
+            with(rule, old.get_id(), IsolationRule::id).into()
+        }
+        (Rule::CircuitBreaker(rule), Rule::CircuitBreaker(old)) => carry_breaker(rule, old).into(),
+        (Rule::Authority(rule), Rule::Authority(old)) => {
+            let rule = with(rule.clone(), old.get_id(), AuthorityRule::id);
+            let denies = old.get_deny_unknown().then_some(());
+            with(rule, denies, |rule, ()| rule.deny_unknown()).into()
+        }
+        (Rule::System(rule), Rule::System(old)) => carry_system(rule.clone(), old).into(),
+        (Rule::Keyed(rule), Rule::Keyed(old)) => carry_keyed(rule.clone(), old).into(),
+        (rule, _) => rule.clone(),
+    };
+    match Rules::build([carried.clone()]) {
+        Ok(_) => carried,
+        Err(_) => rule.clone(),
+    }
+}
+
+/// `rule` with `value` set, if there is one.
+fn with<R, V>(rule: R, value: Option<V>, set: impl FnOnce(R, V) -> R) -> R {
+    match value {
+        Some(value) => set(rule, value),
+        None => rule,
+    }
+}
+
+fn carry_flow(rule: FlowRule, old: &FlowRule) -> FlowRule {
+    let rule = rule
+        .buckets(old.get_buckets())
+        .max_occupy_ratio(old.get_max_occupy_ratio())
+        .max_waiting(old.get_max_waiting());
+    let rule = with(rule, old.get_lend(), FlowRule::lend);
+    let factor = old
+        .get_cold_factor()
+        .filter(|_| rule.get_warm_up().is_some());
+    let rule = with(rule, factor, FlowRule::cold_factor);
+    with(rule, old.get_id(), FlowRule::id)
+}
+
+fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> CircuitBreakerRule {
+    let (resource, interval) = (rule.resource(), rule.get_interval());
+    let new = match (rule.get_slow_ratio(), rule.get_error_ratio()) {
+        (Some(ratio), _) => {
+            let max_rt = rule.get_max_rt().unwrap_or_default();
+            CircuitBreakerRule::slow_ratio(resource, max_rt, ratio)
+        }
+        (None, Some(ratio)) => CircuitBreakerRule::error_ratio(resource, ratio),
+        (None, None) => {
+            let count = rule.get_error_count().unwrap_or_default();
+            CircuitBreakerRule::error_count(resource, count)
+        }
+    };
+    // A rule opens where its limit is reached or where it is exceeded, whatever the limit is.
+    let exceeds = rule.get_exceeds() && old.get_exceeds();
+    let new = if exceeds { new.exceeds() } else { new };
+    // What is so anyway need not be said.
+    let is_said = old.get_min_calls().is_some() || Some(min_calls(&new)) != rule.get_min_calls();
+    let calls = rule.get_min_calls().filter(|_| is_said);
+    let new = with(new, calls, CircuitBreakerRule::min_calls)
+        .open_for(rule.get_open_for())
+        .interval(interval)
+        .probes(old.get_probes())
+        .count_cancelled_as_slow(old.get_count_cancelled_as_slow());
+    let longest = old.get_open_up_to().map(|it| it.max(rule.get_open_for()));
+    let new = with(new, longest, CircuitBreakerRule::open_up_to);
+    let new = with(new, old.get_buckets(), CircuitBreakerRule::buckets);
+    with(new, old.get_id(), CircuitBreakerRule::id)
+}
+
+fn carry_system(rule: SystemRule, old: &SystemRule) -> SystemRule {
+    let looks = rule.get_load().is_some();
+    let rule = with(
+        rule,
+        looks.then(|| old.get_capacity()),
+        SystemRule::capacity,
+    );
+    // Whether it is reached or exceeded is the same to an average.
+    let rt = old
+        .get_rt()
+        .filter(|rt| rule.get_rt() == Some(*rt + NANOSECOND));
+    let rule = with(rule, rt, SystemRule::rt);
+    with(rule, old.get_id(), SystemRule::id)
+}
+
+fn carry_keyed(rule: KeyedRule, old: &KeyedRule) -> KeyedRule {
+    let rule = rule.max_keys(old.get_max_keys()).missing(old.get_missing());
+    let wait = old.get_throttle();
+    let is_same = |wait: &Duration| {
+        rule.get_throttle()
+            .is_some_and(|it| it + NANOSECOND == *wait)
+    };
+    let wait = wait.filter(is_same);
+    let rule = with(rule, wait, KeyedRule::throttle);
+    let lines_up = rule.is_concurrency() && old.get_queue().is_some();
+    let rule = with(rule, old.get_queue().filter(|_| lines_up), KeyedRule::queue);
+    let most = lines_up.then(|| old.get_max_waiting());
+    let rule = with(rule, most, KeyedRule::max_waiting);
+    with(rule, old.get_id(), KeyedRule::id)
+}

@@ -1,0 +1,160 @@
+//! The command server: a few connections of known peers, each of which asks one thing at a time.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
+
+use super::access::{KnownPeers, check};
+use super::commands::Commands;
+use super::wire::{
+    CommandRefused, FormParams, IncomingBytes, MOST_HEAD, answer, body_length, goes_on, is_form,
+    request,
+};
+
+/// Most connections at once.
+const MOST_OPEN: usize = 16;
+/// How long a request may take to come, and its answer to go.
+const LONGEST: Duration = Duration::from_secs(10);
+/// How long the server waits where the system gives it no connection.
+const WITHOUT_CONNECTION: Duration = Duration::from_millis(100);
+
+/// Serves until it is dropped, and all connections with it.
+pub(super) async fn serve(listener: TcpListener, access: Arc<KnownPeers>, commands: Arc<Commands>) {
+    let mut open = JoinSet::new();
+    loop {
+        let accepted = listener.accept().await;
+        while open.try_join_next().is_some() {}
+        match accepted {
+            Ok((stream, peer)) if access.admits(peer.ip()) => {
+                if open.len() < MOST_OPEN {
+                    open.spawn(converse(stream, commands.clone()));
+                }
+            }
+            Ok((stream, peer)) => {
+                let text = format!(
+                    "{} is not the dashboard: allow it with Dashboard::allow",
+                    peer.ip()
+                );
+                // Its buffer is empty; nothing is waited for.
+                let _ = stream.try_write(&answer(StatusCode::FORBIDDEN, &text, false));
+            }
+            Err(_) => sleep(WITHOUT_CONNECTION).await,
+        }
+    }
+}
+
+/// Answers the requests of one connection.
+async fn converse(mut stream: TcpStream, commands: Arc<Commands>) {
+    let mut incoming = IncomingBytes::default();
+    loop {
+        let Ok(Ok(asked)) = timeout(LONGEST, next(&mut stream, &mut incoming)).await else {
+            return;
+        };
+        let (told, goes_on) = match asked {
+            Ok(Some(asked)) => {
+                let goes_on = goes_on(&asked.head);
+                let commands = commands.clone();
+                // Engines with many resources take their time, and files may block.
+                let told = spawn_blocking(move || asked.carry_out(&commands)).await;
+                let panicked = |_| {
+                    Err(CommandRefused::new(
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        "panicked",
+                    ))
+                };
+                (told.unwrap_or_else(panicked), goes_on)
+            }
+            Ok(None) => return,
+            // What else has come of the request is not known.
+            Err(refused) => (Err(refused), false),
+        };
+        let bytes = match &told {
+            Ok(text) => answer(StatusCode::OK, text, goes_on),
+            Err(refused) => answer(refused.status, &refused.text, goes_on),
+        };
+        let sent = timeout(LONGEST, stream.write_all(&bytes)).await;
+        if !goes_on || !matches!(sent, Ok(Ok(()))) {
+            let _ = timeout(LONGEST, stream.shutdown()).await;
+            return;
+        }
+    }
+}
+
+/// A request that has come as a whole.
+struct CommandRequest {
+    head: Request<()>,
+    body: Vec<u8>,
+}
+
+/// The next request; `None` if the peer has gone.
+async fn next(
+    stream: &mut TcpStream,
+    incoming: &mut IncomingBytes,
+) -> io::Result<Result<Option<CommandRequest>, CommandRefused>> {
+    let head = loop {
+        match incoming.head(MOST_HEAD) {
+            Ok(Some(head)) => break head,
+            Ok(None) => {}
+            Err(refused) => return Ok(Err(refused)),
+        }
+        if !incoming.more(stream).await? {
+            return Ok(Ok(None));
+        }
+    };
+    let checked = request(&head).and_then(|head| {
+        check(&head)?;
+        let length = body_length(&head)?;
+        Ok((head, length))
+    });
+    let (head, length) = match checked {
+        Ok(checked) => checked,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let body = loop {
+        if let Some(body) = incoming.take(length) {
+            break body;
+        }
+        if !incoming.more(stream).await? {
+            return Ok(Ok(None));
+        }
+    };
+    Ok(Ok(Some(CommandRequest { head, body })))
+}
+
+impl CommandRequest {
+    fn carry_out(&self, commands: &Commands) -> Result<String, CommandRefused> {
+        let is_post = match *self.head.method() {
+            Method::GET => false,
+            Method::POST => true,
+            _ => {
+                let text = "commands are sent by GET and POST";
+                return Err(CommandRefused::new(StatusCode::METHOD_NOT_ALLOWED, text));
+            }
+        };
+        let mut params = FormParams::default();
+        params.add(self.head.uri().query().unwrap_or_default())?;
+        if is_post && !self.body.is_empty() {
+            if !is_form(self.head.headers()) {
+                let text = "the content type must be that of a form, in UTF-8";
+                return Err(CommandRefused::new(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    text,
+                ));
+            }
+            let body = std::str::from_utf8(&self.body);
+            params.add(body.map_err(|_| CommandRefused::bad("the form is not UTF-8"))?)?;
+        }
+        let command = self.head.uri().path();
+        commands.answer(
+            command.strip_prefix('/').unwrap_or(command),
+            &params,
+            is_post,
+        )
+    }
+}
