@@ -5,6 +5,7 @@
 //! from outside is bounded by the buckets that it can touch, and a burst is
 //! repeated until one was quick enough to be told something sharp about.
 
+mod dashboard;
 mod resets;
 mod rules_file;
 mod server;
