@@ -161,7 +161,7 @@ pub use keyed::KeyedLimiter;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{
     BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView, RuleSnapshot,
-    Scope, ShadowView, Snapshot,
+    Scope, ShadowView, SharedSnapshot, Snapshot,
 };
 pub use rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRule, InvalidRules,

@@ -441,9 +441,7 @@ impl Sentinel {
     /// the engine has none.
     #[must_use]
     pub fn store(&self) -> Option<StoreStatus> {
-        let hub = self.core.registry().shared().store.get()?;
-        hub.store()?;
-        Some(StoreStatus::of(hub))
+        self.core.registry().shared().store_status()
     }
 
     /// Returns a copy of the rules in force.

@@ -13,7 +13,7 @@ use crate::hook::finding::{Finding, Provided, Told};
 use crate::hook::{Hooks, Interest};
 use crate::rule::{Before, CompiledRules, FlowRule, Plan, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
-use crate::store::{Hub, StoreSettings};
+use crate::store::{Hub, StoreSettings, StoreStatus};
 use crate::system::Sampler;
 
 /// Most buckets of a resource's ring.
@@ -171,9 +171,20 @@ impl EngineContext {
         self.store.get().is_some_and(|hub| hub.store().is_some())
     }
 
+    /// The state of the store, if there is one.
+    pub(crate) fn store_status(&self) -> Option<StoreStatus> {
+        let hub = self.store.get()?;
+        hub.store()?;
+        Some(StoreStatus::of(hub))
+    }
+
     /// Notifies hooks of `finding`, unless they have received one of its kind for its rule.
     pub(crate) fn tell(&self, finding: &Finding) {
-        if self.hooks.want(Interest::FINDING) && self.told.is_first(finding) {
+        if self.hooks.want(Interest::FINDING)
+            && self
+                .told
+                .is_first(finding, || self.time.check_making(self.time.read()))
+        {
             self.hooks
                 .notify(Interest::FINDING, |hook| hook.on_finding(finding));
         }

@@ -60,12 +60,17 @@ impl Collector {
         self.families
     }
 
-    fn push<const N: usize>(&mut self, id: Id, labels: [(&'static str, Text); N], value: Value) {
+    pub(super) fn push<const N: usize>(
+        &mut self,
+        id: Id,
+        labels: [(&'static str, Text); N],
+        value: Value,
+    ) {
         let labels = self.base.iter().cloned().chain(labels).collect();
         self.families[id as usize].push(labels, value);
     }
 
-    fn count(&mut self, id: Id, count: u64) {
+    pub(super) fn count(&mut self, id: Id, count: u64) {
         self.push(id, [], Value::Count(count));
     }
 
@@ -108,6 +113,7 @@ impl Collector {
                 Value::Count(shadow.would_block()),
             );
         }
+        self.add_store(registry, &rules);
         self.add_system(registry, &rules);
         self.count(Id::HookPanics, sentinel.hooks().panics());
     }
@@ -125,6 +131,7 @@ impl Collector {
             resources += 1;
             let mut own = reading.totals();
             totals.add(&own);
+            reading.count_taken();
             let known = memory.listed.get(&reading.id());
             // Those that had series keep them.
             let others = memory.listed.len() + living.len();

@@ -204,6 +204,26 @@ families! {
         "Memory in use and memory that may be used, as it was read last.";
     SystemLimit: Gauge "" "sentinel_system_limit"
         "The tightest limit of each kind of all system rules.";
+    StoreUp: Gauge "" "sentinel_store_up"
+        "1 while the store of shared rules answers, else 0.";
+    StoreNodes: Gauge "" "sentinel_store_nodes"
+        "Processes that use the store, or the number set if that is larger.";
+    StoreTrip: Gauge "seconds" "sentinel_store_trip_seconds"
+        "How long a request to the store takes, as a mean of the last ones.";
+    StoreDraws: Counter "" "sentinel_store_draws"
+        "Draws of permits that were sent to the store.";
+    StoreErrors: Counter "" "sentinel_store_errors"
+        "Requests to the store, and draws, that have failed, by the kind of failure.";
+    SharedGranted: Counter "" "sentinel_shared_granted"
+        "Permits of the store that calls have taken, by weight.";
+    SharedWaited: Counter "" "sentinel_shared_waited"
+        "Calls that have waited for the store.";
+    SharedRefused: Counter "" "sentinel_shared_refused"
+        "Calls that a shared rule has refused for want of permits, or of the store.";
+    SharedLocal: Counter "" "sentinel_shared_local"
+        "Permits that calls have taken without the store, by weight.";
+    SharedLost: Counter "" "sentinel_shared_lost"
+        "Permits that were drawn and could be neither used nor sent back.";
     BuildInfo: Gauge "" "sentinel_build_info"
         "1, with the version of tower-sentinel.";
 }

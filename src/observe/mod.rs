@@ -17,6 +17,7 @@ mod negotiate;
 #[cfg(feature = "page")]
 pub mod page;
 mod rows;
+mod shared;
 mod text;
 
 pub use body::Body;

@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::snapshot::{NodeSnapshot, Snapshot};
 use crate::breaker::BreakerState;
 use crate::stat::Event;
+use crate::store::{StoreErrorKind, StoreStatus};
 
 impl Snapshot {
     /// Returns the snapshot as one JSON object.
@@ -25,7 +26,10 @@ impl Snapshot {
     /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` is null.
     /// `rules` has all rules, with their `kind`, `resource` and `is_shadow`, their `limit` and its
     /// `interval` in milliseconds, or null, and what they have refused as `blocked`; `rules_since`
-    /// is in milliseconds since 1970. The whole also has `findings`, with
+    /// is in milliseconds since 1970. `shared_rules` has the shared ones, with the fields of
+    /// [`SharedSnapshot`](crate::SharedSnapshot), and `store` is that of
+    /// [`StoreStatus`](crate::store::StoreStatus), with times in milliseconds, the `errors` by kind
+    /// and the kind of the last one, or null. The whole also has `findings`, with
     /// the `kind` as the text of [`FindingKind`](crate::FindingKind), the `resource`, and the
     /// whole sentence as `text`.
     ///
@@ -93,6 +97,30 @@ impl Snapshot {
             write_rule(json, rule)?;
             write!(json, ",\"would_block\":{would_block}}}")
         })?;
+        write_list(json, "shared_rules", self.shared_rules(), |json, shared| {
+            write_rule(json, shared.rule())?;
+            json.push_str(",\"store_key\":");
+            match shared.store_key() {
+                Some(key) => write_text(json, key)?,
+                None => json.push_str("null"),
+            }
+            write!(
+                json,
+                ",\"cells\":{},\"in_hand\":{},\"granted\":{},\"waited\":{},\"refused\":{},\"local\":{},\"repaid\":{},\"lost\":{}}}",
+                shared.cells(),
+                shared.in_hand(),
+                shared.granted(),
+                shared.waited(),
+                shared.refused(),
+                shared.local(),
+                shared.repaid(),
+                shared.lost(),
+            )
+        })?;
+        match self.store() {
+            Some(store) => write_store(json, store)?,
+            None => json.push_str(",\"store\":null"),
+        }
         write_list(json, "findings", self.findings(), |json, finding| {
             write_rule(json, finding.rule())?;
             write!(json, ",\"kind\":\"{}\",\"resource\":", finding.kind())?;
@@ -200,6 +228,32 @@ impl NodeSnapshot {
         json.push_str("}}}");
         Ok(())
     }
+}
+
+/// Writes the state of a store, without the text of its last error.
+fn write_store(json: &mut String, store: &StoreStatus) -> fmt::Result {
+    write!(
+        json,
+        ",\"store\":{{\"state\":\"{}\",\"since\":{},\"nodes\":{},\"trip\":{},\"trips\":{},\"draws\":{},\"counters\":{},\"last_error\":",
+        store.state().as_str(),
+        millis(Some(store.since())),
+        store.nodes(),
+        millis(Some(store.trip())),
+        store.trips(),
+        store.draws(),
+        store.counters(),
+    )?;
+    match store.last_error() {
+        Some(error) => write!(json, "\"{}\"", error.kind())?,
+        None => json.push_str("null"),
+    }
+    json.push_str(",\"errors\":{");
+    for (place, kind) in StoreErrorKind::ALL.into_iter().enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        write!(json, "{comma}\"{kind}\":{}", store.errors(kind))?;
+    }
+    json.push_str("}}");
+    Ok(())
 }
 
 /// Whether `c` would end a script or a line, or turn the text around it. All of

@@ -7,6 +7,7 @@ mod known;
 mod reading;
 mod rules;
 mod shadow;
+mod shared;
 mod snapshot;
 pub(crate) mod view;
 
@@ -15,6 +16,7 @@ pub use keyed_rules::KeyedView;
 pub use known::KeyedSnapshot;
 pub use rules::RuleSnapshot;
 pub use shadow::ShadowView;
+pub use shared::SharedSnapshot;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{InboundView, NodeView};
 

@@ -82,6 +82,13 @@ impl Reading<'_> {
         self.resource.node().totals_so_far()
     }
 
+    /// Has what calls have taken of its shared rules counted.
+    pub(crate) fn count_taken(&self) {
+        if let Some(leases) = self.resource.leases() {
+            leases.count_taken();
+        }
+    }
+
     /// The counts of each of its rules by parameters and origins.
     #[cfg(feature = "tracing")]
     pub(crate) fn keyed_rules(&self) -> Vec<KeyedSnapshot> {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::breaker::BreakerView;
 use super::known::{KeyedSnapshot, would_block};
 use super::rules::{RuleSnapshot, RuleSnapshots};
+use super::shared::SharedSnapshot;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::Core;
@@ -17,6 +18,7 @@ use crate::engine::resource::scope::{ScopeKind, ScopeNode};
 use crate::hook::finding::Finding;
 use crate::rule::RuleSet;
 use crate::stat::{Event, Node, NodeBucket, Totals};
+use crate::store::StoreStatus;
 
 /// The calls that a node of a [`Snapshot`] counts.
 ///
@@ -411,6 +413,8 @@ pub struct Snapshot {
     overflowed: u64,
     rules: RuleSnapshots,
     shadows: Vec<(Arc<str>, u64)>,
+    store: Option<StoreStatus>,
+    shared: Vec<SharedSnapshot>,
     findings: Vec<Finding>,
 }
 
@@ -461,6 +465,8 @@ impl Snapshot {
             origins,
             evicted: gone.evicted + gone_branches.evicted,
             overflowed: registry.overflowed(),
+            shared: SharedSnapshot::of(registry, &rules),
+            store: registry.shared().store_status(),
             rules: RuleSnapshots::of(&rules),
             shadows,
             findings,
@@ -549,6 +555,20 @@ impl Snapshot {
     /// ```
     pub fn shadows(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
         self.shadows.iter().map(|(rule, count)| (&**rule, *count))
+    }
+
+    /// Returns the state of the [store](crate::Builder::store), and the counts of its requests;
+    /// `None` if the engine has none.
+    #[must_use]
+    pub const fn store(&self) -> Option<&StoreStatus> {
+        self.store.as_ref()
+    }
+
+    /// Returns the rules that are [shared](crate::FlowRule::shared), in their order, and what they
+    /// have taken from the store; none of a rule in shadow mode.
+    #[must_use]
+    pub fn shared_rules(&self) -> &[SharedSnapshot] {
+        &self.shared
     }
 
     /// Returns likely mistakes in the set-up; see

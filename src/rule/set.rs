@@ -10,11 +10,15 @@ use super::{
     Rules, SharedRule, SlotQueue, Who,
 };
 use crate::adaptive::Settings;
+use crate::base::sync;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
 use crate::call::{Direction, Key};
 use crate::clock::wall_time;
+use crate::store::RuleCounts;
 use crate::system::Limits;
+
+type SharedCounts = sync::Arc<RuleCounts>;
 
 /// A set of rules with a version: every call is judged by one version.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub(crate) struct RuleSet {
 pub(crate) struct NumberedRules {
     rules: Arc<Rules>,
     labels: Arc<[Arc<Label>]>,
+    /// What the shared ones have done, each at its place; by id, as labels.
+    shared: Arc<[Option<SharedCounts>]>,
     has_templates: bool,
 }
 
@@ -94,18 +100,30 @@ pub(crate) struct OriginRules {
 
 impl From<Rules> for NumberedRules {
     fn from(rules: Rules) -> Self {
-        Self::inheriting(rules, &[])
+        Self::inheriting(rules, None)
     }
 }
 
 impl NumberedRules {
-    /// `rules`, each of which counts on with the refusals of the one of its id among `old`.
-    fn inheriting(rules: Rules, old: &[Arc<Label>]) -> Self {
-        let old: HashMap<_, _> = old.iter().map(|old| (&*old.id, &old.refused)).collect();
-        let refused = |id: &str| old.get(id).copied().cloned().unwrap_or_default();
+    /// `rules`, each of which counts on with the figures of the one of its id among `old`.
+    fn inheriting(rules: Rules, old: Option<&Self>) -> Self {
+        let labels = old.into_iter().flat_map(|old| old.labels.iter());
+        let known = labels.map(|old| (&*old.id, &old.refused));
+        let known: HashMap<_, _> = known.collect();
+        let refused = |id: &str| known.get(id).copied().cloned().unwrap_or_default();
         let label = |index| Arc::new(rules.label(index, refused));
+        let labels: Arc<[_]> = (0..rules.len()).map(label).collect();
+        let shared = old.into_iter().flat_map(Self::with_counts);
+        let shared: HashMap<_, _> = shared
+            .map(|(_, label, counts)| (&*label.id, counts))
+            .collect();
+        let counts = |(rule, label): (&Rule, &Arc<Label>)| {
+            let known = || shared.get(&*label.id).copied().cloned();
+            rule.is_shared().then(|| known().unwrap_or_default())
+        };
         Self {
-            labels: (0..rules.len()).map(label).collect(),
+            shared: rules.iter().zip(labels.iter()).map(counts).collect(),
+            labels,
             has_templates: rules.templates().have_braces(),
             rules: Arc::new(rules),
         }
@@ -113,7 +131,15 @@ impl NumberedRules {
 
     /// `rules`, which are to come after these.
     pub(crate) fn followed_by(&self, rules: Rules) -> Self {
-        Self::inheriting(rules, &self.labels)
+        Self::inheriting(rules, Some(self))
+    }
+
+    /// What the shared rules have done, with their places and labels.
+    pub(crate) fn with_counts(&self) -> impl Iterator<Item = (u32, &Arc<Label>, &SharedCounts)> {
+        let all = self.labels.iter().zip(self.shared.iter());
+        (0..)
+            .zip(all)
+            .filter_map(|(place, (label, counts))| Some((place, label, counts.as_ref()?)))
     }
 
     /// Each rule with its label.
@@ -231,7 +257,7 @@ impl RuleSet {
         self.listed.has_templates
     }
 
-    fn rule(&self, index: u32) -> Option<&Rule> {
+    pub(crate) fn rule(&self, index: u32) -> Option<&Rule> {
         self.listed.rules.list.get(index as usize)
     }
 
@@ -295,6 +321,11 @@ impl RuleSet {
     /// The label of the rule at `index`.
     pub(crate) fn label(&self, index: u32) -> &Arc<Label> {
         &self.listed.labels[index as usize]
+    }
+
+    /// What the rule at `index` has done, if it is shared.
+    pub(crate) fn shared_counts(&self, index: u32) -> Option<&SharedCounts> {
+        self.listed.shared[index as usize].as_ref()
     }
 
     /// All rules, enforced or in shadow mode, with their ids.

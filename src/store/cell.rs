@@ -283,6 +283,12 @@ impl Cell {
         }
     }
 
+    /// The permits that are there, also those of a bucket that is over.
+    pub(crate) fn left(&self) -> u32 {
+        let word = self.load();
+        if word.is_lease() { word.permits } else { 0 }
+    }
+
     /// The permits that calls may take at `now`, and when their bucket ends.
     pub(crate) fn in_hand(&self, now: Tick) -> Option<(BucketEnd, u32)> {
         let word = self.load();

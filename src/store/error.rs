@@ -66,6 +66,16 @@ impl StoreError {
 }
 
 impl StoreErrorKind {
+    /// All kinds, each at its place among the counts.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Unreachable,
+        Self::Late,
+        Self::ReadOnly,
+        Self::Full,
+        Self::Refused,
+        Self::Moved,
+    ];
+
     /// Returns the name of the kind as a label: `unreachable`, `late`, `read-only`, `full`,
     /// `refused` or `moved`.
     ///

@@ -1,6 +1,6 @@
 //! The counts of a store and of the rules that use it.
 
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::sync::{Arc, AtomicU64, Lock, Ordering};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -18,9 +18,9 @@ impl Count {
     }
 }
 
-/// The counts of one rule, over all its keys.
+/// The counts of the shared rules of one id, over all their keys and through all reloads.
 #[derive(Debug, Default)]
-pub(crate) struct RuleFigures {
+pub(crate) struct RuleCounts {
     /// Permits that calls were given, of those that the store has granted.
     pub(crate) granted: Count,
     /// Calls that waited for the store.
@@ -29,11 +29,48 @@ pub(crate) struct RuleFigures {
     pub(crate) refused: Count,
     /// Permits that calls were given without the store.
     pub(crate) local: Count,
+    /// Permits that were drawn, not used, and sent back.
+    pub(crate) repaid: Count,
     /// Permits that were drawn and could be neither used nor given back.
     pub(crate) lost: Count,
 }
 
-/// The counts of the store.
+/// Where the counters of one rule note what they do: a reload may give the rule another id.
+#[derive(Debug)]
+pub(crate) struct RuleFigures(Lock<Arc<RuleCounts>>);
+
+impl RuleCounts {
+    /// Granted, waited, refused, local, repaid and lost.
+    pub(crate) fn read(&self) -> [u64; 6] {
+        let all = [
+            &self.granted,
+            &self.waited,
+            &self.refused,
+            &self.local,
+            &self.repaid,
+            &self.lost,
+        ];
+        all.map(Count::get)
+    }
+}
+
+impl RuleFigures {
+    pub(crate) fn new(counts: &Arc<RuleCounts>) -> Self {
+        Self(Lock::new(counts.clone()))
+    }
+
+    /// Goes on with these.
+    pub(crate) fn go_on_with(&self, counts: &Arc<RuleCounts>) {
+        *self.0.lock() = counts.clone();
+    }
+
+    /// Those of the present id.
+    pub(super) fn counts(&self) -> Arc<RuleCounts> {
+        self.0.lock().clone()
+    }
+}
+
+/// What is counted of the store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreFigures {
     pub(crate) trips: Count,

@@ -41,10 +41,14 @@ pub(crate) struct Hub {
     /// When it came into this mode, in ns.
     since: AtomicU64,
     count: AtomicU32,
+    /// Of these, those that were alive at the last beat.
+    alive: AtomicU32,
     rank: AtomicU32,
     /// How long a trip takes, in ns.
     trip_ns: AtomicU64,
     last_error: Lock<Option<super::StoreError>>,
+    /// The last refusal, and when it came.
+    last_refusal: Lock<Option<(super::StoreError, Tick)>>,
     /// Counters that the refiller must look at.
     asking: Lock<Vec<Arc<SharedQuota>>>,
     all: Lock<Registered>,
@@ -84,6 +88,7 @@ impl Hub {
             prefix: prefix_of(store.as_deref()).into(),
             store,
             count: AtomicU32::new(settings.nodes),
+            alive: AtomicU32::new(0),
             settings,
             time,
             node: NodeId::random(),
@@ -92,6 +97,7 @@ impl Hub {
             rank: AtomicU32::new(0),
             trip_ns: AtomicU64::new(1_000_000),
             last_error: Lock::new(None),
+            last_refusal: Lock::new(None),
             asking: Lock::new(Vec::new()),
             all: Lock::new(Registered::default()),
             waker: Lock::new(None),
@@ -147,9 +153,15 @@ impl Hub {
 
     /// How many were alive at the last beat, and which of them this process is.
     pub(super) fn set_nodes(&self, count: u32, rank: u32) {
+        self.alive.store(count, Ordering::Relaxed);
         let count = count.max(self.settings.nodes);
         self.count.store(count, Ordering::Relaxed);
         self.rank.store(rank.min(count - 1), Ordering::Relaxed);
+    }
+
+    /// How many were alive at the last beat; 0 before the first one.
+    pub(crate) fn alive(&self) -> u32 {
+        self.alive.load(Ordering::Relaxed)
     }
 
     pub(crate) fn trip(&self) -> Duration {
@@ -165,11 +177,24 @@ impl Hub {
 
     pub(super) fn note_error(&self, error: super::StoreError) {
         self.figures.errors[kind_index(error.kind())].add(1);
+        if error.kind() == StoreErrorKind::Refused {
+            *self.last_refusal.lock() = Some((error.clone(), self.now()));
+        }
         *self.last_error.lock() = Some(error);
     }
 
     pub(crate) fn last_error(&self) -> Option<super::StoreError> {
         self.last_error.lock().clone()
+    }
+
+    /// The last error by which the store has refused a request, and when it came.
+    pub(crate) fn last_refusal(&self) -> Option<(super::StoreError, Tick)> {
+        self.last_refusal.lock().clone()
+    }
+
+    /// Whether its task runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.mode() != Mode::Idle
     }
 
     pub(crate) const fn figures(&self) -> &StoreFigures {

@@ -73,6 +73,20 @@ impl KeyedQuotas {
         quota
     }
 
+    pub(crate) const fn figures(&self) -> &Arc<RuleFigures> {
+        &self.figures
+    }
+
+    /// How many keys have a counter, and how many permits these have in hand. Walks over all.
+    pub(crate) fn in_hand(&self, now: Tick) -> (usize, u64) {
+        let (mut keys, mut permits) = (0, 0);
+        self.table.read_all(|keyed| {
+            keys += 1;
+            permits += u64::from(keyed.quota.in_hand(now));
+        });
+        (keys, permits)
+    }
+
     fn digester(&self) -> &Digester {
         self.hub.digester()
     }

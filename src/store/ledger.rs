@@ -104,6 +104,7 @@ pub(crate) struct Ledger {
     pub(super) demand: Demand,
     /// The permits in the cell at the last look.
     pub(super) last_held: u32,
+    pub(super) uncounted: Uncounted,
     pub(super) back: Option<Booking>,
     pub(super) in_flight: bool,
     pub(super) is_hot: bool,
@@ -153,6 +154,16 @@ impl Seen {
     }
 }
 
+/// The permits that were put into the cell, and of which it is not counted yet that calls took them.
+#[derive(Debug, Default)]
+pub(super) struct Uncounted {
+    pub(super) permits: u32,
+    /// The end of their bucket.
+    pub(super) end: Option<BucketEnd>,
+    /// Whether they are of the share, and not of the store.
+    pub(super) are_local: bool,
+}
+
 impl Ledger {
     pub(crate) fn new(terms: Terms, window: Window) -> Self {
         Self {
@@ -167,6 +178,7 @@ impl Ledger {
             tickets: VecDeque::new(),
             demand: Demand::default(),
             last_held: 0,
+            uncounted: Uncounted::default(),
             back: None,
             in_flight: false,
             is_hot: false,

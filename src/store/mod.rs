@@ -97,7 +97,7 @@ pub use status::{StoreState, StoreStatus};
 
 pub(crate) use cell::{BucketEnd, Found};
 pub(crate) use digest::Digester;
-pub(crate) use figures::RuleFigures;
+pub(crate) use figures::{RuleCounts, RuleFigures};
 pub(crate) use hub::Hub;
 #[cfg(feature = "serde")]
 pub(crate) use key::is_prefix;

@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{
-    Answer, Asked, Fault, Found, Hub, MemoryStore, RuleFigures, SharedQuota, StoreErrorKind,
-    StoreHandle, StoreKey, StoreSettings, Terms, WhenDown, Window,
+    Answer, Asked, Fault, Found, Hub, MemoryStore, RuleCounts, RuleFigures, SharedQuota,
+    StoreErrorKind, StoreHandle, StoreKey, StoreSettings, Terms, WhenDown, Window,
 };
 use crate::base::sync::{Arc, Lock};
 use crate::clock::timekeeper::Timekeeper;
@@ -93,7 +93,7 @@ impl Process {
             buckets: setup.buckets,
         };
         let key = StoreKey::new("t", 1).unwrap();
-        let figures = Arc::new(RuleFigures::default());
+        let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
         let quota = SharedQuota::new(key, window, terms, figures, &hub);
         Self {
             handle: Some(StoreHandle::start(&hub).unwrap()),

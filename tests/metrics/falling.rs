@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tower_sentinel::observe::{Family, FamilyKind, Metrics, Value};
 use tower_sentinel::stat::{Edges, Histogram};
+use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rule, Rules, Sentinel, Verdict,
 };
@@ -33,6 +34,7 @@ fn sets() -> [Rules; 2] {
                     .id("errors"),
             )
             .with(KeyedRule::per_second("/keys", 5).max_keys(16).id("keys"))
+            .with(FlowRule::per("/shared", 9, ms(20)).shared().id("shared"))
     };
     let more = both()
         .with(IsolationRule::new("/flow", 2).id("slots"))
@@ -43,11 +45,13 @@ fn sets() -> [Rules; 2] {
 /// One call after the other, of every kind and with every end.
 fn call_on(sentinel: &Sentinel, number: usize) {
     let (name, key) = (format!("/made-up/{number}"), number % 50);
-    let call = match number % 6 {
+    let call = match number % 7 {
         0 => Call::new("/flow").batch(number as u32 % 3),
         1 => Call::new("/queue"),
         2 | 3 => Call::new("/fails"),
         4 => Call::new("/keys").param(key as u64),
+        // Nobody has started its store.
+        5 => Call::new("/shared"),
         _ => Call::new(&*name),
     };
     match sentinel.try_enter(call) {
@@ -108,6 +112,7 @@ fn no_series_falls_beside_threads_reloads_and_evictions() {
         .max_resources(50)
         .idle_after(ms(0))
         .histograms(Edges::default())
+        .store(MemoryStore::new())
         .build();
     let metrics = Metrics::new(&sentinel);
     let is_over = AtomicBool::new(false);
@@ -140,7 +145,7 @@ fn no_series_falls_beside_threads_reloads_and_evictions() {
         }
     });
     let snapshot = sentinel.snapshot();
-    let totals = snapshot.totals();
+    let (totals, shared) = (snapshot.totals(), &snapshot.shared_rules()[0]);
     assert!(series > 100 && snapshot.evicted() > 0 && sentinel.rules_version() > 0);
     for (what, count) in [
         ("completed", totals.complete()),
@@ -148,6 +153,7 @@ fn no_series_falls_beside_threads_reloads_and_evictions() {
         ("cancelled", totals.cancelled()),
         ("refused", totals.block()),
         ("dropped", totals.waiting_dropped()),
+        ("taken of a share", shared.local()),
     ] {
         assert!(count > 0, "nothing was {what}");
     }

@@ -14,6 +14,7 @@ use tower_sentinel::call::Param;
 use tower_sentinel::observe::{Family, Metrics, TextFormat};
 use tower_sentinel::source::{SourceError, Watch, from_fn};
 use tower_sentinel::stat::Edges;
+use tower_sentinel::store::MemoryStore;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BoxError, Call, CircuitBreakerRule, Clock, FlowRule,
@@ -60,6 +61,11 @@ fn engine(histograms: bool) -> (Sentinel, Vec<Verdict>) {
                 .cpu(0.9),
         )
         .with(CircuitBreakerRule::slow_ratio("*", ms(200), 0.5).id("any-slow"))
+        .with(
+            FlowRule::per_minute("/shared", 2)
+                .shared()
+                .id("all-replicas"),
+        )
         .with(Rule::from(FlowRule::per_second("/flow", 1).id("tighter")).shadow());
     // Rules are not called by control characters; layers are.
     for (place, name) in HOSTILE.into_iter().enumerate() {
@@ -77,6 +83,7 @@ fn engine(histograms: bool) -> (Sentinel, Vec<Verdict>) {
     let mut builder = Sentinel::builder()
         .rules(rules)
         .clock(clock.clone())
+        .store(MemoryStore::new())
         .sampler(sampler);
     if histograms {
         builder = builder.histograms(Edges::new([ms(10), ms(100), ms(1_000)]).unwrap());
@@ -119,6 +126,8 @@ fn engine(histograms: bool) -> (Sentinel, Vec<Verdict>) {
             |_: Request<()>| std::future::ready(Ok::<_, BoxError>(Response::new(Body::empty())));
         assert!(ready(layer.layer(service_fn(answer)).oneshot(Request::new(()))).is_ok());
     }
+    // Nobody has started the store.
+    (0..3).for_each(|_| drop(call("/shared")));
     drop(call("/made-up"));
     let running = vec![call("/report"), call("/report"), call("/adaptive")];
     (sentinel, running)

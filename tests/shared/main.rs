@@ -9,6 +9,7 @@ mod keys;
 mod limits;
 mod no_store;
 mod rules;
+mod told;
 mod waits;
 
 use std::time::Duration;

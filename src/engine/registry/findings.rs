@@ -65,6 +65,7 @@ impl Registry {
         let is_new = |it: &Finding| found.iter().all(|known| known.rule() != it.rule());
         missing.retain(is_new);
         found.extend(missing);
+        found.extend(self.store_findings(&set));
         found.truncate(MOST_FINDINGS);
         found
     }

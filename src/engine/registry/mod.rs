@@ -8,6 +8,7 @@ mod findings;
 mod lookup;
 pub(crate) mod recent;
 mod reload;
+mod store_findings;
 
 use std::cell::OnceCell;
 use std::fmt;

@@ -22,20 +22,20 @@ const RETRY: Duration = Duration::from_secs(1);
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Leases {
-    rules: Box<[LeasedRule]>,
+    pub(super) rules: Box<[LeasedRule]>,
     hub: Arc<Hub>,
 }
 
 #[derive(Debug)]
-struct LeasedRule {
-    index: u32,
+pub(super) struct LeasedRule {
+    pub(super) index: u32,
     rule: SharedRule,
-    counters: LeaseCounters,
+    pub(super) counters: LeaseCounters,
 }
 
 /// Where a rule counts. Shared with the rule before a reload.
 #[derive(Clone, Debug)]
-enum LeaseCounters {
+pub(super) enum LeaseCounters {
     One(Arc<SharedQuota>),
     ByKey(Arc<KeyedQuotas>),
 }
@@ -110,8 +110,13 @@ impl Leases {
     ) -> Option<Self> {
         let rules = indices.iter().filter_map(|&index| {
             let rule = set.shared(index, text, direction, most_origins)?;
+            let counts = set.shared_counts(index)?;
             let known = old.and_then(|old| old.counters_of(&rule));
-            let counters = known.unwrap_or_else(|| LeaseCounters::new(&rule, hub));
+            let counters = known.unwrap_or_else(|| {
+                let figures = Arc::new(RuleFigures::new(counts));
+                LeaseCounters::new(&rule, figures, hub)
+            });
+            counters.figures().go_on_with(counts);
             if let LeaseCounters::One(quota) = &counters {
                 let limit = rule.limit();
                 quota.set_terms(rule.terms(limit, &hub.settings));
@@ -200,10 +205,9 @@ impl Leases {
 }
 
 impl LeaseCounters {
-    fn new(rule: &SharedRule, hub: &Arc<Hub>) -> Self {
+    fn new(rule: &SharedRule, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Self {
         let digest = hub.digester().rule(&rule.identity);
         let terms = rule.terms(rule.limit(), &hub.settings);
-        let figures = Arc::new(RuleFigures::default());
         if rule.is_by_key() {
             let most = rule.max_keys;
             let quotas = KeyedQuotas::new(digest, rule.window, terms, most, figures, hub);
@@ -211,6 +215,13 @@ impl LeaseCounters {
         } else {
             let key = hub.key(hub.digester().counter(digest, None));
             Self::One(SharedQuota::new(key, rule.window, terms, figures, hub))
+        }
+    }
+
+    fn figures(&self) -> &RuleFigures {
+        match self {
+            Self::One(quota) => quota.figures(),
+            Self::ByKey(quotas) => quotas.figures(),
         }
     }
 }
@@ -278,7 +289,6 @@ impl LeaseTarget {
     #[cold]
     fn exhausted(&self, at: Option<Tick>, n: u32) -> NoLease {
         let at = at.filter(|_| n <= self.quota.limit());
-        self.quota.figures().refused.add(1);
         NoLease::Exhausted {
             rule: self.rule,
             advertised: self.advertised,
@@ -290,8 +300,12 @@ impl LeaseTarget {
 // === impl NoLease ===
 
 impl NoLease {
-    /// The refusal of a call that gets no permits.
+    /// The refusal of a call that gets no permits, which the rule counts.
     pub(crate) fn blocked(&self, resource: &Resource, now: Tick) -> Blocked {
+        if let Self::Exhausted { rule, .. } | Self::NoStore { rule } = *self {
+            let counts = resource.rules().shared_counts(rule);
+            counts.into_iter().for_each(|counts| counts.refused.add(1));
+        }
         match *self {
             Self::Exhausted {
                 rule,
@@ -343,10 +357,7 @@ impl Asking {
             Answer::Granted(end) => self.held.push(target, Some(end), n),
             Answer::Open => self.held.push(target, None, n),
             Answer::Refused(at) => return Err(target.exhausted(at, n)),
-            Answer::Closed => {
-                target.quota.figures().refused.add(1);
-                return Err(NoLease::NoStore { rule: target.rule });
-            }
+            Answer::Closed => return Err(NoLease::NoStore { rule: target.rule }),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! nodes](crate::engine::resource::scope).
 
 mod admit;
+mod in_hand;
 mod key;
 mod leases;
 mod notify;
@@ -29,6 +30,7 @@ use crate::rule::{
 use crate::stat::{Node, Place as ListPlace, Resident, Totals};
 
 pub(crate) use admit::{NoPlace, Place};
+pub(crate) use in_hand::InHand;
 pub(crate) use key::{ResourceKey, ResourceQuery};
 pub(crate) use leases::{Asking, HeldLeases, LeaseTargets, Leases, NoLease, Taking};
 pub(crate) use optional::OptionalChecks;

@@ -51,6 +51,16 @@ pub enum FindingKind {
     /// A rule looks at the load, the CPU or the memory of the machine, and the engine has no
     /// [sampler](crate::Builder::sampler).
     NoSampler,
+    /// There are [shared](crate::FlowRule::shared) rules, and the store of the engine was not
+    /// [started](crate::Sentinel::start_store), or was stopped.
+    StoreNotStarted,
+    /// More processes use the store than [`nodes`](crate::store::StoreSettings::nodes) says.
+    MoreNodes,
+    /// The buckets of a shared rule are shorter than ten trips to the store.
+    ShortBuckets,
+    /// The store has refused requests within the last minute, for want of a password or a right, or
+    /// because something else stands at its keys. Hooks are notified once a minute.
+    StoreRefuses,
     /// A rule is [shared](crate::FlowRule::shared), and the engine has no
     /// [store](crate::Builder::store): it limits this process alone. Only
     /// [`reload`](crate::Sentinel::reload) puts such a rule in force.
@@ -105,6 +115,10 @@ impl FindingKind {
             FindingKind::NotProvided => "not-provided",
             FindingKind::KeyMissing => "key-missing",
             FindingKind::NoSampler => "no-sampler",
+            FindingKind::StoreNotStarted => "store-not-started",
+            FindingKind::MoreNodes => "more-nodes",
+            FindingKind::ShortBuckets => "short-buckets",
+            FindingKind::StoreRefuses => "store-refuses",
             FindingKind::NoStore => "no-store",
         }
     }
@@ -137,7 +151,11 @@ impl Finding {
 
     /// Whether something was seen that speaks for it, and not only that a call is still to come.
     pub(crate) fn has_evidence(&self) -> bool {
-        self.kind != FindingKind::NoCalls && !self.cause.is_empty()
+        let is_early = matches!(
+            self.kind,
+            FindingKind::NoCalls | FindingKind::StoreNotStarted
+        );
+        !is_early && !self.cause.is_empty()
     }
 
     /// Returns the kind of mistake.
@@ -146,15 +164,15 @@ impl Finding {
         self.kind
     }
 
-    /// Returns the id of the rule; empty for [`FindingKind::NoCalls`].
+    /// Returns the id of the rule; empty where it is not about one, as for [`FindingKind::NoCalls`].
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
     /// Returns the resource that the rule is for; for [`FindingKind::RelatedNotCalled`] the one
-    /// that it looks at, and for [`FindingKind::KeyMissing`] the one that was called. Empty for
-    /// [`FindingKind::NoCalls`].
+    /// that it looks at, and for [`FindingKind::KeyMissing`] the one that was called. Empty where
+    /// there is no rule.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
@@ -193,6 +211,15 @@ impl fmt::Display for Finding {
                 f,
                 "rule {rule:?} for {resource:?} looks at the machine, and refuses nothing by that"
             )?,
+            FindingKind::StoreNotStarted => f.write_str("shared rules count without the store")?,
+            FindingKind::MoreNodes => {
+                f.write_str("more processes use the store than the settings say")?;
+            }
+            FindingKind::ShortBuckets => write!(
+                f,
+                "rule {rule:?} for {resource:?} has buckets that are over before the store has answered"
+            )?,
+            FindingKind::StoreRefuses => f.write_str("the store refuses requests")?,
             FindingKind::NoStore => write!(
                 f,
                 "rule {rule:?} for {resource:?} is shared, and limits this process alone"

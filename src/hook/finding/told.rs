@@ -1,13 +1,17 @@
-//! The findings that hooks have received: each once.
+//! The findings that hooks have received: each once, but for refusals of the store.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::{Finding, FindingKind};
 use crate::base::sync::{AtomicU32, Lock, Ordering};
+use crate::clock::Tick;
 
 /// Most findings that hooks receive. Clients choose the names of resources, of which some findings
 /// speak.
 const MOST_TOLD: usize = 1_024;
+/// That the store refuses is reported again after so long.
+const AGAIN: Duration = Duration::from_secs(60);
 /// Most new resources that are compared with the names of rules. Clients make up names, and each
 /// comparison takes time.
 const MOST_COMPARED: u32 = 256;
@@ -16,12 +20,23 @@ const MOST_COMPARED: u32 = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     findings: Lock<HashSet<(FindingKind, Box<str>)>>,
+    /// When a refusal of the store was reported.
+    refused: Lock<Option<Tick>>,
     compared: AtomicU32,
 }
 
 impl Told {
-    /// Whether `finding` is the first of its kind for its rule. Notes that it was reported.
-    pub(crate) fn is_first(&self, finding: &Finding) -> bool {
+    /// Whether `finding` is the first of its kind for its rule or, where the store refuses, the
+    /// first within a minute. Notes that it was reported.
+    pub(crate) fn is_first(&self, finding: &Finding, now: impl FnOnce() -> Tick) -> bool {
+        if finding.kind == FindingKind::StoreRefuses {
+            let (mut refused, now) = (self.refused.lock(), now());
+            let is_due = refused.is_none_or(|before| now - before >= AGAIN);
+            if is_due {
+                *refused = Some(now);
+            }
+            return is_due;
+        }
         // A key that no layer provides is missing in every call.
         let kind = match finding.kind {
             FindingKind::KeyMissing => FindingKind::NotProvided,

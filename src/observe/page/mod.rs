@@ -68,6 +68,7 @@ mod minute;
 mod proposal;
 mod query;
 mod state;
+mod store;
 mod words;
 
 use std::convert::Infallible;

@@ -12,6 +12,7 @@ use super::json::Json;
 use super::lines::{Line, limits_by_name, limits_of};
 use super::minute::{Minute, NANOS, minute_of, minute_of_all};
 use super::query::{Sort, StateQuery};
+use super::store::write_store;
 use super::words::Limits;
 use crate::base::sync::Lock;
 use crate::breaker::BreakerState;
@@ -102,6 +103,7 @@ pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &Sta
             None => json.plain("edits", "null"),
         }
         write_findings(json, &snapshot);
+        write_store(json, &snapshot);
         write_system(json, registry, &snapshot, now);
     });
     json.into_text()

@@ -11,10 +11,10 @@ use std::time::Duration;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::clock::Tick;
 use crate::store::StoreKey;
-use crate::store::cell::{BucketEnd, Cell, Found};
+use crate::store::cell::{BucketEnd, Cell, Found, Left};
 use crate::store::figures::RuleFigures;
 use crate::store::hub::Hub;
-use crate::store::ledger::{Ledger, Nodes, Terms, Window};
+use crate::store::ledger::{Ledger, Nodes, Terms, Uncounted, Window};
 use crate::store::settings::WhenDown;
 use crate::store::ticket::{Answer, Slot, Ticket};
 
@@ -80,6 +80,10 @@ impl SharedQuota {
         &self.figures
     }
 
+    pub(crate) const fn key(&self) -> &StoreKey {
+        &self.key
+    }
+
     /// How many permits there are in a window, for all processes.
     pub(crate) fn limit(&self) -> u32 {
         limit_of(&self.terms(), self.hub.nodes())
@@ -126,7 +130,7 @@ impl SharedQuota {
         let slot = Arc::new(Slot::default());
         ledger.tickets.push_back((n, slot.clone()));
         drop(ledger);
-        this.figures.waited.add(1);
+        this.figures.counts().waited.add(1);
         this.hub.look_at(this);
         if !this.hub.is_up() {
             // It went down meanwhile, and may have answered all others before.
@@ -143,7 +147,7 @@ impl SharedQuota {
     fn serve(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
         match ledger.terms.when_down {
             WhenDown::Open => {
-                self.figures.local.add(n.into());
+                self.figures.counts().local.add(n.into());
                 Answer::Open
             }
             WhenDown::Closed => Answer::Closed,
@@ -170,11 +174,59 @@ impl SharedQuota {
         }
         let end = BucketEnd::at(here.end);
         ledger.book_local(here.number, left);
-        let out = self.cell.put(end, left - n, self.window.bucket);
+        let out = self.put(ledger, end, left - n, true);
         ledger.unbook(here.number, out.new);
         ledger.last_held = 0;
-        self.figures.local.add(n.into());
+        self.figures.counts().local.add(n.into());
         Answer::Granted(end)
+    }
+
+    // --- counting ---
+
+    /// Counts the permits that calls have taken out of the cell so far.
+    pub(crate) fn count_taken(&self) {
+        self.count(&mut self.ledger.lock());
+    }
+
+    fn count(&self, ledger: &mut Ledger) {
+        let left = self.cell.left();
+        let taken = ledger.uncounted.permits.saturating_sub(left);
+        self.add_taken(ledger, taken);
+    }
+
+    fn add_taken(&self, ledger: &mut Ledger, n: u32) {
+        if n == 0 {
+            return;
+        }
+        ledger.uncounted.permits -= n;
+        let counts = self.figures.counts();
+        if ledger.uncounted.are_local {
+            counts.local.add(n.into());
+        } else {
+            counts.granted.add(n.into());
+        }
+    }
+
+    /// Puts `n` permits into the cell, of the share or of the store.
+    fn put(&self, ledger: &mut Ledger, end: BucketEnd, n: u32, are_local: bool) -> Left {
+        self.count(ledger);
+        let out = self.cell.put(end, n, self.window.bucket);
+        if out.new == n {
+            return out;
+        }
+        let before = ledger.uncounted.end;
+        if !before.is_some_and(|before| before.is_bucket_of(end, self.window.bucket)) {
+            // The others are gone: they came out, or were taken meanwhile.
+            let taken = ledger.uncounted.permits.saturating_sub(out.old);
+            self.add_taken(ledger, taken);
+            ledger.uncounted.permits = 0;
+        }
+        ledger.uncounted = Uncounted {
+            permits: ledger.uncounted.permits + (n - out.new),
+            end: Some(end),
+            are_local,
+        };
+        out
     }
 
     /// Refunds `n` permits of the bucket that ends at `end`: they were not used.
@@ -184,7 +236,7 @@ impl SharedQuota {
             let bucket = ledger.bucket_of(end);
             let lost = ledger.return_later(bucket, n);
             drop(ledger);
-            this.figures.lost.add(lost.into());
+            this.figures.counts().lost.add(lost.into());
             this.hub.look_at(this);
         }
     }

@@ -58,10 +58,12 @@ pub(in crate::store) struct Grant {
 impl SharedQuota {
     /// Takes what is left of a lease that is over to where it came from.
     pub(super) fn close(&self, ledger: &mut Ledger, now: Tick) {
+        self.count(ledger);
         if let Some((end, left)) = self.cell.close(now) {
+            ledger.uncounted.permits = 0;
             let bucket = ledger.bucket_of(end);
             let lost = ledger.return_later(bucket, left);
-            self.figures.lost.add(lost.into());
+            self.figures.counts().lost.add(lost.into());
             ledger.demand.add(ledger.last_held.saturating_sub(left));
             ledger.last_held = 0;
         }
@@ -73,7 +75,6 @@ impl SharedQuota {
         let held = self.in_hand(now);
         let used = ledger.last_held.saturating_sub(held);
         ledger.demand.add(used);
-        self.figures.granted.add(used.into());
         ledger.last_held = held;
         ledger.demand.observe(now);
         held
@@ -119,6 +120,9 @@ impl SharedQuota {
             return None;
         }
         ledger.in_flight = true;
+        if let Some(back) = &back {
+            this.figures.counts().repaid.add(back.permits.into());
+        }
         let draw = Draw {
             key: this.key.clone(),
             bucket: this.window.bucket,
@@ -155,8 +159,9 @@ impl SharedQuota {
     fn withdraw(&self, ledger: &mut Ledger, n: u32) {
         if let Some((end, out)) = self.cell.withdraw(n) {
             let bucket = ledger.bucket_of(end);
+            ledger.uncounted.permits = ledger.uncounted.permits.saturating_sub(out);
             let lost = ledger.return_later(bucket, out);
-            self.figures.lost.add(lost.into());
+            self.figures.counts().lost.add(lost.into());
             ledger.last_held = ledger.last_held.saturating_sub(out);
         }
     }
@@ -201,7 +206,7 @@ impl SharedQuota {
         }
         if now >= seen.end && grant.permits > 0 {
             let lost = ledger.return_later(grant.bucket, grant.permits);
-            self.figures.lost.add(lost.into());
+            self.figures.counts().lost.add(lost.into());
             return if ledger.tickets.is_empty() {
                 After::Nothing
             } else {
@@ -224,13 +229,13 @@ impl SharedQuota {
                 if slot.answer(Answer::Granted(end)) {
                     left -= n;
                     ledger.demand.add(n);
-                    self.figures.granted.add(n.into());
+                    self.figures.counts().granted.add(n.into());
                 }
             } else {
                 slot.answer(Answer::Refused(Some(next_at.unwrap_or(seen.next))));
             }
         }
-        let out = self.cell.put(end, left, length);
+        let out = self.put(ledger, end, left, false);
         self.return_now(ledger, grant.bucket, out.new);
         if out.old > 0 {
             let before = grant.bucket.saturating_sub(1);
@@ -255,7 +260,7 @@ impl SharedQuota {
     fn return_now(&self, ledger: &mut Ledger, bucket: u64, n: u32) {
         if n > 0 {
             let lost = ledger.return_later(bucket, n);
-            self.figures.lost.add(lost.into());
+            self.figures.counts().lost.add(lost.into());
         }
     }
 

@@ -450,6 +450,7 @@ function showSystem() {
 	if (system.load != null) terms.push(["load", number(system.load)]);
 	if (system.cpu != null) terms.push(["CPU", percent(system.cpu)]);
 	if (system.memory != null) terms.push(["memory", bytes(system.memory) + " / " + bytes(system.memory_limit)]);
+	if (state.store) terms.push(["store", state.store.state, state.store.state === "down"]);
 	terms.push(
 		["resources", number(system.resources)],
 		["origins and contexts", number(system.origins)],

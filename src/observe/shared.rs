@@ -1,0 +1,47 @@
+//! Reads the store of an engine, and its shared rules, into families.
+
+use super::collect::Collector;
+use super::family::{Id, Text, Value};
+use crate::engine::registry::Registry;
+use crate::rule::RuleSet;
+use crate::store::{StoreErrorKind, StoreState};
+
+impl Collector {
+    /// The store of shared rules, if the engine has one, and what these have taken there.
+    pub(super) fn add_store(&mut self, registry: &Registry, rules: &RuleSet) {
+        let Some(store) = registry.shared().store_status() else {
+            return;
+        };
+        let is_up = matches!(store.state(), StoreState::Live | StoreState::Recovering);
+        self.count(Id::StoreUp, is_up.into());
+        self.count(Id::StoreNodes, store.nodes().into());
+        let trip = Value::Figure(store.trip().as_secs_f64());
+        self.push(Id::StoreTrip, [], trip);
+        self.count(Id::StoreDraws, store.draws());
+        for kind in StoreErrorKind::ALL {
+            let labels = [("kind", failure(kind).into())];
+            self.push(Id::StoreErrors, labels, Value::Count(store.errors(kind)));
+        }
+        for (_, label, counts) in rules.listed().with_counts() {
+            let [granted, waited, refused, local, _, lost] = counts.read();
+            for (id, count) in [
+                (Id::SharedGranted, granted),
+                (Id::SharedWaited, waited),
+                (Id::SharedRefused, refused),
+                (Id::SharedLocal, local),
+                (Id::SharedLost, lost),
+            ] {
+                let labels = [("rule", Text::from(&label.id))];
+                self.push(id, labels, Value::Count(count));
+            }
+        }
+    }
+}
+
+/// The label of a kind of failures of a store.
+const fn failure(kind: StoreErrorKind) -> &'static str {
+    match kind {
+        StoreErrorKind::ReadOnly => "read_only",
+        kind => kind.as_str(),
+    }
+}

@@ -1,0 +1,146 @@
+//! What shared rules have taken from their store, copied for a snapshot.
+
+use std::collections::HashMap;
+
+use crate::engine::registry::Registry;
+use crate::engine::resource::InHand;
+use crate::rule::RuleSet;
+
+/// A rule that is [shared](crate::FlowRule::shared) over the processes of a store, and what this
+/// process has taken for it, on all resources and in both directions.
+///
+/// A reload keeps the counts for a shared rule of the same id. "By weight": a call of weight 3
+/// counts as 3.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::MemoryStore;
+/// use tower_sentinel::{Call, FlowRule, Sentinel};
+///
+/// let sentinel = Sentinel::builder()
+///     .rules(FlowRule::per_minute("/v1", 2).shared().id("two"))
+///     .store(MemoryStore::new())
+///     .build();
+/// // Nobody has started the store, so each process has its share.
+/// for _ in 0..3 {
+///     drop(sentinel.try_enter(Call::new("/v1")));
+/// }
+/// let snapshot = sentinel.snapshot();
+/// let shared = &snapshot.shared_rules()[0];
+/// assert_eq!((shared.rule(), shared.local(), shared.refused()), ("two", 2, 1));
+/// assert_eq!((shared.granted(), shared.cells()), (0, 1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct SharedSnapshot {
+    rule: String,
+    key: Option<String>,
+    cells: usize,
+    in_hand: u64,
+    counts: [u64; 6],
+}
+
+impl SharedSnapshot {
+    /// Those of `rules`, in their order.
+    pub(super) fn of(registry: &Registry, rules: &RuleSet) -> Vec<Self> {
+        if rules.listed().with_counts().next().is_none() {
+            return Vec::new();
+        }
+        let time = &registry.shared().time;
+        let mut held: HashMap<u32, InHand> = HashMap::new();
+        registry.resources().read_all(|resource| {
+            let resource = registry.renewed(resource, rules);
+            let Some(leases) = resource.leases() else {
+                return;
+            };
+            leases.count_taken();
+            let now = time.check(time.read(), resource.node().seen());
+            for (rule, own) in leases.in_hand(now) {
+                held.entry(rule)
+                    .and_modify(|all| {
+                        all.cells += own.cells;
+                        all.permits += own.permits;
+                        all.key = None;
+                    })
+                    .or_insert(own);
+            }
+        });
+        let all = rules.listed().with_counts();
+        all.map(|(place, label, counts)| {
+            let held = held.get(&place);
+            Self {
+                rule: label.id.to_string(),
+                key: held.and_then(|held| Some(held.key.as_ref()?.to_string())),
+                cells: held.map_or(0, |held| held.cells),
+                in_hand: held.map_or(0, |held| held.permits),
+                counts: counts.read(),
+            }
+        })
+        .collect()
+    }
+
+    /// Returns the id of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// Returns the key of its counter in the store, if it has one counter here and no more. It is
+    /// a digest; `None` for a rule by key, whose counters are those of users.
+    #[must_use]
+    pub fn store_key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// Returns how many counters of the store are known here: one for each resource, or for each
+    /// key that was seen of late.
+    #[must_use]
+    pub const fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// Returns how many permits the process has in hand, which calls may take at once.
+    #[must_use]
+    pub const fn in_hand(&self) -> u64 {
+        self.in_hand
+    }
+
+    /// Returns how many permits of the store calls have taken, by weight; also those that they
+    /// refunded later. Of a rule by key, those of the last moments may be missing.
+    #[must_use]
+    pub const fn granted(&self) -> u64 {
+        self.counts[0]
+    }
+
+    /// Returns how many calls have waited for the store.
+    #[must_use]
+    pub const fn waited(&self) -> u64 {
+        self.counts[1]
+    }
+
+    /// Returns how many calls the rule has refused for want of permits, or of the store.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.counts[2]
+    }
+
+    /// Returns how many permits calls have taken without the store, by weight: of the share, or of
+    /// a rule that is [open](crate::store::WhenDown::Open) then.
+    #[must_use]
+    pub const fn local(&self) -> u64 {
+        self.counts[3]
+    }
+
+    /// Returns how many permits were drawn and sent back unused.
+    #[must_use]
+    pub const fn repaid(&self) -> u64 {
+        self.counts[4]
+    }
+
+    /// Returns how many permits were drawn and could be neither used nor sent back: the others
+    /// lack them until their bucket is over.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.counts[5]
+    }
+}
