@@ -12,8 +12,10 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tower_sentinel::clock::TokioClock;
 use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::source::{SourceError, Watch, from_fn};
+use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind};
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, Hook, KeyedRule, ManualClock, Rules, Sentinel, Verdict,
     hook::PassEvent,
@@ -348,4 +350,38 @@ fn a_hook_that_panics_is_told_and_a_journal_leaves_no_hook() {
         *sentinel.hooks().names(),
         [std::sync::Arc::<str>::from("broken")]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_goes_and_comes_back_is_told_and_refusals_of_it_once_a_minute() {
+    let store = MemoryStore::with_clock(TokioClock::new());
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per_second("/v1", 9).shared())
+        .clock(TokioClock::new())
+        .store(store.clone())
+        .build();
+    let _handle = sentinel.start_store().unwrap();
+    tokio::time::sleep(ms(600)).await;
+    let (journal, log) = (Journal::new(&sentinel), Log::default());
+    let look = async |seconds: u32| {
+        let mut said = Vec::new();
+        for _ in 0..seconds {
+            tokio::time::sleep(ms(1_000)).await;
+            tracing::subscriber::with_default(log.clone(), || journal.poll_once());
+            said.append(&mut log.0.lock().unwrap());
+        }
+        said
+    };
+    assert_eq!(look(3).await, [""; 0]);
+    store.set_fault(Some(Fault::Error(StoreErrorKind::Unreachable)));
+    assert_eq!(look(5).await, ["WARN store down, error unreachable"]);
+    store.set_fault(None);
+    assert_eq!(look(3).await, ["INFO store back, seconds 5"]);
+    store.set_fault(Some(Fault::Error(StoreErrorKind::Refused)));
+    let said = look(130).await;
+    assert_eq!(said.len(), 4, "{said:?}");
+    assert_eq!(said[0], "WARN store down, error refused");
+    for line in &said[1..] {
+        assert!(line.starts_with("WARN store refuses, refused "), "{line}");
+    }
 }

@@ -40,6 +40,12 @@ pub(super) enum Line {
     Source(String, Option<String>),
     Worry(Worry, u64),
     HookPanicked(u64),
+    /// The kind of the error.
+    StoreDown(&'static str),
+    /// How long it was down.
+    StoreBack(Duration),
+    /// So many requests.
+    StoreRefuses(u64),
 }
 
 /// A condition that shows nowhere else.
@@ -193,6 +199,27 @@ impl Line {
                     sentinel.panics = *count
                 },
                 "hook panicked"
+            ),
+            Self::StoreDown(kind) => warn!(
+                target: TARGET,
+                {
+                    sentinel.error = *kind
+                },
+                "store down"
+            ),
+            Self::StoreBack(after) => info!(
+                target: TARGET,
+                {
+                    sentinel.seconds = after.as_secs()
+                },
+                "store back"
+            ),
+            Self::StoreRefuses(count) => warn!(
+                target: TARGET,
+                {
+                    sentinel.refused = *count
+                },
+                "store refuses"
             ),
         }
     }

@@ -16,6 +16,8 @@
 //! | `rules in force` | INFO | the rules were replaced |
 //! | `rules kept`, `rules readable again` | WARN, INFO | a [watch](Journal::watch) fails; it has recovered |
 //! | `keys share a quota`, `calls without a key`, `no place for names` | WARN | there are some after 10 min without |
+//! | `store down`, `store back` | WARN, INFO | the [store](crate::Builder::store) has failed; it answers again |
+//! | `store refuses` | WARN | once a minute while it refuses requests |
 //! | `hook panicked` | ERROR | a hook did |
 //!
 //! Resources whose names [callers can make up](crate::NodeSnapshot::is_listed) are `others`
@@ -25,6 +27,7 @@
 mod counts;
 mod episodes;
 mod lines;
+mod stores;
 
 use std::fmt;
 use std::io;
@@ -34,6 +37,7 @@ use std::time::Duration;
 use counts::{Counts, Watched};
 use episodes::Episodes;
 use lines::{Budget, Line};
+use stores::StoreWatch;
 
 use crate::base::sync::Lock;
 use crate::base::thread::{PeriodicThread, ThreadHandle};
@@ -81,6 +85,7 @@ struct State {
     counts: Counts,
     episodes: Episodes,
     budget: Budget,
+    store: StoreWatch,
     watched: Vec<Watched>,
 }
 
@@ -137,6 +142,7 @@ impl Journal {
             counts: Counts::of(sentinel),
             episodes: Episodes::default(),
             budget: Budget::default(),
+            store: StoreWatch::of(sentinel),
             watched: Vec::new(),
         };
         Self {
@@ -173,6 +179,7 @@ impl Journal {
                 state.budget.refusals(line, &mut lines);
             }
             lines.append(&mut others);
+            state.store.look(&self.sentinel, now, &mut lines);
             lines.extend(state.watched.iter_mut().filter_map(Watched::look));
         }
         // Whoever listens may do as it likes.
