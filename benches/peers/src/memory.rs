@@ -22,7 +22,7 @@ use tower::{Layer, service_fn};
 use tower_resilience_circuitbreaker::CircuitBreakerLayer;
 use tower_resilience_ratelimiter::{RateLimiterLayer, WindowType};
 use tower_sentinel::{
-    Builder, Call, CircuitBreakerRule, Clock, FlowRule, KeyedRule, IsolationRule, KeyedLimiter,
+    Builder, Call, CircuitBreakerRule, Clock, FlowRule, IsolationRule, KeyedLimiter, KeyedRule,
     ManualClock, Rule, Rules, Sentinel, Tick, Verdict,
 };
 

@@ -10,8 +10,8 @@ use tower::{Layer, Service};
 use tower_sentinel::clock::QuantaClock;
 use tower_sentinel::key::PeerIp;
 use tower_sentinel::{
-    CircuitBreakerRule, Clock, FlowRule, KeyedRule, IsolationRule, MonotonicClock, Rules,
-    Sentinel, SentinelLayer,
+    CircuitBreakerRule, Clock, FlowRule, IsolationRule, KeyedRule, MonotonicClock, Rules, Sentinel,
+    SentinelLayer,
 };
 
 use crate::calls::{Operation, Req, handler};
