@@ -222,12 +222,32 @@ impl Ledger {
     /// Takes over what an answer has said of the time and of what is free.
     pub(crate) fn see(&mut self, seen: Seen, free: u32) {
         if self.seen.is_none() {
-            // Earlier permits had bucket numbers of another clock.
-            self.own.clear();
+            self.renumber(seen);
         }
         self.seen = Some(seen);
         self.free = free;
         self.had = self.held(seen.bucket);
+    }
+
+    /// What was taken before the first answer has the numbers of another clock. The buckets of
+    /// both do not begin together, so what is near a border may go to the bucket beside it.
+    fn renumber(&mut self, seen: Seen) {
+        let half = nanos(self.window.bucket / 2);
+        let middle = Tick::from_nanos(seen.next.as_nanos().saturating_sub(half));
+        let here = self.here(middle).number;
+        for own in &mut self.own {
+            let (ahead, behind) = (
+                own.bucket.checked_sub(here),
+                here.saturating_sub(own.bucket),
+            );
+            own.bucket = match ahead {
+                Some(ahead) => seen.bucket.saturating_add(ahead),
+                None => seen.bucket.saturating_sub(behind),
+            };
+        }
+        if !self.own.is_empty() {
+            self.report = self.report.max(Report::Local);
+        }
     }
 
     /// Takes over the time of the store, if nothing is known of it.
@@ -271,9 +291,10 @@ impl Ledger {
         }
     }
 
-    /// Books `n` permits that were taken without the store.
+    /// Books `n` permits that were taken without the store, which is told with the next draw.
     pub(crate) fn book_local(&mut self, bucket: u64, n: u32) {
         if n > 0 {
+            self.report = self.report.max(Report::Local);
             let own = self.own_mut(bucket);
             own.local = own.local.saturating_add(n);
         }
@@ -384,7 +405,7 @@ impl Ledger {
 
     /// The own permits that the store must be told of.
     pub(crate) fn to_report(&self, now: Tick) -> Vec<Booking> {
-        if self.report == Report::Nothing {
+        if self.report == Report::Nothing || self.seen.is_none() {
             return Vec::new();
         }
         let number = self.here(now).number;
@@ -406,12 +427,47 @@ impl Ledger {
             .collect()
     }
 
-    /// The store has been told.
-    pub(crate) fn reported(&mut self) {
-        self.report = Report::Nothing;
-        for own in &mut self.own {
-            own.drawn = own.drawn.saturating_add(own.local);
-            own.local = 0;
+    /// Whether there are own permits from before the first answer: of these the store cannot be
+    /// told yet, as they have no numbers of its buckets.
+    pub(crate) fn has_untold_past(&self) -> bool {
+        self.seen.is_none() && !self.own.is_empty()
+    }
+
+    /// Of these, the ones that were taken without it.
+    pub(crate) fn unknown(&self, now: Tick) -> Vec<Booking> {
+        if self.report == Report::Nothing || self.seen.is_none() {
+            return Vec::new();
+        }
+        let number = self.here(now).number;
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let of_window = self.own.iter().filter(|own| own.bucket >= first);
+        let local = of_window.filter(|own| own.local > 0);
+        local
+            .map(|own| Booking {
+                bucket: own.bucket,
+                permits: own.local,
+            })
+            .collect()
+    }
+
+    /// The store has been told of what was `unknown` to it, for this `report`. What was taken
+    /// meanwhile is still to be told.
+    pub(crate) fn reported(&mut self, unknown: &[Booking], report: Report, now: Tick) {
+        for told in unknown {
+            let mut left = told.permits;
+            let same = self.own.iter_mut().filter(|own| own.bucket == told.bucket);
+            for own in same {
+                let known = own.local.min(left);
+                left -= known;
+                own.local -= known;
+                own.drawn = own.drawn.saturating_add(known);
+            }
+        }
+        if report >= self.report && report > Report::Nothing {
+            self.report = Report::Local;
+            if self.unknown(now).is_empty() {
+                self.report = Report::Nothing;
+            }
         }
     }
 }
@@ -513,12 +569,17 @@ mod tests {
         assert!(ledger.must_report(Report::All, ms(1_010)));
         assert_eq!(told(&ledger, 1_050), [(7, 13)]);
         assert_eq!(told(&ledger, 1_150), [], "the bucket has left the window");
-        ledger.reported();
+        let unknown = ledger.unknown(ms(1_010));
+        ledger.book_local(7, 2);
+        ledger.reported(&unknown, Report::All, ms(1_010));
+        assert_eq!(told(&ledger, 1_010), [(7, 2)], "taken meanwhile");
+        let unknown = ledger.unknown(ms(1_010));
+        ledger.reported(&unknown, Report::Local, ms(1_010));
         assert!(
             !ledger.must_report(Report::Local, ms(1_010)),
             "it knows them now"
         );
-        assert_eq!(ledger.held(8), 13);
+        assert_eq!(ledger.held(8), 15);
     }
 
     #[test]

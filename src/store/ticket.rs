@@ -96,7 +96,7 @@ impl Ticket {
     /// The answer; without one by now, what the rule does without the store.
     pub(crate) fn take(self, now: Tick) -> Answer {
         let answer = self.slot.leave();
-        answer.unwrap_or_else(|| self.quota.without_store(now, self.n))
+        answer.unwrap_or_else(|| SharedQuota::without_store(&self.quota, now, self.n))
     }
 }
 

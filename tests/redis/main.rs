@@ -5,8 +5,10 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod crowd;
 mod faults;
 mod processes;
+mod proxy;
 #[path = "../support/redis.rs"]
 mod redis;
 mod script;

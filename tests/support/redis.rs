@@ -70,7 +70,7 @@ impl Server {
         }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }
 
@@ -96,31 +96,29 @@ impl Server {
 
     /// Runs a command on a connection of its own. Returns the raw answer.
     pub(crate) fn command(&self, words: &[&[u8]]) -> Vec<u8> {
-        let mut stream = UnixStream::connect(self.socket()).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend(format!("${}\r\n", word.len()).bytes());
-            request.extend(*word);
-            request.extend(b"\r\n");
-        }
-        stream.write_all(&request).unwrap();
-        let (mut answer, mut some) = (Vec::new(), [0; 4_096]);
-        loop {
-            let count = stream.read(&mut some).unwrap();
-            answer.extend(&some[..count]);
-            if is_whole(&answer) {
-                return answer;
-            }
-        }
+        ask(&mut self.connect(), words)
     }
 
     /// The same for words of text.
     pub(crate) fn say(&self, command: &str) -> String {
-        let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
-        String::from_utf8_lossy(&self.command(&words)).into_owned()
+        self.say_all(&[command]).remove(0)
+    }
+
+    /// Runs several commands on one connection, until one ends it.
+    pub(crate) fn say_all(&self, commands: &[&str]) -> Vec<String> {
+        let mut stream = self.connect();
+        let answers = commands.iter().map(|command| {
+            let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
+            String::from_utf8_lossy(&ask(&mut stream, &words)).into_owned()
+        });
+        answers.collect()
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        let most = Some(Duration::from_secs(5));
+        stream.set_read_timeout(most).unwrap();
+        stream
     }
 
     /// The value of `key`; empty if there is none.
@@ -129,6 +127,25 @@ impl Server {
         let start = answer.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
         let end = answer.len().saturating_sub(2).max(start);
         answer[start..end].to_vec()
+    }
+}
+
+/// Sends a command. Returns the raw answer; empty if the connection ended.
+fn ask(stream: &mut UnixStream, words: &[&[u8]]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        request.extend(format!("${}\r\n", word.len()).bytes());
+        request.extend(*word);
+        request.extend(b"\r\n");
+    }
+    stream.write_all(&request).unwrap();
+    let (mut answer, mut some) = (Vec::new(), [0; 4_096]);
+    loop {
+        let count = stream.read(&mut some).unwrap();
+        answer.extend(&some[..count]);
+        if count == 0 || is_whole(&answer) {
+            return answer;
+        }
     }
 }
 

@@ -22,6 +22,9 @@ pub(in crate::store) use refilled::{After, Conditions, Grant, OnTheWay};
 
 /// A counter that the store has not answered about is served without it for so long.
 const CELL_DOWN: Duration = Duration::from_millis(200);
+/// And draws no more than its share for so long afterwards, as one counter among those of other
+/// processes: until they all have told the store what they took without it.
+const CELL_RECOVERS: Duration = Duration::from_millis(500);
 /// Without the store, calls are refused for no longer at a time: it may be back.
 const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
 /// A hot counter that is exhausted is asked about again after that: others may give back.
@@ -123,8 +126,7 @@ impl SharedQuota {
             Found::Exhausted(at) => return Asked::Told(Answer::Refused(Some(at))),
             Found::Nothing => {}
         }
-        let is_down = ledger.down_until.is_some_and(|until| now < until);
-        if is_down || !this.hub.is_up() {
+        if this.is_down(&ledger, now) {
             return Asked::Told(this.serve(&mut ledger, now, n));
         }
         let slot = Arc::new(Slot::default());
@@ -140,8 +142,18 @@ impl SharedQuota {
     }
 
     /// Answers a call of weight `n` that has no answer of the store, as the rule says.
-    pub(crate) fn without_store(&self, now: Tick, n: u32) -> Answer {
-        self.serve(&mut self.ledger.lock(), now, n)
+    pub(crate) fn without_store(this: &Arc<Self>, now: Tick, n: u32) -> Answer {
+        let answer = this.serve(&mut this.ledger.lock(), now, n);
+        if this.hub.is_up() {
+            // The call alone has no answer: the store is told what it took.
+            this.hub.look_at(this);
+        }
+        answer
+    }
+
+    /// Whether the store is not to be asked.
+    fn is_down(&self, ledger: &Ledger, now: Tick) -> bool {
+        ledger.down_until.is_some_and(|until| now < until) || !self.hub.is_up()
     }
 
     fn serve(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
@@ -155,7 +167,8 @@ impl SharedQuota {
         }
     }
 
-    /// Serves a call from the share of this process. The rest of it goes into the cell.
+    /// Serves a call from the share of this process. While the store is away, what is left of
+    /// the share goes into the cell; else the next call asks the store again.
     fn serve_share(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
         let nodes = self.hub.nodes();
         self.close(ledger, now);
@@ -173,8 +186,13 @@ impl SharedQuota {
             return Answer::Refused(Some(at));
         }
         let end = BucketEnd::at(here.end);
-        ledger.book_local(here.number, left);
-        let out = self.put(ledger, end, left - n, true);
+        let more = if self.is_down(ledger, now) {
+            left - n
+        } else {
+            0
+        };
+        ledger.book_local(here.number, n + more);
+        let out = self.put(ledger, end, more, true);
         ledger.unbook(here.number, out.new);
         ledger.last_held = 0;
         self.figures.counts().local.add(n.into());

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{CELL_DOWN, HOT_RETRY, SharedQuota, limit_of};
+use super::{CELL_DOWN, CELL_RECOVERS, HOT_RETRY, SharedQuota, limit_of};
 use crate::base::sync::{Arc, Ordering};
 use crate::clock::Tick;
 use crate::store::cell::BucketEnd;
 use crate::store::demand::Demand;
-use crate::store::draw::{Draw, Epoch};
+use crate::store::draw::{Booking, Draw, Epoch};
 use crate::store::ledger::{Ledger, Nodes, Report, Seen};
 use crate::store::ticket::Answer;
 
@@ -30,6 +30,8 @@ pub(in crate::store) struct OnTheWay {
     tickets: usize,
     firm: u32,
     report: Report,
+    /// Of what it tells the store, that which the store does not know.
+    unknown: Vec<Booking>,
 }
 
 /// The next step of the refiller after a draw.
@@ -106,7 +108,10 @@ impl SharedQuota {
             this.withdraw(ledger, held - target);
         }
         let (mut firm_now, mut soft) = (firm, soft);
-        if by.is_recovering {
+        let was_down = |until| now < until + CELL_RECOVERS;
+        let is_recovering =
+            by.is_recovering || ledger.down_until.is_some_and(was_down) || ledger.has_untold_past();
+        if is_recovering {
             let left = ledger.share_left(here.number, by.nodes);
             firm_now = firm.min(left);
             soft = soft.min(left - firm_now);
@@ -141,6 +146,7 @@ impl SharedQuota {
             tickets: ledger.tickets.len(),
             firm: firm_now,
             report: ledger.report,
+            unknown: ledger.unknown(now),
         };
         Some((draw, sent))
     }
@@ -196,11 +202,10 @@ impl SharedQuota {
         let now = grant.received;
         let length = self.window.bucket;
         let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now, length);
+        ledger.see_time(seen);
         ledger.book_drawn(grant.bucket, grant.permits);
         ledger.see(seen, grant.free);
-        if sent.report == ledger.report {
-            ledger.reported();
-        }
+        ledger.reported(&sent.unknown, sent.report, now);
         if grant.permits > 0 || sent.report != Report::Nothing {
             ledger.set_epoch(grant.epoch);
         }
@@ -250,7 +255,7 @@ impl SharedQuota {
             };
             self.cell.exhaust(until);
         }
-        if ledger.tickets.is_empty() {
+        if ledger.tickets.is_empty() && ledger.unknown(now).is_empty() {
             After::Nothing
         } else {
             After::AskAgain
