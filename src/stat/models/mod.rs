@@ -75,7 +75,7 @@ impl Tally {
         let mut spent = 0;
         let loan = array.borrow_for(wish, quotas, &mut spent);
         Self {
-            ran: loan.iter().map(|loan| loan.bucket().number()).collect(),
+            ran: loan.iter().map(|loan| loan.bucket()).collect(),
             spent,
         }
     }

@@ -36,7 +36,7 @@ fn borrow_for_13(array: &LeapArray) {
         ..wish(now)
     };
     let loan = array.borrow_for(wish, &[quota(2, 2)], &mut 0).unwrap();
-    assert_eq!(loan.bucket().number(), 13);
+    assert_eq!(loan.bucket(), 13);
 }
 
 model! {
@@ -77,7 +77,7 @@ model! {
         let other = array.clone();
         let reader = thread::spawn(move || {
             let buckets = other.buckets(Tick::from_nanos(10));
-            buckets.map(|bucket| (bucket.start().as_nanos(), bucket.count())).collect::<Vec<_>>()
+            buckets.map(|(start, count)| (start.as_nanos(), count)).collect::<Vec<_>>()
         });
         assert!(array.acquire_at(11, 1, &[quota(1, 1)]).is_ok());
         let seen = reader.join().unwrap();
