@@ -341,6 +341,15 @@ impl Ledger {
         self.seen.is_none_or(|seen| seen.bucket < bucket)
     }
 
+    /// How many permits of `limit` the store may still have in the bucket `number`: as many as it
+    /// has said, and in a later bucket all but the own ones.
+    pub(crate) fn free_at(&self, number: u64, limit: u32) -> u32 {
+        match self.seen {
+            Some(seen) if seen.bucket == number => self.free,
+            _ => limit.saturating_sub(self.held(number)),
+        }
+    }
+
     // --- without the store ---
 
     /// How many permits the process may take by itself in the bucket `number`.

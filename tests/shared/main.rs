@@ -4,6 +4,7 @@
 //! process of a service has.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod advertised;
 mod down;
 mod keys;
 mod limits;

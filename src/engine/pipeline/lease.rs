@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::lease::WaitLeases;
-use crate::engine::call::nodes::{CallNodes, Claims};
+use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
 use crate::engine::call::ring::NoTokens;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Reloaded;
@@ -39,6 +39,7 @@ pub(super) fn enter_leased(
         Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, &none)),
     };
     if claims.last_turn().is_some_and(|(turn, _)| turn > now) {
+        note_quota(&nodes, call, &targets, now, call.weight, claims);
         let verdict = enter_claimed(engine, nodes.clone(), call, now, claims, arrived)?;
         return Ok(with_targets(verdict, targets));
     }
@@ -85,6 +86,7 @@ pub(super) fn enter_leased(
         }
         Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, &none)),
     };
+    note_quota(&nodes, call, &targets, now, 0, claims);
     start(
         engine,
         nodes.clone(),
@@ -95,6 +97,21 @@ pub(super) fn enter_leased(
         held,
         targets,
     )
+}
+
+/// Notes the rest of the quotas for a call that wants to know, which will take `n` of each.
+fn note_quota(
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    targets: &LeaseTargets,
+    now: Tick,
+    n: u32,
+    claims: &mut Claims,
+) {
+    if call.wants_quota {
+        let left = nodes.leases_left(targets, now, n);
+        claims.quota = QuotaLeft::tightest(claims.quota.take().into_iter().chain(left));
+    }
 }
 
 /// Starts a call that has its permits, which are spent only if it passes now.
@@ -135,6 +152,22 @@ fn refuse_lease(
     none: &NoLease,
 ) -> Verdict {
     nodes.release(claims);
+    let none = match *none {
+        // Other rules may have room later still.
+        NoLease::Exhausted {
+            rule,
+            advertised,
+            at: Some(at),
+        } => {
+            let at = nodes.retry_at_unrelated(call, now, at);
+            NoLease::Exhausted {
+                rule,
+                advertised,
+                at,
+            }
+        }
+        other => other,
+    };
     let blocked = none.blocked(nodes.resource(), now);
     refuse(Counted::On(nodes), call, now, blocked)
 }

@@ -73,7 +73,7 @@ pub(crate) struct Asking {
 }
 
 /// Why a call gets no leases.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum NoLease {
     /// A rule has none, before that time or for ever.
     Exhausted {
@@ -164,6 +164,17 @@ impl Leases {
         spans.max().unwrap_or_default()
     }
 
+    /// When `call` may get its permits, as far as the process knows; `None` if never.
+    pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
+        let Ok(targets) = self.targets(call, now) else {
+            return Some(now);
+        };
+        let mut all = targets.0.iter();
+        all.try_fold(now, |latest, target| {
+            Some(latest.max(target.quota.room_at(now, call.weight)?))
+        })
+    }
+
     fn counters_of(&self, rule: &SharedRule) -> Option<LeaseCounters> {
         let mut all = self.rules.iter();
         let known = all.find(|known| {
@@ -249,6 +260,18 @@ impl LeaseTargets {
             Taking::MustAsk(held)
         } else {
             Taking::All(held)
+        })
+    }
+
+    /// The rest of each counter: its rule, its limit and interval, how many are left of it, and
+    /// when there are more.
+    pub(crate) fn left(
+        &self,
+        now: Tick,
+    ) -> impl Iterator<Item = (u32, (u32, Duration), u32, Tick)> {
+        self.0.iter().filter_map(move |target| {
+            let (limit, left, at) = target.quota.left(now)?;
+            Some((target.rule, (limit, target.advertised.1), left, at))
         })
     }
 

@@ -268,6 +268,39 @@ impl SharedQuota {
         at.max(Tick::from_nanos(self.available_at.load(Ordering::Relaxed)))
     }
 
+    /// When the process may get `n` permits again, as far as it knows; `None` if never.
+    pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
+        if n > self.limit() {
+            return None;
+        }
+        // Taking none of them shows whether there are any.
+        Some(match self.cell.take(now, 0) {
+            Found::Exhausted(at) => self.available_at(at),
+            Found::Taken(_) | Found::Nothing => now,
+        })
+    }
+
+    /// The limit, how many permits of it this process may still get in this bucket, as far as it
+    /// knows, and when the bucket ends; `None` while nothing is limited.
+    pub(crate) fn left(&self, now: Tick) -> Option<(u32, u32, Tick)> {
+        let nodes = self.hub.nodes();
+        let ledger = self.ledger.lock();
+        let limit = limit_of(&ledger.terms, nodes);
+        let here = ledger.here(now);
+        let free = match (self.hub.is_up(), ledger.terms.when_down) {
+            (false, WhenDown::Open) => return None,
+            (false, WhenDown::Closed) => 0,
+            (false, WhenDown::LocalShare) => ledger.share_left(here.number, nodes),
+            (true, _) => ledger.free_at(here.number, limit),
+        };
+        drop(ledger);
+        let left = match self.cell.take(now, 0) {
+            Found::Exhausted(_) => 0,
+            Found::Taken(_) | Found::Nothing => self.in_hand(now).saturating_add(free),
+        };
+        Some((limit, left.min(limit), here.next))
+    }
+
     /// How many permits the process has in hand.
     pub(crate) fn in_hand(&self, now: Tick) -> u32 {
         self.cell.in_hand(now).map_or(0, |(_, permits)| permits)

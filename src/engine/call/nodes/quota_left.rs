@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::CallNodes;
 use crate::call::Call;
 use crate::clock::Tick;
+use crate::engine::resource::LeaseTargets;
 use crate::stat::MAX_TOKENS;
 
 /// The rest of the quota of a flow rule, or of a value by a keyed rule.
@@ -70,6 +71,19 @@ impl CallNodes {
         let all = self.resource.params()?.rates_left(call, now);
         QuotaLeft::tightest(all.map(|(rule, limit, remaining, more)| {
             self.left(rule, limit, remaining, self.resource.time_until(more, now))
+        }))
+    }
+
+    /// The same for shared rules, of whose counters `call` takes or will take its permits.
+    pub(crate) fn leases_left(
+        &self,
+        targets: &LeaseTargets,
+        now: Tick,
+        taken: u32,
+    ) -> Option<QuotaLeft> {
+        QuotaLeft::tightest(targets.left(now).map(|(rule, limit, remaining, more)| {
+            let reset = self.resource.time_until(more, now);
+            self.left(rule, limit, remaining.saturating_sub(taken), reset)
         }))
     }
 

@@ -53,6 +53,10 @@ impl CallNodes {
         now: Tick,
         from: Tick,
     ) -> Option<Tick> {
+        let from = match self.resource.leases() {
+            Some(leases) => leases.room_at(call, now)?.max(from),
+            None => from,
+        };
         let params = self.resource.params();
         let (let_in, of_values) = match params {
             Some(params) => params.turn_at(call, now)?,
