@@ -376,21 +376,17 @@ pub struct ByStatus;
 impl Classify for ByStatus {
     #[inline(always)]
     fn head(&self, head: ResponseHead<'_>) -> Judgement {
-        if is_refusal(head) {
+        // An inner layer of this crate has refused the call.
+        if head.extensions.get::<Blocked>().is_some() {
             return Judgement::Now(Outcome::Ignore);
         }
         if head.status == StatusCode::OK && is_grpc(head.headers) {
-            return grpc_head(head);
+            return grpc_head(head.headers, head.extensions);
         }
-        Judgement::Now(if head.status.is_server_error() {
-            Outcome::Failure
-        } else if matches!(
-            head.status,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
-        ) {
-            Outcome::Ignore
-        } else {
+        Judgement::Now(if head.status.is_success() {
             Outcome::Success
+        } else {
+            outcome_of(head.status, head.headers)
         })
     }
 
@@ -399,24 +395,27 @@ impl Classify for ByStatus {
     }
 }
 
-/// Whether an inner layer of this crate has refused the call.
-#[inline(always)]
-fn is_refusal(head: ResponseHead<'_>) -> bool {
-    // These are the statuses of refusals that bear a mark.
-    let may_be_marked = matches!(
-        head.status,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN
-    );
-    head.extensions.get::<Blocked>().is_some() || (may_be_marked && is_marked(head.headers))
+/// That of a response whose status tells of no success.
+#[inline(never)]
+fn outcome_of(status: StatusCode, headers: &HeaderMap) -> Outcome {
+    match status {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Outcome::Ignore,
+        // With these an inner layer of this crate refuses calls too, and leaves its mark.
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN if is_marked(headers) => {
+            Outcome::Ignore
+        }
+        status if status.is_server_error() => Outcome::Failure,
+        _ => Outcome::Success,
+    }
 }
 
 #[inline(never)]
-fn grpc_head(head: ResponseHead<'_>) -> Judgement {
-    match head.headers.get("grpc-status") {
-        Some(_) if has_refused(head.extensions) => Judgement::Now(Outcome::Ignore),
-        Some(_) => Judgement::Now(grpc_outcome(head.headers)),
+fn grpc_head(headers: &HeaderMap, extensions: &Extensions) -> Judgement {
+    match headers.get("grpc-status") {
+        Some(_) if has_refused(extensions) => Judgement::Now(Outcome::Ignore),
+        Some(_) => Judgement::Now(grpc_outcome(headers)),
         // Its trailers are the end of the body, which is not read.
-        None if is_grpc_web(head.headers) => Judgement::Now(Outcome::Success),
+        None if is_grpc_web(headers) => Judgement::Now(Outcome::Success),
         None => Judgement::AtTrailers,
     }
 }

@@ -163,9 +163,12 @@ fn begin_body<B: Body>(
     running: &mut Option<Entry>,
 ) -> Option<StreamedCall> {
     let entry = running.as_mut()?;
-    let head = ResponseHead::of(response);
     let own = settings.and_then(|settings| settings.classify.as_ref());
-    let judgement = own.map_or_else(|| ByStatus.head(head), |own| own.head(head));
+    // A head of each's own: the one that is looked at right here needs no place in memory.
+    let judgement = match own {
+        None => ByStatus.head(ResponseHead::of(response)),
+        Some(own) => own.head(ResponseHead::of(response)),
+    };
     let ends_at_head = settings.is_some_and(|settings| settings.completion == Completion::Head);
     // An upgraded connection lives outside of the service, and a body that is at
     // its end may never be polled.

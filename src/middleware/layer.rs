@@ -782,7 +782,7 @@ impl Settings {
         }
         // gRPC is spoken over HTTP/2 alone, so most other requests are spared the look-up
         // of the header. Calls that are not prioritized may wait too, in a queue.
-        if request.version() == Version::HTTP_2 || call.prioritized {
+        if request.version() == Version::HTTP_2 {
             call.patience = grpc_timeout(request.headers());
         }
         Some(judge(&call, routes.version()))
@@ -818,6 +818,9 @@ impl Settings {
         }
         if let Some(choose) = &self.prioritize {
             call.prioritized = choose(head);
+            if call.prioritized {
+                call.patience = grpc_timeout(head.headers());
+            }
         }
         match &*self.params {
             [] => {}

@@ -312,9 +312,32 @@ impl Entry {
         self.body_was_ready && self.permits.is_none() && !(self.has_slot && limiter().is_some())
     }
 
+    /// The present, and the time at which the call has ended for its response time.
+    ///
+    /// A call whose response came in one piece is counted at the time of its head, which has been
+    /// read: a reading of the clock is a tenth of the time that a layer adds.
+    #[inline]
+    fn end_times(&self) -> (Tick, Tick) {
+        let now = if self.ends_with_response() {
+            self.responded_at
+        } else {
+            self.nodes.resource().now()
+        };
+        let has_responded = self.responded_at != RUNNING;
+        (
+            now,
+            if has_responded {
+                self.responded_at
+            } else {
+                now
+            },
+        )
+    }
+
     /// Ends the call on every node, for every rule that must learn of it, and for hooks.
     #[inline(never)]
-    fn end_everywhere(&mut self, now: Tick, end: Tick, has_panicked: bool) {
+    fn end_everywhere(&mut self, has_panicked: bool) {
+        let (now, end) = self.end_times();
         let outcome = if has_panicked {
             Some(Outcome::Failure)
         } else {
@@ -351,28 +374,15 @@ impl Entry {
 
 impl Drop for Entry {
     /// Nearly always only the resource's node learns of it, and its slots.
-    ///
-    /// A call whose response came in one piece is counted at the time of its head, which has been
-    /// read: a reading of the clock is a tenth of the time that a layer adds.
     #[inline]
     fn drop(&mut self) {
         let resource = self.nodes.resource();
-        let shared = resource.shared();
-        let now = if self.ends_with_response() {
-            self.responded_at
-        } else {
-            resource.now()
-        };
-        let end = if self.responded_at == RUNNING {
-            now
-        } else {
-            self.responded_at
-        };
         let has_panicked = !self.has_panic_guard && std::thread::panicking();
         let has_more = self.permits.is_some() || self.rare.is_some() || !self.nodes.is_one_node();
-        if has_panicked || has_more || shared.hooks.want(Interest::EXIT) {
-            return self.end_everywhere(now, end, has_panicked);
+        if has_panicked || has_more || resource.shared().hooks.want(Interest::EXIT) {
+            return self.end_everywhere(has_panicked);
         }
+        let (now, end) = self.end_times();
         let rt_ns = end.nanos_since(self.start);
         resource.node().end(now, self.n, rt_ns, self.outcome);
         if self.has_slot {
