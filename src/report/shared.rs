@@ -1,4 +1,4 @@
-//! What shared rules have taken from their store, copied for a snapshot.
+//! The permits that shared rules have taken from their store, copied for a snapshot.
 
 use std::collections::HashMap;
 

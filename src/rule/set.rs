@@ -48,7 +48,7 @@ pub(crate) struct RuleSet {
 pub(crate) struct NumberedRules {
     rules: Arc<Rules>,
     labels: Arc<[Arc<Label>]>,
-    /// What the shared ones have done, each at its place; by id, as labels.
+    /// The counts of the shared ones, each at its place; by id, as labels.
     shared: Arc<[Option<SharedCounts>]>,
     has_templates: bool,
 }
@@ -134,7 +134,7 @@ impl NumberedRules {
         Self::inheriting(rules, Some(self))
     }
 
-    /// What the shared rules have done, with their places and labels.
+    /// The counts of the shared rules, with their places and labels.
     pub(crate) fn with_counts(&self) -> impl Iterator<Item = (u32, &Arc<Label>, &SharedCounts)> {
         let all = self.labels.iter().zip(self.shared.iter());
         (0..)
@@ -323,7 +323,7 @@ impl RuleSet {
         &self.listed.labels[index as usize]
     }
 
-    /// What the rule at `index` has done, if it is shared.
+    /// The counts of the rule at `index`, if it is shared.
     pub(crate) fn shared_counts(&self, index: u32) -> Option<&SharedCounts> {
         self.listed.shared[index as usize].as_ref()
     }

@@ -70,7 +70,7 @@ impl RuleFigures {
     }
 }
 
-/// What is counted of the store.
+/// The counts that are kept of the store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreFigures {
     pub(crate) trips: Count,

@@ -229,8 +229,8 @@ impl Ledger {
         self.had = self.held(seen.bucket);
     }
 
-    /// What was taken before the first answer has the numbers of another clock. The buckets of
-    /// both do not begin together, so what is near a border may go to the bucket beside it.
+    /// Permits that were taken before the first answer have the numbers of another clock. The
+    /// buckets of both do not begin together, so one near a border may go to the bucket beside it.
     fn renumber(&mut self, seen: Seen) {
         let half = nanos(self.window.bucket / 2);
         let middle = Tick::from_nanos(seen.next.as_nanos().saturating_sub(half));
@@ -459,8 +459,8 @@ impl Ledger {
             .collect()
     }
 
-    /// The store has been told of what was `unknown` to it, for this `report`. What was taken
-    /// meanwhile is still to be told.
+    /// The store has been told of what was `unknown` to it, for this `report`. Permits taken
+    /// meanwhile are still to be told.
     pub(crate) fn reported(&mut self, unknown: &[Booking], report: Report, now: Tick) {
         for told in unknown {
             let mut left = told.permits;

@@ -1,4 +1,4 @@
-//! What looks like a mistake in the set-up of a store: see [`finding`](crate::hook::finding).
+//! Mistakes in the set-up of a store, as findings: see [`finding`](crate::hook::finding).
 
 use std::time::Duration;
 

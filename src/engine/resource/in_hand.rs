@@ -1,10 +1,10 @@
-//! What the shared rules of a resource have in hand, for readers.
+//! The permits that the shared rules of a resource have in hand, for readers.
 
 use super::leases::{LeaseCounters, Leases};
 use crate::clock::Tick;
 use crate::store::StoreKey;
 
-/// What a rule has in hand on one resource.
+/// The permits that a rule has in hand on one resource.
 #[derive(Debug)]
 pub(crate) struct InHand {
     /// LeaseCounters of the store that are known here.
@@ -15,7 +15,7 @@ pub(crate) struct InHand {
 }
 
 impl Leases {
-    /// What each rule has in hand, by its index.
+    /// The permits of each rule, by its index.
     pub(crate) fn in_hand(&self, now: Tick) -> impl Iterator<Item = (u32, InHand)> {
         self.rules.iter().map(move |leased| {
             let in_hand = match &leased.counters {

@@ -1,4 +1,4 @@
-//! Who may send commands: the dashboard itself, and no browser.
+//! The senders of commands: the dashboard itself, and no browser.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -39,7 +39,7 @@ pub(super) struct HeartBeat {
     pub(super) state: Arc<BeatState>,
 }
 
-/// What is wrong with a beat.
+/// The reason why a beat failed.
 #[derive(Debug, PartialEq, Eq)]
 struct BeatProblem(String);
 

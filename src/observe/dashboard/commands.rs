@@ -1,4 +1,4 @@
-//! What each command does.
+//! The commands, and the answer to each.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ const COMMANDS: [(&str, &str); 12] = [
 /// Rules are in force that the sink does not have.
 const HALF_DONE: &str = "partial success (write data source failed)";
 
-/// What the commands are about.
+/// The engine and the settings that the commands read and change.
 #[derive(Debug)]
 pub(super) struct Commands {
     sentinel: Sentinel,
@@ -185,7 +185,7 @@ impl Commands {
                 self.sentinel.reload(after);
                 Ok("success".to_owned())
             }
-            // What somebody else has written comes into force, or is to be looked at.
+            // Rules that another hand has written come into force, or are to be looked at.
             Err(why) if why.kind() == SourceErrorKind::Changed => {
                 if kept != before {
                     *unsaved = Some(Unsaved { kept, version });

@@ -272,7 +272,7 @@ fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> Circuit
     // A rule opens where its limit is reached or where it is exceeded, whatever the limit is.
     let exceeds = rule.get_exceeds() && old.get_exceeds();
     let new = if exceeds { new.exceeds() } else { new };
-    // What is so anyway need not be said.
+    // A default need not be said.
     let is_said = old.get_min_calls().is_some() || Some(min_calls(&new)) != rule.get_min_calls();
     let calls = rule.get_min_calls().filter(|_| is_said);
     let new = with(new, calls, CircuitBreakerRule::min_calls)

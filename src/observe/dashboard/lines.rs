@@ -13,10 +13,10 @@ use crate::stat::NodeBucket;
 /// Most lines of one answer, if nothing is said, and at all.
 const LINES: usize = 6_000;
 const MOST_LINES: usize = 12_000;
-/// What the dashboard takes for an answer without lines.
+/// The text that the dashboard takes for an answer without lines.
 const NONE: &str = "No metrics";
 
-/// What was counted in one second.
+/// The counts of one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct MetricSecond {
     counts: NodeBucket,

@@ -15,9 +15,10 @@
 //! its forms have. So it sees the rules that Sentinel for Java can express, and replaces only
 //! those; all others stay as they are, unseen: rules [by origin](crate::FlowRule::by_origin) or for
 //! another interval than a second, [strict](crate::FlowRule::strict), shared and adaptive ones,
-//! rules in [shadow mode](crate::Rule::shadow), and those for `*`. What a form has no field for, a
-//! rule that is changed keeps: its id, its buckets, how many calls may wait, how many probes a
-//! breaker has, and whether it opens where its limit is reached or where it is exceeded.
+//! rules in [shadow mode](crate::Rule::shadow), and those for `*`. A rule that is
+//! changed keeps what a form has no field for: its id, its buckets, how many calls may wait, how
+//! many probes a breaker has, and whether it opens where its limit is reached or where it is
+//! exceeded.
 //!
 //! | type | rules |
 //! |---|---|
@@ -172,7 +173,7 @@ pub struct DashboardHandle {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What has come of the beats.
+/// The outcome of the beats.
 #[derive(Debug, Default)]
 struct BeatState(Lock<BeatsTold>);
 

@@ -71,7 +71,7 @@ async fn converse(mut stream: TcpStream, commands: Arc<Commands>) {
                 (told.unwrap_or_else(panicked), goes_on)
             }
             Ok(None) => return,
-            // What else has come of the request is not known.
+            // The rest of the request is not known.
             Err(refused) => (Err(refused), false),
         };
         let bytes = match &told {

@@ -1,4 +1,4 @@
-//! What resources do at this moment, as a list and as a tree.
+//! The resources as they are at this moment, as a list and as a tree.
 //!
 //! The tree has Sentinel's form, a root and one entrance, below which all resources are: which
 //! contexts calls come through may be for callers to say.
@@ -27,7 +27,7 @@ struct TreeFigures {
     block: f64,
     success: f64,
     error: f64,
-    /// What was counted in the window, for the average.
+    /// The count of the window, for the average.
     window: NodeBucket,
     minute: NodeBucket,
 }

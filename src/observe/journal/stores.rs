@@ -20,7 +20,7 @@ pub(super) struct StoreWatch {
 }
 
 impl StoreWatch {
-    /// What was refused before is not told; that the store is down is.
+    /// Refusals of earlier are not told; that the store is down is.
     pub(super) fn of(sentinel: &Sentinel) -> Self {
         let refused = sentinel.store().map_or(0, |store| refused(&store));
         Self {
