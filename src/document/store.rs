@@ -11,6 +11,7 @@ use super::value::Value;
 #[cfg(feature = "redis")]
 use crate::base::invalid::InvalidSetting;
 use crate::rule::Rule;
+#[cfg(feature = "redis")]
 use crate::store::RedisStore;
 use crate::store::{StoreSettings, WhenDown, is_prefix};
 
