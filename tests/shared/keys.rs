@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 
 use http::{Request, Response};
+use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::Bearer;
 use tower_sentinel::{BlockKind, Call, FlowRule, KeyedRule, MissingKey, SentinelLayer};
 
-use super::Fleet;
+use super::{Fleet, SECOND};
 
 #[tokio::test(start_paused = true)]
 async fn callers_who_are_refused_cost_the_store_nothing() {
@@ -47,6 +48,28 @@ async fn each_value_of_a_parameter_has_one_quota_over_all_engines() {
         (refused.kind(), refused.limit()),
         (BlockKind::Keyed, Some(2))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_beyond_a_full_table_has_its_quota_and_its_answer() {
+    const PLACES: u64 = 64;
+    let rule = KeyedRule::per_minute("/v1", 5)
+        .window()
+        .max_keys(PLACES as u32)
+        .shared();
+    let fleet = Fleet::new::<2>(rule).await;
+    // As many as the table may hold, and as many again.
+    for key in 0..PLACES * 2 {
+        let call = Call::new("/v1").param(key);
+        let passed = timeout(SECOND, fleet.passed(2, call)).await;
+        assert_eq!(passed, Ok(2), "{key} is told nothing");
+    }
+    for key in [0, PLACES * 2 - 1] {
+        let draws = fleet.store.draws();
+        assert_eq!(fleet.passed(20, Call::new("/v1").param(key)).await, 3, "{key}");
+        // At most one for each call.
+        assert!(fleet.store.draws() - draws <= 20, "{key}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

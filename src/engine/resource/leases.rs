@@ -397,13 +397,13 @@ impl HeldLeases {
         });
     }
 
-    fn has(&self, quota: &Arc<SharedQuota>) -> bool {
-        self.0.iter().any(|held| Arc::ptr_eq(&held.quota, quota))
+    fn has(&self, quota: &SharedQuota) -> bool {
+        self.0.iter().any(|held| held.quota.counts_as(quota))
     }
 
     /// Hands over its permits of `quota`, if they are `n`.
-    fn refund(&mut self, quota: &Arc<SharedQuota>, n: u32) -> Option<Option<BucketEnd>> {
-        let is_it = |held: &Held| Arc::ptr_eq(&held.quota, quota) && held.n == n;
+    fn refund(&mut self, quota: &SharedQuota, n: u32) -> Option<Option<BucketEnd>> {
+        let is_it = |held: &Held| held.quota.counts_as(quota) && held.n == n;
         self.0.remove(is_it).map(|held| held.end)
     }
 

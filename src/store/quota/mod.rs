@@ -87,6 +87,12 @@ impl SharedQuota {
         &self.key
     }
 
+    /// Whether the two count in one place of the store. A key that found no place in its table is
+    /// counted by a quota of its own each time it is looked up.
+    pub(crate) fn counts_as(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+
     /// How many permits there are in a window, for all processes.
     pub(crate) fn limit(&self) -> u32 {
         limit_of(&self.terms(), self.hub.nodes())
