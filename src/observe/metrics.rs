@@ -48,7 +48,7 @@ const KEPT: Duration = Duration::from_millis(250);
 /// # Manners
 ///
 /// GET and HEAD get the classic text, or OpenMetrics if the header `Accept` has it; other methods
-/// 405. A text serves all who ask within a quarter of a second: a flood of requests costs little.
+/// 405. A text serves all requests within a quarter of a second: a flood of requests costs little.
 /// Making one takes a millisecond for 200 resources, on the thread that asks. Whoever can reach
 /// the service can read all names of resources and rules: do not route it where the world comes
 /// in, or put authentication in front.
@@ -238,7 +238,7 @@ impl Metrics {
     /// The text that is served: not older than it is kept.
     fn served(&self, format: TextFormat) -> Bytes {
         let now = self.inner.clock.now();
-        // Those who ask meanwhile wait, and get the same.
+        // Requests that come meanwhile wait, and get the same.
         let mut kept = self.inner.kept.lock();
         let kept = &mut kept[usize::from(format == TextFormat::OpenMetrics)];
         match kept {

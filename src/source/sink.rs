@@ -51,7 +51,7 @@ pub trait RuleSink: Send + Sync + 'static {
     /// [`SourceError::changed`]. Then everything must be as it was.
     fn store(&self, before: &Rules, after: &Rules) -> Result<(), SourceError>;
 
-    /// Returns a note for people who change rules, such as the name of the file. Default: that the
+    /// Returns a note beside each change of rules, such as the name of the file. Default: that the
     /// changes are gone with the process.
     fn note(&self) -> String {
         "Changes are gone when the process ends.".to_owned()

@@ -136,7 +136,7 @@ impl StoreSettings {
     }
 
     /// Sets the secret by which names and keys are hashed before they go to the store. All
-    /// processes must have the same one. Default: a public constant, with which a person who
+    /// processes must have the same one. Default: a public constant, with which a person that
     /// reads the store can test guesses of keys, and can search for keys that share a counter.
     #[must_use]
     pub fn digest_secret(mut self, secret: impl AsRef<[u8]>) -> Self {

@@ -66,7 +66,11 @@ async fn a_key_beyond_a_full_table_has_its_quota_and_its_answer() {
     }
     for key in [0, PLACES * 2 - 1] {
         let draws = fleet.store.draws();
-        assert_eq!(fleet.passed(20, Call::new("/v1").param(key)).await, 3, "{key}");
+        assert_eq!(
+            fleet.passed(20, Call::new("/v1").param(key)).await,
+            3,
+            "{key}"
+        );
         // At most one for each call.
         assert!(fleet.store.draws() - draws <= 20, "{key}");
     }

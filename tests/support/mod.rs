@@ -1,11 +1,15 @@
 //! What tests share: engines, balanced books, polls by hand, real servers and
 //! connections, and a generator of choices.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of it")]
 
 pub(crate) mod bench;
 pub(crate) mod caller;
 pub(crate) mod line;
+#[path = "../../src/stat/tests/rng.rs"]
+mod rng;
 pub(crate) mod stage;
+
+pub(crate) use rng::{Rng, attempts};
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -209,61 +213,7 @@ where
     Response::from_parts(parts, body)
 }
 
-// === choices ===
-
-/// A small generator: the runs must differ, not be random.
-#[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    /// The generator of this run, whose seed is printed: `SENTINEL_SEED`, or
-    /// always the same one.
-    pub(crate) fn seeded() -> Self {
-        let seed = std::env::var("SENTINEL_SEED")
-            .map_or(20_261_121, |text| text.parse().expect("a seed is a number"));
-        println!("SENTINEL_SEED={seed}");
-        Self(seed)
-    }
-
-    /// Another generator, for a thread of its own.
-    pub(crate) fn split(&mut self) -> Self {
-        Self(self.next())
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// Whether something happens that does in one of `n` cases.
-    pub(crate) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
 // === runs ===
-
-/// How many calls a run with many of them makes: `SENTINEL_ATTEMPTS`, or as many as
-/// the build can do in a few seconds.
-pub(crate) fn attempts() -> u64 {
-    let default = if cfg!(debug_assertions) {
-        200_000
-    } else {
-        1_000_000
-    };
-    let attempts = std::env::var("SENTINEL_ATTEMPTS");
-    let attempts = attempts.map_or(default, |text| text.parse().expect("a number"));
-    println!("SENTINEL_ATTEMPTS={attempts}");
-    attempts
-}
 
 /// Bytes of this process that are in memory; `None` where that is not known.
 pub(crate) fn resident() -> Option<usize> {

@@ -324,14 +324,12 @@ impl Entry {
             self.nodes.resource().now()
         };
         let has_responded = self.responded_at != RUNNING;
-        (
-            now,
-            if has_responded {
-                self.responded_at
-            } else {
-                now
-            },
-        )
+        let end = if has_responded {
+            self.responded_at
+        } else {
+            now
+        };
+        (now, end)
     }
 
     /// Ends the call on every node, for every rule that must learn of it, and for hooks.

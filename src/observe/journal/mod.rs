@@ -53,7 +53,7 @@ const MOST_CHANGES: usize = 256;
 
 /// Writes what becomes of an engine to the log, by [`tracing`]; see the [module](self).
 ///
-/// It needs somebody who looks: [`spawn`](Self::spawn) a thread, or call
+/// It needs a thread that looks: [`spawn`](Self::spawn) one, or call
 /// [`poll_once`](Self::poll_once) about once a second. Of changes of breakers it hears by a
 /// [hook](crate::Hook) of the name `journal`, which wants nothing else; it is removed with the
 /// journal. One engine has one journal.

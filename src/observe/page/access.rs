@@ -1,8 +1,8 @@
-//! Access: who may look at the page, and who may read the engine's state.
+//! Access: the callers that may look at the page, and those that may read the engine's state.
 //!
 //! Three questions, asked in this order: under which name the page was asked for, from where, and
 //! with which token. The first one keeps a web site out whose name leads to this server's
-//! address: its scripts run in the browser of somebody who may look, and would be local callers.
+//! address: its scripts run in the browser of a permitted caller, and would be local callers.
 
 use std::fmt;
 use std::hint::black_box;
@@ -166,7 +166,7 @@ impl Access {
             return Ok(());
         };
         let peer = PeerIp.key(Head::of(request)).unwrap_or(Key::Str(""));
-        // Also who knows the token now: else every guess would have its answer.
+        // Also a caller that knows the token now: else every guess would have its answer.
         if token.wrong.left(now, peer) == 0 {
             return Err(AccessDenied::TooManyTokens);
         }

@@ -23,13 +23,13 @@
 //! |---|---|
 //! | a container, whose host comes in by a bridge | [`allow`](Page::allow) with the bridge's network |
 //! | a team | [`token`](Page::token), which the page asks for |
-//! | a proxy that checks who may look | [`allow`](Page::allow) with the proxy's address, or [`open`](Page::open) |
+//! | a proxy that checks its callers | [`allow`](Page::allow) with the proxy's address, or [`open`](Page::open) |
 //! | a name of its own | [`host`](Page::host), beside any of these |
 //!
 //! Always, and also with [`open`](Page::open), the name under which the page is asked for must be
 //! an address, `localhost`, a name below `.localhost`, or one that was [given](Page::host). A web
 //! site could otherwise let its own name lead to this server, and read the page in the browser of
-//! somebody who may look. No answer allows other sites to read it, to frame it, or to run code in
+//! a permitted caller. No answer allows other sites to read it, to frame it, or to run code in
 //! it.
 //!
 //! # What is shown
@@ -52,7 +52,7 @@
 //!
 //! # Cost
 //!
-//! Calls pay nothing. A request for the state looks at every resource, once for all who ask
+//! Calls pay nothing. A request for the state looks at every resource, once for all requests
 //! within 250 ms if there are 1,000 or more. It does so on the thread that polls the service.
 
 mod access;
@@ -265,7 +265,7 @@ impl Page {
         self
     }
 
-    /// Lets those who know the token change rules and operate breakers; `sink` keeps the rules.
+    /// Lets callers with the token change rules and operate breakers; `sink` keeps the rules.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ use crate::stat::{Event, Totals};
 const MOST_BREAKERS: usize = 200;
 const MOST_RULES: usize = 500;
 const MOST_FINDINGS: usize = 50;
-/// From so many nodes on, a snapshot serves everybody who asks within a while.
+/// From so many nodes on, a snapshot serves all requests within a while.
 const MANY_NODES: usize = 1_000;
 const WHILE: Duration = Duration::from_millis(250);
 

@@ -1,12 +1,13 @@
-//! The generator of the tests under `tests/`, which is not part of the package, in short.
+//! A generator of choices, also for the tests under `tests/`.
 
 /// A small generator: the runs must differ, not be random.
-pub(super) struct Rng(u64);
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
 
 impl Rng {
     /// The generator of this run, whose seed is printed: `SENTINEL_SEED`, or
     /// always the same one.
-    pub(super) fn seeded() -> Self {
+    pub(crate) fn seeded() -> Self {
         let seed = std::env::var("SENTINEL_SEED")
             .map_or(20_261_121, |text| text.parse().expect("a seed is a number"));
         println!("SENTINEL_SEED={seed}");
@@ -14,11 +15,11 @@ impl Rng {
     }
 
     /// Another generator, for a thread of its own.
-    pub(super) fn split(&mut self) -> Self {
+    pub(crate) fn split(&mut self) -> Self {
         Self(self.next())
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,19 +28,19 @@ impl Rng {
     }
 
     /// A number below `n`.
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
     /// Whether something happens that does in one of `n` cases.
-    pub(super) fn one_in(&mut self, n: usize) -> bool {
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
 
 /// How many calls a run with many of them makes: `SENTINEL_ATTEMPTS`, or as many as
 /// the build can do in a few seconds.
-pub(super) fn attempts() -> u64 {
+pub(crate) fn attempts() -> u64 {
     let default = if cfg!(debug_assertions) {
         200_000
     } else {

@@ -119,7 +119,7 @@ fn work(
     tally
 }
 
-/// One array, used by `threads` threads beside `readers` who only look and must
+/// One array, used by `threads` threads beside `readers` that only look and must
 /// change nothing, then counted. Returns attempts, windows, those filled to the
 /// limit, and loans.
 fn round(rules: &[Rule], threads: u64, readers: u64, rng: &mut Rng) -> (u64, u64, u64, u64) {

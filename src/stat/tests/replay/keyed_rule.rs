@@ -171,7 +171,7 @@ fn items(rule: &Value) -> impl Iterator<Item = (String, i64)> {
     })
 }
 
-/// The recorded capacity is left out: here nobody is forgotten who has spent
+/// The recorded capacity is left out: here no value is forgotten that has spent
 /// something, and which values of a full table have no place is up to chance.
 fn rule(rule: &Value) -> KeyedRule {
     let whole = |name: &str| {

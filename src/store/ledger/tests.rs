@@ -1,0 +1,137 @@
+//! A ledger hands out, books and reports what its window has.
+
+use super::*;
+
+const BUCKET: Duration = Duration::from_millis(100);
+
+fn ledger(limit: u32, buckets: u32) -> Ledger {
+    let terms = Terms {
+        limit,
+        per_node: false,
+        exact: false,
+        when_down: WhenDown::LocalShare,
+        local_limit: None,
+        wait: Duration::from_millis(50),
+    };
+    let bucket = BUCKET;
+    Ledger::new(terms, Window { bucket, buckets })
+}
+
+fn ms(ms: u64) -> Tick {
+    Tick::from_millis(ms)
+}
+
+/// The store has said at 1 002, asked at 1 000, that bucket 7 lasts 40 ms more.
+fn answered(limit: u32, buckets: u32, free: u32) -> Ledger {
+    let mut ledger = ledger(limit, buckets);
+    let rest = Duration::from_millis(40);
+    ledger.see(Seen::new(7, rest, ms(1_000), ms(1_002), BUCKET), free);
+    ledger
+}
+
+#[test]
+fn shares_add_up_to_the_limit() {
+    for (limit, count) in [(10, 3), (0, 4), (2, 5), (1_000, 7)] {
+        let shares = (0..count).map(|rank| Nodes { count, rank }.share(limit));
+        assert_eq!(shares.sum::<u32>(), limit);
+    }
+}
+
+#[test]
+fn buckets_go_on_by_the_own_clock_with_a_gap_of_one_trip() {
+    let ledger = answered(10, 2, 10);
+    let here = ledger.here(ms(1_041));
+    assert_eq!((here.number, here.next), (7, ms(1_042)));
+    assert!(
+        here.end < ms(1_040) && here.end > ms(1_039),
+        "{:?}",
+        here.end
+    );
+    assert_eq!(ledger.here(ms(1_042)).number, 8);
+    let later = ledger.here(ms(1_242));
+    assert_eq!((later.number, later.next), (10, ms(1_342)));
+    for (end, bucket) in [
+        (740, 4),
+        (940, 6),
+        (1_040, 7),
+        (1_042, 7),
+        (1_141, 8),
+        (1_240, 9),
+    ] {
+        assert_eq!(ledger.bucket_of(BucketEnd::at(ms(end))), bucket, "{end}");
+    }
+}
+
+#[test]
+fn without_the_store_there_is_a_share_less_what_one_has() {
+    let two = Nodes { count: 2, rank: 0 };
+    let mut ledger = answered(100, 2, 60);
+    ledger.book_drawn(7, 10);
+    ledger.see(ledger.seen.unwrap(), 60);
+    // Half of the limit is 50, but only 10 + 60 / 2 may still be there.
+    assert_eq!(ledger.share_left(7, two), 30);
+    ledger.book_local(7, 30);
+    assert_eq!(ledger.share_left(7, two), 0);
+    assert_eq!(ledger.local_room_at(ms(1_010), two), ms(1_142));
+    // From bucket 9 on the answer says nothing of the window any more.
+    assert_eq!(ledger.share_left(8, two), 0);
+    assert_eq!(ledger.share_left(9, two), 50);
+    ledger.terms.local_limit = Some(5);
+    assert_eq!(ledger.share_left(9, two), 5);
+}
+
+#[test]
+fn reports_name_what_the_store_does_not_know() {
+    let mut ledger = answered(100, 2, 60);
+    assert!(!ledger.must_report(Report::Local, ms(1_010)));
+    ledger.book_drawn(7, 10);
+    ledger.book_local(7, 3);
+    let told = |ledger: &Ledger, at| -> Vec<_> {
+        let all = ledger.to_report(ms(at));
+        all.iter().map(|told| (told.bucket, told.permits)).collect()
+    };
+    assert!(ledger.must_report(Report::Local, ms(1_010)));
+    assert_eq!(told(&ledger, 1_010), [(7, 3)]);
+    assert!(ledger.must_report(Report::All, ms(1_010)));
+    assert_eq!(told(&ledger, 1_050), [(7, 13)]);
+    assert_eq!(told(&ledger, 1_150), [], "the bucket has left the window");
+    let unknown = ledger.unknown(ms(1_010));
+    ledger.book_local(7, 2);
+    ledger.reported(&unknown, Report::All, ms(1_010));
+    assert_eq!(told(&ledger, 1_010), [(7, 2)], "taken meanwhile");
+    let unknown = ledger.unknown(ms(1_010));
+    ledger.reported(&unknown, Report::Local, ms(1_010));
+    assert!(
+        !ledger.must_report(Report::Local, ms(1_010)),
+        "it knows them now"
+    );
+    assert_eq!(ledger.held(8), 15);
+}
+
+#[test]
+fn what_goes_back_is_off_the_books_once() {
+    let mut ledger = answered(100, 2, 60);
+    ledger.book_drawn(7, 10);
+    ledger.book_local(7, 3);
+    // The three were never the store's.
+    assert_eq!(ledger.return_later(7, 5), 0);
+    assert_eq!((ledger.held(7), ledger.back.unwrap().permits), (8, 2));
+    assert_eq!(ledger.return_later(7, 1), 0);
+    assert_eq!(ledger.back.unwrap().permits, 3);
+    assert_eq!(
+        ledger.return_later(4, 6),
+        0,
+        "nothing is on the books there"
+    );
+}
+
+#[test]
+fn an_epoch_is_known_as_long_as_own_permits_count() {
+    let mut ledger = answered(100, 2, 60);
+    ledger.set_epoch(Epoch(5));
+    assert_eq!(ledger.known_epoch(ms(1_010)), Epoch(0));
+    ledger.book_drawn(7, 1);
+    assert_eq!(ledger.known_epoch(ms(1_010)), Epoch(5));
+    assert_eq!(ledger.known_epoch(ms(1_141)), Epoch(5));
+    assert_eq!(ledger.known_epoch(ms(1_142)), Epoch(0));
+}
