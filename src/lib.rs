@@ -118,7 +118,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_has_atomic = "64"))]
-compile_error!("tower-sentinel needs atomic integers of 64 bits, which this target has none of");
+compile_error!("tower-sentinel requires 64-bit atomics, which this target does not support");
 
 // So that tests in the crate name public items as users do.
 #[cfg(test)]
@@ -133,13 +133,11 @@ pub mod clock;
 #[cfg(feature = "serde")]
 pub mod document;
 mod engine;
-pub mod guide;
 pub mod hook;
 pub mod key;
 pub mod keyed;
 pub mod middleware;
 pub mod observe;
-pub mod rejection;
 mod report;
 pub mod rule;
 mod sentinel;
@@ -158,6 +156,8 @@ pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
 pub use engine::{Entry, NotAdmitted, Verdict, Waiting};
 pub use hook::{Finding, FindingKind, Hook, Hooks};
 pub use keyed::KeyedLimiter;
+#[doc(inline)]
+pub use middleware::rejection;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use report::{
     BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView, RuleSnapshot,
@@ -169,3 +169,15 @@ pub use rule::{
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;
+
+/// Pages without items: a cookbook with a glossary, guarantees, and migration from other crates.
+pub mod guide {
+    #[doc = include_str!("../docs/cookbook.md")]
+    pub mod cookbook {}
+
+    #[doc = include_str!("../docs/guarantees.md")]
+    pub mod guarantees {}
+
+    #[doc = include_str!("../docs/migration.md")]
+    pub mod migration {}
+}

@@ -30,10 +30,8 @@ const ORDER: &[&[&str]] = &[
     &["sentinel"],
     &["source"],
     &["key"],
-    &["rejection"],
     &["middleware"],
     &["observe"],
-    &["guide"],
 ];
 
 /// The rooms of the engine; all its other files are the room `engine`.

@@ -8,7 +8,7 @@ use http::{Extensions, HeaderMap, Response, StatusCode};
 
 use super::BoxError;
 use crate::blocked::Blocked;
-use crate::rejection::{is_grpc, is_grpc_web, is_marked};
+use crate::middleware::rejection::{is_grpc, is_grpc_web, is_marked};
 use crate::stat::Outcome;
 
 /// The head of a response: its status, header fields and extensions.

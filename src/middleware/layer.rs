@@ -19,7 +19,7 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::hook::OnFinding;
 use crate::hook::finding::{Finding, LayerFacts};
 use crate::key::{Head, KeyExtractor};
-use crate::rejection::{Auto, RateLimitFields, Rejection, has_mark, strip_body};
+use crate::middleware::rejection::{Auto, RateLimitFields, Rejection, has_mark, strip_body};
 use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
 

@@ -12,7 +12,7 @@ mod axum {
 
     use crate::blocked::Blocked;
     use crate::key::Head;
-    use crate::rejection::{Http, Rejection};
+    use crate::middleware::rejection::{Http, Rejection};
 
     /// The response of [`Http::new`], in text, with the refusal in its extensions, so that
     /// layers around the handler recognize it as a refusal.
@@ -65,8 +65,8 @@ mod tonic {
     use ::tonic::{Code, Status};
 
     use crate::blocked::Blocked;
-    use crate::rejection::default_status;
-    use crate::rejection::grpc::{PUSHBACK, details, message, pushback};
+    use crate::middleware::rejection::default_status;
+    use crate::middleware::rejection::grpc::{PUSHBACK, details, message, pushback};
 
     /// The status of [`Grpc::new`](crate::rejection::Grpc::new) for an inbound call, with
     /// `grpc-retry-pushback-ms` and `google.rpc.RetryInfo`, and with the refusal as its source,
