@@ -201,10 +201,15 @@ impl Hub {
         &self.figures
     }
 
-    /// Has the refiller look at `quota`.
+    /// Has the refiller look at `quota`, if there is one.
     pub(super) fn look_at(&self, quota: &Arc<SharedQuota>) {
         if !quota.is_listed.swap(true, Ordering::AcqRel) {
             self.asking.lock().push(quota.clone());
+            // After that: a refiller that ends says so before it empties the list. Without one
+            // nothing else would take the quota from there, and both would keep each other.
+            if self.mode() == Mode::Idle {
+                drop(self.take_asking());
+            }
             self.wake();
         }
     }

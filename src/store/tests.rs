@@ -7,10 +7,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{
-    Answer, Asked, Fault, Found, Hub, MemoryStore, RuleCounts, RuleFigures, SharedQuota,
+    Answer, Asked, BucketEnd, Fault, Found, Hub, MemoryStore, RuleCounts, RuleFigures, SharedQuota,
     StoreErrorKind, StoreHandle, StoreKey, StoreSettings, Terms, WhenDown, Window,
 };
-use crate::base::sync::{Arc, Lock};
+use crate::base::sync::{Arc, Lock, downgrade};
 use crate::clock::timekeeper::Timekeeper;
 use crate::clock::{Clock, TokioClock};
 
@@ -340,4 +340,25 @@ async fn whoever_leaves_before_the_answer_takes_no_permit() {
         panic!("its permit is in the cell");
     };
     assert!(!process.call().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_that_comes_back_late_keeps_an_engine() {
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(clock);
+    for stops_first in [true, false] {
+        let mut process = Process::new(Setup::default(), &store, clock);
+        let hub = downgrade(&process.hub);
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let now = process.hub.now();
+        let asked = SharedQuota::ask(&process.quota, now, 1);
+        if stops_first {
+            process.handle.take().unwrap().shutdown().await;
+        }
+        // Its bucket is over, so the permit is to go back to the store.
+        SharedQuota::refund(&process.quota, BucketEnd::at(now), 1, now);
+        drop((asked, process));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(hub.strong_count(), 0, "stopped first: {stops_first}");
+    }
 }
