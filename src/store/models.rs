@@ -1,16 +1,26 @@
-//! Every interleaving of calls, refunds and a refiller over one cell, checked by loom.
+//! Every interleaving of calls, refunds and a refiller over one cell, and of calls that wait for
+//! the refiller's answer, checked by loom.
 //!
 //! Each model counts what is taken, what is given back and what is left, and has a twin
 //! with a planted bug that must fail.
 
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use loom::thread;
 
 use super::cell::{BucketEnd, Cell, Found};
-use crate::base::sync::Arc;
+use super::hub::Mode;
+use super::ledger::Nodes;
+use super::quota::{Conditions, Grant, OnTheWay};
+use super::{
+    Answer, Asked, Epoch, Hub, RuleCounts, RuleFigures, SharedQuota, StoreKey, StoreSettings,
+    Terms, Ticket, WhenDown, Window,
+};
 use crate::base::sync::fault::model;
-use crate::clock::Tick;
+use crate::base::sync::{Arc, AtomicBool, Ordering};
+use crate::clock::timekeeper::Timekeeper;
+use crate::clock::{Clock, Tick};
 
 const BUCKET: Duration = Duration::from_millis(100);
 
@@ -125,5 +135,152 @@ model! {
         cell.exhaust(ms(100));
         refiller.join().unwrap();
         assert_eq!(left(&cell), 1, "a permit that was granted is there");
+    }
+}
+
+// === calls that wait ===
+
+/// It stands still.
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Tick {
+        ms(10)
+    }
+}
+
+/// Remembers that it was woken.
+#[derive(Debug, Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A counter for which `N` calls wait, and their draw on its way.
+fn asked<const N: usize>() -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
+    let time = Timekeeper::new(Box::new(Still));
+    let hub = Arc::new(Hub::new(None, StoreSettings::new(), time));
+    hub.set_mode(Mode::Live, ms(1));
+    let terms = Terms {
+        limit: 5,
+        per_node: false,
+        exact: true,
+        when_down: WhenDown::Closed,
+        local_limit: None,
+        wait: BUCKET,
+    };
+    let window = Window {
+        bucket: BUCKET,
+        buckets: 1,
+    };
+    let key = StoreKey::new("t", 1).expect("a prefix");
+    let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
+    let quota = SharedQuota::new(key, window, terms, figures, &hub);
+    let tickets = [(); N].map(|()| match SharedQuota::ask(&quota, ms(10), 1) {
+        Asked::Waits(ticket) => ticket,
+        Asked::Told(answer) => panic!("the store is there: {answer:?}"),
+    });
+    // Otherwise it would be kept by the list for ever.
+    drop(hub.take_asking());
+    let by = Conditions {
+        now: ms(10),
+        nodes: Nodes { count: 1, rank: 0 },
+        horizon: BUCKET,
+        trip: BUCKET,
+        is_recovering: false,
+    };
+    let (_, sent) = SharedQuota::prepare(&quota, &by).expect("calls wait");
+    (hub, quota, tickets, sent)
+}
+
+/// The store has granted one permit.
+fn grant(quota: &SharedQuota, sent: &OnTheWay) {
+    let grant = Grant {
+        permits: 1,
+        free: 0,
+        rest: BUCKET,
+        bucket: 1,
+        epoch: Epoch::from_micros(1),
+        wait: BUCKET,
+        sent: ms(10),
+        received: ms(10),
+    };
+    quota.granted(sent, &grant);
+}
+
+fn is_granted(answer: Answer) -> u32 {
+    u32::from(matches!(answer, Answer::Granted(_)))
+}
+
+model! {
+    a_grant_beside_a_call_that_leaves at 3 fails with
+        a_call_that_looks_before_it_leaves: TicketLooksThenLeaves,
+        a_call_that_has_left_and_is_answered: TicketAnswersGone;
+    || {
+        let (_, quota, [ticket], sent) = asked();
+        let refiller = {
+            let quota = quota.clone();
+            thread::spawn(move || grant(&quota, &sent))
+        };
+        drop(ticket);
+        refiller.join().unwrap();
+        assert_eq!(quota.in_hand(ms(10)), 1, "its permit is there for others");
+    }
+}
+
+model! {
+    a_grant_beside_a_deadline at 3 fails with
+        a_deadline_that_looks_before_it_leaves: TicketLooksThenLeaves;
+    || {
+        let (hub, quota, [ticket], sent) = asked();
+        let refiller = {
+            let quota = quota.clone();
+            thread::spawn(move || grant(&quota, &sent))
+        };
+        let answer = ticket.take(ms(10));
+        refiller.join().unwrap();
+        // A call without an answer has the refiller look at its counter.
+        drop(hub.take_asking());
+        let taken = is_granted(answer);
+        assert_eq!(taken + quota.in_hand(ms(10)), 1, "the call has it, or the cell");
+    }
+}
+
+model! {
+    a_grant_beside_the_first_of_two_that_leaves at 3 fails with
+        the_first_of_two_that_has_left_and_is_answered: TicketAnswersGone;
+    || {
+        let (_, quota, [first, second], sent) = asked();
+        let refiller = {
+            let quota = quota.clone();
+            thread::spawn(move || grant(&quota, &sent))
+        };
+        drop(first);
+        refiller.join().unwrap();
+        assert!(second.is_answered(None));
+        let taken = is_granted(second.take(ms(10)));
+        assert_eq!(taken + quota.in_hand(ms(10)), 1, "the second has it, or the cell");
+    }
+}
+
+model! {
+    a_grant_beside_a_call_that_begins_to_wait at 3 fails with
+        a_call_that_waits_without_a_second_look: TicketLooksThenWaits;
+    || {
+        let (_, quota, [ticket], sent) = asked();
+        let refiller = {
+            let quota = quota.clone();
+            thread::spawn(move || grant(&quota, &sent))
+        };
+        let woken = std::sync::Arc::new(Woken::default());
+        let waits = !ticket.is_answered(Some(&Waker::from(woken.clone())));
+        refiller.join().unwrap();
+        assert!(ticket.is_answered(None), "its answer is there");
+        assert!(!waits || woken.0.load(Ordering::SeqCst), "it knows");
+        assert_eq!(is_granted(ticket.take(ms(10))), 1);
     }
 }

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::cell::BucketEnd;
 use super::quota::SharedQuota;
-use crate::base::sync::{Arc, Lock};
+use crate::base::sync::{Arc, Bug, Lock, planted};
 use crate::clock::Tick;
 
 /// The answer to a call that has asked.
@@ -50,7 +50,7 @@ impl Slot {
         let before = match *state {
             State::New => State::New,
             State::Waiting(_) => std::mem::replace(&mut *state, State::New),
-            State::Answered(_) | State::Gone => return false,
+            State::Answered(_) | State::Gone => return planted(Bug::TicketAnswersGone),
         };
         *state = State::Answered(answer);
         drop(state);
@@ -67,6 +67,10 @@ impl Slot {
         if let State::Answered(answer) = *state {
             return Some(answer);
         }
+        if planted(Bug::TicketLooksThenWaits) {
+            drop(state);
+            state = self.0.lock();
+        }
         if let Some(waker) = waker {
             *state = State::Waiting(waker.clone());
         }
@@ -75,6 +79,11 @@ impl Slot {
 
     /// Leaves, with the answer if there is one.
     fn leave(&self) -> Option<Answer> {
+        if planted(Bug::TicketLooksThenLeaves) {
+            let answer = self.poll(None);
+            *self.0.lock() = State::Gone;
+            return answer;
+        }
         let state = std::mem::replace(&mut *self.0.lock(), State::Gone);
         match state {
             State::Answered(answer) => Some(answer),

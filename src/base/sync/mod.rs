@@ -297,6 +297,12 @@ pub(crate) enum Bug {
     LeaseBlindRefund,
     /// A cell is exhausted even if it holds permits.
     LeaseBlindExhaust,
+    /// A call that leaves looks for its answer before it says so.
+    TicketLooksThenLeaves,
+    /// A call that finds no answer does not look again before it waits.
+    TicketLooksThenWaits,
+    /// A call that has left counts as answered.
+    TicketAnswersGone,
 }
 
 /// Whether the running model has planted `bug`.
