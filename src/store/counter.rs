@@ -36,8 +36,12 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
     let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
     let mut bucket = now / bucket_us;
     let mut counter = Counter::read(value, k, bucket);
+    let mut is_changed = false;
     if counter.base > bucket.saturating_add(1) {
         counter.gather(bucket, draw.limit);
+        // Also if nothing is granted: otherwise it would be gathered again by each draw, and the
+        // window would be full until the clock is where it was.
+        is_changed = true;
     } else if counter.base > bucket {
         // Its clock is a little back: time stands still.
         bucket = counter.base;
@@ -57,7 +61,6 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
     if counter.epoch == 0 {
         counter.epoch = now;
     }
-    let mut is_changed = false;
     if let Some(back) = &draw.back {
         is_changed |= counter.change(back, u32::saturating_sub);
     }
@@ -337,6 +340,15 @@ mod tests {
             let now = 2_000_110 - back_ms;
             assert_eq!(drawn(&mut value, &draw(2, 10, 9), now).0, free, "{back_ms}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_by_an_hour_fills_no_more_than_a_window() {
+        let mut value = Vec::new();
+        drawn(&mut value, &draw(2, 10, 10), 9_000_010);
+        assert_eq!(drawn(&mut value, &draw(2, 10, 1), 5_400_010), (0, 190));
+        assert_eq!(drawn(&mut value, &draw(2, 10, 1), 5_400_110), (0, 90));
+        assert_eq!(drawn(&mut value, &draw(2, 10, 9), 5_400_200), (9, 0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ local function whole(x)
   if x >= 0 and x <= 9007199254740992 then return math.floor(x) end
   return 0
 end
-local c, e, base = {}, 0, b
+local c, e, base, changed = {}, 0, b, false
 if v and #v == 20 + 4 * k then
   e = whole(struct.unpack('<d', v))
   base = whole(struct.unpack('<d', v, 9))
@@ -24,6 +24,7 @@ if base > b + 1 then
   local all = 0
   for i = 1, k + 1 do all = all + c[i]; c[i] = 0 end
   c[k] = math.min(all, limit)
+  changed = true
 elseif base > b then
   b = base
 else
@@ -35,7 +36,6 @@ end
 local left = (b + 1) * bucket - now
 if epoch ~= 0 and epoch ~= e then return {-1, 0, left, b, e, 0} end
 if e == 0 then e = now end
-local changed = false
 local function book(of, n, sign)
   local i = of - b + k
   if n > 0 and i >= 1 and i <= k + 1 then
