@@ -223,6 +223,8 @@ impl Ledger {
     pub(crate) fn see(&mut self, seen: Seen, free: u32) {
         if self.seen.is_none() {
             self.renumber(seen);
+        } else {
+            self.gather(seen.bucket);
         }
         self.seen = Some(seen);
         self.free = free;
@@ -248,6 +250,27 @@ impl Ledger {
         if !self.own.is_empty() {
             self.report = self.report.max(Report::Local);
         }
+    }
+
+    /// If the store's clock is far back, permits of the buckets to come are in the present one now,
+    /// as in the store. Otherwise they would be told of again when these buckets come again.
+    fn gather(&mut self, bucket: u64) {
+        let mut buckets = self.own.iter().map(|own| own.bucket);
+        if !buckets.any(|own| own > bucket.saturating_add(1)) {
+            return;
+        }
+        let (mut drawn, mut local) = (0_u32, 0_u32);
+        self.own.retain(|own| {
+            let is_to_come = own.bucket > bucket;
+            if is_to_come {
+                drawn = drawn.saturating_add(own.drawn);
+                local = local.saturating_add(own.local);
+            }
+            !is_to_come
+        });
+        let own = self.own_mut(bucket);
+        own.drawn = own.drawn.saturating_add(drawn);
+        own.local = own.local.saturating_add(local);
     }
 
     /// Takes over the time of the store, if nothing is known of it.

@@ -135,3 +135,20 @@ fn an_epoch_is_known_as_long_as_own_permits_count() {
     assert_eq!(ledger.known_epoch(ms(1_141)), Epoch(5));
     assert_eq!(ledger.known_epoch(ms(1_142)), Epoch(0));
 }
+
+#[test]
+fn what_was_taken_before_the_clock_went_back_is_not_told_of_when_its_buckets_come_again() {
+    let mut ledger = answered(100, 2, 60);
+    ledger.book_drawn(7, 10);
+    ledger.book_local(8, 5);
+    // The store's clock goes back by four buckets.
+    let rest = Duration::from_millis(40);
+    ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010), BUCKET), 60);
+    assert_eq!(ledger.held(3), 15, "all of it is in the present bucket");
+    ledger.must_report(Report::All, ms(1_010));
+    let told = |bucket, permits| vec![Booking { bucket, permits }];
+    assert_eq!(ledger.to_report(ms(1_010)), told(3, 15));
+    for later in [200, 400, 500] {
+        assert_eq!(ledger.to_report(ms(1_010 + later)), [], "{later} ms later");
+    }
+}
