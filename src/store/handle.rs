@@ -85,9 +85,9 @@ impl StoreHandle {
         })
     }
 
-    /// Stops the task, gives permits that are in hand back to the store, and tells it that
-    /// this process leaves. Takes at most [`store_wait`](super::StoreSettings::store_wait)
-    /// longer than the task needs to notice.
+    /// Stops the task: lets the store answer the calls that wait for it, gives permits that are in
+    /// hand back, and says that this process leaves. Takes at most three times
+    /// [`store_wait`](super::StoreSettings::store_wait), and with a store that answers a few trips.
     ///
     /// # Cancel safety
     ///

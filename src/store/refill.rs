@@ -92,6 +92,8 @@ impl Refiller {
         let now = self.hub.now();
         self.hub.set_mode(Mode::Live, now);
         poll_fn(|cx| self.poll(cx)).await;
+        let until = self.hub.now() + self.hub.settings.store_wait;
+        poll_fn(|cx| self.poll_last(cx, until)).await;
         self.leave().await;
     }
 
@@ -110,6 +112,28 @@ impl Refiller {
             has_moved |= self.start_beat(now);
             has_moved |= self.start_trips(now);
             if !has_moved && self.poll_sleep(cx, now).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Lets the store answer the calls that wait for it; those that come after `until` are too
+    /// late. A trip has a deadline of its own.
+    fn poll_last(&mut self, cx: &mut Context<'_>, until: Tick) -> Poll<()> {
+        loop {
+            let now = self.hub.now();
+            let mut has_moved = self.poll_trips(cx, now);
+            if !self.has_beaten {
+                has_moved |= self.poll_beat(cx, now);
+            }
+            if now < until {
+                has_moved |= self.start_trips(now);
+            }
+            let is_first_beat = self.beat.is_some() && !self.has_beaten;
+            if self.trips.is_empty() && !is_first_beat {
+                return Poll::Ready(());
+            }
+            if !has_moved {
                 return Poll::Pending;
             }
         }

@@ -362,3 +362,40 @@ async fn nothing_that_comes_back_late_keeps_an_engine() {
         assert_eq!(hub.strong_count(), 0, "stopped first: {stops_first}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_at_shutdown_is_counted_once() {
+    for is_young in [false, true] {
+        let clock = TokioClock::new();
+        let store = MemoryStore::with_clock(clock);
+        let setup = Setup {
+            bucket: Duration::from_secs(100),
+            limit: 8,
+            exact: true,
+            ..Setup::default()
+        };
+        let two = Process::new(setup, &store, clock);
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        store.set_fault(Some(Fault::SlowAnswer(Duration::from_millis(5))));
+        let mut one = Process::new(setup, &store, clock);
+        // A young one has not even heard that the store is there.
+        let mut passed = 0;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if !is_young {
+            passed += u32::from(one.call().await);
+        }
+        let handle = one.handle.take().unwrap();
+        let stop = async {
+            // Its draw has arrived, and the answer is on its way.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            handle.shutdown().await;
+        };
+        let (passes, ()) = tokio::join!(one.call(), stop);
+        assert!(passes);
+        passed += 1;
+        for _ in 0..10 {
+            passed += u32::from(two.call().await);
+        }
+        assert_eq!(passed, setup.limit, "young: {is_young}");
+    }
+}
