@@ -11,6 +11,11 @@ impl Rng {
         let seed = std::env::var("SENTINEL_SEED")
             .map_or(20_261_121, |text| text.parse().expect("a seed is a number"));
         println!("SENTINEL_SEED={seed}");
+        Self::of(seed)
+    }
+
+    /// The generator of one seed.
+    pub(crate) const fn of(seed: u64) -> Self {
         Self(seed)
     }
 

@@ -1,0 +1,264 @@
+//! The network between engines and their store: it delays, loses and repeats requests, cuts
+//! engines off, and keeps a record of what the store counts.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tower_sentinel::store::{
+    Beat, Draw, Drawn, MemoryStore, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
+};
+use tower_sentinel::{Clock, Tick};
+
+use crate::support::Rng;
+
+/// What the clock of a [`MemoryStore`] reads at first; a whole number of all buckets here.
+const START_NS: u128 = 1_700_000_000_000_000_000;
+
+/// A clock of one process over tokio's: it has an offset, and runs a little fast or slow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Skewed {
+    pub(crate) start: tokio::time::Instant,
+    pub(crate) offset: Duration,
+    /// So many millionths are added.
+    pub(crate) ppm: u64,
+}
+
+impl Clock for Skewed {
+    fn now(&self) -> Tick {
+        let now = tokio::time::Instant::now().saturating_duration_since(self.start);
+        let ns = now.as_nanos() as u64;
+        Tick::ZERO + self.offset + Duration::from_nanos(ns + ns / 1_000_000 * self.ppm)
+    }
+}
+
+/// What the network does to requests, set by the history.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Weather {
+    /// Each way takes at most so long.
+    pub(crate) delay_ms: usize,
+    /// One request in so many is lost, late or applied twice; none if 0.
+    pub(crate) bad_one_in: usize,
+    /// Whether a request may be applied twice.
+    pub(crate) repeats: bool,
+    /// Which processes reach nothing.
+    pub(crate) cut: Vec<bool>,
+    /// Whether these hear nothing at all, or an error.
+    pub(crate) is_silent: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Network {
+    store: MemoryStore,
+    clock: Skewed,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: Rng,
+    weather: Weather,
+    /// By so much the store's clock was set ahead, less by how much it was set back.
+    steps_ms: i64,
+    /// How often it was set.
+    era: u64,
+    /// By key: the bucket of the last answer, and what the store counted in its window.
+    counted: HashMap<String, (u64, u32)>,
+}
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Arrives,
+    ArrivesTwice,
+    /// It arrives when nobody waits for it any more.
+    ArrivesLate,
+    RequestLost,
+    AnswerLost,
+    Refused,
+}
+
+/// The way of one process to the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) network: Arc<Network>,
+    pub(crate) process: usize,
+}
+
+impl Network {
+    pub(crate) fn new(rng: Rng, clock: Skewed, weather: Weather) -> Self {
+        let state = State {
+            rng,
+            weather,
+            steps_ms: 0,
+            era: 0,
+            counted: HashMap::new(),
+        };
+        Self {
+            store: MemoryStore::with_clock(clock),
+            clock,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Weather)) {
+        change(&mut self.state().weather);
+    }
+
+    pub(crate) fn flush(&self) {
+        self.store.flush();
+    }
+
+    /// Sets the clock of the store ahead, or back if `ms` is negative.
+    pub(crate) fn step(&self, ms: i64) {
+        let by = Duration::from_millis(ms.unsigned_abs());
+        if ms < 0 {
+            self.store.step_back(by);
+        } else {
+            self.store.step_ahead(by);
+        }
+        let mut state = self.state();
+        state.steps_ms += ms;
+        state.era += 1;
+    }
+
+    /// How often the clock of the store was set: after that, buckets may have the numbers of
+    /// earlier ones.
+    pub(crate) fn era(&self) -> u64 {
+        self.state().era
+    }
+
+    /// The number of the present bucket by the store's clock, and how long it lasts.
+    pub(crate) fn bucket(&self, length: Duration) -> (u64, Duration) {
+        let steps = i128::from(self.state().steps_ms) * 1_000_000;
+        let now = START_NS + (self.clock.now() - Tick::ZERO).as_nanos();
+        let now = (now as i128 + steps) as u128;
+        let left = length.as_nanos() - now % length.as_nanos();
+        let number = (now / length.as_nanos()) as u64;
+        (number, Duration::from_nanos(left as u64))
+    }
+
+    /// What the store has counted in the last window of each key that was asked for in the
+    /// bucket `first` or later.
+    pub(crate) fn counted_since(&self, first: u64) -> u32 {
+        let state = self.state();
+        let counted = state.counted.values();
+        counted
+            .filter(|(bucket, _)| *bucket >= first)
+            .map(|(_, counted)| counted)
+            .sum()
+    }
+
+    fn fate(&self, process: usize) -> (Fate, Duration, Duration) {
+        let state = &mut *self.state();
+        let weather = &state.weather;
+        let mut delay = || Duration::from_millis(state.rng.below(weather.delay_ms + 1) as u64);
+        let (there, back) = (delay(), delay());
+        let fate = if weather.cut[process] {
+            if weather.is_silent {
+                Fate::RequestLost
+            } else {
+                Fate::Refused
+            }
+        } else if weather.bad_one_in > 0 && state.rng.one_in(weather.bad_one_in) {
+            let fates = [
+                Fate::RequestLost,
+                Fate::AnswerLost,
+                Fate::ArrivesLate,
+                Fate::Refused,
+                Fate::ArrivesTwice,
+            ];
+            fates[state.rng.below(fates.len() - usize::from(!weather.repeats))]
+        } else {
+            Fate::Arrives
+        };
+        (fate, there, back)
+    }
+
+    /// Whether `process` was cut off while its request was on its way.
+    fn is_cut(&self, process: usize) -> bool {
+        self.state().weather.cut[process]
+    }
+
+    async fn apply(&self, draws: &[Draw]) -> Result<Vec<Result<Drawn, StoreError>>, StoreError> {
+        let answers = self.store.draw(draws).await?;
+        let mut state = self.state();
+        for (draw, answer) in draws.iter().zip(&answers) {
+            if let Ok(Drawn::Granted { free, bucket, .. }) = answer {
+                let limit = draw.arguments()[2] as u32;
+                let counted = (*bucket, limit.saturating_sub(*free));
+                state.counted.insert(draw.key().to_string(), counted);
+            }
+        }
+        drop(state);
+        Ok(answers)
+    }
+}
+
+impl Link {
+    /// Lets a request set off. Returns once it has arrived, with what becomes of it then.
+    async fn travel(&self, given_up: impl FnOnce() + Send) -> Result<(Fate, Duration), StoreError> {
+        let (fate, there, back) = self.network.fate(self.process);
+        if fate == Fate::Refused {
+            return Err(StoreError::new(StoreErrorKind::Unreachable, "cut off"));
+        }
+        if fate == Fate::ArrivesLate {
+            given_up();
+            return pending().await;
+        }
+        pass(there).await;
+        if fate == Fate::RequestLost || self.network.is_cut(self.process) {
+            return pending().await;
+        }
+        Ok((fate, back))
+    }
+}
+
+impl QuotaStore for Link {
+    fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
+        Box::pin(async move {
+            let network = &self.network;
+            let late = || {
+                let (network, draws) = (network.clone(), draws.to_vec());
+                tokio::spawn(async move {
+                    pass(Duration::from_millis(80)).await;
+                    let _ = network.apply(&draws).await;
+                });
+            };
+            let (fate, back) = self.travel(late).await?;
+            let mut answers = network.apply(draws).await?;
+            if fate == Fate::ArrivesTwice {
+                answers = network.apply(draws).await?;
+            }
+            if fate == Fate::AnswerLost {
+                return pending().await;
+            }
+            pass(back).await;
+            Ok(answers)
+        })
+    }
+
+    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
+        Box::pin(async move {
+            let (fate, back) = self.travel(|| {}).await?;
+            let answer = self.network.store.beat(node, leaves).await?;
+            if fate == Fate::AnswerLost {
+                return pending().await;
+            }
+            pass(back).await;
+            Ok(answer)
+        })
+    }
+}
+
+async fn pass(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+}
