@@ -1,20 +1,24 @@
-//! An engine and a naive one, which hear the same.
+//! An engine and a naive one, which hear the same: each answer is that of the other.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::sample::Index;
 use tower_sentinel::hook::BreakerEvent;
-use tower_sentinel::{Builder, Entry, Hook, Verdict};
+use tower_sentinel::system::{ManualProbe, Sampler};
+use tower_sentinel::{
+    BlockKind, BreakerView, Direction, Entry, Hook, NodeView, NotAdmitted, Verdict, Waiting,
+};
 
-use crate::breakers::{Change, Part};
-use crate::company::{Op, end};
-use crate::crowd::{Crowd, differ};
-use crate::setup::{BEGIN, NS, RESOURCES};
+use crate::check::saw;
+use crate::generator::Op;
+use crate::oracle::{Asks, BEGIN, Change, Edit, End, NS, Oracle, RESOURCES, RuleSet};
 use crate::support::bench::Bench;
-use crate::versions::{Edit, Version};
-use crate::wants::Wants;
+use crate::support::ms;
 
 /// What breakers tell.
 #[derive(Debug, Default)]
@@ -31,127 +35,412 @@ impl Hook for Changes {
 /// many older sets of rules may be held by calls, and no more.
 const MANY: u32 = 8;
 
+/// What is known of a limit that finds itself since a call ended last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    limit: Option<u32>,
+    /// What is in force, which only a refusal tells of: less, while it is probed.
+    told: Option<u32>,
+    /// How many calls ran at once when the last one passed since then.
+    passed: u32,
+}
+
 pub(crate) struct Pair {
-    pub(crate) bench: Bench,
-    pub(crate) crowd: Crowd,
+    bench: Bench,
+    probe: ManualProbe,
+    /// For inbound calls and for outbound ones: they know nothing of each other.
+    oracles: [Oracle; 2],
     changes: Arc<Changes>,
-    /// The calls that run.
-    entries: Vec<(Entry, usize, Vec<Part>)>,
+    /// The calls that run or wait, and which they are.
+    entries: Vec<(Entry, Id)>,
+    waiting: Vec<(Waiting, Id)>,
+    /// The breakers that an operator has looked at, each with the number of its circuit.
+    views: Vec<(BreakerView, usize)>,
+    found: BTreeMap<(usize, &'static str), Found>,
     now: u64,
-    /// What times are multiples of.
+    /// What times are multiples of, in ns.
     step: u64,
-    /// The rules in force.
-    version: Version,
+    /// The rules in force; they are stale until every resource has taken them over.
+    rules: RuleSet,
+    is_stale: bool,
     /// How many there have been.
     reloads: u32,
 }
 
+/// In which naive engine, and which of its calls.
+type Id = (usize, usize);
+
+/// Whether both engines answer alike where that happens. Breakers know times to 8 µs:
+/// `step` is that where there are any.
+pub(crate) fn play(
+    rules: RuleSet,
+    longest_loan: u64,
+    step: u64,
+    ops: Vec<Op>,
+) -> Result<(), TestCaseError> {
+    let mut pair = Pair::new(rules, longest_loan, step);
+    for op in ops {
+        // In half of the cases a call is the first to meet new rules, and not a look.
+        let is_first = matches!(&op, Op::Reload(edits) if edits.len() == 1);
+        pair.run(op)?;
+        if !is_first {
+            pair.compare()?;
+        }
+    }
+    pair.rest()
+}
+
 impl Pair {
-    pub(crate) fn new(version: Version) -> Self {
-        let changes = Arc::new(Changes::default());
-        let hook = |builder: Builder| builder.hook("changes", changes.clone());
+    fn new(rules: RuleSet, longest_loan: u64, step: u64) -> Self {
+        let (changes, probe) = (Arc::new(Changes::default()), ManualProbe::new());
+        let bench = Bench::with(rules.rules(), |builder| {
+            builder
+                .hook("changes", changes.clone())
+                .sampler(Sampler::new(probe.clone()))
+                .occupy_timeout(ms(longest_loan))
+        });
+        let mut oracles = [Oracle::new(&rules), Oracle::outbound(&rules)];
+        for oracle in &mut oracles {
+            oracle.longest_loan = longest_loan;
+        }
         Self {
-            bench: Bench::with(version.rules(), hook),
+            bench,
+            probe,
+            oracles,
             changes,
-            crowd: Crowd::new(&version),
             entries: Vec::new(),
+            waiting: Vec::new(),
+            views: Vec::new(),
+            found: BTreeMap::new(),
             now: BEGIN * NS,
-            // Breakers know times to 8 µs.
-            step: if version.breakers.is_empty() {
-                1
-            } else {
-                8_000
-            },
-            version,
+            step,
+            rules,
+            is_stale: false,
             reloads: 0,
         }
     }
 
-    /// The same, with breakers at some time.
-    pub(crate) fn with_breakers(version: Version) -> Self {
-        Self {
-            step: 8_000,
-            ..Self::new(version)
+    fn node(&self, way: usize, resource: &str) -> Option<NodeView> {
+        match way {
+            0 => self.bench.sentinel.node(resource),
+            _ => self.bench.sentinel.outbound_node(resource),
         }
     }
 
-    pub(crate) fn run(&mut self, op: Op) -> Result<(), TestCaseError> {
+    fn run(&mut self, op: Op) -> Result<(), TestCaseError> {
         match op {
-            Op::Advance(ns) => {
-                let ns = ns / self.step * self.step;
-                self.now += ns;
-                self.bench.clock.advance(Duration::from_nanos(ns));
+            Op::Advance(ns) => self.advance(ns),
+            Op::Rest => {
+                let (oracle, now) = (&mut self.oracles[0], self.now);
+                let opens = RESOURCES.map(|resource| oracle.opens(resource, now).unwrap_or(now));
+                self.advance(opens.into_iter().max().unwrap() - now);
             }
+            Op::Machine(says) => {
+                self.oracles[0].system.says = says;
+                self.probe.set_load(says.load);
+                self.probe.set_cpu(says.cpu);
+            }
+            Op::Call(asks) => self.call(asks)?,
             Op::End(index, how) => {
                 if let Some(index) = index.checked_rem(self.entries.len()) {
-                    let (entry, seen, parts) = self.entries.swap_remove(index);
-                    self.crowd.end(seen, parts, self.now, how);
-                    end(entry, how);
+                    let (entry, id) = self.entries.swap_remove(index);
+                    self.end(entry, id, how);
                 }
             }
-            Op::Call(wants) => self.call(wants)?,
+            Op::Admit(index) => {
+                if let Some(index) = index.checked_rem(self.waiting.len()) {
+                    let (waiting, id) = self.waiting.swap_remove(index);
+                    self.admit(waiting, id)?;
+                }
+            }
+            Op::Drop(index) => {
+                if let Some(index) = index.checked_rem(self.waiting.len()) {
+                    self.leave(index);
+                }
+            }
+            Op::Reload(edits) => {
+                for edit in edits {
+                    self.reload(edit)?;
+                }
+            }
+            Op::View(index) => self.look(index),
+            Op::Force(index, opens) => {
+                if !self.views.is_empty() {
+                    let (view, number) = &self.views[index.index(self.views.len())];
+                    if opens {
+                        view.force_open();
+                    } else {
+                        view.force_close();
+                    }
+                    self.oracles[0].circuit(*number).force(opens);
+                    saw("forced");
+                }
+            }
         }
         Ok(())
     }
 
-    fn call(&mut self, wants: Wants) -> Result<(), TestCaseError> {
-        let now = self.now;
-        let expected = self.crowd.enter(wants, now);
-        let found = wants.asked(|call| self.bench.sentinel.try_enter(call));
-        match (found, expected) {
-            (Verdict::Pass(entry), Ok(parts)) => {
-                self.entries.push((entry, self.crowd.seen.len() - 1, parts));
+    fn advance(&mut self, ns: u64) {
+        let ns = ns / self.step * self.step;
+        self.now += ns;
+        self.bench.clock.advance(Duration::from_nanos(ns));
+    }
+
+    // === calls ===
+
+    fn call(&mut self, asks: Asks) -> Result<(), TestCaseError> {
+        let (way, now) = (usize::from(asks.is_outbound), self.now);
+        if self.is_stale {
+            self.oracles[way].take_over(&self.rules, asks.resource);
+        }
+        let found = asks.asked(|call| self.bench.sentinel.try_enter(call));
+        self.learn(way, asks.resource, &found)?;
+        let oracle = &mut self.oracles[way];
+        match (found, oracle.enter(asks, now)) {
+            (Verdict::Pass(entry), Ok(call)) if oracle.start_of(call) <= now => {
+                let direction = [Direction::Inbound, Direction::Outbound][way];
+                prop_assert_eq!(entry.direction(), direction);
+                let found = self.found.entry((way, asks.resource)).or_default();
+                found.passed = oracle.running(asks.resource) as u32;
+                self.entries.push((entry, (way, call)));
+                saw("passes");
             }
-            (Verdict::Block(blocked), Err(why)) if why.is_told(&blocked, now) => {}
-            (found, expected) => return Err(differ(wants, now, &found, &expected)),
+            (Verdict::Wait(waiting), Ok(call))
+                if waiting.start().as_nanos() == oracle.start_of(call) =>
+            {
+                self.waiting.push((waiting, (way, call)));
+                saw("waits");
+            }
+            // A call is not told when it could borrow.
+            (Verdict::Block(blocked), Err(why))
+                if why.is_told(&blocked, now)
+                    || asks.is_prioritized && why.is_kind_of(&blocked) =>
+            {
+                saw(match blocked.kind() {
+                    BlockKind::Authority => "refused by authority",
+                    BlockKind::System => "refused by the system",
+                    BlockKind::CircuitBreaker => "refused by a breaker",
+                    BlockKind::Isolation => "refused by slots",
+                    BlockKind::Flow => "refused by flow",
+                    BlockKind::Keyed => "refused by value",
+                    _ => "refused without key",
+                });
+            }
+            (found, Ok(call)) => {
+                return Err(differ(asks, now, &found, &oracle.calls[call]));
+            }
+            (found, Err(why)) => return Err(differ(asks, now, &found, &why)),
         }
         Ok(())
     }
+
+    fn admit(&mut self, waiting: Waiting, id: Id) -> Result<(), TestCaseError> {
+        let ((way, call), now) = (id, self.now);
+        let oracle = &mut self.oracles[way];
+        let (start, asks) = (oracle.start_of(call), oracle.calls[call].asks);
+        if now < start {
+            match waiting.admit() {
+                Err(NotAdmitted::TooEarly(waiting)) => {
+                    prop_assert_eq!(waiting.start().as_nanos(), start);
+                    self.waiting.push((waiting, id));
+                    return Ok(());
+                }
+                other => return Err(differ(asks, now, &other, &start)),
+            }
+        }
+        match (waiting.admit(), oracle.begin(call, now)) {
+            (Ok(entry), Ok(())) => {
+                self.entries.push((entry, id));
+                saw("begins");
+            }
+            (Err(NotAdmitted::Blocked(blocked)), Err(why)) if why.is_told(&blocked, now) => {
+                saw("refused at its turn");
+            }
+            (found, expected) => return Err(differ(asks, now, &found, &expected)),
+        }
+        Ok(())
+    }
+
+    /// One that waits goes.
+    fn leave(&mut self, index: usize) {
+        let (way, call) = self.waiting[index].1;
+        let seen = &self.oracles[way].calls[call];
+        // Tokens that are refunded after their time may be spent.
+        if !seen.is_loan || seen.at > self.now {
+            drop(self.waiting.swap_remove(index));
+            self.oracles[way].forget(call);
+            saw("leaves");
+        }
+    }
+
+    fn end(&mut self, entry: Entry, (way, call): Id, how: End) {
+        self.oracles[way].end(call, self.now, how);
+        how.of(entry);
+        self.found.clear();
+    }
+
+    /// All calls end, and nothing is left of them.
+    fn rest(&mut self) -> Result<(), TestCaseError> {
+        let step = self.waiting.iter().map(|(waiting, _)| waiting.start());
+        let latest = step.max().map_or(self.now, tower_sentinel::Tick::as_nanos);
+        self.advance(latest.saturating_sub(self.now) + self.step);
+        for (waiting, id) in mem::take(&mut self.waiting) {
+            self.admit(waiting, id)?;
+        }
+        for (entry, id) in mem::take(&mut self.entries) {
+            self.end(entry, id, End::Good);
+        }
+        self.compare()?;
+        let inbound = self.bench.sentinel.inbound();
+        prop_assert_eq!((inbound.concurrency(), inbound.waiting()), (0, 0));
+        Ok(())
+    }
+
+    // === limits that find themselves ===
+
+    /// Takes over what the engine says of the limit of `resource`, whose last call was
+    /// told `verdict`.
+    fn learn(
+        &mut self,
+        way: usize,
+        resource: &'static str,
+        verdict: &Verdict,
+    ) -> Result<(), TestCaseError> {
+        let Some(adaptive) = self.rules.adaptives.get(resource) else {
+            return Ok(());
+        };
+        let limit = self.node(way, resource).unwrap().adaptive_limit().unwrap();
+        let found = self.found.entry((way, resource)).or_default();
+        if let Verdict::Block(blocked) = verdict {
+            if blocked.rule() == format!("adaptive-{resource}") {
+                let told = blocked.limit().unwrap();
+                prop_assert!(
+                    (adaptive.floor..=limit).contains(&told),
+                    "{told} of {adaptive:?}"
+                );
+                // It has been so since then.
+                prop_assert!(found.passed <= told, "{} of {told}", found.passed);
+                found.told.get_or_insert(told);
+            }
+        }
+        let limit = found.told.unwrap_or(limit);
+        self.oracles[way].found.insert(resource, limit);
+        Ok(())
+    }
+
+    /// A limit stays in its range, and where it is while no call ends.
+    fn check_limit(
+        &mut self,
+        way: usize,
+        resource: &'static str,
+        node: &NodeView,
+    ) -> Result<(), TestCaseError> {
+        if let Some(adaptive) = self.rules.adaptives.get(resource) {
+            let limit = node.adaptive_limit().unwrap();
+            let range = adaptive.floor..=adaptive.ceiling;
+            prop_assert!(range.contains(&limit), "{limit} of {adaptive:?}");
+            let found = self.found.entry((way, resource)).or_default();
+            prop_assert_eq!(*found.limit.get_or_insert(limit), limit);
+        }
+        Ok(())
+    }
+
+    // === rules ===
 
     /// New rules come in force, for a resource when it is next called or looked at.
-    pub(crate) fn reload(&mut self, edit: Edit) -> Result<(), TestCaseError> {
-        let mut version = self.version.clone();
-        version.edit(edit);
-        let is_new = version.rules() != self.version.rules();
-        prop_assert_eq!(self.bench.sentinel.reload(version.rules()), is_new);
-        for resource in RESOURCES {
-            // Nothing keeps a resource in its place that has lost all its rules.
-            if self.version.names(resource) && !version.names(resource) {
-                self.crowd.take_over(&version, resource);
+    fn reload(&mut self, edit: Edit) -> Result<(), TestCaseError> {
+        let mut rules = self.rules.clone();
+        rules.edit(edit);
+        let is_new = rules.rules() != self.rules.rules();
+        prop_assert_eq!(self.bench.sentinel.reload(rules.rules()), is_new);
+        for oracle in &mut self.oracles {
+            for resource in RESOURCES {
+                // Nothing keeps a resource in its place that has lost all its rules.
+                if self.rules.names(resource) && !rules.names(resource) {
+                    oracle.take_over(&rules, resource);
+                }
             }
+            oracle.rules = rules.clone();
         }
-        self.version = version;
+        self.oracles[0].system.reload(rules.limits.clone());
+        self.found.clear();
+        self.rules = rules;
+        self.is_stale = true;
         self.reloads += u32::from(is_new);
         if self.reloads > MANY {
             self.take_over();
         }
+        saw("reloaded");
         Ok(())
     }
 
     /// Every resource that is known takes the rules over.
     fn take_over(&mut self) {
-        self.crowd.take_over_all(&self.version);
+        for (way, oracle) in self.oracles.iter_mut().enumerate() {
+            oracle.take_over_all(&self.rules);
+            for resource in RESOURCES {
+                match way {
+                    0 => drop(self.bench.sentinel.node(resource)),
+                    _ => drop(self.bench.sentinel.outbound_node(resource)),
+                }
+            }
+        }
+        self.is_stale = false;
+    }
+
+    fn look(&mut self, index: Index) {
+        self.take_over();
+        let mut views = Vec::new();
         for resource in RESOURCES {
-            drop(self.bench.sentinel.node(resource));
+            let found = self.node(0, resource);
+            let found = found.map_or(Vec::new(), |node| node.breakers());
+            let circuits = self.oracles[0].circuits(resource);
+            views.extend(
+                found
+                    .into_iter()
+                    .zip(circuits.map(|circuit| circuit.number)),
+            );
+        }
+        if !views.is_empty() {
+            self.views.push(views.swap_remove(index.index(views.len())));
         }
     }
 
-    /// Figures and states are the same. Who looks at a resource has it take new
-    /// rules over.
-    pub(crate) fn compare(&mut self) -> Result<(), TestCaseError> {
+    /// Figures and states are the same. Who looks at a resource has it take new rules over.
+    fn compare(&mut self) -> Result<(), TestCaseError> {
         // They may be told in any order.
         let mut told = mem::take(&mut *self.changes.0.lock().unwrap());
-        let mut expected = self.crowd.told();
+        let oracles = self.oracles.iter_mut();
+        let mut expected: Vec<_> = oracles.flat_map(Oracle::told).collect();
         for told in [&mut told, &mut expected] {
             told.sort_by_key(|(rule, from, to)| (rule.clone(), *from as u8, *to as u8));
         }
         prop_assert_eq!(told, expected);
-        self.crowd.take_over_all(&self.version);
-        for resource in RESOURCES {
-            if let Some(node) = self.bench.sentinel.node(resource) {
-                self.crowd.agrees(resource, &node, self.now)?;
+        if self.is_stale {
+            self.take_over();
+        }
+        let has_outbound = !self.oracles[1].came.is_empty();
+        for way in 0..1 + usize::from(has_outbound) {
+            for resource in RESOURCES {
+                if let Some(node) = self.node(way, resource) {
+                    self.oracles[way].agrees(resource, &node, self.now)?;
+                    self.check_limit(way, resource, &node)?;
+                } else {
+                    let is_known = self.oracles[way].is_known(resource);
+                    prop_assert!(!is_known || self.reloads > 0);
+                }
             }
         }
-        Ok(())
+        for (view, number) in &self.views {
+            prop_assert_eq!(view.state(), self.oracles[0].circuit(*number).state());
+        }
+        self.oracles[0].agrees_on_all(&self.bench.sentinel, self.now)
     }
+}
+
+/// An engine and a naive one answer differently.
+fn differ(asks: Asks, now: u64, found: &dyn Debug, expected: &dyn Debug) -> TestCaseError {
+    TestCaseError::fail(format!(
+        "{asks:?} at {now}: {found:?}, and not {expected:?}"
+    ))
 }

@@ -1,159 +1,173 @@
-//! Rules that stay over a reload: nobody sees that there was one.
+//! What changes nothing: two engines hear the same calls, and one of them more that
+//! must not matter. Rules of all kinds, and calls that wait.
 
 use std::time::Duration;
 
+use proptest::collection::vec;
 use proptest::prelude::*;
-use tower_sentinel::stat::Event;
-use tower_sentinel::{
-    Blocked, Builder, Call, Entry, FlowRule, NotAdmitted, Rule, Rules, Sentinel, Tick, Verdict,
-    Waiting,
-};
+use proptest::sample::Index;
+use tower_sentinel::{Call, FlowRule, Rule, Rules};
 
-use crate::setup::{RESOURCES, setup};
-use crate::support::bench::Bench;
-use crate::support::ms;
-use crate::waits::{WaitOp, wait_op};
+use crate::check::{check, saw};
+use crate::generator::{Op, all_kinds, asks, wait_op, windows};
+use crate::oracle::{Asks, RESOURCES};
+use crate::side::{Side, Told};
 
-/// What a call is told, apart from its entry.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Told {
-    Pass,
-    Wait(Tick),
-    /// Of several rules that refuse, the first one tells: in another order, another.
-    Block(Option<Duration>),
+/// What the other engine hears before that.
+#[derive(Clone, Copy, Debug)]
+enum Twist {
+    Nothing,
+    /// Time passes in two steps.
+    Split,
+    /// Another resource is called.
+    Elsewhere,
+    /// A call that one rule always refuses, if there is one.
+    Refused(Asks),
+    Look,
+    /// The same rules in another order, with one more for another resource.
+    Reload(Index),
 }
 
-/// One of the two engines, and what its calls hold.
-pub(crate) struct Side {
-    pub(crate) bench: Bench,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) waiting: Vec<Waiting>,
+fn twist() -> impl Strategy<Value = Twist> {
+    prop_oneof![
+        2 => Just(Twist::Nothing),
+        1 => Just(Twist::Split),
+        1 => Just(Twist::Elsewhere),
+        2 => asks().prop_map(Twist::Refused),
+        1 => Just(Twist::Look),
+        1 => any::<Index>().prop_map(Twist::Reload),
+    ]
 }
 
-impl Side {
-    pub(crate) fn new(rules: Rules, timeout: u64) -> Self {
-        let timeout = |builder: Builder| builder.occupy_timeout(ms(timeout));
+/// A rule that refuses all calls in a context.
+fn refusing(resource: &str) -> FlowRule {
+    FlowRule::per_second(resource, 0).in_context("never")
+}
+
+struct Both {
+    rules: Vec<Rule>,
+    refuses: bool,
+    one: Side,
+    other: Side,
+    number: u32,
+}
+
+impl Both {
+    fn new(rules: Rules, max_wait: u64, refuses: bool) -> Self {
+        let resources = RESOURCES.into_iter().filter(|_| refuses);
+        let rules = resources.fold(rules, |rules, resource| rules.with(refusing(resource)));
         Self {
-            bench: Bench::with(rules, timeout),
-            entries: Vec::new(),
-            waiting: Vec::new(),
+            rules: rules.iter().cloned().collect(),
+            refuses,
+            one: Side::new(rules.clone(), max_wait.max(1)),
+            other: Side::new(rules, max_wait.max(1)),
+            number: 0,
         }
     }
 
-    pub(crate) fn call(&mut self, call: Call<'_>) -> Told {
-        match self.bench.sentinel.try_enter(call) {
-            Verdict::Pass(entry) => {
-                self.entries.push(entry);
-                Told::Pass
+    fn run(&mut self, op: &Op, twist: Twist) -> Result<(), TestCaseError> {
+        self.number += 1;
+        let sentinel = &self.other.bench.sentinel;
+        let mut rest = op.clone();
+        match twist {
+            Twist::Nothing => {}
+            Twist::Split => {
+                if let Op::Advance(ns) = *op {
+                    self.other.bench.clock.advance(Duration::from_nanos(ns / 3));
+                    rest = Op::Advance(ns - ns / 3);
+                    saw("time in two steps");
+                }
             }
-            Verdict::Wait(waiting) => {
-                let start = waiting.start();
-                self.waiting.push(waiting);
-                Told::Wait(start)
+            Twist::Elsewhere => drop(sentinel.try_enter(Call::new("else"))),
+            Twist::Refused(asks) => {
+                if self.refuses {
+                    let never = Asks {
+                        context: Some("never"),
+                        weight: asks.weight.max(1),
+                        ..asks
+                    };
+                    let told = self.other.run(&Op::Call(never));
+                    prop_assert_eq!(told, Some(Told::Block(None)));
+                    saw("one refused more");
+                }
             }
-            Verdict::Block(blocked) => Self::blocked(&blocked),
-            other => panic!("{other:?}"),
+            Twist::Look => drop(sentinel.snapshot()),
+            Twist::Reload(index) => {
+                let mut turned = self.rules.clone();
+                turned.rotate_left(index.index(self.rules.len().max(1)));
+                turned.push(FlowRule::per_second("else", self.number).into());
+                prop_assert!(sentinel.reload(Rules::build(turned).unwrap()));
+                saw("reloaded");
+            }
         }
-    }
-
-    /// All calls that run end, and have said nothing.
-    pub(crate) fn cancel_all(&mut self) {
-        self.entries.drain(..).for_each(Entry::cancel);
-    }
-
-    fn blocked(blocked: &Blocked) -> Told {
-        Told::Block(blocked.retry_after())
-    }
-
-    pub(crate) fn admit(&mut self, index: usize) -> Option<Told> {
-        let index = index.checked_rem(self.waiting.len())?;
-        Some(match self.waiting.swap_remove(index).admit() {
-            Ok(entry) => {
-                self.entries.push(entry);
-                Told::Pass
+        if matches!(op, Op::Admit(_) | Op::Drop(_)) {
+            // Who goes gives back to the newest bucket that anybody has opened, be it by
+            // a look.
+            for side in [&self.one, &self.other] {
+                drop(side.bench.sentinel.snapshot());
             }
-            Err(NotAdmitted::TooEarly(waiting)) => {
-                let start = waiting.start();
-                self.waiting.push(waiting);
-                Told::Wait(start)
-            }
-            Err(NotAdmitted::Blocked(blocked)) => Self::blocked(&blocked),
-            other => panic!("{other:?}"),
-        })
-    }
-
-    fn figures(&self) -> Vec<Figures> {
-        figures(&self.bench.sentinel)
+        }
+        let told = self.one.run(op);
+        prop_assert_eq!(told, self.other.run(&rest), "{:?} after {:?}", op, twist);
+        let (one, other) = (self.one.all(), self.other.all());
+        prop_assert_eq!(one, other, "{:?} after {:?}", op, twist);
+        Ok(())
     }
 }
 
-/// Of one resource: what passed and was refused in all, what passed in the window, who
-/// runs, who waits, and the tokens that are held.
-type Figures = (u64, u64, u64, u32, u32, u32);
-
-pub(crate) fn figures(sentinel: &Sentinel) -> Vec<Figures> {
-    let nodes = RESOURCES.iter().filter_map(|name| sentinel.node(*name));
-    nodes
-        .map(|node| {
-            let totals = node.totals();
-            (
-                totals.pass(),
-                totals.block(),
-                node.sum(Event::Pass),
-                node.concurrency(),
-                node.waiting(),
-                node.held(),
-            )
-        })
-        .collect()
+#[test]
+fn rules_that_stay_know_what_they_knew_after_any_reload() {
+    let twist = any::<Index>().prop_map(|index| match index.index(4) {
+        0 => Twist::Reload(index),
+        _ => Twist::Nothing,
+    });
+    let ops = vec((wait_op(), twist), 1..120);
+    let inputs = (windows(), 0_u64..3_000, any::<bool>(), ops);
+    let events = ["reloaded", "passes", "waits", "begins", "is refused"];
+    check(
+        400,
+        inputs,
+        &events,
+        |(rules, max_wait, with_loans, ops)| {
+            let rules = rules.waiting(max_wait).rules();
+            let mut both = Both::new(rules, max_wait, false);
+            for (op, twist) in ops {
+                both.run(&op.waiting(with_loans, None), twist)?;
+                prop_assert_eq!(both.one.totals(), both.other.totals());
+            }
+            Ok(())
+        },
+    );
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
-
-    #[test]
-    fn rules_that_stay_know_what_they_knew_after_any_reload(
-        mut setup in setup(),
-        max_wait in 0_u64..3_000,
-        with_loans in any::<bool>(),
-        ops in prop::collection::vec((wait_op(), any::<prop::sample::Index>()), 1..120),
-    ) {
-        for flow in &mut setup.flows {
-            flow.queue = flow.queue.map(|_| max_wait);
-        }
-        let rules: Vec<Rule> = setup.rules().iter().cloned().collect();
-        let [mut one, mut other] = [(); 2].map(|()| Side::new(setup.rules(), max_wait.max(1)));
-        for (number, (op, reload)) in ops.into_iter().enumerate() {
-            // The same rules in another order, with one more for another resource.
-            if reload.index(4) == 0 {
-                let mut turned = rules.clone();
-                turned.rotate_left(reload.index(rules.len().max(1)));
-                turned.push(FlowRule::per_second("else", number as u32).into());
-                prop_assert!(other.bench.sentinel.reload(Rules::build(turned).unwrap()));
+#[test]
+fn what_is_refused_or_called_elsewhere_or_reloaded_is_seen_by_nobody() {
+    let wishes = (any::<bool>(), prop::option::of(0_u64..2_000));
+    let ops = vec((wait_op(), twist()), 1..150);
+    let inputs = (all_kinds(), 0_u64..3_000, wishes, any::<bool>(), ops);
+    let events = [
+        "time in two steps",
+        "one refused more",
+        "reloaded",
+        "passes",
+        "waits",
+        "begins",
+        "is refused",
+    ];
+    check(
+        300,
+        inputs,
+        &events,
+        |(rules, max_wait, wishes, refuses, ops)| {
+            let (with_loans, patience) = wishes;
+            let rules = rules.waiting(max_wait).rules();
+            let mut both = Both::new(rules, max_wait, refuses);
+            both.one.touch();
+            both.other.touch();
+            for (op, twist) in ops {
+                both.run(&op.waiting(with_loans, patience), twist)?;
             }
-            match op {
-                WaitOp::Advance(ns) => {
-                    for side in [&one, &other] {
-                        side.bench.clock.advance(Duration::from_nanos(ns));
-                    }
-                }
-                WaitOp::Call(call) => {
-                    let call = call.asked().prioritized(with_loans);
-                    prop_assert_eq!(one.call(call), other.call(call), "{:?}", call);
-                }
-                WaitOp::Admit(index) => prop_assert_eq!(one.admit(index), other.admit(index)),
-                WaitOp::Drop(index) => {
-                    for side in [&mut one, &mut other].into_iter().filter(|side| !side.waiting.is_empty()) {
-                        drop(side.waiting.swap_remove(index % side.waiting.len()));
-                    }
-                }
-                WaitOp::End(index) => {
-                    for side in [&mut one, &mut other].into_iter().filter(|side| !side.entries.is_empty()) {
-                        drop(side.entries.swap_remove(index % side.entries.len()));
-                    }
-                }
-            }
-            prop_assert_eq!(one.figures(), other.figures());
-        }
-    }
+            Ok(())
+        },
+    );
 }

@@ -1,222 +1,222 @@
-//! Rules in shadow mode: each refuses what a naive engine with it alone would, of the
-//! calls that the enforced rules let pass.
+//! Rules of all kinds in shadow mode: each refuses what a naive engine with it alone
+//! would, of the calls that the enforced rules let pass; also in the middle of reloads.
 
 use std::time::Duration;
 
+use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
-use tower_sentinel::{IsolationRule, Rule, ShadowView, Verdict};
+use tower_sentinel::{Entry, Rule, Rules, ShadowView, Verdict};
 
-use crate::asked::mild;
-use crate::breakers::{Breaker, End, Part, breaker};
-use crate::company::{self, Company, company, end};
-use crate::crowd::Crowd;
-use crate::hot::{Hot, hot, keep_two_at_once};
-use crate::oracle::Naive;
-use crate::setup::{BEGIN, Flow, NS, Op, RESOURCES, Setup, Whose, flow, op, setup};
+use crate::check::{check, saw};
+use crate::generator::{Op, all_kinds, asks, edit, forces, mild, op, reload, shadows, windows};
+use crate::oracle::{Alone, Asks, BEGIN, End, NS, Oracle, RuleSet};
 use crate::support::bench::Bench;
-use crate::system::{Limits, System, limits};
-use crate::twists::waiting_rules;
-use crate::wants::Wants;
 
-fn lone_flow() -> impl Strategy<Value = Flow> {
-    // Who the others are, all rules of a set say together.
-    flow().prop_filter("stands alone", |flow| flow.whose != Whose::OtherOrigins)
-}
-
-/// A rule of another kind.
-#[derive(Clone, Debug)]
-enum Other {
-    Hot(Hot),
-    Breaker(Breaker),
-    Isolation(&'static str, u32),
-    System(Limits),
-}
-
-fn other() -> impl Strategy<Value = Other> {
-    prop_oneof![
-        hot().prop_map(Other::Hot),
-        breaker().prop_map(Other::Breaker),
-        (select(&RESOURCES[..]), 0_u32..4)
-            .prop_map(|(resource, most)| Other::Isolation(resource, most)),
-        limits()
-            .prop_filter_map("knows no machine", Limits::without_machine)
-            .prop_map(Other::System),
-    ]
-}
-
-impl Other {
-    fn hot(&self) -> Option<&Hot> {
-        match self {
-            Self::Hot(hot) => Some(hot),
-            _ => None,
-        }
-    }
-
-    fn rule(&self, index: usize) -> Rule {
-        match self {
-            Self::Hot(hot) => hot.rule().id(format!("hot-{index}")).into(),
-            Self::Breaker(breaker) => breaker.rule().id(format!("breaker-{index}")).into(),
-            Self::Isolation(resource, most) => IsolationRule::new(*resource, *most).into(),
-            Self::System(limits) => limits.rule(index).into(),
-        }
-    }
-
-    fn shadow(self) -> Shadow {
-        let mut alone = Company {
-            setup: Setup {
-                flows: Vec::new(),
-                isolation: None,
-                denied: None,
-            },
-            hots: Vec::new(),
-            breakers: Vec::new(),
-        };
-        let mut limits = Vec::new();
-        match self {
-            Self::Hot(hot) => alone.hots.push(hot),
-            Self::Breaker(breaker) => alone.breakers.push(breaker),
-            Self::Isolation(resource, most) => alone.setup.isolation = Some((resource, most)),
-            Self::System(own) => limits.push(own),
-        }
-        Shadow {
-            crowd: Crowd::new(&alone.into()),
-            system: System::new(limits),
-            blocked: 0,
-        }
-    }
-}
-
-/// A naive engine with one rule.
+/// A rule in shadow mode, and the naive engine in which it is the only one.
 struct Shadow {
-    crowd: Crowd,
-    system: System,
-    blocked: u64,
+    number: usize,
+    rule: Alone,
+    oracle: Oracle,
 }
 
-/// What a call has there.
-type Seen = Option<(usize, Vec<Part>)>;
+/// What one shadow let pass: where, and as which call.
+type Passed = (usize, usize);
 
-impl Shadow {
-    fn enter(&mut self, wants: Wants, now: u64) -> Seen {
-        let n = wants.call.n;
-        if self.system.refuses(n, now).is_none() {
-            if let Ok(parts) = self.crowd.enter(wants, now) {
-                self.system.passes(n, now);
-                return Some((self.crowd.seen.len() - 1, parts));
-            }
-        }
-        self.blocked += u64::from(n);
-        None
+struct Scene {
+    bench: Bench,
+    enforced: RuleSet,
+    rules: RuleSet,
+    shadows: Vec<Shadow>,
+    made: usize,
+    entries: Vec<(Entry, Vec<Passed>)>,
+    now: u64,
+    step: u64,
+}
+
+impl Scene {
+    fn new(enforced: RuleSet, rules: RuleSet, step: u64) -> Self {
+        let mut scene = Self {
+            bench: Bench::new(Self::built(&enforced, &rules)),
+            enforced,
+            rules,
+            shadows: Vec::new(),
+            made: 0,
+            entries: Vec::new(),
+            now: BEGIN * NS,
+            step,
+        };
+        scene.take_over();
+        scene
     }
 
-    fn end(&mut self, seen: Seen, now: u64, how: End) {
-        if let Some((index, parts)) = seen {
-            let seen = self.crowd.seen[index];
-            if self.system.is_there() {
-                self.system.ends(seen.wants.call.n, now - seen.at, now, how);
+    fn built(enforced: &RuleSet, rules: &RuleSet) -> Rules {
+        let shadows = rules.rules().into_iter().map(Rule::shadow);
+        shadows.fold(enforced.rules(), |rules, rule| rules.with(rule))
+    }
+
+    /// Each rule of the set goes on from the shadow of an equal one, else from one
+    /// of the same id and resource.
+    fn take_over(&mut self) {
+        let rules = self.rules.each(self.enforced.rules().len());
+        let mut found: Vec<_> = rules.iter().map(|_| None).collect();
+        let is_equal = |new: &Alone, old: &Alone| new.rules.rules() == old.rules.rules();
+        let is_named =
+            |new: &Alone, old: &Alone| (&new.name, new.resource) == (&old.name, old.resource);
+        for is_partner in [&is_equal as &dyn Fn(&Alone, &Alone) -> bool, &is_named] {
+            for (new, found) in rules.iter().zip(&mut found).filter(|(_, it)| it.is_none()) {
+                let mut shadows = self.shadows.iter();
+                let place = shadows.position(|old| is_partner(new, &old.rule));
+                *found = place.map(|place| self.shadows.remove(place));
             }
-            self.crowd.end(index, parts, now, how);
+        }
+        let shadows = rules.into_iter().zip(found).map(|(rule, old)| {
+            self.made += 1;
+            let (number, oracle) = match old {
+                Some(old) => (old.number, old.oracle),
+                None => (self.made, Oracle::new(&rule.rules)),
+            };
+            Shadow {
+                number,
+                rule,
+                oracle,
+            }
+        });
+        self.shadows = shadows.collect();
+    }
+
+    fn call(&mut self, asks: Asks) {
+        let verdict = asks.asked(|call| self.bench.sentinel.try_enter(call));
+        if matches!(verdict, Verdict::Block(_)) {
+            return;
+        }
+        let mut passed = Vec::new();
+        for shadow in &mut self.shadows {
+            let oracle = &mut shadow.oracle;
+            // Sets that no call has met have never been in force for it.
+            oracle.take_over(&shadow.rule.rules, asks.resource);
+            match oracle.enter(asks, self.now) {
+                Ok(call) => passed.push((shadow.number, call)),
+                Err(_) => saw("would block"),
+            }
+        }
+        match verdict {
+            Verdict::Pass(entry) => self.entries.push((entry, passed)),
+            // Nobody knows how it will end.
+            _ => self.end(passed, End::Cancelled),
+        }
+    }
+
+    fn end(&mut self, passed: Vec<Passed>, how: End) {
+        for (number, call) in passed {
+            let mut shadows = self.shadows.iter_mut();
+            if let Some(shadow) = shadows.find(|it| it.number == number) {
+                shadow.oracle.end(call, self.now, how);
+            }
+        }
+    }
+
+    fn force(&mut self, index: usize, opens: bool) {
+        let Shadow { rule, oracle, .. } = &mut self.shadows[index];
+        // Who looks has the resource take new rules over, as a call does.
+        let view = &self.bench.sentinel.shadows()[index];
+        let Some((resource, node)) = rule
+            .resource
+            .and_then(|name| Some((name, view.node(name)?)))
+        else {
+            return;
+        };
+        oracle.take_over(&rule.rules, resource);
+        for (circuit, view) in oracle.circuits(resource).zip(node.breakers()) {
+            circuit.force(opens);
+            if opens {
+                view.force_open();
+            } else {
+                view.force_close();
+            }
+            saw("forced");
+        }
+    }
+
+    fn run(&mut self, op: Op) {
+        match op {
+            Op::Advance(ns) => {
+                let ns = ns / self.step * self.step;
+                self.now += ns;
+                self.bench.clock.advance(Duration::from_nanos(ns));
+            }
+            Op::Call(asks) => self.call(asks),
+            Op::End(index, how) => {
+                if let Some(index) = index.checked_rem(self.entries.len()) {
+                    let (entry, passed) = self.entries.swap_remove(index);
+                    how.of(entry);
+                    self.end(passed, how);
+                }
+            }
+            Op::Force(index, opens) => {
+                if !self.shadows.is_empty() {
+                    self.force(index.index(self.shadows.len()), opens);
+                }
+            }
+            Op::Reload(edits) => {
+                for edit in edits {
+                    self.rules.edit(edit);
+                }
+                let rules = Self::built(&self.enforced, &self.rules);
+                self.bench.sentinel.reload(rules);
+                self.take_over();
+                saw("reloaded");
+            }
+            _ => panic!("{op:?} is nothing for shadows"),
         }
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
-
-    #[test]
-    fn a_rule_in_shadow_mode_sees_what_it_would_if_it_were_enforced(
-        enforced in setup(),
-        flows in prop::collection::vec(lone_flow(), 1..4),
-        ops in prop::collection::vec(op(), 1..120),
-    ) {
-        let mut rules = enforced.rules();
-        let mut naive = Vec::new();
-        for (index, flow) in flows.into_iter().enumerate() {
-            rules = rules.with(flow.rule(100 + index).shadow());
-            naive.push((Naive::new(Setup { flows: vec![flow], isolation: None, denied: None }), 0));
-        }
-        let bench = Bench::new(rules);
-        let mut entries = Vec::new();
-        let mut now = BEGIN * NS;
-        for op in ops {
-            match op {
-                Op::Advance(ns) => {
-                    now += ns;
-                    bench.clock.advance(Duration::from_nanos(ns));
-                }
-                Op::End(index) if !entries.is_empty() => {
-                    drop(entries.swap_remove(index % entries.len()));
-                }
-                Op::End(_) => {}
-                Op::Call(call) => {
-                    if let Verdict::Pass(entry) = bench.sentinel.try_enter(call.asked()) {
-                        entries.push(entry);
-                        for (naive, blocked) in &mut naive {
-                            if naive.enter(call, now).is_err() {
-                                *blocked += u64::from(call.n);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        let found: Vec<_> = bench.sentinel.shadows().iter().map(ShadowView::would_block).collect();
-        let expected: Vec<_> = naive.iter().map(|(_, blocked)| *blocked).collect();
-        prop_assert_eq!(found, expected);
+/// Whether each of `rules` in shadow mode counts what it would have refused.
+fn play(enforced: RuleSet, rules: RuleSet, ops: Vec<Op>, step: u64) -> Result<(), TestCaseError> {
+    let mut scene = Scene::new(enforced, rules, step);
+    for op in ops {
+        scene.run(op);
+        let views = scene.bench.sentinel.shadows();
+        let found: Vec<_> = views.iter().map(ShadowView::would_block).collect();
+        let shadows = scene.shadows.iter();
+        let blocked = shadows.map(|it| it.oracle.blocked.values().sum::<u64>());
+        prop_assert_eq!(found, blocked.collect::<Vec<_>>());
+        let names: Vec<_> = scene.shadows.iter().map(|it| &*it.rule.name).collect();
+        let found: Vec<_> = views.iter().map(ShadowView::rule).collect();
+        prop_assert_eq!(found, names);
     }
+    Ok(())
+}
 
-    #[test]
-    fn rules_of_any_kind_in_shadow_mode_see_what_they_would_if_each_were_enforced(
-        mut enforced in prop_oneof![company(), mild()],
-        max_wait in 0_u64..1_000,
-        mut others in prop::collection::vec(other(), 1..4),
-        ops in prop::collection::vec(company::op(), 1..120),
-    ) {
-        let mut rules = waiting_rules(&mut enforced, max_wait);
-        keep_two_at_once(&mut others, Other::hot);
-        for (index, other) in others.iter().enumerate() {
-            rules = rules.with(other.rule(100 + index).shadow());
-        }
-        let mut shadows: Vec<_> = others.into_iter().map(Other::shadow).collect();
-        let bench = Bench::new(rules);
-        let mut entries = Vec::new();
-        let mut now = BEGIN * NS;
-        for op in ops {
-            match op {
-                company::Op::Advance(ns) => {
-                    let ns = ns / 8_000 * 8_000;
-                    now += ns;
-                    bench.clock.advance(Duration::from_nanos(ns));
-                }
-                company::Op::End(index, how) => if let Some(index) = index.checked_rem(entries.len()) {
-                    let (entry, seen): (_, Vec<Seen>) = entries.swap_remove(index);
-                    end(entry, how);
-                    for (shadow, seen) in shadows.iter_mut().zip(seen) {
-                        shadow.end(seen, now, how);
-                    }
-                },
-                company::Op::Call(wants) => {
-                    let verdict = wants.asked(|call| bench.sentinel.try_enter(call));
-                    if matches!(verdict, Verdict::Block(_)) {
-                        continue;
-                    }
-                    let seen: Vec<_> = shadows
-                        .iter_mut()
-                        .map(|shadow| shadow.enter(wants, now))
-                        .collect();
-                    match verdict {
-                        Verdict::Pass(entry) => entries.push((entry, seen)),
-                        // Nobody knows how it will end.
-                        _ => for (shadow, seen) in shadows.iter_mut().zip(seen) {
-                            shadow.end(seen, now, End::Cancelled);
-                        },
-                    }
-                }
-            }
-            let found: Vec<_> = bench.sentinel.shadows().iter().map(ShadowView::would_block).collect();
-            let expected: Vec<_> = shadows.iter().map(|shadow| shadow.blocked).collect();
-            prop_assert_eq!(found, expected);
-        }
-    }
+#[test]
+fn a_rule_in_shadow_mode_sees_what_it_would_if_it_were_enforced() {
+    let enforced = prop_oneof![2 => windows(), 1 => all_kinds(), 1 => mild()];
+    let inputs = (enforced, 0_u64..1_000, shadows(), vec(op(asks()), 1..120));
+    let events = ["would block"];
+    check(
+        800,
+        inputs,
+        &events,
+        |(enforced, max_wait, shadows, ops)| {
+            // Breakers know times to 8 µs.
+            let breakers = enforced.breakers.len() + shadows.breakers.len();
+            let step = if breakers == 0 { 1 } else { 8_000 };
+            play(enforced.waiting(max_wait), shadows, ops, step)
+        },
+    );
+}
+
+#[test]
+fn after_any_reload_a_rule_in_shadow_mode_counts_what_it_would_refuse() {
+    let op = prop_oneof![20 => op(asks()), 2 => reload(edit(2, 2)), 1 => forces()];
+    let inputs = (windows(), all_kinds(), vec(op, 1..150));
+    let events = ["would block", "reloaded", "forced"];
+    check(300, inputs, &events, |(enforced, shadows, ops)| {
+        let shadows = RuleSet {
+            keyed: shadows.keyed,
+            breakers: shadows.breakers,
+            ..RuleSet::default()
+        };
+        play(enforced, shadows, ops, 8_000)
+    });
 }

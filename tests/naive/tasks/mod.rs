@@ -1,6 +1,10 @@
 //! Tasks that come through `enter` and through the layers, and sleep until their turn
 //! in tokio's paused time. Another engine hears the same, in the same order.
 
+pub(crate) mod calls;
+mod doors;
+pub(crate) mod table;
+
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -14,13 +18,12 @@ use tokio::time::{Instant, advance, sleep};
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::{Blocked, Entry, Rules, Sentinel};
 
-use crate::asked::{Asked, Manner, TaskOp, Way, touch};
-use crate::breakers::End;
-use crate::company::end;
-use crate::doors::{Doors, refusal, request};
-use crate::setup::{BEGIN, NS, RESOURCES};
+use self::calls::{Asked, Manner, TaskOp, Way, touch};
+use self::doors::{Doors, refusal, request};
+use self::table::{Other, Table};
+use crate::check::saw;
+use crate::oracle::{BEGIN, End, NS, RESOURCES};
 use crate::support::{assert_at_rest, ms};
-use crate::table::{Other, Table};
 
 /// Held by the task of a call for as long as it lives.
 struct Ticket<O: Other>(Rc<Table<O>>, usize);
@@ -36,8 +39,8 @@ async fn enter<O: Other>(table: Rc<Table<O>>, id: usize) {
     let ticket = Ticket(table, id);
     let table = &ticket.0;
     table.comes(id);
-    let params = asked.wants.params();
-    let mut entering = pin!(table.sentinel.enter(asked.call(&params)));
+    let params = asked.asks.params();
+    let mut entering = pin!(table.sentinel.enter(asked.asks.call(&params)));
     let told = |result: Result<Entry, Blocked>| match result {
         Ok(entry) => {
             table.starts(id, End::Good);
@@ -59,7 +62,7 @@ async fn enter<O: Other>(table: Rc<Table<O>>, id: usize) {
     if let Some(entry) = entry {
         sleep(ms(asked.work)).await;
         table.will_end(id, asked.end);
-        end(entry, asked.end);
+        asked.end.of(entry);
     }
 }
 
@@ -97,8 +100,7 @@ pub(crate) fn run<O: Other>(
     other: O,
     (rules, manner): (Rules, Manner),
     delay: u64,
-    ops: Vec<TaskOp>,
-    are_aborted: bool,
+    (ops, are_aborted): (Vec<TaskOp>, bool),
     after: impl FnOnce(&Sentinel, u64) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
     let builder = &mut tokio::runtime::Builder::new_current_thread();
@@ -130,11 +132,13 @@ pub(crate) fn run<O: Other>(
                 TaskOp::Abort(index) => {
                     if let Some(index) = index.checked_rem(tasks.len()) {
                         tasks.swap_remove(index).abort();
+                        saw("is aborted");
                     }
                 }
                 TaskOp::Reload(index) => {
                     let rules = table.other().reload(index);
                     table.sentinel.reload(rules);
+                    saw("reloaded");
                 }
                 TaskOp::Break => table.is_broken.set(true),
             }

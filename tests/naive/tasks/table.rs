@@ -8,9 +8,9 @@ use proptest::sample::Index;
 use tokio::time::Instant;
 use tower_sentinel::{Blocked, Rules, Sentinel};
 
-use crate::asked::{Asked, Way};
-use crate::breakers::End;
-use crate::setup::NS;
+use super::calls::{Asked, Way};
+use crate::check::saw;
+use crate::oracle::{End, NS};
 
 /// What a call is told; times are in ns.
 #[derive(Clone, Debug)]
@@ -160,8 +160,14 @@ impl<O: Other> Table<O> {
     /// The call runs.
     pub(crate) fn starts(&self, id: usize, if_dropped: End) {
         let told = match self.stage(id) {
-            Stage::Told(told) => told,
-            Stage::Waits { start, set } => self.turn(id, start, set),
+            Stage::Told(told) => {
+                saw("starts");
+                told
+            }
+            Stage::Waits { start, set } => {
+                saw("starts after a wait");
+                self.turn(id, start, set)
+            }
             _ => return self.fail(id, &"it runs once more"),
         };
         if !matches!(told, Told::Pass) {
@@ -181,6 +187,7 @@ impl<O: Other> Table<O> {
             Told::Block(refusal) => self.other.borrow().is_right(refusal, blocked),
             _ => false,
         };
+        saw("is refused");
         if !is_right {
             self.fail(id, &(blocked, told));
         }

@@ -2,22 +2,16 @@
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use tower_sentinel::call::Param;
 use tower_sentinel::{Builder, Call, Sentinel, Verdict};
 
-use crate::breakers::End;
-use crate::company::{Company, company};
-use crate::setup::{self, RESOURCES, Whose};
+use crate::generator::{advance, asks};
+use crate::oracle::{Asks, End, Given, RESOURCES};
 use crate::support::ms;
-use crate::wants::{Given, Wants, wants};
 
 /// A call, and what becomes of its task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    pub(crate) wants: Wants,
-    pub(crate) is_prioritized: bool,
-    /// In ms.
-    pub(crate) patience: Option<u64>,
+    pub(crate) asks: Asks,
     pub(crate) way: Way,
     /// How long its future is not polled that a layer has made, in ms.
     pub(crate) pause: Option<u64>,
@@ -57,14 +51,13 @@ pub(crate) fn asked() -> impl Strategy<Value = Asked> {
     let patience = prop::option::weighted(0.3, 0_u64..2_000);
     let pause = prop::option::weighted(0.2, 0_u64..300);
     let work = prop_oneof![1 => Just(0_u64), 3 => 0_u64..400, 1 => 0_u64..2_000];
-    (wants(), any::<bool>(), patience, way, pause, work, ending).prop_map(
-        |(mut wants, is_prioritized, patience, way, pause, work, end)| {
+    (asks(), any::<bool>(), patience, way, pause, work, ending).prop_map(
+        |(mut asks, is_prioritized, patience, way, pause, work, end)| {
             // A layer names all parameters.
-            wants.given = Given::Two(wants.values());
+            asks.given = Given::Two(asks.values());
+            (asks.is_prioritized, asks.patience) = (is_prioritized, patience);
             Asked {
-                wants,
-                is_prioritized,
-                patience,
+                asks,
                 way,
                 pause,
                 work,
@@ -101,32 +94,12 @@ pub(crate) fn task_op(body: bool) -> impl Strategy<Value = TaskOp> {
     prop_oneof![
         12 => call.prop_map(TaskOp::Call),
         5 => Just(TaskOp::Yield),
-        5 => setup::advance().prop_map(TaskOp::Sleep),
-        1 => setup::advance().prop_map(TaskOp::Jump),
+        5 => advance().prop_map(TaskOp::Sleep),
+        1 => advance().prop_map(TaskOp::Jump),
         2 => any::<usize>().prop_map(TaskOp::Abort),
         1 => any::<Index>().prop_map(TaskOp::Reload),
         1 => Just(TaskOp::Break),
     ]
-}
-
-/// Rules that make more calls wait than they refuse.
-pub(crate) fn mild() -> impl Strategy<Value = Company> {
-    company().prop_map(|mut company| {
-        let setup = &mut company.setup;
-        for (index, flow) in setup.flows.iter_mut().enumerate() {
-            flow.limit = flow.limit.max(2);
-            if index % 2 == 0 && !matches!(flow.whose, Whose::Related(_)) {
-                flow.is_strict = false;
-                flow.queue = (!flow.is_table()).then_some(0);
-            }
-        }
-        setup.denied = None;
-        setup.isolation = setup
-            .isolation
-            .map(|(resource, most)| (resource, most.max(1)));
-        company.hots.truncate(1);
-        company
-    })
 }
 
 /// How an engine is built whose calls come in tasks.
@@ -162,23 +135,6 @@ pub(crate) fn touch(sentinel: &Sentinel) {
     for resource in RESOURCES {
         if let Verdict::Pass(entry) = sentinel.try_enter(Call::new(resource).batch(0)) {
             entry.cancel();
-        }
-    }
-}
-
-impl Asked {
-    /// The call, with what [`Wants::params`] gives.
-    pub(crate) fn call<'a>(&self, params: &'a [Param<'a>]) -> Call<'a> {
-        let call = self.wants.call.asked().params(params);
-        let call = call.prioritized(self.is_prioritized);
-        let call = match self.patience {
-            Some(most) => call.patience(ms(most)),
-            None => call,
-        };
-        if self.wants.has_tier {
-            call.tier("pro")
-        } else {
-            call
         }
     }
 }

@@ -1,21 +1,17 @@
-//! Rules on parameters at random, and what a naive engine makes of them.
+//! Rules on parameters: a quota for each value.
 
-use std::collections::BTreeMap;
-
-use proptest::prelude::*;
-use proptest::sample::select;
 use tower_sentinel::{KeyedRule, MissingKey, Rule};
 
-use crate::setup::{Asks, NS, RESOURCES};
+use super::call::{Asks, Given, NS};
+use super::flow::turn;
+use super::rules::Kind;
 use crate::support::ms;
-use crate::versions::Kind;
-use crate::wants::{Given, VALUES, Wants};
 
 /// Parts of a nanosecond in which a refilled quota is reckoned.
 const UNITS: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Of {
+pub(crate) enum Of {
     At(i32),
     Named,
     Origin,
@@ -31,37 +27,38 @@ pub(crate) enum Count {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Hot {
+pub(crate) struct Keyed {
     pub(crate) resource: &'static str,
-    of: Of,
+    pub(crate) of: Of,
     pub(crate) count: Count,
     /// Half tokens, in an interval in ms.
-    halves: u32,
+    pub(crate) halves: u32,
     pub(crate) interval: u64,
-    burst: u32,
-    exception: Option<(&'static str, u32)>,
-    tier: Option<u32>,
-    missing: MissingKey,
+    pub(crate) burst: u32,
+    pub(crate) exception: Option<(&'static str, u32)>,
+    pub(crate) tier: Option<u32>,
+    pub(crate) missing: MissingKey,
     /// How many values it knows at least.
-    keys: u32,
+    pub(crate) keys: u32,
 }
 
-/// A call that a rule has counted, when it came.
+/// A call that a rule has counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Counted {
+    /// Which one among all.
+    pub(crate) call: usize,
+    pub(crate) asks: Asks,
+    /// When it came, in ns.
     pub(crate) at: u64,
-    pub(crate) wants: Wants,
-    pub(crate) is_running: bool,
-}
-
-/// The same, and what it has cost by the rule of its time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Paid {
-    pub(crate) seen: Seen,
+    /// What it has cost by the rule of its time.
     pub(crate) cost: u64,
+    /// When its turn is in a queue.
+    pub(crate) turn: u64,
+    /// Whether it waits or runs.
+    pub(crate) is_there: bool,
 }
 
-impl Hot {
+impl Keyed {
     /// It has no id yet.
     pub(crate) fn rule(&self) -> KeyedRule {
         // Where whole calls are counted, a half would let nobody pass, and is no rule.
@@ -96,9 +93,9 @@ impl Hot {
     }
 
     /// The value that the call has for the rule.
-    fn given(&self, wants: &Wants) -> Option<&'static str> {
-        match (self.of, wants.given) {
-            (Of::Origin, _) => wants.call.origin,
+    fn given(&self, asks: &Asks) -> Option<&'static str> {
+        match (self.of, asks.given) {
+            (Of::Origin, _) => asks.origin,
             (Of::At(0 | -1), Given::One(value)) => Some(value),
             (Of::At(0 | -2), Given::Two([value, _])) => value,
             (Of::At(1 | -1) | Of::Named, Given::Two([_, value])) => value,
@@ -106,36 +103,36 @@ impl Hot {
         }
     }
 
-    pub(crate) fn is_missed(&self, wants: &Wants) -> bool {
-        wants.call.resource == self.resource && self.given(wants).is_none()
+    pub(crate) fn is_missed(&self, asks: &Asks) -> bool {
+        asks.resource == self.resource && self.given(asks).is_none()
     }
 
-    pub(crate) fn refuses_missing(&self, wants: &Wants) -> bool {
-        self.missing == MissingKey::Refuse && self.is_missed(wants)
+    pub(crate) fn refuses_missing(&self, asks: &Asks) -> bool {
+        self.missing == MissingKey::Refuse && self.is_missed(asks)
     }
 
     /// By what the rule tells calls apart; `None` if this one is not its business.
-    pub(crate) fn key(&self, wants: &Wants) -> Option<&'static str> {
-        if wants.call.resource != self.resource {
+    pub(crate) fn key(&self, asks: &Asks) -> Option<&'static str> {
+        if asks.resource != self.resource {
             return None;
         }
         let missing = (self.missing == MissingKey::Share).then_some("-");
-        self.given(wants).or(missing)
+        self.given(asks).or(missing)
     }
 
-    fn halves(&self, wants: &Wants) -> u32 {
+    fn halves(&self, asks: &Asks) -> u32 {
         match (self.exception, self.tier) {
-            (Some((value, halves)), _) if self.given(wants) == Some(value) => halves,
-            (_, Some(halves)) if wants.has_tier => halves,
+            (Some((value, halves)), _) if self.given(asks) == Some(value) => halves,
+            (_, Some(halves)) if asks.has_tier => halves,
             _ => self.halves,
         }
     }
 
     /// What `n` tokens cost: the time in which they are earned, or a queue needs.
-    pub(crate) fn cost(&self, wants: &Wants) -> Option<u64> {
-        let halves = u64::from(self.halves(wants));
+    pub(crate) fn cost(&self, asks: &Asks) -> Option<u64> {
+        let halves = u64::from(self.halves(asks));
         let twice = 2 * self.interval * NS;
-        let n = u64::from(wants.call.n);
+        let n = u64::from(asks.weight);
         (halves > 0).then(|| match self.count {
             Count::Refill => (twice * UNITS).div_ceil(halves) * n,
             _ => (twice * n).div_ceil(halves),
@@ -143,90 +140,113 @@ impl Hot {
     }
 
     /// The time in which all that a value may have is earned.
-    pub(crate) fn tolerance(&self, wants: &Wants) -> u64 {
-        let halves = u64::from(self.halves(wants));
+    pub(crate) fn tolerance(&self, asks: &Asks) -> u64 {
+        let halves = u64::from(self.halves(asks));
         let single = (2 * self.interval * NS * UNITS).div_ceil(halves.max(1));
         (halves / 2 + u64::from(self.burst)) * single + halves % 2 * (single / 2)
     }
 
-    /// From when on the rule lets the call pass, if that has been `paid`.
-    pub(crate) fn available_at(&self, wants: &Wants, now: u64, paid: &[Paid]) -> Option<u64> {
-        if self.refuses_missing(wants) {
+    /// What of `counted` has the key of the call; `None` if it has none for the rule.
+    fn alike<'a>(
+        &'a self,
+        asks: &Asks,
+        counted: &'a [Counted],
+    ) -> Option<impl DoubleEndedIterator<Item = &'a Counted> + Clone> {
+        let key = self.key(asks)?;
+        let counted = counted.iter();
+        Some(counted.filter(move |other| self.key(&other.asks) == Some(key)))
+    }
+
+    /// The turn of the call in the queue of its value, and from when on it may come to wait
+    /// for that; `None`: never.
+    pub(crate) fn turn(&self, asks: &Asks, now: u64, counted: &[Counted]) -> Option<(u64, u64)> {
+        let Count::Queue(max_wait) = self.count else {
+            return Some((now, now));
+        };
+        let Some(alike) = self.alike(asks, counted).filter(|_| asks.weight > 0) else {
+            return Some((now, now));
+        };
+        let last = alike.rev().find(|other| other.asks.weight > 0);
+        turn(now, last.map(|last| last.turn), self.cost(asks), max_wait)
+    }
+
+    /// From when on the rule lets the call pass, beside those that it has counted.
+    pub(crate) fn available_at(&self, asks: &Asks, now: u64, counted: &[Counted]) -> Option<u64> {
+        if self.refuses_missing(asks) {
             return None;
         }
-        let Some(key) = self.key(wants) else {
+        let Some(alike) = self.alike(asks, counted) else {
             return Some(now);
         };
-        let paid = paid
-            .iter()
-            .filter(|paid| self.key(&paid.seen.wants) == Some(key));
-        let seen = paid.clone().map(|paid| paid.seen);
-        let (n, limit) = (wants.call.n, self.halves(wants) / 2);
+        let (weight, limit) = (asks.weight, self.halves(asks) / 2);
         match self.count {
             Count::Running => {
                 // Whenever one of them ends.
-                let running = seen.filter(|seen| seen.is_running).count();
-                let is_full = running >= limit as usize;
+                let is_full = alike.filter(|other| other.is_there).count() >= limit as usize;
                 (limit > 0).then_some(if is_full { now + 1 } else { now })
             }
-            _ if n == 0 => Some(now),
+            _ if weight == 0 => Some(now),
+            Count::Queue(_) => self.turn(asks, now, counted).map(|(at, _)| at),
             Count::Window => {
                 let bucket = self.interval * NS / 2;
                 let first = now / bucket;
                 let fits = |number: &u64| {
-                    let inside = seen.clone().filter(|seen| seen.at / bucket + 1 >= *number);
-                    inside.map(|seen| seen.wants.call.n).sum::<u32>() + n <= limit
+                    let inside = alike
+                        .clone()
+                        .filter(|other| other.at / bucket + 1 >= *number);
+                    inside.map(|other| other.asks.weight).sum::<u32>() + weight <= limit
                 };
                 let number = (first..=first + 2).find(fits)?;
                 Some(now.max(number * bucket))
             }
-            Count::Queue(_) => {
-                // Nobody waits, so a turn is the time of a call.
-                let cost = self.cost(wants)?;
-                let last = seen.rev().find(|seen| seen.wants.call.n > 0);
-                Some(last.map_or(now, |last| now.max(last.at + cost)))
-            }
             Count::Refill => {
-                let cost = self.cost(wants)?;
+                let cost = self.cost(asks)?;
                 // Since no time may more have passed than is earned and may be owed.
                 let (mut debt, mut sum) = (0, 0);
-                for Paid { seen, cost } in paid.rev() {
-                    sum += cost;
-                    debt = debt.max(sum.saturating_sub((now - seen.at) * UNITS));
+                for other in alike.rev() {
+                    sum += other.cost;
+                    debt = debt.max(sum.saturating_sub((now - other.at) * UNITS));
                 }
-                let most = self.tolerance(wants);
+                let most = self.tolerance(asks);
                 let over = (debt + cost).saturating_sub(most);
                 (cost <= most).then_some(now + over.div_ceil(UNITS))
             }
         }
     }
 
-    /// By what the rule knows a call of [`Wants::with_all`].
-    pub(crate) fn value(&self, wants: &Wants) -> &'static str {
-        self.given(wants).unwrap_or("-")
+    /// By what the rule knows a call of [`Asks::with_all`].
+    pub(crate) fn value(&self, asks: &Asks) -> &'static str {
+        self.given(asks).unwrap_or("-")
     }
 
     /// Whether the call could take so many tokens now, one by one, and no more.
-    pub(crate) fn has_left(&self, wants: &Wants, left: u32, now: u64, paid: &[Paid]) -> bool {
-        let fits = |n| {
-            let call = Asks { n, ..wants.call };
-            self.available_at(&Wants { call, ..*wants }, now, paid) == Some(now)
+    pub(crate) fn has_left(&self, asks: &Asks, left: u32, now: u64, counted: &[Counted]) -> bool {
+        let fits = |weight| {
+            let asks = Asks { weight, ..*asks };
+            self.available_at(&asks, now, counted) == Some(now)
         };
         match self.count {
             Count::Running => {
-                let seen = paid.iter().map(|paid| paid.seen);
-                let running = seen.filter(|seen| seen.is_running);
-                let running = running.filter(|seen| self.key(&seen.wants) == self.key(wants));
-                left == (self.halves(wants) / 2).saturating_sub(running.count() as u32)
+                let running = counted.iter().filter(|other| other.is_there);
+                let running = running.filter(|other| self.key(&other.asks) == self.key(asks));
+                left == (self.halves(asks) / 2).saturating_sub(running.count() as u32)
             }
-            Count::Queue(_) => left == u32::from(fits(1)),
+            Count::Queue(max_wait) => {
+                let one = Asks { weight: 1, ..*asks };
+                let cost = self.cost(&one);
+                let turn = self.turn(&one, now, counted).filter(|(at, _)| *at == now);
+                let more = |(_, turn): (u64, u64)| {
+                    (now + max_wait * NS - turn).checked_div(cost.unwrap_or(0))
+                };
+                u64::from(left) == turn.map_or(0, |turn| 1 + more(turn).unwrap_or(0))
+            }
             Count::Refill | Count::Window => fits(left) && !fits(left + 1),
         }
     }
 }
 
-impl Kind for Hot {
-    const NAME: &'static str = "hot";
+impl Kind for Keyed {
+    const NAME: &'static str = "key";
     const OWN_NAME: &'static str = "keyed";
 
     fn build(&self, id: Option<String>) -> Rule {
@@ -276,54 +296,4 @@ impl Kind for Hot {
         }
         blend
     }
-}
-
-/// A resource has at most two rules that count calls at once: those beyond go.
-pub(crate) fn keep_two_at_once<T>(rules: &mut Vec<T>, hot_of: impl Fn(&T) -> Option<&Hot>) {
-    let mut at_once = BTreeMap::<_, u32>::new();
-    rules.retain(|rule| {
-        let hot = hot_of(rule).filter(|hot| hot.count == Count::Running);
-        hot.is_none_or(|hot| {
-            let known = at_once.entry(hot.resource).or_default();
-            *known += 1;
-            *known <= 2
-        })
-    });
-}
-
-pub(crate) fn hot() -> impl Strategy<Value = Hot> {
-    let of = prop_oneof![
-        4 => select(&[0, 0, 1, -1][..]).prop_map(Of::At),
-        1 => Just(Of::Named),
-        1 => Just(Of::Origin),
-    ];
-    let count = prop_oneof![
-        2 => Just(Count::Refill),
-        1 => Just(Count::Window),
-        1 => Just(Count::Queue(0)),
-        1 => Just(Count::Running),
-    ];
-    let missing = prop_oneof![
-        2 => Just(MissingKey::Share),
-        1 => Just(MissingKey::Skip),
-        1 => Just(MissingKey::Refuse),
-    ];
-    let interval = select(&[10_u64, 300, 1_000, 7, 2_000][..]);
-    let exception = prop::option::weighted(0.3, (select(&VALUES[..]), 0_u32..9));
-    let tier = prop::option::weighted(0.3, 0_u32..14);
-    let whose = (select(&RESOURCES[..]), of, missing);
-    (whose, count, 0_u32..12, interval, 0_u32..4, exception, tier).prop_map(
-        |((resource, of, missing), count, halves, interval, burst, exception, tier)| Hot {
-            resource,
-            of,
-            count,
-            halves,
-            interval,
-            burst: if count == Count::Refill { burst } else { 0 },
-            exception,
-            tier,
-            missing,
-            keys: 16,
-        },
-    )
 }

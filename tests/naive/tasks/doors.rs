@@ -16,11 +16,10 @@ use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::middleware::{CallLayer, CallService};
 use tower_sentinel::{Blocked, BoxError, Call, Key, Sentinel, SentinelLayer, SentinelService};
 
-use crate::asked::{Asked, Way};
-use crate::breakers::End;
+use super::calls::{Asked, Way};
+use super::table::{Other, Table};
+use crate::oracle::{End, value};
 use crate::support::ms;
-use crate::table::{Other, Table};
-use crate::wants::value;
 
 /// What a request is about.
 #[derive(Clone)]
@@ -31,12 +30,12 @@ struct Job {
 }
 
 pub(crate) fn request(id: usize, asked: Asked) -> Request<Body> {
-    let params = asked.wants.params();
+    let params = asked.asks.params();
     let mut request =
         Request::builder()
             .version(Version::HTTP_2)
             .extension(Job { id, asked, params });
-    if let Some(most) = asked.patience {
+    if let Some(most) = asked.asks.patience {
         request = request.header("grpc-timeout", format!("{most}m"));
     }
     request.body(Body::empty()).unwrap()
@@ -54,7 +53,7 @@ type Describe = fn(&Request<Body>) -> Call<'_>;
 
 fn describe(request: &Request<Body>) -> Call<'_> {
     let job = job(request);
-    job.asked.call(&job.params)
+    job.asked.asks.call(&job.params)
 }
 
 /// Each clone is ready some time after it is asked first, and again after each call.
@@ -144,21 +143,19 @@ impl<O: Other> Doors<O> {
         let (table, sleep) = (table.clone(), None);
         let late = Late { table, sleep };
         let calls: CallLayer<Describe> = CallLayer::with(sentinel.clone(), describe);
-        let param = |at: usize| from_fn(move |head| asked(head).wants.values()[at].map(value));
+        let param = |at: usize| from_fn(move |head| asked(head).asks.values()[at].map(value));
         let sentinel = SentinelLayer::with(sentinel.clone())
             .blocked_in_extensions()
-            .resource(from_fn(|head| {
-                Some(Key::Str(asked(head).wants.call.resource))
-            }))
-            .origin(from_fn(|head| asked(head).wants.call.origin.map(Key::Str)))
-            .context(from_fn(|head| asked(head).wants.call.context.map(Key::Str)))
+            .resource(from_fn(|head| Some(Key::Str(asked(head).asks.resource))))
+            .origin(from_fn(|head| asked(head).asks.origin.map(Key::Str)))
+            .context(from_fn(|head| asked(head).asks.context.map(Key::Str)))
             .tier(from_fn(|head| {
-                asked(head).wants.has_tier.then_some(Key::Str("pro"))
+                asked(head).asks.has_tier.then_some(Key::Str("pro"))
             }))
             .param_named("item", param(0))
             .param_named("user", param(1))
-            .weight(|head| asked(head).wants.call.n)
-            .prioritize(|head| asked(head).is_prioritized);
+            .weight(|head| asked(head).asks.weight)
+            .prioritize(|head| asked(head).asks.is_prioritized);
         Self {
             call: calls.layer(late.clone()),
             sentinel: sentinel.layer(late),

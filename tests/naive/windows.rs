@@ -1,0 +1,28 @@
+//! Windows, queues in which nobody waits, and counts of calls: who passes, by which rule
+//! who does not, and when it will.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::check::check;
+use crate::generator::{asks, op, other_limits, reload, windows};
+use crate::pair::play;
+
+#[test]
+fn the_engine_answers_as_the_naive_one() {
+    let inputs = (windows(), vec(op(asks()), 1..120));
+    let events = ["passes", "refused by flow", "refused by slots"];
+    check(1_000, inputs, &events, |(rules, ops)| {
+        play(rules, 500, 1, ops)
+    });
+}
+
+#[test]
+fn after_a_reload_of_limits_it_goes_on_from_what_was_counted() {
+    let op = prop_oneof![20 => op(asks()), 1 => reload(other_limits())];
+    let inputs = (windows(), vec(op, 1..120));
+    let events = ["reloaded", "passes", "refused by flow", "refused by slots"];
+    check(1_000, inputs, &events, |(rules, ops)| {
+        play(rules, 500, 1, ops)
+    });
+}
