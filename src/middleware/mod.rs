@@ -46,6 +46,7 @@ mod future;
 mod grpc_timeout;
 mod layer;
 mod mode;
+#[doc(hidden)]
 pub mod rejection;
 mod service;
 pub mod skip;
