@@ -20,7 +20,7 @@ use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::engine::call::verdict::{FastPass, SlowVerdict, Verdict};
 use crate::engine::context::{Config, EngineContext, Minute};
 use crate::engine::registry::Routes;
-use crate::hook::finding::{Finding, Provided, Told};
+use crate::hook::finding::{Finding, Provided, ToldFindings};
 use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Rule, RuleSelection, Rules};
@@ -944,7 +944,7 @@ impl Builder {
             time,
             hooks: self.hooks,
             provided: Provided::default(),
-            told: Told::default(),
+            told: ToldFindings::default(),
             inbound: OnceLock::new(),
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
             kept_breakers: KeptBreakers::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tower_resilience_adaptive::{Aimd, ConcurrencyAlgorithm, Gradient2, Vegas};
 
 use super::simulation::{Change, Model, Policy, Trace, Work};
-use super::{Limiter, Settings};
+use super::{Limiter, LimiterSettings};
 use crate::clock::Tick;
 use crate::stat::Outcome;
 
@@ -41,7 +41,7 @@ const fn s(seconds: u64) -> Duration {
 }
 
 fn limiter(floor: u32, start: u32) -> Limiter {
-    let settings = Settings {
+    let settings = LimiterSettings {
         floor,
         ceiling: 200,
         start,

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use super::gradient::{Phase, Settings, State};
-use super::window::Window;
+use super::gradient::{Learned, LimiterSettings, Phase};
+use super::window::SampleWindow;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 use crate::clock::Tick;
 use crate::stat::Outcome;
@@ -18,13 +18,13 @@ use crate::stat::Outcome;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    settings: Settings,
+    settings: LimiterSettings,
     limit: AtomicU32,
-    window: Window,
+    window: SampleWindow,
     memory: StateCell,
 }
 
-/// A [`State`] that only one writes at a time.
+/// A [`Learned`] that only one writes at a time.
 #[derive(Debug, Default)]
 struct StateCell {
     estimate: AtomicU64,
@@ -42,12 +42,12 @@ struct StateCell {
 // === impl Limiter ===
 
 impl Limiter {
-    pub(crate) fn new(settings: Settings, now: Tick) -> Self {
-        let state = State::new(&settings, now);
+    pub(crate) fn new(settings: LimiterSettings, now: Tick) -> Self {
+        let state = Learned::new(&settings, now);
         Self {
             settings,
             limit: AtomicU32::new(state.limit()),
-            window: Window::new(state.terms(now)),
+            window: SampleWindow::new(state.terms(now)),
             memory: StateCell::new(&state),
         }
     }
@@ -90,7 +90,7 @@ impl Limiter {
         let is_known = long > 0.0 && rt.as_nanos() as f64 > long;
         if outcome == Some(Outcome::Success) || is_known {
             self.window
-                .add(now, rt.min(State::longest(long)), in_flight());
+                .add(now, rt.min(Learned::longest(long)), in_flight());
         }
         if let Some((sample, in_flight)) = self.window.close(now, in_flight) {
             let mut state = self.memory.load();
@@ -118,7 +118,7 @@ impl Limiter {
     /// samples of the old one's open window are not taken over, and a probe that it is in is
     /// abandoned.
     fn take_over(&self, old: &Self, now: Tick) {
-        let state = State::of(old.memory.load(), &self.settings, now);
+        let state = Learned::of(old.memory.load(), &self.settings, now);
         self.memory.store(&state);
         self.limit.store(state.limit(), Ordering::Relaxed);
         self.window.open(state.terms(now));
@@ -128,16 +128,16 @@ impl Limiter {
 // === impl Memory ===
 
 impl StateCell {
-    fn new(state: &State) -> Self {
+    fn new(state: &Learned) -> Self {
         let memory = Self::default();
         memory.store(state);
         memory
     }
 
-    fn load(&self) -> State {
+    fn load(&self) -> Learned {
         let float = |word: &AtomicU64| f64::from_bits(word.load(Ordering::Relaxed));
         let tick = |word: &AtomicU64| Tick::from_nanos(word.load(Ordering::Relaxed));
-        State {
+        Learned {
             estimate: float(&self.estimate),
             long: float(&self.long),
             phase: match self.phase.load(Ordering::Relaxed) {
@@ -155,7 +155,7 @@ impl StateCell {
         }
     }
 
-    fn store(&self, state: &State) {
+    fn store(&self, state: &Learned) {
         let float = |word: &AtomicU64, value: f64| word.store(value.to_bits(), Ordering::Relaxed);
         let tick = |word: &AtomicU64, value: Tick| word.store(value.as_nanos(), Ordering::Relaxed);
         float(&self.estimate, state.estimate);
@@ -178,8 +178,8 @@ mod tests {
 
     use super::*;
 
-    fn settings(floor: u32, start: u32, ceiling: u32) -> Settings {
-        Settings {
+    fn settings(floor: u32, start: u32, ceiling: u32) -> LimiterSettings {
+        LimiterSettings {
             floor,
             ceiling,
             start,
@@ -209,7 +209,7 @@ mod tests {
     fn what_was_learned_is_read_again() {
         let phases = [Phase::Steady, Phase::Settling, Phase::Measuring];
         for (phase, is_confirmed) in phases.into_iter().zip([true, false, true]) {
-            let state = State {
+            let state = Learned {
                 estimate: 1.5,
                 long: 2.5,
                 phase,
@@ -221,7 +221,7 @@ mod tests {
                 probed: 8.5,
                 is_confirmed,
             };
-            let memory = StateCell::new(&State::new(&settings(1, 20, 200), Tick::ZERO));
+            let memory = StateCell::new(&Learned::new(&settings(1, 20, 200), Tick::ZERO));
             memory.store(&state);
             for memory in [memory, StateCell::new(&state)] {
                 assert_eq!(format!("{:?}", memory.load()), format!("{state:?}"));
@@ -348,7 +348,7 @@ mod tests {
         ) {
             let ceiling = floor + more;
             let start = start.clamp(floor, ceiling);
-            let settings = Settings { floor, ceiling, start, tolerance, smoothing };
+            let settings = LimiterSettings { floor, ceiling, start, tolerance, smoothing };
             let limiter = Limiter::new(settings, Tick::ZERO);
             let mut now = Tick::ZERO;
             for (time, rt, in_flight, end) in ends {

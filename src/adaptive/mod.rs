@@ -19,5 +19,5 @@ mod models;
 #[cfg(all(test, not(sentinel_loom)))]
 mod simulation;
 
-pub(crate) use gradient::Settings;
+pub(crate) use gradient::LimiterSettings;
 pub(crate) use limiter::Limiter;

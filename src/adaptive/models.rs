@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::gradient::{Phase, Settings, State};
-use super::window::{Samples, Terms, Window};
+use super::gradient::{Learned, LimiterSettings, Phase};
+use super::window::{SampleWindow, Samples, WindowTerms};
 use crate::base::sync::fault::{check, plant};
 use crate::base::sync::{Arc, AtomicU64, Bug, Ordering};
 use crate::clock::Tick;
 
-const ALWAYS: Terms = Terms::ALWAYS;
+const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
 
 const NOW: Tick = Tick::from_nanos(1_000);
 
 /// A window, and how often it was closed: changed in two steps, of which each closer sees
 /// those of the one before it.
 struct Guarded {
-    window: Window,
+    window: SampleWindow,
     closed: AtomicU64,
 }
 
@@ -40,7 +40,7 @@ impl Guarded {
 /// as a whole.
 fn calls_beside_a_closer() {
     let guarded = Arc::new(Guarded {
-        window: Window::new(ALWAYS),
+        window: SampleWindow::new(ALWAYS),
         closed: AtomicU64::new(0),
     });
     let other = {
@@ -62,18 +62,18 @@ fn calls_beside_a_closer() {
 }
 
 /// The terms of a probe that waits until no more than `level` calls run.
-fn settling(level: u32, opened: Tick) -> Terms {
-    let settings = Settings {
+fn settling(level: u32, opened: Tick) -> WindowTerms {
+    let settings = LimiterSettings {
         floor: 1,
         ceiling: 10,
         start: 10,
         tolerance: 1.0,
         smoothing: 0.2,
     };
-    let state = State {
+    let state = Learned {
         phase: Phase::Settling,
         level,
-        ..State::new(&settings, opened)
+        ..Learned::new(&settings, opened)
     };
     state.terms(opened)
 }
@@ -82,7 +82,7 @@ fn settling(level: u32, opened: Tick) -> Terms {
 /// that window; when the first one wakes up, a deeper probe waits to settle.
 fn a_sleeper_beside_two_probes() {
     let later = NOW + Duration::from_secs(1);
-    let window = Arc::new(Window::new(settling(8, NOW)));
+    let window = Arc::new(SampleWindow::new(settling(8, NOW)));
     let other = {
         let window = window.clone();
         thread::spawn(move || window.close(NOW, || 7).map(|(sample, _)| sample.opened))
@@ -99,7 +99,7 @@ fn a_sleeper_beside_two_probes() {
 /// six: a call that counted the six of before must not close that.
 fn a_gauge_of_before_the_probe() {
     let later = NOW + Duration::from_secs(1);
-    let window = Arc::new(Window::new(settling(6, NOW)));
+    let window = Arc::new(SampleWindow::new(settling(6, NOW)));
     let gauge = Arc::new(AtomicU64::new(6));
     let other = {
         let (window, gauge) = (window.clone(), gauge.clone());

@@ -39,7 +39,7 @@ const CLOSING: u64 = u64::MAX;
 
 /// When a window may close, and which calls it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct WindowTerms {
     pub(super) opened: Tick,
     /// It closes once this is past and `needed` samples are there …
     pub(super) due: Tick,
@@ -65,7 +65,7 @@ pub(super) struct Samples {
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct SampleWindow {
     samples: AtomicU64,
     peak: AtomicU32,
     gate: AtomicU64,
@@ -87,10 +87,10 @@ impl Samples {
     }
 }
 
-// === impl Window ===
+// === impl SampleWindow ===
 
-impl Window {
-    pub(super) fn new(terms: Terms) -> Self {
+impl SampleWindow {
+    pub(super) fn new(terms: WindowTerms) -> Self {
         let window = Self::default();
         window.open(terms);
         window
@@ -174,7 +174,7 @@ impl Window {
     }
 
     /// Opens the next window. Only for the call that closed the last one.
-    pub(super) fn open(&self, terms: Terms) {
+    pub(super) fn open(&self, terms: WindowTerms) {
         self.opened
             .store(terms.opened.as_nanos(), Ordering::Relaxed);
         self.needed.store(terms.needed, Ordering::Relaxed);
@@ -194,7 +194,7 @@ pub(super) const fn has_stepped_back(then_ns: u64, now_ns: u64) -> bool {
 }
 
 #[cfg(test)]
-impl Terms {
+impl WindowTerms {
     /// Of a window that may close with every call.
     pub(super) const ALWAYS: Self = Self {
         opened: Tick::ZERO,
@@ -212,10 +212,10 @@ mod tests {
 
     const NOW: Tick = Tick::from_millis(1_000);
 
-    const ALWAYS: Terms = Terms::ALWAYS;
+    const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
 
     /// How many calls it saw, and their response times added up.
-    fn seen(window: &Window) -> Option<(u32, Duration)> {
+    fn seen(window: &SampleWindow) -> Option<(u32, Duration)> {
         let (sample, _) = window.close(NOW, || 1)?;
         Some((sample.count, Duration::from_nanos(sample.sum_ns)))
     }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_call_of_an_hour_counts_as_one_of_a_minute() {
         for rt in [60, 61, 3_600, u64::MAX].map(Duration::from_secs) {
-            let window = Window::new(ALWAYS);
+            let window = SampleWindow::new(ALWAYS);
             window.add(NOW, rt, 1);
             window.add(NOW, Duration::from_secs(1), 1);
             assert_eq!(seen(&window), Some((2, Duration::from_secs(61))), "{rt:?}");
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_full_window_takes_no_more() {
-        let window = Window::new(ALWAYS);
+        let window = SampleWindow::new(ALWAYS);
         for _ in 0..20_000 {
             window.add(NOW, MAX_RT, 1);
         }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_most_calls_in_flight_are_those_of_this_window() {
-        let window = Window::new(ALWAYS);
+        let window = SampleWindow::new(ALWAYS);
         for most in [20, 3] {
             for in_flight in [1, most, 2] {
                 window.add(NOW, MAX_RT, in_flight);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_window_closes_from_the_time_on_that_it_is_due() {
-        let window = Window::new(Terms { due: NOW, ..ALWAYS });
+        let window = SampleWindow::new(WindowTerms { due: NOW, ..ALWAYS });
         window.add(NOW, MAX_RT, 1);
         let early = Tick::from_nanos(NOW.as_nanos() - 1);
         assert_eq!(window.close(early, || 1), None);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn calls_count_that_end_when_the_window_begins_to_count() {
-        let window = Window::new(Terms {
+        let window = SampleWindow::new(WindowTerms {
             since: NOW,
             ..ALWAYS
         });

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::BreakerState;
 use super::circuit::{Breaker, CircuitAnswer, End, StateChanges};
-use super::packed::{StateKind, Word};
-use super::spec::Spec;
+use super::packed::{StateKind, StateWord};
+use super::spec::BreakerSpec;
 use crate::base::carry_over::carry_over;
 use crate::base::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 use crate::clock::Tick;
@@ -60,7 +60,7 @@ pub(crate) struct Change {
 }
 
 /// The states of all breakers.
-type Words = [Word; MAX_BREAKERS];
+type StateWords = [StateWord; MAX_BREAKERS];
 
 // === impl Admission ===
 
@@ -88,7 +88,7 @@ impl Breakers {
     /// counts the same keeps counts and state, with the probes that are under way; one that counts
     /// otherwise begins with no counts, but stays open as long as its predecessor.
     pub(crate) fn new(
-        specs: impl IntoIterator<Item = Spec>,
+        specs: impl IntoIterator<Item = BreakerSpec>,
         now: Tick,
         old: Option<&Breakers>,
     ) -> Self {
@@ -98,7 +98,7 @@ impl Breakers {
             &specs,
             old.map_or(&[][..], |old| &old.list),
             &[
-                &|new: &Spec, old: &Breaker| new == old.spec(),
+                &|new: &BreakerSpec, old: &Breaker| new == old.spec(),
                 &|new, old| new.id.is_some() && new.id == old.spec().id,
                 &|new, old| new.counts_like(old.spec()),
             ],
@@ -197,8 +197,8 @@ impl Breakers {
     }
 
     /// The states, as they are before a probe draws its epoch.
-    fn look(&self) -> Words {
-        let mut words = [Word(0); MAX_BREAKERS];
+    fn look(&self) -> StateWords {
+        let mut words = [StateWord(0); MAX_BREAKERS];
         for (word, breaker) in words.iter_mut().zip(&self.list) {
             *word = breaker.word();
         }
@@ -212,7 +212,7 @@ impl Breakers {
     fn take_probes(
         &self,
         now: Tick,
-        words: &Words,
+        words: &StateWords,
         epoch: u32,
         changes: &mut StateChanges,
     ) -> Option<Admission> {
@@ -425,13 +425,13 @@ fn collect<R>(notify: &mut dyn FnMut(Change), act: impl FnOnce(&mut StateChanges
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use super::super::{Limit, Strategy};
+    use super::super::{BadLimit, Strategy};
     use super::*;
 
-    fn spec() -> Spec {
-        Spec {
+    fn spec() -> BreakerSpec {
+        BreakerSpec {
             strategy: Strategy::Error,
-            limit: Limit::Count(2),
+            limit: BadLimit::Count(2),
             exceeds: false,
             min_calls: 1,
             open_for: Duration::from_secs(1),

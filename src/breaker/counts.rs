@@ -1,15 +1,15 @@
 //! The counts of a breaker: in a window of time, among the last calls, or in a row.
 
 use super::last_calls::LastCalls;
-use super::spec::{Span, Spec};
+use super::spec::{BreakerSpec, Span};
 use super::stamped::Stamped;
-use super::window::Window;
+use super::window::CountWindow;
 use crate::clock::{Tick, nanos};
 
 /// Where the calls of a closed breaker are counted when they end.
 #[derive(Debug)]
 pub(super) enum OutcomeCounts {
-    Window(Window),
+    Window(CountWindow),
     LastCalls(LastCalls),
     /// The bad calls since the last good one. A good call that follows a good one writes
     /// nothing, see [`stamped`](super::stamped).
@@ -39,11 +39,11 @@ pub(super) struct Ended {
 // === impl Counts ===
 
 impl OutcomeCounts {
-    pub(super) fn new(spec: &Spec, now: Tick) -> Self {
+    pub(super) fn new(spec: &BreakerSpec, now: Tick) -> Self {
         match spec.span() {
             Span::Window(interval, buckets) => {
                 let bucket_ns = (nanos(interval) / u64::from(buckets)).max(1);
-                Self::Window(Window::new(bucket_ns, buckets, now))
+                Self::Window(CountWindow::new(bucket_ns, buckets, now))
             }
             Span::LastCalls(most) => Self::LastCalls(LastCalls::new(most)),
             Span::Row => Self::Row(Stamped::new()),

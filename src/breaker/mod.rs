@@ -72,7 +72,7 @@ use std::fmt;
 pub(crate) use breakers::{Admission, AllClosed, Breakers, Change, MAX_BREAKERS, Refusal};
 pub(crate) use kept::{KeptBreakers, NameHash};
 pub(crate) use last_calls::MAX_LAST_CALLS;
-pub(crate) use spec::{Limit, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Spec, Strategy};
+pub(crate) use spec::{BadLimit, BreakerSpec, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Strategy};
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

@@ -50,7 +50,7 @@ pub(super) enum StateKind {
 
 /// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word(pub(super) u64);
+pub(super) struct StateWord(pub(super) u64);
 
 /// When a version of a word becomes due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +61,9 @@ pub(super) const fn is_newer(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
 
-// === impl Word ===
+// === impl StateWord ===
 
-impl Word {
+impl StateWord {
     /// The first version of a breaker.
     pub(super) const fn first(kind: StateKind, since: u32) -> Self {
         Self((since as u64) << SINCE | kind as u64)
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn versions_come_round_and_touch_nothing_else() {
-        let first = Word::first(StateKind::HalfOpen, u32::MAX - 1).with_failed(MOST_FAILED);
+        let first = StateWord::first(StateKind::HalfOpen, u32::MAX - 1).with_failed(MOST_FAILED);
         let mut word = first;
         for version in 1..=1 << 14 {
             word = word.opened(StateKind::Ready);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::counts::Sum;
 use super::fraction::Fraction;
-use super::packed::Word;
+use super::packed::StateWord;
 
 /// Most probes at once: as many as their place in the word of a breaker holds.
 pub(crate) const MAX_PROBES: u32 = 63;
@@ -18,9 +18,9 @@ pub(crate) const MAX_COUNT: u32 = 1_000_000;
 
 /// One breaker. All fields are in the ranges that its rule has checked.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Spec {
+pub(crate) struct BreakerSpec {
     pub(crate) strategy: Strategy,
-    pub(crate) limit: Limit,
+    pub(crate) limit: BadLimit,
     /// Whether it opens above the limit, not already at it.
     pub(crate) exceeds: bool,
     pub(crate) min_calls: u32,
@@ -51,7 +51,7 @@ pub(crate) enum Strategy {
 
 /// How many bad calls are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum BadLimit {
     /// A part of all calls.
     Ratio(Fraction),
     Count(u32),
@@ -70,9 +70,9 @@ pub(super) enum Span {
     Row,
 }
 
-// === impl Spec ===
+// === impl BreakerSpec ===
 
-impl Spec {
+impl BreakerSpec {
     /// Whether a call that ended after `rt` is bad.
     pub(super) fn is_bad(&self, rt: Duration, is_error: bool) -> bool {
         match self.strategy {
@@ -92,24 +92,28 @@ impl Spec {
         let Sum { total, bad } = sum;
         total >= u64::from(self.min_calls)
             && match (self.limit, self.exceeds) {
-                (Limit::Ratio(limit), false) => limit.is_reached(bad, total),
-                (Limit::Ratio(limit), true) => limit.is_exceeded(bad, total),
-                (Limit::Count(limit) | Limit::Consecutive(limit), false) => bad >= u64::from(limit),
-                (Limit::Count(limit) | Limit::Consecutive(limit), true) => bad > u64::from(limit),
+                (BadLimit::Ratio(limit), false) => limit.is_reached(bad, total),
+                (BadLimit::Ratio(limit), true) => limit.is_exceeded(bad, total),
+                (BadLimit::Count(limit) | BadLimit::Consecutive(limit), false) => {
+                    bad >= u64::from(limit)
+                }
+                (BadLimit::Count(limit) | BadLimit::Consecutive(limit), true) => {
+                    bad > u64::from(limit)
+                }
             }
     }
 
     /// The value that the limit is compared with, for people.
     pub(super) fn value(&self, sum: Sum) -> f64 {
         match self.limit {
-            Limit::Ratio(_) => sum.bad as f64 / sum.total as f64,
-            Limit::Count(_) | Limit::Consecutive(_) => sum.bad as f64,
+            BadLimit::Ratio(_) => sum.bad as f64 / sum.total as f64,
+            BadLimit::Count(_) | BadLimit::Consecutive(_) => sum.bad as f64,
         }
     }
 
     /// How long a breaker is open that has come to `word`: twice as long for each time
     /// that probes have failed.
-    pub(super) fn open_time(&self, word: Word) -> Duration {
+    pub(super) fn open_time(&self, word: StateWord) -> Duration {
         let grown = self.open_for.saturating_mul(1 << word.failed());
         grown.min(self.longest_open())
     }
@@ -135,16 +139,16 @@ impl Spec {
     /// Which calls it looks at.
     pub(super) fn span(&self) -> Span {
         match (self.limit, self.last_calls) {
-            (Limit::Consecutive(_), _) => Span::Row,
+            (BadLimit::Consecutive(_), _) => Span::Row,
             (_, Some(calls)) => Span::LastCalls(calls),
             (_, None) => Span::Window(self.interval, self.buckets),
         }
     }
 }
 
-// === impl Limit ===
+// === impl BadLimit ===
 
-impl Limit {
+impl BadLimit {
     /// A part of all calls, between 0 and 1.
     pub(crate) fn ratio(ratio: f64) -> Self {
         Self::Ratio(Fraction::nearest(ratio))

@@ -24,11 +24,11 @@ pub(super) const COUNT_BITS: u32 = u64::BITS - VERSION_BITS;
 pub(super) struct Stamped(AtomicU64);
 
 #[derive(Clone, Copy)]
-struct Word(u64);
+struct CountWord(u64);
 
-// === impl Word ===
+// === impl CountWord ===
 
-impl Word {
+impl CountWord {
     const fn new(count: u64, version: u16) -> Self {
         Self(count << VERSION_BITS | version as u64)
     }
@@ -67,7 +67,7 @@ impl Stamped {
             let before = found.count(version);
             let count = next(before);
             debug_assert!(count >> COUNT_BITS == 0, "{count} is too much for its bits");
-            if count == before || self.swap(found, Word::new(count, version)) {
+            if count == before || self.swap(found, CountWord::new(count, version)) {
                 return Some(count);
             }
         }
@@ -84,18 +84,21 @@ impl Stamped {
         loop {
             let found = self.look();
             // After the look at the count, as in `update`.
-            if found.count(version) == 0 || is_over() || self.swap(found, Word::new(0, version)) {
+            if found.count(version) == 0
+                || is_over()
+                || self.swap(found, CountWord::new(0, version))
+            {
                 return;
             }
         }
     }
 
-    fn look(&self) -> Word {
-        Word(self.0.load(Ordering::Acquire))
+    fn look(&self) -> CountWord {
+        CountWord(self.0.load(Ordering::Acquire))
     }
 
     /// Release: pairs with the look of the thread that finds it.
-    fn swap(&self, from: Word, to: Word) -> bool {
+    fn swap(&self, from: CountWord, to: CountWord) -> bool {
         if planted(Bug::BlindStamped) {
             self.0.store(to.0, Ordering::Release);
             return true;

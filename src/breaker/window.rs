@@ -40,7 +40,7 @@ const FARTHEST: u64 = ROUND_MASK - 1;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct CountWindow {
     /// The newest bucket that a call has ended in.
     head: AtomicU64,
     /// The bucket after the newest one with a bad call of any generation; 0 for none.
@@ -111,9 +111,9 @@ impl WindowCell {
     }
 }
 
-// === impl Window ===
+// === impl CountWindow ===
 
-impl Window {
+impl CountWindow {
     /// Bytes that it occupies on the heap.
     pub(super) fn heap(&self) -> usize {
         size_of_val(&*self.cells)
@@ -322,7 +322,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    fn count(window: &Window, bucket: u64, version: u16, is_bad: bool) -> (u64, u64) {
+    fn count(window: &CountWindow, bucket: u64, version: u16, is_bad: bool) -> (u64, u64) {
         let ended = Ended {
             version,
             is_bad,
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn buckets_leave_one_by_one() {
-        let window = Window::new(1, 3, Tick::from_nanos(10));
+        let window = CountWindow::new(1, 3, Tick::from_nanos(10));
         assert_eq!(count(&window, 10, 1, true), (1, 1));
         assert_eq!(count(&window, 11, 1, false), (2, 1));
         assert_eq!(count(&window, 12, 1, true), (3, 2));
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_window_without_a_bad_call_is_not_added_up() {
-        let window = Window::new(1, 3, Tick::from_nanos(10));
+        let window = CountWindow::new(1, 3, Tick::from_nanos(10));
         let end = |bucket, is_bad| {
             let ended = Ended {
                 version: 1,
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_new_generation_starts_at_zero() {
-        let window = Window::new(1, 3, Tick::ZERO);
+        let window = CountWindow::new(1, 3, Tick::ZERO);
         assert_eq!(count(&window, 10, 1, true), (1, 1));
         assert_eq!(count(&window, 11, 1, true), (2, 2));
         assert_eq!(count(&window, 11, 2, false), (1, 0));
@@ -380,7 +380,7 @@ mod tests {
         for buckets in [1, 2, 7] {
             for jump in [FARTHEST, FARTHEST + 1, ROUND_MASK + 1, 5 * (ROUND_MASK + 1)] {
                 for slack in -2..=2_i64 {
-                    let window = Window::new(1, buckets, Tick::ZERO);
+                    let window = CountWindow::new(1, buckets, Tick::ZERO);
                     for bucket in 10..20 {
                         count(&window, bucket, 1, true);
                     }
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn cells_that_are_skipped_lose_their_stamps() {
         // Only odd buckets are used until the stamp of bucket 0 comes round.
-        let window = Window::new(1, 2, Tick::ZERO);
+        let window = CountWindow::new(1, 2, Tick::ZERO);
         assert_eq!(count(&window, 0, 1, true), (1, 1));
         assert_eq!(count(&window, 1, 1, true), (2, 2));
         for round in 1..=ROUND_MASK + 1 {
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn only_what_has_the_stamp_is_forgotten() {
-        let window = Window::new(1, 3, Tick::from_nanos(10));
+        let window = CountWindow::new(1, 3, Tick::from_nanos(10));
         assert_eq!(count(&window, 10, 5, true), (1, 1));
         assert_eq!(count(&window, 11, 5, true), (2, 2));
         for version in [0, 1, 4, 6] {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::fields::{Fields, Form};
 use super::load::Document;
 use super::sentinel::REFUSES_ALL;
-use super::value::{Value, find};
+use super::value::{Datum, find};
 use crate::rule::{FlowRule, KeyedRule};
 use crate::store::WhenDown;
 
@@ -74,12 +74,12 @@ impl Document {
 }
 
 /// Whether a rule of `list` is one that a token server is asked for.
-pub(super) fn is_any(list: &[Value]) -> bool {
+pub(super) fn is_any(list: &[Datum]) -> bool {
     list.iter().any(|item| {
-        let Value::Table(table) = item else {
+        let Datum::Table(table) = item else {
             return false;
         };
-        find(table, "clusterMode") == Some(&Value::Flag(true))
+        find(table, "clusterMode") == Some(&Datum::Flag(true))
     })
 }
 
@@ -94,8 +94,8 @@ pub(super) fn of(fields: &mut Fields<'_>, falls_back: bool, is_rate: bool) -> Op
         return Some(read(fields, falls_back));
     }
     let config_says = match fields.peek(CONFIG) {
-        Some(Value::Table(config)) => match find(config, "fallbackToLocalWhenFail") {
-            Some(Value::Flag(falls_back)) => *falls_back,
+        Some(Datum::Table(config)) => match find(config, "fallbackToLocalWhenFail") {
+            Some(Datum::Flag(falls_back)) => *falls_back,
             _ => falls_back,
         },
         _ => false,
@@ -118,7 +118,7 @@ fn read(fields: &mut Fields<'_>, falls_back: bool) -> Cluster {
     let path = fields.path_of(CONFIG);
     let empty = Vec::new();
     let table = match fields.peek(CONFIG) {
-        Some(Value::Table(table)) => table,
+        Some(Datum::Table(table)) => table,
         _ => {
             fields.refuse(CONFIG, "a table with a `flowId`");
             &empty
@@ -171,7 +171,7 @@ impl Cluster {
     pub(super) fn flow(self, fields: &mut Fields<'_>, resource: String, count: f64) -> FlowRule {
         self.warn_of(fields, &["strategy", "controlBehavior"]);
         let is_for_one = |name: &str| !matches!(name.trim(), "" | "default");
-        if matches!(fields.peek("limitApp"), Some(Value::Text(name)) if is_for_one(name)) {
+        if matches!(fields.peek("limitApp"), Some(Datum::Text(name)) if is_for_one(name)) {
             fields.warn("limitApp", NOT_THERE);
         }
         fields.keys = &[

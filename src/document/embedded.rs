@@ -5,13 +5,13 @@ use serde_core::ser::{Serialize, Serializer};
 
 use super::load::own_rules;
 use super::own;
-use super::value::Value;
+use super::value::Datum;
 use crate::rule::Rules;
 
 impl<'de> Deserialize<'de> for Rules {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)?.with_dates_as_text() {
-            Value::List(list) => own_rules(&list).map_err(D::Error::custom),
+        match Datum::deserialize(deserializer)?.with_dates_as_text() {
+            Datum::List(list) => own_rules(&list).map_err(D::Error::custom),
             other => Err(D::Error::custom(format_args!(
                 "rules are {}, must be a list of tables",
                 other.excerpt()

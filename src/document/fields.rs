@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::problem::Problem;
 use super::time;
-use super::value::{Table, Value};
+use super::value::{Datum, Table};
 use crate::hook::finding::letters_apart;
 use crate::rule::MOST_TOLD;
 
@@ -81,14 +81,14 @@ impl<'a> Fields<'a> {
     }
 
     /// The value under `key`, of any type.
-    pub(super) fn peek(&self, key: &str) -> Option<&'a Value> {
-        let is_nothing = |value: &&Value| self.form == Form::Sentinel && **value == Value::Null;
+    pub(super) fn peek(&self, key: &str) -> Option<&'a Datum> {
+        let is_nothing = |value: &&Datum| self.form == Form::Sentinel && **value == Datum::Null;
         let (_, value) = self.entry(key)?;
         Some(value).filter(|value| !is_nothing(value))
     }
 
     /// The entry of `key`; in our own form it may have hyphens for underscores.
-    fn entry(&self, key: &str) -> Option<&'a (String, Value)> {
+    fn entry(&self, key: &str) -> Option<&'a (String, Datum)> {
         let is_key = |written: &str| match self.form {
             Form::Own => is_spelled(written, key),
             Form::Sentinel => written == key,
@@ -100,8 +100,8 @@ impl<'a> Fields<'a> {
     /// with a fraction of zero.
     pub(super) fn has_other(&self, key: &str, number: i32) -> bool {
         self.peek(key).is_some_and(|value| match value {
-            Value::Whole(whole) => *whole != i128::from(number),
-            Value::Number(float) => *float != f64::from(number),
+            Datum::Whole(whole) => *whole != i128::from(number),
+            Datum::Number(float) => *float != f64::from(number),
             _ => true,
         })
     }
@@ -109,7 +109,7 @@ impl<'a> Fields<'a> {
     /// The value under `key` as messages show it.
     fn excerpt(&self, key: &str) -> String {
         let value = self.peek(key);
-        value.map_or_else(|| "missing".to_owned(), Value::excerpt)
+        value.map_or_else(|| "missing".to_owned(), Datum::excerpt)
     }
 
     /// Keys that are known, and of no effect.
@@ -126,7 +126,7 @@ impl<'a> Fields<'a> {
         &mut self,
         key: &'static str,
         allowed: &str,
-        convert: impl FnOnce(&'a Value) -> Option<T>,
+        convert: impl FnOnce(&'a Datum) -> Option<T>,
     ) -> Option<T> {
         self.asked.push(key);
         let value = self.peek(key)?;
@@ -182,8 +182,8 @@ impl<'a> Fields<'a> {
         let form = self.form;
         self.read(key, &allowed, |value| {
             let number = match value {
-                Value::Whole(number) => *number,
-                Value::Number(number) if form == Form::Sentinel && number.fract() == 0.0 => {
+                Datum::Whole(number) => *number,
+                Datum::Number(number) if form == Form::Sentinel && number.fract() == 0.0 => {
                     *number as i128
                 }
                 _ => return None,
@@ -213,7 +213,7 @@ impl<'a> Fields<'a> {
     /// True or false.
     pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
         self.read(key, "true or false", |value| match value {
-            Value::Flag(flag) => Some(*flag),
+            Datum::Flag(flag) => Some(*flag),
             _ => None,
         })
     }
@@ -230,7 +230,7 @@ impl<'a> Fields<'a> {
         choices: &[(&str, T)],
     ) -> Option<T> {
         let mut allowed = one_of(choices);
-        if let Some(Value::Text(text)) = self.peek(key) {
+        if let Some(Datum::Text(text)) = self.peek(key) {
             if let Some(name) = nearest(text, choices.iter().map(|(name, _)| *name)) {
                 allowed = format!("{allowed}; did you mean {name:?}?");
             }
@@ -256,8 +256,8 @@ impl<'a> Fields<'a> {
     /// Texts, in a list or between the commas of one text.
     pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
         self.read(key, "a list of texts", |value| match value {
-            Value::List(list) => list.iter().map(as_text).collect(),
-            Value::Text(list) => {
+            Datum::List(list) => list.iter().map(as_text).collect(),
+            Datum::Text(list) => {
                 let texts = list.split(',').filter(|text| !text.trim().is_empty());
                 Some(texts.map(str::to_owned).collect())
             }
@@ -285,13 +285,13 @@ impl<'a> Fields<'a> {
         mut read: impl FnMut(&mut Fields<'a>) -> T,
     ) -> Vec<T> {
         let items = self.read(key, "a list of tables", |value| match value {
-            Value::List(items) => Some(items),
+            Datum::List(items) => Some(items),
             _ => None,
         });
         let mut all = Vec::new();
         for (index, item) in items.into_iter().flatten().enumerate() {
             let path = format!("{}[{index}]", self.path_of(key));
-            let Value::Table(table) = item else {
+            let Datum::Table(table) = item else {
                 self.note(Problem::refused(path, item.excerpt(), "a table"));
                 continue;
             };
@@ -340,7 +340,7 @@ impl<'a> Fields<'a> {
     /// Notes that of some keys more than one was given. A switch that is off does
     /// not count.
     pub(super) fn at_most_one(&mut self, keys: &[&str]) {
-        let is_given = |key: &&&str| self.peek(key).is_some_and(|it| *it != Value::Flag(false));
+        let is_given = |key: &&&str| self.peek(key).is_some_and(|it| *it != Datum::Flag(false));
         let mut given = keys.iter().filter(is_given);
         if let (Some(first), Some(second)) = (given.next(), given.next()) {
             self.refuse(second, format!("absent beside `{first}`"));
@@ -370,7 +370,7 @@ impl<'a> Fields<'a> {
             .iter()
             .filter_map(|key| self.entry(key))
             .collect();
-        let is_read = |entry: &&(String, Value)| read.iter().any(|it| std::ptr::eq(*it, *entry));
+        let is_read = |entry: &&(String, Datum)| read.iter().any(|it| std::ptr::eq(*it, *entry));
         let unknown = self.table.iter().filter(|entry| !is_read(entry));
         let unknown = unknown.take(MOST_TOLD);
         let found = unknown.filter_map(|(key, value)| self.unknown(key, value, &free));
@@ -379,7 +379,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The problem of an unknown key, if there is one.
-    fn unknown(&self, key: &str, value: &Value, known: &[&'static str]) -> Option<Problem> {
+    fn unknown(&self, key: &str, value: &Datum, known: &[&'static str]) -> Option<Problem> {
         let path = join(&self.path, key);
         let mut asked = known.iter();
         if let Some(twice) = asked.find(|asked| self.form == Form::Own && is_spelled(key, asked)) {
@@ -413,7 +413,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
     } else if is_plain {
         format!("{path}.{key}")
     } else {
-        let key = Value::Text(key.to_owned()).excerpt();
+        let key = Datum::Text(key.to_owned()).excerpt();
         format!("{path}[{key}]")
     }
 }
@@ -430,17 +430,17 @@ fn one_of<T>(choices: &[(&str, T)]) -> String {
     format!("one of {}", names.collect::<Vec<_>>().join(", "))
 }
 
-fn as_text(value: &Value) -> Option<String> {
+fn as_text(value: &Datum) -> Option<String> {
     match value {
-        Value::Text(text) => Some(text.clone()),
+        Datum::Text(text) => Some(text.clone()),
         _ => None,
     }
 }
 
-fn as_number(value: &Value) -> Option<f64> {
+fn as_number(value: &Datum) -> Option<f64> {
     match value {
-        Value::Whole(number) => Some(*number as f64),
-        Value::Number(number) => Some(*number),
+        Datum::Whole(number) => Some(*number as f64),
+        Datum::Number(number) => Some(*number),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@
 
 use super::fields::Fields;
 use super::sentinel::{GO, Kind, has};
-use super::value::{Table, Value, find};
+use super::value::{Datum, Table, find};
 
 /// Keys of `GatewayFlowRule` that no `FlowRule` has.
 const GATEWAY: [&str; 7] = [
@@ -99,24 +99,24 @@ pub(super) fn is_of_no_kind(table: &Table) -> bool {
 /// The key by which a table is one of the LLM token rules of Sentinel for Go
 /// (`llm_token_ratelimit`), which limit the tokens of language models.
 fn of_tokens(table: &Table) -> Option<&'static str> {
-    let is_item = |item: &Value| match item {
-        Value::Table(item) => has(item, "keyItems") || has(item, "identifier"),
+    let is_item = |item: &Datum| match item {
+        Datum::Table(item) => has(item, "keyItems") || has(item, "identifier"),
         _ => false,
     };
-    if matches!(find(table, "encoding"), Some(Value::Table(_))) {
+    if matches!(find(table, "encoding"), Some(Datum::Table(_))) {
         return Some("encoding");
     }
     match find(table, "specificItems") {
-        Some(Value::List(items)) if items.iter().any(is_item) => return Some("specificItems"),
+        Some(Datum::List(items)) if items.iter().any(is_item) => return Some("specificItems"),
         _ => {}
     }
     match find(table, "strategy") {
-        Some(Value::Text(name)) if matches!(&**name, "peta" | "fixed-window") => Some("strategy"),
+        Some(Datum::Text(name)) if matches!(&**name, "peta" | "fixed-window") => Some("strategy"),
         _ => None,
     }
 }
 
 /// Whether a table is how the dashboard keeps a rule of some kinds: with the rule in it.
 fn is_wrapped(table: &Table) -> bool {
-    !has(table, "resource") && matches!(find(table, "rule"), Some(Value::Table(_)))
+    !has(table, "resource") && matches!(find(table, "rule"), Some(Datum::Table(_)))
 }

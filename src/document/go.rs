@@ -8,7 +8,7 @@ use super::sentinel::{
     AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, here, is_millis, just_above, number_or_0,
     resource, whole_or_0, whole_part, whole_value,
 };
-use super::value::Value;
+use super::value::Datum;
 use crate::rule::{
     CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule, SystemRule,
 };
@@ -133,8 +133,8 @@ const fn buckets(interval: u32) -> Option<u32> {
 
 /// Warns of keys that say something for Java alone.
 fn of_java(fields: &mut Fields<'_>) {
-    let is_usual = |value: &Value| match value {
-        Value::Text(origin) => origin.trim().is_empty() || origin == "default",
+    let is_usual = |value: &Datum| match value {
+        Datum::Text(origin) => origin.trim().is_empty() || origin == "default",
         _ => false,
     };
     let is_for_one = fields.peek("limitApp").is_some_and(|it| !is_usual(it));

@@ -15,7 +15,7 @@ use super::sentinel::{
     AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, here, is_millis, just_above, number_or_0,
     resource, whole_or_0, whole_part, whole_value,
 };
-use super::value::Value;
+use super::value::Datum;
 use crate::rule::{
     AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rule,
     SystemRule,
@@ -218,8 +218,8 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     let most = most.and_then(|most| u32::try_from(most).ok());
     for key in SYSTEM_LIMITS {
         let is_below_0 = match fields.peek(key) {
-            Some(Value::Whole(whole)) => *whole < 0,
-            Some(Value::Number(number)) => *number < 0.0,
+            Some(Datum::Whole(whole)) => *whole < 0,
+            Some(Datum::Number(number)) => *number < 0.0,
             _ => false,
         };
         // The value that a dashboard writes for a limit that is not set.
@@ -349,7 +349,7 @@ fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
 fn all_origins(fields: &mut Fields<'_>) {
     fields.known(&["limitApp"]);
     let is_one = |name: &str| !matches!(name.trim(), "" | "default");
-    if matches!(fields.peek("limitApp"), Some(Value::Text(name)) if is_one(name)) {
+    if matches!(fields.peek("limitApp"), Some(Datum::Text(name)) if is_one(name)) {
         let note = "ignored, as by Sentinel: the rule is for all callers";
         fields.warn("limitApp", note);
     }

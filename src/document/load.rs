@@ -11,7 +11,7 @@ use super::problem::{Problem, Problems};
 use super::sentinel::Kind;
 use super::store::{self, StoreSection};
 use super::syntax::{DocumentError, Format, MAX_BYTES};
-use super::value::{Table, Value, find};
+use super::value::{Datum, Table, find};
 use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules, by_method};
 
 /// Most rules of one document: the problems of each bad one take more memory than it has bytes.
@@ -51,7 +51,7 @@ const MOST_PROBLEMS: usize = 100_000;
 /// ```
 #[derive(Clone)]
 pub struct Document {
-    tree: Value,
+    tree: Datum,
     pub(super) rules: Rules,
     store: Option<StoreSection>,
     pub(super) problems: Problems,
@@ -85,15 +85,15 @@ impl Document {
         Ok(document.located(text, format))
     }
 
-    fn of_tree(tree: Value) -> Result<Self, DocumentError> {
+    fn of_tree(tree: Datum) -> Result<Self, DocumentError> {
         match tree {
-            Value::Table(table) => Self::of_own(table),
-            Value::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
+            Datum::Table(table) => Self::of_own(table),
+            Datum::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
             // Else the setting that both forms call `qps` would be read, and the rest left out.
-            Value::List(list) if list.iter().any(own::is_rule) => Err(DocumentError::new(
+            Datum::List(list) if list.iter().any(own::is_rule) => Err(DocumentError::new(
                 "rules with a `kind` must be in a table: {\"rules\": […]}",
             )),
-            Value::List(list) => match Kind::of(&list) {
+            Datum::List(list) => match Kind::of(&list) {
                 Some(kind) => Self::of_sentinel(list, kind),
                 None => Err(DocumentError::new(
                     "the kind of these rules does not show in their keys; \
@@ -114,7 +114,7 @@ impl Document {
     /// As for [`read`](Self::read), and if the text is not a list.
     pub fn read_sentinel(text: &str, kind: Kind) -> Result<Self, DocumentError> {
         match Format::Json.parse(text)? {
-            Value::List(list) => {
+            Datum::List(list) => {
                 let document = Self::of_sentinel(list, kind)?;
                 Ok(document.located(text, Format::Json))
             }
@@ -146,10 +146,10 @@ impl Document {
     pub fn with_rules(&self, rules: &Rules) -> Self {
         let mut new = Self::from_rules(rules);
         let kept = match &self.tree {
-            Value::Table(table) => find(table, store::KEY),
+            Datum::Table(table) => find(table, store::KEY),
             _ => None,
         };
-        if let (Some(kept), Value::Table(table)) = (kept, &mut new.tree) {
+        if let (Some(kept), Datum::Table(table)) = (kept, &mut new.tree) {
             table.retain(|(key, _)| key != store::KEY);
             table.push((store::KEY.to_owned(), kept.clone()));
             new.store.clone_from(&self.store);
@@ -169,7 +169,7 @@ impl Document {
     #[must_use]
     pub fn write(&self, format: Format) -> String {
         match (&self.tree, format) {
-            (Value::List(_), Format::Toml) => format.print(&own::tree(self.rules.iter())),
+            (Datum::List(_), Format::Toml) => format.print(&own::tree(self.rules.iter())),
             _ => format.print(&self.tree),
         }
     }
@@ -225,7 +225,7 @@ impl Document {
         let read = fields.peek(store::KEY).map(StoreSection::read);
         let (store, of_store) = read.unzip();
         match fields.peek("rules") {
-            Some(Value::List(list)) => {
+            Some(Datum::List(list)) => {
                 (rules, of_rules) = load(list, "rules", Form::Own, |fields| {
                     let rule = own::rule(fields)?;
                     if store.is_none() {
@@ -246,7 +246,7 @@ impl Document {
         problems.extend(of_store.into_iter().flatten());
         problems.extend(of_rules);
         Ok(Self {
-            tree: Value::Table(table),
+            tree: Datum::Table(table),
             rules,
             store,
             problems,
@@ -254,7 +254,7 @@ impl Document {
         })
     }
 
-    fn of_sentinel(list: Vec<Value>, kind: Kind) -> Result<Self, DocumentError> {
+    fn of_sentinel(list: Vec<Datum>, kind: Kind) -> Result<Self, DocumentError> {
         let (rules, problems) = sentinel_rules(&list, kind, false)?;
         let shared = if cluster::is_any(&list) {
             Some(Box::new(sentinel_rules(&list, kind, true)?))
@@ -262,7 +262,7 @@ impl Document {
             None
         };
         Ok(Self {
-            tree: Value::List(list),
+            tree: Datum::List(list),
             rules,
             store: None,
             problems,
@@ -273,7 +273,7 @@ impl Document {
 
 /// The rules of a list of Sentinel's, for an engine with a store or without.
 fn sentinel_rules(
-    list: &[Value],
+    list: &[Datum],
     kind: Kind,
     has_store: bool,
 ) -> Result<(Rules, Problems), DocumentError> {
@@ -309,7 +309,7 @@ impl fmt::Debug for Document {
 /// # Errors
 ///
 /// The problems of the rules, or that there are too many.
-pub(super) fn own_rules(list: &[Value]) -> Result<Rules, String> {
+pub(super) fn own_rules(list: &[Datum]) -> Result<Rules, String> {
     let loaded = load(list, "", Form::Own, own::rule);
     let (rules, problems) = loaded.map_err(|error| error.to_string())?;
     match problems.errors().next() {
@@ -320,7 +320,7 @@ pub(super) fn own_rules(list: &[Value]) -> Result<Rules, String> {
 
 /// The rules of a list, of which `read` reads each, with all their problems.
 fn load<'a>(
-    list: &'a [Value],
+    list: &'a [Datum],
     path: &str,
     form: Form,
     mut read: impl FnMut(&mut Fields<'a>) -> Option<Rule>,
@@ -334,7 +334,7 @@ fn load<'a>(
     let (mut rules, mut all) = (Rules::new(), Problems::default());
     for (index, item) in list.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        let Value::Table(table) = item else {
+        let Datum::Table(table) = item else {
             let problem = Problem::refused(path, item.excerpt(), "a table");
             all.extend([problem.of_rule(index)]);
             continue;
@@ -388,7 +388,7 @@ fn place(fields: &Fields<'_>, invalid: &InvalidRule) -> Problem {
     }
     let key = fields.key_of(invalid.field());
     let written = fields.peek(key).filter(|value| value.is_short());
-    let value = written.map_or_else(|| invalid.value().to_owned(), Value::excerpt);
+    let value = written.map_or_else(|| invalid.value().to_owned(), Datum::excerpt);
     Problem::refused(fields.path_of(key), value, invalid.allowed())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::store;
 use super::time;
-use super::value::{Table, Value, find};
+use super::value::{Datum, Table, find};
 use crate::rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     MissingKey, Rule, Setting, SystemRule,
@@ -18,10 +18,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
 
 /// Reads the rest of a table.
-type Reader = fn(&mut Fields<'_>) -> Rule;
+type ReadRule = fn(&mut Fields<'_>) -> Rule;
 
 /// The kinds of rules by [name](Rule::kind).
-const KINDS: [(&str, Reader); 8] = [
+const KINDS: [(&str, ReadRule); 8] = [
     ("flow", flow),
     ("isolation", isolation),
     ("adaptive", adaptive),
@@ -67,8 +67,8 @@ const KEYS: [(&str, &str); 15] = [
 // === reading ===
 
 /// Whether `value` looks like a rule of this form.
-pub(super) fn is_rule(value: &Value) -> bool {
-    matches!(value, Value::Table(table) if find(table, "kind").is_some())
+pub(super) fn is_rule(value: &Datum) -> bool {
+    matches!(value, Datum::Table(table) if find(table, "kind").is_some())
 }
 
 /// The rule that a table stands for.
@@ -341,51 +341,51 @@ fn keyed_rule(fields: &mut Fields<'_>) -> Rule {
 // === writing ===
 
 /// The document of `rules`.
-pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule> + Clone) -> Value {
+pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule> + Clone) -> Datum {
     let mut table = vec![("rules".to_owned(), list(rules.clone()))];
     if rules.into_iter().any(Rule::is_shared) {
         // The program has a store, else there were no such rules.
-        table.push((store::KEY.to_owned(), Value::Table(Table::new())));
+        table.push((store::KEY.to_owned(), Datum::Table(Table::new())));
     }
-    Value::Table(table)
+    Datum::Table(table)
 }
 
 /// A table for each of `rules`.
-pub(super) fn list<'a>(rules: impl Iterator<Item = &'a Rule>) -> Value {
+pub(super) fn list<'a>(rules: impl Iterator<Item = &'a Rule>) -> Datum {
     let tables = rules.map(|rule| {
         let settings = rule.settings().0.into_iter();
-        Value::Table(
+        Datum::Table(
             settings
                 .map(|(name, setting)| (name.to_owned(), value(setting)))
                 .collect(),
         )
     });
-    Value::List(tables.collect())
+    Datum::List(tables.collect())
 }
 
-fn value(setting: Setting) -> Value {
+fn value(setting: Setting) -> Datum {
     match setting {
-        Setting::Text(text) => Value::Text(text),
-        Setting::Texts(texts) => Value::List(texts.into_iter().map(Value::Text).collect()),
+        Setting::Text(text) => Datum::Text(text),
+        Setting::Texts(texts) => Datum::List(texts.into_iter().map(Datum::Text).collect()),
         Setting::Number(value) => number(value),
-        Setting::Count(count) => Value::Whole(count.into()),
-        Setting::Flag(flag) => Value::Flag(flag),
-        Setting::Time(time) => Value::Text(time::print(time)),
+        Setting::Count(count) => Datum::Whole(count.into()),
+        Setting::Flag(flag) => Datum::Flag(flag),
+        Setting::Time(time) => Datum::Text(time::print(time)),
         Setting::Thresholds(key, list) => {
             let tables = list.into_iter().map(|(name, threshold)| {
-                let name = (key.to_owned(), Value::Text(name));
-                Value::Table(vec![name, ("threshold".to_owned(), number(threshold))])
+                let name = (key.to_owned(), Datum::Text(name));
+                Datum::Table(vec![name, ("threshold".to_owned(), number(threshold))])
             });
-            Value::List(tables.collect())
+            Datum::List(tables.collect())
         }
     }
 }
 
 /// A number, without a point if it needs none.
-fn number(number: f64) -> Value {
+fn number(number: f64) -> Datum {
     if number.fract() == 0.0 && number.abs() < FIRST_GAP {
-        Value::Whole(number as i128)
+        Datum::Whole(number as i128)
     } else {
-        Value::Number(number)
+        Datum::Number(number)
     }
 }

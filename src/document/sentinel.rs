@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::fields::Fields;
-use super::value::{Table, Value, find};
+use super::value::{Datum, Table, find};
 use super::{foreign, go, java};
 use crate::clock::LONGEST_INTERVAL;
 use crate::rule::{ANY_RESOURCE, Rule, respelled_name};
@@ -148,9 +148,9 @@ impl Kind {
 
     /// The kind of the rules in a list, if they have keys that rules of one kind
     /// alone have.
-    pub(super) fn of(list: &[Value]) -> Option<Kind> {
+    pub(super) fn of(list: &[Datum]) -> Option<Kind> {
         let tables = list.iter().filter_map(|item| match item {
-            Value::Table(table) => Some(table),
+            Datum::Table(table) => Some(table),
             _ => None,
         });
         if tables.clone().next().is_some() && tables.clone().all(foreign::is_of_no_kind) {
@@ -197,13 +197,13 @@ impl Kind {
         }
         // There, but for default circuit breakers, it is a name like any other.
         let is_any =
-            matches!(fields.peek("resource"), Some(Value::Text(name)) if name == ANY_RESOURCE);
+            matches!(fields.peek("resource"), Some(Datum::Text(name)) if name == ANY_RESOURCE);
         if is_any && self != Kind::CircuitBreaker {
             let allowed = "a name: here `*` is every resource without a rule of the kind";
             fields.refuse("resource", allowed);
         }
         for key in ["enable", "enabled"] {
-            if fields.peek(key) == Some(&Value::Flag(false)) {
+            if fields.peek(key) == Some(&Datum::Flag(false)) {
                 fields.warn(key, "ignored, as by Sentinel: the rule applies");
             }
         }
@@ -244,7 +244,7 @@ fn marks(table: &Table) -> impl Iterator<Item = (Kind, &'static str)> {
 
 /// Whether a table has more than null under `key`.
 pub(super) fn has(table: &Table, key: &str) -> bool {
-    find(table, key).is_some_and(|value| *value != Value::Null)
+    find(table, key).is_some_and(|value| *value != Datum::Null)
 }
 
 /// Reads the settings that all rules have, and returns their resource.
@@ -295,7 +295,7 @@ pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> St
     match value.trim().parse::<i64>() {
         Ok(number) => number.to_string(),
         // A value that is no text, or is missing, has been reported.
-        Err(_) if matches!(fields.peek(key), Some(Value::Text(_))) => {
+        Err(_) if matches!(fields.peek(key), Some(Datum::Text(_))) => {
             fields.refuse(key, "a whole number as a text");
             String::new()
         }
@@ -307,7 +307,7 @@ pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> St
 pub(super) fn flag_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
     let plain = value.trim().to_ascii_lowercase();
     // A value that is no text, or is missing, has been reported.
-    let is_text = matches!(fields.peek(key), Some(Value::Text(_)));
+    let is_text = matches!(fields.peek(key), Some(Datum::Text(_)));
     if is_text && !matches!(&*plain, "true" | "false") {
         fields.refuse(key, "\"true\" or \"false\"");
     }

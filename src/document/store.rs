@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::fields::{Fields, Form};
 use super::own::WHEN_DOWN;
 use super::problem::Problem;
-use super::value::Value;
+use super::value::Datum;
 #[cfg(feature = "redis")]
 use crate::base::invalid::InvalidSetting;
 use crate::rule::Rule;
@@ -158,8 +158,8 @@ impl StoreSection {
     }
 
     /// The section under [`KEY`], with everything that is wrong with it.
-    pub(super) fn read(value: &Value) -> (Self, Vec<Problem>) {
-        let Value::Table(table) = value else {
+    pub(super) fn read(value: &Datum) -> (Self, Vec<Problem>) {
+        let Datum::Table(table) = value else {
             let problem = Problem::refused(KEY, value.excerpt(), "a table, which may be empty");
             return (Self::default(), vec![problem]);
         };

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_core::de::DeserializeSeed;
 
 use super::nesting;
-use super::value::{AnyValue, Value};
+use super::value::{AnyValue, Datum};
 
 /// Most bytes of one document.
 pub(super) const MAX_BYTES: usize = 4 << 20;
@@ -85,7 +85,7 @@ impl Format {
         }
     }
 
-    pub(super) fn parse(self, text: &str) -> Result<Value, DocumentError> {
+    pub(super) fn parse(self, text: &str) -> Result<Datum, DocumentError> {
         if text.len() > MAX_BYTES {
             let length = text.len();
             return Err(DocumentError::new(format!(
@@ -102,13 +102,13 @@ impl Format {
                 }),
                 None => toml::Deserializer::parse(text)
                     .and_then(|document| AnyValue::within(TOML_LEVELS).deserialize(document))
-                    .map(Value::with_dates_as_text)
+                    .map(Datum::with_dates_as_text)
                     .map_err(|error| of_toml(text, &error)),
             },
         }
     }
 
-    pub(super) fn print(self, tree: &Value) -> String {
+    pub(super) fn print(self, tree: &Datum) -> String {
         let printed = match self {
             Format::Json => serde_json::to_string_pretty(tree).map_err(|error| error.to_string()),
             Format::Toml => toml::to_string(&tree.for_toml()).map_err(|error| error.to_string()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::value::Value;
+use super::value::Datum;
 
 /// The allowed values in a message.
 pub(super) const ALLOWED: &str = "a time such as \"500ms\" or \"1m30s\", or a number of seconds";
@@ -21,11 +21,11 @@ const UNITS: [(&str, u128); 7] = [
 const MOST_DECIMALS: usize = 15;
 
 /// A time in a document.
-pub(super) fn parse(value: &Value) -> Option<Duration> {
+pub(super) fn parse(value: &Datum) -> Option<Duration> {
     match value {
-        Value::Text(text) => parse_text(text),
-        Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
-        Value::Number(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
+        Datum::Text(text) => parse_text(text),
+        Datum::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
+        Datum::Number(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
         _ => None,
     }
 }
@@ -154,15 +154,15 @@ mod tests {
 
     #[test]
     fn a_bare_number_is_one_of_seconds() {
-        assert_eq!(parse(&Value::Whole(60)), Some(Duration::from_secs(60)));
+        assert_eq!(parse(&Datum::Whole(60)), Some(Duration::from_secs(60)));
         assert_eq!(
-            parse(&Value::Number(0.25)),
+            parse(&Datum::Number(0.25)),
             Some(Duration::from_millis(250))
         );
         for bad in [f64::NAN, f64::INFINITY, -0.5, 1e300] {
-            assert_eq!(parse(&Value::Number(bad)), None, "{bad}");
+            assert_eq!(parse(&Datum::Number(bad)), None, "{bad}");
         }
-        for bad in [Value::Whole(-1), Value::Flag(true), Value::Null] {
+        for bad in [Datum::Whole(-1), Datum::Flag(true), Datum::Null] {
             assert_eq!(parse(&bad), None, "{bad:?}");
         }
     }

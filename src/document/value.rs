@@ -21,22 +21,22 @@ const MOST_LEVELS: usize = 128;
 
 /// One value. Tables keep the order of their keys, which are all different.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum Datum {
     Null,
     Flag(bool),
     /// Between the smallest `i64` and the largest `u64`.
     Whole(i128),
     Number(f64),
     Text(String),
-    List(Vec<Value>),
+    List(Vec<Datum>),
     Table(Table),
 }
 
 /// The keys of a table with their values.
-pub(super) type Table = Vec<(String, Value)>;
+pub(super) type Table = Vec<(String, Datum)>;
 
 /// The value of `key` in a table.
-pub(super) fn find<'a>(table: &'a [(String, Value)], key: &str) -> Option<&'a Value> {
+pub(super) fn find<'a>(table: &'a [(String, Datum)], key: &str) -> Option<&'a Datum> {
     let mut entries = table.iter();
     entries
         .find(|(name, _)| name == key)
@@ -45,44 +45,44 @@ pub(super) fn find<'a>(table: &'a [(String, Value)], key: &str) -> Option<&'a Va
 
 // === impl Value ===
 
-impl Value {
+impl Datum {
     /// The value as a message shows it: short, in one line.
     pub(super) fn excerpt(&self) -> String {
         match self {
-            Value::Null => "null".to_owned(),
-            Value::Flag(flag) => flag.to_string(),
-            Value::Whole(number) => number.to_string(),
-            Value::Number(number) => format!("{number:?}"),
-            Value::Text(text) if text.len() > LONGEST => {
+            Datum::Null => "null".to_owned(),
+            Datum::Flag(flag) => flag.to_string(),
+            Datum::Whole(number) => number.to_string(),
+            Datum::Number(number) => format!("{number:?}"),
+            Datum::Text(text) if text.len() > LONGEST => {
                 let start: String = text.chars().take(LONGEST / 2).collect();
                 format!("{start:?}…")
             }
-            Value::Text(text) => format!("{text:?}"),
-            Value::List(list) => format!("a list of {}", list.len()),
-            Value::Table(_) => "a table".to_owned(),
+            Datum::Text(text) => format!("{text:?}"),
+            Datum::List(list) => format!("a list of {}", list.len()),
+            Datum::Table(_) => "a table".to_owned(),
         }
     }
 
     /// Whether the excerpt is the whole value.
     pub(super) fn is_short(&self) -> bool {
         match self {
-            Value::Text(text) => text.len() <= LONGEST,
-            Value::List(_) | Value::Table(_) => false,
+            Datum::Text(text) => text.len() <= LONGEST,
+            Datum::List(_) | Datum::Table(_) => false,
             _ => true,
         }
     }
 
     /// The value as far as TOML has it: it has no null, and its numbers are those of an `i64`.
-    pub(super) fn for_toml(&self) -> Option<Value> {
+    pub(super) fn for_toml(&self) -> Option<Datum> {
         Some(match self {
-            Value::Null => return None,
-            Value::Whole(number) if i64::try_from(*number).is_err() => {
-                Value::Number(*number as f64)
+            Datum::Null => return None,
+            Datum::Whole(number) if i64::try_from(*number).is_err() => {
+                Datum::Number(*number as f64)
             }
-            Value::List(list) => Value::List(list.iter().filter_map(Self::for_toml).collect()),
-            Value::Table(table) => {
+            Datum::List(list) => Datum::List(list.iter().filter_map(Self::for_toml).collect()),
+            Datum::Table(table) => {
                 let entries = table.iter();
-                Value::Table(
+                Datum::Table(
                     entries
                         .filter_map(|(key, value)| Some((key.clone(), value.for_toml()?)))
                         .collect(),
@@ -93,45 +93,45 @@ impl Value {
     }
 
     /// The value with the dates of TOML as text: no rule has one.
-    pub(super) fn with_dates_as_text(self) -> Value {
+    pub(super) fn with_dates_as_text(self) -> Datum {
         match self {
-            Value::List(list) => {
-                Value::List(list.into_iter().map(Self::with_dates_as_text).collect())
+            Datum::List(list) => {
+                Datum::List(list.into_iter().map(Self::with_dates_as_text).collect())
             }
-            Value::Table(mut table) => {
+            Datum::Table(mut table) => {
                 if table.len() == 1 && table[0].0 == DATE {
                     return table.remove(0).1;
                 }
                 for (_, value) in &mut table {
-                    *value = std::mem::replace(value, Value::Null).with_dates_as_text();
+                    *value = std::mem::replace(value, Datum::Null).with_dates_as_text();
                 }
-                Value::Table(table)
+                Datum::Table(table)
             }
             plain => plain,
         }
     }
 }
 
-impl Serialize for Value {
+impl Serialize for Datum {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Value::Null => serializer.serialize_unit(),
-            Value::Flag(flag) => serializer.serialize_bool(*flag),
-            Value::Whole(number) => match (i64::try_from(*number), u64::try_from(*number)) {
+            Datum::Null => serializer.serialize_unit(),
+            Datum::Flag(flag) => serializer.serialize_bool(*flag),
+            Datum::Whole(number) => match (i64::try_from(*number), u64::try_from(*number)) {
                 (Ok(number), _) => serializer.serialize_i64(number),
                 (_, Ok(number)) => serializer.serialize_u64(number),
                 _ => serializer.serialize_f64(*number as f64),
             },
-            Value::Number(number) => serializer.serialize_f64(*number),
-            Value::Text(text) => serializer.serialize_str(text),
-            Value::List(list) => {
+            Datum::Number(number) => serializer.serialize_f64(*number),
+            Datum::Text(text) => serializer.serialize_str(text),
+            Datum::List(list) => {
                 let mut items = serializer.serialize_seq(Some(list.len()))?;
                 for item in list {
                     items.serialize_element(item)?;
                 }
                 items.end()
             }
-            Value::Table(table) => {
+            Datum::Table(table) => {
                 let mut entries = serializer.serialize_map(Some(table.len()))?;
                 for (key, value) in table {
                     entries.serialize_entry(key, value)?;
@@ -142,7 +142,7 @@ impl Serialize for Value {
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for Datum {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         AnyValue::within(MOST_LEVELS).deserialize(deserializer)
     }
@@ -171,73 +171,73 @@ impl AnyValue {
 }
 
 impl<'de> DeserializeSeed<'de> for AnyValue {
-    type Value = Value;
+    type Value = Datum;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Datum, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for AnyValue {
-    type Value = Value;
+    type Value = Datum;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a number of at most 64 bits, a text, a flag, a list or a table")
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<Datum, E> {
+        Ok(Datum::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_none<E>(self) -> Result<Datum, E> {
+        Ok(Datum::Null)
     }
 
     /// Some syntaxes say of a value that it is there.
-    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<Value, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<Datum, D::Error> {
         self.inner()?.deserialize(value)
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
-        Ok(Value::Flag(flag))
+    fn visit_bool<E>(self, flag: bool) -> Result<Datum, E> {
+        Ok(Datum::Flag(flag))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::Whole(number.into()))
+    fn visit_i64<E>(self, number: i64) -> Result<Datum, E> {
+        Ok(Datum::Whole(number.into()))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-        Ok(Value::Whole(number.into()))
+    fn visit_u64<E>(self, number: u64) -> Result<Datum, E> {
+        Ok(Datum::Whole(number.into()))
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
-        Ok(Value::Number(number))
+    fn visit_f64<E>(self, number: f64) -> Result<Datum, E> {
+        Ok(Datum::Number(number))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::Text(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<Datum, E> {
+        Ok(Datum::Text(text.to_owned()))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<Value, E> {
-        Ok(Value::Text(text))
+    fn visit_string<E>(self, text: String) -> Result<Datum, E> {
+        Ok(Datum::Text(text))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Datum, A::Error> {
         let inner = self.inner()?;
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(inner)? {
             list.push(item);
         }
-        Ok(Value::List(list))
+        Ok(Datum::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Datum, A::Error> {
         let inner = self.inner()?;
         let mut table = Table::new();
         let mut known = HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
             if !known.insert(key.clone()) {
-                let key = Value::Text(key).excerpt();
+                let key = Datum::Text(key).excerpt();
                 return Err(A::Error::custom(format_args!(
                     "the key {key} is given twice"
                 )));
@@ -245,17 +245,17 @@ impl<'de> Visitor<'de> for AnyValue {
             table.push((key, entries.next_value_seed(inner)?));
         }
         match as_number(&table) {
-            Some(number) if number.is_finite() => Ok(Value::Number(number)),
+            Some(number) if number.is_finite() => Ok(Datum::Number(number)),
             // The message of the reader itself for such a number.
             Some(_) => Err(A::Error::custom("number out of range")),
-            None => Ok(Value::Table(table)),
+            None => Ok(Datum::Table(table)),
         }
     }
 }
 
 /// The number that a table stands for, if it stands for one.
-fn as_number(table: &[(String, Value)]) -> Option<f64> {
-    let [(key, Value::Text(digits))] = table else {
+fn as_number(table: &[(String, Datum)]) -> Option<f64> {
+    let [(key, Datum::Text(digits))] = table else {
         return None;
     };
     let is_digit = |c| matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E');
@@ -294,12 +294,12 @@ mod tests {
     #[test]
     fn an_option_is_its_value() {
         let some = Maybe(Some(5_u32.into_deserializer()));
-        assert_eq!(Value::deserialize(some), Ok(Value::Whole(5)));
-        assert_eq!(Value::deserialize(Maybe(None)), Ok(Value::Null));
+        assert_eq!(Datum::deserialize(some), Ok(Datum::Whole(5)));
+        assert_eq!(Datum::deserialize(Maybe(None)), Ok(Datum::Null));
     }
 
-    fn read<const N: usize>(table: [(&str, &str); N]) -> Result<Value, Error> {
-        Value::deserialize(MapDeserializer::new(table.into_iter()))
+    fn read<const N: usize>(table: [(&str, &str); N]) -> Result<Datum, Error> {
+        Datum::deserialize(MapDeserializer::new(table.into_iter()))
     }
 
     /// Numbers as the JSON reader gives them with its feature `arbitrary_precision`; see `cargo
@@ -312,22 +312,22 @@ mod tests {
             ("1e3", 1e3),
             ("18446744073709551616", 18_446_744_073_709_551_616.0),
         ] {
-            assert_eq!(read([(NUMBER, digits)]), Ok(Value::Number(number)));
+            assert_eq!(read([(NUMBER, digits)]), Ok(Datum::Number(number)));
         }
         let error = read([(NUMBER, "1e400")]).unwrap_err();
         assert_eq!(error.to_string(), "number out of range");
         // A document may have such a key as well.
         for text in ["", "nan", "inf", "1.2.3", "x"] {
-            let table = vec![(NUMBER.to_owned(), Value::Text(text.to_owned()))];
-            assert_eq!(read([(NUMBER, text)]), Ok(Value::Table(table)));
+            let table = vec![(NUMBER.to_owned(), Datum::Text(text.to_owned()))];
+            assert_eq!(read([(NUMBER, text)]), Ok(Datum::Table(table)));
         }
         let two = read([(NUMBER, "1"), ("other", "1")]).unwrap();
-        assert!(matches!(two, Value::Table(table) if table.len() == 2));
+        assert!(matches!(two, Datum::Table(table) if table.len() == 2));
     }
 
     #[test]
     fn a_long_text_is_told_by_its_first_half() {
-        let text = |length: usize| Value::Text("é".repeat(length / 2));
+        let text = |length: usize| Datum::Text("é".repeat(length / 2));
         let quoted = |length: usize| format!("\"{}\"", "é".repeat(length));
         assert_eq!(text(LONGEST).excerpt(), quoted(LONGEST / 2));
         assert!(text(LONGEST).is_short());
@@ -339,10 +339,10 @@ mod tests {
     #[test]
     fn what_toml_has_no_number_for_is_near_it() {
         for (number, told) in [
-            (i128::from(i64::MAX), Value::Whole(i64::MAX.into())),
-            (1 << 63, Value::Number(9_223_372_036_854_775_808.0)),
+            (i128::from(i64::MAX), Datum::Whole(i64::MAX.into())),
+            (1 << 63, Datum::Number(9_223_372_036_854_775_808.0)),
         ] {
-            assert_eq!(Value::Whole(number).for_toml(), Some(told));
+            assert_eq!(Datum::Whole(number).for_toml(), Some(told));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::breaker::KeptBreakers;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
-use crate::hook::finding::{Finding, Provided, Told};
+use crate::hook::finding::{Finding, Provided, ToldFindings};
 use crate::hook::{Hooks, Interest};
 use crate::rule::{Before, CompiledRules, FlowRule, Plan, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
@@ -72,7 +72,7 @@ pub(crate) struct EngineContext {
     /// The keys and parameters that calls bring with them.
     pub(crate) provided: Provided,
     /// The findings that hooks have received.
-    pub(crate) told: Told,
+    pub(crate) told: ToldFindings,
     /// The figures of all inbound calls, from the first system rule on.
     pub(crate) inbound: OnceLock<Node>,
     pub(crate) hash: [foldhash::quality::RandomState; 2],
@@ -147,7 +147,7 @@ impl EngineContext {
             time: self.time.clone(),
             hooks: Hooks::default(),
             provided: Provided::default(),
-            told: Told::default(),
+            told: ToldFindings::default(),
             inbound: OnceLock::new(),
             hash: self.hash.clone(),
             kept_breakers: KeptBreakers::default(),

@@ -404,14 +404,14 @@ impl<F: Fn(&Finding) + Send + Sync + 'static> Hook for OnFinding<F> {
 pub struct Hooks {
     /// The events that any of them wants. Read first: most engines have none.
     wanted: AtomicU32,
-    list: ArcSwap<Vec<Named>>,
+    list: ArcSwap<Vec<NamedHook>>,
     writer: Lock<()>,
     panics: AtomicU64,
 }
 
 /// A hook, its name and the events that it wants.
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedHook {
     name: Arc<str>,
     hook: Arc<dyn Hook>,
     interest: Interest,
@@ -421,7 +421,7 @@ impl Hooks {
     /// Registers `hook` under `name`, after all others. If there is a hook of this name, it
     /// is replaced, and the new one takes its place in the order.
     pub fn register(&self, name: impl Into<Arc<str>>, hook: Arc<dyn Hook>) {
-        let new = Named {
+        let new = NamedHook {
             interest: hook.interest(),
             name: name.into(),
             hook,
@@ -460,7 +460,7 @@ impl Hooks {
         self.panics.load(Ordering::Relaxed)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Named>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<NamedHook>) -> T) -> T {
         let writer = self.writer.lock();
         let mut hooks = Vec::clone(&self.list.load());
         let result = change(&mut hooks);

@@ -128,13 +128,13 @@ impl<E: fmt::Debug> fmt::Debug for Secret<E> {
 /// # });
 /// ```
 #[derive(Clone)]
-pub struct Bearer(Secret<Token>);
+pub struct Bearer(Secret<BearerToken>);
 
 impl Bearer {
     /// Creates the extractor.
     #[must_use]
     pub fn new() -> Self {
-        Self(Secret::new(Token))
+        Self(Secret::new(BearerToken))
     }
 
     /// Hashes the tokens by keys that are made of `secret`, which all processes of a service
@@ -165,9 +165,9 @@ impl KeyExtractor for Bearer {
 
 /// The token itself.
 #[derive(Clone, Copy)]
-struct Token;
+struct BearerToken;
 
-impl KeyExtractor for Token {
+impl KeyExtractor for BearerToken {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
         let lines = head.headers().get_all(AUTHORIZATION).iter();
         let mut tokens = lines.map(token);

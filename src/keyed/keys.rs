@@ -8,7 +8,7 @@ use super::line::Lines;
 use super::queue::{self, Pace, Queue};
 use super::refill::{self, Rate, Refill};
 use super::running::{self, Running};
-use super::table::{Place, Table, WordChange};
+use super::table::{KeyTable, WordChange, WordPlace};
 use super::{Judge, window};
 use crate::base::sync::{Bug, planted};
 use crate::call::Key;
@@ -20,10 +20,10 @@ use window::Window;
 /// A quota for each key, in a table of fixed size. See the [module](super).
 #[derive(Debug)]
 pub(crate) struct HotKeys {
-    pub(super) table: Table,
+    pub(super) table: KeyTable,
     /// Made for these keys alone.
     hash: Sip,
-    pub(super) count: Count,
+    pub(super) count: Counting,
     interval: Duration,
     /// Of windows: [`Window::slack`].
     slack: u32,
@@ -35,9 +35,9 @@ pub(crate) struct HotKeys {
 
 /// The settings that the keys of a rule share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spec {
-    pub(crate) count: Count,
-    /// At least 1 µs for a refilled quota, and 1 ms for others. Of no meaning for [`Count::Running`].
+pub(crate) struct KeySpec {
+    pub(crate) count: Counting,
+    /// At least 1 µs for a refilled quota, and 1 ms for others. Of no meaning for [`Counting::Running`].
     pub(crate) interval: Duration,
     /// How many keys that are not at rest have a word of their own.
     pub(crate) max_keys: u32,
@@ -45,13 +45,13 @@ pub(crate) struct Spec {
 
 /// How the calls of one key are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(crate) enum Counting {
     /// A quota that is refilled all the time.
     Refill,
     /// So many in a sliding window of two buckets.
     Window,
     /// One after the other, each waiting no longer than this, unless its limit
-    /// [says otherwise](Limit::waiting).
+    /// [says otherwise](KeyLimit::waiting).
     Queue(Duration),
     /// So many at once.
     Running,
@@ -59,7 +59,7 @@ pub(crate) enum Count {
 
 /// The limit of one key, made ready by the [`HotKeys`] that it is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Limit {
+pub(crate) enum KeyLimit {
     Refill(Rate),
     Window(u32),
     Queue(Pace, Duration),
@@ -69,11 +69,11 @@ pub(crate) enum Limit {
 /// The tokens, turn or place that a call has taken. It is either used or, once, returned.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct Taken {
+pub(crate) struct KeyTokens {
     start: Tick,
     digest: Digest,
     /// `None` if nothing was taken.
-    place: Option<Place>,
+    place: Option<WordPlace>,
     /// For a queue the word before the call, else the cost that the call has paid.
     pub(super) paid: u64,
     /// The word after the call.
@@ -96,11 +96,11 @@ pub(crate) struct KeyFull {
 
 impl HotKeys {
     /// An empty table, in which all times before `now` count as one.
-    pub(crate) fn new(spec: Spec, now: Tick) -> Self {
-        Self::of_table(Table::new(spec.max_keys), spec, now)
+    pub(crate) fn new(spec: KeySpec, now: Tick) -> Self {
+        Self::of_table(KeyTable::new(spec.max_keys), spec, now)
     }
 
-    pub(super) fn of_table(table: Table, spec: Spec, now: Tick) -> Self {
+    pub(super) fn of_table(table: KeyTable, spec: KeySpec, now: Tick) -> Self {
         Self {
             table,
             hash: Sip::random(),
@@ -114,14 +114,16 @@ impl HotKeys {
 
     /// A limit of `threshold` tokens, and of `burst` more where the quota is
     /// refilled. For a window and calls at once, a fraction counts for nothing.
-    pub(crate) fn limit(&self, threshold: f64, burst: u32) -> Limit {
+    pub(crate) fn limit(&self, threshold: f64, burst: u32) -> KeyLimit {
         // The conversion saturates, and reads NaN as 0.
         let whole = (threshold as u32).min(MAX_TOKENS);
         match self.count {
-            Count::Refill => Limit::Refill(Rate::new(threshold, burst, self.interval)),
-            Count::Window => Limit::Window(whole.min(window::MOST)),
-            Count::Queue(max_wait) => Limit::Queue(Pace::new(threshold, self.interval), max_wait),
-            Count::Running => Limit::Running(whole),
+            Counting::Refill => KeyLimit::Refill(Rate::new(threshold, burst, self.interval)),
+            Counting::Window => KeyLimit::Window(whole.min(window::MOST)),
+            Counting::Queue(max_wait) => {
+                KeyLimit::Queue(Pace::new(threshold, self.interval), max_wait)
+            }
+            Counting::Running => KeyLimit::Running(whole),
         }
     }
 
@@ -147,34 +149,34 @@ impl HotKeys {
         &self,
         now: Tick,
         key: Digest,
-        limit: &Limit,
+        limit: &KeyLimit,
         n: u32,
-    ) -> Result<Taken, KeyFull> {
+    ) -> Result<KeyTokens, KeyFull> {
         if n == 0 {
-            return Ok(Taken::nothing(now, key));
+            return Ok(KeyTokens::nothing(now, key));
         }
         let (change, start, paid) = match *limit {
-            Limit::Refill(rate) => {
+            KeyLimit::Refill(rate) => {
                 let judge = Refill::new(self.origin, now, rate, n);
                 let change = self.decide(now, key, judge)?;
                 (change, now, judge.cost())
             }
-            Limit::Window(limit) => {
+            KeyLimit::Window(limit) => {
                 let judge = self.window(now, limit, n);
                 (self.decide(now, key, judge)?, now, n.into())
             }
-            Limit::Queue(pace, max_wait) => {
+            KeyLimit::Queue(pace, max_wait) => {
                 let judge = Queue::new(self.origin, now, pace, max_wait, n);
                 let change = self.decide(now, key, judge)?;
                 let wait = Duration::from_nanos(judge.wait_ns(change.after));
                 (change, now + wait, change.before)
             }
-            Limit::Running(limit) => {
+            KeyLimit::Running(limit) => {
                 let judge = Running::new(limit, n);
                 (self.decide(now, key, judge)?, now, n.into())
             }
         };
-        Ok(Taken {
+        Ok(KeyTokens {
             start,
             digest: key,
             place: Some(change.place),
@@ -188,39 +190,39 @@ impl HotKeys {
         &self,
         now: Tick,
         key: Digest,
-        limit: &Limit,
+        limit: &KeyLimit,
         n: u32,
     ) -> Option<Tick> {
         let wait_ns = match *limit {
             _ if n == 0 => Some(0),
-            Limit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
-            Limit::Window(limit) => self.read_wait(key, self.window(now, limit, n)),
-            Limit::Queue(pace, max_wait) => {
+            KeyLimit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
+            KeyLimit::Window(limit) => self.read_wait(key, self.window(now, limit, n)),
+            KeyLimit::Queue(pace, max_wait) => {
                 self.read_wait(key, Queue::new(self.origin, now, pace, max_wait, n))
             }
-            Limit::Running(limit) => self.read_wait(key, Running::new(limit, n)),
+            KeyLimit::Running(limit) => self.read_wait(key, Running::new(limit, n)),
         };
         wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns))
     }
 
     /// How many tokens `key` could take now, one by one.
-    pub(crate) fn left(&self, now: Tick, key: Digest, limit: &Limit) -> u32 {
+    pub(crate) fn left(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
         match *limit {
-            Limit::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
-            Limit::Window(limit) => self.read_left(key, self.window(now, limit, 1)),
-            Limit::Queue(pace, max_wait) => {
+            KeyLimit::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
+            KeyLimit::Window(limit) => self.read_left(key, self.window(now, limit, 1)),
+            KeyLimit::Queue(pace, max_wait) => {
                 self.read_left(key, Queue::new(self.origin, now, pace, max_wait, 1))
             }
-            Limit::Running(limit) => self.read_left(key, Running::new(limit, 1)),
+            KeyLimit::Running(limit) => self.read_left(key, Running::new(limit, 1)),
         }
     }
 
     /// From when on a key that takes nothing has one more token; `now` if it never has.
-    pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &Limit) -> Tick {
+    pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &KeyLimit) -> Tick {
         let left = self.left(now, key, limit);
         let more = match *limit {
             // One more stands behind all that are left.
-            Limit::Queue(pace, max_wait) => pace
+            KeyLimit::Queue(pace, max_wait) => pace
                 .time_of(left)
                 .and_then(|behind| max_wait.checked_sub(behind))
                 .and_then(|most| self.available_at(now, key, &limit.waiting(most), 1)),
@@ -233,12 +235,12 @@ impl HotKeys {
     /// Takes back the share of a call that does not run after all; `time` returns the present. A
     /// window is refunded while the call's bucket still counts, a queue while no other call stands
     /// behind this one, and a quota that is refilled less the time since the call's start.
-    pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &Taken) {
-        let Taken {
+    pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &KeyTokens) {
+        let KeyTokens {
             start, paid, after, ..
         } = *taken;
         match self.count {
-            Count::Refill => {
+            Counting::Refill => {
                 let early = planted(Bug::RefundByEarlierTime).then(&time);
                 self.change(taken, |word| {
                     // After the word (acquire): so no call has changed that by a
@@ -248,13 +250,13 @@ impl HotKeys {
                 });
             }
             // `paid` came from a `u32`, here and below.
-            Count::Window => {
+            Counting::Window => {
                 self.change(taken, |word| window::refund(word, after, paid as u32));
             }
-            Count::Queue(_) => {
+            Counting::Queue(_) => {
                 self.change(taken, |word| queue::cancel(word, paid, after));
             }
-            Count::Running => {
+            Counting::Running => {
                 let left = self.change(taken, |word| running::release(word, paid as u32));
                 self.released(taken.place, left);
             }
@@ -267,10 +269,10 @@ impl HotKeys {
     pub(crate) fn release(&self, pinned: Pinned, n: u32) {
         let place = match pinned.0 {
             Pinned::NOTHING => return,
-            Pinned::OVERFLOW => Place::Overflow,
-            slot => Place::Slot(slot),
+            Pinned::OVERFLOW => WordPlace::Overflow,
+            slot => WordPlace::Slot(slot),
         };
-        if self.count == Count::Running {
+        if self.count == Counting::Running {
             let change = |word| running::release(word, n);
             let left = self.table.change_pinned(place, change);
             self.released(Some(place), left);
@@ -279,7 +281,7 @@ impl HotKeys {
 
     /// Calls have given their places at once back at `place`, which has left this word there.
     #[inline]
-    fn released(&self, place: Option<Place>, left: Option<u64>) {
+    fn released(&self, place: Option<WordPlace>, left: Option<u64>) {
         if left.is_some_and(running::is_marked) {
             self.let_in(place);
         }
@@ -294,20 +296,20 @@ impl HotKeys {
     /// How many keys are not at rest. Looks at the whole table.
     pub(crate) fn keys_in_use(&self, now: Tick) -> usize {
         match self.limit(0.0, 0) {
-            Limit::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
-            Limit::Window(limit) => self.table.in_use(self.window(now, limit, 0)),
-            Limit::Queue(pace, max_wait) => {
+            KeyLimit::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
+            KeyLimit::Window(limit) => self.table.in_use(self.window(now, limit, 0)),
+            KeyLimit::Queue(pace, max_wait) => {
                 let judge = Queue::new(self.origin, now, pace, max_wait, 0);
                 self.table.in_use(judge)
             }
-            Limit::Running(limit) => self.table.in_use(Running::new(limit, 0)),
+            KeyLimit::Running(limit) => self.table.in_use(Running::new(limit, 0)),
         }
     }
 
     /// Its size in bytes: the same from the start, but for the lines of calls that may wait.
     pub(crate) fn footprint(&self) -> usize {
         let lines = self.lines.get().map_or(0, |lines| lines.footprint());
-        size_of::<Self>() - size_of::<Table>() + self.table.footprint() + lines
+        size_of::<Self>() - size_of::<KeyTable>() + self.table.footprint() + lines
     }
 
     #[inline]
@@ -337,14 +339,14 @@ impl HotKeys {
     }
 
     #[inline]
-    fn change(&self, taken: &Taken, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+    fn change(&self, taken: &KeyTokens, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         self.table.change(taken.place?, taken.digest.0, change)
     }
 }
 
-// === impl Limit ===
+// === impl KeyLimit ===
 
-impl Limit {
+impl KeyLimit {
     /// The same limit, of calls that wait in a queue no longer than `most`.
     pub(crate) fn waiting(self, most: Duration) -> Self {
         match self {
@@ -354,9 +356,9 @@ impl Limit {
     }
 }
 
-// === impl Taken ===
+// === impl KeyTokens ===
 
-impl Taken {
+impl KeyTokens {
     const fn nothing(now: Tick, digest: Digest) -> Self {
         Self {
             start: now,
@@ -368,7 +370,7 @@ impl Taken {
     }
 
     /// One place at once, which a call of `digest` has at `place`.
-    pub(super) const fn at_once(now: Tick, digest: Digest, place: Place) -> Self {
+    pub(super) const fn at_once(now: Tick, digest: Digest, place: WordPlace) -> Self {
         Self {
             start: now,
             digest,
@@ -387,8 +389,8 @@ impl Taken {
     pub(crate) const fn pinned(&self) -> Pinned {
         Pinned(match self.place {
             None => Pinned::NOTHING,
-            Some(Place::Overflow) => Pinned::OVERFLOW,
-            Some(Place::Slot(slot)) => slot,
+            Some(WordPlace::Overflow) => Pinned::OVERFLOW,
+            Some(WordPlace::Slot(slot)) => slot,
         })
     }
 

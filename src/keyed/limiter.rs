@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::burst::Burst;
 use super::digest::Digest;
-use super::keys::{Count, HotKeys, Limit, Spec};
+use super::keys::{Counting, HotKeys, KeyLimit, KeySpec};
 use super::{MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
 use crate::base::invalid::InvalidSetting;
 use crate::base::number::{Number, WholeNumber};
@@ -166,7 +166,7 @@ impl std::error::Error for NoRoom {}
 #[doc(alias("RateLimiter", "keyed"))]
 pub struct KeyedLimiter<C = ()> {
     keys: HotKeys,
-    limit: Limit,
+    limit: KeyLimit,
     /// Reads its clock, if it has one.
     time: Option<Timekeeper>,
     clock: PhantomData<fn() -> C>,
@@ -195,7 +195,7 @@ pub struct KeyedLimiter<C = ()> {
 pub struct LimiterBuilder {
     threshold: f64,
     burst: Burst,
-    count: Count,
+    count: Counting,
     interval: Duration,
     max_keys: WholeNumber,
 }
@@ -224,7 +224,7 @@ impl KeyedLimiter {
         LimiterBuilder {
             threshold: threshold.into().get(),
             burst: Burst::NONE,
-            count: Count::Refill,
+            count: Counting::Refill,
             interval,
             max_keys: WholeNumber::new(65_536),
         }
@@ -372,7 +372,7 @@ impl LimiterBuilder {
     /// refilling the quota continuously: no aligned window holds more than the threshold,
     /// whose fraction is ignored.
     pub fn window(mut self) -> Self {
-        self.count = Count::Window;
+        self.count = Counting::Window;
         self
     }
 
@@ -429,7 +429,7 @@ impl LimiterBuilder {
         time: Option<Timekeeper>,
     ) -> Result<KeyedLimiter<C>, InvalidSetting> {
         self.check()?;
-        let spec = Spec {
+        let spec = KeySpec {
             count: self.count,
             interval: self.interval,
             max_keys: self.max_keys.get(),
@@ -447,7 +447,7 @@ impl LimiterBuilder {
     fn check(&self) -> Result<(), InvalidSetting> {
         let (threshold, burst) = (self.threshold, self.burst);
         let (interval, max_keys) = (self.interval, self.max_keys);
-        let is_window = self.count == Count::Window;
+        let is_window = self.count == Counting::Window;
         let most = if is_window {
             MOST_IN_WINDOW
         } else {

@@ -20,10 +20,10 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 use std::task::Waker;
 
-use super::keys::{HotKeys, Taken};
+use super::keys::{HotKeys, KeyTokens};
 use super::running::{self, Beside, Mark};
-use super::table::{Place, Table};
-use super::{Count, Digest};
+use super::table::{KeyTable, WordPlace};
+use super::{Counting, Digest};
 use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::call::{Key, OwnedKey};
@@ -46,15 +46,15 @@ pub(super) struct Lines {
 }
 
 struct Part {
-    limit: LimitNow,
+    limit: KeyLimitNow,
     /// None of them is empty. A call that is gone from its line has a place.
-    lines: BTreeMap<Place, Line>,
+    lines: BTreeMap<WordPlace, Waiters>,
 }
 
 /// The calls that wait, by the numbers of their tickets.
-type Line = BTreeMap<u64, InLine>;
+type Waiters = BTreeMap<u64, Waiter>;
 
-struct InLine {
+struct Waiter {
     key: Digest,
     tier: Option<OwnedKey>,
     /// The waker of the call, once it has been polled.
@@ -62,12 +62,12 @@ struct InLine {
 }
 
 /// How many calls of a key, made in a tier, may run at once, as it is now.
-pub(crate) type LimitNow = StdArc<dyn Fn(Digest, Option<&Key<'_>>) -> u32 + Send + Sync>;
+pub(crate) type KeyLimitNow = StdArc<dyn Fn(Digest, Option<&Key<'_>>) -> u32 + Send + Sync>;
 
 /// Where a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
-    place: Place,
+pub(crate) struct LineTicket {
+    place: WordPlace,
     /// Its order among all calls that wait by this table.
     pub(crate) number: u64,
 }
@@ -87,7 +87,7 @@ enum NoLine {
 }
 
 /// The wakers to call after the lock is released.
-type Woken = Vec<Waker>;
+type Wakers = Vec<Waker>;
 
 // === impl HotKeys ===
 
@@ -100,12 +100,12 @@ impl HotKeys {
         tier: Option<&Key<'_>>,
         most: Most,
         number: Option<u64>,
-    ) -> Option<Ticket> {
-        debug_assert_eq!(self.count, Count::Running);
+    ) -> Option<LineTicket> {
+        debug_assert_eq!(self.count, Counting::Running);
         let lines = self.lines_made();
         loop {
             let place = self.table.place(key.0, Mark)?;
-            let call = InLine {
+            let call = Waiter {
                 key,
                 tier: tier.map(|tier| OwnedKey::from(*tier)),
                 waker: None,
@@ -119,25 +119,30 @@ impl HotKeys {
     }
 
     /// Whether the call with this ticket has a place. If not, `waker` is woken when it has.
-    pub(crate) fn has_place(&self, ticket: Ticket, waker: Option<&Waker>) -> bool {
+    pub(crate) fn has_place(&self, ticket: LineTicket, waker: Option<&Waker>) -> bool {
         let lines = self.lines.get();
         lines.is_some_and(|lines| lines.has_place(ticket, waker))
     }
 
     /// Leaves the line: with a place, if the call of `key` has got one.
-    pub(crate) fn cancel_wait(&self, now: Tick, key: Digest, ticket: Ticket) -> Option<Taken> {
+    pub(crate) fn cancel_wait(
+        &self,
+        now: Tick,
+        key: Digest,
+        ticket: LineTicket,
+    ) -> Option<KeyTokens> {
         let has_place = self.lines.get()?.cancel(&self.table, ticket);
-        has_place.then(|| Taken::at_once(now, key, ticket.place))
+        has_place.then(|| KeyTokens::at_once(now, key, ticket.place))
     }
 
     /// A place of `key` for a call that does not wait, unless `limit` run.
-    pub(crate) fn take_beside(&self, now: Tick, key: Digest, limit: u32) -> Option<Taken> {
+    pub(crate) fn take_beside(&self, now: Tick, key: Digest, limit: u32) -> Option<KeyTokens> {
         let change = self.decide(now, key, Beside(limit)).ok()?;
-        Some(Taken::at_once(now, key, change.place))
+        Some(KeyTokens::at_once(now, key, change.place))
     }
 
     /// From here on `limit` says how many may run, for calls that wait.
-    pub(crate) fn set_limit(&self, limit: &LimitNow) {
+    pub(crate) fn set_limit(&self, limit: &KeyLimitNow) {
         for part in &self.lines_made().parts {
             part.lock().limit = limit.clone();
         }
@@ -146,7 +151,7 @@ impl HotKeys {
     /// Gives free places to the calls that wait at `place`.
     #[cold]
     #[inline(never)]
-    pub(super) fn let_in(&self, place: Option<Place>) {
+    pub(super) fn let_in(&self, place: Option<WordPlace>) {
         if let (Some(lines), Some(place)) = (self.lines.get(), place) {
             lines.let_in(&self.table, place);
         }
@@ -186,7 +191,7 @@ impl HotKeys {
 
 impl Lines {
     fn new() -> Self {
-        let limit: LimitNow = StdArc::new(|_, _| u32::MAX);
+        let limit: KeyLimitNow = StdArc::new(|_, _| u32::MAX);
         let part = || Part {
             limit: limit.clone(),
             lines: BTreeMap::new(),
@@ -203,30 +208,30 @@ impl Lines {
         size_of::<Self>() + size_of_val(&*self.parts)
     }
 
-    fn part(&self, place: Place) -> &Lock<Part> {
+    fn part(&self, place: WordPlace) -> &Lock<Part> {
         match place {
-            Place::Slot(slot) => &self.parts[slot as usize % LOCKS],
-            Place::Overflow => &self.parts[0],
+            WordPlace::Slot(slot) => &self.parts[slot as usize % LOCKS],
+            WordPlace::Overflow => &self.parts[0],
         }
     }
 
     /// Puts `call` in the line of `place`, whose word it has marked.
     fn join(
         &self,
-        table: &Table,
-        place: Place,
-        call: InLine,
+        table: &KeyTable,
+        place: WordPlace,
+        call: Waiter,
         most: Most,
         number: Option<u64>,
-    ) -> Result<Ticket, NoLine> {
-        let mut woken = Woken::new();
+    ) -> Result<LineTicket, NoLine> {
+        let mut woken = Wakers::new();
         let ticket = {
             let mut part = self.part(place).lock();
             if !planted(Bug::MarkBeforeLock) {
                 let mark = |word| Some(running::marked(word));
                 table.change(place, call.key.0, mark).ok_or(NoLine::Moved)?;
             }
-            let length = part.lines.get(&place).map_or(0, Line::len);
+            let length = part.lines.get(&place).map_or(0, Waiters::len);
             if length >= most.of_key as usize || !self.count_in(most.of_all) {
                 part.unmark_if_empty(table, place);
                 return Err(NoLine::Full);
@@ -236,7 +241,7 @@ impl Lines {
             if !planted(Bug::WaitWithoutLook) {
                 self.pass_on(&mut part, table, place, &mut woken);
             }
-            Ticket { place, number }
+            LineTicket { place, number }
         };
         wake(woken);
         Ok(ticket)
@@ -249,15 +254,15 @@ impl Lines {
         self.waiting.fetch_update(won, lost, more).is_ok()
     }
 
-    fn let_in(&self, table: &Table, place: Place) {
-        let mut woken = Woken::new();
+    fn let_in(&self, table: &KeyTable, place: WordPlace) {
+        let mut woken = Wakers::new();
         self.pass_on(&mut self.part(place).lock(), table, place, &mut woken);
         wake(woken);
     }
 
-    fn let_all_in(&self, table: &Table) {
+    fn let_all_in(&self, table: &KeyTable) {
         for part in &self.parts {
-            let mut woken = Woken::new();
+            let mut woken = Wakers::new();
             {
                 let mut part = part.lock();
                 let places: Vec<_> = part.lines.keys().copied().collect();
@@ -270,7 +275,7 @@ impl Lines {
     }
 
     /// Gives free places to the first calls of the line at `place`.
-    fn pass_on(&self, part: &mut Part, table: &Table, place: Place, woken: &mut Woken) {
+    fn pass_on(&self, part: &mut Part, table: &KeyTable, place: WordPlace, woken: &mut Wakers) {
         let Some(line) = part.lines.get_mut(&place) else {
             // The call that has set the mark is about to come, or to take it away.
             return;
@@ -291,8 +296,8 @@ impl Lines {
     }
 
     /// Leaves the line. Returns whether the call has got a place before, which it then holds.
-    fn cancel(&self, table: &Table, ticket: Ticket) -> bool {
-        let mut woken = Woken::new();
+    fn cancel(&self, table: &KeyTable, ticket: LineTicket) -> bool {
+        let mut woken = Wakers::new();
         let gone = {
             let mut part = self.part(ticket.place).lock();
             let line = part.lines.get_mut(&ticket.place);
@@ -309,7 +314,7 @@ impl Lines {
         gone.is_none() && !planted(Bug::LeaveBlindly)
     }
 
-    fn has_place(&self, ticket: Ticket, waker: Option<&Waker>) -> bool {
+    fn has_place(&self, ticket: LineTicket, waker: Option<&Waker>) -> bool {
         let mut part = self.part(ticket.place).lock();
         let line = part.lines.get_mut(&ticket.place);
         let Some(call) = line.and_then(|line| line.get_mut(&ticket.number)) else {
@@ -330,7 +335,7 @@ impl Lines {
 
 impl Part {
     /// Says at `place` that no call waits there, if none does.
-    fn unmark_if_empty(&self, table: &Table, place: Place) {
+    fn unmark_if_empty(&self, table: &KeyTable, place: WordPlace) {
         if !self.lines.contains_key(&place) {
             table.change_pinned(place, |word| Some(running::unmarked(word)));
         }
@@ -345,7 +350,7 @@ impl fmt::Debug for Lines {
     }
 }
 
-fn wake(woken: Woken) {
+fn wake(woken: Wakers) {
     for waker in woken {
         // The waker is foreign code, and may panic: the other calls are woken all the same.
         let _ = catch_panic(|| waker.wake());

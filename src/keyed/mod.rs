@@ -51,8 +51,8 @@ use std::time::Duration;
 
 pub(crate) use burst::Burst;
 pub(crate) use digest::{Digest, Sip};
-pub(crate) use keys::{Count, HotKeys, Limit, Pinned, Spec, Taken};
-pub(crate) use line::{LimitNow, Most, Ticket};
+pub(crate) use keys::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens, Pinned};
+pub(crate) use line::{KeyLimitNow, LineTicket, Most};
 pub(crate) use window::MOST as MOST_IN_WINDOW;
 
 pub use limiter::{KeyedLimiter, LimiterBuilder, NoRoom};

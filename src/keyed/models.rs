@@ -9,20 +9,26 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::table::Table;
-use super::{Count, Digest, HotKeys, Limit, LimitNow, Most, Spec, Taken, Ticket};
+use super::table::KeyTable;
+use super::{
+    Counting, Digest, HotKeys, KeyLimit, KeyLimitNow, KeySpec, KeyTokens, LineTicket, Most,
+};
 use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::clock::Tick;
 
 /// Keys of a table of `slots` sets of one slot.
-fn keys(count: Count, slots: usize) -> Arc<HotKeys> {
-    let spec = Spec {
+fn keys(count: Counting, slots: usize) -> Arc<HotKeys> {
+    let spec = KeySpec {
         count,
         interval: Duration::from_millis(1),
         max_keys: 1,
     };
-    Arc::new(HotKeys::of_table(Table::of_sets(slots), spec, Tick::ZERO))
+    Arc::new(HotKeys::of_table(
+        KeyTable::of_sets(slots),
+        spec,
+        Tick::ZERO,
+    ))
 }
 
 const A: Digest = Digest(1);
@@ -44,14 +50,14 @@ fn spawn<R: 'static>(
 }
 
 /// One token of `key`, if there is one.
-fn take(keys: &HotKeys, us: u64, key: Digest, limit: Limit) -> Option<Taken> {
+fn take(keys: &HotKeys, us: u64, key: Digest, limit: KeyLimit) -> Option<KeyTokens> {
     keys.take(at(us), key, &limit, 1).ok()
 }
 
 model! {
     two_calls_of_a_new_key at 3 fails with callers_who_both_take_a_slot: InsertWithoutSecondLook;
     || {
-        let keys = keys(Count::Refill, 2);
+        let keys = keys(Counting::Refill, 2);
         let limit = keys.limit(1.0, 0);
         let other = spawn(&keys, move |keys| take(keys, 0, A, limit).is_some());
         let ours = take(&keys, 0, A, limit).is_some();
@@ -62,7 +68,7 @@ model! {
 }
 
 /// They queue at different locks; the second one has the shared word.
-fn two_new_keys_and_one_slot(count: Count) {
+fn two_new_keys_and_one_slot(count: Counting) {
     let keys = keys(count, 2);
     let limit = keys.limit(1.0, 0);
     let _ = take(&keys, 0, C, limit).unwrap();
@@ -77,20 +83,20 @@ fn two_new_keys_and_one_slot(count: Count) {
 model! {
     two_new_keys_that_find_the_last_slot_free at 3 fails with
         one_that_pushes_the_other_out: SpareByTag;
-    || two_new_keys_and_one_slot(Count::Refill)
+    || two_new_keys_and_one_slot(Counting::Refill)
 }
 
 model! {
     two_windows_that_find_the_last_slot_free at 3 fails with
         one_that_takes_a_slot_from_under_the_other: SpareClaimed;
-    || two_new_keys_and_one_slot(Count::Window)
+    || two_new_keys_and_one_slot(Counting::Window)
 }
 
 model! {
     a_call_beside_the_loss_of_its_slot at 3 fails with one_that_looks_once: HitWithoutSecondLook;
     || {
         // A is at rest, and B takes its slot, all of it or all but one token.
-        let keys = keys(Count::Refill, 1);
+        let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
         let other = spawn(&keys, move |keys| {
@@ -107,8 +113,8 @@ model! {
 /// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. A call that
 /// has read the clock in the bucket before would be refused by the word of A, but neither by that
 /// of B nor by the shared one.
-fn one_takes_a_slot_beside_a_late_one(late: impl FnOnce(&HotKeys, Limit) + 'static) {
-    let keys = keys(Count::Window, 1);
+fn one_takes_a_slot_beside_a_late_one(late: impl FnOnce(&HotKeys, KeyLimit) + 'static) {
+    let keys = keys(Counting::Window, 1);
     let limit = keys.limit(2.0, 0);
     let _ = [(); 2].map(|()| take(&keys, 0, A, limit).unwrap());
     let other = spawn(&keys, move |keys| late(keys, limit));
@@ -138,7 +144,7 @@ model! {
     || {
         // A is at rest from 1 000 on, where B takes its slot and both tokens; at 2 000 A has the
         // slot again. At 1 500 the word of B would refuse, but no word of A does.
-        let keys = keys(Count::Window, 1);
+        let keys = keys(Counting::Window, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
         let other = spawn(&keys, move |keys| take(keys, 1_500, A, limit).is_some());
@@ -154,7 +160,7 @@ model! {
         figures_of_a_claim: ReadClaimed, figures_of_the_next_owner: HitWithoutSecondLook;
     || {
         // A is at rest, and has its two with the slot and without.
-        let keys = keys(Count::Refill, 1);
+        let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
         let other = spawn(&keys, move |keys| keys.left(at(5_000), A, &limit));
@@ -169,7 +175,7 @@ model! {
     || {
         // A's debt ends at 1 000; there B comes and goes, which alone could bring the word back to
         // that of A.
-        let keys = keys(Count::Refill, 1);
+        let keys = keys(Counting::Refill, 1);
         let (once, twice) = (keys.limit(1.0, 0), keys.limit(2.0, 0));
         let _ = take(&keys, 0, A, once).unwrap();
         let other = spawn(&keys, move |keys| {
@@ -188,7 +194,7 @@ model! {
     || {
         // C's debt ends at 1 000, and A's at 500. They queue at different locks: B takes the
         // slot of A, or has the shared word, or A has that.
-        let keys = keys(Count::Refill, 2);
+        let keys = keys(Counting::Refill, 2);
         let limit = keys.limit(2.0, 0);
         let _ = [(); 2].map(|()| take(&keys, 0, C, limit).unwrap());
         let other = spawn(&keys, move |keys| take(keys, 600, B, limit).is_some());
@@ -203,7 +209,7 @@ model! {
     calls_in_flight_beside_a_new_key at 3 fails with owners_that_look_alike: OwnersWithoutEpoch;
     || {
         // A has nothing in flight; B takes the slot if it can, and ends.
-        let keys = keys(Count::Running, 1);
+        let keys = keys(Counting::Running, 1);
         let limit = keys.limit(1.0, 0);
         let first = take(&keys, 0, A, limit).unwrap();
         keys.release(first.pinned(), 1);
@@ -232,7 +238,7 @@ model! {
         one_that_gives_to_whoever_is_there: HitWithoutSecondLook;
     || {
         // A refunds by a clock that is late, so that much of it is open.
-        let keys = keys(Count::Refill, 1);
+        let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();
         let other = spawn(&keys, move |keys| keys.refund(|| at(0), &taken));
@@ -249,7 +255,7 @@ fn one_goes_back_beside_later_ones(
     tick: impl FnOnce(&AtomicU64),
     now: impl Fn(&AtomicU64) -> u64 + 'static,
 ) {
-    let keys = keys(Count::Refill, 1);
+    let keys = keys(Counting::Refill, 1);
     let limit = keys.limit(2.0, 0);
     let taken = take(&keys, 0, A, limit).unwrap();
     let clock = Arc::new(AtomicU64::new(0));
@@ -293,7 +299,7 @@ model! {
     three_calls_for_the_last_two_tokens at 3 fails with
         callers_who_each_take_a_slot: InsertWithoutSecondLook;
     || {
-        let keys = keys(Count::Window, 2);
+        let keys = keys(Counting::Window, 2);
         let limit = keys.limit(2.0, 0);
         let others = [(); 2].map(|()| spawn(&keys, move |keys| take(keys, 0, A, limit).is_some()));
         let ours = take(&keys, 0, A, limit).is_some();
@@ -304,15 +310,15 @@ model! {
 }
 
 /// A table in which one call of `A` runs, as may one of each key at once.
-fn full(slots: usize) -> (Arc<HotKeys>, Taken) {
-    let keys = keys(Count::Running, slots);
-    let one: LimitNow = StdArc::new(|_, _| 1);
+fn full(slots: usize) -> (Arc<HotKeys>, KeyTokens) {
+    let keys = keys(Counting::Running, slots);
+    let one: KeyLimitNow = StdArc::new(|_, _| 1);
     keys.set_limit(&one);
-    let first = take(&keys, 0, A, Limit::Running(1)).unwrap();
+    let first = take(&keys, 0, A, KeyLimit::Running(1)).unwrap();
     (keys, first)
 }
 
-fn line_up(keys: &HotKeys, key: Digest) -> Ticket {
+fn line_up(keys: &HotKeys, key: Digest) -> LineTicket {
     let most = Most {
         of_key: 9,
         of_all: 9,
@@ -321,7 +327,7 @@ fn line_up(keys: &HotKeys, key: Digest) -> Ticket {
 }
 
 /// The call with this ticket has its place, and ends.
-fn run(keys: &HotKeys, key: Digest, ticket: Ticket) {
+fn run(keys: &HotKeys, key: Digest, ticket: LineTicket) {
     let place = keys.cancel_wait(at(0), key, ticket);
     keys.release(place.expect("it waits beside a free place").pinned(), 1);
 }
@@ -351,7 +357,7 @@ model! {
                 keys.release(place.pinned(), 1);
             }
             // It takes the slot, or shares the word of all.
-            let b = take(keys, 0, B, Limit::Running(1)).unwrap();
+            let b = take(keys, 0, B, KeyLimit::Running(1)).unwrap();
             keys.release(b.pinned(), 1);
         });
         let ending = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
@@ -388,8 +394,8 @@ model! {
         let freeing = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
         // The word is looked at before, as if the call had come a little earlier.
         let other = spawn(&keys, |keys| {
-            keys.left(at(0), A, &Limit::Running(1));
-            take(keys, 0, A, Limit::Running(1)).is_some()
+            keys.left(at(0), A, &KeyLimit::Running(1));
+            take(keys, 0, A, KeyLimit::Running(1)).is_some()
         });
         freeing.join().unwrap();
         assert!(!other.join().unwrap(), "it waits, and another one has its place");

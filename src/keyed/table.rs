@@ -90,10 +90,10 @@ const NOBODY: u64 = 0;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct KeyTable {
     sets: Box<[Set]>,
     /// The word that all keys without a slot share. It never gets an owner.
-    overflow: Slot,
+    overflow: KeySlot,
     /// How many calls were judged on the overflow word.
     overflows: AtomicU64,
     locks: Box<[Lock<()>]>,
@@ -102,17 +102,17 @@ pub(super) struct Table {
 /// Two cache lines, which processors fetch as a pair.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Set([Slot; SLOTS]);
+struct Set([KeySlot; SLOTS]);
 
 #[derive(Debug)]
-struct Slot {
+struct KeySlot {
     tag: AtomicU64,
     word: AtomicU64,
 }
 
 /// A set's offer for a new key.
 #[derive(Clone, Copy, Debug, Default)]
-struct Room {
+struct SetRoom {
     /// Slots that have an owner.
     owned: usize,
     /// Slots whose owner is not at rest.
@@ -123,7 +123,7 @@ struct Room {
 
 /// Whose word a call has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum WordPlace {
     /// That of the key, in this slot.
     Slot(u32),
     /// The one that all keys without a slot share.
@@ -133,14 +133,14 @@ pub(super) enum Place {
 /// A word that was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WordChange {
-    pub(super) place: Place,
+    pub(super) place: WordPlace,
     pub(super) before: u64,
     pub(super) after: u64,
 }
 
-// === impl Table ===
+// === impl KeyTable ===
 
-impl Table {
+impl KeyTable {
     /// A table in which `keys` keys that are not at rest have a place.
     pub(super) fn new(keys: u32) -> Self {
         Self::of_sets((keys as usize * 2).div_ceil(SLOTS).max(1))
@@ -150,7 +150,7 @@ impl Table {
         let locks = sets.next_power_of_two().min(MOST_LOCKS);
         Self {
             sets: (0..sets).map(|_| Set::new()).collect(),
-            overflow: Slot::new(),
+            overflow: KeySlot::new(),
             overflows: AtomicU64::new(0),
             locks: (0..locks).map(|_| Lock::new(())).collect(),
         }
@@ -166,7 +166,7 @@ impl Table {
 
     /// Where the key `tag` is judged, after its word there has been changed by `judge`, which
     /// never refuses. The call has been counted before.
-    pub(super) fn place(&self, tag: u64, judge: impl Judge) -> Option<Place> {
+    pub(super) fn place(&self, tag: u64, judge: impl Judge) -> Option<WordPlace> {
         let change = self
             .take_known(tag, judge)
             .unwrap_or_else(|| self.take_unknown(tag, judge, false));
@@ -177,13 +177,13 @@ impl Table {
     /// that has changed hands since or `change` gives none. Returns the new word.
     pub(super) fn change(
         &self,
-        place: Place,
+        place: WordPlace,
         tag: u64,
         change: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
         let tag = match place {
-            Place::Overflow => NOBODY,
-            Place::Slot(_) => tag,
+            WordPlace::Overflow => NOBODY,
+            WordPlace::Slot(_) => tag,
         };
         let changed = self.update(place, tag, |word| change(word).ok_or(()))?;
         changed.ok().map(|change| change.after)
@@ -194,7 +194,7 @@ impl Table {
     #[inline]
     pub(super) fn change_pinned(
         &self,
-        place: Place,
+        place: WordPlace,
         change: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
         // Relaxed: the call has seen its tag there, and no thread stores one since.
@@ -272,7 +272,7 @@ impl Table {
             let bit = found.trailing_zeros() as usize;
             let set = if bit < SLOTS { sets[0] } else { sets[1] };
             let index = (set * SLOTS + bit % SLOTS) as u32;
-            let outcome = self.update(Place::Slot(index), tag, |word| judge.take(word));
+            let outcome = self.update(WordPlace::Slot(index), tag, |word| judge.take(word));
             if outcome.is_some() {
                 return outcome;
             }
@@ -299,7 +299,7 @@ impl Table {
         while let Some((index, last)) = self.room(tag, judge) {
             let before = judge.fresh(last);
             let after = judge.take(before)?;
-            let place = Place::Slot(index);
+            let place = WordPlace::Slot(index);
             if self.slot(place).pass_on(last, tag, after) {
                 return Ok(WordChange {
                     place,
@@ -311,7 +311,7 @@ impl Table {
         if is_counted {
             self.overflows.fetch_add(1, Ordering::Relaxed);
         }
-        self.update(Place::Overflow, NOBODY, |word| {
+        self.update(WordPlace::Overflow, NOBODY, |word| {
             judge.take(of_all(word, judge))
         })
         .expect("the overflow word stays nobody's")
@@ -324,7 +324,7 @@ impl Table {
             self.sets[set].room((set * SLOTS) as u32, tag, judge)
         });
         let is_new = first.owned < SLOTS || second.owned < SLOTS;
-        let load = |room: &Room| if is_new { room.owned } else { room.busy };
+        let load = |room: &SetRoom| if is_new { room.owned } else { room.busy };
         let takes_first = load(&first) < EARLY || load(&first) <= load(&second);
         let (better, other) = if takes_first {
             (first, second)
@@ -356,7 +356,7 @@ impl Table {
     #[inline(always)]
     fn update<E>(
         &self,
-        place: Place,
+        place: WordPlace,
         tag: u64,
         change: impl Fn(u64) -> Result<u64, E>,
     ) -> Option<Result<WordChange, E>> {
@@ -369,10 +369,10 @@ impl Table {
     }
 
     #[inline(always)]
-    fn slot(&self, place: Place) -> &Slot {
+    fn slot(&self, place: WordPlace) -> &KeySlot {
         match place {
-            Place::Slot(index) => &self.sets[index as usize / SLOTS].0[index as usize % SLOTS],
-            Place::Overflow => &self.overflow,
+            WordPlace::Slot(index) => &self.sets[index as usize / SLOTS].0[index as usize % SLOTS],
+            WordPlace::Overflow => &self.overflow,
         }
     }
 }
@@ -398,7 +398,7 @@ const fn scale(bits: u64, size: usize) -> usize {
 
 impl Set {
     fn new() -> Self {
-        Self(std::array::from_fn(|_| Slot::new()))
+        Self(std::array::from_fn(|_| KeySlot::new()))
     }
 
     /// The slots of one cache line whose tag is `tag`, as bits. Without a branch for
@@ -416,8 +416,8 @@ impl Set {
     }
 
     /// The room for the key `tag` in a set whose first slot is number `base`.
-    fn room(&self, base: u32, tag: u64, judge: impl Judge) -> Room {
-        let mut room = Room::default();
+    fn room(&self, base: u32, tag: u64, judge: impl Judge) -> SetRoom {
+        let mut room = SetRoom::default();
         for nth in 0..SLOTS {
             // From the place that the key likes best, and its cache line first.
             let index = favourite(tag) ^ nth;
@@ -438,9 +438,9 @@ impl Set {
     }
 }
 
-// === impl Slot ===
+// === impl KeySlot ===
 
-impl Slot {
+impl KeySlot {
     fn new() -> Self {
         Self {
             tag: AtomicU64::new(NOBODY),

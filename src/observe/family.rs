@@ -40,7 +40,7 @@ pub enum FamilyKind {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Family {
-    spec: &'static Spec,
+    spec: &'static FamilySpec,
     /// That of times depends on whether there are ranges.
     kind: FamilyKind,
     samples: Vec<Sample>,
@@ -101,7 +101,7 @@ pub(super) enum Text {
 
 /// The constant part of a family.
 #[derive(Debug)]
-pub(super) struct Spec {
+pub(super) struct FamilySpec {
     pub(super) name: &'static str,
     pub(super) kind: FamilyKind,
     pub(super) unit: Option<&'static str>,
@@ -114,7 +114,7 @@ macro_rules! families {
         #[derive(Clone, Copy, Debug)]
         pub(super) enum Id { $($id),* }
 
-        const SPECS: &[Spec] = &[$(Spec {
+        const SPECS: &[FamilySpec] = &[$(FamilySpec {
             name: $name,
             kind: FamilyKind::$kind,
             unit: if $unit.is_empty() { None } else { Some($unit) },
@@ -254,7 +254,7 @@ impl fmt::Display for FamilyKind {
 impl Family {
     /// All of them, without samples.
     pub(super) fn all() -> Vec<Self> {
-        let empty = |spec: &'static Spec| Self {
+        let empty = |spec: &'static FamilySpec| Self {
             spec,
             kind: spec.kind,
             samples: Vec::new(),

@@ -90,14 +90,14 @@ pub struct Metrics {
 
 /// The settings.
 #[derive(Clone)]
-struct Settings {
+struct MetricsSettings {
     engines: Vec<(Option<Arc<str>>, Sentinel)>,
     max_resources: usize,
     watches: Vec<(Arc<str>, WatchStatus)>,
 }
 
 struct MetricsInner {
-    settings: Settings,
+    settings: MetricsSettings,
     /// Of each engine, at its place.
     memory: Lock<Vec<LastReading>>,
     /// The last text of each format that was served, and when.
@@ -109,7 +109,7 @@ impl Metrics {
     /// Creates the service of `sentinel`. Its series have no label for the engine.
     #[must_use]
     pub fn new(sentinel: &Sentinel) -> Self {
-        Self::of(Settings {
+        Self::of(MetricsSettings {
             engines: vec![(None, sentinel.clone())],
             max_resources: MAX_RESOURCES,
             watches: Vec::new(),
@@ -201,7 +201,7 @@ impl Metrics {
     /// ```
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
-        let Settings {
+        let MetricsSettings {
             engines,
             max_resources,
             watches,
@@ -215,7 +215,7 @@ impl Metrics {
         collector.into_families()
     }
 
-    fn of(settings: Settings) -> Self {
+    fn of(settings: MetricsSettings) -> Self {
         let memory = settings.engines.iter().map(|_| LastReading::default());
         let inner = MetricsInner {
             memory: Lock::new(memory.collect()),
@@ -229,7 +229,7 @@ impl Metrics {
     }
 
     /// The service with other settings.
-    fn change(self, change: impl FnOnce(&mut Settings)) -> Self {
+    fn change(self, change: impl FnOnce(&mut MetricsSettings)) -> Self {
         let mut settings = self.inner.settings.clone();
         change(&mut settings);
         Self::of(settings)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::blocked::BlockKind;
 use crate::call::Direction;
-use crate::report::{Details, Reading};
+use crate::report::{Details, ResourceReading};
 use crate::rule::{MissingKey, Rule, RuleSelection, RuleSet};
 use crate::stat::{Histogram, Totals};
 
@@ -57,7 +57,7 @@ fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
 // === impl Row ===
 
 impl Row {
-    pub(super) fn new(reading: &Reading<'_>, totals: Totals) -> Self {
+    pub(super) fn new(reading: &ResourceReading<'_>, totals: Totals) -> Self {
         Self {
             name: reading.name().clone(),
             direction: reading.direction(),

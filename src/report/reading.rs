@@ -16,7 +16,7 @@ use crate::rule::RuleSet;
 use crate::stat::{Histogram, Node, Totals};
 
 /// One resource, as it is read.
-pub(crate) struct Reading<'a> {
+pub(crate) struct ResourceReading<'a> {
     registry: &'a Registry,
     rules: &'a RuleSet,
     resource: &'a Arc<Resource>,
@@ -42,10 +42,13 @@ pub(crate) struct Evicted {
 }
 
 /// Has `read` look at each resource once; see [`Table::read_all`](crate::stat::Table::read_all).
-pub(crate) fn read_resources(registry: &Registry, mut read: impl FnMut(&Reading<'_>)) -> Evicted {
+pub(crate) fn read_resources(
+    registry: &Registry,
+    mut read: impl FnMut(&ResourceReading<'_>),
+) -> Evicted {
     let rules = registry.rules();
     let gone = registry.resources().read_all(|resource| {
-        read(&Reading {
+        read(&ResourceReading {
             registry,
             rules: &rules,
             resource,
@@ -57,7 +60,7 @@ pub(crate) fn read_resources(registry: &Registry, mut read: impl FnMut(&Reading<
     }
 }
 
-impl Reading<'_> {
+impl ResourceReading<'_> {
     /// A number that no other resource of the engine has or will have.
     pub(crate) fn id(&self) -> u64 {
         self.resource.id()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Rule;
-use crate::keyed::Count;
+use crate::keyed::Counting;
 
 impl Rule {
     /// Returns the limit as it is configured; `None` for a rule that has none or several. A rule
@@ -48,7 +48,7 @@ impl Rule {
     pub fn interval(&self) -> Option<Duration> {
         match self.itself() {
             Rule::Flow(rule) => Some(rule.interval()),
-            Rule::Keyed(rule) => (rule.count != Count::Running).then(|| rule.interval()),
+            Rule::Keyed(rule) => (rule.count != Counting::Running).then(|| rule.interval()),
             Rule::CircuitBreaker(rule) => rule.counted_interval(),
             _ => None,
         }

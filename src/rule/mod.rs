@@ -153,7 +153,7 @@ use crate::base::sync::AtomicU64;
 use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
 use crate::call::{Direction, MAX_KEY_BYTES};
-use crate::keyed::Count;
+use crate::keyed::Counting;
 
 pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
@@ -336,7 +336,7 @@ impl Rule {
             Rule::Flow(_) | Rule::Isolation(_) if self.is_default() => {
                 ("flow and isolation rules", MOST_DEFAULTS)
             }
-            Rule::Keyed(rule) if rule.count == Count::Running => {
+            Rule::Keyed(rule) if rule.count == Counting::Running => {
                 let what = "rules that count calls at once for each value";
                 (what, MOST_RUNNING)
             }

@@ -15,10 +15,10 @@ use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU64, Ordering, shared_size};
 use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
-use crate::keyed::{Count, Digest, HotKeys, Pinned, Spec, Taken};
+use crate::keyed::{Counting, Digest, HotKeys, KeySpec, KeyTokens, Pinned};
 
-pub(crate) use line::{OwnShare, PlaceInLine as ShareInLine};
-use quotas::{Exceptions, Quotas, ValueQuota};
+pub(crate) use line::{OwnShare, ValuePlaceInLine as ShareInLine};
+use quotas::{Exceptions, QuotasByValue, ValueQuota};
 
 /// Most rules of one resource that count calls at once: each call keeps a place
 /// for each of them.
@@ -26,7 +26,7 @@ pub(super) const MOST_RUNNING: usize = 2;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct KeyedRules(Box<[Keyed]>);
+pub(crate) struct KeyedRules(Box<[KeyedState]>);
 
 /// After so many calls without a value, and none with one, [`OnMissing`] is called.
 const SUSPICIOUS: u64 = 8;
@@ -36,14 +36,14 @@ pub(crate) struct OnMissing(pub(crate) Box<dyn Fn(u64) + Send + Sync>);
 
 /// One rule.
 #[derive(Debug)]
-struct Keyed {
+struct KeyedState {
     index: u32,
     rule: KeyedRule,
     /// Shared with the rule of before that it inherits, for the calls in flight.
     keys: Arc<HotKeys>,
     /// Which of the rules that count calls at once it is, if it does.
     running: Option<usize>,
-    quotas: Quotas,
+    quotas: QuotasByValue,
     /// How many calls had no value. It goes on with the keys.
     missing: Arc<AtomicU64>,
     on_missing: OnMissing,
@@ -63,7 +63,7 @@ pub(crate) struct Share {
     place: u32,
     /// The rule in the set.
     pub(crate) rule: u32,
-    taken: Taken,
+    taken: KeyTokens,
 }
 
 /// Why a rule does not let a call pass.
@@ -109,11 +109,11 @@ impl KeyedRules {
         let mut all: Box<[_]> = rules
             .into_iter()
             .zip(carry_over)
-            .map(|((index, rule), old)| Keyed::new(index, rule, old, now, on_missing(index)))
+            .map(|((index, rule), old)| KeyedState::new(index, rule, old, now, on_missing(index)))
             .collect();
         let running = all
             .iter_mut()
-            .filter(|param| param.rule.count == Count::Running);
+            .filter(|param| param.rule.count == Counting::Running);
         for (ordinal, param) in running.take(MOST_RUNNING).enumerate() {
             param.running = Some(ordinal);
             param.set_limit();
@@ -166,12 +166,16 @@ impl KeyedRules {
 
     /// Takes a share of the only rule, if it asks for one.
     #[inline]
-    pub(crate) fn take_simple(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
+    pub(crate) fn take_simple(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+    ) -> Result<Option<KeyTokens>, NoShare> {
         self.0[0].take(call, now)
     }
 
     /// Refunds the share that [`take_simple`](Self::take_simple) has taken.
-    pub(crate) fn refund_simple(&self, taken: &Taken, time: impl Fn() -> Tick) {
+    pub(crate) fn refund_simple(&self, taken: &KeyTokens, time: impl Fn() -> Tick) {
         self.0[0].keys.refund(time, taken);
     }
 
@@ -274,18 +278,18 @@ impl KeyedRules {
 
     /// Bytes that the rules occupy on the heap, with their tables.
     pub(crate) fn footprint(&self) -> usize {
-        size_of_val(&*self.0) + self.0.iter().map(Keyed::heap).sum::<usize>()
+        size_of_val(&*self.0) + self.0.iter().map(KeyedState::heap).sum::<usize>()
     }
 }
 
 // === impl Keyed ===
 
-impl Keyed {
+impl KeyedState {
     /// Bytes that it occupies on the heap: its table, its rule, and the prepared quotas.
     fn heap(&self) -> usize {
         let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
         let exception = size_of::<(Digest, ValueQuota)>() + 1;
-        let Quotas {
+        let QuotasByValue {
             exceptions, tiers, ..
         } = &self.quotas;
         let names = tiers.iter().map(|(tier, _)| match tier {
@@ -318,7 +322,7 @@ impl Keyed {
     ) -> Self {
         let keys = old.map_or_else(
             || {
-                let spec = Spec {
+                let spec = KeySpec {
                     count: rule.count,
                     interval: rule.interval(),
                     max_keys: rule.max_keys.get(),
@@ -357,7 +361,7 @@ impl Keyed {
             on_missing,
             index,
             running: None,
-            quotas: Quotas {
+            quotas: QuotasByValue {
                 limit: quota(rule.threshold()),
                 exceptions,
                 tiers: tiers.collect(),
@@ -418,7 +422,7 @@ impl Keyed {
             && !self.keys.knows_others_than(self.keys.digest(&Key::MISSING))
     }
 
-    fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<Taken>, NoShare> {
+    fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyTokens>, NoShare> {
         let value = match self.given(call) {
             Some(value) => Some(value),
             None => self.count_missing()?,
@@ -456,7 +460,7 @@ impl Keyed {
     /// A call of any weight runs once.
     fn weight(&self, call: &Call<'_>) -> u32 {
         match self.rule.count {
-            Count::Running => 1,
+            Counting::Running => 1,
             _ => call.weight,
         }
     }
@@ -465,9 +469,9 @@ impl Keyed {
     fn advertised(&self, quota: &ValueQuota) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
         match self.rule.count {
-            Count::Refill | Count::Queue(_) => whole_rate(threshold, interval),
-            Count::Window => (threshold as u32, interval),
-            Count::Running => (threshold as u32, Duration::ZERO),
+            Counting::Refill | Counting::Queue(_) => whole_rate(threshold, interval),
+            Counting::Window => (threshold as u32, interval),
+            Counting::Running => (threshold as u32, Duration::ZERO),
         }
     }
 

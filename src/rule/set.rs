@@ -9,7 +9,7 @@ use super::{
     Authorities, Basis, CircuitBreakerRule, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection,
     Rules, SharedRule, SlotQueue, Who,
 };
-use crate::adaptive::Settings;
+use crate::adaptive::LimiterSettings;
 use crate::base::sync;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
@@ -84,7 +84,7 @@ pub(crate) struct ResourceRules {
     /// Circuit breakers.
     pub(crate) breakers: Vec<u32>,
     /// The adaptive rule.
-    pub(crate) adaptive: Option<(u32, Settings)>,
+    pub(crate) adaptive: Option<(u32, LimiterSettings)>,
 }
 
 /// The flow rules of one resource for single contexts.

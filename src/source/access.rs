@@ -14,12 +14,12 @@ use super::stamp::Stamp;
 
 /// The files that may be read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Access {
+pub(super) struct FileAccess {
     pub(super) max_bytes: u64,
     pub(super) allow_world_writable: bool,
 }
 
-impl Access {
+impl FileAccess {
     /// The stamp of the file at `path`, behind all links.
     pub(super) fn stamp(path: &Path) -> Result<Stamp, SourceError> {
         let metadata = fs::metadata(path).map_err(|cause| SourceError::of_io(path, cause))?;

@@ -23,7 +23,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use super::RuleSource;
-use super::access::Access;
+use super::access::FileAccess;
 use super::error::{Cause, SourceError, SourceErrorKind, panic_text};
 use super::stamp::{LastRead, Stamp};
 use crate::base::panics::catch_panic_or;
@@ -72,7 +72,7 @@ pub(super) const MAX_BYTES: u64 = 4 << 20;
 pub struct FileSource {
     path: PathBuf,
     parse: Box<Parse>,
-    access: Access,
+    access: FileAccess,
     /// Whether the rules are for an engine with a store.
     has_store: bool,
     found: FoundFile,
@@ -134,7 +134,7 @@ impl FileSource {
         Self {
             path: path.into(),
             parse: Box::new(parse),
-            access: Access {
+            access: FileAccess {
                 max_bytes: MAX_BYTES,
                 allow_world_writable: false,
             },
@@ -277,7 +277,7 @@ impl FileSource {
     /// A path leads to a file without a hard link where that file alone is mounted, and
     /// outside of the mount another one has taken its name: that is never seen here.
     fn stamp(&mut self) -> Result<Stamp, SourceError> {
-        let stamp = Access::stamp(&self.path)?;
+        let stamp = FileAccess::stamp(&self.path)?;
         self.links = match (self.links, stamp.is_unlinked()) {
             (_, false) => Links::Present,
             (Links::Unknown, true) => Links::Unknown,

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::access::Access;
+use super::access::FileAccess;
 use super::error::SourceError;
 use super::file::MAX_BYTES;
 use super::sink::RuleSink;
@@ -81,7 +81,7 @@ impl RuleFile {
 
     /// The content of the file at `real`, if it is there.
     fn read(&self, real: &Path) -> Result<Option<Vec<u8>>, SourceError> {
-        let access = Access {
+        let access = FileAccess {
             max_bytes: MAX_BYTES,
             allow_world_writable: false,
         };

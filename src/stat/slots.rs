@@ -61,12 +61,12 @@ pub(crate) struct SlotHold {
 }
 
 /// The calls that wait for a slot, by their tickets.
-pub(super) struct Line(Lock<InLine>);
+pub(super) struct Line(Lock<LineState>);
 
 /// How many calls may run at once, as it is now.
 pub(crate) type LimitNow = Box<dyn Fn() -> u32 + Send + Sync>;
 
-struct InLine {
+struct LineState {
     /// The number of the next ticket.
     next: u64,
     /// The waker of each call, once it has been polled. A call that is gone from here has a slot.
@@ -249,7 +249,7 @@ impl Slots {
         wake(woken);
     }
 
-    fn pass_on(&self, line: &mut InLine, in_flight: impl Fn() -> u32, woken: &mut Woken) {
+    fn pass_on(&self, line: &mut LineState, in_flight: impl Fn() -> u32, woken: &mut Woken) {
         while !line.calls.is_empty() {
             let found = self.0.load(Ordering::Acquire);
             if in_use(found, &in_flight) >= (line.limit)() {
@@ -359,7 +359,7 @@ fn wake(woken: Woken) {
 
 impl Line {
     pub(super) fn new() -> Self {
-        Self(Lock::new(InLine {
+        Self(Lock::new(LineState {
             next: 0,
             calls: BTreeMap::new(),
             limit: Box::new(|| u32::MAX),

@@ -22,7 +22,7 @@ const FREE: u64 = 0;
 pub(super) struct Turn(AtomicU64);
 
 /// Ends a turn.
-struct Taken<'a>(&'a Turn);
+struct TurnGuard<'a>(&'a Turn);
 
 impl Turn {
     pub(super) const FIRST_MARK: u64 = FREE + 1;
@@ -68,14 +68,14 @@ impl Turn {
 
     /// The turn, or the mark of the key that has it. Acquire: pairs with the release at the end of
     /// a turn, also of those before the one that is seen, as each is taken by a swap.
-    fn take(&self, mark: u64) -> Result<Taken<'_>, u64> {
+    fn take(&self, mark: u64) -> Result<TurnGuard<'_>, u64> {
         self.0
             .compare_exchange(FREE, mark, Ordering::AcqRel, Ordering::Acquire)
-            .map(|_| Taken(self))
+            .map(|_| TurnGuard(self))
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         self.0.0.store(FREE, Ordering::Release);
     }

@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::capacity::Capacity;
-    use super::super::limits::Limit;
+    use super::super::limits::RuleLimit;
     use super::*;
 
     const IDLE: InboundFigures = InboundFigures {
@@ -100,8 +100,8 @@ mod tests {
         capacity: Estimate::INITIAL,
     };
 
-    fn limit<T>(value: T) -> Option<Limit<T>> {
-        Some(Limit { value, rule: 0 })
+    fn limit<T>(value: T) -> Option<RuleLimit<T>> {
+        Some(RuleLimit { value, rule: 0 })
     }
 
     fn ms(ms: u64) -> Duration {
@@ -348,11 +348,11 @@ mod tests {
             proptest::option::of(quarter(5)),
         )
             .prop_map(|(qps, concurrency, rt, load, cpu)| Limits {
-                qps: Limit::tighter(None, qps, 1),
-                concurrency: Limit::tighter(None, concurrency, 2),
-                rt: Limit::tighter(None, rt, 3),
-                load: Limit::tighter(None, load, 4),
-                cpu: Limit::tighter(None, cpu, 5),
+                qps: RuleLimit::tighter(None, qps, 1),
+                concurrency: RuleLimit::tighter(None, concurrency, 2),
+                rt: RuleLimit::tighter(None, rt, 3),
+                load: RuleLimit::tighter(None, load, 4),
+                cpu: RuleLimit::tighter(None, cpu, 5),
                 capacity: Capacity::default(),
             })
     }

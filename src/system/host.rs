@@ -102,7 +102,7 @@ struct CounterReading {
 
 /// How much CPU the process may use.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct CpuRoom {
     /// `None`: not known.
     cores: Option<f64>,
     is_quota: bool,
@@ -140,12 +140,12 @@ impl SystemProbe {
     }
 
     /// The CPU time that the process may use now; `None` if its quota is not known.
-    fn room(&self) -> Option<Room> {
+    fn room(&self) -> Option<CpuRoom> {
         let quota = self.groups.as_ref()?.quota().ok()?;
         let cores = self.cores();
         // A quota above the cores that the process may run on does not bind.
         let quota = quota.filter(|quota| cores.is_none_or(|cores| *quota < cores));
-        Some(Room {
+        Some(CpuRoom {
             cores: quota.or(cores),
             is_quota: quota.is_some(),
         })
@@ -235,7 +235,7 @@ impl CounterReading {
 
 /// The share of the CPU that was in use from `before` to `after`, between 0 and
 /// 1.
-fn share(before: &CounterReading, after: &CounterReading, room: Room) -> Option<f64> {
+fn share(before: &CounterReading, after: &CounterReading, room: CpuRoom) -> Option<f64> {
     let own = || {
         let used = after.process?.checked_sub(before.process?)?;
         Some(used.div_duration_f64(after.at - before.at) / room.cores?)

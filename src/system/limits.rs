@@ -8,7 +8,7 @@ use crate::blocked::SystemReason;
 
 /// A limit, and the rule that it comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Limit<T> {
+pub(crate) struct RuleLimit<T> {
     pub(crate) value: T,
     pub(crate) rule: u32,
 }
@@ -16,17 +16,17 @@ pub(crate) struct Limit<T> {
 /// The tightest limits of all system rules, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Limits {
-    pub(crate) qps: Option<Limit<f64>>,
-    pub(crate) concurrency: Option<Limit<u32>>,
-    pub(crate) rt: Option<Limit<Duration>>,
-    pub(crate) load: Option<Limit<f64>>,
-    pub(crate) cpu: Option<Limit<f64>>,
+    pub(crate) qps: Option<RuleLimit<f64>>,
+    pub(crate) concurrency: Option<RuleLimit<u32>>,
+    pub(crate) rt: Option<RuleLimit<Duration>>,
+    pub(crate) load: Option<RuleLimit<f64>>,
+    pub(crate) cpu: Option<RuleLimit<f64>>,
     /// That of the rule with the tightest load.
     pub(crate) capacity: Capacity,
 }
 
 /// Whether `value` is known and has come to `limit`.
-pub(super) fn reaches<T: PartialOrd>(value: Option<T>, limit: Option<Limit<T>>) -> bool {
+pub(super) fn reaches<T: PartialOrd>(value: Option<T>, limit: Option<RuleLimit<T>>) -> bool {
     matches!((value, limit), (Some(value), Some(limit)) if value >= limit.value)
 }
 
@@ -78,7 +78,7 @@ impl Limits {
     }
 }
 
-impl<T: Copy + PartialOrd> Limit<T> {
+impl<T: Copy + PartialOrd> RuleLimit<T> {
     /// The smaller one; the `known` one if they are equal.
     pub(crate) fn tighter(known: Option<Self>, value: Option<T>, rule: u32) -> Option<Self> {
         match (known, value) {

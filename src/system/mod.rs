@@ -52,7 +52,7 @@ pub use capacity::Capacity;
 pub(crate) use figures::{InboundFigures, judge};
 #[cfg(feature = "system")]
 pub use host::SystemProbe;
-pub(crate) use limits::{Limit, Limits};
+pub(crate) use limits::{Limits, RuleLimit};
 pub use probe::{ManualProbe, Memory, Probe, Readings};
 pub use sampler::Sampler;
 

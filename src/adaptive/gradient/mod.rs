@@ -64,7 +64,7 @@
 
 use std::time::Duration;
 
-use super::window::{Samples, Terms, has_stepped_back};
+use super::window::{Samples, WindowTerms, has_stepped_back};
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
@@ -104,7 +104,7 @@ const PROBE_SAMPLES: u32 = 100;
 
 /// The settings of a user. Checked by the rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Settings {
+pub(crate) struct LimiterSettings {
     /// At least 1.
     pub(crate) floor: u32,
     /// At least the floor.
@@ -130,7 +130,7 @@ pub(super) enum Phase {
 
 /// The learned values. Response times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct State {
+pub(super) struct Learned {
     /// The limit that has been found, with its fraction.
     pub(super) estimate: f64,
     /// The response time without a queue; 0 as long as there is none.
@@ -151,10 +151,10 @@ pub(super) struct State {
     pub(super) is_confirmed: bool,
 }
 
-// === impl State ===
+// === impl Learned ===
 
-impl State {
-    pub(super) fn new(settings: &Settings, now: Tick) -> Self {
+impl Learned {
+    pub(super) fn new(settings: &LimiterSettings, now: Tick) -> Self {
         Self {
             estimate: settings.start.into(),
             long: 0.0,
@@ -172,7 +172,7 @@ impl State {
     }
 
     /// The learned values of `old`, within other bounds. A probe of it is abandoned.
-    pub(super) fn of(old: Self, settings: &Settings, now: Tick) -> Self {
+    pub(super) fn of(old: Self, settings: &LimiterSettings, now: Tick) -> Self {
         let estimate = old
             .estimate
             .clamp(settings.floor.into(), settings.ceiling.into());
@@ -208,11 +208,11 @@ impl State {
     /// one.
     pub(super) fn close(
         &mut self,
-        settings: &Settings,
+        settings: &LimiterSettings,
         now: Tick,
         in_flight: u32,
         sample: Samples,
-    ) -> Terms {
+    ) -> WindowTerms {
         if has_stepped_back(sample.opened.as_nanos(), now.as_nanos()) {
             // Nothing that was measured across the step is true.
             self.rest(now, PROBE_EVERY, PROBE_BREAK);
@@ -235,14 +235,14 @@ impl State {
     }
 
     /// The terms of a window that opens at `now`.
-    pub(super) fn terms(&self, now: Tick) -> Terms {
+    pub(super) fn terms(&self, now: Tick) -> WindowTerms {
         let never = Tick::from_nanos(u64::MAX);
         let long = Duration::from_nanos(self.long as u64);
         let above = Duration::from_nanos(self.above as u64);
         let length = (2 * long).clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
         let given_up = self.given_up(now);
         match self.phase {
-            Phase::Steady => Terms {
+            Phase::Steady => WindowTerms {
                 opened: now,
                 due: now + length,
                 needed: self.limit().min(FEWEST_SAMPLES),
@@ -252,7 +252,7 @@ impl State {
             },
             // Each probe gets its own due time, the one at which it is abandoned: so the gate of
             // each probe differs, and a late closer cannot act on the state of an earlier probe.
-            Phase::Settling => Terms {
+            Phase::Settling => WindowTerms {
                 opened: now,
                 due: if planted(Bug::OneGateForAll) {
                     never
@@ -268,7 +268,7 @@ impl State {
             // Those that end after one more response time all count, whenever
             // they began: to leave out those that began earlier would prefer the
             // fast ones.
-            Phase::Measuring => Terms {
+            Phase::Measuring => WindowTerms {
                 opened: now,
                 due: now + above + length,
                 needed: (self.level.saturating_mul(PROBE_ROUNDS)).min(PROBE_SAMPLES),
@@ -285,7 +285,7 @@ impl State {
         opened + 4 * above.max(LONGEST_WINDOW)
     }
 
-    fn adjust(&mut self, settings: &Settings, now: Tick, sample: Samples) {
+    fn adjust(&mut self, settings: &LimiterSettings, now: Tick, sample: Samples) {
         let Some(short) = sample.mean_ns() else {
             return;
         };
@@ -329,13 +329,13 @@ impl State {
     }
 
     /// Lowers the limit by a quarter from `limit`, where calls took `above`.
-    fn probe(&mut self, settings: &Settings, limit: u32, above: f64) {
+    fn probe(&mut self, settings: &LimiterSettings, limit: u32, above: f64) {
         self.phase = Phase::Settling;
         self.level = (limit - limit.div_ceil(4)).max(settings.floor);
         self.above = above;
     }
 
-    fn measured(&mut self, settings: &Settings, now: Tick, sample: Samples) {
+    fn measured(&mut self, settings: &LimiterSettings, now: Tick, sample: Samples) {
         let enough = self.level.min(FEWEST_SAMPLES);
         let short = match sample.mean_ns() {
             Some(short) if sample.count >= enough => short,

@@ -18,8 +18,8 @@ use std::time::Duration;
 use super::breakers::Change;
 use super::counts::{Ended, OutcomeCounts, Sum};
 use super::history::History;
-use super::packed::{Moment, StateKind, Word, is_newer};
-use super::spec::{Limit, Spec};
+use super::packed::{Moment, StateKind, StateWord, is_newer};
+use super::spec::{BadLimit, BreakerSpec};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, shared_size};
 use crate::clock::{Tick, nanos};
@@ -33,7 +33,7 @@ const RENEWED: u32 = OLD / 2;
 /// A rule's view of its circuit.
 #[derive(Clone, Debug)]
 pub(super) struct Breaker {
-    spec: Spec,
+    spec: BreakerSpec,
     /// Its place among those that are asked together.
     pub(super) index: usize,
     circuit: Arc<Circuit>,
@@ -94,7 +94,7 @@ pub(super) type StateChanges = SmallVec<Change, 4>;
 // === impl Longest ===
 
 impl Longest {
-    fn of(spec: &Spec) -> Self {
+    fn of(spec: &BreakerSpec) -> Self {
         Self {
             lease: AtomicU64::new(nanos(spec.lease())),
             open: AtomicU64::new(nanos(spec.longest_open())),
@@ -109,7 +109,7 @@ impl Longest {
     }
 
     /// How far away the moment of `word` can be, in ns.
-    fn of_word(&self, word: Word) -> u64 {
+    fn of_word(&self, word: StateWord) -> u64 {
         let lease = self.lease.load(Ordering::Relaxed);
         if word.kind() != StateKind::OpenUntil {
             return lease;
@@ -123,7 +123,13 @@ impl Longest {
 
 impl Breaker {
     /// A closed breaker, or one that goes on where `old` is.
-    pub(super) fn new(spec: Spec, index: usize, now: Tick, epoch: u32, old: Option<&Self>) -> Self {
+    pub(super) fn new(
+        spec: BreakerSpec,
+        index: usize,
+        now: Tick,
+        epoch: u32,
+        old: Option<&Self>,
+    ) -> Self {
         let longest = Longest::of(&spec);
         if let Some(old) = old {
             if spec.counts_like(&old.spec) {
@@ -146,7 +152,7 @@ impl Breaker {
         }
         let (word, moment) = match old {
             Some(old) => old.opened_alike(epoch),
-            None => (Word::first(StateKind::Closed, epoch), Moment(0)),
+            None => (StateWord::first(StateKind::Closed, epoch), Moment(0)),
         };
         let circuit = Circuit {
             word: AtomicU64::new(word.0),
@@ -171,14 +177,14 @@ impl Breaker {
 
     /// The first word of a breaker that is open as long as this one. If this one waits for its
     /// probes, the new one may be probed at once, for those probes report to this one.
-    fn opened_alike(&self, epoch: u32) -> (Word, Moment) {
+    fn opened_alike(&self, epoch: u32) -> (StateWord, Moment) {
         loop {
             let word = self.word();
             let kind = match word.kind() {
                 StateKind::HalfOpen | StateKind::Outlived => StateKind::Ready,
                 kind => kind,
             };
-            let first = Word::first(kind, epoch).with_failed(word.failed());
+            let first = StateWord::first(kind, epoch).with_failed(word.failed());
             let moment = Moment(self.circuit.moment.load(Ordering::Acquire));
             if kind != StateKind::OpenUntil || moment.version() == word.version() {
                 return (first, moment.with_version(first.version()));
@@ -211,7 +217,7 @@ impl Breaker {
         shared_size::<Circuit>() + self.circuit.counts.heap() + History::heap()
     }
 
-    pub(super) const fn spec(&self) -> &Spec {
+    pub(super) const fn spec(&self) -> &BreakerSpec {
         &self.spec
     }
 
@@ -236,8 +242,8 @@ impl Breaker {
 
     /// The state. Acquire: a thread that sees it sees the epoch that was drawn for it.
     #[inline]
-    pub(super) fn word(&self) -> Word {
-        Word(self.circuit.word.load(Ordering::Acquire))
+    pub(super) fn word(&self) -> StateWord {
+        StateWord(self.circuit.word.load(Ordering::Acquire))
     }
 
     /// Whether a call that read `epoch` before passes, in the present generation.
@@ -248,7 +254,7 @@ impl Breaker {
     }
 
     /// The answer to a call that comes at `now`. Changes nothing.
-    pub(super) fn ask(&self, now: Tick) -> (Word, CircuitAnswer) {
+    pub(super) fn ask(&self, now: Tick) -> (StateWord, CircuitAnswer) {
         loop {
             let word = self.word();
             let wait = match word.kind() {
@@ -284,7 +290,7 @@ impl Breaker {
         let ended = Ended {
             version: word.version(),
             is_bad: end.is_bad,
-            keeps_ratio: matches!(self.spec.limit, Limit::Ratio(_)),
+            keeps_ratio: matches!(self.spec.limit, BadLimit::Ratio(_)),
         };
         let is_over = || self.word() != word && self.renewed(word, end.epoch).is_none();
         let Some(sum) = self.circuit.counts.count(end.now, ended, is_over) else {
@@ -303,7 +309,7 @@ impl Breaker {
 
     /// Opens the breaker, which has counted `sum` while it was closed as `word` says.
     #[cold]
-    fn open(&self, mut word: Word, end: End, sum: Sum, changes: &mut StateChanges) {
+    fn open(&self, mut word: StateWord, end: End, sum: Sum, changes: &mut StateChanges) {
         let next = word.opened(StateKind::OpenUntil);
         while !self.swap(word, next) && !planted(Bug::TellWithoutWinning) {
             match self.renewed(word, end.epoch) {
@@ -319,7 +325,7 @@ impl Breaker {
 
     /// The state, if a call that was admitted at `epoch` counts in it.
     #[inline]
-    fn closed_for(&self, epoch: u32) -> Option<Word> {
+    fn closed_for(&self, epoch: u32) -> Option<StateWord> {
         let word = self.word();
         (word.kind() == StateKind::Closed && !is_newer(word.since(), epoch)).then_some(word)
     }
@@ -327,7 +333,7 @@ impl Breaker {
     /// The present form of `word`, in which a call counts that was admitted at `epoch`, if the word
     /// was only renewed.
     #[cold]
-    fn renewed(&self, word: Word, epoch: u32) -> Option<Word> {
+    fn renewed(&self, word: StateWord, epoch: u32) -> Option<StateWord> {
         let present = self.closed_for(epoch)?;
         let goes_on = present.version() == word.version() && !planted(Bug::RenewalEnds);
         goes_on.then_some(present)
@@ -335,7 +341,7 @@ impl Breaker {
 
     /// Says that a closed generation began later than it did, if that was long
     /// ago: `epoch` is the newest.
-    pub(super) fn renew(&self, word: Word, epoch: u32) {
+    pub(super) fn renew(&self, word: StateWord, epoch: u32) {
         if epoch.wrapping_sub(word.since()) >= OLD {
             self.swap(word, word.renewed(epoch.wrapping_sub(RENEWED)));
         }
@@ -373,7 +379,7 @@ impl Breaker {
 
     /// `word` as closed, in the generation that begins at `epoch`. Nothing is left that was
     /// counted under its stamp, which was that of an earlier version as well.
-    fn closed(&self, word: Word, epoch: u32) -> Word {
+    fn closed(&self, word: StateWord, epoch: u32) -> StateWord {
         let next = word.closed(epoch);
         let is_over = || self.word() != word;
         self.circuit.counts.forget(next.version(), is_over);
@@ -381,7 +387,7 @@ impl Breaker {
     }
 
     /// Release: a thread that sees the new state sees the epoch that was drawn for it.
-    pub(super) fn swap(&self, from: Word, to: Word) -> bool {
+    pub(super) fn swap(&self, from: StateWord, to: StateWord) -> bool {
         self.circuit
             .word
             .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
@@ -390,7 +396,7 @@ impl Breaker {
 
     /// The moment of `word`, or `otherwise` if none has been written. `None` if
     /// the state has changed.
-    fn moment_of(&self, word: Word, otherwise: Tick) -> Option<Moment> {
+    fn moment_of(&self, word: StateWord, otherwise: Tick) -> Option<Moment> {
         let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
         let mut moment = load();
         if moment.version() != word.version() {
@@ -401,7 +407,7 @@ impl Breaker {
     }
 
     /// Notes a change that this call has made, where users can see it.
-    fn tell(&self, changes: &mut StateChanges, from: Word, to: Word, value: Option<f64>) {
+    fn tell(&self, changes: &mut StateChanges, from: StateWord, to: StateWord, value: Option<f64>) {
         let (from, to) = (from.state(), to.state());
         if from != to {
             changes.push(Change {
@@ -415,7 +421,7 @@ impl Breaker {
 
     /// Writes `time` for `word`, unless one as late is written or the state has
     /// changed.
-    fn publish(&self, word: Word, time: Tick) {
+    fn publish(&self, word: StateWord, time: Tick) {
         let moment = Moment::new(time, word.version());
         let cell = &self.circuit.moment;
         loop {
@@ -469,7 +475,7 @@ mod tests {
         let closed = old.word();
         // The thread that has opened it sleeps before it writes until when.
         assert!(old.swap(closed, closed.opened(StateKind::OpenUntil)));
-        let otherwise = Spec {
+        let otherwise = BreakerSpec {
             interval: ms(5_000),
             ..spec()
         };
@@ -480,7 +486,7 @@ mod tests {
         assert_eq!(new.ask(at(7_000)).1, refused, "it has written its own");
 
         // As long as it is open after so many bad probes.
-        let spec = Spec {
+        let spec = BreakerSpec {
             open_up_to: Some(ms(60_000)),
             ..spec()
         };

@@ -7,14 +7,14 @@
 
 use super::{Breaker, End, StateChanges};
 use crate::base::sync::{Bug, Ordering, planted};
-use crate::breaker::packed::{StateKind, Word, is_newer};
+use crate::breaker::packed::{StateKind, StateWord, is_newer};
 use crate::clock::Tick;
 
 // === impl Breaker ===
 
 impl Breaker {
     /// Whether a call may join the probes of `word`.
-    pub(super) fn has_place(&self, word: Word) -> bool {
+    pub(super) fn has_place(&self, word: StateWord) -> bool {
         word.is_half_open() && word.running() < self.spec.probes
     }
 
@@ -22,7 +22,7 @@ impl Breaker {
     /// name of `epoch`, which was drawn before that. False if the state has changed.
     pub(in crate::breaker) fn probe(
         &self,
-        word: Word,
+        word: StateWord,
         now: Tick,
         epoch: u32,
         changes: &mut StateChanges,
@@ -59,7 +59,7 @@ impl Breaker {
     /// A thread that is late replaces no newer period: it finds the state changed, or the word
     /// written since it looked. Should it write its own after the end of its period, the next
     /// one that is written replaces that.
-    fn note_period(&self, word: Word) -> bool {
+    fn note_period(&self, word: StateWord) -> bool {
         let (cell, start) = (&self.circuit.period, word.since());
         if word.kind() == StateKind::Outlived || planted(Bug::PeriodAfterPlaces) {
             return true;
@@ -138,7 +138,7 @@ impl Breaker {
 
     /// The state, if a probe of `epoch` may decide it: if it is half-open in the period in
     /// which that probe was admitted. And whether the probe still holds a place.
-    fn half_open_for(&self, epoch: u32) -> Option<(Word, bool)> {
+    fn half_open_for(&self, epoch: u32) -> Option<(StateWord, bool)> {
         loop {
             let word = self.word();
             if !word.is_half_open() {

@@ -2,8 +2,8 @@
 
 use loom::thread;
 
+use super::super::BreakerSpec;
 use super::super::BreakerState::{Closed, HalfOpen, Open};
-use super::super::Spec;
 use super::{Caller, breakers, spec};
 use crate::base::sync::fault::model;
 
@@ -30,7 +30,7 @@ model! {
     a_late_probe_of_before_beside_places_given_on at 3
         fails with a_period_that_is_written_late: PeriodAfterPlaces;
     || {
-        let breakers = breakers([Spec { probes: 2, ..spec(1) }]);
+        let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
         let [bad, late] = [first.enter(10).unwrap(), first.enter(10).unwrap()];
@@ -52,7 +52,7 @@ model! {
     places_given_on_beside_a_newer_period at 3
         fails with a_period_written_blindly: BlindPeriod;
     || {
-        let breakers = breakers([Spec { probes: 2, ..spec(1) }]);
+        let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
         let [bad, late] = [first.enter(10).unwrap(), first.enter(10).unwrap()];

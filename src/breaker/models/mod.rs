@@ -14,17 +14,17 @@ use loom::thread;
 use super::BreakerState::{Closed, HalfOpen, Open};
 use super::circuit::{Breaker, End, StateChanges};
 use super::counts::Ended;
-use super::window::Window;
+use super::window::CountWindow;
 use super::*;
 use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
 use crate::clock::Tick;
 
 /// Opens at the `count`th error, for 10 ms.
-fn spec(count: u32) -> Spec {
-    Spec {
+fn spec(count: u32) -> BreakerSpec {
+    BreakerSpec {
         strategy: Strategy::Error,
-        limit: Limit::Count(count),
+        limit: BadLimit::Count(count),
         exceeds: false,
         min_calls: 1,
         open_for: Duration::from_millis(10),
@@ -38,7 +38,7 @@ fn spec(count: u32) -> Spec {
     }
 }
 
-fn breakers(specs: impl IntoIterator<Item = Spec>) -> Arc<Breakers> {
+fn breakers(specs: impl IntoIterator<Item = BreakerSpec>) -> Arc<Breakers> {
     Arc::new(Breakers::new(specs, Tick::ZERO, None))
 }
 
@@ -94,7 +94,7 @@ fn noting(told: &mut Vec<(BreakerState, BreakerState)>) -> impl FnMut(Change) {
 }
 
 /// A call of before ends beside a new generation of a breaker that opens at two errors.
-fn old_call_beside_a_new_generation(at_two: Spec) {
+fn old_call_beside_a_new_generation(at_two: BreakerSpec) {
     let breakers = breakers([at_two]);
     let mut first = Caller::new(&breakers);
     let old = first.enter(0).unwrap();
@@ -130,7 +130,7 @@ model! {
 }
 
 /// Counts a bad call in `bucket`: how many the window holds then.
-fn count(window: &Window, bucket: u64) -> u64 {
+fn count(window: &CountWindow, bucket: u64) -> u64 {
     let ended = Ended {
         version: 0,
         is_bad: true,
@@ -144,7 +144,7 @@ model! {
     counts_beside_a_roll at 3 fails with a_count_behind_the_head: CountBehindHead;
     || {
         // One clock is a whole ring behind: both buckets have one cell.
-        let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
+        let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, 10));
         let newer = count(&window, 12);
@@ -158,7 +158,7 @@ model! {
     counts_beside_a_roll_over_a_bucket at 3 fails with a_roll_that_empties_a_newer_bucket: SkipBehindHead;
     || {
         // The thread that opens 12 empties the cell of 11, which is that of 13 as well.
-        let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
+        let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, 12));
         count(&window, 13);
@@ -172,7 +172,7 @@ model! {
         fails with a_bad_call_that_is_noted_late: NoteBadAfter;
     || {
         // One error is enough, as soon as two calls have ended.
-        let breakers = breakers([Spec { min_calls: 2, ..spec(1) }]);
+        let breakers = breakers([BreakerSpec { min_calls: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         let good = first.enter(0).unwrap();
         let mut other = first.clone();
@@ -184,15 +184,15 @@ model! {
 }
 
 /// Opens at the `count`th error in a row.
-fn in_a_row(count: u32) -> Spec {
-    Spec {
-        limit: Limit::Consecutive(count),
+fn in_a_row(count: u32) -> BreakerSpec {
+    BreakerSpec {
+        limit: BadLimit::Consecutive(count),
         ..spec(count)
     }
 }
 
 /// Three bad calls, of which two end at once, open a breaker `at_three`.
-fn two_bad_calls_after_one(at_three: Spec) {
+fn two_bad_calls_after_one(at_three: BreakerSpec) {
     let breakers = breakers([at_three]);
     let mut first = Caller::new(&breakers);
     first.fail(0);
@@ -239,9 +239,9 @@ model! {
 }
 
 /// Opens when so many of the last four calls were bad.
-fn of_the_last(count: u32) -> Spec {
-    Spec {
-        limit: Limit::Count(count),
+fn of_the_last(count: u32) -> BreakerSpec {
+    BreakerSpec {
+        limit: BadLimit::Count(count),
         last_calls: Some(4),
         ..spec(count)
     }
@@ -276,7 +276,7 @@ model! {
 model! {
     three_calls_for_two_probes at 2 fails with probes_taken_blindly: BlindProbe;
     || {
-        let breakers = breakers([Spec { probes: 2, ..spec(1) }]);
+        let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
         let threads = [(); 2].map(|()| {
@@ -296,7 +296,7 @@ model! {
 model! {
     two_probes_that_end_together at 3 fails with a_probe_that_tries_once: EndTriesOnce;
     || {
-        let breakers = breakers([Spec { probes: 2, ..spec(1) }]);
+        let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
         let probes = [first.enter(10).unwrap(), first.enter(10).unwrap()];

@@ -8,8 +8,8 @@ use loom::thread;
 
 use super::super::circuit::{Breaker, CircuitAnswer};
 use super::super::packed::StateKind;
-use super::super::window::Window;
-use super::super::{Admission, Breakers, Spec};
+use super::super::window::CountWindow;
+use super::super::{Admission, BreakerSpec, Breakers};
 use super::{Caller, breakers, count, spec};
 use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
@@ -21,7 +21,7 @@ model! {
     || {
         // 4096 rounds of the ring later: its stamps are the same.
         let (old, far) = (11, 11 + 2 * 4_096);
-        let window = Arc::new(Window::new(1, 2, Tick::from_nanos(10)));
+        let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
         // Two in the old cell, so that no new count is the same word.
         assert_eq!([old - 1, old, old].map(|bucket| count(&window, bucket)), [1, 2, 3]);
         let other = window.clone();
@@ -40,7 +40,7 @@ model! {
         assert!(old.swap(old.word(), old.word().opened(StateKind::OpenUntil)));
         let other = old.clone();
         let thread = thread::spawn(move || {
-            let longer = Spec { open_for: Duration::from_secs(5), ..spec(1) };
+            let longer = BreakerSpec { open_for: Duration::from_secs(5), ..spec(1) };
             let new = Breaker::new(longer, 0, Tick::ZERO, 0, Some(&other));
             new.ask(Tick::ZERO).1
         });
@@ -55,7 +55,7 @@ model! {
         fails with a_count_that_is_forgotten: ForgetLate;
     || {
         // Two close a breaker: one has won, and a call counts in the new generation.
-        let shared = Arc::new((Window::new(1, 1, Tick::ZERO), AtomicBool::new(false)));
+        let shared = Arc::new((CountWindow::new(1, 1, Tick::ZERO), AtomicBool::new(false)));
         let other = shared.clone();
         let thread = thread::spawn(move || {
             let (window, is_over) = &*other;

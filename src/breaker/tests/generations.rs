@@ -36,12 +36,12 @@ fn who_is_told_of_a_change_finds_all_of_them_made() {
 
 #[test]
 fn a_row_that_is_forgotten_does_not_come_back_after_16384_changes() {
-    let in_a_row = Spec {
-        limit: Limit::Consecutive(5),
+    let in_a_row = BreakerSpec {
+        limit: BadLimit::Consecutive(5),
         ..spec()
     };
-    let of_the_last = Spec {
-        limit: Limit::Count(5),
+    let of_the_last = BreakerSpec {
+        limit: BadLimit::Count(5),
         last_calls: Some(9),
         ..spec()
     };
@@ -65,7 +65,7 @@ fn a_row_that_is_forgotten_does_not_come_back_after_16384_changes() {
 
 #[test]
 fn how_long_it_was_open_does_not_come_back_after_16384_changes() {
-    let mut stage = Stage::new([Spec {
+    let mut stage = Stage::new([BreakerSpec {
         open_up_to: Some(ms(60_000)),
         ..spec()
     }]);
@@ -84,8 +84,8 @@ fn how_long_it_was_open_does_not_come_back_after_16384_changes() {
 fn what_is_forgotten_does_not_come_back_after_256_changes() {
     // By hand, and by itself: a cycle is three changes of the state.
     for is_by_hand in [true, false] {
-        let long = Spec {
-            limit: Limit::Count(5),
+        let long = BreakerSpec {
+            limit: BadLimit::Count(5),
             min_calls: 1,
             open_for: ms(1),
             interval: ms(1_000_000),

@@ -8,7 +8,7 @@ use crate::breaker::*;
 
 #[test]
 fn it_is_open_twice_as_long_after_each_bad_probe_until_it_has_closed() {
-    let growing = |longest| Spec {
+    let growing = |longest| BreakerSpec {
         open_up_to: Some(longest),
         ..spec()
     };
@@ -42,7 +42,7 @@ fn it_is_open_twice_as_long_after_each_bad_probe_until_it_has_closed() {
 
 #[test]
 fn of_several_probes_that_fail_together_one_counts() {
-    let mut stage = Stage::new([Spec {
+    let mut stage = Stage::new([BreakerSpec {
         open_up_to: Some(ms(60_000)),
         probes: 3,
         ..spec()
@@ -57,7 +57,7 @@ fn of_several_probes_that_fail_together_one_counts() {
 
 #[test]
 fn how_often_probes_have_failed_is_kept_for_the_rule_in_force() {
-    let other = |open_up_to, interval| Spec {
+    let other = |open_up_to, interval| BreakerSpec {
         open_up_to,
         interval: ms(interval),
         id: Some("one".into()),
@@ -84,7 +84,7 @@ fn how_often_probes_have_failed_is_kept_for_the_rule_in_force() {
 
 #[test]
 fn a_clock_that_steps_back_keeps_nobody_waiting_longer_than_it_has_grown() {
-    let mut stage = Stage::new([Spec {
+    let mut stage = Stage::new([BreakerSpec {
         open_up_to: Some(ms(3_600_000)),
         ..spec()
     }]);

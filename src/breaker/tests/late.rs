@@ -8,7 +8,7 @@ use crate::breaker::*;
 
 /// An open breaker whose calls come every `pause` ms, and are good after `rt`. When it closed,
 /// in ms, if it did within a hundred times `open_for`.
-fn closes_after(spec: &Spec, pause: u64, rt: u64) -> Option<u64> {
+fn closes_after(spec: &BreakerSpec, pause: u64, rt: u64) -> Option<u64> {
     let open_for = spec.open_for.as_millis() as u64;
     let mut stage = Stage::new([spec.clone()]);
     stage.trip_after(0, rt + 100_000);
@@ -33,7 +33,11 @@ fn closes_after(spec: &Spec, pause: u64, rt: u64) -> Option<u64> {
 
 #[test]
 fn a_breaker_whose_calls_take_longer_than_its_lease_closes() {
-    let limits = [Limit::ratio(0.5), Limit::Count(5), Limit::Consecutive(5)];
+    let limits = [
+        BadLimit::ratio(0.5),
+        BadLimit::Count(5),
+        BadLimit::Consecutive(5),
+    ];
     for limit in limits {
         for (strategy, last_calls) in [
             (Strategy::Error, None),
@@ -43,7 +47,7 @@ fn a_breaker_whose_calls_take_longer_than_its_lease_closes() {
             for (open_for, rt) in [(1_000, 1_500), (10_000, 11_000), (1_000, 9_900)] {
                 for open_up_to in [None, Some(Duration::from_secs(60))] {
                     for probes in [1, 2, 3, 63] {
-                        let spec = Spec {
+                        let spec = BreakerSpec {
                             strategy,
                             limit,
                             last_calls,
@@ -67,7 +71,7 @@ fn a_breaker_whose_calls_take_longer_than_its_lease_closes() {
 
 #[test]
 fn the_first_end_of_any_probe_of_the_period_decides() {
-    let growing = Spec {
+    let growing = BreakerSpec {
         open_up_to: Some(ms(60_000)),
         ..spec()
     };
@@ -97,7 +101,7 @@ fn the_first_end_of_any_probe_of_the_period_decides() {
 
 #[test]
 fn good_probes_count_whether_they_have_a_place_or_not() {
-    let mut stage = Stage::new([Spec {
+    let mut stage = Stage::new([BreakerSpec {
         probes: 3,
         ..spec()
     }]);

@@ -97,9 +97,9 @@ fn a_dropped_probe_says_nothing_and_the_next_call_probes() {
 
 #[test]
 fn of_two_breakers_none_is_probed_unless_both_are_ready() {
-    let late = Spec {
+    let late = BreakerSpec {
         open_for: ms(3_000),
-        limit: Limit::Count(5),
+        limit: BadLimit::Count(5),
         ..spec()
     };
     let mut stage = Stage::new([spec(), late]);
@@ -115,8 +115,8 @@ fn of_two_breakers_none_is_probed_unless_both_are_ready() {
 
 #[test]
 fn a_ratio_of_one_is_reached_but_never_exceeded() {
-    let one = Spec {
-        limit: Limit::ratio(1.0),
+    let one = BreakerSpec {
+        limit: BadLimit::ratio(1.0),
         ..spec()
     };
     let mut stage = Stage::new([one.clone()]);
@@ -125,7 +125,7 @@ fn a_ratio_of_one_is_reached_but_never_exceeded() {
         stage.call(0, true);
     }
     assert_eq!(stage.states(), [Open]);
-    let exceeds = Spec {
+    let exceeds = BreakerSpec {
         exceeds: true,
         ..one
     };
@@ -139,22 +139,22 @@ fn a_ratio_of_one_is_reached_but_never_exceeded() {
 #[test]
 fn limits_are_reached_or_exceeded_exactly() {
     let cases = [
-        (Limit::ratio(0.1), false, (1, 10), true),
-        (Limit::ratio(0.1), true, (1, 10), false),
-        (Limit::ratio(0.1), true, (2, 19), true),
-        (Limit::ratio(2.0 / 3.0), false, (4, 6), true),
-        (Limit::ratio(2.0 / 3.0), true, (4, 6), false),
-        (Limit::ratio(0.29), false, (29, 100), true),
-        (Limit::ratio(0.29), false, (28, 100), false),
-        (Limit::ratio(0.0), true, (0, 9), false),
-        (Limit::ratio(0.0), true, (1, 9), true),
-        (Limit::Count(3), false, (3, 9), true),
-        (Limit::Count(3), false, (2, 9), false),
-        (Limit::Count(3), true, (3, 9), false),
-        (Limit::Count(3), true, (4, 9), true),
+        (BadLimit::ratio(0.1), false, (1, 10), true),
+        (BadLimit::ratio(0.1), true, (1, 10), false),
+        (BadLimit::ratio(0.1), true, (2, 19), true),
+        (BadLimit::ratio(2.0 / 3.0), false, (4, 6), true),
+        (BadLimit::ratio(2.0 / 3.0), true, (4, 6), false),
+        (BadLimit::ratio(0.29), false, (29, 100), true),
+        (BadLimit::ratio(0.29), false, (28, 100), false),
+        (BadLimit::ratio(0.0), true, (0, 9), false),
+        (BadLimit::ratio(0.0), true, (1, 9), true),
+        (BadLimit::Count(3), false, (3, 9), true),
+        (BadLimit::Count(3), false, (2, 9), false),
+        (BadLimit::Count(3), true, (3, 9), false),
+        (BadLimit::Count(3), true, (4, 9), true),
     ];
     for (limit, exceeds, (bad, total), opens) in cases {
-        let mut stage = Stage::new([Spec {
+        let mut stage = Stage::new([BreakerSpec {
             limit,
             exceeds,
             min_calls: total,
@@ -195,7 +195,7 @@ fn a_cancelled_call_counts_only_if_it_was_slow_already() {
         (slow(100), 101, Open),
         (slow(100), 100, Closed),
         (
-            Spec {
+            BreakerSpec {
                 cancelled_as_slow: false,
                 ..slow(100)
             },
@@ -228,8 +228,8 @@ fn nothing_trips_without_calls_or_with_too_few() {
     let mut stage = Stage::new([
         spec(),
         slow(0),
-        Spec {
-            limit: Limit::Count(1),
+        BreakerSpec {
+            limit: BadLimit::Count(1),
             ..spec()
         },
     ]);
@@ -263,7 +263,7 @@ fn the_window_slides() {
 
 #[test]
 fn so_many_probes_run_at_once_and_as_many_in_a_row_close_it() {
-    let mut stage = Stage::new([Spec {
+    let mut stage = Stage::new([BreakerSpec {
         probes: 3,
         ..spec()
     }]);
@@ -319,7 +319,7 @@ fn it_recovers_in_time_however_a_probe_ends() {
     for run in 0..1_000 {
         let recovery = 1 + rng.below(5_000);
         let probes = 1 + rng.below(3) as u32;
-        let mut stage = Stage::new([Spec {
+        let mut stage = Stage::new([BreakerSpec {
             open_for: ms(recovery),
             probes,
             ..spec()
@@ -380,7 +380,7 @@ fn a_clock_that_steps_back_keeps_nobody_waiting_longer() {
 
 #[test]
 fn the_ends_of_time_do_no_harm() {
-    let mut stage = Stage::new([Spec {
+    let mut stage = Stage::new([BreakerSpec {
         open_for: Duration::from_secs(366 * 86_400),
         ..slow(0)
     }]);

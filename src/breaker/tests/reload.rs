@@ -25,8 +25,8 @@ fn an_equal_rule_keeps_everything() {
 
 #[test]
 fn a_changed_limit_keeps_counts_and_state() {
-    let tighter = |min_calls| Spec {
-        limit: Limit::Count(min_calls),
+    let tighter = |min_calls| BreakerSpec {
+        limit: BadLimit::Count(min_calls),
         min_calls,
         ..spec()
     };
@@ -51,8 +51,8 @@ fn a_changed_limit_keeps_counts_and_state() {
 
 #[test]
 fn a_row_goes_on_in_one_with_another_limit_and_not_in_a_window() {
-    let in_a_row = |count| Spec {
-        limit: Limit::Consecutive(count),
+    let in_a_row = |count| BreakerSpec {
+        limit: BadLimit::Consecutive(count),
         min_calls: 1,
         // A row has no interval: any value may stand here.
         interval: ms(u64::from(count)),
@@ -77,8 +77,8 @@ fn a_row_goes_on_in_one_with_another_limit_and_not_in_a_window() {
 
 #[test]
 fn the_last_calls_go_on_in_a_rule_that_looks_at_as_many() {
-    let of_last = |bad, last_calls| Spec {
-        limit: Limit::Count(bad),
+    let of_last = |bad, last_calls| BreakerSpec {
+        limit: BadLimit::Count(bad),
         min_calls: 1,
         last_calls,
         ..spec()
@@ -106,7 +106,7 @@ fn the_last_calls_go_on_in_a_rule_that_looks_at_as_many() {
 
 #[test]
 fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
-    let named = |open_for, interval| Spec {
+    let named = |open_for, interval| BreakerSpec {
         open_for: ms(open_for),
         interval: ms(interval),
         id: Some("named".into()),
@@ -130,7 +130,7 @@ fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
 
 #[test]
 fn a_rule_that_counts_otherwise_keeps_only_the_open_state_of_its_id() {
-    let named = |spec| Spec {
+    let named = |spec| BreakerSpec {
         id: Some("named".into()),
         ..spec
     };

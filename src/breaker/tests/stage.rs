@@ -15,10 +15,10 @@ pub(in crate::breaker) fn at(ms: u64) -> Tick {
 }
 
 /// An error ratio of 0.5 of at least 5 calls in 1 s, open for 2 s.
-pub(in crate::breaker) fn spec() -> Spec {
-    Spec {
+pub(in crate::breaker) fn spec() -> BreakerSpec {
+    BreakerSpec {
         strategy: Strategy::Error,
-        limit: Limit::ratio(0.5),
+        limit: BadLimit::ratio(0.5),
         exceeds: false,
         min_calls: 5,
         open_for: ms(2_000),
@@ -32,8 +32,8 @@ pub(in crate::breaker) fn spec() -> Spec {
     }
 }
 
-pub(in crate::breaker) fn slow(max_ms: u64) -> Spec {
-    Spec {
+pub(in crate::breaker) fn slow(max_ms: u64) -> BreakerSpec {
+    BreakerSpec {
         strategy: Strategy::Slow(ms(max_ms)),
         ..spec()
     }
@@ -73,7 +73,7 @@ fn note(told: &mut Vec<Told>) -> impl FnMut(Change) {
 }
 
 impl Stage {
-    pub(in crate::breaker) fn new(specs: impl IntoIterator<Item = Spec>) -> Self {
+    pub(in crate::breaker) fn new(specs: impl IntoIterator<Item = BreakerSpec>) -> Self {
         Self {
             breakers: Breakers::new(specs, Tick::ZERO, None),
             told: Vec::new(),
@@ -83,7 +83,7 @@ impl Stage {
     pub(in crate::breaker) fn reload(
         &mut self,
         now: u64,
-        specs: impl IntoIterator<Item = Spec>,
+        specs: impl IntoIterator<Item = BreakerSpec>,
     ) -> Breakers {
         let new = Breakers::new(specs, at(now), Some(&self.breakers));
         std::mem::replace(&mut self.breakers, new)

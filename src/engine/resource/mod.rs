@@ -219,7 +219,7 @@ impl Resource {
         self.shared.time.check(reading, self.node.seen())
     }
 
-    /// How long it takes from `now` to `at`; see [`Timekeeper::until`].
+    /// How long it takes from `now` to `at`; see [`Timekeeper::until`](crate::clock::timekeeper::Timekeeper::until).
     pub(crate) fn time_until(&self, at: Tick, now: Tick) -> Duration {
         self.shared.time.until(at, now)
     }

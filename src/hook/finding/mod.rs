@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) use letters::letters_apart;
 pub(crate) use provided::{LayerFacts, Need, Provided};
 pub(crate) use similar::cause_of_silence;
-pub(crate) use told::Told;
+pub(crate) use told::ToldFindings;
 
 /// The kind of mistake, as far as an engine can tell.
 ///

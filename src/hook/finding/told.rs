@@ -18,14 +18,14 @@ const MOST_COMPARED: u32 = 256;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ToldFindings {
     findings: Lock<HashSet<(FindingKind, Box<str>)>>,
     /// When a refusal of the store was reported.
     refused: Lock<Option<Tick>>,
     compared: AtomicU32,
 }
 
-impl Told {
+impl ToldFindings {
     /// Whether `finding` is the first of its kind for its rule or, where the store refuses, the
     /// first within a minute. Notes that it was reported.
     pub(crate) fn is_first(&self, finding: &Finding, now: impl FnOnce() -> Tick) -> bool {

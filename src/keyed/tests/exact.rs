@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::Count;
+use super::super::Counting;
 
 /// The part that a call may return.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl Exact {
     /// in `interval`, `n` of them.
     pub(super) fn take(
         &mut self,
-        count: Count,
+        count: Counting,
         interval: Duration,
         (threshold, burst): (u32, u32),
         now: u64,
@@ -53,7 +53,7 @@ impl Exact {
         let ceil = |a: i128, b: i128| (a + b - 1) / b;
         let mut start = now;
         match count {
-            Count::Refill => {
+            Counting::Refill => {
                 let cost = ceil(interval * 16, threshold);
                 let from = self.paid_off.max(now * 16);
                 if from - now * 16 + n * cost > (threshold + burst) * cost {
@@ -62,7 +62,7 @@ impl Exact {
                 self.paid_off = from + n * cost;
                 self.debts.push((id, n * cost));
             }
-            Count::Window => {
+            Counting::Window => {
                 let bucket = now / (interval / 2);
                 let counts =
                     |&&(_, at, _): &&(usize, i128, i128)| (bucket - 1..=bucket).contains(&at);
@@ -72,7 +72,7 @@ impl Exact {
                 }
                 self.counted.push((id, bucket, n));
             }
-            Count::Queue(max_wait) => {
+            Counting::Queue(max_wait) => {
                 if let Some(&(_, last)) = self.queue.last() {
                     start = start.max(last + ceil(interval * n, threshold));
                 }
@@ -81,7 +81,7 @@ impl Exact {
                 }
                 self.queue.push((id, start));
             }
-            Count::Running => {
+            Counting::Running => {
                 if self.running + n > threshold {
                     return None;
                 }
@@ -112,21 +112,21 @@ impl Exact {
     /// counted tokens and refunded them still has a word of its bucket.
     pub(super) fn rests(
         &self,
-        count: Count,
+        count: Counting,
         interval: Duration,
         now: u64,
         touched: Option<u64>,
     ) -> bool {
         let now = i128::from(now);
         match count {
-            Count::Refill => self.debts.is_empty() || self.paid_off < now * 16,
-            Count::Window => {
+            Counting::Refill => self.debts.is_empty() || self.paid_off < now * 16,
+            Counting::Window => {
                 let bucket = |ns: i128| ns / (interval.as_nanos() as i128 / 2);
                 touched.is_none_or(|ns| bucket(ns.into()) + 1 < bucket(now))
             }
-            Count::Running => self.running == 0,
+            Counting::Running => self.running == 0,
             // Rounded up by the implementation: nothing depends on it here.
-            Count::Queue(_) => false,
+            Counting::Queue(_) => false,
         }
     }
 }

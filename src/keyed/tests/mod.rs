@@ -10,8 +10,8 @@ mod words;
 use std::time::Duration;
 
 use super::keys::KeyFull;
-use super::table::Table;
-use super::{Count, Digest, HotKeys, Limit, Spec, Taken};
+use super::table::KeyTable;
+use super::{Counting, Digest, HotKeys, KeyLimit, KeySpec, KeyTokens};
 use crate::call::Key;
 use crate::clock::Tick;
 
@@ -25,36 +25,36 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn spec(count: Count, interval: Duration) -> Spec {
+fn spec(count: Counting, interval: Duration) -> KeySpec {
     let max_keys = 1_000;
-    Spec {
+    KeySpec {
         count,
         interval,
         max_keys,
     }
 }
 
-fn keys(count: Count, interval: Duration) -> HotKeys {
+fn keys(count: Counting, interval: Duration) -> HotKeys {
     HotKeys::new(spec(count, interval), Tick::ZERO)
 }
 
 /// Keys in a table of one set, made at 0.
-fn crowded(count: Count) -> HotKeys {
-    HotKeys::of_table(Table::of_sets(1), spec(count, SECOND), Tick::ZERO)
+fn crowded(count: Counting) -> HotKeys {
+    HotKeys::of_table(KeyTable::of_sets(1), spec(count, SECOND), Tick::ZERO)
 }
 
 /// How many calls of one token pass at `now`, up to `most`.
-fn passes(keys: &HotKeys, now: u64, key: Digest, limit: &Limit, most: u32) -> u32 {
+fn passes(keys: &HotKeys, now: u64, key: Digest, limit: &KeyLimit, most: u32) -> u32 {
     let pass = |_: &u32| keys.take(at(now), key, limit, 1).is_ok();
     (0..most).take_while(pass).count() as u32
 }
 
 /// Ends the call that `taken` was for.
-fn release(keys: &HotKeys, taken: &Taken) {
+fn release(keys: &HotKeys, taken: &KeyTokens) {
     keys.release(taken.pinned(), taken.paid as u32);
 }
 
-fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &Limit, n: u32) -> Option<Tick> {
+fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &KeyLimit, n: u32) -> Option<Tick> {
     keys.take(now, key, limit, n).unwrap_err().available_at
 }
 

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::exact::{Exact, Held};
-use super::{Table, digest, release};
+use super::{KeyTable, digest, release};
 use crate::clock::Tick;
-use crate::keyed::{Count, HotKeys, Limit, Spec, Taken};
+use crate::keyed::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens};
 
 const KEYS: u64 = 24;
 const MS: u64 = 1_000_000;
@@ -59,39 +59,39 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..150)
 }
 
-fn counts() -> impl Strategy<Value = Count> {
+fn counts() -> impl Strategy<Value = Counting> {
     prop_oneof![
-        Just(Count::Refill),
-        Just(Count::Window),
-        Just(Count::Running),
-        (0..300 * MS).prop_map(|ns| Count::Queue(Duration::from_nanos(ns))),
+        Just(Counting::Refill),
+        Just(Counting::Window),
+        Just(Counting::Running),
+        (0..300 * MS).prop_map(|ns| Counting::Queue(Duration::from_nanos(ns))),
     ]
 }
 
 /// A table beside its oracle.
 struct Pair {
     keys: HotKeys,
-    count: Count,
+    count: Counting,
     interval: Duration,
     limits: [(u32, u32); 2],
-    ready: [Limit; 2],
+    ready: [KeyLimit; 2],
     sets: usize,
     exact: HashMap<u64, Exact>,
     /// When a key that has a slot was last counted.
     touched: HashMap<u64, u64>,
     overflow: Exact,
-    held: Vec<(u64, bool, Taken, Held)>,
+    held: Vec<(u64, bool, KeyTokens, Held)>,
 }
 
 impl Pair {
-    fn new(count: Count, interval: Duration, limits: [(u32, u32); 2], sets: usize) -> Self {
+    fn new(count: Counting, interval: Duration, limits: [(u32, u32); 2], sets: usize) -> Self {
         let max_keys = 1;
-        let spec = Spec {
+        let spec = KeySpec {
             count,
             interval,
             max_keys,
         };
-        let keys = HotKeys::of_table(Table::of_sets(sets), spec, Tick::ZERO);
+        let keys = HotKeys::of_table(KeyTable::of_sets(sets), spec, Tick::ZERO);
         let ready = limits.map(|(threshold, burst)| keys.limit(threshold.into(), burst));
         Self {
             keys,
@@ -115,7 +115,7 @@ impl Pair {
     fn take(&mut self, now: u64, key: u64, n: u32) {
         // Every key has one limit, and in a queue one weight: see `queue`.
         let which = key as usize % 2;
-        let n = if matches!(self.count, Count::Queue(_)) {
+        let n = if matches!(self.count, Counting::Queue(_)) {
             n.min(1)
         } else {
             n
@@ -130,10 +130,10 @@ impl Pair {
             .keys
             .take(Tick::from_nanos(now), digest(key), &self.ready[which], n);
         let is_overflow = self.keys.overflows() > before;
-        if self.sets == 1 && !matches!(self.count, Count::Queue(_)) && n > 0 {
+        if self.sets == 1 && !matches!(self.count, Counting::Queue(_)) && n > 0 {
             // A key that can pass at all gets a slot while there is one.
             let (threshold, burst) = self.limits[which];
-            let burst = if self.count == Count::Refill {
+            let burst = if self.count == Counting::Refill {
                 burst
             } else {
                 0
@@ -177,7 +177,7 @@ impl Pair {
         let Some(available_at) = available_at else {
             return;
         };
-        if self.count == Count::Running {
+        if self.count == Counting::Running {
             assert_eq!(available_at.as_nanos(), now);
             return;
         }
@@ -214,7 +214,7 @@ impl Pair {
     fn end(&mut self, index: Index) {
         let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
         release(&self.keys, &taken);
-        if self.count == Count::Running {
+        if self.count == Counting::Running {
             self.exact_of(key, is_overflow).end(held);
         }
     }
@@ -267,12 +267,12 @@ proptest! {
     ) {
         let interval = Duration::from_millis(interval_ms);
         let max_keys = 1;
-        let spec = Spec { count: Count::Refill, interval, max_keys };
+        let spec = KeySpec { count: Counting::Refill, interval, max_keys };
         let keys = HotKeys::new(spec, Tick::ZERO);
         let threshold = f64::from(threshold) - fraction;
         let limit = keys.limit(threshold, burst);
         let mut now = 0;
-        let mut passed: Vec<(u64, u32, Taken)> = Vec::new();
+        let mut passed: Vec<(u64, u32, KeyTokens)> = Vec::new();
         for (wait, turn) in steps {
             now += wait;
             match turn {

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
 use crate::keyed::refill::{Rate, Refill};
-use crate::keyed::table::Place;
+use crate::keyed::table::WordPlace;
 
 /// Fills a table of one set with keys that have spent all, as far as it goes.
-fn exhaust(keys: &HotKeys, now: u64, limit: &Limit) -> Vec<Taken> {
+fn exhaust(keys: &HotKeys, now: u64, limit: &KeyLimit) -> Vec<KeyTokens> {
     let spend = |number| keys.take(at(now), digest(number), limit, 5).unwrap();
     let held = (0..8).map(spend).collect();
     assert_eq!((keys.overflows(), keys.keys_in_use(at(now))), (0, 8));
@@ -16,7 +16,7 @@ fn exhaust(keys: &HotKeys, now: u64, limit: &Limit) -> Vec<Taken> {
 
 #[test]
 fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
-    for count in [Count::Refill, Count::Window, Count::Running] {
+    for count in [Counting::Refill, Counting::Window, Counting::Running] {
         let keys = crowded(count);
         let limit = keys.limit(5.0, 0);
         let held = exhaust(&keys, 1_000, &limit);
@@ -30,17 +30,17 @@ fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
             assert_eq!(passes(&keys, 1_000, digest(key), &limit, 9), 0, "{count:?}");
         }
         // The key that is at rest yields its slot, and no other.
-        if count == Count::Running {
+        if count == Counting::Running {
             release(&keys, &held[3]);
         }
-        let later = if count == Count::Running {
+        let later = if count == Counting::Running {
             1_000
         } else {
             2_001
         };
         assert_eq!(passes(&keys, later, digest(500), &limit, 9), 5, "{count:?}");
         assert_eq!(keys.overflows(), 100, "{count:?}");
-        if count == Count::Running {
+        if count == Counting::Running {
             for key in [0, 1, 2, 4, 5, 6, 7, 3] {
                 let place = keys.take(at(1_000), digest(key), &limit, 1);
                 assert!(place.is_err(), "{key} has five, or shares a full word");
@@ -51,7 +51,7 @@ fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
 
 #[test]
 fn what_all_share_is_whole_before_numbers_of_buckets_come_round() {
-    let keys = crowded(Count::Window);
+    let keys = crowded(Counting::Window);
     let limit = keys.limit(5.0, 0);
     // Shortly before 2^24 buckets of 500 ms.
     let begin = ((1 << 24) - 500) * 500;
@@ -68,7 +68,7 @@ fn what_all_share_is_whole_before_numbers_of_buckets_come_round() {
 
 #[test]
 fn who_has_not_lost_its_place_has_it_again_where_numbers_come_round() {
-    let keys = crowded(Count::Window);
+    let keys = crowded(Counting::Window);
     exhaust(&keys, 1_000, &keys.limit(5.0, 0));
     // After 2^24 buckets of 500 ms, from 1 024 buckets before their own.
     let again = 1_000 + (500 << 24);
@@ -85,7 +85,7 @@ fn who_has_not_lost_its_place_has_it_again_where_numbers_come_round() {
 
 #[test]
 fn a_call_that_was_pushed_out_credits_nobody() {
-    for count in [Count::Refill, Count::Window, Count::Queue(SECOND)] {
+    for count in [Counting::Refill, Counting::Window, Counting::Queue(SECOND)] {
         let keys = crowded(count);
         let limit = keys.limit(5.0, 0);
         let held: Vec<_> = (0..8)
@@ -112,7 +112,7 @@ fn a_call_that_was_pushed_out_credits_nobody() {
 
 /// How many calls pass of a key that has spent all at 1 000, by threads that read the
 /// clock at `read` and sleep beyond 3 000, when another key may have come.
-fn passes_after_a_sleep(count: Count, read: u64, other_comes: bool) -> u32 {
+fn passes_after_a_sleep(count: Counting, read: u64, other_comes: bool) -> u32 {
     let keys = crowded(count);
     let limit = keys.limit(5.0, 0);
     let take = |now, slot: u64, id| {
@@ -140,10 +140,10 @@ fn passes_after_a_sleep(count: Count, read: u64, other_comes: bool) -> u32 {
 fn who_sleeps_while_its_key_comes_to_rest_and_is_pushed_out_finds_a_fresh_quota() {
     for (count, read, kept, fresh) in [
         // A debt until 2 000.
-        (Count::Refill, 1_400, 2, 5),
-        (Count::Refill, 2_001, 5, 5),
+        (Counting::Refill, 1_400, 2, 5),
+        (Counting::Refill, 2_001, 5, 5),
         // Its window is that of the buckets at 1 000 and 1 500.
-        (Count::Window, 1_999, 0, 5),
+        (Counting::Window, 1_999, 0, 5),
     ] {
         let found = [false, true].map(|comes| passes_after_a_sleep(count, read, comes));
         assert_eq!(found, [kept, fresh], "{count:?} at {read}");
@@ -153,7 +153,7 @@ fn who_sleeps_while_its_key_comes_to_rest_and_is_pushed_out_finds_a_fresh_quota(
 #[test]
 fn who_slept_for_longer_than_the_slack_pushes_a_window_out() {
     for (buckets, is_pushed_out) in [(1_024, false), (1_025, true)] {
-        let keys = crowded(Count::Window);
+        let keys = crowded(Counting::Window);
         let limit = keys.limit(5.0, 0);
         exhaust(&keys, 500 * (buckets + 7), &limit);
         // By a reading from so many buckets ago.
@@ -164,7 +164,7 @@ fn who_slept_for_longer_than_the_slack_pushes_a_window_out() {
 
 #[test]
 fn a_slot_changes_hands_only_after_the_largest_cost_of_its_queue() {
-    let keys = crowded(Count::Queue(ms(0)));
+    let keys = crowded(Counting::Queue(ms(0)));
     let (slow, fast) = (keys.limit(1.0, 0), keys.limit(1_000_000.0, 0));
     for key in 0..8 {
         assert!(keys.take(at(0), digest(key), &slow, 1).is_ok());
@@ -181,7 +181,7 @@ fn a_slot_changes_hands_only_after_the_largest_cost_of_its_queue() {
 
 #[test]
 fn the_largest_cost_of_a_queue_counts_until_the_queue_is_at_rest() {
-    let keys = crowded(Count::Queue(ms(0)));
+    let keys = crowded(Counting::Queue(ms(0)));
     let limit = keys.limit(1_000.0, 0);
     let all = |now: u64, n: u32| {
         for key in 0..8 {
@@ -211,9 +211,9 @@ fn mixed(number: u64) -> u64 {
 fn a_table_has_a_place_for_as_many_as_asked() {
     for max_keys in [1, 8, 10, 50, 100, 1_000, 10_000, 65_536] {
         for table in 0..(70_000 / max_keys).min(100) {
-            let spec = Spec {
+            let spec = KeySpec {
                 max_keys,
-                ..spec(Count::Refill, SECOND)
+                ..spec(Counting::Refill, SECOND)
             };
             let keys = HotKeys::new(spec, Tick::ZERO);
             let limit = keys.limit(1.0, 0);
@@ -236,9 +236,9 @@ fn a_table_has_a_place_for_as_many_as_asked() {
 #[test]
 fn a_table_whose_slots_all_had_an_owner_has_a_place_for_as_many() {
     let max_keys = 10_000;
-    let spec = Spec {
+    let spec = KeySpec {
         max_keys,
-        ..spec(Count::Refill, SECOND)
+        ..spec(Counting::Refill, SECOND)
     };
     let keys = HotKeys::new(spec, Tick::ZERO);
     let limit = keys.limit(1.0, 0);
@@ -257,7 +257,7 @@ fn a_table_whose_slots_all_had_an_owner_has_a_place_for_as_many() {
 #[test]
 fn keys_at_rest_keep_their_slots_while_there_are_others() {
     let (count, max_keys) = (10_000, 10_000);
-    let table = Table::new(max_keys);
+    let table = KeyTable::new(max_keys);
     let rate = Rate::new(1e6, 0, SECOND);
     let round = |now| {
         let call = Refill::new(Tick::ZERO, at(now), rate, 1);
@@ -275,7 +275,7 @@ fn keys_at_rest_keep_their_slots_while_there_are_others() {
 
 #[test]
 fn most_keys_are_at_home() {
-    let table = Table::new(10_000);
+    let table = KeyTable::new(10_000);
     // At most one of these is not at rest.
     let take = |now, key| {
         let call = Refill::new(Tick::ZERO, at(now), Rate::new(1e6, 0, SECOND), 1);
@@ -283,8 +283,8 @@ fn most_keys_are_at_home() {
     };
     let home = |now| {
         let is_home = |&key: &u64| match take(now + key, key) {
-            Place::Slot(slot) => table.is_home(slot, mixed(key)),
-            Place::Overflow => false,
+            WordPlace::Slot(slot) => table.is_home(slot, mixed(key)),
+            WordPlace::Overflow => false,
         };
         (0..10_000).filter(is_home).count()
     };
@@ -300,27 +300,27 @@ fn most_keys_are_at_home() {
 
 #[test]
 fn of_keys_at_rest_at_home_the_one_that_was_seen_last_stays_longest() {
-    let table = Table::of_sets(1);
+    let table = KeyTable::of_sets(1);
     let rate = Rate::new(1_000.0, 0, SECOND);
     let see = |now, slot: u64, id: u64| {
         let call = Refill::new(Tick::ZERO, at(now), rate, 1);
         table.take((slot << 32) | id, call).unwrap().place
     };
     for (now, slot) in (1..).zip([0, 1, 2, 3, 4, 5, 6, 7, 0]) {
-        assert_eq!(see(10 * now, slot, 1), Place::Slot(slot as u32));
+        assert_eq!(see(10 * now, slot, 1), WordPlace::Slot(slot as u32));
     }
     // New keys of both lines: each takes the oldest of its own.
     for (now, (likes, gets)) in (200..).zip([(0, 1), (5, 4), (2, 2), (0, 3), (3, 0)]) {
-        assert_eq!(see(now, likes, 2 + now), Place::Slot(gets));
+        assert_eq!(see(now, likes, 2 + now), WordPlace::Slot(gets));
     }
 }
 
 #[test]
 fn memory_is_32_bytes_for_each_key() {
     let bytes = |max_keys| {
-        let spec = Spec {
+        let spec = KeySpec {
             max_keys,
-            ..spec(Count::Refill, SECOND)
+            ..spec(Counting::Refill, SECOND)
         };
         HotKeys::new(spec, Tick::ZERO).footprint()
     };
@@ -331,7 +331,7 @@ fn memory_is_32_bytes_for_each_key() {
 
 #[test]
 fn digests_are_keyed() {
-    let [one, other] = [0, 0].map(|_| keys(Count::Refill, SECOND));
+    let [one, other] = [0, 0].map(|_| keys(Counting::Refill, SECOND));
     let key = Key::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
     assert_eq!(one.digest(&key), one.digest(&key));
     assert_ne!(one.digest(&key), other.digest(&key));
@@ -343,7 +343,7 @@ fn digests_are_keyed() {
 
 #[test]
 fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
-    let keys = crowded(Count::Running);
+    let keys = crowded(Counting::Running);
     let limit = keys.limit(2.0, 0);
     let run = |thread: u64| {
         let mut held = Vec::new();
@@ -375,10 +375,10 @@ fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
 #[test]
 fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
     for count in [
-        Count::Refill,
-        Count::Window,
-        Count::Queue(SECOND),
-        Count::Running,
+        Counting::Refill,
+        Counting::Window,
+        Counting::Queue(SECOND),
+        Counting::Running,
     ] {
         let keys = crowded(count);
         let limit = keys.limit(2.0, 0);
@@ -403,7 +403,7 @@ fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
 #[test]
 fn a_key_has_two_sets_where_there_are_two() {
     for sets in [2, 3, 5, 64, 1_000] {
-        let table = Table::of_sets(sets);
+        let table = KeyTable::of_sets(sets);
         let edges = [0, 1, u32::MAX - 1, u32::MAX].map(u64::from);
         let corners = edges
             .iter()
@@ -413,5 +413,5 @@ fn a_key_has_two_sets_where_there_are_two() {
             assert!(first < sets && second < sets && first != second, "{tag:#x}");
         }
     }
-    assert_eq!(Table::of_sets(1).sets_of(u64::MAX), [0, 0]);
+    assert_eq!(KeyTable::of_sets(1).sets_of(u64::MAX), [0, 0]);
 }

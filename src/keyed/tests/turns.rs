@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
-    let keys = keys(Count::Queue(ms(250)), SECOND);
+    let keys = keys(Counting::Queue(ms(250)), SECOND);
     let limit = keys.limit(10.0, 0);
     let key = digest(1);
     let start = |now, n| {
@@ -46,7 +46,7 @@ fn turns_of_a_few_nanoseconds_come_one_after_the_other() {
         (4e6, 250),
         (3_906_250.0, 256),
     ] {
-        let keys = keys(Count::Queue(SECOND), SECOND);
+        let keys = keys(Counting::Queue(SECOND), SECOND);
         let limit = keys.limit(threshold, 0);
         for turn in 0..4 {
             let taken = keys.take(at(5), digest(1), &limit, 1).unwrap();
@@ -58,7 +58,7 @@ fn turns_of_a_few_nanoseconds_come_one_after_the_other() {
 
 #[test]
 fn the_last_in_a_queue_can_leave_it() {
-    let keys = keys(Count::Queue(SECOND), SECOND);
+    let keys = keys(Counting::Queue(SECOND), SECOND);
     let limit = keys.limit(10.0, 0);
     let join = || keys.take(at(5), digest(1), &limit, 1).unwrap();
     let only = join();
@@ -75,7 +75,7 @@ fn the_last_in_a_queue_can_leave_it() {
 
 #[test]
 fn a_queue_ends_where_its_time_does() {
-    let keys = keys(Count::Queue(SECOND), SECOND);
+    let keys = keys(Counting::Queue(SECOND), SECOND);
     let (limit, end) = (keys.limit(10.0, 0), Tick::from_nanos(u64::MAX));
     assert!(keys.take(end, digest(1), &limit, 1).is_ok());
     assert_eq!(refused(&keys, end, digest(1), &limit, 1), None);

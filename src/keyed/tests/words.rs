@@ -11,7 +11,7 @@ use crate::keyed::window::Window;
 
 #[test]
 fn five_and_a_burst_of_two_then_one_each_200_ms() {
-    let keys = keys(Count::Refill, SECOND);
+    let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(5.0, 2);
     let [x, y] = ["x", "y"].map(|key| keys.digest(&Key::Str(key)));
     assert_eq!(passes(&keys, 0, x, &limit, 100), 7);
@@ -29,7 +29,7 @@ fn five_and_a_burst_of_two_then_one_each_200_ms() {
 
 #[test]
 fn a_fraction_of_a_token_is_a_head_start_to_the_next_one() {
-    let keys = keys(Count::Refill, SECOND);
+    let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.5, 0);
     // A token takes 400 ms, and half of one is there.
     assert_eq!(passes(&keys, 0, digest(1), &limit, 100), 2);
@@ -61,7 +61,7 @@ fn the_capacity_is_exact_at_every_threshold() {
         ),
     ];
     for (number, (threshold, burst, interval, capacity)) in (0_u64..).zip(cases) {
-        let keys = keys(Count::Refill, interval);
+        let keys = keys(Counting::Refill, interval);
         let limit = keys.limit(threshold, burst);
         let what = format!("{threshold} and {burst} per {interval:?}");
         let key = digest(number);
@@ -79,10 +79,10 @@ fn the_capacity_is_exact_at_every_threshold() {
 #[test]
 fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
     for count in [
-        Count::Refill,
-        Count::Window,
-        Count::Running,
-        Count::Queue(SECOND),
+        Counting::Refill,
+        Counting::Window,
+        Counting::Running,
+        Counting::Queue(SECOND),
     ] {
         let keys = keys(count, SECOND);
         for (threshold, burst) in [(0.0, 0), (0.0, 9), (-0.0, 0), (f64::NAN, 0), (-1.0, 3)] {
@@ -98,7 +98,7 @@ fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
         }
         assert_eq!(keys.keys_in_use(at(5)), 0);
     }
-    let keys = keys(Count::Refill, SECOND);
+    let keys = keys(Counting::Refill, SECOND);
     assert_eq!(
         refused(&keys, at(5), digest(1), &keys.limit(0.9, 0), 1),
         None
@@ -107,7 +107,7 @@ fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
 
 #[test]
 fn a_debt_outlives_a_change_of_the_limit() {
-    let keys = keys(Count::Refill, SECOND);
+    let keys = keys(Counting::Refill, SECOND);
     let (low, high) = (keys.limit(2.0, 0), keys.limit(10.0, 0));
     assert_eq!(passes(&keys, 0, digest(1), &low, 100), 2);
     // A second of debt is ten tokens of the new limit.
@@ -119,7 +119,7 @@ fn a_debt_outlives_a_change_of_the_limit() {
 
 #[test]
 fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
-    let keys = keys(Count::Refill, SECOND);
+    let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(10.0, 0);
     let four = keys.take(at(0), digest(1), &limit, 4).unwrap();
     assert_eq!(keys.left(at(0), digest(1), &limit), 6);
@@ -136,7 +136,7 @@ fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
 
 #[test]
 fn what_is_given_back_from_under_others_is_not_given_twice() {
-    let keys = keys(Count::Refill, SECOND);
+    let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
     keys.refund(|| at(0), &first);
@@ -148,7 +148,7 @@ fn what_is_given_back_from_under_others_is_not_given_twice() {
 
 #[test]
 fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() {
-    let keys = keys(Count::Refill, SECOND);
+    let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
     // A caller that sleeps until 1 000 just before it asks for the time finds that others have
@@ -169,7 +169,7 @@ fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() 
 #[test]
 fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
     for (stepped_to, available_at) in [(1_000, 1_500), (500, 1_500), (200, 1_200), (0, 1_000)] {
-        let keys = keys(Count::Refill, SECOND);
+        let keys = keys(Counting::Refill, SECOND);
         let limit = keys.limit(2.0, 0);
         let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
         assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
@@ -181,14 +181,14 @@ fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
 
 #[test]
 fn a_late_clock_gets_no_more() {
-    let keys = keys(Count::Refill, SECOND);
+    let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(10.0, 0);
     assert_eq!(passes(&keys, 5_000, digest(1), &limit, 100), 10);
     assert_eq!(passes(&keys, 4_000, digest(1), &limit, 100), 0);
     let early = Tick::from_nanos(1);
     assert_eq!(refused(&keys, early, digest(1), &limit, 1), Some(at(5_100)));
     // Nor does one from before the table, or from the end of all time.
-    let late = HotKeys::new(spec(Count::Refill, SECOND), at(9_000));
+    let late = HotKeys::new(spec(Counting::Refill, SECOND), at(9_000));
     assert_eq!(passes(&late, 0, digest(1), &limit, 100), 10);
     assert_eq!(passes(&late, 9_000, digest(1), &limit, 100), 0);
     let end = Tick::from_nanos(u64::MAX);
@@ -200,7 +200,7 @@ fn a_late_clock_gets_no_more() {
 
 #[test]
 fn an_aligned_window_holds_the_limit_and_slides_by_halves() {
-    let keys = keys(Count::Window, SECOND);
+    let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
     let key = digest(1);
     assert_eq!(passes(&keys, 10_200, key, &limit, 3), 3);
@@ -220,7 +220,7 @@ fn an_aligned_window_holds_the_limit_and_slides_by_halves() {
 
 #[test]
 fn the_largest_window_is_full_at_its_limit() {
-    let keys = keys(Count::Window, Duration::from_millis(1));
+    let keys = keys(Counting::Window, Duration::from_millis(1));
     let limit = keys.limit(1_048_575.0, 0);
     assert!(keys.take(at(3), digest(1), &limit, 1_048_575).is_ok());
     assert_eq!(passes(&keys, 3, digest(1), &limit, 100), 0);
@@ -229,7 +229,7 @@ fn the_largest_window_is_full_at_its_limit() {
 
 #[test]
 fn a_window_has_it_back_while_its_bucket_counts() {
-    let keys = keys(Count::Window, SECOND);
+    let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
     let take = |now| keys.take(at(now), digest(1), &limit, 2).unwrap();
     let (first, second, third) = (take(0), take(100), keys.take(at(0), digest(1), &limit, 1));
@@ -247,7 +247,7 @@ fn a_window_has_it_back_while_its_bucket_counts() {
 
 #[test]
 fn numbers_of_buckets_come_round() {
-    let keys = keys(Count::Window, SECOND);
+    let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
     let bucket = |number: u64| number * 500;
     for round in 0..3 {
@@ -265,7 +265,7 @@ fn numbers_of_buckets_come_round() {
 
 #[test]
 fn who_is_late_where_numbers_come_round_is_told_the_time_of_the_newest_bucket() {
-    let keys = keys(Count::Window, SECOND);
+    let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
     // The newest bucket has the number 0, and the one before the largest.
     let [late, newest, over] = [2, 1, -1].map(|before| at(((1 << 24) - before) as u64 * 500));
@@ -276,7 +276,7 @@ fn who_is_late_where_numbers_come_round_is_told_the_time_of_the_newest_bucket() 
 #[test]
 fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
     for (buckets, again) in [(1_024, 0), (1_025, 5)] {
-        let keys = keys(Count::Window, SECOND);
+        let keys = keys(Counting::Window, SECOND);
         let limit = keys.limit(5.0, 0);
         let now = 500 * (buckets + 7);
         assert_eq!(passes(&keys, now, digest(1), &limit, 100), 5);
@@ -289,7 +289,7 @@ fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
 
 #[test]
 fn so_many_at_once_and_one_more_when_one_ends() {
-    let keys = keys(Count::Running, SECOND);
+    let keys = keys(Counting::Running, SECOND);
     let limit = keys.limit(2.9, 0);
     let take = || keys.take(at(3), digest(1), &limit, 1);
     let (first, second) = (take().unwrap(), take().unwrap());
@@ -308,27 +308,27 @@ fn so_many_at_once_and_one_more_when_one_ends() {
 fn one_more_token_comes_with_time_or_with_a_bucket() {
     let next = |keys: &HotKeys, now| keys.next_change(at(now), digest(1), &keys.limit(5.0, 0));
     let take = |keys: &HotKeys, now, n| passes(keys, now, digest(1), &keys.limit(5.0, 0), n);
-    let refill = keys(Count::Refill, SECOND);
+    let refill = keys(Counting::Refill, SECOND);
     assert_eq!(take(&refill, 7, 1), 1);
     assert_eq!([7, 107].map(|now| next(&refill, now)), [at(207); 2]);
-    let window = keys(Count::Window, SECOND);
+    let window = keys(Counting::Window, SECOND);
     assert_eq!(take(&window, 10_200, 9), 5);
     assert_eq!(next(&window, 10_200), at(11_000));
     // A call every 200 ms, and six of them at once: one starts, five wait.
-    let queue = keys(Count::Queue(SECOND), SECOND);
+    let queue = keys(Counting::Queue(SECOND), SECOND);
     assert_eq!(take(&queue, 7, 3), 3);
     assert_eq!([7, 107].map(|now| next(&queue, now)), [at(207); 2]);
     assert_eq!(take(&queue, 7, 9), 3);
     assert_eq!(next(&queue, 107), at(207));
     // A key that has its whole quota never gets more, though the queue is not at rest.
-    let short = keys(Count::Queue(Duration::from_millis(300)), SECOND);
+    let short = keys(Counting::Queue(Duration::from_millis(300)), SECOND);
     assert_eq!(take(&short, 7, 1), 1);
     assert_eq!([7, 106, 107].map(|now| next(&short, now)), [107; 3].map(at));
     for count in [
-        Count::Refill,
-        Count::Window,
-        Count::Queue(SECOND),
-        Count::Running,
+        Counting::Refill,
+        Counting::Window,
+        Counting::Queue(SECOND),
+        Counting::Running,
     ] {
         assert_eq!(next(&keys(count, SECOND), 7), at(7));
     }
@@ -336,7 +336,11 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
 
 #[test]
 fn one_more_token_is_there_when_that_is_said_and_not_a_nanosecond_before() {
-    for count in [Count::Refill, Count::Window, Count::Queue(2 * SECOND)] {
+    for count in [
+        Counting::Refill,
+        Counting::Window,
+        Counting::Queue(2 * SECOND),
+    ] {
         let keys = keys(count, SECOND);
         // A token of a queue takes up whole nanoseconds: a little more than a third.
         let limit = keys.limit(3.0, 0);

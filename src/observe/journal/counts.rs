@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::episodes::ByKind;
-use super::lines::{Line, Worry};
+use super::lines::{LogLine, Worry};
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
 use crate::observe::rows::block_kind;
@@ -19,12 +19,12 @@ const CALM: Duration = Duration::from_secs(600);
 
 /// A resource with a direction, or all whose names callers can make up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Who(pub(super) Option<(Arc<str>, &'static str)>);
+pub(super) struct Subject(pub(super) Option<(Arc<str>, &'static str)>);
 
 /// So much was refused since the last look.
 #[derive(Debug)]
 pub(super) struct Growth {
-    pub(super) who: Who,
+    pub(super) who: Subject,
     pub(super) by_kind: ByKind,
     /// The rule that refused most of it.
     pub(super) rule: Option<String>,
@@ -64,8 +64,8 @@ pub(super) struct Watched {
 
 /// The findings of one look.
 #[derive(Debug, Default)]
-struct Seen {
-    listed: Vec<(u64, Who, ByKind)>,
+struct SeenCounts {
+    listed: Vec<(u64, Subject, ByKind)>,
     newest: Option<u64>,
     total: ByKind,
     overflows: u64,
@@ -76,7 +76,7 @@ fn difference(now: &ByKind, before: &ByKind) -> ByKind {
     std::array::from_fn(|kind| now[kind].saturating_sub(before[kind]))
 }
 
-impl Seen {
+impl SeenCounts {
     fn of(sentinel: &Sentinel) -> Self {
         let mut seen = Self::default();
         let add = |total: &mut ByKind, more: &ByKind| {
@@ -90,7 +90,8 @@ impl Seen {
             add(&mut seen.total, &by_kind);
             if reading.is_listed() {
                 let name = (reading.name().clone(), reading.direction().as_str());
-                seen.listed.push((reading.id(), Who(Some(name)), by_kind));
+                seen.listed
+                    .push((reading.id(), Subject(Some(name)), by_kind));
             }
             for params in reading.keyed_rules() {
                 seen.overflows = seen.overflows.saturating_add(params.overflows());
@@ -107,7 +108,7 @@ impl Seen {
 impl Counts {
     /// Those of now: what was before is not told.
     pub(super) fn of(sentinel: &Sentinel) -> Self {
-        let seen = Seen::of(sentinel);
+        let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();
         let listed = seen.listed.into_iter();
         let rise = |count| Rise { count, last: None };
@@ -125,11 +126,11 @@ impl Counts {
     }
 
     /// The refusals since the last look, and lines about everything else.
-    pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> (Vec<Growth>, Vec<Line>) {
-        let seen = Seen::of(sentinel);
+    pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> (Vec<Growth>, Vec<LogLine>) {
+        let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();
         let by_rule = refused_by(&rules);
-        let rule = |who: &Who, by_kind: &ByKind| {
+        let rule = |who: &Subject, by_kind: &ByKind| {
             let grown = |id: &Arc<str>| {
                 let before = self.by_rule.get(id).copied().unwrap_or_default();
                 by_rule.get(id).map_or(0, |now| now.saturating_sub(before))
@@ -160,9 +161,9 @@ impl Counts {
             }
         }
         if others.iter().any(|count| *count > 0) {
-            let rule = rule(&Who(None), &others);
+            let rule = rule(&Subject(None), &others);
             growth.push(Growth {
-                who: Who(None),
+                who: Subject(None),
                 by_kind: others,
                 rule,
             });
@@ -174,7 +175,7 @@ impl Counts {
         if rules.version() != self.rules.0 {
             let before =
                 std::mem::replace(&mut self.rules, (rules.version(), rules.rules().clone()));
-            lines.push(Line::rules_in_force(&before.1, rules.rules()));
+            lines.push(LogLine::rules_in_force(&before.1, rules.rules()));
         }
         for (rise, count, worry) in [
             (&mut self.overflows, seen.overflows, Worry::KeysShare),
@@ -185,11 +186,14 @@ impl Counts {
                 Worry::NoPlace,
             ),
         ] {
-            lines.extend(rise.look(count, now).map(|more| Line::Worry(worry, more)));
+            lines.extend(
+                rise.look(count, now)
+                    .map(|more| LogLine::Worry(worry, more)),
+            );
         }
         let panics = sentinel.hooks().panics();
         if panics > self.hook_panics {
-            lines.push(Line::HookPanicked(panics - self.hook_panics));
+            lines.push(LogLine::HookPanicked(panics - self.hook_panics));
             self.hook_panics = panics;
         }
         (growth, lines)
@@ -207,7 +211,7 @@ fn refused_by(rules: &RuleSet) -> HashMap<Arc<str>, u64> {
 /// of.
 fn rule_that_grew_most(
     rules: &RuleSet,
-    who: &Who,
+    who: &Subject,
     by_kind: &ByKind,
     grown: impl Fn(&Arc<str>) -> u64,
 ) -> Option<String> {
@@ -259,7 +263,7 @@ impl Watched {
         }
     }
 
-    pub(super) fn look(&mut self) -> Option<Line> {
+    pub(super) fn look(&mut self) -> Option<LogLine> {
         let error = self.status.last_error();
         let is_up = error.is_none();
         if is_up == self.was_up {
@@ -267,6 +271,6 @@ impl Watched {
         }
         self.was_up = is_up;
         let error = error.map(|error| error.to_string());
-        Some(Line::Source(self.name.clone(), error))
+        Some(LogLine::Source(self.name.clone(), error))
     }
 }

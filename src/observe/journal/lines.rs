@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use super::Changed;
-use super::counts::{Who, most_of};
+use super::counts::{Subject, most_of};
 use super::episodes::{ByKind, Refusals, Stage};
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
@@ -24,7 +24,7 @@ const TARGET: &str = "tower_sentinel";
 
 /// One event.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum LogLine {
     Refusals(Refusals),
     /// So many resources, and what was refused in episodes that ended without a line.
     MoreRefusals(u64, u64),
@@ -61,7 +61,7 @@ pub(super) enum Worry {
 pub(super) struct Budget {
     began: Option<Tick>,
     lines: u32,
-    left_out: HashSet<Who>,
+    left_out: HashSet<Subject>,
     refused: u64,
     breakers: u64,
 }
@@ -70,7 +70,7 @@ pub(super) struct Budget {
 
 impl Budget {
     /// A look begins. If a minute is over, what was left out in it is told.
-    pub(super) fn begin(&mut self, now: Tick, lines: &mut Vec<Line>) {
+    pub(super) fn begin(&mut self, now: Tick, lines: &mut Vec<LogLine>) {
         let is_over = self.began.is_none_or(|began| now - began >= MINUTE);
         if !is_over {
             return;
@@ -79,10 +79,10 @@ impl Budget {
         self.began = Some(now);
         if !before.left_out.is_empty() {
             let resources = before.left_out.len() as u64;
-            lines.push(Line::MoreRefusals(resources, before.refused));
+            lines.push(LogLine::MoreRefusals(resources, before.refused));
         }
         if before.breakers > 0 {
-            lines.push(Line::MoreBreakers(before.breakers));
+            lines.push(LogLine::MoreBreakers(before.breakers));
         }
     }
 
@@ -92,9 +92,9 @@ impl Budget {
         has_room
     }
 
-    pub(super) fn refusals(&mut self, refusals: Refusals, lines: &mut Vec<Line>) {
+    pub(super) fn refusals(&mut self, refusals: Refusals, lines: &mut Vec<LogLine>) {
         if self.has_room() {
-            return lines.push(Line::Refusals(refusals));
+            return lines.push(LogLine::Refusals(refusals));
         }
         if refusals.stage == Stage::Ended {
             let refused = refusals.by_kind.iter().sum();
@@ -103,9 +103,9 @@ impl Budget {
         self.left_out.insert(refusals.who);
     }
 
-    pub(super) fn breaker(&mut self, change: &Changed, lines: &mut Vec<Line>) {
+    pub(super) fn breaker(&mut self, change: &Changed, lines: &mut Vec<LogLine>) {
         if self.has_room() {
-            lines.push(Line::Breaker(change.clone()));
+            lines.push(LogLine::Breaker(change.clone()));
         } else {
             self.breakers += 1;
         }
@@ -116,9 +116,9 @@ impl Budget {
     }
 }
 
-// === impl Line ===
+// === impl LogLine ===
 
-impl Line {
+impl LogLine {
     /// The changes from one set of rules to the next.
     pub(super) fn rules_in_force(before: &Rules, now: &Rules) -> Self {
         let by_id = |rules: &Rules| -> HashMap<String, Rule> {

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use counts::{Counts, Watched};
 use episodes::Episodes;
-use lines::{Budget, Line};
+use lines::{Budget, LogLine};
 use stores::StoreWatch;
 
 use crate::base::sync::Lock;
@@ -77,11 +77,11 @@ const MOST_CHANGES: usize = 256;
 pub struct Journal {
     sentinel: Sentinel,
     changes: Arc<Changes>,
-    state: Lock<State>,
+    state: Lock<LastLook>,
 }
 
 /// The memory of one look for the next.
-struct State {
+struct LastLook {
     counts: Counts,
     episodes: Episodes,
     budget: Budget,
@@ -91,10 +91,10 @@ struct State {
 
 /// Changes of breakers since the last look, in their order.
 #[derive(Debug, Default)]
-struct Changes(Lock<Queue>);
+struct Changes(Lock<ChangeQueue>);
 
 #[derive(Debug, Default)]
-struct Queue {
+struct ChangeQueue {
     changes: Vec<Changed>,
     /// Those beyond the bound.
     more: u64,
@@ -138,7 +138,7 @@ impl Journal {
     pub fn new(sentinel: &Sentinel) -> Self {
         let changes = Arc::new(Changes::default());
         sentinel.hooks().register(NAME, changes.clone());
-        let state = State {
+        let state = LastLook {
             counts: Counts::of(sentinel),
             episodes: Episodes::default(),
             budget: Budget::default(),
@@ -183,7 +183,7 @@ impl Journal {
             lines.extend(state.watched.iter_mut().filter_map(Watched::look));
         }
         // Whoever listens may do as it likes.
-        lines.iter().for_each(Line::write);
+        lines.iter().for_each(LogLine::write);
     }
 
     /// Looks on a thread of its own, at once and then at intervals of `every` (at least 10 ms),

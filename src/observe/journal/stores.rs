@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::lines::Line;
+use super::lines::LogLine;
 use crate::clock::Tick;
 use crate::sentinel::Sentinel;
 use crate::store::{StoreErrorKind, StoreState, StoreStatus};
@@ -30,7 +30,7 @@ impl StoreWatch {
     }
 
     /// Lines about what has become of the store since the last look.
-    pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick, lines: &mut Vec<Line>) {
+    pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick, lines: &mut Vec<LogLine>) {
         let Some(store) = sentinel.store() else {
             return;
         };
@@ -38,11 +38,11 @@ impl StoreWatch {
             (StoreState::Down, None) => {
                 self.down_since = Some(now);
                 let kind = store.last_error().map(|error| error.kind().as_str());
-                lines.push(Line::StoreDown(kind.unwrap_or_default()));
+                lines.push(LogLine::StoreDown(kind.unwrap_or_default()));
             }
             (StoreState::Live | StoreState::Recovering, Some(since)) => {
                 self.down_since = None;
-                lines.push(Line::StoreBack(now - since));
+                lines.push(LogLine::StoreBack(now - since));
             }
             // One that was stopped is not told to be back.
             (StoreState::Idle, _) => self.down_since = None,
@@ -51,7 +51,7 @@ impl StoreWatch {
         let refused = refused(&store);
         let is_due = self.told_at.is_none_or(|told| now - told >= AGAIN);
         if refused > self.refused && is_due {
-            lines.push(Line::StoreRefuses(refused - self.refused));
+            lines.push(LogLine::StoreRefuses(refused - self.refused));
             (self.refused, self.told_at) = (refused, Some(now));
         }
     }

@@ -55,7 +55,7 @@ pub(super) struct Access {
     /// The names, in lower case, beside addresses and `localhost`.
     hosts: Vec<String>,
     peers: Peers,
-    token: Option<Arc<Token>>,
+    token: Option<Arc<AccessToken>>,
 }
 
 /// Where requests may come from.
@@ -69,7 +69,7 @@ enum Peers {
 }
 
 /// The text that a caller must present, and how many callers did not.
-struct Token {
+struct AccessToken {
     text: String,
     wrong: KeyedLimiter,
 }
@@ -122,7 +122,7 @@ impl Access {
             .max_keys(CALLERS)
             .build(now);
         let wrong = wrong.expect("its figures are constant and in range");
-        self.token = Some(Arc::new(Token { text, wrong }));
+        self.token = Some(Arc::new(AccessToken { text, wrong }));
         Ok(())
     }
 
@@ -216,11 +216,11 @@ impl Access {
     }
 }
 
-// === impl Token ===
+// === impl AccessToken ===
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").finish_non_exhaustive()
+        f.debug_struct("AccessToken").finish_non_exhaustive()
     }
 }
 

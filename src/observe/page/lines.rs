@@ -3,22 +3,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::words::{self, Limits};
+use super::words::{self, LimitFigures};
 use crate::report::NodeSnapshot;
 use crate::rule::Rule;
 
 /// A rule as a line of a table.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct RuleLine {
     pub(super) id: Arc<str>,
     pub(super) kind: &'static str,
     pub(super) resource: String,
     pub(super) is_shadow: bool,
     pub(super) words: String,
-    pub(super) limits: Limits,
+    pub(super) limits: LimitFigures,
 }
 
-impl Line {
+impl RuleLine {
     pub(super) fn new((rule, id): (&Rule, Arc<str>)) -> Self {
         Self {
             id,
@@ -32,8 +32,8 @@ impl Line {
 }
 
 /// The tightest limits of the rules for each name, and of which kinds there are rules.
-pub(super) fn limits_by_name(lines: &[Line]) -> HashMap<&str, (Limits, [bool; 2])> {
-    let mut limits: HashMap<&str, (Limits, [bool; 2])> = HashMap::new();
+pub(super) fn limits_by_name(lines: &[RuleLine]) -> HashMap<&str, (LimitFigures, [bool; 2])> {
+    let mut limits: HashMap<&str, (LimitFigures, [bool; 2])> = HashMap::new();
     for line in lines.iter().filter(|line| !line.is_shadow) {
         let (known, has) = limits.entry(&line.resource).or_default();
         *known = known.and(line.limits);
@@ -46,8 +46,8 @@ pub(super) fn limits_by_name(lines: &[Line]) -> HashMap<&str, (Limits, [bool; 2]
 /// Those of `node`: of its own rules, or else of those for all resources.
 pub(super) fn limits_of(
     node: &NodeSnapshot,
-    limits: &HashMap<&str, (Limits, [bool; 2])>,
-) -> Limits {
+    limits: &HashMap<&str, (LimitFigures, [bool; 2])>,
+) -> LimitFigures {
     let (mut own, has) = limits.get(node.resource()).copied().unwrap_or_default();
     let (default, _) = limits.get("*").copied().unwrap_or_default();
     if !has[0] {

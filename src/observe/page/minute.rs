@@ -23,7 +23,7 @@ pub(super) struct Second {
 }
 
 /// Those of the last minute, oldest first.
-pub(super) type Minute = [Second; SECONDS];
+pub(super) type LastMinute = [Second; SECONDS];
 
 /// The minute of one resource; `None` if it keeps none.
 pub(super) fn minute_of(
@@ -31,18 +31,18 @@ pub(super) fn minute_of(
     direction: Direction,
     name: &str,
     now: Tick,
-) -> Option<Minute> {
+) -> Option<LastMinute> {
     let view = match direction {
         Direction::Inbound => sentinel.node(name),
         Direction::Outbound => sentinel.outbound_node(name),
     };
-    let mut minute = Minute::from([Second::default(); SECONDS]);
+    let mut minute = LastMinute::from([Second::default(); SECONDS]);
     add(&mut minute, &view?.seconds()?, now);
     Some(minute)
 }
 
 /// That of all resources that keep one.
-pub(super) fn minute_of_all(registry: &Registry, now: Tick) -> Minute {
+pub(super) fn minute_of_all(registry: &Registry, now: Tick) -> LastMinute {
     let time = &registry.shared().time;
     let mut minute = [Second::default(); SECONDS];
     let _ = registry.resources().read_all(|resource| {
@@ -54,7 +54,7 @@ pub(super) fn minute_of_all(registry: &Registry, now: Tick) -> Minute {
 }
 
 /// Adds what was counted in `buckets`, which are seconds, where they belong at `now`.
-fn add(minute: &mut Minute, buckets: &[NodeBucket], now: Tick) {
+fn add(minute: &mut LastMinute, buckets: &[NodeBucket], now: Tick) {
     let present = now.as_nanos() / NANOS;
     for bucket in buckets {
         let age = present.checked_sub(bucket.start().as_nanos() / NANOS);

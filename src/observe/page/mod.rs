@@ -92,7 +92,7 @@ use crate::source::RuleSink;
 use crate::source::WatchStatus;
 use access::{Access, AccessDenied};
 use query::StateQuery;
-use state::{About, Kept};
+use state::{About, KeptParts};
 
 #[cfg(feature = "serde")]
 pub use edits::EditablePage;
@@ -138,12 +138,12 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 #[doc(alias("dashboard", "admin", "ui"))]
 pub struct Page {
     sentinel: Sentinel,
-    settings: Arc<Settings>,
-    kept: Arc<Kept>,
+    settings: Arc<PageSettings>,
+    kept: Arc<KeptParts>,
 }
 
 #[derive(Clone, Debug)]
-struct Settings {
+struct PageSettings {
     access: Access,
     about: About,
 }
@@ -154,7 +154,7 @@ impl Page {
     /// Creates a page of `sentinel` for callers on this machine.
     #[must_use]
     pub fn new(sentinel: &Sentinel) -> Self {
-        let settings = Settings {
+        let settings = PageSettings {
             access: Access::local(),
             about: About {
                 title: String::new(),
@@ -281,7 +281,7 @@ impl Page {
         Ok(EditablePage::new(self, sink))
     }
 
-    fn settings_mut(&mut self) -> &mut Settings {
+    fn settings_mut(&mut self) -> &mut PageSettings {
         Arc::make_mut(&mut self.settings)
     }
 

@@ -17,13 +17,13 @@ const MOST_TOLD: usize = 200;
 
 /// A problem of a document, as it is told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ToldProblem {
     text: String,
     line: Option<usize>,
     is_warning: bool,
 }
 
-impl From<&Problem> for Told {
+impl From<&Problem> for ToldProblem {
     fn from(problem: &Problem) -> Self {
         Self {
             text: problem.to_string(),
@@ -33,7 +33,7 @@ impl From<&Problem> for Told {
     }
 }
 
-impl From<&InvalidRule> for Told {
+impl From<&InvalidRule> for ToldProblem {
     fn from(problem: &InvalidRule) -> Self {
         Self {
             text: problem.to_string(),
@@ -42,7 +42,7 @@ impl From<&InvalidRule> for Told {
     }
 }
 
-impl From<DocumentError> for Told {
+impl From<DocumentError> for ToldProblem {
     fn from(error: DocumentError) -> Self {
         Self {
             text: error.to_string(),
@@ -53,22 +53,25 @@ impl From<DocumentError> for Told {
 }
 
 /// The rules in `body` with what is to be warned of, or why `sentinel` can have none of them.
-pub(super) fn read(body: &[u8], sentinel: &Sentinel) -> Result<(Rules, Vec<Told>), Vec<Told>> {
+pub(super) fn read(
+    body: &[u8],
+    sentinel: &Sentinel,
+) -> Result<(Rules, Vec<ToldProblem>), Vec<ToldProblem>> {
     let Ok(text) = std::str::from_utf8(body) else {
         let text = "the document is not UTF-8".to_owned();
-        return Err(vec![Told {
+        return Err(vec![ToldProblem {
             text,
-            ..Told::default()
+            ..ToldProblem::default()
         }]);
     };
     let document = Document::read(text, Format::Json).map_err(|error| vec![error.into()])?;
-    let all = |problems: &[Problem]| problems.iter().map(Told::from).collect::<Vec<_>>();
+    let all = |problems: &[Problem]| problems.iter().map(ToldProblem::from).collect::<Vec<_>>();
     let rules = document
         .strict()
         .map_err(|problems| all(problems.as_slice()))?;
     match sentinel.check_store(&rules) {
         Ok(()) => Ok((rules, all(document.problems().as_slice()))),
-        Err(error) => Err(error.problems().iter().map(Told::from).collect()),
+        Err(error) => Err(error.problems().iter().map(ToldProblem::from).collect()),
     }
 }
 
@@ -92,7 +95,7 @@ pub(super) fn tag(answer: &mut Response<Bytes>, rules: &Rules) {
 /// The mistakes in proposed rules, and the changes that they would make.
 pub(super) fn told(
     status: StatusCode,
-    problems: &[Told],
+    problems: &[ToldProblem],
     diff: Option<&[Difference]>,
 ) -> Response<Bytes> {
     let mut json = Json::default();

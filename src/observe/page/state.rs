@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::json::Json;
-use super::lines::{Line, limits_by_name, limits_of};
-use super::minute::{Minute, NANOS, minute_of, minute_of_all};
+use super::lines::{RuleLine, limits_by_name, limits_of};
+use super::minute::{LastMinute, NANOS, minute_of, minute_of_all};
 use super::query::{Sort, StateQuery};
 use super::store::write_store;
-use super::words::Limits;
+use super::words::LimitFigures;
 use crate::base::sync::Lock;
 use crate::breaker::BreakerState;
 use crate::call::Direction;
@@ -48,8 +48,8 @@ pub(super) struct About {
 
 /// Parts of the state that several requests share.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    rules: Lock<Option<(u64, Arc<[Line]>)>>,
+pub(super) struct KeptParts {
+    rules: Lock<Option<(u64, Arc<[RuleLine]>)>>,
     snapshot: Lock<Option<(Tick, Arc<Snapshot>)>>,
 }
 
@@ -61,7 +61,12 @@ struct Keys {
 }
 
 /// The state of `sentinel` as `query` asks for it.
-pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &StateQuery) -> String {
+pub(super) fn state(
+    sentinel: &Sentinel,
+    about: &About,
+    kept: &KeptParts,
+    query: &StateQuery,
+) -> String {
     let registry = sentinel.registry();
     let time = &registry.shared().time;
     let now = time.check_making(time.read());
@@ -109,16 +114,16 @@ pub(super) fn state(sentinel: &Sentinel, about: &About, kept: &Kept, query: &Sta
     json.into_text()
 }
 
-// === impl Kept ===
+// === impl KeptParts ===
 
-impl Kept {
+impl KeptParts {
     /// The lines of `rules`, made once for each set.
-    fn lines(&self, rules: &RuleSet) -> Arc<[Line]> {
+    fn lines(&self, rules: &RuleSet) -> Arc<[RuleLine]> {
         let mut kept = self.rules.lock();
         match &*kept {
             Some((version, lines)) if *version == rules.version() => lines.clone(),
             _ => {
-                let lines: Arc<[Line]> = rules.with_ids().map(Line::new).collect();
+                let lines: Arc<[RuleLine]> = rules.with_ids().map(RuleLine::new).collect();
                 *kept = Some((rules.version(), lines.clone()));
                 lines
             }
@@ -190,7 +195,7 @@ fn write_rows(
     sentinel: &Sentinel,
     listed: &[&NodeSnapshot],
     query: &StateQuery,
-    lines: &[Line],
+    lines: &[RuleLine],
     now: Tick,
 ) {
     let has_part = |name: &str| query.part.is_empty() || name.to_lowercase().contains(&query.part);
@@ -215,7 +220,7 @@ fn write_rows(
     });
 }
 
-fn write_row(json: &mut Json, node: &NodeSnapshot, limits: Limits) {
+fn write_row(json: &mut Json, node: &NodeSnapshot, limits: LimitFigures) {
     json.text("resource", node.resource());
     json.text("direction", &node.direction().to_string());
     for event in [Event::Pass, Event::Block, Event::Complete, Event::Error] {
@@ -251,7 +256,7 @@ fn write_totals(json: &mut Json, totals: &Totals) {
     });
 }
 
-fn write_seconds(json: &mut Json, minute: &Minute) {
+fn write_seconds(json: &mut Json, minute: &LastMinute) {
     json.list("pass", minute, |json, second| json.value(second.pass));
     json.list("block", minute, |json, second| json.value(second.block));
 }
@@ -292,7 +297,7 @@ fn write_breakers(json: &mut Json, listed: &[&NodeSnapshot], others: &[&NodeSnap
     });
 }
 
-fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], lines: &[Line]) {
+fn write_rules(json: &mut Json, snapshot: &Snapshot, nodes: &[&NodeSnapshot], lines: &[RuleLine]) {
     let mut keys: HashMap<&str, Keys> = HashMap::new();
     for params in nodes.iter().flat_map(|node| node.keyed_rules()) {
         let keys = keys.entry(params.rule()).or_default();

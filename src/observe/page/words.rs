@@ -13,7 +13,7 @@ struct Known(Vec<(&'static str, Setting)>);
 
 /// The limits of a rule, in figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Limits {
+pub(super) struct LimitFigures {
     /// Calls in a second, if all calls of a resource are counted together.
     pub(super) per_second: Option<f64>,
     /// Calls at once.
@@ -38,10 +38,10 @@ pub(super) fn limit(rule: &Rule) -> String {
 }
 
 /// The limits of `rule` that a plot or a cell can show; none if it counts only some calls.
-pub(super) fn limits(rule: &Rule) -> Limits {
+pub(super) fn limits(rule: &Rule) -> LimitFigures {
     let known = Known(rule.settings().0);
     let is_partial = ["by_origin", "for_origin", "when", "in_context", "memory"];
-    let mut limits = Limits::default();
+    let mut limits = LimitFigures::default();
     match rule {
         Rule::Flow(_) if is_partial.iter().all(|name| known.find(name).is_none()) => {
             let interval = known.time("interval").map(|time| time.as_secs_f64());
@@ -54,9 +54,9 @@ pub(super) fn limits(rule: &Rule) -> Limits {
     limits
 }
 
-// === impl Limits ===
+// === impl LimitFigures ===
 
-impl Limits {
+impl LimitFigures {
     /// The tighter one of each.
     pub(super) fn and(self, other: Self) -> Self {
         let tighter = |a: Option<f64>, b: Option<f64>| match (a, b) {
@@ -398,6 +398,6 @@ mod tests {
             (many.and(few).per_second, few.and(many).per_second),
             (Some(2.0), Some(2.0))
         );
-        assert_eq!(few.and(Limits::default()), few);
+        assert_eq!(few.and(LimitFigures::default()), few);
     }
 }

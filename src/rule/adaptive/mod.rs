@@ -5,7 +5,7 @@ mod getters;
 mod settings;
 
 use super::problem::Inspector;
-use crate::adaptive::Settings;
+use crate::adaptive::LimiterSettings;
 use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
@@ -179,8 +179,8 @@ impl AdaptiveRule {
     }
 
     /// The settings of the limiter; the rule has been inspected.
-    pub(crate) fn settings(&self) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self) -> LimiterSettings {
+        LimiterSettings {
             floor: self.floor.get(),
             ceiling: self.ceiling.get(),
             start: match self.start {

@@ -1,13 +1,13 @@
 //! Reading the settings of an authority rule.
 
-use super::{AuthorityRule, Strategy};
+use super::{AuthorityRule, Treatment};
 
 impl AuthorityRule {
     /// Returns whether only the listed origins are [allowed](Self::allow); otherwise they are
     /// [denied](Self::deny).
     #[must_use]
     pub const fn is_allow(&self) -> bool {
-        matches!(self.strategy, Strategy::Allow)
+        matches!(self.strategy, Treatment::Allow)
     }
 
     /// Returns whether calls without an origin are [refused](Self::deny_unknown).

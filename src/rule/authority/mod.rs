@@ -57,14 +57,14 @@ use crate::call::Key;
 pub struct AuthorityRule {
     resource: String,
     origins: Vec<String>,
-    strategy: Strategy,
+    strategy: Treatment,
     deny_unknown: bool,
     pub(super) id: Option<String>,
 }
 
 /// The treatment of those on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Strategy {
+enum Treatment {
     Allow,
     Deny,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Authorities(Vec<(u32, OriginList)>);
 #[derive(Debug)]
 struct OriginList {
     named: Named<()>,
-    strategy: Strategy,
+    strategy: Treatment,
     deny_unknown: bool,
 }
 
@@ -90,13 +90,13 @@ impl AuthorityRule {
         resource: impl Into<String>,
         origins: impl IntoIterator<Item: AsRef<str>>,
     ) -> Self {
-        Self::new(Strategy::Allow, resource.into(), origins)
+        Self::new(Treatment::Allow, resource.into(), origins)
     }
 
     /// Allows all origins except `origins` to call `resource`.
     #[must_use]
     pub fn deny(resource: impl Into<String>, origins: impl IntoIterator<Item: AsRef<str>>) -> Self {
-        Self::new(Strategy::Deny, resource.into(), origins)
+        Self::new(Treatment::Deny, resource.into(), origins)
     }
 
     /// Allows only the origins in `list`, separated by commas, to call `resource`. Blank items of
@@ -114,7 +114,7 @@ impl AuthorityRule {
     }
 
     fn new(
-        strategy: Strategy,
+        strategy: Treatment,
         resource: String,
         origins: impl IntoIterator<Item: AsRef<str>>,
     ) -> Self {
@@ -209,7 +209,7 @@ impl OriginList {
             return true;
         }
         let is_named = self.named.has(origin);
-        is_named == (self.strategy == Strategy::Allow)
+        is_named == (self.strategy == Treatment::Allow)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The settings of an authority rule by name.
 
-use super::{AuthorityRule, Strategy};
+use super::{AuthorityRule, Treatment};
 use crate::rule::setting::Settings;
 
 impl AuthorityRule {
@@ -14,8 +14,8 @@ impl AuthorityRule {
         } = self;
         settings.add("resource", resource);
         match strategy {
-            Strategy::Allow => settings.add("allow", origins),
-            Strategy::Deny => settings.add("deny", origins),
+            Treatment::Allow => settings.add("allow", origins),
+            Treatment::Deny => settings.add("deny", origins),
         }
         settings.add_changed("deny_unknown", deny_unknown, false);
         settings.add_given("id", id);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CircuitBreakerRule, Strategy, Threshold};
+use super::{CircuitBreakerRule, Strategy, TripThreshold};
 
 impl CircuitBreakerRule {
     /// Returns from which response time on calls count as [slow](Self::slow_ratio); `None`: the
@@ -20,7 +20,7 @@ impl CircuitBreakerRule {
     #[must_use]
     pub const fn get_slow_ratio(&self) -> Option<f64> {
         match (self.strategy, self.threshold) {
-            (Strategy::Slow(_), Threshold::Ratio(ratio)) => Some(ratio),
+            (Strategy::Slow(_), TripThreshold::Ratio(ratio)) => Some(ratio),
             _ => None,
         }
     }
@@ -30,7 +30,7 @@ impl CircuitBreakerRule {
     #[must_use]
     pub const fn get_error_ratio(&self) -> Option<f64> {
         match (self.strategy, self.threshold) {
-            (Strategy::Error, Threshold::Ratio(ratio)) => Some(ratio),
+            (Strategy::Error, TripThreshold::Ratio(ratio)) => Some(ratio),
             _ => None,
         }
     }
@@ -40,7 +40,7 @@ impl CircuitBreakerRule {
     #[must_use]
     pub const fn get_error_count(&self) -> Option<u32> {
         match self.threshold {
-            Threshold::Count(count) => Some(count.get()),
+            TripThreshold::Count(count) => Some(count.get()),
             _ => None,
         }
     }
@@ -50,7 +50,7 @@ impl CircuitBreakerRule {
     #[must_use]
     pub const fn get_consecutive_errors(&self) -> Option<u32> {
         match self.threshold {
-            Threshold::Consecutive(count) => Some(count.get()),
+            TripThreshold::Consecutive(count) => Some(count.get()),
             _ => None,
         }
     }

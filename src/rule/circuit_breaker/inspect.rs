@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CircuitBreakerRule, DEFAULT_INTERVAL, Strategy, Threshold};
+use super::{CircuitBreakerRule, DEFAULT_INTERVAL, Strategy, TripThreshold};
 use crate::base::number::WholeNumber;
 use crate::breaker::{MAX_BUCKETS, MAX_COUNT, MAX_LAST_CALLS, MAX_PROBES};
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
@@ -91,19 +91,19 @@ impl CircuitBreakerRule {
         // 0 can be exceeded, but is always reached.
         let least = u32::from(!self.exceeds);
         match self.threshold {
-            Threshold::Count(count) => {
+            TripThreshold::Count(count) => {
                 // More than all of the last calls are never bad.
                 let is_last = self.last_calls.is_some();
                 let most = self.most_calls() - u32::from(self.exceeds && is_last);
                 inspector.number("count", count, least..=most);
             }
-            Threshold::Consecutive(count) => {
+            TripThreshold::Consecutive(count) => {
                 inspector.number("count", count, least..=MAX_COUNT);
             }
-            Threshold::Ratio(ratio) if self.exceeds => {
+            TripThreshold::Ratio(ratio) if self.exceeds => {
                 inspector.number("ratio", ratio, 0..=1);
             }
-            Threshold::Ratio(ratio) => inspector.fraction("ratio", ratio),
+            TripThreshold::Ratio(ratio) => inspector.fraction("ratio", ratio),
         }
     }
 }

@@ -8,7 +8,7 @@ mod settings;
 use std::time::Duration;
 
 use crate::base::number::WholeNumber;
-use crate::breaker::{Limit, Spec, Strategy};
+use crate::breaker::{BadLimit, BreakerSpec, Strategy};
 use crate::clock::SHORTEST_INTERVAL;
 
 const DEFAULT_MIN_CALLS: u32 = 5;
@@ -143,7 +143,7 @@ const DEFAULT_BUCKETS: u32 = 10;
 pub struct CircuitBreakerRule {
     resource: String,
     strategy: Strategy,
-    threshold: Threshold,
+    threshold: TripThreshold,
     exceeds: bool,
     /// `None`: the default.
     min_calls: Option<WholeNumber>,
@@ -160,7 +160,7 @@ pub struct CircuitBreakerRule {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Threshold {
+enum TripThreshold {
     Ratio(f64),
     Count(WholeNumber),
     Consecutive(WholeNumber),
@@ -175,14 +175,18 @@ impl CircuitBreakerRule {
     #[must_use]
     pub fn slow_ratio(resource: impl Into<String>, max_rt: Duration, ratio: f64) -> Self {
         let strategy = Strategy::Slow(max_rt);
-        Self::with_strategy(resource.into(), strategy, Threshold::Ratio(ratio))
+        Self::with_strategy(resource.into(), strategy, TripThreshold::Ratio(ratio))
     }
 
     /// Opens when at least `ratio` of the calls of `resource` failed. `ratio` is above 0
     /// and at most 1.
     #[must_use]
     pub fn error_ratio(resource: impl Into<String>, ratio: f64) -> Self {
-        Self::with_strategy(resource.into(), Strategy::Error, Threshold::Ratio(ratio))
+        Self::with_strategy(
+            resource.into(),
+            Strategy::Error,
+            TripThreshold::Ratio(ratio),
+        )
     }
 
     /// Opens when at least `count` calls of `resource` failed. `count` is between 1 and
@@ -192,7 +196,7 @@ impl CircuitBreakerRule {
         Self::with_strategy(
             resource.into(),
             Strategy::Error,
-            Threshold::Count(count.into()),
+            TripThreshold::Count(count.into()),
         )
     }
 
@@ -238,11 +242,11 @@ impl CircuitBreakerRule {
     /// ```
     #[must_use]
     pub fn consecutive_errors(resource: impl Into<String>, count: impl Into<WholeNumber>) -> Self {
-        let threshold = Threshold::Consecutive(count.into());
+        let threshold = TripThreshold::Consecutive(count.into());
         Self::with_strategy(resource.into(), Strategy::Error, threshold)
     }
 
-    fn with_strategy(resource: String, strategy: Strategy, threshold: Threshold) -> Self {
+    fn with_strategy(resource: String, strategy: Strategy, threshold: TripThreshold) -> Self {
         Self {
             resource,
             strategy,
@@ -446,27 +450,27 @@ impl CircuitBreakerRule {
     /// How many bad calls open the breaker, or which part of all calls.
     pub(super) fn limit(&self) -> f64 {
         match self.threshold {
-            Threshold::Ratio(ratio) => ratio,
-            Threshold::Count(count) | Threshold::Consecutive(count) => count.get().into(),
+            TripThreshold::Ratio(ratio) => ratio,
+            TripThreshold::Count(count) | TripThreshold::Consecutive(count) => count.get().into(),
         }
     }
 
     /// The time over which calls are counted, if it is by time.
     pub(super) fn counted_interval(&self) -> Option<Duration> {
-        let is_in_a_row = matches!(self.threshold, Threshold::Consecutive(_));
+        let is_in_a_row = matches!(self.threshold, TripThreshold::Consecutive(_));
         (self.last_calls.is_none() && !is_in_a_row).then_some(self.interval)
     }
 
     // --- for the engine; the rule has been inspected ---
 
     /// The parts of the rule that a breaker has to know.
-    pub(crate) fn spec(&self) -> Spec {
-        Spec {
+    pub(crate) fn spec(&self) -> BreakerSpec {
+        BreakerSpec {
             strategy: self.strategy,
             limit: match self.threshold {
-                Threshold::Ratio(ratio) => Limit::ratio(ratio),
-                Threshold::Count(count) => Limit::Count(count.get()),
-                Threshold::Consecutive(count) => Limit::Consecutive(count.get()),
+                TripThreshold::Ratio(ratio) => BadLimit::ratio(ratio),
+                TripThreshold::Count(count) => BadLimit::Count(count.get()),
+                TripThreshold::Consecutive(count) => BadLimit::Consecutive(count.get()),
             },
             exceeds: self.exceeds,
             min_calls: self
@@ -489,16 +493,16 @@ impl CircuitBreakerRule {
     /// looked at.
     fn least_calls(&self) -> u32 {
         let least = match self.threshold {
-            Threshold::Ratio(_) => DEFAULT_MIN_CALLS,
-            Threshold::Count(count) => count.get().clamp(1, DEFAULT_MIN_CALLS),
-            Threshold::Consecutive(_) => 1,
+            TripThreshold::Ratio(_) => DEFAULT_MIN_CALLS,
+            TripThreshold::Count(count) => count.get().clamp(1, DEFAULT_MIN_CALLS),
+            TripThreshold::Consecutive(_) => 1,
         };
         self.last_calls
             .map_or(least, |calls| least.min(calls.get()))
     }
 
     const fn is_consecutive(&self) -> bool {
-        matches!(self.threshold, Threshold::Consecutive(_))
+        matches!(self.threshold, TripThreshold::Consecutive(_))
     }
 
     /// The largest number of buckets up to the default that divides the interval.

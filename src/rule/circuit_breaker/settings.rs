@@ -1,6 +1,6 @@
 //! The settings of a circuit breaker by name.
 
-use super::{CircuitBreakerRule, Strategy, Threshold};
+use super::{CircuitBreakerRule, Strategy, TripThreshold};
 use crate::rule::setting::Settings;
 
 impl CircuitBreakerRule {
@@ -21,16 +21,16 @@ impl CircuitBreakerRule {
             id,
         } = self;
         let plain = Self::error_count("", 1);
-        let is_row = matches!(threshold, Threshold::Consecutive(_));
+        let is_row = matches!(threshold, TripThreshold::Consecutive(_));
         settings.add("resource", resource);
         if let Strategy::Slow(max_rt) = strategy {
             settings.add("max_rt", max_rt);
         }
         match (strategy, threshold) {
-            (Strategy::Slow(_), Threshold::Ratio(ratio)) => settings.add("slow_ratio", ratio),
-            (_, Threshold::Ratio(ratio)) => settings.add("error_ratio", ratio),
-            (_, Threshold::Count(count)) => settings.add("error_count", count),
-            (_, Threshold::Consecutive(count)) => settings.add("consecutive_errors", count),
+            (Strategy::Slow(_), TripThreshold::Ratio(ratio)) => settings.add("slow_ratio", ratio),
+            (_, TripThreshold::Ratio(ratio)) => settings.add("error_ratio", ratio),
+            (_, TripThreshold::Count(count)) => settings.add("error_count", count),
+            (_, TripThreshold::Consecutive(count)) => settings.add("consecutive_errors", count),
         }
         settings.add_changed("exceeds", exceeds, false);
         settings.add_given("min_calls", min_calls);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Burst, Count, KeyedRule, MOST_WAITING_OF_VALUE, MissingKey, ParamOf};
+use super::{Burst, Counting, KeyedRule, MOST_WAITING_OF_VALUE, MissingKey, ParamOf};
 
 impl KeyedRule {
     /// Returns whether the rule limits calls [at once](Self::concurrency) instead of a rate.
     #[must_use]
     pub const fn is_concurrency(&self) -> bool {
-        matches!(self.count, Count::Running)
+        matches!(self.count, Counting::Running)
     }
 
     /// Returns the [name](Self::param) of the parameter, if it has one.
@@ -56,7 +56,7 @@ impl KeyedRule {
     /// Returns whether the rule counts in a [window](Self::window).
     #[must_use]
     pub const fn is_window(&self) -> bool {
-        matches!(self.count, Count::Window)
+        matches!(self.count, Counting::Window)
     }
 
     /// Returns the longest wait for a [turn](Self::throttle); `None`: calls do not start one
@@ -64,7 +64,7 @@ impl KeyedRule {
     #[must_use]
     pub const fn get_throttle(&self) -> Option<Duration> {
         match self.count {
-            Count::Queue(max_wait) => Some(max_wait),
+            Counting::Queue(max_wait) => Some(max_wait),
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use super::problem::{Inspector, brief};
 use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::SHORTEST_INTERVAL;
-use crate::keyed::{Burst, Count, MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
+use crate::keyed::{Burst, Counting, MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
 use crate::stat::MAX_TOKENS;
 
 /// Longest wait of one call in the queue of its value.
@@ -79,7 +79,7 @@ const LONGEST_SHOWN: usize = 64;
 pub struct KeyedRule {
     resource: String,
     pub(super) of: ParamOf,
-    pub(super) count: Count,
+    pub(super) count: Counting,
     threshold: f64,
     interval: Duration,
     pub(super) burst: Burst,
@@ -145,7 +145,7 @@ impl KeyedRule {
         Self {
             resource: resource.into(),
             of: ParamOf::Index(0),
-            count: Count::Refill,
+            count: Counting::Refill,
             threshold: threshold.into().get(),
             interval,
             burst: Burst::NONE,
@@ -169,7 +169,7 @@ impl KeyedRule {
     #[must_use]
     pub fn concurrency(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
         Self {
-            count: Count::Running,
+            count: Counting::Running,
             ..Self::per(resource, max.into(), Duration::from_secs(1))
         }
     }
@@ -241,7 +241,7 @@ impl KeyedRule {
     /// as with a [`FlowRule`](crate::FlowRule). The threshold is then at most 1 048 575.
     #[must_use]
     pub fn window(mut self) -> Self {
-        self.count = Count::Window;
+        self.count = Counting::Window;
         self
     }
 
@@ -253,7 +253,7 @@ impl KeyedRule {
     /// [allow](crate::FlowRule::max_waiting).
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
-        self.count = Count::Queue(max_wait);
+        self.count = Counting::Queue(max_wait);
         self
     }
 
@@ -451,7 +451,7 @@ impl KeyedRule {
     /// The longest wait for a turn; zero if there are none.
     pub(super) const fn max_wait(&self) -> Duration {
         match self.count {
-            Count::Queue(max_wait) => max_wait,
+            Counting::Queue(max_wait) => max_wait,
             _ => Duration::ZERO,
         }
     }
@@ -462,7 +462,7 @@ impl KeyedRule {
             .max_waiting
             .map_or(MOST_WAITING_OF_VALUE, WholeNumber::get);
         let queue = SlotQueue {
-            max_wait: self.queue.filter(|_| self.count == Count::Running)?,
+            max_wait: self.queue.filter(|_| self.count == Counting::Running)?,
             max_waiting: most,
         };
         queue.lets_wait().then_some(queue)
@@ -487,7 +487,7 @@ impl KeyedRule {
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.max_keys);
         let same_count = match (self.count, other.count) {
-            (Count::Queue(_), Count::Queue(_)) => true,
+            (Counting::Queue(_), Counting::Queue(_)) => true,
             (count, other) => count == other,
         };
         self.resource == other.resource
@@ -500,9 +500,9 @@ impl KeyedRule {
     /// counts fractions.
     fn cure_of_fractions(&self) -> Option<&'static str> {
         match self.count {
-            Count::Refill if self.beside() == 0 => Some("add a `burst` of 1"),
-            Count::Window => Some("leave out `window` and add a `burst` of 1"),
-            Count::Refill | Count::Queue(_) | Count::Running => None,
+            Counting::Refill if self.beside() == 0 => Some("add a `burst` of 1"),
+            Counting::Window => Some("leave out `window` and add a `burst` of 1"),
+            Counting::Refill | Counting::Queue(_) | Counting::Running => None,
         }
     }
 
@@ -512,7 +512,7 @@ impl KeyedRule {
             inspector.name("param", name);
         }
         let most = match self.count {
-            Count::Window => MOST_IN_WINDOW,
+            Counting::Window => MOST_IN_WINDOW,
             _ => MAX_TOKENS,
         };
         inspector.number("threshold", self.threshold, 0..=most);
@@ -533,21 +533,21 @@ impl KeyedRule {
             }
         }
         let shortest = match self.count {
-            Count::Refill => SHORTEST_REFILL,
-            Count::Window | Count::Queue(_) | Count::Running => SHORTEST_INTERVAL,
+            Counting::Refill => SHORTEST_REFILL,
+            Counting::Window | Counting::Queue(_) | Counting::Running => SHORTEST_INTERVAL,
         };
         let is_valid = inspector.time("interval", self.interval, shortest);
-        if is_valid && self.count == Count::Window && self.interval.as_nanos() % 2 != 0 {
+        if is_valid && self.count == Counting::Window && self.interval.as_nanos() % 2 != 0 {
             let value = format!("{:?}", self.interval);
             inspector.refuse("interval", value, "a multiple of 2 ns for a window");
         }
         let elsewhere = "with `window`, `throttle` or `concurrency`";
-        let is_refilled = self.count == Count::Refill;
+        let is_refilled = self.count == Counting::Refill;
         let burst = self.burst.check(self.threshold, is_refilled, elsewhere);
         if let Err((field, value, allowed)) = burst {
             inspector.refuse(field, value, allowed);
         }
-        if let Count::Queue(wait) = self.count {
+        if let Counting::Queue(wait) = self.count {
             if wait > LONGEST_WAIT {
                 let value = format!("{wait:?}");
                 inspector.refuse("max_wait", value, format!("at most {LONGEST_WAIT:?}"));
@@ -563,16 +563,16 @@ impl KeyedRule {
     /// Notes the settings that a shared rule cannot have.
     fn inspect_shared(&self, inspector: &mut Inspector) {
         match self.count {
-            Count::Window => inspect_window(inspector, self.interval, 2),
-            Count::Refill => {
+            Counting::Window => inspect_window(inspector, self.interval, 2),
+            Counting::Refill => {
                 let why = "used with `window`: a refilled quota has no buckets to lease from";
                 refuse_shared(inspector, why);
             }
-            Count::Queue(_) => {
+            Counting::Queue(_) => {
                 let why = "left out with `throttle`: one queue and one clock cannot be shared";
                 refuse_shared(inspector, why);
             }
-            Count::Running => {
+            Counting::Running => {
                 let why = "left out with `concurrency`: the permit of a call that runs would \
                      need an owner and an expiry";
                 refuse_shared(inspector, why);
@@ -582,7 +582,7 @@ impl KeyedRule {
 
     fn inspect_queue(&self, inspector: &mut Inspector) {
         const ELSEWHERE: &str = "left out without `concurrency`";
-        let is_limit = self.count == Count::Running;
+        let is_limit = self.count == Counting::Running;
         match self.queue {
             Some(queue) if !is_limit => inspector.refuse("queue", format!("{queue:?}"), ELSEWHERE),
             Some(queue) if queue > LONGEST_QUEUE => {

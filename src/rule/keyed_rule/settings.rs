@@ -1,6 +1,6 @@
 //! The settings of a keyed rules by name.
 
-use super::{Burst, Count, KeyedRule, ParamOf};
+use super::{Burst, Counting, KeyedRule, ParamOf};
 use crate::rule::setting::Settings;
 
 impl KeyedRule {
@@ -29,16 +29,16 @@ impl KeyedRule {
             ParamOf::Named(name) => settings.add("param", name),
             ParamOf::Origin => settings.add("by_origin", true),
         }
-        if count == Count::Running {
+        if count == Counting::Running {
             settings.add("concurrency", threshold);
         } else {
             settings.add("threshold", threshold);
             settings.add("interval", interval);
         }
         match count {
-            Count::Refill | Count::Running => {}
-            Count::Window => settings.add("window", true),
-            Count::Queue(max_wait) => settings.add("throttle", max_wait),
+            Counting::Refill | Counting::Running => {}
+            Counting::Window => settings.add("window", true),
+            Counting::Queue(max_wait) => settings.add("throttle", max_wait),
         }
         match burst {
             Burst::Beside(burst) if burst.get() == 0 => {}

@@ -5,19 +5,19 @@ use std::sync::Arc as StdArc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{Keyed, KeyedRules, NoShare, Share, Shares};
+use super::{KeyedRules, KeyedState, NoShare, Share, Shares};
 use crate::base::sync::Arc;
 use crate::call::{Call, Key};
 use crate::clock::Tick;
-use crate::keyed::{Digest, HotKeys, Limit, LimitNow, Most, Taken, Ticket};
+use crate::keyed::{Digest, HotKeys, KeyLimit, KeyLimitNow, KeyTokens, LineTicket, Most};
 use crate::rule::KeyedRule;
 
 /// Where a call stands in the line of its value, or has stood.
 #[derive(Clone, Debug)]
-pub(crate) struct PlaceInLine {
+pub(crate) struct ValuePlaceInLine {
     keys: Arc<HotKeys>,
     key: Digest,
-    ticket: Ticket,
+    ticket: LineTicket,
     /// The rule in the set.
     pub(crate) rule: u32,
     /// How long it may wait there in all that is to come.
@@ -29,12 +29,12 @@ pub(crate) struct PlaceInLine {
 #[must_use]
 pub(crate) struct OwnShare {
     keys: Arc<HotKeys>,
-    taken: Taken,
+    taken: KeyTokens,
 }
 
 // === impl PlaceInLine ===
 
-impl PlaceInLine {
+impl ValuePlaceInLine {
     /// Whether the call has got its share. If not, `waker` is woken when it has.
     pub(crate) fn has_share(&self, waker: Option<&Waker>) -> bool {
         self.keys.has_place(self.ticket, waker)
@@ -104,8 +104,8 @@ impl KeyedRules {
         &self,
         none: &NoShare,
         call: &Call<'_>,
-        before: &[PlaceInLine],
-    ) -> Option<PlaceInLine> {
+        before: &[ValuePlaceInLine],
+    ) -> Option<ValuePlaceInLine> {
         let param = self.full(none)?;
         let queue = param.rule.place_queue()?;
         let before = before
@@ -124,7 +124,7 @@ impl KeyedRules {
         };
         let number = before.map(|place| place.ticket.number);
         let tier = call.tier.as_ref();
-        Some(PlaceInLine {
+        Some(ValuePlaceInLine {
             ticket: param.keys.line_up(key, tier, most, number)?,
             keys: param.keys.clone(),
             key,
@@ -153,7 +153,7 @@ impl KeyedRules {
     }
 
     /// The rule that has no room for a value.
-    fn full(&self, none: &NoShare) -> Option<&Keyed> {
+    fn full(&self, none: &NoShare) -> Option<&KeyedState> {
         let NoShare::Full { rule, .. } = *none else {
             return None;
         };
@@ -167,10 +167,10 @@ impl KeyedRules {
         for param in new {
             param.keys.let_all_in();
         }
-        let goes_on = |old: &Keyed| new.iter().any(|new| Arc::ptr_eq(&new.keys, &old.keys));
+        let goes_on = |old: &KeyedState| new.iter().any(|new| Arc::ptr_eq(&new.keys, &old.keys));
         let gone = old.iter().filter(|old| !goes_on(old));
         for gone in gone.filter(|old| old.keys.has_lines()) {
-            let no_limit: LimitNow = StdArc::new(|_, _| u32::MAX);
+            let no_limit: KeyLimitNow = StdArc::new(|_, _| u32::MAX);
             gone.keys.set_limit(&no_limit);
             gone.keys.let_all_in();
         }
@@ -190,7 +190,7 @@ impl KeyedRules {
 
 // === impl Keyed ===
 
-impl Keyed {
+impl KeyedState {
     /// From here on the rule says how many calls may run, for those that wait.
     pub(super) fn set_limit(&self) {
         if self.rule.place_queue().is_none() && !self.keys.has_lines() {
@@ -198,10 +198,10 @@ impl Keyed {
         }
         let quotas = self.quotas.clone();
         let limit = move |key, tier: Option<&Key<'_>>| match quotas.of(key, tier).prepared {
-            Limit::Running(limit) => limit,
+            KeyLimit::Running(limit) => limit,
             _ => unreachable!("only calls at once wait for a place"),
         };
-        let limit: LimitNow = StdArc::new(limit);
+        let limit: KeyLimitNow = StdArc::new(limit);
         self.keys.set_limit(&limit);
     }
 
@@ -209,7 +209,7 @@ impl Keyed {
     fn at_once(&self, call: &Call<'_>) -> Option<(Digest, u32)> {
         let key = self.keys.digest(self.value(call).ok()??);
         match self.quota(key, call).prepared {
-            Limit::Running(limit) => Some((key, limit)),
+            KeyLimit::Running(limit) => Some((key, limit)),
             _ => None,
         }
     }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc as StdArc;
 
 use crate::call::{Key, OwnedKey};
-use crate::keyed::{Digest, Limit};
+use crate::keyed::{Digest, KeyLimit};
 
 /// The quotas of the calls of each value.
 #[derive(Clone, Debug)]
-pub(super) struct Quotas {
+pub(super) struct QuotasByValue {
     pub(super) limit: ValueQuota,
     pub(super) exceptions: StdArc<Exceptions>,
     /// Of two for one name, the last one is found first.
@@ -22,12 +22,12 @@ pub(super) type Exceptions = HashMap<Digest, ValueQuota, foldhash::fast::RandomS
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValueQuota {
     pub(super) threshold: f64,
-    pub(super) prepared: Limit,
+    pub(super) prepared: KeyLimit,
 }
 
 // === impl Quotas ===
 
-impl Quotas {
+impl QuotasByValue {
     /// That of a value, for calls of a tier.
     pub(super) fn of(&self, key: Digest, tier: Option<&Key<'_>>) -> &ValueQuota {
         if let Some(own) = self.exceptions.get(&key) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::problem::{Inspector, brief};
 use crate::base::number::{Number, WholeNumber};
 use crate::stat::MAX_TOKENS;
-use crate::system::{Capacity, Limit, Limits};
+use crate::system::{Capacity, Limits, RuleLimit};
 
 /// The name that system rules have in place of a resource.
 const INBOUND: &str = "__inbound__";
@@ -182,20 +182,20 @@ impl SystemRule {
 
     /// Makes `limits` as tight as this rule, which is the one at `index`.
     pub(crate) fn tighten(&self, limits: &mut Limits, index: u32) {
-        let load = Limit::tighter(limits.load, self.load, index);
+        let load = RuleLimit::tighter(limits.load, self.load, index);
         if load != limits.load {
             limits.capacity = self.capacity;
         }
         *limits = Limits {
-            qps: Limit::tighter(limits.qps, self.qps, index),
-            concurrency: Limit::tighter(
+            qps: RuleLimit::tighter(limits.qps, self.qps, index),
+            concurrency: RuleLimit::tighter(
                 limits.concurrency,
                 self.concurrency.map(WholeNumber::get),
                 index,
             ),
-            rt: Limit::tighter(limits.rt, self.rt, index),
+            rt: RuleLimit::tighter(limits.rt, self.rt, index),
             load,
-            cpu: Limit::tighter(limits.cpu, self.cpu, index),
+            cpu: RuleLimit::tighter(limits.cpu, self.cpu, index),
             capacity: limits.capacity,
         };
     }

@@ -6,8 +6,8 @@ mod probes;
 
 const MS: f64 = 1e6;
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> LimiterSettings {
+    LimiterSettings {
         floor: 2,
         ceiling: 100,
         start: 20,
@@ -26,12 +26,12 @@ fn sample(count: u32, mean_ms: u64, peak: u32) -> Samples {
 }
 
 /// A state at a limit of 20 that knows 50 ms, long before its next probe.
-fn known() -> State {
-    State {
+fn known() -> Learned {
+    Learned {
         long: 50.0 * MS,
         probed: 50.0 * MS,
         next: Tick::from_millis(1_000_000),
-        ..State::new(&settings(), Tick::ZERO)
+        ..Learned::new(&settings(), Tick::ZERO)
     }
 }
 
@@ -60,7 +60,7 @@ fn one_window_moves_the_limit_as_the_formula_says() {
 #[test]
 fn the_queue_of_a_low_limit_is_one() {
     for (estimate, queue) in [(2.25, 1.0), (4.0, 1.0), (9.0, 1.5)] {
-        let mut state = State {
+        let mut state = Learned {
             estimate,
             mark: estimate,
             ..known()
@@ -76,7 +76,7 @@ fn no_window_begins_before_the_one_that_it_follows() {
     let opened = Tick::from_millis(5_000);
     let late = Tick::from_millis(4_500);
     for phase in [Phase::Steady, Phase::Settling, Phase::Measuring] {
-        let mut state = State { phase, ..known() };
+        let mut state = Learned { phase, ..known() };
         let sample = Samples {
             opened,
             ..sample(40, 50, 20)
@@ -104,10 +104,10 @@ fn a_window_that_is_half_empty_leaves_the_limit_alone() {
 
 #[test]
 fn a_window_that_is_half_empty_puts_the_next_probe_off() {
-    let close = |state: &mut State, now: Tick, peak: u32| {
+    let close = |state: &mut Learned, now: Tick, peak: u32| {
         state.close(&settings(), now, peak, sample(40, 50, peak));
     };
-    let due = || State {
+    let due = || Learned {
         next: Tick::from_millis(50),
         ..known()
     };
@@ -150,8 +150,8 @@ fn a_full_window_does_not_raise_the_long_response_time() {
 
 #[test]
 fn what_a_full_window_says_of_the_long_response_time() {
-    let close = |settings: &Settings, long: f64, mean_ms| {
-        let mut state = State {
+    let close = |settings: &LimiterSettings, long: f64, mean_ms| {
+        let mut state = Learned {
             long: long * MS,
             probed: long * MS,
             ..known()
@@ -169,7 +169,7 @@ fn what_a_full_window_says_of_the_long_response_time() {
     let fed = 100.0 - 80.0 * 80.0 / 601.0;
     assert!(is_near(close(&settings(), 100.0, 20).long, fed * DECAY));
     // At the floor there is nothing to probe, and the average follows.
-    let at_floor = Settings {
+    let at_floor = LimiterSettings {
         floor: 20,
         ..settings()
     };
@@ -177,7 +177,7 @@ fn what_a_full_window_says_of_the_long_response_time() {
         let state = close(&at_floor, 50.0, mean_ms);
         assert!(is_near(state.long, long), "{}", state.long);
     }
-    let mut state = State {
+    let mut state = Learned {
         next: Tick::ZERO,
         ..known()
     };
@@ -187,11 +187,11 @@ fn what_a_full_window_says_of_the_long_response_time() {
 
 #[test]
 fn either_doubt_begins_a_probe() {
-    let shrunk = State {
+    let shrunk = Learned {
         mark: 40.0,
         ..known()
     };
-    let faster = State {
+    let faster = Learned {
         probed: 80.0 * MS,
         ..known()
     };
@@ -211,14 +211,14 @@ fn either_doubt_begins_a_probe() {
 fn a_window_is_as_long_as_two_response_times_within_its_bounds() {
     let now = Tick::from_millis(7);
     for (long, length_ms) in [(10, 100), (100, 200), (500, 1_000), (5_000, 1_000)] {
-        let state = State {
+        let state = Learned {
             long: f64::from(long) * MS,
             ..known()
         };
         let length = Duration::from_millis(length_ms);
         assert_eq!(state.terms(now).due, now + length, "{long} ms");
         // That of a probe begins when those have ended that may have waited.
-        let probe = State {
+        let probe = Learned {
             phase: Phase::Measuring,
             above: 80.0 * MS,
             ..state
@@ -228,7 +228,7 @@ fn a_window_is_as_long_as_two_response_times_within_its_bounds() {
         assert_eq!((terms.since, terms.due), (since, since + length));
     }
     for (estimate, needed) in [(3.9, 3), (10.0, 10), (20.0, 10)] {
-        let state = State {
+        let state = Learned {
             estimate,
             ..known()
         };
@@ -238,8 +238,8 @@ fn a_window_is_as_long_as_two_response_times_within_its_bounds() {
 
 #[test]
 fn calls_count_up_to_four_times_the_long_response_time() {
-    assert_eq!(State::longest(50.0 * MS), Duration::from_millis(200));
-    assert_eq!(State::longest(0.0), Duration::MAX);
+    assert_eq!(Learned::longest(50.0 * MS), Duration::from_millis(200));
+    assert_eq!(Learned::longest(0.0), Duration::MAX);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_confirmed_probe_that_is_faster_is_believed_by_half() {
         (false, 40, 40.0, false),
     ];
     for (is_confirmed, mean_ms, long, agrees) in cases {
-        let mut state = State {
+        let mut state = Learned {
             phase: Phase::Measuring,
             level: 15,
             above: 45.0 * MS,
@@ -270,7 +270,7 @@ fn a_confirmed_probe_that_is_faster_is_believed_by_half() {
         assert_eq!(state.next, now + least);
     }
     // One sample too few says nothing.
-    let mut state = State {
+    let mut state = Learned {
         phase: Phase::Measuring,
         level: 15,
         above: 45.0 * MS,
@@ -285,7 +285,7 @@ fn a_confirmed_probe_that_is_faster_is_believed_by_half() {
 fn who_goes_on_probes_when_the_old_one_would_have_but_within_ten_seconds() {
     let now = Tick::from_millis(5_000);
     for (next_ms, expected_ms) in [(8_000, 8_000), (1_000_000, 15_000)] {
-        let old = State {
+        let old = Learned {
             estimate: 30.0,
             next: Tick::from_millis(next_ms),
             is_confirmed: true,
@@ -294,7 +294,7 @@ fn who_goes_on_probes_when_the_old_one_would_have_but_within_ten_seconds() {
             probed: 60.0 * MS,
             ..known()
         };
-        let new = State::of(old, &settings(), now);
+        let new = Learned::of(old, &settings(), now);
         assert_eq!(new.next, Tick::from_millis(expected_ms));
         assert_eq!((new.estimate, new.mark), (30.0, 30.0));
         assert_eq!((new.long, new.probed), (50.0 * MS, 50.0 * MS));
@@ -307,7 +307,7 @@ fn a_probe_goes_down_until_the_response_time_no_longer_follows() {
     // 15 slots, 50 ms of work, a limit of 60: 200 ms.
     let rt = |limit: u32| u64::from(50 * limit.max(15)) / 15;
     let settings = settings();
-    let mut state = State::new(&settings, Tick::ZERO);
+    let mut state = Learned::new(&settings, Tick::ZERO);
     state.estimate = 60.0;
     let mut now = Tick::from_millis(100);
     let mut levels = Vec::new();
@@ -349,7 +349,7 @@ fn a_probe_that_cannot_settle_is_given_up() {
 #[test]
 fn an_hour_without_calls_in_a_probe_does_not_put_the_next_one_off() {
     for phase in [Phase::Settling, Phase::Measuring] {
-        let mut state = State {
+        let mut state = Learned {
             phase,
             level: 15,
             above: 50.0 * MS,

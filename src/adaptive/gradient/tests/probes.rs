@@ -6,7 +6,7 @@ use super::*;
 fn a_limit_is_in_doubt_that_has_lost_a_quarter_of_what_it_rose_to() {
     let mut state = known();
     let mut now = Tick::ZERO;
-    let mut close = |state: &mut State, mean_ms| {
+    let mut close = |state: &mut Learned, mean_ms| {
         now = now + Duration::from_millis(100);
         state.close(&settings(), now, 100, sample(40, mean_ms, 100));
     };
@@ -34,7 +34,7 @@ fn a_doubt_ends_with_its_probe() {
         (40.0, sample(0, 0, 0)),
         (20.0, sample(40, 30, 15)),
     ] {
-        let mut state = State {
+        let mut state = Learned {
             phase: Phase::Measuring,
             level: 15,
             above: 30.0 * MS,
@@ -54,7 +54,7 @@ fn a_doubt_ends_with_its_probe() {
 #[test]
 fn a_probe_measures_five_rounds_of_calls_but_no_more_than_a_hundred() {
     for (level, needed) in [(1, 5), (15, 75), (20, 100), (21, 100), (u32::MAX, 100)] {
-        let state = State {
+        let state = Learned {
             phase: Phase::Measuring,
             level,
             ..known()
@@ -67,7 +67,7 @@ fn a_probe_measures_five_rounds_of_calls_but_no_more_than_a_hundred() {
 fn a_probe_is_given_up_after_four_seconds_or_four_response_times() {
     for (above, seconds) in [(0.05, 4), (1.0, 4), (3.0, 12)] {
         for phase in [Phase::Settling, Phase::Measuring] {
-            let state = State {
+            let state = Learned {
                 phase,
                 above: above * 1e9,
                 ..known()
@@ -81,12 +81,12 @@ fn a_probe_is_given_up_after_four_seconds_or_four_response_times() {
 
 #[test]
 fn a_probe_at_the_floor_goes_no_deeper() {
-    let at_floor = Settings {
+    let at_floor = LimiterSettings {
         floor: 15,
         ..settings()
     };
     for (settings, phase) in [(settings(), Phase::Settling), (at_floor, Phase::Steady)] {
-        let mut state = State {
+        let mut state = Learned {
             phase: Phase::Measuring,
             level: 15,
             above: 100.0 * MS,
@@ -100,7 +100,7 @@ fn a_probe_at_the_floor_goes_no_deeper() {
 #[test]
 fn a_low_probe_needs_as_many_samples_as_it_lets_in() {
     for (count, long) in [(2, 50.0), (3, 60.0)] {
-        let mut state = State {
+        let mut state = Learned {
             phase: Phase::Measuring,
             level: 3,
             above: 60.0 * MS,
@@ -115,7 +115,7 @@ fn a_low_probe_needs_as_many_samples_as_it_lets_in() {
 fn the_break_after_a_probe_is_a_multiple_of_what_it_took() {
     // Calls of 51 ms agree with the known response time, calls of 60 ms do not.
     for (mean_ms, expected) in [(51, 60), (60, 6)] {
-        let mut state = State {
+        let mut state = Learned {
             phase: Phase::Measuring,
             level: 15,
             above: 50.0 * MS,

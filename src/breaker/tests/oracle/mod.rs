@@ -7,7 +7,7 @@ use crate::breaker::*;
 use crate::clock::Tick;
 use naive::{Naive, Part, State};
 
-fn random_spec(rng: &mut Rng) -> (Spec, Option<f64>) {
+fn random_spec(rng: &mut Rng) -> (BreakerSpec, Option<f64>) {
     let strategy = if rng.below(2) == 0 {
         Strategy::Slow(ms(rng.below(400)))
     } else {
@@ -18,8 +18,8 @@ fn random_spec(rng: &mut Rng) -> (Spec, Option<f64>) {
     let ratio = (rng.below(3) > 0).then_some(ratio);
     let count = 1 + rng.below(4) as u32;
     let limit = match rng.below(2) {
-        0 => Limit::Count(count),
-        _ => Limit::Consecutive(count),
+        0 => BadLimit::Count(count),
+        _ => BadLimit::Consecutive(count),
     };
     let buckets = [1, 2, 4, 5, 10][rng.below(5) as usize];
     // Often shorter than calls.
@@ -27,10 +27,10 @@ fn random_spec(rng: &mut Rng) -> (Spec, Option<f64>) {
     let open_for = 1 + rng.below(most);
     let open_up_to = (rng.below(2) == 0).then(|| ms(open_for + rng.below(3_000)));
     let last_calls = (rng.below(3) == 0).then(|| 1 + rng.below(8) as u32);
-    let spec = Spec {
+    let spec = BreakerSpec {
         last_calls,
         strategy,
-        limit: ratio.map_or(limit, Limit::ratio),
+        limit: ratio.map_or(limit, BadLimit::ratio),
         exceeds,
         min_calls: 1 + rng.below(6) as u32,
         open_for: ms(open_for),

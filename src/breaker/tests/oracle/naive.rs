@@ -4,7 +4,7 @@ use crate::breaker::*;
 
 /// One breaker as the specification tells it, in milliseconds.
 pub(super) struct Naive {
-    pub(super) spec: Spec,
+    pub(super) spec: BreakerSpec,
     pub(super) ratio: Option<f64>,
     pub(super) state: State,
     /// Bad probes since it was closed.
@@ -44,7 +44,7 @@ pub(super) struct Part {
 }
 
 impl Naive {
-    pub(super) fn new(spec: Spec, ratio: Option<f64>, now: u64) -> Self {
+    pub(super) fn new(spec: BreakerSpec, ratio: Option<f64>, now: u64) -> Self {
         let head = now / Self::bucket_ms(&spec);
         Self {
             spec,
@@ -59,7 +59,7 @@ impl Naive {
         }
     }
 
-    pub(super) fn bucket_ms(spec: &Spec) -> u64 {
+    pub(super) fn bucket_ms(spec: &BreakerSpec) -> u64 {
         spec.interval.as_millis() as u64 / u64::from(spec.buckets)
     }
 
@@ -227,7 +227,7 @@ impl Naive {
     }
 
     pub(super) fn counted_by(&self, newest: u64) -> (usize, usize) {
-        if let Limit::Consecutive(_) = self.spec.limit {
+        if let BadLimit::Consecutive(_) = self.spec.limit {
             let all = self.ended.iter().rev();
             let row = all.take_while(|call| call.0 == self.generation && call.2);
             let row = row.count();
@@ -255,10 +255,10 @@ impl Naive {
         }
         let (value, limit) = match (self.ratio, self.spec.limit) {
             (Some(ratio), _) => (bad as f64 / total as f64, ratio),
-            (None, Limit::Count(limit) | Limit::Consecutive(limit)) => {
+            (None, BadLimit::Count(limit) | BadLimit::Consecutive(limit)) => {
                 (bad as f64, f64::from(limit))
             }
-            (None, Limit::Ratio(_)) => unreachable!("a ratio is given twice"),
+            (None, BadLimit::Ratio(_)) => unreachable!("a ratio is given twice"),
         };
         if self.spec.exceeds {
             value > limit
