@@ -5,6 +5,7 @@ pub(crate) mod invalid;
 pub(crate) mod number;
 pub(crate) mod panics;
 pub(crate) mod small_vec;
+pub(crate) mod spread;
 pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod timer;

@@ -10,7 +10,7 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::spread::SpreadCount;
 
 pub use kind::BlockKind;
 pub use reason::SystemReason;
@@ -42,7 +42,7 @@ const MOST_CAUSES: usize = 64;
 /// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(1)));
 /// ```
 #[doc(alias("Rejected", "RateLimited"))]
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Blocked {
     kind: BlockKind,
     system_reason: Option<SystemReason>,
@@ -59,9 +59,9 @@ pub struct Blocked {
 pub(crate) struct Label {
     pub(crate) id: Arc<str>,
     /// The resource that the rule is for; `None` if it is for others as well.
-    pub(crate) resource: Option<Arc<str>>,
+    pub(crate) resource: Option<Box<str>>,
     /// The weight of the calls that rules of this id have refused, through all reloads.
-    pub(crate) refused: Arc<AtomicU64>,
+    pub(crate) refused: Arc<SpreadCount>,
 }
 
 /// The limit that a refused call met.
@@ -73,7 +73,7 @@ pub(crate) struct Limit {
 
 impl Blocked {
     /// A refusal of a call to `resource` by the rule with this id.
-    pub(crate) fn new(kind: BlockKind, resource: Arc<str>, id: Arc<str>) -> Self {
+    pub(crate) fn new(kind: BlockKind, resource: Box<str>, id: Arc<str>) -> Self {
         let rule = Label {
             id,
             resource: Some(resource),
@@ -84,7 +84,7 @@ impl Blocked {
 
     /// A refusal of a call to `resource` by the rule with this label.
     pub(crate) fn by(kind: BlockKind, rule: Arc<Label>, resource: &Arc<str>) -> Self {
-        debug_assert!(rule.resource.iter().all(|own| own == resource));
+        debug_assert!(rule.resource.iter().all(|own| **own == **resource));
         // Most rules are for one resource: one count of references less.
         let resource = rule.resource.is_none().then(|| resource.clone());
         Self::of(kind, rule, resource)
@@ -103,7 +103,12 @@ impl Blocked {
 
     /// A call of weight `n` got this refusal: its rule counts it.
     pub(crate) fn count(&self, n: u32) {
-        self.rule.refused.fetch_add(n.into(), Ordering::Relaxed);
+        self.rule.refused.add(n.into());
+    }
+
+    /// The same where many threads refuse at once.
+    pub(crate) fn count_in_crowd(&self, n: u32) {
+        self.rule.refused.add_in_crowd(n.into());
     }
 
     pub(crate) fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
@@ -150,7 +155,7 @@ impl Blocked {
     /// Returns the resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
-        let told = self.rule.resource.as_ref().or(self.resource.as_ref());
+        let told = self.rule.resource.as_deref().or(self.resource.as_deref());
         told.expect("the rule or the refusal says it")
     }
 
@@ -199,7 +204,21 @@ impl Blocked {
 impl Label {
     /// The weight of the calls that the rule has refused.
     pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+        self.refused.sum()
+    }
+
+    /// A label that says the same of a call to `resource`, with a reference count of its own.
+    pub(crate) fn copy(&self, resource: &str) -> Self {
+        Self {
+            id: self.id.clone(),
+            resource: Some(resource.into()),
+            refused: self.refused.clone(),
+        }
+    }
+
+    /// Whether it is such a copy of `other`.
+    pub(crate) fn is_copy(&self, other: &Self, resource: &str) -> bool {
+        self.counts_with(other) && self.resource.as_deref() == Some(resource)
     }
 
     /// Whether both count in one place.
@@ -216,6 +235,17 @@ impl PartialEq for Label {
 }
 
 impl Eq for Label {}
+
+impl PartialEq for Blocked {
+    /// Compares what they say, not where their rules count.
+    fn eq(&self, other: &Self) -> bool {
+        let why = |it: &Self| (it.kind, it.system_reason, it.retry_after, it.limit);
+        why(self) == why(other)
+            && (self.rule(), self.resource()) == (other.rule(), other.resource())
+    }
+}
+
+impl Eq for Blocked {}
 
 impl fmt::Debug for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -21,9 +21,10 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::context::EngineContext;
 use crate::engine::pipeline::{
-    EngineRef, Fallback, NotJudged, blocked_by_share, fall_back, judge, try_fast_path,
+    EngineRef, Fallback, NotJudged, blocked_by_share, fall_back, judge, refuse_in_crowd,
+    try_fast_path,
 };
-use crate::engine::registry::{Registry, Reloaded};
+use crate::engine::registry::{Found, Registry, Reloaded};
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::rule::NumberedRules;
 use crate::stat::Node;
@@ -90,7 +91,9 @@ impl Engine {
         let mut buffer = None;
         let query = self.query(call, &mut buffer);
         let has_named = |found: &Arc<Resource>| named_by.is_none_or(|it| it == found.version());
-        if let Some(resource) = self.registry.find_fresh(&query).filter(has_named) {
+        let recent = self.registry.find_recent(&query);
+        let found = recent.or_else(|| self.find_in_table(&query, call, named_by, now, slow));
+        if let Some(resource) = found.filter(has_named) {
             let why = match try_fast_path(&resource, call, now) {
                 Ok(started) => return Some(FastPass::new(resource, started)),
                 Err(why) => why,
@@ -99,8 +102,36 @@ impl Engine {
                 return None;
             }
         }
-        self.judge_on_new(&query, call, named_by, now, slow);
+        if !slow.is_settled() {
+            self.judge_on_new(&query, call, named_by, now, slow);
+        }
         None
+    }
+
+    /// The resource of a call that this thread has not called lately. A crowded one may refuse the
+    /// call at once, and is not held for that.
+    #[inline(never)]
+    fn find_in_table(
+        &self,
+        query: &ResourceQuery<'_>,
+        call: &Call<'_>,
+        named_by: Option<u64>,
+        now: Glance,
+        slow: &mut SlowVerdict,
+    ) -> Option<Arc<Resource>> {
+        let has_named = |found: &Resource| named_by.is_none_or(|it| it == found.version());
+        let found = self.registry.find_fresh(query, |crowded| {
+            let refused = || refuse_in_crowd(crowded, call, now);
+            has_named(crowded).then(refused).flatten()
+        });
+        match found {
+            Found::Nothing => None,
+            Found::Fresh(resource) => Some(resource),
+            Found::Refused(blocked) => {
+                slow.set(Verdict::Block(blocked));
+                None
+            }
+        }
     }
 
     /// Goes on where the fast path has stopped. Returns false if a reload is replacing rings:

@@ -149,7 +149,7 @@ use default::{MOST_DEFAULTS, NO_DEFAULT};
 use params::MOST_RUNNING;
 use problem::{Inspector, verdict};
 
-use crate::base::sync::AtomicU64;
+use crate::base::spread::SpreadCount;
 use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
 use crate::call::{Direction, MAX_KEY_BYTES};
@@ -551,7 +551,7 @@ impl Rules {
     pub(crate) fn label(
         &self,
         index: usize,
-        refused: impl FnOnce(&str) -> Arc<AtomicU64>,
+        refused: impl FnOnce(&str) -> Arc<SpreadCount>,
     ) -> Label {
         let rule = &self.list[index];
         let is_for_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));

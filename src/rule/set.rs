@@ -48,7 +48,7 @@ pub(crate) struct RuleSet {
 pub(crate) struct NumberedRules {
     rules: Arc<Rules>,
     labels: Arc<[Arc<Label>]>,
-    /// The counts of the shared ones, each at its place; by id, as labels.
+    /// The counts of the shared ones, each at its place, if there are any; by id, as labels.
     shared: Arc<[Option<SharedCounts>]>,
     has_templates: bool,
 }
@@ -121,8 +121,11 @@ impl NumberedRules {
             let known = || shared.get(&*label.id).copied().cloned();
             rule.is_shared().then(|| known().unwrap_or_default())
         };
+        // None without a shared rule: a rule that is not pays nothing.
+        let listed = rules.iter().any(Rule::is_shared).then(|| rules.iter());
+        let counted = listed.into_iter().flatten().zip(labels.iter());
         Self {
-            shared: rules.iter().zip(labels.iter()).map(counts).collect(),
+            shared: counted.map(counts).collect(),
             labels,
             has_templates: rules.templates().have_braces(),
             rules: Arc::new(rules),
@@ -325,7 +328,7 @@ impl RuleSet {
 
     /// The counts of the rule at `index`, if it is shared.
     pub(crate) fn shared_counts(&self, index: u32) -> Option<&SharedCounts> {
-        self.listed.shared[index as usize].as_ref()
+        self.listed.shared.get(index as usize)?.as_ref()
     }
 
     /// All rules, enforced or in shadow mode, with their ids.

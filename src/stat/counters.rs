@@ -20,13 +20,16 @@ use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
 use super::checkpoints::{Checkpoints, StepHead};
+use super::crowd::{Crowd, is_look_due};
 use super::event::Outcome;
 use super::extremes::Extremes;
 use super::histogram::Times;
 use super::leap_array::LeapArray;
 use super::minute::{Minute, ThisSecond};
+use super::rare::RareCounters;
 use super::shape::Shape;
 use super::slots::{Line, Slots};
+use crate::base::spread::Stripes;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, fence, planted};
 use crate::blocked::BlockKind;
 use crate::clock::{Tick, nanos};
@@ -71,7 +74,6 @@ pub(super) struct Counters {
     pub(super) done: AtomicU64,
     /// Calls in the ring's count that are not in flight and not in `done`.
     pub(super) settled: AtomicU64,
-    pub(super) block: AtomicU64,
     pub(super) error: AtomicU64,
     pub(super) cancelled: AtomicU64,
     /// Completed weight beyond one token a call.
@@ -90,6 +92,7 @@ pub(super) struct Counters {
     pub(super) waiting: AtomicU32,
     /// Calls that wait for a slot.
     pub(super) in_line: AtomicU32,
+    crowd: Crowd,
     pub(super) slots: Slots,
     pub(super) bucket_cuts: Checkpoints<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
@@ -109,8 +112,7 @@ struct LazyCounters {
     second_cuts: OnceLock<SecondCuts>,
     /// Borrowed tokens of the newest second, for nodes that keep no others.
     lent: ThisSecond,
-    /// Where calls wait for a slot, once a rule has asked for it.
-    line: OnceLock<Box<Line>>,
+    rare: OnceLock<Box<RareCounters>>,
     /// The ring of the newest node over these counters, if there was another one before. Only a
     /// call that finds its own ring moved looks here.
     successor: Lock<Option<Arc<LeapArray>>>,
@@ -140,7 +142,6 @@ impl Counters {
             used_until: AtomicU64::new(shape.end_of(head)),
             done: zero(),
             settled: zero(),
-            block: zero(),
             error: zero(),
             cancelled: zero(),
             extra: zero(),
@@ -154,6 +155,7 @@ impl Counters {
             waiting_dropped: zero(),
             waiting: AtomicU32::new(0),
             in_line: AtomicU32::new(0),
+            crowd: Crowd::default(),
             slots: Slots::new(),
             bucket_cuts: Checkpoints::new(slots, bucket),
             extremes: Extremes::new(slots, bucket),
@@ -171,6 +173,7 @@ impl Counters {
             + self.extremes.footprint()
             + self.times.as_ref().map_or(0, |times| times.footprint())
             + self.later.get().map_or(0, |_| size_of::<LazyCounters>())
+            + self.rare().map_or(0, RareCounters::footprint)
             + self.second_cuts().map_or(0, |it| it.cuts.footprint())
     }
 
@@ -188,12 +191,43 @@ impl Counters {
         self.later.get_or_init(Box::default)
     }
 
+    fn rare(&self) -> Option<&RareCounters> {
+        Some(self.later.get()?.rare.get()?)
+    }
+
+    /// The same, made if need be: with stripes for a crowd or without.
+    fn rare_made(&self, is_crowded: bool) -> &RareCounters {
+        let make = || Box::new(RareCounters::new(is_crowded));
+        self.later().rare.get_or_init(make)
+    }
+
+    /// The refusals by a crowd, if there was one.
+    fn by_crowd(&self) -> Option<&Stripes> {
+        self.rare()?.by_crowd.as_ref()
+    }
+
     /// The refused calls by kind, each at its place.
     pub(super) fn refused(&self) -> [u64; BlockKind::ALL.len()] {
         match self.later.get() {
-            Some(later) => std::array::from_fn(|kind| later.refused[kind].load(Ordering::Relaxed)),
+            Some(later) => std::array::from_fn(|kind| {
+                let word = later.refused[kind].load(Ordering::Relaxed);
+                let is_flow = kind == BlockKind::Flow as usize;
+                let by_crowd = self.by_crowd().filter(|_| is_flow);
+                word.wrapping_add(by_crowd.map_or(0, Stripes::sum))
+            }),
             None => Default::default(),
         }
+    }
+
+    /// The refused calls together.
+    pub(super) fn blocked(&self) -> u64 {
+        self.refused().into_iter().fold(0, u64::wrapping_add)
+    }
+
+    /// Whether many threads refuse at once, or have done so.
+    #[inline]
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowd.is_here()
     }
 
     /// The checkpoints of the last minute's seconds, if there are any.
@@ -271,10 +305,29 @@ impl Counters {
         }
     }
 
-    pub(super) fn block(&self, n: u32, kind: Option<BlockKind>) {
-        self.block.fetch_add(u64::from(n), Ordering::Relaxed);
-        if let Some(kind) = kind {
-            self.later().refused[kind as usize].fetch_add(u64::from(n), Ordering::Relaxed);
+    pub(super) fn block(&self, n: u32, kind: BlockKind, now: Tick) -> bool {
+        let n = u64::from(n);
+        let before = self.later().refused[kind as usize].fetch_add(n, Ordering::Relaxed);
+        is_look_due(before) && self.look_for_crowd(kind, now)
+    }
+
+    #[cold]
+    fn look_for_crowd(&self, kind: BlockKind, now: Tick) -> bool {
+        let has_come = kind == BlockKind::Flow && self.crowd.has_come(now);
+        let is_crowded = has_come && self.rare_made(true).by_crowd.is_some();
+        if is_crowded {
+            self.crowd.stay();
+        }
+        is_crowded
+    }
+
+    /// A full window refuses a call in a [crowd](Self::is_crowded).
+    pub(super) fn block_in_crowd(&self, n: u32) {
+        let n = u64::from(n);
+        if let Some(stripes) = self.by_crowd() {
+            stripes.add(n);
+        } else {
+            self.later().refused[BlockKind::Flow as usize].fetch_add(n, Ordering::Relaxed);
         }
     }
 
@@ -370,12 +423,12 @@ impl Counters {
 
     /// The line in which calls wait for a slot, if any ever could.
     pub(super) fn line(&self) -> Option<&Line> {
-        Some(self.later.get()?.line.get()?)
+        Some(&self.rare()?.line)
     }
 
     /// The same, made if need be.
     pub(super) fn line_made(&self) -> &Line {
-        self.later().line.get_or_init(|| Box::new(Line::new()))
+        &self.rare_made(false).line
     }
 
     // --- time ---

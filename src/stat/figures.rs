@@ -25,7 +25,7 @@ impl Counters {
                 let is_rt = word == RT;
                 return if is_rt { narrow_rt(done, calls) } else { calls };
             }
-            BLOCK => &self.block,
+            BLOCK => return self.blocked(),
             ERROR => &self.error,
             EXTRA => &self.extra,
             _ => &self.cancelled,
@@ -241,7 +241,7 @@ impl Counters {
         let rt_us = widen_up(load(&self.rt_before), narrow_rt(done, calls), RT_BITS);
         Totals {
             pass: widen(load(&self.passed_before), u64::from(ring.taken_now()), 32),
-            block: load(&self.block),
+            block: self.blocked(),
             complete: completed(calls, load(&self.extra) as i64),
             error: load(&self.error),
             cancelled: load(&self.cancelled),

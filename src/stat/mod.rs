@@ -31,6 +31,7 @@
 mod availability;
 mod checkpoints;
 mod counters;
+mod crowd;
 mod event;
 mod extremes;
 mod figures;
@@ -44,6 +45,7 @@ mod node;
 mod occupy;
 mod packed;
 mod quota;
+mod rare;
 mod resize;
 mod roll;
 mod shape;

@@ -18,6 +18,11 @@ mod imp {
     pub(crate) fn downgrade<T>(arc: &Arc<T>) -> Weak<T> {
         Arc::downgrade(arc)
     }
+
+    /// Whether `weak` refers to `value`.
+    pub(crate) fn is_reference<T>(weak: &Weak<T>, value: &T) -> bool {
+        std::ptr::eq(weak.as_ptr(), value)
+    }
 }
 
 #[cfg(all(test, sentinel_loom))]
@@ -32,6 +37,10 @@ mod imp {
 
     pub(crate) fn downgrade<T>(_: &Arc<T>) -> Weak<T> {
         Weak(std::marker::PhantomData)
+    }
+
+    pub(crate) fn is_reference<T>(_: &Weak<T>, _: &T) -> bool {
+        false
     }
 
     impl<T> Weak<T> {
@@ -156,6 +165,10 @@ pub(crate) enum Bug {
     LoanIgnoresRoom,
     /// A loan in a window to come is not judged again if that has begun.
     LoanLooksOnce,
+    /// A count that begins to spread moves its word to a stripe.
+    SpreadMovesWord,
+    /// A count that has spread is the sum of its stripes alone.
+    SumForgetsWord,
     /// A statistic head moves before the checkpoint is taken.
     HeadBeforeCut,
     /// An evictor reads an entry before all other threads have let go of it.

@@ -162,6 +162,11 @@ impl SlowVerdict {
         None
     }
 
+    /// Whether there is a verdict.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.verdict.is_some()
+    }
+
     /// Writes why there is no verdict.
     #[inline(always)]
     pub(crate) fn leave_open(&mut self, why: Open) {

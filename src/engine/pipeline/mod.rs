@@ -51,6 +51,7 @@
 //! with a wait if the call is prioritized, or with [`judge()`], the slow path through all checks. A
 //! call whose resource must be made first, or made anew after a reload, begins with [`judge()`].
 
+mod crowded;
 mod enter;
 mod fast_path;
 mod lease;
@@ -65,6 +66,7 @@ use std::sync::{Arc, Weak};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::registry::Registry;
 
+pub(crate) use crowded::refuse_in_crowd;
 pub(crate) use fast_path::{Fallback, try_fast_path};
 pub(crate) use refusal::blocked_by_share;
 pub(crate) use slow_path::{NotJudged, fall_back, judge};

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use super::crowded::may_refuse_in_crowd;
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::nodes::{CallNodes, later};
 use crate::engine::call::verdict::Verdict;
-use crate::engine::registry::Registry;
+use crate::engine::registry::{Registry, forget};
 use crate::engine::resource::Resource;
 use crate::rule::NoShare;
 use crate::stat::Node;
@@ -137,9 +138,13 @@ pub(super) fn refuse(
     now: Tick,
     blocked: Blocked,
 ) -> Verdict {
-    counted.each(|node| node.block_by(now, call.weight, blocked.kind()));
-    counted
-        .resource()
-        .note_blocked(call.weight, Some(call), &blocked);
+    let resource = counted.resource();
+    counted.each(|node| {
+        let is_crowded = node.block_by(now, call.weight, blocked.kind());
+        if is_crowded && may_refuse_in_crowd(resource, call) {
+            forget(resource);
+        }
+    });
+    resource.note_blocked(call.weight, Some(call), &blocked);
     Verdict::Block(blocked)
 }

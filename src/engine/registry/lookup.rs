@@ -3,38 +3,56 @@
 use super::recent::{self, Fingerprint};
 use super::{Registry, Reloaded};
 use crate::base::sync::{Arc, Ordering};
+use crate::blocked::Blocked;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::resource::scope::{ScopeKind, ScopeNode, ScopeQuery};
 use crate::engine::resource::{Resource, ResourceQuery};
 
+/// What was found under a name.
+pub(crate) enum Found {
+    /// No resource by the present rules.
+    Nothing,
+    Fresh(Arc<Resource>),
+    /// One that has refused the call, and is not held.
+    Refused(Blocked),
+}
+
 impl Registry {
     // --- resources ---
 
-    /// The resource that `query` asks for, if it is known and was made by the present rules:
-    /// from the thread's cache or else from the table.
-    #[inline]
-    pub(crate) fn find_fresh(&self, query: &ResourceQuery<'_>) -> Option<Arc<Resource>> {
-        let fingerprint = Fingerprint::of(query, &self.shared);
-        let cached = fingerprint.and_then(|it| recent::find(it, query, &self.shared));
-        cached.or_else(|| self.find_fresh_in_table(query, fingerprint))
+    /// The resource that `query` asks for, if this thread has called it lately and it was made by
+    /// the present rules.
+    #[inline(always)]
+    pub(crate) fn find_recent(&self, query: &ResourceQuery<'_>) -> Option<Arc<Resource>> {
+        let fingerprint = Fingerprint::of(query, &self.shared)?;
+        recent::find(fingerprint, query, &self.shared)
     }
 
-    #[inline(never)]
-    fn find_fresh_in_table(
+    /// The same from the table. A crowded resource may `refuse` the call at once.
+    pub(crate) fn find_fresh(
         &self,
         query: &ResourceQuery<'_>,
-        fingerprint: Option<Fingerprint>,
-    ) -> Option<Arc<Resource>> {
-        let found = self.resources.find(query, Arc::clone)?;
-        if !found.is_fresh() {
-            return None;
+        refuse: impl FnOnce(&Resource) -> Option<Blocked>,
+    ) -> Found {
+        let found = self.resources.find(query, |found| {
+            if !found.is_fresh() {
+                return Found::Nothing;
+            }
+            let crowded = Some(found).filter(|found| found.node().is_crowded());
+            match crowded.and_then(|crowded| refuse(crowded)) {
+                Some(blocked) => Found::Refused(blocked),
+                None => Found::Fresh(found.clone()),
+            }
+        });
+        let found = found.unwrap_or(Found::Nothing);
+        if let Found::Fresh(found) = &found {
+            if let Some(fingerprint) = Fingerprint::of(query, &self.shared) {
+                recent::note_miss(fingerprint, found);
+            }
         }
-        if let Some(fingerprint) = fingerprint {
-            recent::note_miss(fingerprint, &found);
-        }
-        Some(found)
+        found
     }
 
     /// The resource that `query` asks for, made or renewed if need be. When the table is full there

@@ -6,6 +6,7 @@
 
 mod findings;
 mod lookup;
+mod own_label;
 pub(crate) mod recent;
 mod reload;
 mod store_findings;
@@ -23,6 +24,9 @@ use crate::engine::resource::scope::ScopeNode;
 use crate::rule::{NumberedRules, RuleSet};
 use crate::stat::Table;
 
+pub(crate) use lookup::Found;
+pub(crate) use own_label::own_label;
+pub(crate) use recent::forget;
 pub(crate) use reload::{Older, RuleChange};
 
 /// See the [module](self).

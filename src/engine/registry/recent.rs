@@ -17,7 +17,7 @@ use std::sync::Arc as StdArc;
 
 use papaya::Equivalent;
 
-use crate::base::sync::{Arc, Weak, downgrade, thread_local};
+use crate::base::sync::{Arc, Weak, downgrade, is_reference, thread_local};
 use crate::call::Key;
 use crate::engine::context::EngineContext;
 use crate::engine::resource::{Resource, ResourceQuery};
@@ -46,7 +46,7 @@ struct Slot {
 
 /// The resource that `query` asks for, if this thread has it in its cache. It was made by the
 /// present rules of the engine that `shared` belongs to, and is in its table.
-#[inline]
+#[inline(always)]
 pub(crate) fn find(
     fingerprint: Fingerprint,
     query: &ResourceQuery<'_>,
@@ -85,11 +85,24 @@ pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
     });
 }
 
+/// Lets the thread find `resource` in the table with its next call, and not here.
+#[cold]
+pub(crate) fn forget(resource: &Resource) {
+    let _ = RECENT.try_with(|slots| {
+        for slot in slots.borrow_mut().iter_mut() {
+            let kept = slot.resource.as_ref();
+            if kept.is_some_and(|kept| is_reference(kept, resource)) {
+                *slot = Slot::EMPTY;
+            }
+        }
+    });
+}
+
 // === impl Fingerprint ===
 
 impl Fingerprint {
     /// For a name that is a text, in the engine that `shared` belongs to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(query: &ResourceQuery<'_>, shared: &StdArc<EngineContext>) -> Option<Self> {
         let (first, text) = match *query.name {
             Key::Str(text) => ("", text),
@@ -111,7 +124,7 @@ impl Fingerprint {
 }
 
 /// Some bytes of `text`: its first, its last, and those in its middle.
-#[inline]
+#[inline(always)]
 fn sample(text: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
         let middle = text[text.len() / 2 - 4..].first_chunk().unwrap_or(last);

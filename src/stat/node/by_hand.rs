@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Node;
 use crate::base::invalid::InvalidSetting;
+use crate::blocked::BlockKind;
 use crate::clock::{Tick, nanos};
 use crate::stat::event::Outcome;
 use crate::stat::leap_array::Grid;
@@ -26,8 +27,11 @@ impl Node {
 
     /// Counts a call of weight `n` that was refused.
     pub(crate) fn block(&self, now: Tick, n: u32) {
-        self.advance(now);
-        self.counters.block(n, None);
+        if self.is_crowded() {
+            self.block_in_crowd(now, n);
+        } else {
+            self.block_by(now, n, BlockKind::Flow);
+        }
     }
 
     /// Counts the end of a call of weight `n` that had passed, with a response or an error,

@@ -56,7 +56,7 @@ use crate::clock::Tick;
 /// |---|---|
 /// | the ring's words: head, its number, two loans, four checkpoints | 64 |
 /// | the ring's shape: bucket length and count, masks, place of a longer ring | 40 |
-/// | counters: calls and their time, settled, refused, failed, cancelled, weights, borrowed, panicked | 64 |
+/// | counters: calls and their time, settled, failed, cancelled, weights, borrowed, panicked, a crowd | 64 |
 /// | the wide totals of passes, calls and times | 24 |
 /// | waits, their time, waiting calls that were dropped | 24 |
 /// | calls that wait, for tokens and for a slot; slots in use | 16 |
@@ -70,6 +70,8 @@ use crate::clock::Tick;
 /// The seconds of the last minute take 3.5 KiB more, from the second second after the node
 /// was made on. Of these, 136 bytes, which count the refusals of each kind of rule, are
 /// already allocated with the first call that is refused or has borrowed, if that is earlier.
+/// A full window of which several threads refuse over a thousand calls within a millisecond
+/// takes 2 KiB more, in which each thread counts apart.
 /// A resource of an engine takes more than its node; see
 /// [`Builder::max_resources`](crate::Builder::max_resources).
 ///
@@ -238,10 +240,24 @@ impl Node {
         }
     }
 
-    /// A call of weight `n` was refused by a rule of this `kind`.
-    pub(crate) fn block_by(&self, now: Tick, n: u32, kind: BlockKind) {
+    /// A call of weight `n` was refused by a rule of this `kind`. Returns once in so many refusals
+    /// whether there is a [crowd](Self::is_crowded).
+    pub(crate) fn block_by(&self, now: Tick, n: u32, kind: BlockKind) -> bool {
         self.advance(now);
-        self.counters.block(n, Some(kind));
+        self.counters.block(n, kind, now)
+    }
+
+    /// A full window refuses a call of weight `n` in a [crowd](Self::is_crowded): this writes to
+    /// nothing that another thread reads before it asks for figures.
+    pub(crate) fn block_in_crowd(&self, now: Tick, n: u32) {
+        self.advance(now);
+        self.counters.block_in_crowd(n);
+    }
+
+    /// Whether many threads refuse calls at once, or have done so.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.counters.is_crowded()
     }
 
     /// A call of weight `n` that had passed ends, `rt_ns` after it began: as

@@ -442,7 +442,7 @@ impl Waiting {
         let now = self.inner().now();
         let mut inner = self.take();
         inner.cancel_line();
-        let text = inner.nodes.resource().text().clone();
+        let text = (**inner.nodes.resource().text()).into();
         inner.refuse(now, Blocked::new(BlockKind::NoTimer, text, "".into()))
     }
 }
@@ -549,8 +549,9 @@ impl WaitingInner {
     /// Ends the wait with `blocked`, for all nodes and hooks.
     fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
         self.cancel(now);
-        self.nodes
-            .each(|node| node.block_by(now, self.n, blocked.kind()));
+        self.nodes.each(|node| {
+            node.block_by(now, self.n, blocked.kind());
+        });
         let resource = self.nodes.resource();
         match &self.rest {
             Rest::Judged(call) => {

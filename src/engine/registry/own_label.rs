@@ -1,0 +1,100 @@
+//! A thread's own copies of the labels of rules whose calls a crowd refuses.
+//!
+//! A refusal holds the label of its rule until the answer is dropped. Where many threads refuse at
+//! once, they would write to one reference count: so each makes a copy, and counts references to
+//! that.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::base::sync::thread_local;
+use crate::blocked::Label;
+
+/// How many a thread keeps.
+const MOST: usize = 16;
+/// How many refusals must miss here before a copy goes to another label.
+const MISSES_TO_REPLACE: usize = 16;
+
+thread_local! {
+    static OWN: RefCell<OwnLabels> = const { RefCell::new(OwnLabels::EMPTY) };
+}
+
+struct OwnLabels {
+    copies: Vec<Arc<Label>>,
+    misses: usize,
+}
+
+/// The thread's own copy of `label`, for refusals of `resource`. A thread that has many already
+/// may get `label` itself.
+pub(crate) fn own_label(label: &Arc<Label>, resource: &str) -> Arc<Label> {
+    // When the thread ends, there may be nothing left to look at.
+    let copy = OWN.try_with(|own| own.borrow_mut().find_or_copy(label, resource));
+    copy.unwrap_or_else(|_| label.clone())
+}
+
+// === impl OwnLabels ===
+
+impl OwnLabels {
+    const EMPTY: Self = Self {
+        copies: Vec::new(),
+        misses: 0,
+    };
+
+    fn find_or_copy(&mut self, label: &Arc<Label>, resource: &str) -> Arc<Label> {
+        let kept = self.copies.iter().find(|it| it.is_copy(label, resource));
+        if let Some(kept) = kept {
+            return kept.clone();
+        }
+        if self.copies.len() == MOST {
+            self.misses += 1;
+            if self.misses % MISSES_TO_REPLACE > 0 {
+                return label.clone();
+            }
+            self.copies
+                .swap_remove(self.misses / MISSES_TO_REPLACE % MOST);
+        }
+        let copy = Arc::new(label.copy(resource));
+        self.copies.push(copy.clone());
+        copy
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    fn label(id: &str) -> Arc<Label> {
+        Arc::new(Label {
+            id: id.into(),
+            resource: None,
+            refused: Arc::default(),
+        })
+    }
+
+    #[test]
+    fn a_thread_finds_its_copy_again() {
+        let (mut own, one, two) = (OwnLabels::EMPTY, label("one"), label("two"));
+        let copy = own.find_or_copy(&one, "r");
+        assert!(!Arc::ptr_eq(&copy, &one) && copy.counts_with(&one));
+        assert_eq!((&*copy.id, copy.resource.as_deref()), ("one", Some("r")));
+        for (other, resource, is_it) in [(&one, "r", true), (&one, "s", false), (&two, "r", false)]
+        {
+            let found = own.find_or_copy(other, resource);
+            assert_eq!(Arc::ptr_eq(&found, &copy), is_it, "{resource}");
+        }
+    }
+
+    #[test]
+    fn a_thread_keeps_a_bounded_number_of_copies() {
+        let mut own = OwnLabels::EMPTY;
+        for _ in 0..2 * MOST * MISSES_TO_REPLACE {
+            let gone = label("gone");
+            own.find_or_copy(&gone, "r");
+            assert!(own.copies.len() <= MOST);
+        }
+        // A label that is asked for again and again gets its copy.
+        let new = label("new");
+        let asked = (0..=MISSES_TO_REPLACE).map(|_| own.find_or_copy(&new, "r"));
+        assert!(!Arc::ptr_eq(&asked.last().unwrap(), &new));
+    }
+}

@@ -1,0 +1,85 @@
+//! Checkpoints that are taken beside additions to a counter.
+
+use loom::thread;
+
+use crate::base::spread::SpreadCount;
+use crate::base::sync::Arc;
+use crate::base::sync::fault::model;
+use crate::stat::checkpoints::{Checkpoints, StepHead};
+
+/// A counter with its checkpoints, as a node keeps many.
+struct Counted {
+    head: StepHead,
+    counter: SpreadCount,
+    cuts: Checkpoints<1>,
+}
+
+impl Counted {
+    fn new() -> Arc<Self> {
+        let counter = SpreadCount::default();
+        // Its stripes are made before: loom does not see that this orders threads.
+        counter.add_in_crowd(0);
+        Arc::new(Self {
+            head: StepHead::new(10),
+            counter,
+            cuts: Checkpoints::new(4, 10),
+        })
+    }
+
+    fn event(&self, step: u64) {
+        self.come_to(step);
+        self.counter.add(1);
+    }
+
+    fn event_in_crowd(&self, step: u64) {
+        self.come_to(step);
+        self.counter.add_in_crowd(1);
+    }
+
+    fn come_to(&self, step: u64) {
+        while self.head.step() < step {
+            self.head.advance(self.head.step(), |next, stands| {
+                self.cuts.publish(next, 0, self.counter.sum(), stands)
+            });
+        }
+    }
+}
+
+model! {
+    a_statistic_cut_beside_additions at 3 fails with a_head_that_moves_first: HeadBeforeCut;
+    || {
+        let counted = Counted::new();
+        let others = [11, 12].map(|step| {
+            let counted = counted.clone();
+            thread::spawn(move || counted.event(step))
+        });
+        counted.event(10);
+        for thread in others {
+            thread.join().unwrap();
+        }
+        let cut = |step| counted.cuts.get(step, 0).expect("the cut stands");
+        assert_eq!(counted.counter.sum(), 3, "lost");
+        // Never in a step before the clock of the event.
+        assert!(cut(11) <= 1 && cut(12) <= 2 && cut(11) <= cut(12));
+    }
+}
+
+model! {
+    a_cut_beside_a_count_that_spreads at 2 fails with
+        a_head_that_moves_before_the_sum: HeadBeforeCut,
+        a_cut_of_stripes_alone: SumForgetsWord;
+    || {
+        let counted = Counted::new();
+        let other = counted.clone();
+        let crowd = thread::spawn(move || {
+            other.event_in_crowd(11);
+            other.event_in_crowd(12);
+        });
+        counted.event(10);
+        counted.event(12);
+        crowd.join().unwrap();
+        assert_eq!(counted.counter.sum(), 4, "lost");
+        let cut = |step| counted.cuts.get(step, 0).expect("the cut stands");
+        assert!(cut(11) <= 1 && cut(11) <= cut(12) && cut(12) <= 2);
+    }
+}
