@@ -1,5 +1,7 @@
 //! Several processes over one store in virtual time: what they admit together.
 
+mod refiller;
+
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc as StdArc;

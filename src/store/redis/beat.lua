@@ -9,5 +9,14 @@ else
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 1000000)
 redis.call('SET', KEYS[2], string.format('%.0f', now), 'NX')
-local rank = redis.call('ZRANK', KEYS[1], ARGV[1])
-return {redis.call('ZCARD', KEYS[1]), rank or 0, tonumber(redis.call('GET', KEYS[2])) or 0}
+local nodes = redis.call('ZCARD', KEYS[1])
+local rank = 0
+if nodes <= 256 then
+  -- By name: by time, each would be the last one whenever it asks.
+  for _, other in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+    if other < ARGV[1] then rank = rank + 1 end
+  end
+else
+  rank = redis.call('ZRANK', KEYS[1], ARGV[1]) or 0
+end
+return {nodes, rank, tonumber(redis.call('GET', KEYS[2])) or 0}

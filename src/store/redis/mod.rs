@@ -23,8 +23,8 @@ use crate::base::sync::Lock;
 ///
 /// The server needs no modules and no persistence. It must not evict keys: set `noeviction`, or
 /// leave it room; a counter takes about 174 bytes. A user with an access list needs
-/// `~PREFIX:* +evalsha +eval +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrank
-/// +zrem`, and `+client|setinfo` if it must not be refused in the log.
+/// `~PREFIX:* +evalsha +eval +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrange
+/// +zrank +zrem`, and `+client|setinfo` if it must not be refused in the log.
 ///
 /// Neither errors nor `Debug` show the address or a password.
 ///
