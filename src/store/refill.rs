@@ -375,11 +375,7 @@ impl Refiller {
         if !self.hot.is_empty() && self.hub.is_up() {
             until = until.min(now + TICK);
         }
-        if self
-            .sleep
-            .as_ref()
-            .is_none_or(|(set, _)| *set > until || *set <= now)
-        {
+        if self.sleep.as_ref().is_none_or(|(set, _)| *set > until) {
             let time = (until - now).max(Duration::from_micros(100));
             let Ok(timer) = timer::sleep(time) else {
                 // Nothing can be waited for without a timer.

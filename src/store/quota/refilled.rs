@@ -104,8 +104,16 @@ impl SharedQuota {
         } else {
             0
         };
-        if held > target.saturating_mul(4).max(4) && ledger.is_hot {
-            this.withdraw(ledger, held - target);
+        if ledger.is_hot {
+            // A counter that rests keeps nothing for the rest of its bucket.
+            let most = if this.is_busy(ledger) {
+                target.saturating_mul(4).max(4)
+            } else {
+                0
+            };
+            if held > most {
+                this.withdraw(ledger, held - target);
+            }
         }
         let (mut firm_now, mut soft) = (firm, soft);
         let was_down = |until| now < until + CELL_RECOVERS;
@@ -152,14 +160,18 @@ impl SharedQuota {
     }
 
     fn target(&self, ledger: &Ledger, by: &Conditions, left: Duration) -> u32 {
-        if ledger.terms.exact {
+        if !self.is_busy(ledger) {
             return 0;
         }
         let horizon = by.horizon.min(self.window.bucket / 10);
-        if ledger.demand.within(horizon) == 0 {
-            return 0;
-        }
         ledger.demand.within((horizon + by.trip).min(left))
+    }
+
+    /// Whether at least one permit is needed within the shortest horizon. All else is drawn by calls
+    /// that wait: so the counters that the refiller looks at are fewer than the calls of a look.
+    fn is_busy(&self, ledger: &Ledger) -> bool {
+        let horizon = self.hub.settings.horizon.min(self.window.bucket / 10);
+        !ledger.terms.exact && ledger.demand.within(horizon) > 0
     }
 
     fn withdraw(&self, ledger: &mut Ledger, n: u32) {
@@ -178,19 +190,18 @@ impl SharedQuota {
         }
     }
 
-    /// Whether it must be looked at often, and whether it is so from now on.
+    /// Whether it must be looked at often from now on.
     pub(in crate::store) fn is_newly_hot(&self) -> bool {
         let mut ledger = self.ledger.lock();
-        let is_hot = ledger.last_held > 0 || ledger.demand.within(self.window.bucket / 10) > 0;
         let was_hot = ledger.is_hot;
-        ledger.is_hot = is_hot && !ledger.terms.exact;
+        ledger.is_hot = was_hot || self.is_busy(&ledger);
         ledger.is_hot && !was_hot
     }
 
     /// Whether it still must be looked at often.
     pub(in crate::store) fn is_still_hot(&self) -> bool {
         let mut ledger = self.ledger.lock();
-        ledger.is_hot = ledger.last_held > 0 || ledger.demand.within(self.window.bucket / 10) > 0;
+        ledger.is_hot = self.is_busy(&ledger);
         ledger.is_hot
     }
 

@@ -24,3 +24,34 @@ async fn processes_that_have_never_heard_of_a_store_admit_the_limit_at_most() {
         assert_eq!(passed, limit / 4 * 4);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_counter_is_refilled_in_time_and_one_at_rest_is_not() {
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(clock);
+    store.set_fault(Some(Fault::SlowRequest(Duration::from_millis(1))));
+    let setup = Setup {
+        bucket: Duration::from_secs(100),
+        limit: 100_000,
+        ..Setup::default()
+    };
+    let process = Process::new(setup, &store, clock);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let mut waited = 0;
+    for ms in 0..1_000 {
+        let now = process.hub.now();
+        let found = process.quota.take(now, 1);
+        if found == Found::Nothing {
+            assert!(process.call().await);
+            waited += usize::from(ms > 100);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(waited, 0, "calls found none in hand");
+    // Its peak is of no use to anyone any more.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(process.quota.in_hand(process.hub.now()), 0);
+    let draws = store.draws();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(store.draws(), draws, "it is left alone");
+}
