@@ -14,12 +14,14 @@ use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Request, Response};
 use tower::{Layer, Service, service_fn};
+use tower_sentinel::clock::TokioClock;
 use tower_sentinel::key::{
     Bearer, ClientAddr, Cookie, Header, KeyExtractor, PathParam, PeerIp, Query, Secret, from_fn,
 };
 use tower_sentinel::middleware::skip;
 use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::stat::{Edges, LeapArray};
+use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Verdict,
@@ -537,6 +539,43 @@ fn a_rule_of_each_kind_allocates_nothing() {
     let call = Call::new("r").origin("app").param(7_u64).tier("pro");
     let call = || assert_passes(&sentinel, call);
     assert_allocates_nothing("a rule of each kind", &clock, call);
+}
+
+#[test]
+fn a_call_that_takes_a_permit_in_hand_allocates_nothing() {
+    let rules = [
+        FlowRule::per("r", OPEN, HOUR).shared(),
+        FlowRule::per("r", OPEN, HOUR).by_origin().shared(),
+    ];
+    for rule in rules {
+        let clock = ManualClock::new();
+        let builder = Sentinel::builder().rules(rule.clone()).clock(clock.clone());
+        let store = MemoryStore::with_clock(clock.clone());
+        // Of a store that is not started, all is in hand at once.
+        let sentinel = builder.store(store).build();
+        let call = || assert_passes(&sentinel, Call::new("r").origin("app"));
+        assert_allocates_nothing(&format!("{rule:?}"), &clock, call);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_with_a_warm_lease_allocates_nothing() {
+    let clock = TokioClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(FlowRule::per("r", OPEN, HOUR).shared())
+        .clock(clock)
+        .store(MemoryStore::with_clock(clock))
+        .build();
+    let _handle = sentinel.start_store().unwrap();
+    // 10 000 calls a second, for long enough that some are drawn ahead.
+    for _ in 0..200 {
+        for _ in 0..10 {
+            drop(sentinel.enter(Call::new("r")).await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let taken = measure(|| (0..50).for_each(|_| assert_passes(&sentinel, Call::new("r"))));
+    assert_eq!(taken.count_total, 0);
 }
 
 #[test]
