@@ -56,6 +56,7 @@
 //! }
 //! ```
 
+mod budget;
 mod cell;
 mod counter;
 mod demand;

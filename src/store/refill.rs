@@ -21,6 +21,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::budget::Budget;
 use super::draw::{Beat, Draw, Drawn, Epoch};
 use super::hub::{Hub, Mode};
 use super::ledger::{Report, Seen};
@@ -65,6 +66,7 @@ pub(super) struct Refiller {
     hot: Vec<Arc<SharedQuota>>,
     sleep: Option<(Tick, Timer)>,
     jitter: u64,
+    budget: Budget,
 }
 
 impl Refiller {
@@ -84,6 +86,7 @@ impl Refiller {
             due: Vec::new(),
             hot: Vec::new(),
             sleep: None,
+            budget: Budget::new(now),
         }
     }
 
@@ -237,7 +240,7 @@ impl Refiller {
         Conditions {
             now,
             nodes: self.hub.nodes(),
-            horizon: self.hub.settings.horizon,
+            horizon: self.budget.stretched(self.hub.settings.horizon),
             trip: self.hub.trip(),
             is_recovering: self.hub.mode() == Mode::Recovering,
         }
@@ -264,6 +267,8 @@ impl Refiller {
                 continue;
             }
             has_started = true;
+            let refills = sent.iter().filter(|sent| sent.is_refill());
+            self.budget.note(refills.count(), now);
             self.start_trip(draws, sent, now);
         }
         has_started

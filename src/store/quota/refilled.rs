@@ -34,6 +34,13 @@ pub(in crate::store) struct OnTheWay {
     unknown: Vec<Booking>,
 }
 
+impl OnTheWay {
+    /// Whether no call waits for it.
+    pub(in crate::store) const fn is_refill(&self) -> bool {
+        self.firm == 0
+    }
+}
+
 /// The next step of the refiller after a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum After {
