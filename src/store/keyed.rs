@@ -1,7 +1,5 @@
 //! The counters of one rule that counts each key apart.
 
-use std::time::Duration;
-
 use super::StoreKey;
 use super::digest::{Digester, RuleDigest};
 use super::figures::RuleFigures;
@@ -29,13 +27,10 @@ pub(crate) struct KeyedQuotas {
 /// The counter of one key.
 #[derive(Debug)]
 struct Keyed {
-    digest: u128,
     quota: Arc<SharedQuota>,
     place: Place,
     /// When it was last asked for, in ns.
     used: AtomicU64,
-    /// After that it knows nothing that matters.
-    memory: Duration,
 }
 
 impl KeyedQuotas {
@@ -97,14 +92,10 @@ impl KeyedQuotas {
             let key: StoreKey = self.hub.key(digest);
             SharedQuota::new(key, self.window, terms, self.figures.clone(), &self.hub)
         };
-        let window = self.window;
-        let memory = window.bucket * (window.buckets + 2);
         let made = self.table.find_or_make(&digest, now, || Keyed {
-            digest,
             quota: new(terms),
             place: Place::default(),
             used: AtomicU64::new(now.as_nanos()),
-            memory,
         });
         match made {
             Some(keyed) => keyed.quota.clone(),
@@ -134,7 +125,7 @@ impl Resident for Keyed {
     type Sum = ();
 
     fn key(&self) -> &u128 {
-        &self.digest
+        self.quota.key().digest_ref()
     }
 
     fn place(&self) -> &Place {
@@ -144,7 +135,10 @@ impl Resident for Keyed {
     fn is_idle(&self, now: Tick) -> bool {
         let used = Tick::from_nanos(self.used.load(Ordering::Relaxed));
         let is_held = Arc::strong_count(&self.quota) > 1;
-        !is_held && now.nanos_since(used) > nanos(self.memory)
+        let window = self.quota.window();
+        // After that it knows nothing that matters.
+        let memory = window.bucket * (window.buckets + 2);
+        !is_held && now.nanos_since(used) > nanos(memory)
     }
 
     fn retire(&self, (): &mut ()) {}

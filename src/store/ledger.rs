@@ -6,7 +6,6 @@
 //! seen by the request (never late), and the next bucket begins as seen by the answer (never
 //! early). Between them lies one trip, in which no permit is valid.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::cell::BucketEnd;
@@ -93,14 +92,14 @@ pub(crate) enum Report {
 pub(crate) struct Ledger {
     pub(crate) terms: Terms,
     window: Window,
-    own: VecDeque<Own>,
+    own: Vec<Own>,
     seen: Option<Seen>,
     /// The permits that were free at the last answer, and how much the process had of the window.
     free: u32,
     had: u32,
     epoch: Epoch,
     pub(super) report: Report,
-    pub(super) tickets: VecDeque<(u32, Arc<Slot>)>,
+    pub(super) tickets: Vec<(u32, Arc<Slot>)>,
     pub(super) demand: Demand,
     /// The permits in the cell at the last look.
     pub(super) last_held: u32,
@@ -169,13 +168,13 @@ impl Ledger {
         Self {
             terms,
             window,
-            own: VecDeque::new(),
+            own: Vec::new(),
             seen: None,
             free: u32::MAX,
             had: 0,
             epoch: Epoch::default(),
             report: Report::Nothing,
-            tickets: VecDeque::new(),
+            tickets: Vec::new(),
             demand: Demand::default(),
             last_held: 0,
             uncounted: Uncounted::default(),
@@ -296,7 +295,9 @@ impl Ledger {
         self.own.retain(|own| own.bucket + keep > bucket);
         let at = self.own.iter().position(|own| own.bucket == bucket);
         let at = at.unwrap_or_else(|| {
-            self.own.push_back(Own {
+            // There are as many ledgers as keys, and most need only one or two.
+            self.own.reserve_exact(1);
+            self.own.push(Own {
                 bucket,
                 drawn: 0,
                 local: 0,

@@ -136,7 +136,7 @@ impl SharedQuota {
             return Asked::Told(this.serve(&mut ledger, now, n));
         }
         let slot = Arc::new(Slot::default());
-        ledger.tickets.push_back((n, slot.clone()));
+        ledger.tickets.push((n, slot.clone()));
         drop(ledger);
         this.figures.counts().waited.add(1);
         this.hub.look_at(this);

@@ -258,6 +258,10 @@ impl SharedQuota {
                 slot.answer(Answer::Refused(Some(next_at.unwrap_or(seen.next))));
             }
         }
+        if ledger.tickets.is_empty() {
+            // Most counters of keys rest from now on.
+            ledger.tickets = Vec::new();
+        }
         let out = self.put(ledger, end, left, false);
         self.return_now(ledger, grant.bucket, out.new);
         if out.old > 0 {
