@@ -19,7 +19,9 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::hook::OnFinding;
 use crate::hook::finding::{Finding, LayerFacts};
 use crate::key::{Head, KeyExtractor};
-use crate::middleware::rejection::{Auto, RateLimitFields, Rejection, has_mark, strip_body};
+use crate::middleware::rejection::{
+    Auto, RateLimitFields, Rejection, has_mark, plain_text, strip_body, wants_text,
+};
 use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
 
@@ -141,7 +143,8 @@ pub(super) struct Settings {
     tier: Option<Arc<dyn KeyExtractor>>,
     prioritize: Option<Arc<Choose>>,
     weight: Option<Arc<Weigh>>,
-    rejection: Arc<dyn Rejection>,
+    /// [`Auto`] with its defaults if there is none.
+    rejection: Option<Arc<dyn Rejection>>,
     /// `ByStatus`, if there is none.
     pub(super) classify: Option<Arc<dyn Classify>>,
     pub(super) completion: Completion,
@@ -220,7 +223,7 @@ impl SentinelLayer<Respond> {
                 tier: None,
                 prioritize: None,
                 weight: None,
-                rejection: Arc::new(Auto::new()),
+                rejection: None,
                 classify: None,
                 completion: Completion::Body,
                 fields: RateLimitFields::None,
@@ -485,7 +488,7 @@ impl<M> SentinelLayer<M> {
     #[doc(alias("error_handler", "fallback"))]
     #[must_use]
     pub fn reject(self, rejection: impl Rejection) -> Self {
-        self.set(|settings| settings.rejection = Arc::new(rejection))
+        self.set(|settings| settings.rejection = Some(Arc::new(rejection)))
     }
 
     /// Puts the [`Blocked`] of each refusal into the extensions of its response, so that a layer
@@ -710,10 +713,22 @@ impl Settings {
     /// The response to a call that was refused.
     #[cold]
     pub(super) fn reject<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
+        let is_default = self.rejection.is_none() && !self.keeps_blocked;
+        if is_default && request.method() != Method::HEAD && wants_text(request.headers()) {
+            return plain_text(&blocked);
+        }
+        self.reject_by_setting(request, blocked)
+    }
+
+    /// The same, if it may be any other than the default text.
+    #[inline(never)]
+    fn reject_by_setting<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
         let routes = self.sentinel.routes();
-        let mut response = self
-            .rejection
-            .reject(Head::new(request, &routes, self.direction), &blocked);
+        let head = Head::new(request, &routes, self.direction);
+        let mut response = match &self.rejection {
+            Some(rejection) => rejection.reject(head, &blocked),
+            None => Auto::new().reject(head, &blocked),
+        };
         if request.method() == Method::HEAD {
             strip_body(&mut response);
         }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::fields::RateLimitFields;
 use super::mark;
-use super::{Rejection, default_status, parts, retry_after, whole_seconds};
+use super::{Rejection, default_status, is_grpc, parts, retry_after, whole_seconds};
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::engine::call::nodes::QuotaLeft;
@@ -163,11 +163,7 @@ impl Rejection for Http {
             response.headers_mut().insert(CONTENT_TYPE, media);
             write_retry_after(retry_after, response.headers_mut());
         } else {
-            let text = status.canonical_reason().unwrap_or("Refused");
-            *response.body_mut() = Bytes::from_static(text.as_bytes());
-            let none = mem::replace(response.headers_mut(), text_fields(retry_after));
-            // Without fields there is nothing to drop.
-            mem::forget(none);
+            response = text(status, retry_after);
             if !self.statuses.is_empty() {
                 let media = self.media(mark::text);
                 response.headers_mut().insert(CONTENT_TYPE, media);
@@ -193,6 +189,31 @@ impl Rejection for Http {
         }
         response
     }
+}
+
+/// Whether the client that sent these fields gets a text by default.
+#[inline]
+pub(crate) fn wants_text(headers: &HeaderMap) -> bool {
+    headers.is_empty() || !(is_grpc(headers) || accepts_problem(headers))
+}
+
+/// The text that most clients get by default. It is that of [`Http::new`], with no setting looked at.
+#[inline]
+pub(crate) fn plain_text(blocked: &Blocked) -> Response<Bytes> {
+    let (status, _) = default_status(blocked.kind());
+    text(status, retry_after(blocked))
+}
+
+/// A response that says its status in a text.
+#[inline]
+fn text(status: StatusCode, retry_after: Option<Duration>) -> Response<Bytes> {
+    let text = status.canonical_reason().unwrap_or("Refused");
+    let mut response = Response::new(Bytes::from_static(text.as_bytes()));
+    *response.status_mut() = status;
+    let none = mem::replace(response.headers_mut(), text_fields(retry_after));
+    // Without fields there is nothing to drop.
+    mem::forget(none);
+    response
 }
 
 /// The fields of most refusals: a text, and when to retry. They are copied, so that no name is
@@ -374,6 +395,26 @@ mod tests {
             assert_eq!(found, retry, "{blocked:?}");
             assert_eq!(response.headers()[CONTENT_TYPE], mark::text());
             assert!(!response.body().is_empty());
+            let default = plain_text(&blocked);
+            assert_eq!(default.status(), response.status(), "{blocked:?}");
+            assert_eq!(default.headers(), response.headers(), "{blocked:?}");
+            assert_eq!(default.body(), response.body(), "{blocked:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_asks_for_nothing_else_gets_a_text() {
+        let cases = [
+            (None, true),
+            (Some((ACCEPT, "*/*")), true),
+            (Some((ACCEPT, "application/json")), false),
+            (Some((CONTENT_TYPE, "application/json")), true),
+            (Some((CONTENT_TYPE, "application/grpc")), false),
+        ];
+        for (field, is_text) in cases {
+            let fields = field.map(|(name, value)| (name, HeaderValue::from_static(value)));
+            let headers = HeaderMap::from_iter(fields);
+            assert_eq!(wants_text(&headers), is_text, "{headers:?}");
         }
     }
 

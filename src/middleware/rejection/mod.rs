@@ -74,6 +74,7 @@ use crate::blocked::Blocked;
 use crate::key::Head;
 
 pub use self::http::Http;
+pub(crate) use self::http::{plain_text, wants_text};
 pub use fields::{RateLimitFields, ResetForm};
 pub use grpc::Grpc;
 pub use mark::is_refusal;
