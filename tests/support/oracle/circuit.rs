@@ -37,13 +37,16 @@ enum State {
     Open(u64),
     /// By hand.
     Forced,
-    HalfOpen {
-        running: u32,
-        good: u32,
-        lease: u64,
-        /// Whether a place has been given on.
-        is_outlived: bool,
-    },
+    HalfOpen(Probing),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Probing {
+    running: u32,
+    good: u32,
+    lease: u64,
+    /// Whether a place has been given on.
+    is_outlived: bool,
 }
 
 /// Which circuit it is, and which of its rules.
@@ -88,7 +91,7 @@ impl Circuit {
     /// One for a rule that counts otherwise, and open as long.
     pub(crate) fn opened_alike(&self, rule: Named<Breaker>, number: usize) -> Self {
         let state = match self.state {
-            State::HalfOpen { .. } => State::Open(0),
+            State::HalfOpen(_) => State::Open(0),
             other => other,
         };
         Self {
@@ -123,7 +126,7 @@ impl Circuit {
         match self.state {
             State::Closed => BreakerState::Closed,
             State::Open(_) | State::Forced => BreakerState::Open,
-            State::HalfOpen { .. } => BreakerState::HalfOpen,
+            State::HalfOpen(_) => BreakerState::HalfOpen,
         }
     }
 
@@ -152,58 +155,37 @@ impl Circuit {
         }
     }
 
-    /// From when on it lets a call pass; `None`: nobody knows.
-    pub(crate) fn available_at(&self, now: u64) -> Option<u64> {
-        self.room_by(self.place(), now)
-    }
-
-    /// The same for a call that is judged by an older rule.
-    pub(crate) fn room_by(&self, place: Place, now: u64) -> Option<u64> {
+    /// From when on it lets a call pass that stands there, where an older rule may judge it;
+    /// `None`: nobody knows.
+    pub(crate) fn opens_at(&self, place: Place, now: u64) -> Option<u64> {
         let probes = self.rules[place.rule].probes;
         match self.state {
             State::Closed => Some(now),
             State::Open(until) => Some(now.max(until)),
             State::Forced => None,
-            State::HalfOpen { running, .. } if running < probes => Some(now),
-            State::HalfOpen { lease, .. } => Some(now.max(lease)),
+            State::HalfOpen(probing) if probing.running < probes => Some(now),
+            State::HalfOpen(probing) => Some(now.max(probing.lease)),
         }
     }
 
-    /// A call passes, as a probe unless it is closed.
-    pub(crate) fn admit(&mut self, now: u64) -> Part {
-        self.admit_by(self.place(), now)
-    }
-
-    /// The same for a call that is judged by an older rule.
-    pub(crate) fn admit_by(&mut self, place: Place, now: u64) -> Part {
+    /// The call passes that stands there, as a probe unless the circuit is closed.
+    pub(crate) fn admit(&mut self, place: Place, now: u64) -> Part {
         let rule = &self.rules[place.rule];
         let (lease, probes) = (now + rule.lease(), rule.probes);
-        let (running, good, is_outlived) = match self.state {
-            State::HalfOpen {
-                running,
-                good,
-                is_outlived,
-                ..
-            } if running < probes => (running, good, is_outlived),
-            State::HalfOpen { good, .. } => {
-                self.given_on += 1;
-                (0, good, true)
-            }
-            State::Closed => (0, 0, false),
-            _ => {
-                self.generation += 1;
-                (0, 0, false)
-            }
-        };
         let is_probe = self.state != State::Closed;
+        let mut probing = Probing::default();
+        match self.state {
+            State::Closed => {}
+            State::HalfOpen(own) if own.running < probes => probing = own,
+            State::HalfOpen(own) => {
+                self.given_on += 1;
+                (probing.good, probing.is_outlived) = (own.good, true);
+            }
+            _ => self.generation += 1,
+        }
         if is_probe {
-            let running = running + 1;
-            self.change(State::HalfOpen {
-                running,
-                good,
-                lease,
-                is_outlived,
-            });
+            probing.running += 1;
+            self.change(State::HalfOpen(Probing { lease, ..probing }));
         }
         Part {
             place,
@@ -214,18 +196,12 @@ impl Circuit {
     }
 
     /// A call does not run that had passed, or says nothing.
-    fn give_back(&mut self, part: Part) {
-        if let State::HalfOpen {
-            running,
-            good,
-            is_outlived,
-            ..
-        } = &mut self.state
-        {
-            if part.is_probe && (part.generation, part.given_on) == (self.generation, self.given_on)
-            {
-                *running -= 1;
-                if (*running, *good, *is_outlived) == (0, 0, false) {
+    fn release(&mut self, part: Part) {
+        let is_present = (part.generation, part.given_on) == (self.generation, self.given_on);
+        if let State::HalfOpen(own) = &mut self.state {
+            if part.is_probe && is_present {
+                own.running -= 1;
+                if (own.running, own.good, own.is_outlived) == (0, 0, false) {
                     self.set(State::Open(0));
                 }
             }
@@ -239,21 +215,21 @@ impl Circuit {
         let is_failed = rule.slow.is_none() && end == End::Failed;
         let is_bad = is_slow || is_failed;
         if !is_bad && matches!(end, End::Ignored | End::Cancelled) {
-            return self.give_back(part);
+            return self.release(part);
         }
         if part.generation != self.generation {
             return;
         }
-        if is_bad && matches!(self.state, State::HalfOpen { .. }) {
+        if is_bad && matches!(self.state, State::HalfOpen(_)) {
             self.failed += 1;
         }
         let open = State::Open(now + rule.open_after(self.failed));
         match &mut self.state {
-            State::HalfOpen { .. } if is_bad => self.set(open),
-            State::HalfOpen { running, good, .. } => {
-                *running -= u32::from(part.given_on == self.given_on);
-                *good += 1;
-                if *good >= rule.probes {
+            State::HalfOpen(_) if is_bad => self.set(open),
+            State::HalfOpen(own) => {
+                own.running -= u32::from(part.given_on == self.given_on);
+                own.good += 1;
+                if own.good >= rule.probes {
                     self.set(State::Closed);
                 }
             }

@@ -131,46 +131,42 @@ impl RuleSet {
     /// Each rule as a set of its own, with what it is called behind so many others.
     pub(crate) fn each(&self, behind: usize) -> Vec<Alone> {
         let first = self.first;
-        let none = || Self {
-            first,
-            ..Self::default()
-        };
-        let alone = |rules, resource, name| Alone {
-            rules,
-            resource,
-            name,
-        };
         let mut each = Vec::new();
-        for (index, flow) in self.flows.iter().enumerate() {
-            let mut rules = none();
-            rules.flows.push(*flow);
-            each.push(alone(
+        let mut alone = |resource, name, add: &dyn Fn(&mut Self)| {
+            let mut rules = Self {
+                first,
+                ..Self::default()
+            };
+            add(&mut rules);
+            each.push(Alone {
                 rules,
-                Some(flow.resource),
-                (first + index).to_string(),
-            ));
+                resource,
+                name,
+            });
+        };
+        for (index, flow) in self.flows.iter().enumerate() {
+            let name = (first + index).to_string();
+            alone(Some(flow.resource), name, &|rules| rules.flows.push(*flow));
         }
         if let Some((resource, _)) = self.isolation {
-            let mut rules = none();
-            rules.isolation = self.isolation;
-            each.push(alone(rules, Some(resource), self.isolation_name()));
+            let name = self.isolation_name();
+            alone(Some(resource), name, &|rules| {
+                rules.isolation = self.isolation;
+            });
         }
         let behind = behind + self.before_keyed();
         for (rule, name) in self.keyed.iter().zip(names(&self.keyed, behind)) {
-            let mut rules = none();
-            rules.keyed.push(rule.clone());
-            each.push(alone(rules, Some(rule.resource), name));
+            let add = |rules: &mut Self| rules.keyed.push(rule.clone());
+            alone(Some(rule.resource), name, &add);
         }
         let behind = behind + self.keyed.len();
         for (rule, name) in self.breakers.iter().zip(names(&self.breakers, behind)) {
-            let mut rules = none();
-            rules.breakers.push(rule.clone());
-            each.push(alone(rules, Some(rule.resource), name));
+            let add = |rules: &mut Self| rules.breakers.push(rule.clone());
+            alone(Some(rule.resource), name, &add);
         }
         for (index, limits) in self.limits.iter().enumerate() {
-            let mut rules = none();
-            rules.limits.push(limits.clone());
-            each.push(alone(rules, None, format!("system-{index}")));
+            let add = |rules: &mut Self| rules.limits.push(limits.clone());
+            alone(None, format!("system-{index}"), &add);
         }
         each
     }

@@ -106,11 +106,6 @@ impl System {
         self.limits = limits;
     }
 
-    /// Whether there has been any rule.
-    pub(crate) fn is_there(&self) -> bool {
-        self.counts
-    }
-
     /// The tightest limit of a kind, and the first rule that has it.
     fn tightest<T: PartialOrd>(&self, limit: impl Fn(&Limits) -> Option<T>) -> Option<(T, usize)> {
         let limits = self.limits.iter().enumerate();

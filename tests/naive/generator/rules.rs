@@ -1,43 +1,18 @@
-//! Rules, calls and reloads at random.
+//! Rules of each kind, and sets of them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::{Index, select};
+use proptest::sample::select;
 use tower_sentinel::MissingKey;
 use tower_sentinel::system::Capacity;
 
+use super::{CONTEXTS, ORIGINS};
 use crate::oracle::{
-    Adaptive, Asks, Breaker, Count, Edit, End, Flow, Given, Keyed, Limit, Limits, NS, Named, Of,
-    RESOURCES, RuleSet, Says, Step, VALUES, Whose, named,
+    Adaptive, Breaker, Count, Flow, Keyed, Limit, Limits, Of, RESOURCES, RuleSet, VALUES, Whose,
+    named,
 };
 
-const ORIGINS: [&str; 3] = ["x", "y", "z"];
-const CONTEXTS: [&str; 2] = ["c", "d"];
-
-/// What happens to an engine. An index is that of a call that runs or waits.
-#[derive(Clone, Debug)]
-pub(crate) enum Op {
-    Advance(u64),
-    /// Time passes until all breakers let a call pass: an open time is over, or a lease.
-    Rest,
-    Call(Asks),
-    End(usize, End),
-    /// One that waits is asked whether it has its turn.
-    Admit(usize),
-    Drop(usize),
-    /// Reloads one after the other, and nothing between them.
-    Reload(Vec<Edit>),
-    /// The machine says something else.
-    Machine(Says),
-    /// An operator looks at a breaker, to open or close it some time.
-    View(Index),
-    /// By a view, which may be of older rules.
-    Force(Index, bool),
-}
-
-// === rules ===
-
-pub(crate) fn ratio() -> impl Strategy<Value = f64> {
+pub(super) fn ratio() -> impl Strategy<Value = f64> {
     let part = select(&[0.1, 0.25, 0.5, 0.75][..]);
     prop_oneof![2 => Just(1.0), 1 => part]
 }
@@ -90,7 +65,7 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
     )
 }
 
-pub(crate) fn keyed() -> impl Strategy<Value = Keyed> {
+pub(super) fn keyed() -> impl Strategy<Value = Keyed> {
     let of = prop_oneof![
         4 => select(&[0, 0, 1, -1][..]).prop_map(Of::At),
         1 => Just(Of::Named),
@@ -194,15 +169,15 @@ pub(crate) fn breaker() -> impl Strategy<Value = Breaker> {
         )
 }
 
-fn load() -> impl Strategy<Value = f64> {
+pub(super) fn load() -> impl Strategy<Value = f64> {
     select(&[0.0, 1.0, 2.5, 4.0][..])
 }
 
-fn cpu() -> impl Strategy<Value = f64> {
+pub(super) fn cpu() -> impl Strategy<Value = f64> {
     select(&[0.25, 0.5, 0.9, 1.0][..])
 }
 
-pub(crate) fn limits() -> impl Strategy<Value = Limits> {
+pub(super) fn limits() -> impl Strategy<Value = Limits> {
     let capacity = select(&[Capacity::Robust, Capacity::Sentinel][..]);
     let limit = |weight| prop::option::weighted(weight, 0_u32..16);
     let rt = prop::option::weighted(0.3, 1_u64..600_000);
@@ -220,7 +195,7 @@ pub(crate) fn limits() -> impl Strategy<Value = Limits> {
     .prop_filter("limits something", |limits| !limits.is_empty())
 }
 
-pub(crate) fn adaptive() -> impl Strategy<Value = Adaptive> {
+pub(super) fn adaptive() -> impl Strategy<Value = Adaptive> {
     let smoothing = select(&[0.2, 0.7, 1.0][..]);
     (1_u32..5, 0_u32..8, 0_u32..9, smoothing).prop_map(|(floor, more, start, smoothing)| Adaptive {
         floor,
@@ -340,7 +315,7 @@ pub(crate) fn shadows() -> impl Strategy<Value = RuleSet> {
     )
 }
 
-fn limit() -> impl Strategy<Value = u32> {
+pub(super) fn limit() -> impl Strategy<Value = u32> {
     prop_oneof![1 => 0_u32..8, 2 => 4_u32..24]
 }
 
@@ -367,182 +342,4 @@ pub(crate) fn lenders() -> impl Strategy<Value = RuleSet> {
         flows,
         ..RuleSet::default()
     })
-}
-
-// === calls ===
-
-pub(crate) fn asks() -> impl Strategy<Value = Asks> {
-    let one = || select(&VALUES[..]);
-    let given = prop_oneof![
-        1 => Just(Given::Nothing),
-        4 => one().prop_map(Given::One),
-        3 => [prop::option::of(one()), prop::option::of(one())].prop_map(Given::Two),
-    ];
-    let scope = (
-        prop::option::of(select(&ORIGINS[..])),
-        prop::option::of(select(&CONTEXTS[..])),
-    );
-    let weight = prop_oneof![6 => Just(1_u32), 1 => 0_u32..5];
-    let tier = prop::bool::weighted(0.2);
-    (select(&RESOURCES[..]), scope, weight, given, tier).prop_map(
-        |(resource, (origin, context), weight, given, has_tier)| Asks {
-            resource,
-            origin,
-            context,
-            weight,
-            given,
-            has_tier,
-            is_outbound: false,
-            is_prioritized: false,
-            patience: None,
-        },
-    )
-}
-
-/// Calls of resource `a` that may wait for tokens, some only for so long.
-pub(crate) fn borrowers() -> impl Strategy<Value = Asks> {
-    let patience = prop::option::weighted(0.2, 0_u64..2_000);
-    (asks(), prop::bool::weighted(0.6), patience).prop_map(|(asks, is_prioritized, patience)| {
-        Asks {
-            resource: RESOURCES[0],
-            is_prioritized,
-            patience,
-            ..asks
-        }
-    })
-}
-
-/// In ns.
-pub(crate) fn advance() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        2 => 0_u64..60 * NS,
-        1 => 0_u64..700 * NS,
-        1 => (0_u64..30).prop_map(|ms| ms * 100 * NS),
-    ]
-}
-
-pub(crate) fn how() -> impl Strategy<Value = End> {
-    prop_oneof![
-        4 => Just(End::Good),
-        4 => Just(End::Failed),
-        1 => Just(End::Ignored),
-        1 => Just(End::Cancelled),
-    ]
-}
-
-pub(crate) fn advances() -> BoxedStrategy<Op> {
-    advance().prop_map(Op::Advance).boxed()
-}
-
-pub(crate) fn ends() -> BoxedStrategy<Op> {
-    let end = (any::<usize>(), how()).prop_map(|(index, end)| Op::End(index, end));
-    end.boxed()
-}
-
-pub(crate) fn admits() -> BoxedStrategy<Op> {
-    any::<usize>().prop_map(Op::Admit).boxed()
-}
-
-pub(crate) fn drops() -> BoxedStrategy<Op> {
-    any::<usize>().prop_map(Op::Drop).boxed()
-}
-
-pub(crate) fn forces() -> BoxedStrategy<Op> {
-    let force = (any::<Index>(), any::<bool>()).prop_map(|(index, opens)| Op::Force(index, opens));
-    force.boxed()
-}
-
-/// Time, and calls that come and end.
-pub(crate) fn op(asks: impl Strategy<Value = Asks> + 'static) -> BoxedStrategy<Op> {
-    prop_oneof![4 => advances(), 8 => asks.prop_map(Op::Call), 5 => ends()].boxed()
-}
-
-/// The same, where calls may wait.
-pub(crate) fn wait_op() -> BoxedStrategy<Op> {
-    prop_oneof![12 => op(asks()), 4 => admits(), 1 => drops()].boxed()
-}
-
-// === reloads ===
-
-fn id() -> impl Strategy<Value = Option<usize>> {
-    prop::option::weighted(0.7, 0_usize..4)
-}
-
-fn step<T: Clone + std::fmt::Debug + 'static>(
-    rule: BoxedStrategy<T>,
-) -> impl Strategy<Value = Step<T>> {
-    let mask = prop_oneof![
-        4 => (0_u8..6).prop_map(|bit| 1 << bit),
-        1 => any::<u8>(),
-    ];
-    let add = (rule.clone(), id()).prop_map(|(rule, id)| Step::Add(Named { rule, id }));
-    let blend = (any::<Index>(), rule, mask);
-    prop_oneof![
-        6 => blend.prop_map(|(index, rule, mask)| Step::Blend(index, rule, mask)),
-        2 => add,
-        1 => any::<Index>().prop_map(Step::Remove),
-        2 => (any::<Index>(), id()).prop_map(|(index, id)| Step::Rename(index, id)),
-        1 => any::<Index>().prop_map(Step::Turn),
-        1 => Just(Step::Clear),
-    ]
-}
-
-/// At most so many steps for rules on parameters, and for breakers.
-pub(crate) fn edit(most_keyed: usize, most_breakers: usize) -> impl Strategy<Value = Edit> {
-    let keyed = vec(step(keyed().boxed()), 0..=most_keyed);
-    let breakers = vec(step(breaker().boxed()), 0..=most_breakers);
-    (keyed, breakers).prop_map(|(keyed, breakers)| Edit {
-        keyed,
-        breakers,
-        ..Edit::default()
-    })
-}
-
-/// Other limits of windows, and of calls at once.
-pub(crate) fn other_limits() -> impl Strategy<Value = Edit> {
-    vec(0_u32..8, 6).prop_map(|limits| Edit {
-        isolation: Some(limits[5]),
-        flows: limits.into_iter().map(|limit| (limit, None)).collect(),
-        ..Edit::default()
-    })
-}
-
-/// Other limits of windows, and other parts that they lend.
-pub(crate) fn other_parts() -> impl Strategy<Value = Edit> {
-    let flow = (limit(), ratio().prop_map(Some));
-    vec(flow, 4).prop_map(|flows| Edit {
-        flows,
-        ..Edit::default()
-    })
-}
-
-/// Other limits on all calls, such as find themselves, and on calls at once.
-pub(crate) fn other_world() -> impl Strategy<Value = Edit> {
-    let limits = vec(limits(), 0..3);
-    (limits, [adaptive(), adaptive()], 0_u32..5).prop_map(|(limits, adaptives, most)| Edit {
-        limits: Some(limits),
-        adaptives: Some(adaptives),
-        isolation: Some(most),
-        ..Edit::default()
-    })
-}
-
-pub(crate) fn says() -> impl Strategy<Value = Says> {
-    let (load, cpu) = (prop::option::of(load()), prop::option::of(cpu()));
-    (load, cpu).prop_map(|(load, cpu)| Says { load, cpu })
-}
-
-pub(crate) fn reload(edit: impl Strategy<Value = Edit> + 'static) -> BoxedStrategy<Op> {
-    edit.prop_map(|edit| Op::Reload(vec![edit])).boxed()
-}
-
-impl Op {
-    /// The same, whose call would rather wait for tokens, and for so long at most in all,
-    /// in ms.
-    pub(crate) fn waiting(mut self, is_prioritized: bool, patience: Option<u64>) -> Self {
-        if let Self::Call(asks) = &mut self {
-            (asks.is_prioritized, asks.patience) = (is_prioritized, patience);
-        }
-        self
-    }
 }

@@ -1,0 +1,140 @@
+//! Rules, calls and reloads at random.
+
+mod reloads;
+mod rules;
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::oracle::{Asks, Edit, End, Given, NS, RESOURCES, Says, VALUES};
+
+pub(crate) use reloads::{edit, other_limits, other_parts, other_world, reload, says};
+pub(crate) use rules::{
+    all_kinds, breaker, flow, keyed_queue, lenders, mild, queues, shadows, whole_world, windows,
+};
+
+const ORIGINS: [&str; 3] = ["x", "y", "z"];
+const CONTEXTS: [&str; 2] = ["c", "d"];
+
+/// What happens to an engine. An index is that of a call that runs or waits.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Advance(u64),
+    /// Time passes until all breakers let a call pass: an open time is over, or a lease.
+    Rest,
+    Call(Asks),
+    End(usize, End),
+    /// One that waits is asked whether it has its turn.
+    Admit(usize),
+    Drop(usize),
+    /// Reloads one after the other, and nothing between them.
+    Reload(Vec<Edit>),
+    /// The machine says something else.
+    Machine(Says),
+    /// An operator looks at a breaker, to open or close it some time.
+    View(Index),
+    /// By a view, which may be of older rules.
+    Force(Index, bool),
+}
+
+impl Op {
+    /// The same, whose call would rather wait for tokens, and for so long at most in all,
+    /// in ms.
+    pub(crate) fn waiting(mut self, is_prioritized: bool, patience: Option<u64>) -> Self {
+        if let Self::Call(asks) = &mut self {
+            (asks.is_prioritized, asks.patience) = (is_prioritized, patience);
+        }
+        self
+    }
+}
+
+pub(crate) fn asks() -> impl Strategy<Value = Asks> {
+    let one = || select(&VALUES[..]);
+    let given = prop_oneof![
+        1 => Just(Given::Nothing),
+        4 => one().prop_map(Given::One),
+        3 => [prop::option::of(one()), prop::option::of(one())].prop_map(Given::Two),
+    ];
+    let scope = (
+        prop::option::of(select(&ORIGINS[..])),
+        prop::option::of(select(&CONTEXTS[..])),
+    );
+    let weight = prop_oneof![6 => Just(1_u32), 1 => 0_u32..5];
+    let tier = prop::bool::weighted(0.2);
+    (select(&RESOURCES[..]), scope, weight, given, tier).prop_map(
+        |(resource, (origin, context), weight, given, has_tier)| Asks {
+            resource,
+            origin,
+            context,
+            weight,
+            given,
+            has_tier,
+            is_outbound: false,
+            is_prioritized: false,
+            patience: None,
+        },
+    )
+}
+
+/// Calls of resource `a` that may wait for tokens, some only for so long.
+pub(crate) fn borrowers() -> impl Strategy<Value = Asks> {
+    let patience = prop::option::weighted(0.2, 0_u64..2_000);
+    (asks(), prop::bool::weighted(0.6), patience).prop_map(|(asks, is_prioritized, patience)| {
+        Asks {
+            resource: RESOURCES[0],
+            is_prioritized,
+            patience,
+            ..asks
+        }
+    })
+}
+
+/// In ns.
+pub(crate) fn advance() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        2 => 0_u64..60 * NS,
+        1 => 0_u64..700 * NS,
+        1 => (0_u64..30).prop_map(|ms| ms * 100 * NS),
+    ]
+}
+
+pub(crate) fn how() -> impl Strategy<Value = End> {
+    prop_oneof![
+        4 => Just(End::Good),
+        4 => Just(End::Failed),
+        1 => Just(End::Ignored),
+        1 => Just(End::Cancelled),
+    ]
+}
+
+pub(crate) fn advances() -> BoxedStrategy<Op> {
+    advance().prop_map(Op::Advance).boxed()
+}
+
+pub(crate) fn ends() -> BoxedStrategy<Op> {
+    let end = (any::<usize>(), how()).prop_map(|(index, end)| Op::End(index, end));
+    end.boxed()
+}
+
+pub(crate) fn admits() -> BoxedStrategy<Op> {
+    any::<usize>().prop_map(Op::Admit).boxed()
+}
+
+pub(crate) fn drops() -> BoxedStrategy<Op> {
+    any::<usize>().prop_map(Op::Drop).boxed()
+}
+
+pub(crate) fn forces() -> BoxedStrategy<Op> {
+    let force = (any::<Index>(), any::<bool>()).prop_map(|(index, opens)| Op::Force(index, opens));
+    force.boxed()
+}
+
+/// Time, and calls that come and end.
+pub(crate) fn op(asks: impl Strategy<Value = Asks> + 'static) -> BoxedStrategy<Op> {
+    prop_oneof![4 => advances(), 8 => asks.prop_map(Op::Call), 5 => ends()].boxed()
+}
+
+/// The same, where calls may wait.
+pub(crate) fn wait_op() -> BoxedStrategy<Op> {
+    prop_oneof![12 => op(asks()), 4 => admits(), 1 => drops()].boxed()
+}
