@@ -27,6 +27,9 @@ const CELL_DOWN: Duration = Duration::from_millis(200);
 const CELL_RECOVERS: Duration = Duration::from_millis(500);
 /// Without the store, calls are refused for no longer at a time: it may be back.
 const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
+/// A counter is busy that needs a permit within so many of the shortest horizons. With more, of very
+/// many keys too many would be looked at.
+const BUSY: u32 = 5;
 /// A hot counter that is exhausted is asked about again after that: others may give back.
 const HOT_RETRY: Duration = Duration::from_millis(20);
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{CELL_DOWN, CELL_RECOVERS, HOT_RETRY, SharedQuota, limit_of};
+use super::{BUSY, CELL_DOWN, CELL_RECOVERS, HOT_RETRY, SharedQuota, limit_of};
 use crate::base::sync::{Arc, Ordering};
 use crate::clock::Tick;
-use crate::store::cell::BucketEnd;
+use crate::store::cell::{BucketEnd, Found};
 use crate::store::demand::Demand;
 use crate::store::draw::{Booking, Draw, Epoch};
 use crate::store::ledger::{Ledger, Nodes, Report, Seen};
@@ -29,6 +29,7 @@ pub(in crate::store) struct OnTheWay {
     pub(in crate::store) quota: Arc<SharedQuota>,
     tickets: usize,
     firm: u32,
+    soft: u32,
     report: Report,
     /// Of what it tells the store, that which the store does not know.
     unknown: Vec<Booking>,
@@ -106,7 +107,9 @@ impl SharedQuota {
             .fold(0, |sum: u32, (n, _)| sum.saturating_add(*n));
         let target = this.target(ledger, by, here.end - now).min(limit);
         let is_due = firm > 0 || held < target.div_ceil(2);
-        let soft = if is_due {
+        // The store has none, so only calls ask, when they may.
+        let is_exhausted = matches!(this.cell.take(now, 0), Found::Exhausted(_));
+        let soft = if is_due && !is_exhausted {
             target.saturating_sub(held)
         } else {
             0
@@ -160,6 +163,7 @@ impl SharedQuota {
             quota: this.clone(),
             tickets: ledger.tickets.len(),
             firm: firm_now,
+            soft,
             report: ledger.report,
             unknown: ledger.unknown(now),
         };
@@ -167,18 +171,20 @@ impl SharedQuota {
     }
 
     fn target(&self, ledger: &Ledger, by: &Conditions, left: Duration) -> u32 {
-        if !self.is_busy(ledger) {
+        let most = self.window.bucket / 10;
+        let shortest = self.hub.settings.horizon.min(most);
+        if ledger.terms.exact || ledger.demand.within(shortest) == 0 {
             return 0;
         }
-        let horizon = by.horizon.min(self.window.bucket / 10);
+        let horizon = by.horizon.min(most);
         ledger.demand.within((horizon + by.trip).min(left))
     }
 
-    /// Whether at least one permit is needed within the shortest horizon. All else is drawn by calls
-    /// that wait: so the counters that the refiller looks at are fewer than the calls of a look.
+    /// Whether at least one permit is needed within a few of the shortest horizons. Counters that are
+    /// looked at only when calls wait for them seem less busy than they are.
     fn is_busy(&self, ledger: &Ledger) -> bool {
-        let horizon = self.hub.settings.horizon.min(self.window.bucket / 10);
-        !ledger.terms.exact && ledger.demand.within(horizon) > 0
+        let time = self.hub.settings.horizon * BUSY;
+        !ledger.terms.exact && ledger.demand.within(time.min(self.window.bucket / 10)) > 0
     }
 
     fn withdraw(&self, ledger: &mut Ledger, n: u32) {
@@ -276,6 +282,8 @@ impl SharedQuota {
                 available_at
             };
             self.cell.exhaust(until);
+        } else if grant.permits == 0 && sent.soft > 0 {
+            self.cell.exhaust(seen.next.min(now + HOT_RETRY));
         }
         if ledger.tickets.is_empty() && ledger.unknown(now).is_empty() {
             After::Nothing

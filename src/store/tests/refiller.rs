@@ -55,3 +55,28 @@ async fn a_busy_counter_is_refilled_in_time_and_one_at_rest_is_not() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(store.draws(), draws, "it is left alone");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_counter_that_is_exhausted_is_asked_about_every_20_ms() {
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(clock);
+    store.set_fault(Some(Fault::SlowRequest(Duration::from_millis(1))));
+    let setup = Setup {
+        bucket: Duration::from_secs(100),
+        limit: 400,
+        ..Setup::default()
+    };
+    let process = Arc::new(Process::new(setup, &store, clock));
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let (mut draws, mut passed) = (0, 0);
+    for ms in 0..1_000 {
+        passed += u32::from(process.call().await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if ms == 500 {
+            draws = store.draws();
+        }
+    }
+    assert_eq!(passed, setup.limit);
+    let draws = store.draws() - draws;
+    assert!((10..=30).contains(&draws), "{draws} draws in half a second");
+}
