@@ -78,6 +78,7 @@
 //! | `page` | `observe::page`: a live page of the engine, to be served under a path of one's own |
 //! | `dashboard` | `observe::dashboard`: Sentinel's dashboard shows the engine and changes its rules |
 //! | `redis` | [`store`]`::RedisStore`, by which limits hold over several processes |
+//! | `redis-sentinel`, `redis-cluster`, `redis-tls` | the same on the master of Sentinels, on a Cluster, with TLS |
 //! | `full` | all of them |
 //!
 //! `quanta`, `serde`, `system`, `page` and `dashboard` only add items. `axum` and `tonic` also

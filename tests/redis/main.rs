@@ -5,13 +5,22 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod by_key;
+mod clones;
+mod cluster;
 mod crowd;
 mod faults;
+mod guarded;
+mod hostile;
+mod input;
+mod named;
 mod processes;
 mod proxy;
 #[path = "../support/redis.rs"]
 mod redis;
 mod script;
+mod sentinels;
+mod values;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Mutex;
-use tower_sentinel::store::{QuotaStore, RedisStore, StoreHandle, StoreSettings};
-use tower_sentinel::{Call, FlowRule, Sentinel};
+use tower_sentinel::store::{QuotaStore, RedisStore, StoreHandle, StoreSettings, StoreState};
+use tower_sentinel::{Call, FlowRule, Rule, Sentinel};
 
 /// The limit of a second, which has all of the rules here.
 const LIMIT: u32 = 500;
@@ -44,17 +53,50 @@ fn engine(store: impl QuotaStore, rule: FlowRule) -> (Sentinel, StoreHandle) {
 
 fn engine_with(
     store: impl QuotaStore,
-    rule: FlowRule,
+    rule: impl Into<Rule>,
     store_wait: Duration,
 ) -> (Sentinel, StoreHandle) {
     let settings = StoreSettings::new().nodes(SKEW.len() as u32);
     let sentinel = Sentinel::builder()
-        .rules(rule)
+        .rules(rule.into())
         .store(store)
         .store_settings(settings.store_wait(store_wait))
         .build();
     let handle = sentinel.start_store().unwrap();
     (sentinel, handle)
+}
+
+/// The same, when it asks its store: until then it would serve calls from its share.
+async fn started(
+    store: impl QuotaStore,
+    rule: impl Into<Rule>,
+    store_wait: Duration,
+) -> (Sentinel, StoreHandle) {
+    let (sentinel, handle) = engine_with(store, rule, store_wait);
+    while sentinel.store().unwrap().state() == StoreState::Idle {
+        tokio::task::yield_now().await;
+    }
+    (sentinel, handle)
+}
+
+/// Waits until the store of `sentinel` is in this state, for 20 s at the most.
+async fn until(sentinel: &Sentinel, state: StoreState) {
+    for _ in 0..2_000 {
+        if sentinel.store().unwrap().state() == state {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not {state:?}: {:?}", sentinel.store());
+}
+
+/// How many of so many calls pass, one after the other.
+async fn passed(sentinel: &Sentinel, call: Call<'_>, calls: u32) -> u32 {
+    let mut passed = 0;
+    for _ in 0..calls {
+        passed += u32::from(sentinel.enter(call).await.is_ok());
+    }
+    passed
 }
 
 fn store(server: &redis::Server) -> RedisStore {

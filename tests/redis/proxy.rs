@@ -43,6 +43,10 @@ impl Proxy {
         Self { port, way, accepts }
     }
 
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 /// Ends with the value.
@@ -15,7 +17,7 @@ pub(crate) struct Server {
 }
 
 /// The program to run, if there is one.
-fn binary() -> Option<String> {
+pub(crate) fn binary() -> Option<String> {
     let named = std::env::var("TOWER_SENTINEL_REDIS").ok();
     let names = named.map_or_else(
         || vec!["redis-server".to_owned(), "valkey-server".to_owned()],
@@ -28,6 +30,20 @@ fn binary() -> Option<String> {
             .status();
         version.is_ok_and(|status| status.success())
     })
+}
+
+/// A port that nobody listens on: below those that the system gives to clients, so that none of
+/// them takes it before the server does.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 1_000) as u16 * 16;
+    loop {
+        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 16_000;
+        let port = 16_000 + number;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 impl Server {
@@ -64,10 +80,17 @@ impl Server {
             .args(arguments)
             .stdout(Stdio::null())
             .spawn();
-        self.child = Some(child.unwrap());
-        while UnixStream::connect(self.socket()).is_err() {
+        let child = self.child.insert(child.unwrap());
+        while UnixStream::connect(self.folder.join("socket")).is_err() {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none(), "the server ended at once: {arguments:?}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    /// Where it keeps its files.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -1,30 +1,40 @@
-//! A store on a Redis or Valkey server.
+//! A store on a Redis or Valkey server, on the master of Sentinels, or on a Cluster.
 //!
 //! Two constant scripts do everything: one applies a draw, the other one says that the process
-//! is alive. A trip is one pipeline. There is one connection, and only a beat opens it: a
-//! server that was away is asked by nothing else until it has answered one.
+//! is alive. A trip is one pipeline, or with a Cluster as many commands at once as there are
+//! draws. There is one connection, and only a beat opens it: a server that was away is asked by
+//! nothing else until it has answered one.
 
-use std::fmt;
+mod answer;
+mod link;
+mod servers;
+
 use std::sync::Arc;
+use std::{fmt, io};
 
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, RedisResult, Script, Value,
-};
+use redis::{Cmd, RedisError, Script, cmd};
 
+use self::answer::{integers, is_unknown_script, read_drawn, told, unreadable};
+use self::link::{CONNECTS, Connection, Link};
+use self::servers::{Servers, read_url};
 use super::key::is_prefix;
 use super::{
     Beat, Draw, Drawn, Epoch, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
 };
 use crate::base::invalid::InvalidSetting;
-use crate::base::sync::Lock;
+
+const DRAW: &str = include_str!("draw.lua");
+const BEAT: &str = include_str!("beat.lua");
 
 /// A [`QuotaStore`] on a Redis server from 6.2 on, or a Valkey server from 7.2 on.
 ///
 /// The server needs no modules and no persistence. It must not evict keys: set `noeviction`, or
-/// leave it room; a counter takes about 174 bytes. A user with an access list needs
-/// `~PREFIX:* +evalsha +eval +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrange
-/// +zrank +zrem`, and `+client|setinfo` if it must not be refused in the log.
+/// leave it room; a counter takes about 174 bytes. A user with an access list needs `~PREFIX:*
+/// +evalsha +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrange +zrank +zrem`;
+/// `+select` for another database than 0; and in a Cluster `+cluster|slots +asking`.
+///
+/// All clones have one connection. It is opened by the task that asks the store, and opened anew
+/// if it breaks, if the server takes no writes any more, or does not answer.
 ///
 /// Neither errors nor `Debug` show the address or a password.
 ///
@@ -42,49 +52,145 @@ use crate::base::sync::Lock;
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    client: Client,
+    servers: Servers,
     prefix: Arc<str>,
-    shared: Arc<Connected>,
+    shared: Arc<Common>,
 }
 
-struct Connected {
+/// The parts that all clones have together.
+struct Common {
     draw: Script,
     beat: Script,
-    connection: Lock<State>,
+    connection: Connection,
 }
 
-#[derive(Default)]
-struct State {
-    open: Option<MultiplexedConnection>,
-    /// Whether a beat has begun on it and has not been answered.
-    is_doubted: bool,
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            draw: Script::new(DRAW),
+            beat: Script::new(BEAT),
+            connection: Connection::default(),
+        }
+    }
 }
 
 impl RedisStore {
-    /// Creates a store on the server at `url`: `redis://[user][:password@]host[:port][/db]`, or
-    /// `redis+unix:///path/to/socket`. Connects to nothing yet.
+    /// Creates a store on the server at `url`: `redis://[[user]:password@]host[:port][/db]`,
+    /// `rediss://…` with TLS (feature `redis-tls`), or `redis+unix:///path/to/socket`. Connects
+    /// to nothing yet.
     ///
     /// # Errors
     ///
     /// The address is none of a Redis server. The error does not show it.
     pub fn new(url: &str) -> Result<Self, InvalidSetting> {
-        let client = Client::open(url).map_err(|error| {
-            // Its text may have the address, with the password in it.
-            let kind = error.kind();
-            InvalidSetting::because(format!(
-                "url is not that of a Redis server, must be `redis://host:port` or \
-                 `redis+unix:///path` ({kind:?})"
-            ))
+        Ok(Self::on(Servers::One(read_url("url", url)?)))
+    }
+
+    /// Creates a store on the master of a group that Sentinels watch. `url` is as in
+    /// [`new`](Self::new), with the name of the master in the place of the host, such as
+    /// `redis://:password@mymaster`; `sentinels` are the URLs of the Sentinels, at least one.
+    ///
+    /// Each new connection asks them for the present master, one after the other. After a
+    /// failover, permits that the old master did not replicate may be handed out again.
+    ///
+    /// # Errors
+    ///
+    /// One of the URLs is none of a server, has a socket, or there is no Sentinel. The error
+    /// does not show them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::store::RedisStore;
+    ///
+    /// let sentinels = ["redis://s1:26379", "redis://s2:26379", "redis://s3:26379"];
+    /// assert!(RedisStore::sentinel("redis://:hush@mymaster", sentinels).is_ok());
+    /// let none: [&str; 0] = [];
+    /// assert!(RedisStore::sentinel("redis://mymaster", none).is_err());
+    /// ```
+    #[cfg(feature = "redis-sentinel")]
+    pub fn sentinel<U: AsRef<str>>(
+        url: &str,
+        sentinels: impl IntoIterator<Item = U>,
+    ) -> Result<Self, InvalidSetting> {
+        let master = read_url("url", url)?;
+        if matches!(master.addr(), redis::ConnectionAddr::Unix(_)) {
+            let problem = "url is that of a socket, must have the name of a master as its host";
+            return Err(InvalidSetting::because(problem));
+        }
+        let sentinels = servers::read_urls("sentinels", sentinels)?;
+        Ok(Self::on(Servers::Sentinel { sentinels, master }))
+    }
+
+    /// Creates a store on a Cluster, of which `urls` are those of some servers, at least one;
+    /// all of them have the same user and password.
+    ///
+    /// A rule or a key lies on one of the masters. While that is away, it alone is served
+    /// without the store. The number of the live processes lies on one of them as well: while
+    /// that is away, all are.
+    ///
+    /// # Errors
+    ///
+    /// One of the URLs is none of a server, has a socket, has another password, or there is
+    /// none. The error does not show them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::store::RedisStore;
+    ///
+    /// assert!(RedisStore::cluster(["redis://a:7000", "redis://b:7000"]).is_ok());
+    /// assert!(RedisStore::cluster(["redis://:one@a", "redis://:two@b"]).is_err());
+    /// ```
+    #[cfg(feature = "redis-cluster")]
+    pub fn cluster<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<Self, InvalidSetting> {
+        let nodes = servers::read_urls("urls", urls)?;
+        Ok(Self::on(Servers::cluster(&nodes)?))
+    }
+
+    /// Trusts the certificates in `pem`, and no others. Default: those that the machine trusts.
+    ///
+    /// # Errors
+    ///
+    /// There is no certificate in `pem`, or a URL does not begin with `rediss://`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::store::RedisStore;
+    ///
+    /// let store = RedisStore::new("rediss://cache:6380")?;
+    /// assert!(store.with_root_certificate("no certificate").is_err());
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
+    /// ```
+    #[cfg(feature = "redis-tls")]
+    pub fn with_root_certificate(
+        mut self,
+        pem: impl Into<Vec<u8>>,
+    ) -> Result<Self, InvalidSetting> {
+        let pem = pem.into();
+        let begins = b"-----BEGIN CERTIFICATE-----";
+        if !pem.windows(begins.len()).any(|part| part == begins) {
+            let problem = "certificate is none, must be one or several in PEM";
+            return Err(InvalidSetting::because(problem));
+        }
+        self.servers = self.servers.with_certificates(&redis::TlsCertificates {
+            client_tls: None,
+            root_cert: Some(pem),
         })?;
-        Ok(Self {
-            client,
+        // Clones may have a connection to a server that this one does not trust.
+        self.shared = Arc::default();
+        Ok(self)
+    }
+
+    fn on(servers: Servers) -> Self {
+        Self {
+            servers,
             prefix: "ts".into(),
-            shared: Arc::new(Connected {
-                draw: Script::new(include_str!("draw.lua")),
-                beat: Script::new(include_str!("beat.lua")),
-                connection: Lock::default(),
-            }),
-        })
+            shared: Arc::default(),
+        }
     }
 
     /// Sets what stands before all keys. Default `ts`.
@@ -103,109 +209,90 @@ impl RedisStore {
         Ok(self)
     }
 
-    /// The connection, if there is one.
-    fn open(&self) -> Result<MultiplexedConnection, StoreError> {
-        let state = self.shared.connection.lock();
-        let none = || StoreError::new(StoreErrorKind::Unreachable, "there is no connection");
-        state.open.clone().ok_or_else(none)
+    /// The connection for a beat of `node`, and its number.
+    async fn open_for_beat(&self, node: NodeId) -> Result<(Link, u64), StoreError> {
+        let servers = self.servers.clone();
+        let connect = || async {
+            let connected = async {
+                let mut link = servers.connect().await?;
+                // Where it is refused, the first use of a script says so.
+                let _ = link.load(&[BEAT, DRAW]).await;
+                Ok(link)
+            };
+            let connected = tokio::time::timeout(CONNECTS, connected).await;
+            connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+        };
+        let opened = self.shared.connection.get_or_open(node, connect).await;
+        opened.map_err(|error| told(&error))
     }
 
-    /// The connection for a beat: a new one, if the last beat on it had no answer.
-    async fn open_for_beat(&self) -> Result<MultiplexedConnection, StoreError> {
-        {
-            let mut state = self.shared.connection.lock();
-            if state.is_doubted {
-                state.open = None;
-            }
-            if let Some(open) = state.open.clone() {
-                state.is_doubted = true;
-                return Ok(open);
-            }
+    /// The error for the engine. A connection that is broken, or that leads to a server which
+    /// takes no writes, is forgotten: the next one may lead to another server.
+    fn failed(&self, error: &RedisError, number: u64) -> StoreError {
+        let error = told(error);
+        let (gone, elsewhere) = (StoreErrorKind::Unreachable, StoreErrorKind::ReadOnly);
+        if [gone, elsewhere, StoreErrorKind::Late].contains(&error.kind()) {
+            self.shared.connection.close(number);
         }
-        // The engine gives up what takes too long.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let client = &self.client;
-        let opened = client.get_multiplexed_async_connection_with_config(&config);
-        let opened = opened.await.map_err(|error| told(&error))?;
-        let mut state = self.shared.connection.lock();
-        state.open = Some(opened.clone());
-        state.is_doubted = true;
-        Ok(opened)
-    }
-
-    /// The error for the engine. A broken connection is forgotten.
-    fn failed(&self, error: &RedisError) -> StoreError {
-        if error.code().is_none() || error.is_io_error() {
-            self.shared.connection.lock().open = None;
-        }
-        told(error)
+        error
     }
 
     async fn draw_all(&self, draws: &[Draw]) -> Result<Vec<Result<Drawn, StoreError>>, StoreError> {
-        let mut connection = self.open()?;
-        let all: Vec<_> = (0..draws.len()).collect();
-        let mut answers = self.ask(&mut connection, draws, &all).await?;
-        let unknown: Vec<_> = all
-            .into_iter()
+        let none = || StoreError::new(StoreErrorKind::Unreachable, "there is no connection");
+        let (mut link, number) = self.shared.connection.get().ok_or_else(none)?;
+        let failed = |error: RedisError| self.failed(&error, number);
+        let commands = draws.iter().map(|draw| self.command(draw)).collect();
+        let mut answers = link.ask(commands).await.map_err(failed)?;
+        if answers.len() != draws.len() {
+            return Err(unreadable());
+        }
+        let unknown: Vec<_> = (0..draws.len())
             .filter(|&index| answers[index].as_ref().is_err_and(is_unknown_script))
             .collect();
         if !unknown.is_empty() {
-            let script = self.shared.draw.prepare_invoke();
-            let loaded = script.load_async(&mut connection).await;
-            loaded.map_err(|error| self.failed(&error))?;
-            let again = self.ask(&mut connection, draws, &unknown).await?;
+            link.load(&[DRAW]).await.map_err(failed)?;
+            let again = unknown.iter().map(|&index| self.command(&draws[index]));
+            let again = link.ask(again.collect()).await.map_err(failed)?;
             for (index, answer) in unknown.into_iter().zip(again) {
                 answers[index] = answer;
             }
         }
-        Ok(answers
-            .into_iter()
-            .map(|answer| read_drawn(&answer))
-            .collect())
+        Ok(answers.iter().map(read_drawn).collect())
     }
 
-    /// Asks for the draws at `indices`, in one trip.
-    async fn ask(
-        &self,
-        connection: &mut MultiplexedConnection,
-        draws: &[Draw],
-        indices: &[usize],
-    ) -> Result<Vec<RedisResult<Value>>, StoreError> {
-        let mut pipe = Pipeline::with_capacity(indices.len());
-        pipe.ignore_errors();
-        let hash = self.shared.draw.get_hash();
-        for &index in indices {
-            let draw = &draws[index];
-            pipe.cmd("EVALSHA")
-                .arg(hash)
-                .arg(1)
-                .arg(draw.key().to_string());
-            for argument in draw.arguments() {
-                pipe.arg(argument);
-            }
+    fn command(&self, draw: &Draw) -> Cmd {
+        let mut command = cmd("EVALSHA");
+        command.arg(self.shared.draw.get_hash()).arg(1);
+        command.arg(draw.key().to_string());
+        for argument in draw.arguments() {
+            command.arg(argument);
         }
-        let answers: RedisResult<Vec<RedisResult<Value>>> = pipe.query_async(connection).await;
-        let answers = answers.map_err(|error| self.failed(&error))?;
-        if answers.len() != indices.len() {
-            let detail = "it did not answer each draw";
-            return Err(StoreError::new(StoreErrorKind::Refused, detail));
-        }
-        Ok(answers)
+        command
     }
 
     async fn say_alive(&self, node: NodeId, leaves: bool) -> Result<Beat, StoreError> {
-        let mut connection = self.open_for_beat().await?;
+        let open = self.shared.connection.get().filter(|_| leaves);
+        let (mut link, number) = match open {
+            // Its last beat may have been given up because it leaves.
+            Some(open) => open,
+            None => self.open_for_beat(node).await?,
+        };
         let prefix = &self.prefix;
-        let mut beat = self.shared.beat.key(format!("{prefix}:1:{{nodes}}"));
-        beat.key(format!("{prefix}:1:{{nodes}}e"));
+        let mut beat = cmd("EVALSHA");
+        beat.arg(self.shared.beat.get_hash()).arg(2);
+        beat.arg(format!("{prefix}:1:{{nodes}}"));
+        beat.arg(format!("{prefix}:1:{{nodes}}e"));
         beat.arg(node.to_string()).arg(u8::from(leaves));
-        let answer: RedisResult<Value> = beat.invoke_async(&mut connection).await;
-        let answer = answer.map_err(|error| self.failed(&error))?;
-        let mut state = self.shared.connection.lock();
-        state.is_doubted = false;
-        drop(state);
+        let mut answer = link.ask_one(&beat).await;
+        if answer.as_ref().is_err_and(is_unknown_script) {
+            answer = match link.load(&[BEAT]).await {
+                Ok(()) => link.ask_one(&beat).await,
+                Err(error) => Err(error),
+            };
+        }
+        // An error is an answer as well.
+        self.shared.connection.trust(node);
+        let answer = answer.map_err(|error| self.failed(&error, number))?;
         let numbers = integers(&answer);
         let [nodes, rank, epoch] = *numbers.as_deref().unwrap_or_default() else {
             return Err(unreadable());
@@ -242,51 +329,4 @@ impl fmt::Debug for RedisStore {
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
-}
-
-fn is_unknown_script(error: &RedisError) -> bool {
-    error.code() == Some("NOSCRIPT")
-}
-
-fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreError> {
-    let answer = answer.as_ref().map_err(told)?;
-    let drawn = integers(answer).and_then(|numbers| Drawn::read(&numbers));
-    drawn.ok_or_else(unreadable)
-}
-
-/// The list of integers that a script returns.
-fn integers(value: &Value) -> Option<Vec<i64>> {
-    let Value::Array(items) = value else {
-        return None;
-    };
-    let integer = |item: &Value| match item {
-        Value::Int(number) => Some(*number),
-        _ => None,
-    };
-    items.iter().map(integer).collect()
-}
-
-fn unreadable() -> StoreError {
-    StoreError::new(StoreErrorKind::Refused, "its answer has another shape")
-}
-
-/// An error as it may be shown: by its code alone.
-fn told(error: &RedisError) -> StoreError {
-    use StoreErrorKind as Kind;
-    if error.is_timeout() {
-        return StoreError::new(Kind::Late, "the connection timed out");
-    }
-    if error.kind() == ErrorKind::AuthenticationFailed {
-        return StoreError::new(Kind::Refused, "NOAUTH");
-    }
-    let Some(code) = error.code() else {
-        return StoreError::new(Kind::Unreachable, "the connection is gone");
-    };
-    let kind = match code {
-        "READONLY" | "LOADING" | "MASTERDOWN" | "MISCONF" => Kind::ReadOnly,
-        "OOM" => Kind::Full,
-        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "CROSSSLOT" => Kind::Moved,
-        _ => Kind::Refused,
-    };
-    StoreError::new(kind, code)
 }

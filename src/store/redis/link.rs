@@ -1,0 +1,227 @@
+//! A connection, and how it comes to be there.
+//!
+//! Connecting takes several trips, so it goes on over several probes: each of them is given up
+//! by its own deadline, and the next one finds it further. Only what takes too long altogether
+//! begins anew.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+#[cfg(feature = "redis-cluster")]
+use redis::cluster_async::ClusterConnection;
+use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
+
+use crate::base::sync::Lock;
+use crate::store::NodeId;
+
+/// The longest that connecting takes altogether. Also how late an engine may notice that a
+/// network is back which had swallowed everything.
+pub(super) const CONNECTS: Duration = Duration::from_secs(1);
+
+/// See the [module](self).
+#[derive(Clone)]
+pub(super) enum Link {
+    One(MultiplexedConnection),
+    #[cfg(feature = "redis-cluster")]
+    Cluster(ClusterConnection),
+}
+
+type Connecting = Pin<Box<dyn Future<Output = RedisResult<Link>> + Send>>;
+
+/// The connection of a store and all its clones.
+#[derive(Default)]
+pub(super) struct Connection {
+    state: Lock<Opening>,
+    waiting: std::sync::Arc<WakeAll>,
+}
+
+#[derive(Default)]
+struct Opening {
+    open: Option<Link>,
+    connecting: Option<Connecting>,
+    /// How many connections there were before this one.
+    number: u64,
+    /// Whose beats have begun on this connection, and have not been answered.
+    doubted_by: Vec<NodeId>,
+}
+
+/// The engines that wait for a connection, all of them: each is woken by whatever happens.
+#[derive(Default)]
+struct WakeAll(Lock<Vec<Waker>>);
+
+impl Connection {
+    /// The connection and its number, if there is one.
+    pub(super) fn get(&self) -> Option<(Link, u64)> {
+        let state = self.state.lock();
+        Some((state.open.clone()?, state.number))
+    }
+
+    /// Forgets the connection of this number.
+    pub(super) fn close(&self, number: u64) {
+        let mut state = self.state.lock();
+        if state.number == number {
+            state.open = None;
+        }
+    }
+
+    /// The beat of `node` was answered.
+    pub(super) fn trust(&self, node: NodeId) {
+        self.state.lock().doubted_by.retain(|other| *other != node);
+    }
+
+    /// The connection for a beat of `node`: a new one by `connect`, if its last beat on this one
+    /// had no answer.
+    pub(super) async fn get_or_open<F>(
+        &self,
+        node: NodeId,
+        connect: impl FnOnce() -> F,
+    ) -> RedisResult<(Link, u64)>
+    where
+        F: Future<Output = RedisResult<Link>> + Send + 'static,
+    {
+        {
+            let mut state = self.state.lock();
+            if state.doubted_by.contains(&node) {
+                state.open = None;
+            }
+            if let Some(open) = state.open.clone() {
+                state.doubted_by.push(node);
+                return Ok((open, state.number));
+            }
+            state.connecting.get_or_insert_with(|| Box::pin(connect()));
+        }
+        poll_fn(|cx| self.poll_connecting(node, cx)).await
+    }
+
+    fn poll_connecting(
+        &self,
+        node: NodeId,
+        cx: &mut Context<'_>,
+    ) -> Poll<RedisResult<(Link, u64)>> {
+        self.waiting.add(cx.waker());
+        let mut state = self.state.lock();
+        if state.open.is_none() {
+            // Taken out, so that one which panics, as without its runtime, is not asked again.
+            let Some(mut connecting) = state.connecting.take() else {
+                // Another engine on this store has seen why. The next probe begins anew.
+                let failed = (redis::ErrorKind::Io, "another engine could not connect");
+                return Poll::Ready(Err(failed.into()));
+            };
+            let waker = Waker::from(self.waiting.clone());
+            let opened = connecting.as_mut().poll(&mut Context::from_waker(&waker));
+            let Poll::Ready(opened) = opened else {
+                state.connecting = Some(connecting);
+                return Poll::Pending;
+            };
+            self.waiting.wake_by_ref();
+            state.open = Some(opened?);
+            state.number += 1;
+            state.doubted_by.clear();
+        }
+        state.doubted_by.push(node);
+        let opened = state.open.clone().map(|open| (open, state.number));
+        Poll::Ready(opened.ok_or_else(|| (redis::ErrorKind::Io, "there is none").into()))
+    }
+}
+
+impl WakeAll {
+    fn add(&self, waker: &Waker) {
+        let mut all = self.0.lock();
+        if !all.iter().any(|other| other.will_wake(waker)) {
+            all.push(waker.clone());
+        }
+    }
+
+    fn wake_by_ref(self: &std::sync::Arc<Self>) {
+        let all = std::mem::take(&mut *self.0.lock());
+        all.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Wake for WakeAll {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.wake_by_ref();
+    }
+}
+
+impl Link {
+    /// Makes `scripts` known to all servers.
+    pub(super) async fn load(&mut self, scripts: &[&str]) -> RedisResult<()> {
+        let load = |script: &&str| {
+            let mut command = cmd("SCRIPT");
+            command.arg("LOAD").arg(*script);
+            command
+        };
+        let commands = scripts.iter().map(load);
+        match self {
+            Self::One(_) => {
+                let answers = self.ask(commands.collect()).await?;
+                answers.into_iter().try_for_each(|answer| answer.map(drop))
+            }
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(open) => {
+                for command in commands {
+                    let _: Value = command.query_async(open).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs `command`.
+    pub(super) async fn ask_one(&mut self, command: &Cmd) -> RedisResult<Value> {
+        match self {
+            Self::One(open) => command.query_async(open).await,
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(open) => command.query_async(open).await,
+        }
+    }
+
+    /// Runs `commands` in one trip. Each has a result of its own.
+    pub(super) async fn ask(&mut self, commands: Vec<Cmd>) -> RedisResult<Vec<RedisResult<Value>>> {
+        match self {
+            Self::One(open) => {
+                let mut pipe = Pipeline::with_capacity(commands.len());
+                pipe.ignore_errors();
+                for command in commands {
+                    pipe.add_command(command);
+                }
+                pipe.query_async(open).await
+            }
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(open) => Ok(ask_each(open, commands).await),
+        }
+    }
+}
+
+/// Runs each of `commands` by itself, all at once: keys of several slots fit in no pipeline.
+/// Each server gets its part without waiting for others, and so it takes one trip.
+#[cfg(feature = "redis-cluster")]
+async fn ask_each(open: &ClusterConnection, commands: Vec<Cmd>) -> Vec<RedisResult<Value>> {
+    type Answering = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
+    let ask = |command: Cmd| -> Answering {
+        let mut open = open.clone();
+        Box::pin(async move { command.query_async(&mut open).await })
+    };
+    let mut answers: Vec<_> = commands.iter().map(|_| None).collect();
+    let mut asked: Vec<(usize, Answering)> = commands.into_iter().map(ask).enumerate().collect();
+    poll_fn(|cx| {
+        asked.retain_mut(|(index, asked)| match asked.as_mut().poll(cx) {
+            Poll::Ready(answer) => {
+                answers[*index] = Some(answer);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if asked.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}

@@ -1,0 +1,284 @@
+//! Where the server is that holds the counters: one server, the master of a group that
+//! Sentinels watch, or all masters of a Cluster.
+
+#[cfg(feature = "redis-cluster")]
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult,
+};
+
+#[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
+use super::link::CONNECTS;
+use super::link::Link;
+use crate::base::invalid::InvalidSetting;
+
+/// See the [module](self).
+#[derive(Clone)]
+pub(super) enum Servers {
+    One(ConnectionInfo),
+    #[cfg(feature = "redis-sentinel")]
+    Sentinel {
+        sentinels: Vec<ConnectionInfo>,
+        /// The master, with its name in the place of the host.
+        master: ConnectionInfo,
+    },
+    #[cfg(feature = "redis-cluster")]
+    Cluster {
+        /// To make the client again, for other certificates.
+        #[cfg(feature = "redis-tls")]
+        nodes: Vec<ConnectionInfo>,
+        client: ClusterClient,
+    },
+}
+
+/// Reads the URL in the setting `field`. The error does not have it: there may be a password in it.
+pub(super) fn read_url(field: &str, url: &str) -> Result<ConnectionInfo, InvalidSetting> {
+    let wrong = |problem: String| Err(InvalidSetting::because(format!("{field} {problem}")));
+    let read = match url.into_connection_info() {
+        Ok(read) => read,
+        Err(error) => {
+            let kind = error.kind();
+            return wrong(format!(
+                "is not that of a Redis server, must be `redis://host:port`, with TLS \
+                 `rediss://host:port`, or `redis+unix:///path` ({kind:?})"
+            ));
+        }
+    };
+    match read.addr() {
+        ConnectionAddr::TcpTls { insecure: true, .. } => {
+            let problem = "has `#insecure`, must be left out: certificates are always checked";
+            wrong(problem.to_owned())
+        }
+        ConnectionAddr::TcpTls { .. } if cfg!(not(feature = "redis-tls")) => {
+            wrong("begins with `rediss://`, which needs the feature `redis-tls`".to_owned())
+        }
+        _ => Ok(read),
+    }
+}
+
+/// Reads all URLs in the setting `field`: at least one, and none of a socket.
+#[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
+pub(super) fn read_urls<U: AsRef<str>>(
+    field: &str,
+    urls: impl IntoIterator<Item = U>,
+) -> Result<Vec<ConnectionInfo>, InvalidSetting> {
+    let mut all = Vec::new();
+    for (index, url) in urls.into_iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        let read = read_url(&field, url.as_ref())?;
+        if matches!(read.addr(), ConnectionAddr::Unix(_)) {
+            let problem = format!("{field} is that of a socket, must be `redis://host:port`");
+            return Err(InvalidSetting::because(problem));
+        }
+        all.push(read);
+    }
+    if all.is_empty() {
+        let problem = format!("{field} is empty, must have at least one URL");
+        return Err(InvalidSetting::because(problem));
+    }
+    Ok(all)
+}
+
+#[cfg(feature = "redis-cluster")]
+fn builder(nodes: &[ConnectionInfo]) -> ClusterClientBuilder {
+    // A key that has moved is asked for once more, at once. All else is left to probes.
+    let builder = ClusterClientBuilder::new(nodes.to_vec()).retries(1);
+    builder
+        .min_retry_wait(0)
+        .max_retry_wait(1)
+        .connection_timeout(CONNECTS)
+}
+
+impl Servers {
+    #[cfg(feature = "redis-cluster")]
+    pub(super) fn cluster(nodes: &[ConnectionInfo]) -> Result<Self, InvalidSetting> {
+        for (index, node) in nodes.iter().enumerate() {
+            let db = node.redis_settings().db();
+            if db != 0 {
+                let field = format!("urls[{index}]");
+                let problem = format!("the database {db}");
+                return Err(InvalidSetting::new(&field, problem, "0 in a Cluster"));
+            }
+            let of = |node: &ConnectionInfo| {
+                let settings = node.redis_settings();
+                let (user, password) = (settings.username(), settings.password());
+                let is_secure = matches!(node.addr(), ConnectionAddr::TcpTls { .. });
+                (
+                    user.map(str::to_owned),
+                    password.map(str::to_owned),
+                    is_secure,
+                )
+            };
+            if of(node) != of(&nodes[0]) {
+                let problem = format!(
+                    "urls[{index}] differs from urls[0], must have the same scheme, user and \
+                     password"
+                );
+                return Err(InvalidSetting::because(problem));
+            }
+        }
+        let client = builder(nodes)
+            .build()
+            .map_err(|error| not_one_cluster(error.kind()))?;
+        Ok(Self::Cluster {
+            #[cfg(feature = "redis-tls")]
+            nodes: nodes.to_vec(),
+            client,
+        })
+    }
+
+    /// The same servers, for which these certificates hold.
+    #[cfg(feature = "redis-tls")]
+    pub(super) fn with_certificates(
+        self,
+        certificates: &redis::TlsCertificates,
+    ) -> Result<Self, InvalidSetting> {
+        let secure = |info: ConnectionInfo| {
+            if !is_secure(&info) {
+                let problem = "url does not begin with `rediss://`, must where there is a \
+                     certificate";
+                return Err(InvalidSetting::because(problem));
+            }
+            let client = Client::build_with_tls(info, certificates.clone());
+            let client = client.map_err(|error| not_pem(error.kind()))?;
+            Ok(client.get_connection_info().clone())
+        };
+        Ok(match self {
+            Self::One(info) => Self::One(secure(info)?),
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel { sentinels, master } => {
+                // Sentinels often have no TLS where their servers have it.
+                let each = |info| match is_secure(&info) {
+                    true => secure(info),
+                    false => Ok(info),
+                };
+                let sentinels = sentinels.into_iter().map(each);
+                Self::Sentinel {
+                    sentinels: sentinels.collect::<Result<_, _>>()?,
+                    master: secure(master)?,
+                }
+            }
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster { nodes, .. } => {
+                for info in &nodes {
+                    secure(info.clone())?;
+                }
+                let client = builder(&nodes).certs(certificates.clone()).build();
+                let client = client.map_err(|error| not_one_cluster(error.kind()))?;
+                Self::Cluster { nodes, client }
+            }
+        })
+    }
+
+    /// Connects to the server that holds the counters now.
+    pub(super) async fn connect(self) -> RedisResult<Link> {
+        #[cfg(feature = "redis-tls")]
+        self.choose_cryptography();
+        let info = match self {
+            Self::One(info) => info,
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel { sentinels, master } => find_master(sentinels, master).await?,
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster { client, .. } => {
+                return Ok(Link::Cluster(client.get_async_connection().await?));
+            }
+        };
+        // What takes too long is given up by who asks.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        let client = Client::open(info)?;
+        let opened = client.get_multiplexed_async_connection_with_config(&config);
+        Ok(Link::One(opened.await?))
+    }
+
+    /// Has rustls use `ring` where the program has chosen nothing: it panics where it has
+    /// several to choose from, and installs the only one otherwise, as this does.
+    #[cfg(feature = "redis-tls")]
+    fn choose_cryptography(&self) {
+        use rustls::crypto::{CryptoProvider, ring};
+        let has_tls = match self {
+            Self::One(info) => is_secure(info),
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel { sentinels, master } => {
+                is_secure(master) || sentinels.iter().any(is_secure)
+            }
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster { nodes, .. } => nodes.iter().any(is_secure),
+        };
+        if has_tls && CryptoProvider::get_default().is_none() {
+            // An error means that another thread was faster.
+            let _ = ring::default_provider().install_default();
+        }
+    }
+}
+
+#[cfg(feature = "redis-tls")]
+fn is_secure(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+#[cfg(feature = "redis-tls")]
+fn not_pem(kind: redis::ErrorKind) -> InvalidSetting {
+    InvalidSetting::because(format!(
+        "certificate cannot be read, must be in PEM ({kind:?})"
+    ))
+}
+
+#[cfg(feature = "redis-cluster")]
+fn not_one_cluster(kind: redis::ErrorKind) -> InvalidSetting {
+    InvalidSetting::because(format!(
+        "urls are not those of servers of one Cluster ({kind:?})"
+    ))
+}
+
+/// Asks one Sentinel after the other for the present master.
+#[cfg(feature = "redis-sentinel")]
+async fn find_master(
+    sentinels: Vec<ConnectionInfo>,
+    master: ConnectionInfo,
+) -> RedisResult<ConnectionInfo> {
+    let name = match master.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+        _ => String::new(),
+    };
+    // Most are there, and answer at once.
+    let each = CONNECTS / 4;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(each))
+        .set_response_timeout(Some(each));
+    let mut last = Err((redis::ErrorKind::Io, "no Sentinel knows the master").into());
+    for sentinel in sentinels {
+        let asked = async {
+            let client = Client::open(sentinel)?;
+            let mut link = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("get-master-addr-by-name").arg(&name);
+            command.query_async(&mut link).await
+        };
+        let found: RedisResult<Option<(String, u16)>> = asked.await;
+        match found {
+            Ok(Some((host, port))) => {
+                let at = match master.addr().clone() {
+                    ConnectionAddr::TcpTls {
+                        insecure,
+                        tls_params,
+                        ..
+                    } => ConnectionAddr::TcpTls {
+                        host,
+                        port,
+                        insecure,
+                        tls_params,
+                    },
+                    _ => ConnectionAddr::Tcp(host, port),
+                };
+                return Ok(master.set_addr(at));
+            }
+            Ok(None) => {}
+            Err(error) => last = Err(error),
+        }
+    }
+    last
+}

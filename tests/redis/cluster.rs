@@ -1,0 +1,313 @@
+//! Three masters of a Cluster: keys on all of them, one trip for all, a slot that moves, and
+//! masters that die or hang.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_sentinel::store::{RedisStore, StoreErrorKind, StoreHandle, StoreSettings, StoreState};
+use tower_sentinel::{Call, FlowRule, KeyedRule, Rules, Sentinel};
+
+use crate::guarded::RIGHTS;
+use crate::passed;
+use crate::proxy::{Proxy, Way};
+use crate::redis::{Server, free_port};
+
+const USERS: u64 = 30;
+/// Those of the documentation, beside the others.
+const RIGHTS_IN_A_CLUSTER: &str = "+cluster|slots +asking";
+/// Slots of each master: from the first to the one before the last.
+const SLOTS: [(u16, u16); 3] = [(0, 5_461), (5_461, 10_923), (10_923, 16_384)];
+
+struct Cluster {
+    masters: Vec<(Server, u16)>,
+}
+
+impl Cluster {
+    async fn start(name: &str) -> Option<Self> {
+        let mut masters = Vec::new();
+        let mut meet = Vec::new();
+        for (index, (first, end)) in SLOTS.into_iter().enumerate() {
+            let (port, bus) = (free_port(), free_port());
+            let (port_text, bus_text) = (port.to_string(), bus.to_string());
+            let arguments = [
+                "--port",
+                &port_text,
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                &bus_text,
+                "--cluster-require-full-coverage",
+                "no",
+                "--cluster-node-timeout",
+                "60000",
+            ];
+            let server = Server::start(&format!("{name}-{index}"), &arguments).await?;
+            server.say(&format!("CLUSTER ADDSLOTSRANGE {first} {}", end - 1));
+            // Those that meet must not be of one age.
+            server.say(&format!("CLUSTER SET-CONFIG-EPOCH {}", index + 1));
+            meet.push(format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+            masters.push((server, port));
+        }
+        for command in &meet[1..] {
+            masters[0].0.say(command);
+        }
+        let cluster = Self { masters };
+        for all_know in [
+            "cluster_known_nodes:3",
+            "cluster_slots_assigned:16384",
+            "cluster_state:ok",
+        ] {
+            cluster.settle("CLUSTER INFO", all_know).await;
+        }
+        Some(cluster)
+    }
+
+    /// Waits until all masters answer `command` with this in it.
+    async fn settle(&self, command: &str, part: &str) {
+        for (server, _) in &self.masters {
+            let since = Instant::now();
+            while !server.say(command).contains(part) {
+                assert!(since.elapsed().as_secs() < 30, "{}", server.say(command));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+
+    fn store(&self) -> RedisStore {
+        self.store_of("")
+    }
+
+    /// The same for a user, as `name:password@`.
+    fn store_of(&self, user: &str) -> RedisStore {
+        let ports = self.masters.iter().map(|(_, port)| port);
+        let urls = ports.map(|port| format!("redis://{user}127.0.0.1:{port}"));
+        RedisStore::cluster(urls).unwrap()
+    }
+
+    fn slot(&self, key: &str) -> u16 {
+        let answer = self.masters[0].0.say(&format!("CLUSTER KEYSLOT {key}"));
+        answer.trim().trim_start_matches(':').parse().unwrap()
+    }
+
+    /// The master that has the slot of `key` at first.
+    fn owner(&self, key: &str) -> usize {
+        let slot = self.slot(key);
+        let mut all = SLOTS.iter();
+        all.position(|(_, end)| slot < *end).unwrap()
+    }
+
+    /// The counters of a master.
+    fn keys(&self, index: usize) -> Vec<String> {
+        let all = self.masters[index].0.say("KEYS ts:1:*");
+        let is_counter = |line: &&str| line.starts_with("ts:1:{") && line.len() == 39;
+        all.split("\r\n")
+            .filter(is_counter)
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The name of a master among the servers.
+    fn id(&self, index: usize) -> String {
+        let id = self.masters[index].0.say("CLUSTER MYID");
+        id.split("\r\n").nth(1).unwrap().to_owned()
+    }
+}
+
+type Engine = (Sentinel, StoreHandle);
+
+async fn engine(store: RedisStore, rules: impl Into<Rules>) -> Engine {
+    let settings = StoreSettings::new().nodes(2);
+    let builder = Sentinel::builder().rules(rules.into()).store(store);
+    let settings = settings.store_wait(Duration::from_secs(5));
+    let sentinel = builder.store_settings(settings).build();
+    let handle = sentinel.start_store().unwrap();
+    while sentinel.store().unwrap().state() == StoreState::Idle {
+        tokio::task::yield_now().await;
+    }
+    (sentinel, handle)
+}
+
+/// Two engines with a connection each.
+async fn pair(cluster: &Cluster, rules: impl Into<Rules>) -> [Engine; 2] {
+    let rules = rules.into();
+    let first = engine(cluster.store(), rules.clone()).await;
+    [first, engine(cluster.store(), rules).await]
+}
+
+async fn passed_by_both(engines: &[Engine; 2], call: Call<'_>, calls: u32) -> u32 {
+    let mut all = 0;
+    for _ in 0..calls {
+        for (sentinel, _) in engines {
+            all += passed(sentinel, call, 1).await;
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn keys_of_all_masters_have_one_quota_each() {
+    let Some(cluster) = Cluster::start("spread").await else {
+        return;
+    };
+    let engines = pair(&cluster, KeyedRule::per_minute("/v1", 3).window().shared()).await;
+    for user in 0..USERS {
+        let call = Call::new("/v1").param(user);
+        assert_eq!(passed_by_both(&engines, call, 3).await, 3);
+    }
+    let spread: Vec<_> = (0..3).map(|index| cluster.keys(index).len()).collect();
+    assert_eq!(spread.iter().sum::<usize>(), USERS as usize);
+    assert!(spread.iter().all(|count| *count > 0), "{spread:?}");
+    for (sentinel, _) in &engines {
+        let status = sentinel.store().unwrap();
+        assert!(status.last_error().is_none(), "{status:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_rights_of_the_documentation_suffice_in_a_cluster() {
+    let Some(cluster) = Cluster::start("rights-all").await else {
+        return;
+    };
+    for (server, _) in &cluster.masters {
+        server.say(&format!(
+            "ACL SETUSER shop on >hush ~ts:* {RIGHTS} {RIGHTS_IN_A_CLUSTER}"
+        ));
+    }
+    let rule = KeyedRule::per_minute("/v1", 3).window().shared();
+    let (sentinel, handle) = engine(cluster.store_of("shop:hush@"), rule).await;
+    for user in 0..USERS {
+        let call = Call::new("/v1").param(user);
+        assert_eq!(passed(&sentinel, call, 4).await, 3);
+    }
+    let status = sentinel.store().unwrap();
+    assert!(status.last_error().is_none(), "{status:?}");
+    handle.shutdown().await;
+}
+
+#[tokio::test]
+async fn all_rules_of_a_call_take_one_trip_to_all_masters() {
+    let Some(cluster) = Cluster::start("trip").await else {
+        return;
+    };
+    // Clients find the masters behind proxies.
+    let mut proxies = Vec::new();
+    for (server, _) in &cluster.masters {
+        let proxy = Proxy::start(server.socket()).await;
+        server.say(&format!(
+            "CONFIG SET cluster-announce-port {}",
+            proxy.port()
+        ));
+        proxies.push(proxy);
+    }
+    for proxy in &proxies {
+        cluster
+            .settle("CLUSTER SLOTS", &format!(":{}\r\n", proxy.port()))
+            .await;
+    }
+    let store = RedisStore::cluster(proxies.iter().map(Proxy::url)).unwrap();
+    let rules = (0..12).map(|index| {
+        let rule = FlowRule::per_minute("/v1", 100).id(format!("rule-{index}"));
+        tower_sentinel::Rule::from(rule.shared().exact())
+    });
+    let (sentinel, _handle) = engine(store, rules.collect::<Vec<_>>()).await;
+    assert_eq!(passed(&sentinel, Call::new("/v1"), 1).await, 1);
+    let spread: Vec<_> = (0..3).map(|index| cluster.keys(index).len()).collect();
+    assert!(spread.iter().all(|count| *count > 0), "{spread:?}");
+    let trip = Duration::from_millis(400);
+    proxies.iter().for_each(|proxy| proxy.set(Way::Delay(trip)));
+    let since = Instant::now();
+    assert_eq!(passed(&sentinel, Call::new("/v1"), 1).await, 1);
+    let took = since.elapsed();
+    println!("{took:?} for 12 keys on {spread:?}, with {trip:?} of delay");
+    assert!(took >= trip && took < trip * 2, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_takes_its_count_along() {
+    let Some(cluster) = Cluster::start("move").await else {
+        return;
+    };
+    let engines = pair(&cluster, FlowRule::per_minute("/v1", 100).shared().exact()).await;
+    let call = Call::new("/v1");
+    let mut admitted = passed_by_both(&engines, call, 10).await;
+    assert_eq!(admitted, 20);
+    let from = (0..3).find(|index| !cluster.keys(*index).is_empty());
+    let from = from.unwrap();
+    let (to, other) = ((from + 1) % 3, (from + 2) % 3);
+    let key = cluster.keys(from).remove(0);
+    let slot = cluster.slot(&key);
+    let (source, target) = (cluster.id(from), cluster.id(to));
+    let port = cluster.masters[to].1;
+    // After each step both engines call.
+    for (server, command) in [
+        (to, format!("CLUSTER SETSLOT {slot} IMPORTING {source}")),
+        (from, format!("CLUSTER SETSLOT {slot} MIGRATING {target}")),
+        (from, format!("MIGRATE 127.0.0.1 {port} {key} 0 5000")),
+        (to, format!("CLUSTER SETSLOT {slot} NODE {target}")),
+        (from, format!("CLUSTER SETSLOT {slot} NODE {target}")),
+        (other, format!("CLUSTER SETSLOT {slot} NODE {target}")),
+    ] {
+        let answer = cluster.masters[server].0.say(&command);
+        assert!(answer.contains("OK"), "{command}: {answer}");
+        admitted += passed_by_both(&engines, call, 3).await;
+    }
+    assert_eq!(admitted, 56, "none was refused while the slot moved");
+    for _ in 0..12 {
+        admitted += passed_by_both(&engines, call, 10).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(admitted, 100);
+    assert_eq!((cluster.keys(from).len(), cluster.keys(to)), (0, vec![key]));
+}
+
+#[tokio::test]
+async fn a_slot_without_an_owner_leaves_shares() {
+    let Some(cluster) = Cluster::start("gap").await else {
+        return;
+    };
+    let engines = pair(&cluster, FlowRule::per_minute("/v1", 10).shared().exact()).await;
+    let call = Call::new("/v1");
+    let before = passed_by_both(&engines, call, 1).await;
+    let from = (0..3).find(|index| !cluster.keys(*index).is_empty());
+    let from = from.unwrap();
+    let slot = cluster.slot(&cluster.keys(from)[0]);
+    let gone = cluster.masters[from]
+        .0
+        .say(&format!("CLUSTER DELSLOTS {slot}"));
+    assert!(gone.contains("OK"), "{gone}");
+    let after = passed_by_both(&engines, call, 12).await;
+    assert_eq!((before, after), (2, 8), "five of each engine");
+    for (sentinel, _) in &engines {
+        let status = sentinel.store().unwrap();
+        assert_eq!(status.state(), StoreState::Live, "{status:?}");
+        assert!(status.errors(StoreErrorKind::Moved) > 0, "{status:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_dies_takes_only_its_own_keys_along() {
+    let Some(mut cluster) = Cluster::start("death").await else {
+        return;
+    };
+    let engines = pair(&cluster, KeyedRule::per_minute("/v1", 4).window().shared()).await;
+    assert_eq!(
+        passed_by_both(&engines, Call::new("/v1").param(1_000), 1).await,
+        2
+    );
+    let dies = (cluster.owner("ts:1:{nodes}") + 1) % 3;
+    cluster.masters[dies].0.kill();
+    let mut of_user = Vec::new();
+    for user in 0..USERS {
+        let call = Call::new("/v1").param(user);
+        of_user.push(passed_by_both(&engines, call, 5).await);
+    }
+    // Of a key without its master each engine admits its share of two.
+    assert!(of_user.iter().all(|passed| *passed == 4), "{of_user:?}");
+    let alive = (0..3).filter(|index| *index != dies);
+    let counted: usize = alive.map(|index| cluster.keys(index).len()).sum();
+    assert!((1..USERS as usize).contains(&counted), "{counted}");
+    for (sentinel, _) in &engines {
+        let status = sentinel.store().unwrap();
+        assert_eq!(status.state(), StoreState::Live, "{status:?}");
+    }
+}
