@@ -173,6 +173,8 @@ mod nesting;
 mod own;
 mod places;
 mod problem;
+#[cfg(feature = "redis")]
+mod redis_store;
 mod sentinel;
 mod store;
 mod syntax;

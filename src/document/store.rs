@@ -8,18 +8,22 @@ use super::fields::{Fields, Form};
 use super::own::WHEN_DOWN;
 use super::problem::Problem;
 use super::value::Datum;
-#[cfg(feature = "redis")]
-use crate::base::invalid::InvalidSetting;
 use crate::rule::Rule;
-#[cfg(feature = "redis")]
-use crate::store::RedisStore;
 use crate::store::{StoreSettings, WhenDown, is_prefix};
 
 /// The key of the section.
 pub(super) const KEY: &str = "store";
 
 /// The keys whose values are no secrets.
-const SHOWN: [&str; 5] = ["prefix", "nodes", "when_down", "store_wait", "horizon"];
+const SHOWN: [&str; 7] = [
+    "prefix",
+    "nodes",
+    "when_down",
+    "store_wait",
+    "horizon",
+    "cluster",
+    "certificate_file",
+];
 
 /// The `[store]` of a document: the store by which shared rules count, and how it is used.
 ///
@@ -30,8 +34,12 @@ const SHOWN: [&str; 5] = ["prefix", "nodes", "when_down", "store_wait", "horizon
 ///
 /// | key | meaning |
 /// |---|---|
-/// | `url` | the address of the server, see `RedisStore::new` |
+/// | `url` | the address of the server, see `RedisStore::new`; with `sentinels` and `cluster` see below |
 /// | `url_env` | the name of the environment variable that has the address, instead of `url` |
+/// | `sentinels` | the addresses of the Sentinels that watch the server, as a list or between commas; `url` then has the name of the master as its host, see `RedisStore::sentinel` |
+/// | `sentinels_env` | the name of the environment variable that has these, instead of `sentinels` |
+/// | `cluster` | whether the server is one of a Cluster; `url` may then have several addresses between commas, see `RedisStore::cluster` |
+/// | `certificate_file` | the path of a file of certificates in PEM, of authorities that are trusted, instead of those of the machine: see `RedisStore::with_root_certificate` |
 /// | `prefix` | what stands before all keys: 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; only beside an address |
 /// | `nodes` | [`StoreSettings::nodes`]: the least number of processes |
 /// | `digest_secret_env` | the name of the environment variable that has the [secret](StoreSettings::digest_secret) |
@@ -39,7 +47,8 @@ const SHOWN: [&str; 5] = ["prefix", "nodes", "when_down", "store_wait", "horizon
 /// | `store_wait` | [`StoreSettings::store_wait`]: the longest that a call waits for the store |
 /// | `horizon` | [`StoreSettings::horizon`]: for how long permits are drawn ahead |
 ///
-/// `Debug` shows neither the address nor the values of variables.
+/// A comma in a password is written `%2C` where there may be several addresses. `Debug` shows neither
+/// addresses nor the values of variables.
 ///
 /// # Examples
 ///
@@ -77,7 +86,10 @@ const SHOWN: [&str; 5] = ["prefix", "nodes", "when_down", "store_wait", "horizon
 /// ```
 #[derive(Clone, Default, PartialEq)]
 pub struct StoreSection {
-    url: Option<Url>,
+    url: Option<Given<String>>,
+    sentinels: Option<Given<Vec<String>>>,
+    is_cluster: bool,
+    certificate_file: Option<String>,
     prefix: Option<String>,
     nodes: Option<u32>,
     secret_variable: Option<String>,
@@ -86,10 +98,10 @@ pub struct StoreSection {
     horizon: Option<Duration>,
 }
 
-/// Where the address of the server is.
+/// Where an address is, or several are.
 #[derive(Clone, PartialEq)]
-enum Url {
-    Written(String),
+enum Given<T> {
+    Written(T),
     Variable(String),
 }
 
@@ -128,9 +140,42 @@ impl StoreSection {
     pub fn url(&self) -> Result<Option<String>, MissingVariable> {
         match &self.url {
             None => Ok(None),
-            Some(Url::Written(url)) => Ok(Some(url.clone())),
-            Some(Url::Variable(name)) => variable("url_env", name).map(Some),
+            Some(Given::Written(url)) => Ok(Some(url.clone())),
+            Some(Given::Variable(name)) => variable("url_env", name).map(Some),
         }
+    }
+
+    /// Returns the addresses of the Sentinels that watch the server, which may have passwords in
+    /// them; none if the document has none. A variable is read when this is called.
+    ///
+    /// # Errors
+    ///
+    /// The variable is not set, or is empty or no Unicode.
+    pub fn sentinels(&self) -> Result<Vec<String>, MissingVariable> {
+        match &self.sentinels {
+            None => Ok(Vec::new()),
+            Some(Given::Written(urls)) => Ok(urls.clone()),
+            Some(Given::Variable(name)) => Ok(split(&variable("sentinels_env", name)?)),
+        }
+    }
+
+    /// Whether there are to be Sentinels, wherever they stand.
+    #[cfg(feature = "redis")]
+    pub(super) const fn has_sentinels(&self) -> bool {
+        self.sentinels.is_some()
+    }
+
+    /// Returns whether the server is one of a Cluster.
+    #[must_use]
+    pub const fn is_cluster(&self) -> bool {
+        self.is_cluster
+    }
+
+    /// Returns the path of the file with the certificates that are trusted, if the document has
+    /// one.
+    #[must_use]
+    pub fn certificate_file(&self) -> Option<&str> {
+        self.certificate_file.as_deref()
     }
 
     /// Returns what stands before all keys, if the document says so.
@@ -182,21 +227,62 @@ impl StoreSection {
 
     fn of(fields: &mut Fields<'_>) -> Self {
         let url = fields.text("url");
-        if url.as_ref().is_some_and(|url| !url.contains("://")) {
+        let is_cluster = fields.is_set("cluster");
+        let has_scheme = |url: &String| url.contains("://");
+        let addresses = url.iter().flat_map(|url| match is_cluster {
+            true => split(url),
+            false => vec![url.clone()],
+        });
+        if url.is_some() && !all_of(addresses, has_scheme) {
             fields.refuse("url", "an address such as `redis://host:port`");
         }
         let variable = variable_name(fields, "url_env");
         fields.at_most_one(&["url", "url_env"]);
+        let sentinels = fields.texts("sentinels");
+        let are_bad = |urls: &Vec<String>| !all_of(urls.clone(), has_scheme);
+        if sentinels.as_ref().is_some_and(are_bad) {
+            let allowed = "a list of addresses such as `redis://host:port`, at least one";
+            fields.refuse("sentinels", allowed);
+        }
+        let sentinels_variable = variable_name(fields, "sentinels_env");
+        fields.at_most_one(&["sentinels", "sentinels_env"]);
+        if is_cluster && (fields.has("sentinels") || fields.has("sentinels_env")) {
+            fields.refuse(
+                "cluster",
+                "left out beside `sentinels`: it has no master for all keys",
+            );
+        }
+        let certificate_file = fields.text("certificate_file");
+        if certificate_file.as_deref() == Some("") {
+            fields.refuse("certificate_file", "the path of a file");
+        }
         let prefix = fields.text("prefix");
         if prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
             let allowed = "1 to 32 of the characters A-Z a-z 0-9 _ . : -";
             fields.refuse("prefix", allowed);
-        } else if prefix.is_some() && !fields.has("url") && !fields.has("url_env") {
-            let allowed = "absent without `url` or `url_env`: the store of the program has one";
-            fields.refuse("prefix", allowed);
+        }
+        let has_address = fields.has("url") || fields.has("url_env");
+        let of_address = [
+            "prefix",
+            "sentinels",
+            "sentinels_env",
+            "cluster",
+            "certificate_file",
+        ];
+        for key in of_address {
+            if fields.has(key) && !has_address {
+                let allowed = "absent without `url` or `url_env`: the store of the program has one";
+                fields.refuse(key, allowed);
+            }
         }
         Self {
-            url: url.map(Url::Written).or(variable.map(Url::Variable)),
+            url: url.map(Given::Written).or(variable.map(Given::Variable)),
+            sentinels: sentinels
+                .map(|urls| urls.iter().map(|url| url.trim().to_owned()).collect())
+                .map(Given::Written)
+                .or(sentinels_variable.map(Given::Variable)),
+            is_cluster,
+            certificate_file,
             prefix,
             nodes: fields.whole("nodes", 1..=65_535),
             secret_variable: variable_name(fields, "digest_secret_env"),
@@ -205,6 +291,19 @@ impl StoreSection {
             horizon: store_time(fields, "horizon", StoreSettings::horizon),
         }
     }
+}
+
+/// The parts of `text` between its commas.
+pub(super) fn split(text: &str) -> Vec<String> {
+    let parts = text.split(',').map(str::trim);
+    let parts = parts.filter(|part| !part.is_empty());
+    parts.map(str::to_owned).collect()
+}
+
+/// Whether there is an item, and all of them are such.
+fn all_of<T>(items: impl IntoIterator<Item = T>, is_such: impl Fn(&T) -> bool) -> bool {
+    let mut items = items.into_iter().peekable();
+    items.peek().is_some() && items.all(|item| is_such(&item))
 }
 
 fn set<T>(
@@ -270,6 +369,8 @@ impl fmt::Debug for StoreSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The address may have a password in it.
         f.debug_struct("StoreSection")
+            .field("is_cluster", &self.is_cluster)
+            .field("certificate_file", &self.certificate_file)
             .field("prefix", &self.prefix)
             .field("nodes", &self.nodes)
             .field("when_down", &self.when_down)
@@ -292,61 +393,3 @@ impl fmt::Display for MissingVariable {
 }
 
 impl std::error::Error for MissingVariable {}
-
-// === impl RedisStore ===
-
-#[cfg(feature = "redis")]
-impl RedisStore {
-    /// Creates the store that a document describes. Connects to nothing yet.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tower_sentinel::Sentinel;
-    /// use tower_sentinel::document::{Document, Format};
-    /// use tower_sentinel::store::RedisStore;
-    ///
-    /// let text = r#"
-    ///     [store]
-    ///     url = "redis://cache:6379" # or url_env = "REDIS_URL"
-    ///     prefix = "shop"
-    ///     nodes = 3
-    ///
-    ///     [[rules]]
-    ///     kind = "flow"
-    ///     resource = "/search"
-    ///     threshold = 1000
-    ///     shared = true
-    /// "#;
-    /// let document = Document::read(text, Format::Toml)?;
-    /// let mut builder = Sentinel::builder().rules(document.strict()?);
-    /// if let Some(section) = document.store() {
-    ///     builder = builder
-    ///         .store(RedisStore::from_settings(section)?)
-    ///         .store_settings(section.settings()?);
-    /// }
-    /// let sentinel = builder.build();
-    /// assert!(sentinel.store().is_some());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// The section has no address, its variable is not set, or [`new`](Self::new) refuses the
-    /// address.
-    pub fn from_settings(section: &StoreSection) -> Result<Self, InvalidSetting> {
-        let url = section
-            .url()
-            .map_err(|error| InvalidSetting::because(error.to_string()))?;
-        let Some(url) = url else {
-            let missing = "store.url is missing, must be given, or `url_env`: the document leaves \
-                 the store to the program";
-            return Err(InvalidSetting::because(missing));
-        };
-        let store = Self::new(&url)?;
-        match section.prefix() {
-            Some(prefix) => store.with_prefix(prefix),
-            None => Ok(store),
-        }
-    }
-}

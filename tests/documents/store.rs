@@ -168,6 +168,8 @@ fn a_bad_store_is_told_with_its_place() {
     let range = "must be between 1 ms and 10 s";
     let name = "must be the name of an environment variable: ASCII letters, digits and `_`";
     let url = "redis://cache";
+    let list = "must be a list of addresses such as `redis://host:port`, at least one";
+    let own = "must be absent without `url` or `url_env`: the store of the program has one";
     let cases = [
         (
             json!(7),
@@ -214,6 +216,56 @@ fn a_bad_store_is_told_with_its_place() {
                 .to_owned(),
         ),
         (
+            json!({"url": "redis://:hush@a,b", "cluster": true}),
+            "store.url is a text, must be an address such as `redis://host:port`".to_owned(),
+        ),
+        (
+            json!({"url": " , ", "cluster": true}),
+            "store.url is a text, must be an address such as `redis://host:port`".to_owned(),
+        ),
+        (
+            json!({"url": url, "cluster": 1}),
+            "store.cluster is 1, must be true or false".to_owned(),
+        ),
+        (
+            json!({"cluster": true}),
+            format!("store.cluster is true, {own}"),
+        ),
+        (
+            json!({"url": url, "cluster": true, "sentinels": ["redis://s1"]}),
+            "store.cluster is true, must be left out beside `sentinels`: it has no master for all \
+             keys"
+                .to_owned(),
+        ),
+        (
+            json!({"url": url, "sentinels": []}),
+            format!("store.sentinels is a list of 0, {list}"),
+        ),
+        (
+            json!({"url": url, "sentinels": ["redis://s1", ":hush@s2"]}),
+            format!("store.sentinels is a list of 2, {list}"),
+        ),
+        (
+            json!({"url": url, "sentinels": ["redis://s1"], "sentinels_env": "A"}),
+            "store.sentinels_env is a text, must be absent beside `sentinels`".to_owned(),
+        ),
+        (
+            json!({"url": url, "sentinels_env": "redis://:hush@s1"}),
+            format!("store.sentinels_env is a text, {name}"),
+        ),
+        (
+            json!({"sentinels_env": "A"}),
+            format!("store.sentinels_env is a text, {own}"),
+        ),
+        (
+            json!({"url": url, "certificate_file": ""}),
+            "store.certificate_file is \"\", must be the path of a file".to_owned(),
+        ),
+        (
+            json!({"certificate_file": "ca.pem"}),
+            format!("store.certificate_file is \"ca.pem\", {own}"),
+        ),
+        (
             json!({"nodes": 0}),
             "store.nodes is 0, must be a whole number between 1 and 65535".to_owned(),
         ),
@@ -249,12 +301,12 @@ fn a_bad_store_is_told_with_its_place() {
             "{problem}"
         );
     }
-    let bad = TOML.replace("nodes = 3", "nodes = 0");
-    let problems = Document::read(&bad, Format::Toml)
-        .unwrap()
-        .strict()
-        .unwrap_err();
-    assert_eq!(problems.as_slice()[0].line(), Some(5));
+    for line in ["nodes = 0", "cluster = 3", "sentinels = []"] {
+        let bad = TOML.replace("nodes = 3", line);
+        let document = Document::read(&bad, Format::Toml).unwrap();
+        let problems = document.strict().unwrap_err();
+        assert_eq!(problems.as_slice()[0].line(), Some(5), "{line}");
+    }
 }
 
 #[test]
@@ -366,4 +418,60 @@ fn a_redis_store_is_made_of_the_section() {
     }
     let shown = format!("{:?}", section(&json!({"url": "redis://:hush@cache"})));
     assert!(!shown.contains("hush"), "{shown}");
+}
+
+#[test]
+fn a_store_may_be_a_cluster_or_the_master_of_sentinels() {
+    for good in [
+        json!({"url": "redis://:hush@a:7000, redis://:hush@b:7000", "cluster": true}),
+        json!({"url": "redis://a", "cluster": false}),
+        json!({"url": "redis://shop", "sentinels": ["redis://s1", "redis://s2"]}),
+        json!({"url": "redis://shop", "sentinels": "redis://s1 , redis://s2"}),
+    ] {
+        let section = section(&good);
+        assert_eq!(section.is_cluster(), good["cluster"] == true);
+        if good.get("sentinels").is_some() {
+            let sentinels = section.sentinels().unwrap();
+            assert_eq!(sentinels, ["redis://s1", "redis://s2"]);
+        }
+        let store = RedisStore::from_settings(&section).unwrap();
+        let shown = format!("{section:?} {store:?}");
+        assert!(!shown.contains("hush"), "{shown}");
+    }
+    let secure = json!({"url": "rediss://a", "certificate_file": "Cargo.toml"});
+    assert_eq!(section(&secure).certificate_file(), Some("Cargo.toml"));
+    for (bad, expected) in [
+        (
+            json!({"url": "redis://a, redis://b/3", "cluster": true}),
+            "urls[1] is the database 3, must be 0 in a Cluster",
+        ),
+        (
+            json!({"url": "redis+unix:///a/socket", "sentinels": ["redis://s1"]}),
+            "url is that of a socket, must have the name of a master as its host",
+        ),
+        (
+            json!({"url": "redis://shop", "sentinels": ["redis://s1", "http://:hush@s2"]}),
+            "sentinels[1] is not that of a Redis server",
+        ),
+        (
+            json!({"url": "redis://shop", "sentinels_env": "NOT_SET_ANYWHERE"}),
+            "store.sentinels_env is \"NOT_SET_ANYWHERE\", must be an environment variable",
+        ),
+        (
+            json!({"url": "redis://shop", "sentinels_env": "CARGO_PKG_NAME"}),
+            "sentinels[0] is not that of a Redis server",
+        ),
+        (
+            json!({"url": "rediss://:hush@a", "certificate_file": "not/there.pem"}),
+            "store.certificate_file is \"not/there.pem\", must be a file that can be read (entity \
+             not found)",
+        ),
+        (secure, "certificate is none, must be one or several in PEM"),
+    ] {
+        let error = RedisStore::from_settings(&section(&bad))
+            .unwrap_err()
+            .to_string();
+        let is_told = error.starts_with(expected) && !error.contains("hush");
+        assert!(is_told, "{error}");
+    }
 }
