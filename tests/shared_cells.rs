@@ -132,3 +132,22 @@ async fn what_was_taken_before_the_first_answer_counts_after_it() {
     tokio::time::sleep(ms(340)).await;
     assert_eq!(passed(&engines, 300).await, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_share_used_before_the_first_answer_is_not_all() {
+    let rule = FlowRule::per_minute("/v1", LIMIT).shared().exact();
+    let (shard, [(first, _handle), _other]) = pair(rule, ms(50)).await;
+    let away = Fault::Error(StoreErrorKind::Unreachable);
+    shard.store.set_fault(Some(away));
+    let mut admitted = 0;
+    for _ in 0..LIMIT {
+        admitted += u32::from(first.enter(Call::new("/v1")).await.is_ok());
+    }
+    assert_eq!(admitted, LIMIT / 2, "its share");
+    shard.store.set_fault(None);
+    tokio::time::sleep(ms(1_000)).await;
+    for _ in 0..LIMIT {
+        admitted += u32::from(first.enter(Call::new("/v1")).await.is_ok());
+    }
+    assert_eq!(admitted, LIMIT, "the other process has used nothing");
+}

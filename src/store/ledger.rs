@@ -429,7 +429,7 @@ impl Ledger {
     /// Has the own permits of the window told, if there are any to be told.
     pub(crate) fn must_report(&mut self, report: Report, now: Tick) -> bool {
         self.report = self.report.max(report);
-        let has_any = !self.to_report(now).is_empty();
+        let has_any = self.has_untold_past() || !self.to_report(now).is_empty();
         if !has_any {
             self.report = Report::Nothing;
         }

@@ -136,7 +136,10 @@ impl SharedQuota {
         }
         let add = ledger.to_report(now);
         let back = ledger.back.take();
-        if firm_now == 0 && soft == 0 && add.is_empty() && back.is_none() {
+        // The store can be told of the past only when it has said which bucket it has: so it is
+        // asked, even for nothing, and calls that wait are answered by the next draw.
+        let is_to_learn = firm_now == 0 && ledger.has_untold_past();
+        if firm_now == 0 && soft == 0 && add.is_empty() && back.is_none() && !is_to_learn {
             if firm > 0 {
                 this.refuse_all(ledger, here.next);
             }
@@ -161,7 +164,7 @@ impl SharedQuota {
         };
         let sent = OnTheWay {
             quota: this.clone(),
-            tickets: ledger.tickets.len(),
+            tickets: if is_to_learn { 0 } else { ledger.tickets.len() },
             firm: firm_now,
             soft,
             report: ledger.report,
