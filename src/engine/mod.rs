@@ -17,12 +17,12 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::nodes::CallNodes;
-use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
+use crate::engine::call::verdict::{FastPass, Open, SlowVerdict, Started};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::context::EngineContext;
 use crate::engine::pipeline::{
-    EngineRef, Fallback, NotJudged, blocked_by_share, fall_back, judge, refuse_in_crowd,
-    try_fast_path,
+    EngineRef, Fallback, LackBeside, NotJudged, blocked_by_share, fall_back, fall_back_beside,
+    judge, refuse_in_crowd, try_beside_ring, try_fast_path,
 };
 use crate::engine::registry::{Found, Registry, Reloaded};
 use crate::engine::resource::{Resource, ResourceQuery};
@@ -94,11 +94,19 @@ impl Engine {
         let recent = self.registry.find_recent(&query);
         let found = recent.or_else(|| self.find_in_table(&query, call, named_by, now, slow));
         if let Some(resource) = found.filter(has_named) {
-            let why = match try_fast_path(&resource, call, now) {
+            let is_settled = match try_fast_path(&resource, call, now) {
                 Ok(started) => return Some(FastPass::new(resource, started)),
-                Err(why) => why,
+                Err(Fallback::HasSide) => match self.judge_beside(&resource, call, now, slow) {
+                    Ok(Some(at)) => {
+                        let started = Started::beside_ring(&resource, at, call.weight);
+                        return Some(FastPass::new(resource, started));
+                    }
+                    Ok(None) => true,
+                    Err(Reloaded) => false,
+                },
+                Err(why) => self.judge_further(&resource, call, now, why, slow),
             };
-            if self.judge_further(&resource, call, now, why, slow) {
+            if is_settled {
                 return None;
             }
         }
@@ -146,14 +154,46 @@ impl Engine {
         why: Fallback,
         slow: &mut SlowVerdict,
     ) -> bool {
-        match fall_back(self.by_ref(), resource, call, now, why) {
-            Ok(verdict) => {
-                slow.set(verdict);
-            }
-            Err(NotJudged::HasShadows) => slow.leave_open(Open::HasShadows),
-            Err(NotJudged::Reloaded) => return false,
+        let judged = fall_back(self.by_ref(), resource, call, now, why);
+        settle(judged, slow)
+    }
+
+    /// Judges a call to a resource with a ring beside its own: when it starts, unless `slow` has
+    /// the verdict. Never inlined, for the same reason, and what it returns fits into registers.
+    #[inline(never)]
+    fn judge_beside(
+        &self,
+        resource: &Arc<Resource>,
+        call: &Call<'_>,
+        now: Glance,
+        slow: &mut SlowVerdict,
+    ) -> Result<Option<Tick>, Reloaded> {
+        match try_beside_ring(resource, call, now) {
+            Ok(at) => Ok(Some(at)),
+            Err(lack) => self.judge_further_beside(resource, call, now, lack, slow),
         }
-        true
+    }
+
+    /// Goes on where that has stopped.
+    #[inline(never)]
+    fn judge_further_beside(
+        &self,
+        resource: &Arc<Resource>,
+        call: &Call<'_>,
+        now: Glance,
+        lack: LackBeside,
+        slow: &mut SlowVerdict,
+    ) -> Result<Option<Tick>, Reloaded> {
+        let is_settled = match lack {
+            LackBeside::Slot(slots) => {
+                self.judge_further(resource, call, now, Fallback::NoSlot(slots), slow)
+            }
+            LackBeside::Tokens(none) => {
+                let judged = fall_back_beside(self.by_ref(), resource, call, now, none);
+                settle(judged, slow)
+            }
+        };
+        if is_settled { Ok(None) } else { Err(Reloaded) }
     }
 
     #[inline(always)]
@@ -257,6 +297,19 @@ impl Engine {
         }
         verdict
     }
+}
+
+/// Writes the verdict. Returns false if there is none because of a reload.
+#[inline(always)]
+fn settle(judged: Result<Verdict, NotJudged>, slow: &mut SlowVerdict) -> bool {
+    match judged {
+        Ok(verdict) => {
+            slow.set(verdict);
+        }
+        Err(NotJudged::HasShadows) => slow.leave_open(Open::HasShadows),
+        Err(NotJudged::Reloaded) => return false,
+    }
+    true
 }
 
 impl JudgeAgain for Engine {

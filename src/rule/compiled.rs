@@ -13,7 +13,7 @@ use super::queue::Queue;
 use super::threshold::Threshold;
 use crate::base::sync::{Arc, shared_size};
 use crate::clock::Tick;
-use crate::stat::{LeapArray, Node, Quota};
+use crate::stat::{Denied, LeapArray, Node, Quota, Taken};
 use crate::system::Sampler;
 
 /// See the [module](self).
@@ -79,6 +79,11 @@ impl DedicatedRing {
         &self.rule
     }
 
+    /// Whether its limits never change.
+    const fn is_fixed(&self) -> bool {
+        matches!(self.threshold, Threshold::Fixed(_))
+    }
+
     /// The ring, for one that goes on with it.
     pub(super) fn shared_ring(&self) -> Arc<LeapArray> {
         self.ring.clone()
@@ -123,6 +128,39 @@ impl DedicatedRing {
             .threshold
             .available_at(now, at, None, &self.ring, available_at);
         Quotas::Now([self.quota.limited_to(limit.get())], self)
+    }
+
+    // --- one whose limits never change ---
+
+    /// Takes `n` tokens if its rule has room for them, in [one
+    /// attempt](LeapArray::acquire_at_once).
+    #[inline(always)]
+    pub(crate) fn take_at_once(&self, now: Tick, n: u32) -> Result<Taken, Option<Denied>> {
+        self.ring
+            .acquire_at_once(now, n, std::slice::from_ref(&self.quota))
+    }
+
+    /// Takes `n` tokens if its rule has room for them.
+    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, Denied> {
+        self.ring.acquire(now, n, std::slice::from_ref(&self.quota))
+    }
+
+    /// Whether its rule has room for `n` tokens now. It takes none.
+    pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), Denied> {
+        self.ring
+            .check_room(now, n, std::slice::from_ref(&self.quota))
+    }
+
+    /// Refunds tokens that were taken for a call that does not start. Those whose refund comes
+    /// too late just stay spent: no figures come from the ring.
+    #[cold]
+    pub(crate) fn refund(&self, taken: Taken, n: u32) {
+        let _ = self.ring.refund_at(taken.bucket, n);
+    }
+
+    /// When its rule has room for `n` tokens if no other call comes; `None` if never.
+    pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
+        self.ring.available_from(now, n, &self.quota)
     }
 
     /// Its index.
@@ -211,6 +249,22 @@ impl CompiledRules {
     /// The rules with rings of their own.
     pub(crate) fn dedicated(&self) -> &[DedicatedRing] {
         self.apart.as_ref().map_or(&[], |apart| &apart.dedicated)
+    }
+
+    /// Whether one ring beside the node's is all that judges beside it, and its limits never
+    /// change.
+    pub(crate) fn has_one_side(&self) -> bool {
+        match self.dedicated() {
+            [side] => self.queues().is_empty() && side.is_fixed(),
+            _ => false,
+        }
+    }
+
+    /// That ring.
+    #[inline]
+    pub(crate) fn side(&self) -> &DedicatedRing {
+        let apart = self.apart.as_ref();
+        &apart.expect("it has a ring beside the node's").dedicated[0]
     }
 
     /// The rules whose calls wait in a queue.

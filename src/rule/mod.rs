@@ -170,7 +170,7 @@ pub use system::SystemRule;
 pub use crate::base::number::{Number, WholeNumber};
 
 pub(crate) use authority::Authorities;
-pub(crate) use compiled::{CompiledRules, Quotas};
+pub(crate) use compiled::{CompiledRules, DedicatedRing, Quotas};
 pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
 pub(crate) use keyed_rule::most_keys;

@@ -513,10 +513,37 @@ impl LeapArray {
                 return answer;
             }
         }
-        self.acquire_at(self.bucket_number(now), n, quotas)
+        let taken = self.acquire_at(self.bucket_number(now), n, quotas)?;
+        Ok(taken)
     }
 
-    /// The same for bucket `now`, also where it has to be opened first, the clock
+    /// The same in one attempt: `Err(None)` where the head does not stand at the bucket of `now`, or
+    /// another thread was faster. It calls nothing, so a caller keeps all it knows in registers.
+    #[inline(always)]
+    pub(crate) fn acquire_at_once(
+        &self,
+        now: Tick,
+        n: u32,
+        quotas: &[Quota],
+    ) -> Result<Taken, Option<Denied>> {
+        let head = self.load_head();
+        let bucket = self.words.newest.load(Ordering::Relaxed);
+        if !(holds(bucket, self.bucket_ns, now) && head.is_open_at(stamp(bucket))) {
+            return Err(None);
+        }
+        match self.judge(head, bucket, n, quotas) {
+            Ok(()) => {
+                let next = head.plus(n);
+                let granted = next.granted();
+                let is_ours = self.swap_head(head, next);
+                is_ours.then_some(Taken { bucket, granted }).ok_or(None)
+            }
+            Err(Refusal::Full(index)) => Err(Some(Denied::Full(index))),
+            Err(Refusal::Gap) => Err(None),
+        }
+    }
+
+    /// The same as [`acquire`](Self::acquire) for bucket `now`, also where it has to be opened first, the clock
     /// is late, or another thread was faster.
     #[cold]
     pub(crate) fn acquire_at(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {

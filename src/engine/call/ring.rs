@@ -25,7 +25,7 @@ pub(crate) struct LimitedRing<'a> {
 }
 
 /// Why a ring gave a call no tokens.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum NoTokens {
     /// The rule with this index has no room.
     Full(u32),

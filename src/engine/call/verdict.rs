@@ -95,6 +95,22 @@ pub(crate) enum Open {
     HasShadows,
 }
 
+// === impl Started ===
+
+impl Started {
+    /// Those of a call of weight `n` that starts `at` a time, to a resource with a ring beside its
+    /// own.
+    #[inline(always)]
+    pub(crate) fn beside_ring(resource: &Resource, at: Tick, n: u32) -> Self {
+        Self {
+            at,
+            n,
+            has_slot: resource.fixed_slot_limit().is_some(),
+            closed: None,
+        }
+    }
+}
+
 // === impl FastPass ===
 
 impl FastPass {

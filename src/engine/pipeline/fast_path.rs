@@ -18,6 +18,8 @@ pub(crate) enum Fallback {
     /// More must be checked for it than the fast path does: its [kind](PathKind) of path
     /// is another one, or a breaker is not closed. Nothing else has been asked.
     MoreToAsk,
+    /// Its resource has a ring [beside its own](super::try_beside_ring). Nothing has been asked.
+    HasSide,
     /// There is no slot within this limit.
     NoSlot(SlotLimit),
     /// A rule on a parameter gives it no share of its value's quota.
@@ -45,6 +47,7 @@ pub(crate) fn try_fast_path(
         PathKind::FastAfterParam if !(call.prioritized || call.wants_quota) => {
             (None, resource.params())
         }
+        PathKind::FastBesideRing => return Err(Fallback::HasSide),
         _ => return Err(Fallback::MoreToAsk),
     };
     let now = resource.check_time(now);

@@ -39,7 +39,8 @@
 //! ```text
 //! path               checks                                    function
 //! Fast               fixed slots, the ring                     try_fast_path
-//! FastAfterBreakers  the same after breakers                   try_fast_path; judge unless all
+//! FastBesideRing     the same, and one ring of a rule          try_beside_ring
+//! FastAfterBreakers  as Fast, after breakers                   try_fast_path; judge unless all
 //!                                                              are closed
 //! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; judge for calls
 //!                    with no queue and no limit at once        that may wait or show their quota
@@ -47,10 +48,12 @@
 //! ```
 //!
 //! Every call to a known resource begins in [`try_fast_path`], which stops at once where it is not
-//! the path of the resource. Then [`fall_back`] continues where it has stopped: with the refusal,
+//! the path of the resource: there is a function of its own for a resource with a ring beside its
+//! own, [`try_beside_ring`]. Then [`fall_back`] continues where it has stopped: with the refusal,
 //! with a wait if the call is prioritized, or with [`judge()`], the slow path through all checks. A
 //! call whose resource must be made first, or made anew after a reload, begins with [`judge()`].
 
+mod beside;
 mod crowded;
 mod enter;
 mod fast_path;
@@ -66,6 +69,7 @@ use std::sync::{Arc, Weak};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::registry::Registry;
 
+pub(crate) use beside::{LackBeside, fall_back_beside, try_beside_ring};
 pub(crate) use crowded::refuse_in_crowd;
 pub(crate) use fast_path::{Fallback, try_fast_path};
 pub(crate) use refusal::blocked_by_share;

@@ -46,7 +46,9 @@ pub(crate) fn fall_back(
     let alone = Counted::Alone(resource);
     match why {
         Fallback::MoreToAsk if resource.rules().has_shadows() => Err(NotJudged::HasShadows),
-        Fallback::MoreToAsk => Ok(judge(engine, resource, call, now, &mut Arrival::default())?),
+        Fallback::MoreToAsk | Fallback::HasSide => {
+            Ok(judge(engine, resource, call, now, &mut Arrival::default())?)
+        }
         Fallback::NoSlot(slots) => {
             let now = resource.check_time(now);
             if resource.slot_queue(slots).is_some() {
@@ -61,20 +63,39 @@ pub(crate) fn fall_back(
             let rest = own_ring_available_at(resource, now, call.weight);
             Ok(refuse_share(alone, call, now, none, rest))
         }
-        Fallback::Denied(denied) => match NoTokens::of(denied, resource.compiled().rules()) {
-            NoTokens::Moved => Err(NotJudged::Reloaded),
-            NoTokens::Full(rule) => {
-                let now = resource.check_time(now);
-                if call.prioritized {
-                    let nodes = CallNodes::only(resource.clone());
-                    let (claims, arrival) = (&mut Claims::default(), &Arrival::default());
-                    let verdict = wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
-                    return Ok(verdict?);
-                }
-                let at = own_ring_available_at(resource, now, call.weight);
-                Ok(refuse_flow(alone, call, now, rule, at))
+        Fallback::Denied(denied) => {
+            let none = NoTokens::of(denied, resource.compiled().rules());
+            go_without_tokens(engine, resource, call, now, none, |now| {
+                own_ring_available_at(resource, now, call.weight)
+            })
+        }
+    }
+}
+
+/// A call that a ring gave no tokens waits, or is refused by the rule that is full: a call that may
+/// not wait finds room at the time that `available_at` tells.
+#[inline(always)]
+pub(super) fn go_without_tokens(
+    engine: EngineRef<'_>,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Glance,
+    none: NoTokens,
+    available_at: impl FnOnce(Tick) -> Option<Tick>,
+) -> Result<Verdict, NotJudged> {
+    match none {
+        NoTokens::Moved => Err(NotJudged::Reloaded),
+        NoTokens::Full(rule) => {
+            let now = resource.check_time(now);
+            if call.prioritized {
+                let nodes = CallNodes::only(resource.clone());
+                let (claims, arrival) = (&mut Claims::default(), &Arrival::default());
+                let verdict = wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
+                return Ok(verdict?);
             }
-        },
+            let at = available_at(now);
+            Ok(refuse_flow(Counted::Alone(resource), call, now, rule, at))
+        }
     }
 }
 

@@ -214,6 +214,13 @@ impl Resource {
         }
     }
 
+    /// The same, where it is in that step.
+    #[inline]
+    pub(crate) fn time_in_step(&self, reading: Glance) -> Option<Tick> {
+        let now = reading.undoubted();
+        self.node.is_in_step(now).then_some(now)
+    }
+
     #[cold]
     fn check_time_beyond_step(&self, reading: Glance) -> Tick {
         self.shared.time.check(reading, self.node.seen())

@@ -11,7 +11,10 @@ use crate::rule::{CompiledRules, RuleSet};
 pub(crate) enum PathKind {
     /// The resource's own ring and slots are all that judges and counts its calls.
     Fast,
-    /// The same after circuit breakers: the fast path as long as all are closed.
+    /// The same beside one ring that a rule has of its own, as one far off the grid of the others
+    /// has.
+    FastBesideRing,
+    /// The same as the first after circuit breakers: the fast path as long as all are closed.
     FastAfterBreakers,
     /// The fast path after a share of one value's quota, which a call gets now or not at
     /// all.
@@ -44,7 +47,8 @@ impl PathKind {
         } = extras.unwrap_or(&none);
 
         // Rules with rings or queues of their own judge beside the resource's ring.
-        let has_more_rings = !compiled.has_one_ring();
+        let has_side = compiled.has_one_side();
+        let has_more_rings = !(compiled.has_one_ring() || has_side);
         // Rules of an origin or a context judge on the ring of a scope node.
         let has_branch_rules = origins.is_some() || contexts.is_some();
         // Origins and contexts may be counted though no rule asks for it.
@@ -77,7 +81,10 @@ impl PathKind {
         }
 
         match (breakers, params) {
+            (None, None) if has_side => Self::FastBesideRing,
             (None, None) => Self::Fast,
+            // What stands before the ring would have to be given back for two of them.
+            _ if has_side => Self::Full,
             (Some(_), None) => Self::FastAfterBreakers,
             // Several would have to be refunded in turn; one that lets calls wait or
             // counts those that run keeps something of them.
@@ -116,9 +123,30 @@ mod tests {
         let flow = || FlowRule::per_second("r", 9);
         let param = || KeyedRule::per_second("r", 9);
         let errors = || CircuitBreakerRule::error_ratio("r", 0.5);
-        let cases: [(PathKind, Rules); 19] = [
+        let hour = || FlowRule::per("r", 9, second * 3_600);
+        let cases: [(PathKind, Rules); 25] = [
             (PathKind::Fast, Rules::new()),
             (PathKind::Fast, flow().into()),
+            (PathKind::FastBesideRing, hour().into()),
+            (
+                PathKind::FastBesideRing,
+                Rules::new()
+                    .with(flow())
+                    .with(hour())
+                    .with(IsolationRule::new("r", 9)),
+            ),
+            (
+                PathKind::Full,
+                Rules::new()
+                    .with(hour())
+                    .with(FlowRule::per("r", 9, second * 86_400)),
+            ),
+            (
+                PathKind::Full,
+                Rules::new().with(hour()).with(flow().throttle(second)),
+            ),
+            (PathKind::Full, Rules::new().with(hour()).with(errors())),
+            (PathKind::Full, Rules::new().with(hour()).with(param())),
             (
                 PathKind::Fast,
                 Rules::new().with(flow()).with(IsolationRule::new("r", 9)),

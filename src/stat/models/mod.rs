@@ -13,6 +13,7 @@
 //! `a_slot_without_what_was_done_with_it` and `a_second_that_is_opened_by_an_old_look`, need it
 //! unset: the last three fail by an order of memory alone.
 
+mod at_once;
 mod cuts;
 mod moved;
 mod readers;

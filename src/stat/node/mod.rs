@@ -186,6 +186,16 @@ impl Node {
         }
     }
 
+    /// The same in [one attempt](LeapArray::acquire_at_once), which fails at the first event of a
+    /// step.
+    #[inline(always)]
+    pub(crate) fn acquire_at_once(&self, now: Tick, n: u32, quotas: &[Quota]) -> Option<Taken> {
+        if self.counters.is_first(now) {
+            return None;
+        }
+        self.ring.acquire_at_once(now, n, quotas).ok()
+    }
+
     /// Whether every quota has room for `n` tokens now. It takes none.
     #[inline]
     pub(crate) fn check_room(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Denied> {
@@ -198,6 +208,16 @@ impl Node {
         if !self.ring.refund_at(taken.bucket, n) {
             self.counters.spend(n);
         }
+    }
+
+    /// The call that tokens were taken for starts, unless others wait.
+    #[inline(always)]
+    pub(crate) fn start_alone(&self, n: u32, taken: Taken) -> bool {
+        let is_alone = self.counters.waiting() == 0;
+        if is_alone {
+            self.counters.started(n, taken.granted);
+        }
+        is_alone
     }
 
     /// The call that tokens were taken for starts.

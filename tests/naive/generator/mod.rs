@@ -10,7 +10,8 @@ use crate::oracle::{Asks, Edit, End, Given, NS, RESOURCES, Says, VALUES};
 
 pub(crate) use reloads::{edit, other_limits, other_parts, other_world, reload, says};
 pub(crate) use rules::{
-    all_kinds, breaker, flow, keyed_queue, lenders, mild, queues, shadows, whole_world, windows,
+    all_kinds, breaker, flow, keyed_queue, lenders, long_windows, mild, queues, shadows,
+    whole_world, windows,
 };
 
 const ORIGINS: [&str; 3] = ["x", "y", "z"];

@@ -217,6 +217,31 @@ pub(crate) fn windows() -> impl Strategy<Value = RuleSet> {
     })
 }
 
+/// The same with one window on "a" that is far longer than the others, and so counts in a ring of
+/// its own.
+pub(crate) fn long_windows() -> impl Strategy<Value = RuleSet> {
+    let isolation = prop::option::weighted(0.3, (Just("a"), 0_u32..4));
+    let long = (1_u32..8, any::<bool>());
+    (vec(flow(), 0..3), isolation, long).prop_map(|(mut flows, isolation, (limit, is_strict))| {
+        flows.push(Flow {
+            resource: "a",
+            whose: Whose::All,
+            limit,
+            buckets: 2,
+            bucket: 100_000,
+            is_strict,
+            queue: None,
+            ratio: 1.0,
+            lend: None,
+        });
+        RuleSet {
+            flows,
+            isolation,
+            ..RuleSet::default()
+        }
+    })
+}
+
 /// Rules of all kinds on one resource each.
 pub(crate) fn all_kinds() -> impl Strategy<Value = RuleSet> {
     let others = (vec(keyed(), 0..4), vec(breaker(), 0..3));

@@ -1,0 +1,184 @@
+//! The fast path of a resource with one ring of a rule beside its own: a call takes tokens of
+//! both.
+//!
+//! It is a function of its own, never inlined, so that the calls of all other resources do not pay
+//! for it.
+
+use std::time::Duration;
+
+use super::EngineRef;
+use super::fast_path::take_own_ring;
+use super::slow_path::{NotJudged, go_without_tokens};
+use crate::base::sync::Arc;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::clock::timekeeper::Glance;
+use crate::engine::call::ring::{NoTokens, own_ring_available_at};
+use crate::engine::call::verdict::Verdict;
+use crate::engine::resource::Resource;
+use crate::rule::{DedicatedRing, SlotLimit};
+use crate::stat::{Denied, Taken};
+
+/// The part that a call [could not get](try_beside_ring).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LackBeside {
+    /// A slot within this limit.
+    Slot(SlotLimit),
+    /// Tokens of one of the rings.
+    Tokens(NoTokens),
+}
+
+/// The same as [`try_fast_path`](super::try_fast_path) for calls that it leaves to this function:
+/// when the call starts.
+///
+/// Nearly always no slot is needed and both rings give their tokens in one attempt. Else the rest
+/// is done [elsewhere](try_slowly), as the values that are alive during calls cost instructions.
+#[inline(always)]
+pub(crate) fn try_beside_ring(
+    resource: &Resource,
+    call: &Call<'_>,
+    now: Glance,
+) -> Result<Tick, LackBeside> {
+    let (side, quotas) = (resource.compiled().side(), resource.compiled().quotas());
+    let n = call.weight;
+    let in_step = resource.time_in_step(now);
+    let Some(at) = in_step.filter(|_| resource.fixed_slot_limit().is_none()) else {
+        return try_slowly(resource, call, now);
+    };
+    let beside = match side.take_at_once(at, n) {
+        Ok(taken) => taken,
+        Err(Some(denied)) => return Err(none_beside(denied, side)),
+        Err(None) => return try_slowly(resource, call, now),
+    };
+    let node = resource.node();
+    let Some(taken) = node.acquire_at_once(at, n, quotas) else {
+        return try_own_slowly(resource, call, at, beside);
+    };
+    if !node.start_alone(n, taken) {
+        return Ok(start_among_waiting(resource, call, at, taken));
+    }
+    resource.notify_passed(n, Some(call), Duration::ZERO);
+    Ok(at)
+}
+
+/// The same, from the first check on.
+#[inline(never)]
+fn try_slowly(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Tick, LackBeside> {
+    let side = resource.compiled().side();
+    let now = resource.check_time(now);
+    match resource.fixed_slot_limit() {
+        None => take_both_rings(resource, side, now, call.weight)?,
+        Some(slots) => take_slot_and_both_rings(resource, side, slots, now, call.weight)?,
+    }
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    Ok(now)
+}
+
+/// The same, where the ring beside the resource's own has given its tokens.
+#[inline(never)]
+fn try_own_slowly(
+    resource: &Resource,
+    call: &Call<'_>,
+    now: Tick,
+    beside: Taken,
+) -> Result<Tick, LackBeside> {
+    take_own_or_refund(
+        resource,
+        resource.compiled().side(),
+        now,
+        call.weight,
+        beside,
+    )?;
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    Ok(now)
+}
+
+/// Starts a call that has its tokens while others wait: not all tokens that were granted are taken.
+#[cold]
+#[inline(never)]
+fn start_among_waiting(resource: &Resource, call: &Call<'_>, now: Tick, taken: Taken) -> Tick {
+    resource.node().start(call.weight, taken);
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    now
+}
+
+/// Takes the slot of a call and its tokens on both rings: all or nothing. It looks for the tokens
+/// first, as [`take`](super::enter) does.
+fn take_slot_and_both_rings(
+    resource: &Resource,
+    side: &DedicatedRing,
+    slots: SlotLimit,
+    now: Tick,
+    n: u32,
+) -> Result<(), LackBeside> {
+    let node = resource.node();
+    if !node.has_free_slot(slots.limit) {
+        return Err(LackBeside::Slot(slots));
+    }
+    side.check_room(now, n)
+        .map_err(|denied| none_beside(denied, side))?;
+    node.check_room(now, n, resource.compiled().quotas())
+        .map_err(|denied| none_of_own(denied, resource))?;
+    let Some(hold) = node.take_slot(slots.limit) else {
+        return Err(LackBeside::Slot(slots));
+    };
+    let taken = take_both_rings(resource, side, now, n);
+    match taken {
+        Ok(()) => node.slot_started(hold),
+        Err(_) => node.release_slot(hold),
+    }
+    taken
+}
+
+/// Takes the tokens of a call on the ring `side`, and then on the resource's own: both or neither.
+fn take_both_rings(
+    resource: &Resource,
+    side: &DedicatedRing,
+    now: Tick,
+    n: u32,
+) -> Result<(), LackBeside> {
+    let beside = side
+        .take(now, n)
+        .map_err(|denied| none_beside(denied, side))?;
+    take_own_or_refund(resource, side, now, n, beside)
+}
+
+/// Takes the tokens of a call on the resource's own ring, or refunds those that it has taken
+/// `beside`.
+fn take_own_or_refund(
+    resource: &Resource,
+    side: &DedicatedRing,
+    now: Tick,
+    n: u32,
+    beside: Taken,
+) -> Result<(), LackBeside> {
+    take_own_ring(resource, now, n).map_err(|denied| {
+        side.refund(beside, n);
+        none_of_own(denied, resource)
+    })
+}
+
+#[cold]
+fn none_beside(denied: Denied, side: &DedicatedRing) -> LackBeside {
+    LackBeside::Tokens(NoTokens::of(denied, side.index()))
+}
+
+#[cold]
+fn none_of_own(denied: Denied, resource: &Resource) -> LackBeside {
+    LackBeside::Tokens(NoTokens::of(denied, resource.compiled().rules()))
+}
+
+/// Continues where that has found no tokens, and repeats no check.
+pub(crate) fn fall_back_beside(
+    engine: EngineRef<'_>,
+    resource: &Arc<Resource>,
+    call: &Call<'_>,
+    now: Glance,
+    none: NoTokens,
+) -> Result<Verdict, NotJudged> {
+    // Windows keep their room until a call comes: so both have it at the later time.
+    go_without_tokens(engine, resource, call, now, none, |now| {
+        let beside = resource.compiled().side().room_at(now, call.weight)?;
+        Some(beside.max(own_ring_available_at(resource, now, call.weight)?))
+    })
+}

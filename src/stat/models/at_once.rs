@@ -1,0 +1,23 @@
+//! A model of takers that try once: who has no success takes another path.
+
+use loom::thread;
+
+use super::*;
+
+model! {
+    takers_in_one_attempt_beside_a_roll at 2 fails with
+        takers_in_one_attempt_that_do_not_compare: BlindTake;
+    || {
+        // One tries in the bucket that the other closes, and in the one that it opens.
+        let array = array(2);
+        let other = array.clone();
+        let at_once = |array: &LeapArray, now| {
+            let taken = array.acquire_at_once(Tick::from_nanos(now), 1, &[quota(2, 1)]);
+            Tally::took(taken.map_err(|why| why.unwrap_or(Denied::Moved)))
+        };
+        let thread = thread::spawn(move || Tally::join([10, 12].map(|now| at_once(&other, now))));
+        let ours = Tally::took(array.acquire_at(12, 1, &[quota(2, 1)]));
+        let again = at_once(&array, 12);
+        Tally::join([ours, again, thread.join().unwrap()]).settle(&array, &[(2, 1)]);
+    }
+}
