@@ -18,7 +18,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::engine::Core;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::engine::call::verdict::{FastPass, SlowVerdict, Verdict};
-use crate::engine::context::{Config, EngineContext, Minute};
+use crate::engine::context::{Config, EngineContext, KeepsMinute};
 use crate::engine::registry::Routes;
 use crate::hook::finding::{Finding, Provided, ToldFindings};
 use crate::hook::{Hook, Hooks, OnFinding};
@@ -830,7 +830,11 @@ impl Builder {
     /// assert_eq!(keep_seconds(builder().minute(true).build()), [true, true]);
     /// ```
     pub fn minute(mut self, minute: bool) -> Self {
-        self.config.minute = if minute { Minute::All } else { Minute::None };
+        self.config.minute = if minute {
+            KeepsMinute::All
+        } else {
+            KeepsMinute::None
+        };
         self
     }
 

@@ -24,8 +24,8 @@ use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, P
 use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
-    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, PeerNetwork, Query, Resource, Route,
-    Secret,
+    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, PeerNetwork, Query, ResourceName,
+    Route, Secret,
 };
 use tower_sentinel::keyed::NoRoom;
 use tower_sentinel::middleware::{
@@ -90,7 +90,7 @@ fn types_are_shared_cloned_and_printed() {
         AuthorityRule, SystemRule, InvalidRule, InvalidRules, Blocked, Document, Problem, Problems,
         DocumentError, NodeView, BreakerView, KeyedView, ShadowView, Snapshot, NodeSnapshot,
         KeyedSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
-        PathParam, Query, Resource, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
+        PathParam, Query, ResourceName, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
         InvalidSetting, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, EditablePage,
         Metrics, Family, Sample, Value, InMemory,
     );

@@ -21,7 +21,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sentinel::key::{PathParam, Resource, from_fn};
+use tower_sentinel::key::{PathParam, ResourceName, from_fn};
 use tower_sentinel::middleware::{AsError, CallLayer};
 use tower_sentinel::{
     BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule,
@@ -198,7 +198,7 @@ async fn what_a_proxy_passes_on_is_named_by_where_it_goes() {
     assert_eq!(status("/api/carts/1").await, StatusCode::TOO_MANY_REQUESTS);
 
     // What was named by hand keeps its name.
-    let request = Request::get("/api/users/3").extension(Resource::new("pages"));
+    let request = Request::get("/api/users/3").extension(ResourceName::new("pages"));
     let request = request.body(Body::empty()).unwrap();
     assert_eq!(
         proxy.oneshot(request).await.unwrap().status(),

@@ -161,10 +161,10 @@ fn every_kind_of_rule_has_its_case() {
         ("rule/flow/mod.rs", "Who"),
         ("rule/flow/mod.rs", "Basis"),
         ("rule/keyed_rule/mod.rs", "ParamOf"),
-        ("rule/authority/mod.rs", "Strategy"),
-        ("rule/circuit_breaker/mod.rs", "Threshold"),
+        ("rule/authority/mod.rs", "Treatment"),
+        ("rule/circuit_breaker/mod.rs", "TripThreshold"),
         ("breaker/spec.rs", "Strategy"),
-        ("keyed/keys.rs", "Count"),
+        ("keyed/keys.rs", "Counting"),
     ];
     for (file, name) in kinds {
         let variants = variants(file, name);

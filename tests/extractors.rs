@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
 use tower_sentinel::key::{
-    Bearer, ClientAddr, Cookie, Head, Header, KeyExtractor, PathParam, PeerIp, Query, Resource,
+    Bearer, ClientAddr, Cookie, Head, Header, KeyExtractor, PathParam, PeerIp, Query, ResourceName,
     Secret, from_fn,
 };
 use tower_sentinel::{
@@ -130,7 +130,7 @@ fn a_head_by_hand_says_what_the_request_does_and_has_no_templates() {
     assert_eq!(of(&Header::from_static("x-user")).as_deref(), Some("ann"));
     assert_eq!(of(&Query::new("page")).as_deref(), Some("2"));
     assert_eq!(of(&PathParam::new("id")), None);
-    request.extensions_mut().insert(Resource::new("users"));
+    request.extensions_mut().insert(ResourceName::new("users"));
     assert_eq!(Head::of(&request).resource(), "users".into());
 }
 

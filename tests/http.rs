@@ -23,7 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
-use tower_sentinel::key::{Header, Resource, from_fn};
+use tower_sentinel::key::{Header, ResourceName, from_fn};
 use tower_sentinel::{
     FlowRule, IsolationRule, Key, KeyedRule, ManualClock, Rules, Sentinel, SentinelLayer,
 };
@@ -78,7 +78,7 @@ async fn five_a_second_pass_where_an_extension_names_both_routes() {
         .route("/a", hello())
         .route("/b", hello())
         .layer(SentinelLayer::with(sentinel.clone()))
-        .layer(Extension(Resource::new("shared")));
+        .layer(Extension(ResourceName::new("shared")));
     assert_five_pass_in_each_window(app, clock, sentinel).await;
 }
 

@@ -17,7 +17,7 @@ use tonic::transport::server::TcpConnectInfo;
 use tower::ServiceExt;
 use tower_sentinel::key::{
     Authority, ClientAddr, ForwardedIp, Head, Header, KeyExtractor, MethodRoute, Path, PeerIp,
-    Resource, Route, cut_ip, from_fn,
+    ResourceName, Route, cut_ip, from_fn,
 };
 use tower_sentinel::middleware::skip;
 use tower_sentinel::{
@@ -67,7 +67,7 @@ fn the_default_resource_is_the_best_name_that_the_request_has() {
         assert_eq!(resource(&templates(), get(target)), name, "{target}");
         // A name that an earlier layer gives comes before any other.
         let mut named = get(target);
-        named.extensions_mut().insert(Resource::new("by hand"));
+        named.extensions_mut().insert(ResourceName::new("by hand"));
         assert_eq!(resource(&templates(), named), "by hand", "{target}");
     }
 }
@@ -147,7 +147,9 @@ fn the_name_of_a_layer_is_that_of_all_its_calls_and_has_a_place() {
     let statuses = ["/a", "/b/7", "/users/7", "/a"].map(|path| status(&named, get(path)).as_u16());
     assert_eq!(statuses, [200, 200, 200, 429]);
     let mut by_hand = get("/a");
-    by_hand.extensions_mut().insert(Resource::new("by hand"));
+    by_hand
+        .extensions_mut()
+        .insert(ResourceName::new("by hand"));
     assert_eq!(status(&named, by_hand), StatusCode::TOO_MANY_REQUESTS);
     let totals = sentinel.node("api").unwrap().totals();
     assert_eq!((totals.pass(), totals.block()), (3, 2));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::problem::Problem;
 use super::time;
-use super::value::{Datum, Table};
+use super::value::{Datum, Entries};
 use crate::hook::finding::letters_apart;
 use crate::rule::MOST_TOLD;
 
@@ -33,7 +33,7 @@ pub(super) enum Form {
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     pub(super) path: String,
-    pub(super) table: &'a Table,
+    pub(super) table: &'a Entries,
     /// The keys of fields that the rule calls otherwise.
     pub(super) keys: &'static [(&'static str, &'static str)],
     /// Whether the rules are for an engine with a store.
@@ -47,7 +47,7 @@ pub(super) struct Fields<'a> {
 // === impl Fields ===
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(path: String, table: &'a Table, form: Form) -> Self {
+    pub(super) fn new(path: String, table: &'a Entries, form: Form) -> Self {
         Self {
             path,
             table,

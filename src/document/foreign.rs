@@ -6,7 +6,7 @@
 
 use super::fields::Fields;
 use super::sentinel::{GO, Kind, has};
-use super::value::{Datum, Table, find};
+use super::value::{Datum, Entries, find};
 
 /// Keys of `GatewayFlowRule` that no `FlowRule` has.
 const GATEWAY: [&str; 7] = [
@@ -92,13 +92,13 @@ fn warn_of_gateway(fields: &mut Fields<'_>) {
 }
 
 /// Whether a table is refused regardless of its kind, which its keys do not show.
-pub(super) fn is_of_no_kind(table: &Table) -> bool {
+pub(super) fn is_of_no_kind(table: &Entries) -> bool {
     is_wrapped(table) || of_tokens(table).is_some() || RUST.iter().any(|key| has(table, key))
 }
 
 /// The key by which a table is one of the LLM token rules of Sentinel for Go
 /// (`llm_token_ratelimit`), which limit the tokens of language models.
-fn of_tokens(table: &Table) -> Option<&'static str> {
+fn of_tokens(table: &Entries) -> Option<&'static str> {
     let is_item = |item: &Datum| match item {
         Datum::Table(item) => has(item, "keyItems") || has(item, "identifier"),
         _ => false,
@@ -117,6 +117,6 @@ fn of_tokens(table: &Table) -> Option<&'static str> {
 }
 
 /// Whether a table is how the dashboard keeps a rule of some kinds: with the rule in it.
-fn is_wrapped(table: &Table) -> bool {
+fn is_wrapped(table: &Entries) -> bool {
     !has(table, "resource") && matches!(find(table, "rule"), Some(Datum::Table(_)))
 }

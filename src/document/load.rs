@@ -11,7 +11,7 @@ use super::problem::{Problem, Problems};
 use super::sentinel::Kind;
 use super::store::{self, StoreSection};
 use super::syntax::{DocumentError, Format, MAX_BYTES};
-use super::value::{Datum, Table, find};
+use super::value::{Datum, Entries, find};
 use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules, by_method};
 
 /// Most rules of one document: the problems of each bad one take more memory than it has bytes.
@@ -218,7 +218,7 @@ impl Document {
         self
     }
 
-    fn of_own(table: Table) -> Result<Self, DocumentError> {
+    fn of_own(table: Entries) -> Result<Self, DocumentError> {
         let (mut rules, mut of_rules) = Default::default();
         let mut fields = Fields::new(String::new(), &table, Form::Own);
         fields.known(&["rules", store::KEY]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::store;
 use super::time;
-use super::value::{Datum, Table, find};
+use super::value::{Datum, Entries, find};
 use crate::rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     MissingKey, Rule, Setting, SystemRule,
@@ -345,7 +345,7 @@ pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule> + Clone) -> Datum {
     let mut table = vec![("rules".to_owned(), list(rules.clone()))];
     if rules.into_iter().any(Rule::is_shared) {
         // The program has a store, else there were no such rules.
-        table.push((store::KEY.to_owned(), Datum::Table(Table::new())));
+        table.push((store::KEY.to_owned(), Datum::Table(Entries::new())));
     }
     Datum::Table(table)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::fields::Fields;
-use super::value::{Datum, Table, find};
+use super::value::{Datum, Entries, find};
 use super::{foreign, go, java};
 use crate::clock::LONGEST_INTERVAL;
 use crate::rule::{ANY_RESOURCE, Rule, respelled_name};
@@ -179,7 +179,7 @@ impl Kind {
     }
 
     /// Whether a table looks like a single rule.
-    pub(super) fn is_one(table: &Table) -> bool {
+    pub(super) fn is_one(table: &Entries) -> bool {
         !has(table, "kind") && (has(table, "resource") || marks(table).next().is_some())
     }
 
@@ -226,7 +226,7 @@ impl Kind {
     /// The other kind whose rule the table is by a key that it has, and that key, if
     /// it has none of this kind. As a rule of this one it would say something else:
     /// the `count` of a circuit breaker is no rate.
-    fn marks_of_another(self, table: &Table) -> Option<(Kind, &'static str)> {
+    fn marks_of_another(self, table: &Entries) -> Option<(Kind, &'static str)> {
         let mut marks = marks(table);
         let first = marks.next()?;
         let is_other = first.0 != self && marks.all(|(kind, _)| kind != self);
@@ -235,7 +235,7 @@ impl Kind {
 }
 
 /// The groups of [`MARKS`] of which `table` has a key, each with the first such key.
-fn marks(table: &Table) -> impl Iterator<Item = (Kind, &'static str)> {
+fn marks(table: &Entries) -> impl Iterator<Item = (Kind, &'static str)> {
     MARKS.iter().filter_map(|(kind, keys)| {
         let key = keys.iter().find(|key| has(table, key))?;
         Some((*kind, *key))
@@ -243,7 +243,7 @@ fn marks(table: &Table) -> impl Iterator<Item = (Kind, &'static str)> {
 }
 
 /// Whether a table has more than null under `key`.
-pub(super) fn has(table: &Table, key: &str) -> bool {
+pub(super) fn has(table: &Entries, key: &str) -> bool {
     find(table, key).is_some_and(|value| *value != Datum::Null)
 }
 

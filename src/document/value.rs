@@ -29,11 +29,11 @@ pub(super) enum Datum {
     Number(f64),
     Text(String),
     List(Vec<Datum>),
-    Table(Table),
+    Table(Entries),
 }
 
 /// The keys of a table with their values.
-pub(super) type Table = Vec<(String, Datum)>;
+pub(super) type Entries = Vec<(String, Datum)>;
 
 /// The value of `key` in a table.
 pub(super) fn find<'a>(table: &'a [(String, Datum)], key: &str) -> Option<&'a Datum> {
@@ -233,7 +233,7 @@ impl<'de> Visitor<'de> for AnyValue {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Datum, A::Error> {
         let inner = self.inner()?;
-        let mut table = Table::new();
+        let mut table = Entries::new();
         let mut known = HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
             if !known.insert(key.clone()) {

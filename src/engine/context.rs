@@ -29,7 +29,7 @@ pub(crate) struct Config {
     /// The same for resources, where times may be counted by their length.
     pub(crate) shape_of_resources: StdArc<Shape>,
     /// Which nodes keep the seconds of the last minute as well.
-    pub(crate) minute: Minute,
+    pub(crate) minute: KeepsMinute,
     pub(crate) minute_of_branches: bool,
     /// The longest that a call may wait for tokens of a coming bucket.
     pub(crate) occupy_timeout: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct Config {
 
 /// Which resources keep the seconds of the last minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Minute {
+pub(crate) enum KeepsMinute {
     /// Those that callers cannot make up: a rule names them, or a router has matched them.
     Known,
     All,
@@ -94,7 +94,7 @@ impl Default for Config {
         Self {
             shape: shape.clone(),
             shape_of_resources: shape,
-            minute: Minute::Known,
+            minute: KeepsMinute::Known,
             minute_of_branches: false,
             occupy_timeout: Duration::from_millis(500),
             idle: Duration::from_secs(60),
@@ -122,8 +122,8 @@ impl EngineContext {
         let config = &self.config;
         let (shape, most, keeps_minute) = match of {
             NodeOf::Resource { is_known } => {
-                let is_wanted = config.minute == Minute::Known && is_known;
-                let keeps_minute = is_wanted || config.minute == Minute::All;
+                let is_wanted = config.minute == KeepsMinute::Known && is_known;
+                let keeps_minute = is_wanted || config.minute == KeepsMinute::All;
                 (&config.shape_of_resources, RESOURCE_BUCKETS, keeps_minute)
             }
             NodeOf::ScopeNode => (&config.shape, BRANCH_BUCKETS, config.minute_of_branches),

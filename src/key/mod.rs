@@ -24,7 +24,7 @@
 //! `/%61` or `//a` where `/a` is one. But a service that decodes or normalizes its paths
 //! itself, such as a file server or a server behind a proxy, does answer them, and rules
 //! for `/a` do not apply to them. For such a service, let an earlier layer set the path, as
-//! the service reads it, as a [`Resource`]; or name rules by templates that match
+//! the service reads it, as a [`ResourceName`]; or name rules by templates that match
 //! any spelling, such as `/{*file}`.
 //!
 //! None of that makes a value true. Where clients can make values up, such as those of a header
@@ -35,7 +35,7 @@
 //!
 //! A layer without [`resource`](crate::SentinelLayer::resource) names the resource by
 //!
-//! 1. an explicit [`Resource`] in the request's extensions, or else
+//! 1. an explicit [`ResourceName`] in the request's extensions, or else
 //! 2. the route: axum's matched path (feature `axum`), or else the template among
 //!    the rules' names that matches the path, or else the path.
 //!
@@ -89,7 +89,7 @@
 //! program that uses axum should turn `axum` on itself; then no other crate changes its
 //! names. A library that cannot know should name its resources itself: by
 //! [`SentinelLayer::resource`](crate::SentinelLayer::resource) with an extractor that does
-//! not look at routes ([`from_fn`], [`Path`], [`Authority`]), or by a [`Resource`] in the
+//! not look at routes ([`from_fn`], [`Path`], [`Authority`]), or by a [`ResourceName`] in the
 //! request's extensions.
 //!
 //! # Examples
@@ -346,8 +346,8 @@ impl<'a> Head<'a> {
     /// The same, and whether a router has matched it.
     #[inline(always)]
     pub(crate) fn resource_and_match(&self) -> (Key<'a>, bool) {
-        match self.extensions.get::<Resource>() {
-            Some(Resource(name)) => (Key::Str(name), false),
+        match self.extensions.get::<ResourceName>() {
+            Some(ResourceName(name)) => (Key::Str(name), false),
             None => {
                 let (route, is_matched) = self.route_and_match();
                 (Key::Str(route), is_matched)
@@ -369,7 +369,7 @@ impl<'a> Head<'a> {
 /// ```
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::key::Resource;
+/// use tower_sentinel::key::ResourceName;
 /// use tower_sentinel::{FlowRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -379,7 +379,7 @@ impl<'a> Head<'a> {
 /// }));
 ///
 /// let status = async |path: &str| {
-///     let request = Request::get(path).extension(Resource::new("reports")).body(()).unwrap();
+///     let request = Request::get(path).extension(ResourceName::new("reports")).body(()).unwrap();
 ///     service.clone().oneshot(request).await.unwrap().status()
 /// };
 /// assert_eq!(status("/reports/sales").await, StatusCode::OK);
@@ -387,9 +387,9 @@ impl<'a> Head<'a> {
 /// # });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Resource(Arc<str>);
+pub struct ResourceName(Arc<str>);
 
-impl Resource {
+impl ResourceName {
     /// Creates a name for a resource.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::digest::{Digest, Sip};
 use super::line::Lines;
-use super::queue::{self, Pace, Queue};
+use super::queue::{self, Pace, QueueCall};
 use super::refill::{self, Rate, Refill};
-use super::running::{self, Running};
+use super::running::{self, RunningCall};
 use super::table::{KeyTable, WordChange, WordPlace};
 use super::{Judge, window};
 use crate::base::sync::{Bug, planted};
@@ -15,7 +15,7 @@ use crate::call::Key;
 use crate::clock::Tick;
 use crate::stat::MAX_TOKENS;
 
-use window::Window;
+use window::WindowCall;
 
 /// A quota for each key, in a table of fixed size. See the [module](super).
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct HotKeys {
     hash: Sip,
     pub(super) count: Counting,
     interval: Duration,
-    /// Of windows: [`Window::slack`].
+    /// Of windows: [`WindowCall::slack`].
     slack: u32,
     /// When the table was made: its times are counted from there.
     origin: Tick,
@@ -106,7 +106,7 @@ impl HotKeys {
             hash: Sip::random(),
             count: spec.count,
             interval: spec.interval,
-            slack: Window::slack(spec.interval),
+            slack: WindowCall::slack(spec.interval),
             origin: now,
             lines: OnceLock::new(),
         }
@@ -166,13 +166,13 @@ impl HotKeys {
                 (self.decide(now, key, judge)?, now, n.into())
             }
             KeyLimit::Queue(pace, max_wait) => {
-                let judge = Queue::new(self.origin, now, pace, max_wait, n);
+                let judge = QueueCall::new(self.origin, now, pace, max_wait, n);
                 let change = self.decide(now, key, judge)?;
                 let wait = Duration::from_nanos(judge.wait_ns(change.after));
                 (change, now + wait, change.before)
             }
             KeyLimit::Running(limit) => {
-                let judge = Running::new(limit, n);
+                let judge = RunningCall::new(limit, n);
                 (self.decide(now, key, judge)?, now, n.into())
             }
         };
@@ -198,9 +198,9 @@ impl HotKeys {
             KeyLimit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
             KeyLimit::Window(limit) => self.read_wait(key, self.window(now, limit, n)),
             KeyLimit::Queue(pace, max_wait) => {
-                self.read_wait(key, Queue::new(self.origin, now, pace, max_wait, n))
+                self.read_wait(key, QueueCall::new(self.origin, now, pace, max_wait, n))
             }
-            KeyLimit::Running(limit) => self.read_wait(key, Running::new(limit, n)),
+            KeyLimit::Running(limit) => self.read_wait(key, RunningCall::new(limit, n)),
         };
         wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns))
     }
@@ -211,9 +211,9 @@ impl HotKeys {
             KeyLimit::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
             KeyLimit::Window(limit) => self.read_left(key, self.window(now, limit, 1)),
             KeyLimit::Queue(pace, max_wait) => {
-                self.read_left(key, Queue::new(self.origin, now, pace, max_wait, 1))
+                self.read_left(key, QueueCall::new(self.origin, now, pace, max_wait, 1))
             }
-            KeyLimit::Running(limit) => self.read_left(key, Running::new(limit, 1)),
+            KeyLimit::Running(limit) => self.read_left(key, RunningCall::new(limit, 1)),
         }
     }
 
@@ -299,10 +299,10 @@ impl HotKeys {
             KeyLimit::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
             KeyLimit::Window(limit) => self.table.in_use(self.window(now, limit, 0)),
             KeyLimit::Queue(pace, max_wait) => {
-                let judge = Queue::new(self.origin, now, pace, max_wait, 0);
+                let judge = QueueCall::new(self.origin, now, pace, max_wait, 0);
                 self.table.in_use(judge)
             }
-            KeyLimit::Running(limit) => self.table.in_use(Running::new(limit, 0)),
+            KeyLimit::Running(limit) => self.table.in_use(RunningCall::new(limit, 0)),
         }
     }
 
@@ -313,8 +313,8 @@ impl HotKeys {
     }
 
     #[inline]
-    fn window(&self, now: Tick, limit: u32, n: u32) -> Window {
-        Window::new(now, self.interval, self.slack, limit, n)
+    fn window(&self, now: Tick, limit: u32, n: u32) -> WindowCall {
+        WindowCall::new(now, self.interval, self.slack, limit, n)
     }
 
     #[inline]

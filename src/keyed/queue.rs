@@ -51,7 +51,7 @@ pub(crate) struct Pace {
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Queue {
+pub(super) struct QueueCall {
     now: u64,
     single_ns: Option<u64>,
     cost_ns: Option<u64>,
@@ -86,9 +86,9 @@ impl Pace {
     }
 }
 
-// === impl Queue ===
+// === impl QueueCall ===
 
-impl Queue {
+impl QueueCall {
     /// A call of `n` tokens at `now`, in a table that was made at `origin`.
     pub(super) fn new(origin: Tick, now: Tick, pace: Pace, max_wait: Duration, n: u32) -> Self {
         Self {
@@ -138,7 +138,7 @@ const fn gap_ns(gap: u64) -> u64 {
     }
 }
 
-impl Judge for Queue {
+impl Judge for QueueCall {
     #[inline]
     fn take(self, word: u64) -> Result<u64, Option<u64>> {
         let Some(cost_ns) = self.cost_ns else {

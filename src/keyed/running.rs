@@ -26,12 +26,12 @@ const COUNT: u64 = WAITS - 1;
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
+pub(super) struct RunningCall {
     limit: u32,
     n: u32,
 }
 
-impl Running {
+impl RunningCall {
     /// A call that takes `n` places of a key that has `limit`.
     pub(super) const fn new(limit: u32, n: u32) -> Self {
         Self { limit, n }
@@ -124,7 +124,7 @@ impl Judge for Beside {
     }
 }
 
-impl Judge for Running {
+impl Judge for RunningCall {
     #[inline]
     fn take(self, word: u64) -> Result<u64, Option<u64>> {
         if self.n > self.limit {

@@ -52,7 +52,7 @@ const SLACK: Duration = Duration::from_secs(4);
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct WindowCall {
     now_ns: u64,
     bucket_ns: u64,
     /// The number of the bucket of `now_ns`.
@@ -71,7 +71,7 @@ struct WindowCounts {
     newest: u32,
 }
 
-impl Window {
+impl WindowCall {
     /// A call of `n` tokens at `now`, of a key that may take `limit` of them in
     /// an `interval`, which has this [slack](Self::slack).
     pub(super) fn new(now: Tick, interval: Duration, slack: u32, limit: u32, n: u32) -> Self {
@@ -120,7 +120,7 @@ fn bucket_ns(interval: Duration) -> u64 {
     (nanos(interval) / 2).max(1)
 }
 
-impl Judge for Window {
+impl Judge for WindowCall {
     #[inline]
     fn take(self, word: u64) -> Result<u64, Option<u64>> {
         if self.n > self.limit {

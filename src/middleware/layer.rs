@@ -164,7 +164,7 @@ pub(super) struct Settings {
 /// How a layer names the resource of a request.
 #[derive(Clone)]
 enum Naming {
-    /// By an explicit `Resource`, or else by the route.
+    /// By an explicit `ResourceName`, or else by the route.
     Default,
     /// All alike.
     One(Arc<str>),

@@ -176,7 +176,9 @@ pub(crate) use flow::{Basis, Who};
 pub(crate) use keyed_rule::most_keys;
 pub(crate) use leased::{Selected, SharedRule};
 pub(crate) use named::Named;
-pub(crate) use params::{KeyedRules, NoShare, OnMissing, OwnShare, Running, ShareInLine, Shares};
+pub(crate) use params::{
+    KeyedRules, NoShare, OnMissing, OwnShare, RunningPlaces, ShareInLine, Shares,
+};
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{Queue, QueuedTurn, Turns};
 pub(crate) use set::{ContextRules, NumberedRules, OriginRules, ResourceRules, RuleSet, SlotLimit};

@@ -51,7 +51,7 @@ struct KeyedState {
 
 /// Where a call is counted by the rules that count calls at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Running([Pinned; MOST_RUNNING]);
+pub(crate) struct RunningPlaces([Pinned; MOST_RUNNING]);
 
 /// The shares of one call.
 pub(crate) type Shares = SmallVec<Share, 4>;
@@ -216,8 +216,8 @@ impl KeyedRules {
     }
 
     /// The part of its shares that a call that runs must keep.
-    pub(crate) fn keep(&self, shares: &Shares) -> Running {
-        let mut running = Running::NONE;
+    pub(crate) fn keep(&self, shares: &Shares) -> RunningPlaces {
+        let mut running = RunningPlaces::NONE;
         let kept = shares.iter().filter_map(|share| {
             let ordinal = self.0[share.place as usize].running?;
             Some((ordinal, share.taken.pinned()))
@@ -229,7 +229,7 @@ impl KeyedRules {
     }
 
     /// The call has ended that has kept `running`.
-    pub(crate) fn release(&self, running: Running) {
+    pub(crate) fn release(&self, running: RunningPlaces) {
         let all = self.0.iter().filter_map(|rule| Some((rule, rule.running?)));
         for (rule, ordinal) in all {
             rule.keys.release(running.0[ordinal], 1);
@@ -496,7 +496,7 @@ impl NoShare {
     }
 }
 
-impl Running {
+impl RunningPlaces {
     pub(crate) const NONE: Self = Self([Pinned::NONE; MOST_RUNNING]);
 }
 

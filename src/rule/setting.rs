@@ -46,9 +46,9 @@ impl From<WholeNumber> for Setting {
 
 /// The settings of a rule, in the order in which people would write them. Defaults are left out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settings(pub(crate) Vec<(&'static str, Setting)>);
+pub(crate) struct WrittenSettings(pub(crate) Vec<(&'static str, Setting)>);
 
-impl Settings {
+impl WrittenSettings {
     pub(super) fn add(&mut self, name: &'static str, value: impl Into<Setting>) {
         self.0.push((name, value.into()));
     }
@@ -100,8 +100,8 @@ impl Settings {
 
 impl Rule {
     /// The settings of the rule, its kind first.
-    pub(crate) fn settings(&self) -> Settings {
-        let mut settings = Settings::default();
+    pub(crate) fn settings(&self) -> WrittenSettings {
+        let mut settings = WrittenSettings::default();
         settings.add("kind", self.kind().to_owned());
         match self.itself().clone() {
             Rule::Flow(rule) => rule.list(&mut settings),

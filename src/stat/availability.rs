@@ -6,7 +6,7 @@
 
 use std::slice::from_ref;
 
-use super::leap_array::{Denied, LeapArray, Refusal};
+use super::leap_array::{Denied, Disagreement, LeapArray};
 use super::packed::HeadWord;
 use super::quota::Quota;
 use crate::base::sync::{Bug, planted};
@@ -35,9 +35,9 @@ impl LeapArray {
             let (head, bucket) = self.present(self.bucket_number(now))?;
             match self.judge(head, bucket, n, quotas) {
                 Ok(()) => return Ok(()),
-                Err(Refusal::Full(index)) => return Err(Denied::Full(index)),
-                Err(Refusal::Gap) if planted(Bug::GapIsFull) => return Err(Denied::Full(0)),
-                Err(Refusal::Gap) => self.find_cut(head, bucket, quotas),
+                Err(Disagreement::Full(index)) => return Err(Denied::Full(index)),
+                Err(Disagreement::Gap) if planted(Bug::GapIsFull) => return Err(Denied::Full(0)),
+                Err(Disagreement::Gap) => self.find_cut(head, bucket, quotas),
             }
         }
     }

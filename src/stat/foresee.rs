@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::leap_array::{LeapArray, Refusal};
+use super::leap_array::{Disagreement, LeapArray};
 use super::occupy::Wish;
 use super::packed::{HeadWord, fits};
 use super::quota::{Lending, Quota};
@@ -118,9 +118,9 @@ impl LeapArray {
                 return Some(Ok(visit.from.max(self.start_of(offer.bucket))));
             }
             Ok(offer) => offer.bucket,
-            Err(Refusal::Gap) => return None,
+            Err(Disagreement::Gap) => return None,
             // Further ahead nothing is held.
-            Err(Refusal::Full(_)) => from.max(rooms.last).max(seen + self.ahead() + 1),
+            Err(Disagreement::Full(_)) => from.max(rooms.last).max(seen + self.ahead() + 1),
         };
         let start = self.start_of(target);
         let mut until = self.start_of(target.saturating_sub(self.ahead()));

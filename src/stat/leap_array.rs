@@ -283,7 +283,7 @@ pub(crate) struct Grid {
 }
 
 /// Why quotas do not agree while a head stands.
-pub(super) enum Refusal {
+pub(super) enum Disagreement {
     /// The quota with this index is full.
     Full(usize),
     /// A checkpoint that is needed is not there: the head stands in a jump.
@@ -538,8 +538,8 @@ impl LeapArray {
                 let is_ours = self.swap_head(head, next);
                 is_ours.then_some(Taken { bucket, granted }).ok_or(None)
             }
-            Err(Refusal::Full(index)) => Err(Some(Denied::Full(index))),
-            Err(Refusal::Gap) => Err(None),
+            Err(Disagreement::Full(index)) => Err(Some(Denied::Full(index))),
+            Err(Disagreement::Gap) => Err(None),
         }
     }
 
@@ -575,9 +575,9 @@ impl LeapArray {
                 }
                 is_ours.then_some(Ok(Taken { bucket, granted }))
             }
-            Err(Refusal::Full(index)) => Some(Err(Denied::Full(index))),
-            Err(Refusal::Gap) if planted(Bug::GapIsFull) => Some(Err(Denied::Full(0))),
-            Err(Refusal::Gap) => {
+            Err(Disagreement::Full(index)) => Some(Err(Denied::Full(index))),
+            Err(Disagreement::Gap) if planted(Bug::GapIsFull) => Some(Err(Denied::Full(0))),
+            Err(Disagreement::Gap) => {
                 self.find_cut(head, bucket, quotas);
                 None
             }
@@ -592,11 +592,11 @@ impl LeapArray {
         bucket: u64,
         n: u32,
         quotas: &[Quota],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Disagreement> {
         for (index, quota) in quotas.iter().enumerate() {
-            let cut = self.cut(quota.start(bucket)).ok_or(Refusal::Gap)?;
+            let cut = self.cut(quota.start(bucket)).ok_or(Disagreement::Gap)?;
             if !fits(head.granted(), cut, n, quota.limit()) {
-                return Err(Refusal::Full(index));
+                return Err(Disagreement::Full(index));
             }
         }
         Ok(())

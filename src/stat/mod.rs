@@ -71,7 +71,7 @@ pub use quota::Quota;
 pub(crate) use quota::{Lending, MAX_TOKENS};
 pub(crate) use shape::Shape;
 pub(crate) use slots::SlotHold;
-pub(crate) use table::{Place, Resident, Table};
+pub(crate) use table::{Resident, Table, TablePlace};
 pub use totals::{NodeBucket, Totals};
 pub use window::SlidingWindow;
 

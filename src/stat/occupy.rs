@@ -42,7 +42,7 @@
 use std::time::Duration;
 
 use super::held::{HeldSums, Targets};
-use super::leap_array::{Denied, LeapArray, Refusal};
+use super::leap_array::{Denied, Disagreement, LeapArray};
 use super::packed::{HeadWord, LoanCell, fits, stamp, swap};
 use super::quota::{Lending, Quota};
 use crate::base::sync::{Bug, Ordering, fence, planted};
@@ -126,8 +126,8 @@ impl LeapArray {
             let (head, bucket) = self.present(self.bucket_number(wish.now))?;
             let offer = match self.earliest((head, bucket), bucket, wish, quotas) {
                 Ok(offer) => offer,
-                Err(Refusal::Full(index)) => return Err(Denied::Full(index)),
-                Err(Refusal::Gap) => {
+                Err(Disagreement::Full(index)) => return Err(Denied::Full(index)),
+                Err(Disagreement::Gap) => {
                     self.leave_gap(head, bucket);
                     continue;
                 }
@@ -169,7 +169,7 @@ impl LeapArray {
         seen: u64,
         wish: Wish,
         quotas: &[Quota],
-    ) -> Result<Offer, Refusal> {
+    ) -> Result<Offer, Disagreement> {
         let from = self.bucket_number(wish.from);
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
         // The first one that begins too late.
@@ -189,7 +189,7 @@ impl LeapArray {
             }
             looked.keep_lent(&mut targets, quota)?;
             if targets.next(0).is_none() {
-                return Err(Refusal::Full(index));
+                return Err(Disagreement::Full(index));
             }
             if planted(Bug::LoanIgnoresRoom) {
                 break;
@@ -206,7 +206,7 @@ impl LeapArray {
             full = offer.quota;
             next = targets.next(target + 1);
         }
-        Err(Refusal::Full(full))
+        Err(Disagreement::Full(full))
     }
 
     /// Adds `n` to the cell of `offer.bucket` as of `bucket`, unless that
@@ -375,7 +375,7 @@ struct Looked<'a> {
 
 impl Looked<'_> {
     /// Leaves those of `targets` for which `quota` lends tokens, however few of them.
-    fn keep_lent(&mut self, targets: &mut Targets, quota: &Quota) -> Result<(), Refusal> {
+    fn keep_lent(&mut self, targets: &mut Targets, quota: &Quota) -> Result<(), Disagreement> {
         let (head, bucket, seen) = (self.head, self.bucket, self.seen);
         let cut = self.cut(quota.start(bucket))?;
         if fits(head.granted(), cut, self.n, quota.limit()) {
@@ -387,7 +387,7 @@ impl Looked<'_> {
             return Ok(());
         };
         let room = self.array.target_of(head, bucket, most, quota);
-        let room = room.ok_or(Refusal::Gap)?;
+        let room = room.ok_or(Disagreement::Gap)?;
         if room <= seen {
             return Ok(());
         }
@@ -425,7 +425,7 @@ impl Looked<'_> {
 
     /// The offer for bucket `target`, where every quota lends something: how much the one
     /// that lends the least does.
-    fn offer(&mut self, target: u64, quotas: &[Quota]) -> Result<Offer, Refusal> {
+    fn offer(&mut self, target: u64, quotas: &[Quota]) -> Result<Offer, Disagreement> {
         let mut offer = Offer {
             bucket: target,
             most: u32::MAX,
@@ -444,7 +444,7 @@ impl Looked<'_> {
     }
 
     /// How many tokens `quota` lets bucket `target` hold in all, where it lends any.
-    fn lends(&mut self, target: u64, quota: &Quota) -> Result<u32, Refusal> {
+    fn lends(&mut self, target: u64, quota: &Quota) -> Result<u32, Disagreement> {
         // A call that takes no tokens borrows no share.
         let Lending::Part(part) = quota.lending() else {
             return Ok(u32::MAX);
@@ -469,15 +469,15 @@ impl Looked<'_> {
     }
 
     /// The tokens granted from bucket `start` on.
-    fn used(&mut self, start: u64) -> Result<u32, Refusal> {
+    fn used(&mut self, start: u64) -> Result<u32, Disagreement> {
         if start.wrapping_sub(self.bucket) as i64 > 0 {
             return Ok(self.held().between(start, u64::MAX));
         }
         Ok(self.head.granted().wrapping_sub(self.cut(start)?))
     }
 
-    fn cut(&self, bucket: u64) -> Result<u32, Refusal> {
-        self.array.cut(bucket).ok_or(Refusal::Gap)
+    fn cut(&self, bucket: u64) -> Result<u32, Disagreement> {
+        self.array.cut(bucket).ok_or(Disagreement::Gap)
     }
 
     /// The tokens held for `target`.

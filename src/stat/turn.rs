@@ -19,12 +19,12 @@ const FREE: u64 = 0;
 
 /// The mark of the key that a place is looked for, or [`FREE`].
 #[derive(Debug)]
-pub(super) struct Turn(AtomicU64);
+pub(super) struct TableTurn(AtomicU64);
 
 /// Ends a turn.
-struct TurnGuard<'a>(&'a Turn);
+struct TurnGuard<'a>(&'a TableTurn);
 
-impl Turn {
+impl TableTurn {
     pub(super) const FIRST_MARK: u64 = FREE + 1;
 
     pub(super) fn new() -> Self {
@@ -92,7 +92,7 @@ pub(super) mod models {
 
     /// A table that is full and has a place for every key that looks for one.
     struct Full {
-        turn: Turn,
+        turn: TableTurn,
         writer: Lock<()>,
         /// Whether each key is there.
         map: [AtomicU64; 2],
@@ -114,7 +114,7 @@ pub(super) mod models {
     /// Both get the place, although one of them looks for that of another name next.
     pub(in crate::stat) fn one_name_twice() {
         let full = Arc::new(Full {
-            turn: Turn::new(),
+            turn: TableTurn::new(),
             writer: Lock::new(()),
             map: [AtomicU64::new(0), AtomicU64::new(0)],
         });

@@ -32,7 +32,7 @@ pub(crate) struct Cell(AtomicU64);
 
 /// The answer of a cell to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum LeaseFound {
     /// It has its permits, which are of the bucket that ends then.
     Taken(BucketEnd),
     /// The store has said that there are none before that time.
@@ -122,24 +122,24 @@ impl Cell {
 
     /// Takes `n` permits.
     #[inline]
-    pub(crate) fn take(&self, now: Tick, n: u32) -> Found {
+    pub(crate) fn take(&self, now: Tick, n: u32) -> LeaseFound {
         let mut word = self.load();
         loop {
             if word.end().is_over(now) {
-                return Found::Nothing;
+                return LeaseFound::Nothing;
             }
             if !word.is_lease() {
-                return Found::Exhausted(word.end().tick());
+                return LeaseFound::Exhausted(word.end().tick());
             }
             let Some(permits) = word.permits.checked_sub(n) else {
-                return Found::Nothing;
+                return LeaseFound::Nothing;
             };
             if planted(Bug::LeaseBareTake) {
                 self.0.fetch_sub(u64::from(n), Ordering::Relaxed);
-                return Found::Taken(word.end());
+                return LeaseFound::Taken(word.end());
             }
             match self.swap(word, Word { permits, ..word }) {
-                Ok(()) => return Found::Taken(word.end()),
+                Ok(()) => return LeaseFound::Taken(word.end()),
                 Err(there) => word = there,
             }
         }
@@ -314,13 +314,13 @@ mod tests {
     #[test]
     fn permits_end_with_their_bucket_and_never_later() {
         let cell = Cell::default();
-        assert_eq!(cell.take(ms(1), 1), Found::Nothing);
+        assert_eq!(cell.take(ms(1), 1), LeaseFound::Nothing);
         assert_eq!(cell.put(end(100), 5, BUCKET), Left::default());
-        assert_eq!(cell.take(ms(50), 2), Found::Taken(end(100)));
-        assert_eq!(cell.take(ms(50), 4), Found::Nothing, "three are left");
+        assert_eq!(cell.take(ms(50), 2), LeaseFound::Taken(end(100)));
+        assert_eq!(cell.take(ms(50), 4), LeaseFound::Nothing, "three are left");
         assert_eq!(cell.in_hand(ms(99)), Some((end(100), 3)));
         assert!(end(100).tick() <= ms(100));
-        assert_eq!(cell.take(end(100).tick(), 1), Found::Nothing);
+        assert_eq!(cell.take(end(100).tick(), 1), LeaseFound::Nothing);
         assert_eq!(cell.close(ms(99)), None);
         assert_eq!(cell.close(ms(100)), Some((end(100), 3)));
         assert_eq!(cell.close(ms(100)), None);
@@ -348,19 +348,19 @@ mod tests {
     fn the_first_permits_of_a_young_clock_are_there() {
         let cell = Cell::default();
         cell.put(end(40), 5, BUCKET);
-        assert_eq!(cell.take(ms(10), 1), Found::Taken(end(40)));
+        assert_eq!(cell.take(ms(10), 1), LeaseFound::Taken(end(40)));
     }
 
     #[test]
     fn a_refund_goes_only_to_its_own_bucket() {
         let cell = Cell::default();
         cell.put(end(100), 2, BUCKET);
-        let Found::Taken(of) = cell.take(ms(10), 2) else {
+        let LeaseFound::Taken(of) = cell.take(ms(10), 2) else {
             panic!("there are two");
         };
         cell.exhaust(ms(100));
         assert!(cell.refund(of, 1, ms(20), BUCKET), "it is there again");
-        assert_eq!(cell.take(ms(30), 1), Found::Taken(of));
+        assert_eq!(cell.take(ms(30), 1), LeaseFound::Taken(of));
         assert!(!cell.refund(of, 1, ms(100), BUCKET), "its bucket is over");
         cell.put(end(200), 1, BUCKET);
         assert!(
@@ -373,18 +373,18 @@ mod tests {
     fn exhausted_is_so_until_its_time_or_until_there_are_permits() {
         let cell = Cell::default();
         cell.exhaust(ms(100));
-        let Found::Exhausted(until) = cell.take(ms(0), 1) else {
+        let LeaseFound::Exhausted(until) = cell.take(ms(0), 1) else {
             panic!("there are none");
         };
         assert!(until >= ms(100) && until <= ms(100) + Duration::from_micros(17));
-        assert_eq!(cell.take(ms(99), 1), Found::Exhausted(until));
-        assert_eq!(cell.take(until, 1), Found::Nothing);
+        assert_eq!(cell.take(ms(99), 1), LeaseFound::Exhausted(until));
+        assert_eq!(cell.take(until, 1), LeaseFound::Nothing);
         cell.put(end(100), 1, BUCKET);
         cell.exhaust(ms(100));
-        assert_eq!(cell.take(ms(99), 1), Found::Taken(end(100)));
+        assert_eq!(cell.take(ms(99), 1), LeaseFound::Taken(end(100)));
         cell.exhaust(ms(100));
         cell.reopen();
-        assert_eq!(cell.take(ms(99), 1), Found::Nothing);
+        assert_eq!(cell.take(ms(99), 1), LeaseFound::Nothing);
     }
 
     #[test]
@@ -392,9 +392,9 @@ mod tests {
         let cell = Cell::default();
         let last = Tick::from_nanos(u64::MAX);
         cell.put(BucketEnd::at(last), 1, BUCKET);
-        assert!(matches!(cell.take(ms(1), 1), Found::Taken(_)));
+        assert!(matches!(cell.take(ms(1), 1), LeaseFound::Taken(_)));
         cell.exhaust(last);
-        assert!(matches!(cell.take(ms(1), 1), Found::Exhausted(_)));
+        assert!(matches!(cell.take(ms(1), 1), LeaseFound::Exhausted(_)));
         assert!(BucketEnd::at(Tick::ZERO).is_over(Tick::ZERO));
     }
 }

@@ -19,7 +19,7 @@ use crate::clock::timekeeper::Timekeeper;
 /// Whether the store can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Mode {
+pub(crate) enum HubMode {
     /// Nothing refills: it was not started, or was stopped.
     Idle,
     Live,
@@ -66,7 +66,7 @@ struct Registered {
     sweep_at: usize,
 }
 
-impl Mode {
+impl HubMode {
     const fn of(number: u32) -> Self {
         match number {
             1 => Self::Live,
@@ -94,7 +94,7 @@ impl Hub {
             settings,
             time,
             node: NodeId::random(),
-            mode: AtomicU32::new(Mode::Idle as u32),
+            mode: AtomicU32::new(HubMode::Idle as u32),
             since: AtomicU64::new(0),
             trip_ns: AtomicU64::new(1_000_000),
             last_error: Lock::new(None),
@@ -126,11 +126,11 @@ impl Hub {
         self.time.check(self.time.read(), Tick::ZERO)
     }
 
-    pub(crate) fn mode(&self) -> Mode {
-        Mode::of(self.mode.load(Ordering::Acquire))
+    pub(crate) fn mode(&self) -> HubMode {
+        HubMode::of(self.mode.load(Ordering::Acquire))
     }
 
-    pub(super) fn set_mode(&self, mode: Mode, now: Tick) {
+    pub(super) fn set_mode(&self, mode: HubMode, now: Tick) {
         self.mode.store(mode as u32, Ordering::Release);
         self.since.store(now.as_nanos(), Ordering::Relaxed);
     }
@@ -142,7 +142,7 @@ impl Hub {
 
     /// Whether calls may wait for the store.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.mode(), Mode::Live | Mode::Recovering)
+        matches!(self.mode(), HubMode::Live | HubMode::Recovering)
     }
 
     /// How many processes to reckon with.
@@ -195,7 +195,7 @@ impl Hub {
 
     /// Whether its task runs.
     pub(crate) fn is_running(&self) -> bool {
-        self.mode() != Mode::Idle
+        self.mode() != HubMode::Idle
     }
 
     pub(crate) const fn figures(&self) -> &StoreFigures {
@@ -208,7 +208,7 @@ impl Hub {
             self.asking.lock().push(quota.clone());
             // After that: a refiller that ends says so before it empties the list. Without one
             // nothing else would take the quota from there, and both would keep each other.
-            if self.mode() == Mode::Idle {
+            if self.mode() == HubMode::Idle {
                 drop(self.take_asking());
             }
             self.wake();

@@ -10,7 +10,7 @@ use super::settings::WhenDown;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::call::Key;
 use crate::clock::{Tick, nanos};
-use crate::stat::{Place, Resident, Table};
+use crate::stat::{Resident, Table, TablePlace};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct KeyedQuotas {
 #[derive(Debug)]
 struct Keyed {
     quota: Arc<SharedQuota>,
-    place: Place,
+    place: TablePlace,
     /// When it was last asked for, in ns.
     used: AtomicU64,
 }
@@ -94,7 +94,7 @@ impl KeyedQuotas {
         };
         let made = self.table.find_or_make(&digest, now, || Keyed {
             quota: new(terms),
-            place: Place::default(),
+            place: TablePlace::default(),
             used: AtomicU64::new(now.as_nanos()),
         });
         match made {
@@ -128,7 +128,7 @@ impl Resident for Keyed {
         self.quota.key().digest_ref()
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &TablePlace {
         &self.place
     }
 

@@ -42,12 +42,12 @@ pub struct MemoryStore(Arc<Inner>);
 
 struct Inner {
     clock: Box<dyn Clock>,
-    state: Lock<State>,
+    state: Lock<MemoryState>,
 }
 
 #[derive(Debug)]
-struct State {
-    values: HashMap<StoreKey, Value>,
+struct MemoryState {
+    values: HashMap<StoreKey, StoredValue>,
     /// Above so many values, those that are over are looked for.
     sweep_at: usize,
     nodes: HashMap<NodeId, Duration>,
@@ -61,7 +61,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Value {
+struct StoredValue {
     bytes: Vec<u8>,
     until: Duration,
 }
@@ -115,7 +115,7 @@ impl MemoryStore {
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
         let start = START;
-        let mut state = State {
+        let mut state = MemoryState {
             values: HashMap::new(),
             sweep_at: 64,
             nodes: HashMap::new(),
@@ -247,13 +247,14 @@ impl MemoryStore {
     }
 }
 
-impl State {
+impl MemoryState {
     fn draw(&mut self, draw: &Draw, now: Duration) -> Drawn {
         let value = self.values.get(&draw.key).filter(|it| it.until > now);
         let (drawn, new) = draw.apply(value.map_or(&[], |it| &it.bytes), now);
         if let Some(bytes) = new {
             let until = now + draw.lifetime();
-            self.values.insert(draw.key.clone(), Value { bytes, until });
+            self.values
+                .insert(draw.key.clone(), StoredValue { bytes, until });
         }
         drawn
     }

@@ -96,7 +96,7 @@ pub use redis::RedisStore;
 pub use settings::{StoreSettings, WhenDown};
 pub use status::{StoreState, StoreStatus};
 
-pub(crate) use cell::{BucketEnd, Found};
+pub(crate) use cell::{BucketEnd, LeaseFound};
 pub(crate) use digest::Digester;
 pub(crate) use figures::{RuleCounts, RuleFigures};
 pub(crate) use hub::Hub;

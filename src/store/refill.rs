@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::budget::Budget;
 use super::draw::{Beat, Draw, Drawn, Epoch};
-use super::hub::{Hub, Mode};
+use super::hub::{Hub, HubMode};
 use super::ledger::{Report, Seen};
 use super::quota::{After, Conditions, Grant, OnTheWay, SharedQuota};
 use super::request::Request;
@@ -93,7 +93,7 @@ impl Refiller {
     /// Runs until it is told to stop, and then gives back what is in hand.
     pub(super) async fn run(mut self) {
         let now = self.hub.now();
-        self.hub.set_mode(Mode::Live, now);
+        self.hub.set_mode(HubMode::Live, now);
         poll_fn(|cx| self.poll(cx)).await;
         let until = self.hub.now() + self.hub.settings.store_wait;
         poll_fn(|cx| self.poll_last(cx, until)).await;
@@ -109,8 +109,8 @@ impl Refiller {
             let now = self.hub.now();
             let mut has_moved = self.poll_beat(cx, now);
             has_moved |= self.poll_trips(cx, now);
-            if self.hub.mode() == Mode::Recovering && now >= self.recovers_until {
-                self.hub.set_mode(Mode::Live, now);
+            if self.hub.mode() == HubMode::Recovering && now >= self.recovers_until {
+                self.hub.set_mode(HubMode::Live, now);
             }
             has_moved |= self.start_beat(now);
             has_moved |= self.start_trips(now);
@@ -186,14 +186,14 @@ impl Refiller {
         };
         match self.hub.mode() {
             _ if report == Report::All => self.recover(report, now),
-            Mode::Down | Mode::Idle => self.recover(report, now),
-            Mode::Live | Mode::Recovering => {}
+            HubMode::Down | HubMode::Idle => self.recover(report, now),
+            HubMode::Live | HubMode::Recovering => {}
         }
     }
 
     fn recover(&mut self, report: Report, now: Tick) {
         self.recovers_until = now + RECOVERS;
-        self.hub.set_mode(Mode::Recovering, now);
+        self.hub.set_mode(HubMode::Recovering, now);
         let all = self.hub.all().into_iter();
         self.due
             .extend(all.filter(|quota| quota.must_report(report, now)));
@@ -202,8 +202,8 @@ impl Refiller {
     /// The store has failed.
     fn fail(&mut self, error: StoreError, now: Tick) {
         self.hub.note_error(error);
-        if self.hub.mode() != Mode::Down {
-            self.hub.set_mode(Mode::Down, now);
+        if self.hub.mode() != HubMode::Down {
+            self.hub.set_mode(HubMode::Down, now);
         }
         // Answers that come late are not taken: they are of another time.
         for trip in std::mem::take(&mut self.trips) {
@@ -242,7 +242,7 @@ impl Refiller {
             nodes: self.hub.nodes(),
             horizon: self.budget.stretched(self.hub.settings.horizon),
             trip: self.hub.trip(),
-            is_recovering: self.hub.mode() == Mode::Recovering,
+            is_recovering: self.hub.mode() == HubMode::Recovering,
         }
     }
 
@@ -374,7 +374,7 @@ impl Refiller {
         if self.beat.is_some() {
             until = now + BEAT;
         }
-        if self.hub.mode() == Mode::Recovering {
+        if self.hub.mode() == HubMode::Recovering {
             until = until.min(self.recovers_until);
         }
         if !self.hot.is_empty() && self.hub.is_up() {
@@ -413,7 +413,7 @@ impl Refiller {
     async fn leave(&mut self) {
         let now = self.hub.now();
         let was_up = self.hub.is_up();
-        self.hub.set_mode(Mode::Idle, now);
+        self.hub.set_mode(HubMode::Idle, now);
         let trips = std::mem::take(&mut self.trips);
         for trip in &trips {
             trip.sent
@@ -451,7 +451,7 @@ impl Drop for Refiller {
     /// Also if its runtime is gone: nobody waits for a task that does not run.
     fn drop(&mut self) {
         let now = self.hub.now();
-        self.hub.set_mode(Mode::Idle, now);
+        self.hub.set_mode(HubMode::Idle, now);
         for trip in std::mem::take(&mut self.trips) {
             trip.sent
                 .iter()

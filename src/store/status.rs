@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::hub::{Hub, Mode, kind_index};
+use super::hub::{Hub, HubMode, kind_index};
 use super::{StoreError, StoreErrorKind};
 
 /// Whether the store of an engine can be asked.
@@ -88,10 +88,10 @@ impl StoreStatus {
         let figures = hub.figures();
         Self {
             state: match hub.mode() {
-                Mode::Idle => StoreState::Idle,
-                Mode::Live => StoreState::Live,
-                Mode::Down => StoreState::Down,
-                Mode::Recovering => StoreState::Recovering,
+                HubMode::Idle => StoreState::Idle,
+                HubMode::Live => StoreState::Live,
+                HubMode::Down => StoreState::Down,
+                HubMode::Recovering => StoreState::Recovering,
             },
             since: hub.now() - hub.since(),
             nodes: hub.nodes().count,

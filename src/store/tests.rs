@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{
-    Answer, Asked, BucketEnd, Fault, Found, Hub, MemoryStore, RuleCounts, RuleFigures, SharedQuota,
-    StoreErrorKind, StoreHandle, StoreKey, StoreSettings, Terms, WhenDown, Window,
+    Answer, Asked, BucketEnd, Fault, Hub, LeaseFound, MemoryStore, RuleCounts, RuleFigures,
+    SharedQuota, StoreErrorKind, StoreHandle, StoreKey, StoreSettings, Terms, WhenDown, Window,
 };
 use crate::base::sync::{Arc, Lock, downgrade};
 use crate::clock::timekeeper::Timekeeper;
@@ -108,9 +108,9 @@ impl Process {
     async fn call(&self) -> bool {
         let now = self.hub.now();
         let asked = match self.quota.take(now, 1) {
-            Found::Taken(_) => return true,
-            Found::Exhausted(_) => return false,
-            Found::Nothing => SharedQuota::ask(&self.quota, now, 1),
+            LeaseFound::Taken(_) => return true,
+            LeaseFound::Exhausted(_) => return false,
+            LeaseFound::Nothing => SharedQuota::ask(&self.quota, now, 1),
         };
         let answer = match asked {
             Asked::Told(answer) => answer,

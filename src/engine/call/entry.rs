@@ -10,7 +10,7 @@ use crate::clock::Tick;
 use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
 use crate::engine::resource::Resource;
 use crate::hook::Interest;
-use crate::rule::Running;
+use crate::rule::RunningPlaces;
 use crate::stat::{Outcome, SlotHold};
 
 /// A running call. Dropping it ends the call and records, once, its weight, its response
@@ -80,7 +80,7 @@ pub(crate) struct Permits {
     /// By circuit breakers.
     admission: Option<Admission>,
     /// By rules on its parameters.
-    running: Running,
+    running: RunningPlaces,
 }
 
 /// No clock comes that far.
@@ -97,8 +97,8 @@ impl Permits {
         claims: &Claims,
     ) -> Option<Self> {
         let params = resource.params();
-        let running = params.map_or(Running::NONE, |params| params.keep(&claims.shares));
-        let has_any = admission.is_some() || running != Running::NONE;
+        let running = params.map_or(RunningPlaces::NONE, |params| params.keep(&claims.shares));
+        let has_any = admission.is_some() || running != RunningPlaces::NONE;
         has_any.then_some(Self { admission, running })
     }
 }
@@ -107,7 +107,7 @@ impl From<Admission> for Permits {
     fn from(admission: Admission) -> Self {
         Self {
             admission: Some(admission),
-            running: Running::NONE,
+            running: RunningPlaces::NONE,
         }
     }
 }
@@ -250,7 +250,7 @@ impl Entry {
         };
         let admission = permits.admission.take();
         // Without any left, the call ends as most calls do.
-        if permits.running == Running::NONE {
+        if permits.running == RunningPlaces::NONE {
             self.permits = None;
         }
         let Some(admission) = admission else {

@@ -30,14 +30,14 @@ const SLOT_BITS: u32 = 6;
 const MISSES_TO_REPLACE: u32 = 16;
 
 thread_local! {
-    static RECENT: RefCell<[Slot; SLOTS]> = const { RefCell::new([Slot::EMPTY; SLOTS]) };
+    static RECENT: RefCell<[RecentSlot; SLOTS]> = const { RefCell::new([RecentSlot::EMPTY; SLOTS]) };
 }
 
 /// A cheap hash of a name and its engine. Two names may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u64);
 
-struct Slot {
+struct RecentSlot {
     fingerprint: Fingerprint,
     /// Calls that looked here for another resource.
     misses: u32,
@@ -76,7 +76,7 @@ pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
         let slot = &mut slots.borrow_mut()[fingerprint.slot()];
         slot.misses += 1;
         if slot.misses >= MISSES_TO_REPLACE || slot.is_free() {
-            *slot = Slot {
+            *slot = RecentSlot {
                 fingerprint,
                 misses: 0,
                 resource: Some(downgrade(resource)),
@@ -92,7 +92,7 @@ pub(crate) fn forget(resource: &Resource) {
         for slot in slots.borrow_mut().iter_mut() {
             let kept = slot.resource.as_ref();
             if kept.is_some_and(|kept| is_reference(kept, resource)) {
-                *slot = Slot::EMPTY;
+                *slot = RecentSlot::EMPTY;
             }
         }
     });
@@ -137,9 +137,9 @@ fn sample(text: &[u8]) -> u64 {
     }
 }
 
-// === impl Slot ===
+// === impl RecentSlot ===
 
-impl Slot {
+impl RecentSlot {
     const EMPTY: Self = Self {
         fingerprint: Fingerprint(0),
         misses: 0,
@@ -319,7 +319,7 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn what_a_thread_keeps_takes_what_is_said() {
-        assert_eq!(size_of::<[Slot; SLOTS]>(), 1_536);
+        assert_eq!(size_of::<[RecentSlot; SLOTS]>(), 1_536);
         assert_eq!(crate::base::sync::shared_size::<Resource>(), 200);
     }
 

@@ -13,7 +13,7 @@ use crate::clock::Tick;
 use crate::engine::context::EngineContext;
 use crate::rule::{RuleSet, Selected, SharedRule, most_keys};
 use crate::store::{
-    Answer, Asked, BucketEnd, Found, Hub, KeyedQuotas, RuleFigures, SharedQuota, Ticket,
+    Answer, Asked, BucketEnd, Hub, KeyedQuotas, LeaseFound, RuleFigures, SharedQuota, Ticket,
 };
 
 /// When a call may come again that the store has not answered.
@@ -53,10 +53,10 @@ struct LeaseTarget {
 
 /// The leases that a call has taken. Dropping it refunds all of them, unless they are spent.
 #[derive(Debug, Default)]
-pub(crate) struct HeldLeases(SmallVec<Held, 2>);
+pub(crate) struct HeldLeases(SmallVec<HeldLease, 2>);
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     quota: Arc<SharedQuota>,
     /// `None` for a call that passes without permits.
     end: Option<BucketEnd>,
@@ -251,9 +251,9 @@ impl LeaseTargets {
                 continue;
             }
             match target.quota.take(now, n) {
-                Found::Taken(end) => held.push(target, Some(end), n),
-                Found::Exhausted(at) => return Err(target.exhausted(Some(at), n)),
-                Found::Nothing => must_ask = true,
+                LeaseFound::Taken(end) => held.push(target, Some(end), n),
+                LeaseFound::Exhausted(at) => return Err(target.exhausted(Some(at), n)),
+                LeaseFound::Nothing => must_ask = true,
             }
         }
         Ok(if must_ask {
@@ -390,7 +390,7 @@ impl Asking {
 
 impl HeldLeases {
     fn push(&mut self, target: &LeaseTarget, end: Option<BucketEnd>, n: u32) {
-        self.0.push(Held {
+        self.0.push(HeldLease {
             quota: target.quota.clone(),
             end,
             n,
@@ -403,7 +403,7 @@ impl HeldLeases {
 
     /// Hands over its permits of `quota`, if they are `n`.
     fn refund(&mut self, quota: &SharedQuota, n: u32) -> Option<Option<BucketEnd>> {
-        let is_it = |held: &Held| held.quota.counts_as(quota) && held.n == n;
+        let is_it = |held: &HeldLease| held.quota.counts_as(quota) && held.n == n;
         self.0.remove(is_it).map(|held| held.end)
     }
 

@@ -27,7 +27,7 @@ use crate::engine::context::{EngineContext, NodeOf};
 use crate::rule::{
     Authorities, CompiledRules, ContextRules, KeyedRules, OriginRules, RuleSet, SlotLimit,
 };
-use crate::stat::{Node, Place as ListPlace, Resident, Totals};
+use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 
 pub(crate) use admit::{NoPlace, Place};
 pub(crate) use in_hand::InHand;

@@ -15,7 +15,7 @@ use crate::clock::Tick;
 use crate::engine::context::NodeOf;
 use crate::engine::resource::Resource;
 use crate::rule::CompiledRules;
-use crate::stat::{Node, Place, Resident};
+use crate::stat::{Node, Resident, TablePlace};
 
 /// The calls that a scope node stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub(crate) struct ScopeNode {
     compiled: CompiledRules,
     /// That of the rules that it was made by.
     version: u64,
-    place: Place,
+    place: TablePlace,
     /// How long after its last use the scope node is kept in any case.
     idle: Duration,
 }
@@ -92,7 +92,7 @@ impl ScopeNode {
             resource: resource.text().clone(),
             direction: resource.direction(),
             version: resource.version(),
-            place: Place::default(),
+            place: TablePlace::default(),
             node,
             compiled,
             idle: shared.config.idle,
@@ -148,7 +148,7 @@ impl Resident for ScopeNode {
         &self.key
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &TablePlace {
         &self.place
     }
 

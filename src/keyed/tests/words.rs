@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 use super::*;
 use crate::keyed::Judge;
-use crate::keyed::queue::{Pace, Queue};
+use crate::keyed::queue::{Pace, QueueCall};
 use crate::keyed::refill::{Rate, Refill};
-use crate::keyed::running::{self, Running};
-use crate::keyed::window::Window;
+use crate::keyed::running::{self, RunningCall};
+use crate::keyed::window::WindowCall;
 
 #[test]
 fn five_and_a_burst_of_two_then_one_each_200_ms() {
@@ -364,7 +364,7 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
 
     // Of 100 ms, which the queue keeps as 2^28 ns. Times are one more.
     let pace = Pace::new(10.0, SECOND);
-    let queue = |ns| Queue::new(Tick::ZERO, moment(ns), pace, SECOND, 1);
+    let queue = |ns| QueueCall::new(Tick::ZERO, moment(ns), pace, SECOND, 1);
     let last = queue(0).take(0).unwrap();
     let over = 1 << 28;
     assert_eq!(queue(over).rest(last), None);
@@ -386,14 +386,14 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     is_passed_on(refill(over + 1), last);
 
     // Two buckets of 500 ms.
-    let window = |ms| Window::new(at(ms), SECOND, Window::slack(SECOND), 5, 1);
+    let window = |ms| WindowCall::new(at(ms), SECOND, WindowCall::slack(SECOND), 5, 1);
     let last = window(0).take(window(0).fresh(0)).unwrap();
     assert_eq!(window(999).rest(last), None);
     let age = window(1_000).rest(last).unwrap();
     assert!(window(1_500).rest(last).unwrap() > age);
     is_passed_on(window(1_000), last);
 
-    let call = Running::new(3, 1);
+    let call = RunningCall::new(3, 1);
     let mut last = 0;
     for _ in 0..3 {
         is_passed_on(call, last);

@@ -19,12 +19,12 @@ const CALM: Duration = Duration::from_secs(600);
 
 /// A resource with a direction, or all whose names callers can make up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Subject(pub(super) Option<(Arc<str>, &'static str)>);
+pub(super) struct EpisodeKey(pub(super) Option<(Arc<str>, &'static str)>);
 
 /// So much was refused since the last look.
 #[derive(Debug)]
 pub(super) struct Growth {
-    pub(super) who: Subject,
+    pub(super) who: EpisodeKey,
     pub(super) by_kind: ByKind,
     /// The rule that refused most of it.
     pub(super) rule: Option<String>,
@@ -65,7 +65,7 @@ pub(super) struct Watched {
 /// The findings of one look.
 #[derive(Debug, Default)]
 struct SeenCounts {
-    listed: Vec<(u64, Subject, ByKind)>,
+    listed: Vec<(u64, EpisodeKey, ByKind)>,
     newest: Option<u64>,
     total: ByKind,
     overflows: u64,
@@ -91,7 +91,7 @@ impl SeenCounts {
             if reading.is_listed() {
                 let name = (reading.name().clone(), reading.direction().as_str());
                 seen.listed
-                    .push((reading.id(), Subject(Some(name)), by_kind));
+                    .push((reading.id(), EpisodeKey(Some(name)), by_kind));
             }
             for params in reading.keyed_rules() {
                 seen.overflows = seen.overflows.saturating_add(params.overflows());
@@ -130,7 +130,7 @@ impl Counts {
         let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();
         let by_rule = refused_by(&rules);
-        let rule = |who: &Subject, by_kind: &ByKind| {
+        let rule = |who: &EpisodeKey, by_kind: &ByKind| {
             let grown = |id: &Arc<str>| {
                 let before = self.by_rule.get(id).copied().unwrap_or_default();
                 by_rule.get(id).map_or(0, |now| now.saturating_sub(before))
@@ -161,9 +161,9 @@ impl Counts {
             }
         }
         if others.iter().any(|count| *count > 0) {
-            let rule = rule(&Subject(None), &others);
+            let rule = rule(&EpisodeKey(None), &others);
             growth.push(Growth {
-                who: Subject(None),
+                who: EpisodeKey(None),
                 by_kind: others,
                 rule,
             });
@@ -211,7 +211,7 @@ fn refused_by(rules: &RuleSet) -> HashMap<Arc<str>, u64> {
 /// of.
 fn rule_that_grew_most(
     rules: &RuleSet,
-    who: &Subject,
+    who: &EpisodeKey,
     by_kind: &ByKind,
     grown: impl Fn(&Arc<str>) -> u64,
 ) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::counts::{Growth, Subject};
+use super::counts::{EpisodeKey, Growth};
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
 
@@ -17,7 +17,7 @@ pub(super) type ByKind = [u64; BlockKind::ALL.len()];
 
 /// The episodes that are not over.
 #[derive(Debug, Default)]
-pub(super) struct Episodes(BTreeMap<Subject, Episode>);
+pub(super) struct Episodes(BTreeMap<EpisodeKey, Episode>);
 
 #[derive(Debug)]
 struct Episode {
@@ -30,7 +30,7 @@ struct Episode {
 /// A line on the refusals of an episode.
 #[derive(Clone, Debug)]
 pub(super) struct Refusals {
-    pub(super) who: Subject,
+    pub(super) who: EpisodeKey,
     pub(super) stage: Stage,
     pub(super) rule: Option<String>,
     /// Since it began.
@@ -85,7 +85,7 @@ impl Episodes {
 }
 
 impl Episode {
-    fn told(&self, who: &Subject, stage: Stage, rule: Option<String>) -> Refusals {
+    fn told(&self, who: &EpisodeKey, stage: Stage, rule: Option<String>) -> Refusals {
         Refusals {
             who: who.clone(),
             stage,

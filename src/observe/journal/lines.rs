@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use super::Changed;
-use super::counts::{Subject, most_of};
+use super::counts::{EpisodeKey, most_of};
 use super::episodes::{ByKind, Refusals, Stage};
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
@@ -58,17 +58,17 @@ pub(super) enum Worry {
 
 /// How many lines there were in this minute, and what was left out.
 #[derive(Debug, Default)]
-pub(super) struct Budget {
+pub(super) struct LineBudget {
     began: Option<Tick>,
     lines: u32,
-    left_out: HashSet<Subject>,
+    left_out: HashSet<EpisodeKey>,
     refused: u64,
     breakers: u64,
 }
 
-// === impl Budget ===
+// === impl LineBudget ===
 
-impl Budget {
+impl LineBudget {
     /// A look begins. If a minute is over, what was left out in it is told.
     pub(super) fn begin(&mut self, now: Tick, lines: &mut Vec<LogLine>) {
         let is_over = self.began.is_none_or(|began| now - began >= MINUTE);

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use counts::{Counts, Watched};
 use episodes::Episodes;
-use lines::{Budget, LogLine};
+use lines::{LineBudget, LogLine};
 use stores::StoreWatch;
 
 use crate::base::sync::Lock;
@@ -84,7 +84,7 @@ pub struct Journal {
 struct LastLook {
     counts: Counts,
     episodes: Episodes,
-    budget: Budget,
+    budget: LineBudget,
     store: StoreWatch,
     watched: Vec<Watched>,
 }
@@ -141,7 +141,7 @@ impl Journal {
         let state = LastLook {
             counts: Counts::of(sentinel),
             episodes: Episodes::default(),
-            budget: Budget::default(),
+            budget: LineBudget::default(),
             store: StoreWatch::of(sentinel),
             watched: Vec::new(),
         };

@@ -1,10 +1,10 @@
 //! The settings of an adaptive rule by name.
 
 use super::AdaptiveRule;
-use crate::rule::setting::Settings;
+use crate::rule::setting::WrittenSettings;
 
 impl AdaptiveRule {
-    pub(in crate::rule) fn list(self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {
         let Self {
             resource,
             floor,

@@ -1,10 +1,10 @@
 //! The settings of an authority rule by name.
 
 use super::{AuthorityRule, Treatment};
-use crate::rule::setting::Settings;
+use crate::rule::setting::WrittenSettings;
 
 impl AuthorityRule {
-    pub(in crate::rule) fn list(self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {
         let Self {
             resource,
             origins,

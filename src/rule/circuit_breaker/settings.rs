@@ -1,10 +1,10 @@
 //! The settings of a circuit breaker by name.
 
 use super::{CircuitBreakerRule, Strategy, TripThreshold};
-use crate::rule::setting::Settings;
+use crate::rule::setting::WrittenSettings;
 
 impl CircuitBreakerRule {
-    pub(in crate::rule) fn list(self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {
         let Self {
             resource,
             strategy,

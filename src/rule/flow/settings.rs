@@ -1,11 +1,11 @@
 //! The settings of a flow rule by name.
 
 use super::{Basis, FlowRule, OTHER_ORIGIN, Who};
-use crate::rule::setting::Settings;
+use crate::rule::setting::WrittenSettings;
 use crate::rule::shaping::{Marks, Shaping};
 
 impl FlowRule {
-    pub(in crate::rule) fn list(self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {
         let Self {
             resource,
             threshold,

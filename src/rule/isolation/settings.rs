@@ -1,10 +1,10 @@
 //! The settings of an isolation rule by name.
 
 use super::IsolationRule;
-use crate::rule::setting::Settings;
+use crate::rule::setting::WrittenSettings;
 
 impl IsolationRule {
-    pub(in crate::rule) fn list(self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {
         let Self {
             resource,
             max,

@@ -1,10 +1,10 @@
 //! The settings of a keyed rules by name.
 
 use super::{Burst, Counting, KeyedRule, ParamOf};
-use crate::rule::setting::Settings;
+use crate::rule::setting::WrittenSettings;
 
 impl KeyedRule {
-    pub(in crate::rule) fn list(self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {
         let Self {
             resource,
             of,

@@ -1,11 +1,11 @@
 //! The settings of a system rule by name.
 
 use super::SystemRule;
-use crate::rule::setting::Settings;
+use crate::rule::setting::WrittenSettings;
 use crate::system::Capacity;
 
 impl SystemRule {
-    pub(in crate::rule) fn list(self, settings: &mut Settings) {
+    pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {
         let Self {
             load,
             cpu,

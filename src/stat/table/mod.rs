@@ -26,7 +26,7 @@ use std::hash::{BuildHasher, Hash};
 
 use papaya::{Equivalent, Guard, HashMap, ResizeMode};
 
-use super::turn::Turn;
+use super::turn::TableTurn;
 use crate::base::sync::{Arc, AtomicU32, Bug, Lock, Ordering, planted};
 use crate::clock::Tick;
 
@@ -47,7 +47,7 @@ pub(crate) trait Resident: Send + Sync + 'static {
 
     fn key(&self) -> &Self::Key;
 
-    fn place(&self) -> &Place;
+    fn place(&self) -> &TablePlace;
 
     /// Whether the entry was neither evicted nor replaced: a call that has found it long ago may
     /// count on it. One that leaves just now is one that was found just before.
@@ -66,7 +66,7 @@ pub(crate) trait Resident: Send + Sync + 'static {
 
 /// The table's notes on an entry. Written under the writer's lock.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct TablePlace {
     /// Where the writer finds the entry in its list.
     index: AtomicU32,
     /// The last reading of all entries that need not come to this one any more.
@@ -78,7 +78,7 @@ pub(crate) struct Table<V: Resident> {
     map: HashMap<V::Key, Arc<V>, foldhash::quality::RandomState>,
     hash: foldhash::quality::RandomState,
     writer: Lock<Writer<V>>,
-    turn: Turn,
+    turn: TableTurn,
     /// Held by the thread that reads all entries.
     reader: Lock<()>,
     capacity: usize,
@@ -146,7 +146,7 @@ impl<V: Resident> Table<V> {
                 reading: 0,
                 reader: None,
             }),
-            turn: Turn::new(),
+            turn: TableTurn::new(),
             reader: Lock::new(()),
             capacity,
         }
@@ -193,7 +193,7 @@ impl<V: Resident> Table<V> {
             writer.push(entry.clone());
             Some(entry)
         };
-        let mark = self.hash.hash_one(key).max(Turn::FIRST_MARK);
+        let mark = self.hash.hash_one(key).max(TableTurn::FIRST_MARK);
         let is_full = self.map.len() >= self.capacity;
         let find = || self.find(key, Arc::clone);
         self.turn
@@ -392,7 +392,7 @@ impl<V: Resident> Writer<V> {
     }
 }
 
-impl Place {
+impl TablePlace {
     /// Whether the reading with this number must still come to the entry.
     fn is_unread(&self, reading: u32) -> bool {
         self.reading.load(Ordering::Relaxed) != reading

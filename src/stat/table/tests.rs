@@ -9,7 +9,7 @@ struct Counter {
     key: u64,
     used: Tick,
     count: AtomicU64,
-    place: Place,
+    place: TablePlace,
 }
 
 impl Resident for Counter {
@@ -20,7 +20,7 @@ impl Resident for Counter {
         &self.key
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &TablePlace {
         &self.place
     }
 
@@ -38,7 +38,7 @@ fn make(key: u64, used: Tick) -> impl FnOnce() -> Counter {
         key,
         used,
         count: AtomicU64::new(0),
-        place: Place::default(),
+        place: TablePlace::default(),
     }
 }
 
@@ -131,7 +131,7 @@ struct Shy {
     key: u64,
     used_ms: AtomicU64,
     looks: AtomicU32,
-    place: Place,
+    place: TablePlace,
 }
 
 impl Resident for Shy {
@@ -142,7 +142,7 @@ impl Resident for Shy {
         &self.key
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &TablePlace {
         &self.place
     }
 
@@ -166,7 +166,7 @@ fn what_a_call_has_used_since_the_evictor_looked_stays() {
             key,
             used_ms: AtomicU64::new(0),
             looks: AtomicU32::new(0),
-            place: Place::default(),
+            place: TablePlace::default(),
         }
     };
     assert!(table.find_or_make(&1, at(0), make(1)).is_some());

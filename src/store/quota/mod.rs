@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::clock::Tick;
 use crate::store::StoreKey;
-use crate::store::cell::{BucketEnd, Cell, Found, Left};
+use crate::store::cell::{BucketEnd, Cell, LeaseFound, Left};
 use crate::store::figures::RuleFigures;
 use crate::store::hub::Hub;
 use crate::store::ledger::{Ledger, Nodes, Terms, Uncounted, Window};
@@ -118,7 +118,7 @@ impl SharedQuota {
 
     /// Takes `n` permits that are in hand.
     #[inline]
-    pub(crate) fn take(&self, now: Tick, n: u32) -> Found {
+    pub(crate) fn take(&self, now: Tick, n: u32) -> LeaseFound {
         self.cell.take(now, n)
     }
 
@@ -131,9 +131,9 @@ impl SharedQuota {
         }
         // Another call may have brought some.
         match this.cell.take(now, n) {
-            Found::Taken(end) => return Asked::Told(Answer::Granted(end)),
-            Found::Exhausted(at) => return Asked::Told(Answer::Refused(Some(at))),
-            Found::Nothing => {}
+            LeaseFound::Taken(end) => return Asked::Told(Answer::Granted(end)),
+            LeaseFound::Exhausted(at) => return Asked::Told(Answer::Refused(Some(at))),
+            LeaseFound::Nothing => {}
         }
         if this.is_down(&ledger, now) {
             return Asked::Told(this.serve(&mut ledger, now, n));
@@ -284,8 +284,8 @@ impl SharedQuota {
         }
         // Taking none of them shows whether there are any.
         Some(match self.cell.take(now, 0) {
-            Found::Exhausted(at) => self.available_at(at),
-            Found::Taken(_) | Found::Nothing => now,
+            LeaseFound::Exhausted(at) => self.available_at(at),
+            LeaseFound::Taken(_) | LeaseFound::Nothing => now,
         })
     }
 
@@ -304,8 +304,8 @@ impl SharedQuota {
         };
         drop(ledger);
         let left = match self.cell.take(now, 0) {
-            Found::Exhausted(_) => 0,
-            Found::Taken(_) | Found::Nothing => self.in_hand(now).saturating_add(free),
+            LeaseFound::Exhausted(_) => 0,
+            LeaseFound::Taken(_) | LeaseFound::Nothing => self.in_hand(now).saturating_add(free),
         };
         Some((limit, left.min(limit), here.next))
     }

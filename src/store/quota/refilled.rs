@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{BUSY, CELL_DOWN, CELL_RECOVERS, HOT_RETRY, SharedQuota, limit_of};
 use crate::base::sync::{Arc, Ordering};
 use crate::clock::Tick;
-use crate::store::cell::{BucketEnd, Found};
+use crate::store::cell::{BucketEnd, LeaseFound};
 use crate::store::demand::Demand;
 use crate::store::draw::{Booking, Draw, Epoch};
 use crate::store::ledger::{Ledger, Nodes, Report, Seen};
@@ -108,7 +108,7 @@ impl SharedQuota {
         let target = this.target(ledger, by, here.end - now).min(limit);
         let is_due = firm > 0 || held < target.div_ceil(2);
         // The store has none, so only calls ask, when they may.
-        let is_exhausted = matches!(this.cell.take(now, 0), Found::Exhausted(_));
+        let is_exhausted = matches!(this.cell.take(now, 0), LeaseFound::Exhausted(_));
         let soft = if is_due && !is_exhausted {
             target.saturating_sub(held)
         } else {

@@ -41,7 +41,7 @@ async fn a_busy_counter_is_refilled_in_time_and_one_at_rest_is_not() {
     for ms in 0..1_000 {
         let now = process.hub.now();
         let found = process.quota.take(now, 1);
-        if found == Found::Nothing {
+        if found == LeaseFound::Nothing {
             assert!(process.call().await);
             waited += usize::from(ms > 100);
         }
