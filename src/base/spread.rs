@@ -48,17 +48,17 @@ struct ThreadNumber(u64);
 // === impl SpreadCount ===
 
 impl SpreadCount {
-    pub(crate) fn add(&self, n: u64) {
-        self.word.fetch_add(n, Ordering::Relaxed);
+    pub(crate) fn add(&self, weight: u64) {
+        self.word.fetch_add(weight, Ordering::Relaxed);
     }
 
     /// The same in a crowd.
-    pub(crate) fn add_in_crowd(&self, n: u64) {
+    pub(crate) fn add_in_crowd(&self, weight: u64) {
         let crowd = self.crowd.get_or_init(Stripes::default);
         if planted(Bug::SpreadMovesWord) {
             crowd.add(self.word.swap(0, Ordering::Relaxed));
         }
-        crowd.add(n);
+        crowd.add(weight);
     }
 
     pub(crate) fn sum(&self) -> u64 {
@@ -74,8 +74,8 @@ impl SpreadCount {
 
 impl Stripes {
     /// Adds to the stripe of this thread.
-    pub(crate) fn add(&self, n: u64) {
-        self.0[own_stripe()].0.fetch_add(n, Ordering::Relaxed);
+    pub(crate) fn add(&self, weight: u64) {
+        self.0[own_stripe()].0.fetch_add(weight, Ordering::Relaxed);
     }
 
     /// What all threads have added.
@@ -140,9 +140,9 @@ mod models {
             // Its stripes are made before: loom does not see that this orders threads.
             count.add_in_crowd(0);
             count.add(1);
-            let others = [1, 2].map(|n| {
+            let others = [1, 2].map(|weight| {
                 let count = count.clone();
-                thread::spawn(move || if n == 1 {
+                thread::spawn(move || if weight == 1 {
                     count.add(1);
                 } else {
                     count.add_in_crowd(1);

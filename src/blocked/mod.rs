@@ -101,14 +101,14 @@ impl Blocked {
         }
     }
 
-    /// A call of weight `n` got this refusal: its rule counts it.
-    pub(crate) fn count(&self, n: u32) {
-        self.rule.refused.add(n.into());
+    /// A call of weight `weight` got this refusal: its rule counts it.
+    pub(crate) fn count(&self, weight: u32) {
+        self.rule.refused.add(weight.into());
     }
 
     /// The same where many threads refuse at once.
-    pub(crate) fn count_in_crowd(&self, n: u32) {
-        self.rule.refused.add_in_crowd(n.into());
+    pub(crate) fn count_in_crowd(&self, weight: u32) {
+        self.rule.refused.add_in_crowd(weight.into());
     }
 
     pub(crate) fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {

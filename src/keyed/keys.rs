@@ -139,7 +139,7 @@ impl HotKeys {
         self.hash.digest(key)
     }
 
-    /// Takes `n` tokens of `key`. No tokens pass at any limit.
+    /// Takes `weight` tokens of `key`. No tokens pass at any limit.
     ///
     /// # Errors
     ///
@@ -150,30 +150,30 @@ impl HotKeys {
         now: Tick,
         key: Digest,
         limit: &KeyLimit,
-        n: u32,
+        weight: u32,
     ) -> Result<KeyTokens, KeyFull> {
-        if n == 0 {
+        if weight == 0 {
             return Ok(KeyTokens::nothing(now, key));
         }
         let (change, start, paid) = match *limit {
             KeyLimit::Refill(rate) => {
-                let judge = Refill::new(self.origin, now, rate, n);
+                let judge = Refill::new(self.origin, now, rate, weight);
                 let change = self.decide(now, key, judge)?;
                 (change, now, judge.cost())
             }
             KeyLimit::Window(limit) => {
-                let judge = self.window(now, limit, n);
-                (self.decide(now, key, judge)?, now, n.into())
+                let judge = self.window(now, limit, weight);
+                (self.decide(now, key, judge)?, now, weight.into())
             }
             KeyLimit::Queue(pace, max_wait) => {
-                let judge = QueueCall::new(self.origin, now, pace, max_wait, n);
+                let judge = QueueCall::new(self.origin, now, pace, max_wait, weight);
                 let change = self.decide(now, key, judge)?;
                 let wait = Duration::from_nanos(judge.wait_ns(change.after));
                 (change, now + wait, change.before)
             }
             KeyLimit::Running(limit) => {
-                let judge = RunningCall::new(limit, n);
-                (self.decide(now, key, judge)?, now, n.into())
+                let judge = RunningCall::new(limit, weight);
+                (self.decide(now, key, judge)?, now, weight.into())
             }
         };
         Ok(KeyTokens {
@@ -185,22 +185,25 @@ impl HotKeys {
         })
     }
 
-    /// From when on `key` has room for `n` tokens, `now` if it has; takes nothing.
+    /// From when on `key` has room for `weight` tokens, `now` if it has; takes nothing.
     pub(crate) fn available_at(
         &self,
         now: Tick,
         key: Digest,
         limit: &KeyLimit,
-        n: u32,
+        weight: u32,
     ) -> Option<Tick> {
         let wait_ns = match *limit {
-            _ if n == 0 => Some(0),
-            KeyLimit::Refill(rate) => self.read_wait(key, Refill::new(self.origin, now, rate, n)),
-            KeyLimit::Window(limit) => self.read_wait(key, self.window(now, limit, n)),
-            KeyLimit::Queue(pace, max_wait) => {
-                self.read_wait(key, QueueCall::new(self.origin, now, pace, max_wait, n))
+            _ if weight == 0 => Some(0),
+            KeyLimit::Refill(rate) => {
+                self.read_wait(key, Refill::new(self.origin, now, rate, weight))
             }
-            KeyLimit::Running(limit) => self.read_wait(key, RunningCall::new(limit, n)),
+            KeyLimit::Window(limit) => self.read_wait(key, self.window(now, limit, weight)),
+            KeyLimit::Queue(pace, max_wait) => self.read_wait(
+                key,
+                QueueCall::new(self.origin, now, pace, max_wait, weight),
+            ),
+            KeyLimit::Running(limit) => self.read_wait(key, RunningCall::new(limit, weight)),
         };
         wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns))
     }
@@ -263,17 +266,17 @@ impl HotKeys {
         }
     }
 
-    /// A call of weight `n` has ended that has kept its place. Nothing to do, unless calls
+    /// A call of weight `weight` has ended that has kept its place. Nothing to do, unless calls
     /// at once are counted.
     #[inline]
-    pub(crate) fn release(&self, pinned: Pinned, n: u32) {
+    pub(crate) fn release(&self, pinned: Pinned, weight: u32) {
         let place = match pinned.0 {
             Pinned::NOTHING => return,
             Pinned::OVERFLOW => WordPlace::Overflow,
             slot => WordPlace::Slot(slot),
         };
         if self.count == Counting::Running {
-            let change = |word| running::release(word, n);
+            let change = |word| running::release(word, weight);
             let left = self.table.change_pinned(place, change);
             self.released(Some(place), left);
         }
@@ -313,8 +316,8 @@ impl HotKeys {
     }
 
     #[inline]
-    fn window(&self, now: Tick, limit: u32, n: u32) -> WindowCall {
-        WindowCall::new(now, self.interval, self.slack, limit, n)
+    fn window(&self, now: Tick, limit: u32, weight: u32) -> WindowCall {
+        WindowCall::new(now, self.interval, self.slack, limit, weight)
     }
 
     #[inline]

@@ -283,7 +283,7 @@ impl<C: Clock> KeyedLimiter<C> {
 }
 
 impl<C> KeyedLimiter<C> {
-    /// Takes `n` tokens of `key`. With `n` = 0 it takes nothing and never fails.
+    /// Takes `weight` tokens of `key`. With `weight` = 0 it takes nothing and never fails.
     ///
     /// # Errors
     ///
@@ -293,14 +293,14 @@ impl<C> KeyedLimiter<C> {
         &self,
         now: Tick,
         key: impl Into<Key<'a>>,
-        n: u32,
+        weight: u32,
     ) -> Result<(), NoRoom> {
         // Inlined up to here, where the compiler knows the kind of the key.
-        self.acquire(now, self.keys.digest(&key.into()), n)
+        self.acquire(now, self.keys.digest(&key.into()), weight)
     }
 
-    fn acquire(&self, now: Tick, key: Digest, n: u32) -> Result<(), NoRoom> {
-        let taken = self.keys.take(now, key, &self.limit, n);
+    fn acquire(&self, now: Tick, key: Digest, weight: u32) -> Result<(), NoRoom> {
+        let taken = self.keys.take(now, key, &self.limit, weight);
         taken.map(|_| ()).map_err(|full| NoRoom {
             now,
             available_at: full.available_at,

@@ -69,19 +69,19 @@ impl Pace {
         }
     }
 
-    /// The cost of a call of `n` tokens; `None` if no token passes.
-    fn cost(self, n: u32) -> Option<u64> {
-        if n == 1 {
+    /// The cost of a call of `weight` tokens; `None` if no token passes.
+    fn cost(self, weight: u32) -> Option<u64> {
+        if weight == 1 {
             self.single_ns
         } else {
-            cost(n, self.threshold, self.interval)
+            cost(weight, self.threshold, self.interval)
         }
     }
 
-    /// How long `n` calls of one token take up; `None` if no token passes, or for longer
+    /// How long `weight` calls of one token take up; `None` if no token passes, or for longer
     /// than all time.
-    pub(super) fn time_of(self, n: u32) -> Option<Duration> {
-        let all_ns = self.single_ns?.checked_mul(n.into())?;
+    pub(super) fn time_of(self, weight: u32) -> Option<Duration> {
+        let all_ns = self.single_ns?.checked_mul(weight.into())?;
         Some(Duration::from_nanos(all_ns))
     }
 }
@@ -89,13 +89,19 @@ impl Pace {
 // === impl QueueCall ===
 
 impl QueueCall {
-    /// A call of `n` tokens at `now`, in a table that was made at `origin`.
-    pub(super) fn new(origin: Tick, now: Tick, pace: Pace, max_wait: Duration, n: u32) -> Self {
+    /// A call of `weight` tokens at `now`, in a table that was made at `origin`.
+    pub(super) fn new(
+        origin: Tick,
+        now: Tick,
+        pace: Pace,
+        max_wait: Duration,
+        weight: u32,
+    ) -> Self {
         Self {
             // Never 0, which is the word of no key.
             now: now.nanos_since(origin).saturating_add(1).min(LAST),
             single_ns: pace.single_ns,
-            cost_ns: pace.cost(n),
+            cost_ns: pace.cost(weight),
             max_wait_ns: nanos(max_wait),
         }
     }

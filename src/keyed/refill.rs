@@ -118,14 +118,14 @@ fn cost(units: u64, threshold: f64) -> u64 {
 // === impl Refill ===
 
 impl Refill {
-    /// A call of `n` tokens at `now`, in a table that was made at `origin`.
-    pub(super) fn new(origin: Tick, now: Tick, rate: Rate, n: u32) -> Self {
+    /// A call of `weight` tokens at `now`, in a table that was made at `origin`.
+    pub(super) fn new(origin: Tick, now: Tick, rate: Rate, weight: u32) -> Self {
         Self {
             now: units(origin, now),
             // Above every tolerance where nothing passes, or not so much.
             cost: match rate.cost {
                 0 => u64::MAX,
-                cost => cost.saturating_mul(n.into()),
+                cost => cost.saturating_mul(weight.into()),
             },
             rate,
         }

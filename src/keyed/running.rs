@@ -28,13 +28,13 @@ const COUNT: u64 = WAITS - 1;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningCall {
     limit: u32,
-    n: u32,
+    weight: u32,
 }
 
 impl RunningCall {
-    /// A call that takes `n` places of a key that has `limit`.
-    pub(super) const fn new(limit: u32, n: u32) -> Self {
-        Self { limit, n }
+    /// A call that takes `weight` places of a key that has `limit`.
+    pub(super) const fn new(limit: u32, weight: u32) -> Self {
+        Self { limit, weight }
     }
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Mark;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside(pub(super) u32);
 
-/// The word without the `n` places of a call that ends.
-pub(super) fn release(word: u64, n: u32) -> Option<u64> {
-    let is_running = word & COUNT >= u64::from(n);
+/// The word without the `weight` places of a call that ends.
+pub(super) fn release(word: u64, weight: u32) -> Option<u64> {
+    let is_running = word & COUNT >= u64::from(weight);
     debug_assert!(is_running, "a call in flight pins its slot");
-    is_running.then(|| word - u64::from(n))
+    is_running.then(|| word - u64::from(weight))
 }
 
 /// Whether calls of the key wait.
@@ -127,7 +127,7 @@ impl Judge for Beside {
 impl Judge for RunningCall {
     #[inline]
     fn take(self, word: u64) -> Result<u64, Option<u64>> {
-        if self.n > self.limit {
+        if self.weight > self.limit {
             return Err(None);
         }
         let counted = if planted(Bug::OvertakeLine) {
@@ -135,11 +135,11 @@ impl Judge for RunningCall {
         } else {
             LOW
         };
-        if (word & counted) + u64::from(self.n) > u64::from(self.limit) {
+        if (word & counted) + u64::from(self.weight) > u64::from(self.limit) {
             // As soon as a call ends.
             return Err(Some(0));
         }
-        Ok(word + u64::from(self.n))
+        Ok(word + u64::from(self.weight))
     }
 
     fn rest(self, word: u64) -> Option<u64> {

@@ -60,7 +60,7 @@ pub(super) struct WindowCall {
     /// By how many buckets a word may be ahead.
     slack: u32,
     limit: u32,
-    n: u32,
+    weight: u32,
 }
 
 /// A word, apart.
@@ -72,9 +72,9 @@ struct WindowCounts {
 }
 
 impl WindowCall {
-    /// A call of `n` tokens at `now`, of a key that may take `limit` of them in
+    /// A call of `weight` tokens at `now`, of a key that may take `limit` of them in
     /// an `interval`, which has this [slack](Self::slack).
-    pub(super) fn new(now: Tick, interval: Duration, slack: u32, limit: u32, n: u32) -> Self {
+    pub(super) fn new(now: Tick, interval: Duration, slack: u32, limit: u32, weight: u32) -> Self {
         let now_ns = now.as_nanos();
         let bucket_ns = bucket_ns(interval);
         Self {
@@ -84,7 +84,7 @@ impl WindowCall {
             // From 1 on, so that 0, the word of no key, is not written again.
             number: (now_ns / bucket_ns + 1) as u32 & NUMBERS,
             limit,
-            n,
+            weight,
         }
     }
 
@@ -123,17 +123,17 @@ fn bucket_ns(interval: Duration) -> u64 {
 impl Judge for WindowCall {
     #[inline]
     fn take(self, word: u64) -> Result<u64, Option<u64>> {
-        if self.n > self.limit {
+        if self.weight > self.limit {
             return Err(None);
         }
         let mut counts = self.counts(word);
-        // No sum overflows: a count has 20 bits, and `n` is at most the limit.
-        if counts.before + counts.newest + self.n <= self.limit {
-            counts.newest += self.n;
+        // No sum overflows: a count has 20 bits, and `weight` is at most the limit.
+        if counts.before + counts.newest + self.weight <= self.limit {
+            counts.newest += self.weight;
             return Ok(counts.word());
         }
         // In the next bucket the newest one still counts, in the one after not.
-        let is_next = counts.newest + self.n <= self.limit;
+        let is_next = counts.newest + self.weight <= self.limit;
         let ahead = counts.number.wrapping_sub(self.number) & NUMBERS;
         let buckets = u64::from(ahead) + if is_next { 1 } else { 2 };
         let into_ns = self.now_ns % self.bucket_ns;
@@ -156,13 +156,13 @@ impl Judge for WindowCall {
     }
 }
 
-/// The word without `n` tokens of a call that left the word `after`; `None` if
+/// The word without `weight` tokens of a call that left the word `after`; `None` if
 /// its bucket does not count any more.
-pub(super) fn refund(word: u64, after: u64, n: u32) -> Option<u64> {
+pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
     let mut counts = WindowCounts::of(word);
     match counts.number.wrapping_sub(WindowCounts::of(after).number) & NUMBERS {
-        0 => counts.newest = counts.newest.checked_sub(n)?,
-        1 => counts.before = counts.before.checked_sub(n)?,
+        0 => counts.newest = counts.newest.checked_sub(weight)?,
+        1 => counts.before = counts.before.checked_sub(weight)?,
         _ => return None,
     }
     Some(counts.word())

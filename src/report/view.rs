@@ -128,8 +128,8 @@ impl NodeView {
     /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number
     /// is too low by its weight until its bucket opens. The number is computed from several
     /// words that are read one after the other: while other threads count, it may be off by
-    /// the calls that start, wait or end in that moment, and a call of weight `n` may be seen
-    /// as `n` calls until it has started. A [system rule](crate::SystemRule) uses this number;
+    /// the calls that start, wait or end in that moment, and a call of weight 5 may be seen
+    /// as 5 calls until it has started. A [system rule](crate::SystemRule) uses this number;
     /// an [isolation rule](crate::IsolationRule) counts exactly, in a single word.
     #[doc(alias("in_flight"))]
     #[must_use]

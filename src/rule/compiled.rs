@@ -104,15 +104,15 @@ impl DedicatedRing {
         }
     }
 
-    /// When the rule has room for `n` tokens, `from` some time on, if no other call comes; `None`
+    /// When the rule has room for `weight` tokens, `from` some time on, if no other call comes; `None`
     /// if never.
-    fn available_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
+    fn available_at(&self, now: Tick, from: Tick, weight: u32) -> Option<Tick> {
         self.threshold
             .available_at(now, from, None, &self.ring, |threshold| {
                 let quota = self
                     .quota
                     .limited_to(self.threshold.whole_tokens(threshold));
-                self.ring.available_from(now, n, &quota)
+                self.ring.available_from(now, weight, &quota)
             })
     }
 
@@ -132,35 +132,36 @@ impl DedicatedRing {
 
     // --- one whose limits never change ---
 
-    /// Takes `n` tokens if its rule has room for them, in [one
+    /// Takes `weight` tokens if its rule has room for them, in [one
     /// attempt](LeapArray::acquire_at_once).
     #[inline(always)]
-    pub(crate) fn take_at_once(&self, now: Tick, n: u32) -> Result<Taken, Option<Denied>> {
+    pub(crate) fn take_at_once(&self, now: Tick, weight: u32) -> Result<Taken, Option<Denied>> {
         self.ring
-            .acquire_at_once(now, n, std::slice::from_ref(&self.quota))
+            .acquire_at_once(now, weight, std::slice::from_ref(&self.quota))
     }
 
-    /// Takes `n` tokens if its rule has room for them.
-    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, Denied> {
-        self.ring.acquire(now, n, std::slice::from_ref(&self.quota))
+    /// Takes `weight` tokens if its rule has room for them.
+    pub(crate) fn take(&self, now: Tick, weight: u32) -> Result<Taken, Denied> {
+        self.ring
+            .acquire(now, weight, std::slice::from_ref(&self.quota))
     }
 
-    /// Whether its rule has room for `n` tokens now. It takes none.
-    pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), Denied> {
+    /// Whether its rule has room for `weight` tokens now. It takes none.
+    pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         self.ring
-            .check_room(now, n, std::slice::from_ref(&self.quota))
+            .check_room(now, weight, std::slice::from_ref(&self.quota))
     }
 
     /// Refunds tokens that were taken for a call that does not start. Those whose refund comes
     /// too late just stay spent: no figures come from the ring.
     #[cold]
-    pub(crate) fn refund(&self, taken: Taken, n: u32) {
-        let _ = self.ring.refund_at(taken.bucket, n);
+    pub(crate) fn refund(&self, taken: Taken, weight: u32) {
+        let _ = self.ring.refund_at(taken.bucket, weight);
     }
 
-    /// When its rule has room for `n` tokens if no other call comes; `None` if never.
-    pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        self.ring.available_from(now, n, &self.quota)
+    /// When its rule has room for `weight` tokens if no other call comes; `None` if never.
+    pub(crate) fn room_at(&self, now: Tick, weight: u32) -> Option<Tick> {
+        self.ring.available_from(now, weight, &self.quota)
     }
 
     /// Its index.
@@ -178,7 +179,7 @@ impl Quotas<'_> {
         }
     }
 
-    /// When each has room in `ring` for `n` tokens, `from` some time on, if no other call comes;
+    /// When each has room in `ring` for `weight` tokens, `from` some time on, if no other call comes;
     /// `None` if one never has. It may be before `from`: then it has room all the time since.
     #[inline]
     pub(crate) fn available_at(
@@ -186,13 +187,13 @@ impl Quotas<'_> {
         ring: &LeapArray,
         now: Tick,
         from: Tick,
-        n: u32,
+        weight: u32,
     ) -> Option<Tick> {
         match self {
             Quotas::Fixed(quotas) => quotas.iter().try_fold(now, |latest, quota| {
-                Some(latest.max(ring.available_from(now, n, quota)?))
+                Some(latest.max(ring.available_from(now, weight, quota)?))
             }),
-            Quotas::Now(_, side) => Some(now.max(side.available_at(now, from, n)?)),
+            Quotas::Now(_, side) => Some(now.max(side.available_at(now, from, weight)?)),
         }
     }
 }

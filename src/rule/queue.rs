@@ -58,28 +58,28 @@ impl Queue {
         &self.rule
     }
 
-    /// A turn for a call of weight `n`, if there is one soon enough. The rule counts
+    /// A turn for a call of weight `weight`, if there is one soon enough. The rule counts
     /// in `ring`.
-    pub(crate) fn join(&self, now: Tick, n: u32, ring: &LeapArray) -> Option<Turn> {
+    pub(crate) fn join(&self, now: Tick, weight: u32, ring: &LeapArray) -> Option<Turn> {
         let threshold = self.threshold.now(now, self.throttle.last(), ring);
-        let cost = cost(n, threshold, self.rule.interval())?;
+        let cost = cost(weight, threshold, self.rule.interval())?;
         self.throttle.join(now, cost, self.max_wait()).ok()
     }
 
-    /// When a call of weight `n` will be let in, `from` some time on, and the turn that it gets
+    /// When a call of weight `weight` will be let in, `from` some time on, and the turn that it gets
     /// then, if no other call comes; `None` if never. Takes nothing.
     pub(crate) fn turn_at(
         &self,
         now: Tick,
         from: Tick,
-        n: u32,
+        weight: u32,
         ring: &LeapArray,
     ) -> Option<(Tick, Tick)> {
         let last_turn = self.throttle.last();
         // The last threshold that is asked for is the one that holds then.
         let turn = Cell::new(from);
         let available_at = |threshold| {
-            let cost = cost(n, threshold, self.rule.interval())?;
+            let cost = cost(weight, threshold, self.rule.interval())?;
             turn.set(self.throttle.available_at(now, cost, Duration::ZERO)?);
             self.throttle.available_at(now, cost, self.max_wait())
         };

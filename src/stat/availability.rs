@@ -20,20 +20,25 @@ impl LeapArray {
         self.left(now, quota).unwrap_or(0)
     }
 
-    /// Whether `quota` has room for `n` tokens now. Where more is used than it lets, as
+    /// Whether `quota` has room for `weight` tokens now. Where more is used than it lets, as
     /// after a reload, it has none for 0 tokens either.
-    pub(crate) fn has_room(&self, now: Tick, n: u32, quota: &Quota) -> bool {
-        self.left(now, quota).is_some_and(|left| n <= left)
+    pub(crate) fn has_room(&self, now: Tick, weight: u32, quota: &Quota) -> bool {
+        self.left(now, quota).is_some_and(|left| weight <= left)
     }
 
-    /// Whether every quota has room for `n` tokens now, as an attempt to take them would find.
-    pub(crate) fn check_room(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Denied> {
+    /// Whether every quota has room for `weight` tokens now, as an attempt to take them would find.
+    pub(crate) fn check_room(
+        &self,
+        now: Tick,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<(), Denied> {
         if quotas.is_empty() {
             return Ok(());
         }
         loop {
             let (head, bucket) = self.present(self.bucket_number(now))?;
-            match self.judge(head, bucket, n, quotas) {
+            match self.judge(head, bucket, weight, quotas) {
                 Ok(()) => return Ok(()),
                 Err(Disagreement::Full(index)) => return Err(Denied::Full(index)),
                 Err(Disagreement::Gap) if planted(Bug::GapIsFull) => return Err(Denied::Full(0)),
@@ -54,22 +59,22 @@ impl LeapArray {
         }
     }
 
-    /// When `quota` has room for `n` tokens, now or, if no other call takes any, later; `None`
+    /// When `quota` has room for `weight` tokens, now or, if no other call takes any, later; `None`
     /// if never.
-    pub(crate) fn available_from(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
-        let most = quota.limit().checked_sub(n)?;
+    pub(crate) fn available_from(&self, now: Tick, weight: u32, quota: &Quota) -> Option<Tick> {
+        let most = quota.limit().checked_sub(weight)?;
         let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
         match self.used(head, quota.start(bucket)) {
             Some(used) if used <= most => Some(now),
-            Some(_) => self.available_at(now, n, quota),
-            None if self.has_room(now, n, quota) => Some(now),
-            None => self.available_at(now, n, quota),
+            Some(_) => self.available_at(now, weight, quota),
+            None if self.has_room(now, weight, quota) => Some(now),
+            None => self.available_at(now, weight, quota),
         }
     }
 
-    /// When `quota` will have room for `n` tokens if no other call takes any; `None` if never.
-    pub(crate) fn available_at(&self, now: Tick, n: u32, quota: &Quota) -> Option<Tick> {
-        let most = quota.limit().checked_sub(n)?;
+    /// When `quota` will have room for `weight` tokens if no other call takes any; `None` if never.
+    pub(crate) fn available_at(&self, now: Tick, weight: u32, quota: &Quota) -> Option<Tick> {
+        let most = quota.limit().checked_sub(weight)?;
         loop {
             let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
             let Some(target) = self.target_of(head, bucket, most, quota) else {

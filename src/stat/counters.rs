@@ -284,11 +284,11 @@ impl Counters {
     // --- counting; the head is at the event's step or beyond ---
 
     #[inline]
-    pub(super) fn complete(&self, n: u32, rt_ns: u64, outcome: Outcome) {
+    pub(super) fn complete(&self, weight: u32, rt_ns: u64, outcome: Outcome) {
         let rt_us = rt_ns.min(MAX_RT_NS) / 1_000;
-        if n != 1 {
+        if weight != 1 {
             self.extra
-                .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
+                .fetch_add(u64::from(weight).wrapping_sub(1), Ordering::Relaxed);
             // Pairs with the acquire in `totals`: a call of weight 0 is there no earlier than
             // the negative part that takes it off again.
             fence(Ordering::Release);
@@ -301,13 +301,13 @@ impl Counters {
             times.note_rt(if rt_ns > MAX_RT_NS { u64::MAX } else { rt_us });
         }
         if outcome == Outcome::Failure {
-            self.error.fetch_add(u64::from(n), Ordering::Relaxed);
+            self.error.fetch_add(u64::from(weight), Ordering::Relaxed);
         }
     }
 
-    pub(super) fn block(&self, n: u32, kind: BlockKind, now: Tick) -> bool {
-        let n = u64::from(n);
-        let before = self.later().refused[kind as usize].fetch_add(n, Ordering::Relaxed);
+    pub(super) fn block(&self, weight: u32, kind: BlockKind, now: Tick) -> bool {
+        let weight = u64::from(weight);
+        let before = self.later().refused[kind as usize].fetch_add(weight, Ordering::Relaxed);
         is_look_due(before) && self.look_for_crowd(kind, now)
     }
 
@@ -322,27 +322,29 @@ impl Counters {
     }
 
     /// A full window refuses a call in a [crowd](Self::is_crowded).
-    pub(super) fn block_in_crowd(&self, n: u32) {
-        let n = u64::from(n);
+    pub(super) fn block_in_crowd(&self, weight: u32) {
+        let weight = u64::from(weight);
         if let Some(stripes) = self.by_crowd() {
-            stripes.add(n);
+            stripes.add(weight);
         } else {
-            self.later().refused[BlockKind::Flow as usize].fetch_add(n, Ordering::Relaxed);
+            self.later().refused[BlockKind::Flow as usize].fetch_add(weight, Ordering::Relaxed);
         }
     }
 
     /// A call ended that delivered nothing.
-    pub(super) fn cancel(&self, n: u32) {
-        self.cancelled.fetch_add(u64::from(n), Ordering::Relaxed);
+    pub(super) fn cancel(&self, weight: u32) {
+        self.cancelled
+            .fetch_add(u64::from(weight), Ordering::Relaxed);
         // Acquire: see `Node::end_without_slot`.
         self.settled.fetch_add(1, Ordering::Acquire);
     }
 
     /// Tokens are in the ring's count that no call uses.
-    pub(super) fn spend(&self, n: u32) {
-        if n > 0 {
-            self.cancelled.fetch_add(u64::from(n), Ordering::Relaxed);
-            self.settled.fetch_add(u64::from(n), Ordering::Relaxed);
+    pub(super) fn spend(&self, weight: u32) {
+        if weight > 0 {
+            self.cancelled
+                .fetch_add(u64::from(weight), Ordering::Relaxed);
+            self.settled.fetch_add(u64::from(weight), Ordering::Relaxed);
         }
     }
 
@@ -350,12 +352,12 @@ impl Counters {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call of weight `n` started, with the ring's count at `taken`.
+    /// A call of weight `weight` started, with the ring's count at `taken`.
     #[inline]
-    pub(super) fn started(&self, n: u32, taken: u32) {
-        if n != 1 {
+    pub(super) fn started(&self, weight: u32, taken: u32) {
+        if weight != 1 {
             self.settled
-                .fetch_add(u64::from(n).wrapping_sub(1), Ordering::Relaxed);
+                .fetch_add(u64::from(weight).wrapping_sub(1), Ordering::Relaxed);
         }
         self.extremes
             .note_concurrency(self.bucket(), self.in_flight(taken));

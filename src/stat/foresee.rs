@@ -32,7 +32,7 @@ pub(crate) struct Visit {
     pub(crate) from: Tick,
     /// How long it may wait for a loan, exclusive; for its turn it waits anyway.
     pub(crate) for_loan: Duration,
-    pub(crate) n: u32,
+    pub(crate) weight: u32,
 }
 
 /// A call that comes then finds nothing. It will find something at this time, if no other call
@@ -77,10 +77,18 @@ impl LeapArray {
     }
 
     /// The next time after `at` at which one of `quotas` has room that has none then.
-    pub(crate) fn next_room(&self, now: Tick, at: Tick, n: u32, quotas: &[Quota]) -> Option<Tick> {
+    pub(crate) fn next_room(
+        &self,
+        now: Tick,
+        at: Tick,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Option<Tick> {
         let rooms = quotas.iter().filter_map(|quota| {
-            let is_full = !self.has_room(now, n, quota);
-            is_full.then(|| self.available_at(now, n, quota)).flatten()
+            let is_full = !self.has_room(now, weight, quota);
+            is_full
+                .then(|| self.available_at(now, weight, quota))
+                .flatten()
         });
         rooms.filter(|room| *room > at).min()
     }
@@ -93,7 +101,7 @@ impl LeapArray {
         quotas: &[Quota],
     ) -> Option<Result<Tick, Nothing>> {
         let seen = self.bucket_number(visit.at).max(stand.1);
-        let Some(rooms) = self.rooms(stand, seen, visit.n, quotas)? else {
+        let Some(rooms) = self.rooms(stand, seen, visit.weight, quotas)? else {
             return Some(Err(Nothing { until: None }));
         };
         let from = self.bucket_number(visit.from);
@@ -111,7 +119,7 @@ impl LeapArray {
             now: visit.at,
             from: visit.from,
             patience: Duration::MAX,
-            n: visit.n,
+            weight: visit.weight,
         };
         let target = match self.earliest(stand, seen, wish, quotas) {
             Ok(offer) if self.start_of(offer.bucket) < visit.at + patience => {
@@ -140,7 +148,7 @@ impl LeapArray {
         &self,
         (head, bucket): (HeadWord, u64),
         seen: u64,
-        n: u32,
+        weight: u32,
         quotas: &[Quota],
     ) -> Option<Option<Rooms>> {
         let mut rooms = Rooms::default();
@@ -148,12 +156,12 @@ impl LeapArray {
             if fits(
                 head.granted(),
                 self.cut(quota.start(bucket))?,
-                n,
+                weight,
                 quota.limit(),
             ) {
                 continue;
             }
-            let Some(most) = quota.limit().checked_sub(n) else {
+            let Some(most) = quota.limit().checked_sub(weight) else {
                 return Some(None);
             };
             let room = self.target_of(head, bucket, most, quota)?;

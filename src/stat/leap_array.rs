@@ -164,7 +164,7 @@ const SMALL_LOANS: usize = 2;
 /// * For any number of threads and any interleaving: a window that ends at the end of a
 ///   bucket never holds more than its limit (`stat::models`, `stat::tests::stress`).
 /// * An interval of the window's length that does *not* end at the end of a bucket may hold
-///   up to twice the limit: with `n` buckets, `2 × limit` within `(n − 1) / n` of the
+///   up to twice the limit: with `weight` buckets, `2 × limit` within `(n − 1) / n` of the
 ///   interval. More buckets spread these tokens further apart. That costs nothing, except
 ///   that the first caller after an idle time writes three words for each bucket that has
 ///   passed, for at most one ring of buckets, or one ring for each 2²⁸ buckets. A
@@ -450,18 +450,18 @@ impl LeapArray {
         ))
     }
 
-    /// Adds `n` without checking any quota, to count tokens that are spent already.
+    /// Adds `weight` without checking any quota, to count tokens that are spent already.
     ///
     /// Costs one atomic addition. An addition that coincides with the closing of a bucket
     /// counts in that bucket or in the next one.
-    pub fn add(&self, now: Tick, n: u32) {
+    pub fn add(&self, now: Tick, weight: u32) {
         // A public array is never replaced.
-        let _ = self.add_at(self.bucket_number(now), n);
+        let _ = self.add_at(self.bucket_number(now), weight);
     }
 
-    /// Takes `n` tokens if every quota has room for them, and none otherwise.
+    /// Takes `weight` tokens if every quota has room for them, and none otherwise.
     ///
-    /// Costs one load per quota and one compare-and-swap; a refusal takes nothing. `n` = 0
+    /// Costs one load per quota and one compare-and-swap; a refusal takes nothing. `weight` = 0
     /// passes while no quota is exceeded, and counts nothing.
     ///
     /// # Errors
@@ -473,8 +473,8 @@ impl LeapArray {
     /// Panics if a quota looks back further than this array does: then another array has
     /// made it.
     #[inline]
-    pub fn try_acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Full> {
-        match self.acquire(now, n, quotas) {
+    pub fn try_acquire(&self, now: Tick, weight: u32, quotas: &[Quota]) -> Result<(), Full> {
+        match self.acquire(now, weight, quotas) {
             Ok(_) => Ok(()),
             Err(Denied::Full(index)) => Err(Full { index }),
             // The array of a user never moves.
@@ -500,20 +500,25 @@ impl LeapArray {
 
     // --- deciding ---
 
-    /// Takes `n` tokens in the bucket of `now` or, if that is past, in the newest
+    /// Takes `weight` tokens in the bucket of `now` or, if that is past, in the newest
     /// one.
     #[inline(always)]
-    pub(crate) fn acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+    pub(crate) fn acquire(
+        &self,
+        now: Tick,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<Taken, Denied> {
         // Nearly always the head stands at the bucket of `now`. The newest number
         // is at most one move behind the head, so equal stamps are equal numbers.
         let head = self.load_head();
         let newest = self.words.newest.load(Ordering::Relaxed);
         if holds(newest, self.bucket_ns, now) && head.is_open_at(stamp(newest)) {
-            if let Some(answer) = self.attempt(head, newest, n, quotas) {
+            if let Some(answer) = self.attempt(head, newest, weight, quotas) {
                 return answer;
             }
         }
-        let taken = self.acquire_at(self.bucket_number(now), n, quotas)?;
+        let taken = self.acquire_at(self.bucket_number(now), weight, quotas)?;
         Ok(taken)
     }
 
@@ -523,7 +528,7 @@ impl LeapArray {
     pub(crate) fn acquire_at_once(
         &self,
         now: Tick,
-        n: u32,
+        weight: u32,
         quotas: &[Quota],
     ) -> Result<Taken, Option<Denied>> {
         let head = self.load_head();
@@ -531,9 +536,9 @@ impl LeapArray {
         if !(holds(bucket, self.bucket_ns, now) && head.is_open_at(stamp(bucket))) {
             return Err(None);
         }
-        match self.judge(head, bucket, n, quotas) {
+        match self.judge(head, bucket, weight, quotas) {
             Ok(()) => {
-                let next = head.plus(n);
+                let next = head.plus(weight);
                 let granted = next.granted();
                 let is_ours = self.swap_head(head, next);
                 is_ours.then_some(Taken { bucket, granted }).ok_or(None)
@@ -546,28 +551,33 @@ impl LeapArray {
     /// The same as [`acquire`](Self::acquire) for bucket `now`, also where it has to be opened first, the clock
     /// is late, or another thread was faster.
     #[cold]
-    pub(crate) fn acquire_at(&self, now: u64, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+    pub(crate) fn acquire_at(
+        &self,
+        now: u64,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<Taken, Denied> {
         loop {
             let (head, bucket) = self.present(now)?;
-            if let Some(answer) = self.attempt(head, bucket, n, quotas) {
+            if let Some(answer) = self.attempt(head, bucket, weight, quotas) {
                 return answer;
             }
         }
     }
 
-    /// One attempt to take `n` tokens while `head` stands at `bucket`; `None` if
+    /// One attempt to take `weight` tokens while `head` stands at `bucket`; `None` if
     /// it does not stand any more.
     #[inline(always)]
     fn attempt(
         &self,
         head: HeadWord,
         bucket: u64,
-        n: u32,
+        weight: u32,
         quotas: &[Quota],
     ) -> Option<Result<Taken, Denied>> {
-        match self.judge(head, bucket, n, quotas) {
+        match self.judge(head, bucket, weight, quotas) {
             Ok(()) => {
-                let next = head.plus(n);
+                let next = head.plus(weight);
                 let granted = next.granted();
                 let is_ours = self.swap_head(head, next);
                 if planted(Bug::LostRaceIsFull) && !is_ours {
@@ -584,36 +594,36 @@ impl LeapArray {
         }
     }
 
-    /// Whether every quota has room for `n` tokens while `head` stands.
+    /// Whether every quota has room for `weight` tokens while `head` stands.
     #[inline(always)]
     pub(super) fn judge(
         &self,
         head: HeadWord,
         bucket: u64,
-        n: u32,
+        weight: u32,
         quotas: &[Quota],
     ) -> Result<(), Disagreement> {
         for (index, quota) in quotas.iter().enumerate() {
             let cut = self.cut(quota.start(bucket)).ok_or(Disagreement::Gap)?;
-            if !fits(head.granted(), cut, n, quota.limit()) {
+            if !fits(head.granted(), cut, weight, quota.limit()) {
                 return Err(Disagreement::Full(index));
             }
         }
         Ok(())
     }
 
-    /// Adds `n` in bucket `now` or later. The bucket that it tells is one that
+    /// Adds `weight` in bucket `now` or later. The bucket that it tells is one that
     /// no refund will find open if it is not certain.
     #[inline]
-    pub(crate) fn add_at(&self, now: u64, n: u32) -> Result<Taken, Moved> {
+    pub(crate) fn add_at(&self, now: u64, weight: u32) -> Result<Taken, Moved> {
         let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
         let (head, bucket) = self.present(now)?;
         let before = HeadWord(
             self.words
                 .head
-                .fetch_add(HeadWord::tokens(n), Ordering::AcqRel),
+                .fetch_add(HeadWord::tokens(weight), Ordering::AcqRel),
         );
-        let granted = before.plus(n).granted();
+        let granted = before.plus(weight).granted();
         if before.is_open_at(head.stamp()) {
             return Ok(Taken { bucket, granted });
         }
@@ -634,15 +644,15 @@ impl LeapArray {
         Ok(self.number(before))
     }
 
-    /// Refunds `n` tokens that were taken in `bucket` while it is the newest.
-    pub(crate) fn refund_at(&self, bucket: u64, n: u32) -> bool {
+    /// Refunds `weight` tokens that were taken in `bucket` while it is the newest.
+    pub(crate) fn refund_at(&self, bucket: u64, weight: u32) -> bool {
         loop {
             let head = self.load_head();
             let is_open = head.is_open() && self.number(head) == bucket;
             if !is_open && !planted(Bug::BlindRefund) {
                 return false;
             }
-            if self.swap_head(head, head.minus(n)) {
+            if self.swap_head(head, head.minus(weight)) {
                 return true;
             }
         }
@@ -663,10 +673,10 @@ impl LeapArray {
     #[inline]
     pub(super) fn swap_head(&self, from: HeadWord, to: HeadWord) -> bool {
         if planted(Bug::BlindTake) && from.is_open() && to.is_open() {
-            let n = to.granted().wrapping_sub(from.granted());
+            let weight = to.granted().wrapping_sub(from.granted());
             self.words
                 .head
-                .fetch_add(HeadWord::tokens(n), Ordering::AcqRel);
+                .fetch_add(HeadWord::tokens(weight), Ordering::AcqRel);
             return true;
         }
         swap(&self.words.head, from.0, to.0)

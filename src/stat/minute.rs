@@ -92,8 +92,8 @@ impl ThisSecond {
     const COUNT_BITS: u32 = 29;
     const MOST: u64 = (1 << Self::COUNT_BITS) - 1;
 
-    /// Adds `n` in `second`, or in a later one that has been counted in already.
-    pub(super) fn add(&self, second: u64, n: u32) {
+    /// Adds `weight` in `second`, or in a later one that has been counted in already.
+    pub(super) fn add(&self, second: u64, weight: u32) {
         let add = |found: u64| {
             let newest = found >> Self::COUNT_BITS;
             let count = if newest < second {
@@ -101,7 +101,7 @@ impl ThisSecond {
             } else {
                 found & Self::MOST
             };
-            let count = (count + u64::from(n)).min(Self::MOST);
+            let count = (count + u64::from(weight)).min(Self::MOST);
             Some(newest.max(second) << Self::COUNT_BITS | count)
         };
         let _ = self

@@ -14,7 +14,7 @@
 //!
 //! # The rule
 //!
-//! `n` tokens may be held for bucket `f` if, for every quota,
+//! `weight` tokens may be held for bucket `f` if, for every quota,
 //!
 //! * it has room for them now, or
 //! * `granted + n ≤ cut(start(f)) + limit`: the used tokens, all held ones, and this loan fit into
@@ -57,7 +57,7 @@ use crate::clock::{Tick, nanos};
 pub(crate) struct Loan {
     bucket: u64,
     start: Tick,
-    n: u32,
+    weight: u32,
 }
 
 impl Loan {
@@ -73,7 +73,7 @@ impl Loan {
 
     /// How many tokens are held.
     pub(crate) const fn tokens(self) -> u32 {
-        self.n
+        self.weight
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Wish {
     pub(crate) from: Tick,
     /// How long the call may wait, exclusive.
     pub(crate) patience: Duration,
-    pub(crate) n: u32,
+    pub(crate) weight: u32,
 }
 
 // === impl LeapArray ===
@@ -134,27 +134,27 @@ impl LeapArray {
             };
             // First the head: it confirms the judgement, and from then on these tokens are charged
             // in any case. Then the cell.
-            if !self.swap_head(head, head.plus(wish.n)) {
+            if !self.swap_head(head, head.plus(wish.weight)) {
                 continue;
             }
-            if !self.hold(bucket, offer, wish.n) {
+            if !self.hold(bucket, offer, wish.weight) {
                 // The bucket has closed, or others took this place: charged for nothing. Tokens
                 // that cannot be refunded count as spent.
-                if !self.refund_at(bucket, wish.n) {
-                    *spent = spent.saturating_add(wish.n);
+                if !self.refund_at(bucket, wish.weight) {
+                    *spent = spent.saturating_add(wish.weight);
                 }
                 continue;
             }
             let loan = Loan {
                 bucket: offer.bucket,
                 start: self.start_of(offer.bucket),
-                n: wish.n,
+                weight: wish.weight,
             };
             if self.still_fits(bucket, offer.bucket, quotas) {
                 return Ok(loan);
             }
             if !self.cancel_at(bucket, loan) {
-                *spent = spent.saturating_add(wish.n);
+                *spent = spent.saturating_add(wish.weight);
             }
             return Err(Denied::Full(offer.quota));
         }
@@ -179,7 +179,7 @@ impl LeapArray {
             head,
             bucket,
             seen,
-            n: wish.n,
+            weight: wish.weight,
             held: None,
         };
         let mut targets = Targets::new(seen, from, to.min(seen + 1 + self.ahead()));
@@ -200,7 +200,7 @@ impl LeapArray {
         while let Some(target) = next {
             let offer = looked.offer(target, quotas)?;
             let held = looked.held_for(target);
-            if u64::from(held) + u64::from(wish.n) <= u64::from(offer.most) {
+            if u64::from(held) + u64::from(wish.weight) <= u64::from(offer.most) {
                 return Ok(offer);
             }
             full = offer.quota;
@@ -209,14 +209,14 @@ impl LeapArray {
         Err(Disagreement::Full(full))
     }
 
-    /// Adds `n` to the cell of `offer.bucket` as of `bucket`, unless that
+    /// Adds `weight` to the cell of `offer.bucket` as of `bucket`, unless that
     /// bucket has closed or the cell would hold too much.
-    fn hold(&self, bucket: u64, offer: Offer, n: u32) -> bool {
+    fn hold(&self, bucket: u64, offer: Offer, weight: u32) -> bool {
         let cell = self.loan_cell(offer.bucket);
         loop {
             let found = LoanCell(cell.load(Ordering::Acquire));
             let count = self.open_count(found, bucket, offer.bucket);
-            let sum = count.and_then(|count| count.checked_add(n));
+            let sum = count.and_then(|count| count.checked_add(weight));
             let Some(sum) = sum.filter(|&sum| sum <= offer.most) else {
                 return false;
             };
@@ -266,10 +266,10 @@ impl LeapArray {
             };
             if bucket >= loan.bucket {
                 // It has opened: the tokens are taken, and may be refunded.
-                return self.refund_at(loan.bucket, loan.n);
+                return self.refund_at(loan.bucket, loan.weight);
             }
             if planted(Bug::CancelBackwards) {
-                self.refund_at(bucket, loan.n);
+                self.refund_at(bucket, loan.weight);
             }
             let cell = self.loan_cell(loan.bucket);
             let found = LoanCell(cell.load(Ordering::Acquire));
@@ -277,14 +277,14 @@ impl LeapArray {
                 // Being opened: help, and look again.
                 continue;
             };
-            let Some(rest) = count.checked_sub(loan.n) else {
+            let Some(rest) = count.checked_sub(loan.weight) else {
                 // The loan has been cancelled before, or is of another array.
                 return false;
             };
             // First the cell, then the head: in between the tokens count as
             // taken, which errs on the refusing side.
             if swap(cell, found.0, LoanCell::open(rest, bucket).0) {
-                return planted(Bug::CancelBackwards) || self.refund_at(bucket, loan.n);
+                return planted(Bug::CancelBackwards) || self.refund_at(bucket, loan.weight);
             }
         }
     }
@@ -360,13 +360,13 @@ pub(super) struct Offer {
     quota: usize,
 }
 
-/// A ring as a call of weight `n` finds it that comes in bucket `seen`.
+/// A ring as a call of weight `weight` finds it that comes in bucket `seen`.
 struct Looked<'a> {
     array: &'a LeapArray,
     head: HeadWord,
     bucket: u64,
     seen: u64,
-    n: u32,
+    weight: u32,
     /// Looked up at most once.
     held: Option<HeldSums>,
 }
@@ -378,11 +378,11 @@ impl Looked<'_> {
     fn keep_lent(&mut self, targets: &mut Targets, quota: &Quota) -> Result<(), Disagreement> {
         let (head, bucket, seen) = (self.head, self.bucket, self.seen);
         let cut = self.cut(quota.start(bucket))?;
-        if fits(head.granted(), cut, self.n, quota.limit()) {
+        if fits(head.granted(), cut, self.weight, quota.limit()) {
             // It has room: the tokens are charged now and stay charged.
             return Ok(());
         }
-        let Some(most) = quota.limit().checked_sub(self.n) else {
+        let Some(most) = quota.limit().checked_sub(self.weight) else {
             targets.remove(0..u64::MAX);
             return Ok(());
         };
@@ -394,7 +394,7 @@ impl Looked<'_> {
         // The tokens used and held from now on can be distinguished from fewer only if the sum does
         // not wrap.
         let used = head.granted().wrapping_sub(cut);
-        if quota.lending() == Lending::Nothing || used.checked_add(self.n).is_none() {
+        if quota.lending() == Lending::Nothing || used.checked_add(self.weight).is_none() {
             targets.remove(0..u64::MAX);
             return Ok(());
         }
@@ -449,8 +449,9 @@ impl Looked<'_> {
         let Lending::Part(part) = quota.lending() else {
             return Ok(u32::MAX);
         };
-        let has_room = self.used(quota.start(self.seen))? <= quota.limit().saturating_sub(self.n);
-        if self.n == 0 || has_room {
+        let has_room =
+            self.used(quota.start(self.seen))? <= quota.limit().saturating_sub(self.weight);
+        if self.weight == 0 || has_room {
             return Ok(u32::MAX);
         }
         let (start, before) = (quota.start(target), quota.start(target - 1));
@@ -512,7 +513,7 @@ pub(super) mod models {
             now: at(10),
             from: at(10),
             patience: Duration::from_secs(1),
-            n: 1,
+            weight: 1,
         };
         let offers = [11, 12].map(|bucket| {
             let head = array.load_head();

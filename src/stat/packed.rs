@@ -72,9 +72,9 @@ pub(crate) const fn bucket_of(at: Tick, bucket_ns: u64, guess: u64) -> u64 {
 pub(super) struct HeadWord(pub(super) u64);
 
 impl HeadWord {
-    /// `n` tokens, in the form that a `fetch_add` on the word takes.
-    pub(super) const fn tokens(n: u32) -> u64 {
-        (n as u64) << 32
+    /// `weight` tokens, in the form that a `fetch_add` on the word takes.
+    pub(super) const fn tokens(weight: u32) -> u64 {
+        (weight as u64) << 32
     }
 
     pub(super) const fn open(granted: u32, bucket: u64) -> Self {
@@ -112,12 +112,12 @@ impl HeadWord {
         self.0 & FROZEN != 0
     }
 
-    pub(super) const fn plus(self, n: u32) -> Self {
-        Self(self.0.wrapping_add(Self::tokens(n)))
+    pub(super) const fn plus(self, weight: u32) -> Self {
+        Self(self.0.wrapping_add(Self::tokens(weight)))
     }
 
-    pub(super) const fn minus(self, n: u32) -> Self {
-        Self(self.0.wrapping_sub(Self::tokens(n)))
+    pub(super) const fn minus(self, weight: u32) -> Self {
+        Self(self.0.wrapping_sub(Self::tokens(weight)))
     }
 
     pub(super) const fn sealed(self) -> Self {
@@ -184,10 +184,10 @@ impl LoanCell {
     }
 }
 
-/// Whether `n` more tokens fit under `limit` when `granted − cut` are used.
+/// Whether `weight` more tokens fit under `limit` when `granted − cut` are used.
 #[inline]
-pub(super) fn fits(granted: u32, cut: u32, n: u32, limit: u32) -> bool {
-    match limit.checked_sub(n) {
+pub(super) fn fits(granted: u32, cut: u32, weight: u32, limit: u32) -> bool {
+    match limit.checked_sub(weight) {
         Some(most) => granted.wrapping_sub(cut) <= most,
         None => false,
     }

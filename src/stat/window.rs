@@ -243,11 +243,11 @@ impl SlidingWindow {
         self.0.buckets_per_window()
     }
 
-    /// Adds `n` and returns the sum of the window, including this `n`.
+    /// Adds `weight` and returns the sum of the window, including this `weight`.
     ///
     /// If several threads add at the same time, each gets a different sum, as if they had
     /// come one after the other.
-    pub fn add_and_sum(&self, now: Tick, n: u32) -> u32 {
+    pub fn add_and_sum(&self, now: Tick, weight: u32) -> u32 {
         let now = self.0.bucket_number(now);
         loop {
             let Ok((head, bucket)) = self.0.present(now) else {
@@ -258,19 +258,19 @@ impl SlidingWindow {
                 self.0.leave_gap(head, bucket);
                 continue;
             };
-            let next = head.plus(n);
+            let next = head.plus(weight);
             if self.0.swap_head(head, next) {
                 return next.granted().wrapping_sub(cut);
             }
         }
     }
 
-    /// Adds `n` if the sum of the window, including this `n`, is then at most `limit`;
+    /// Adds `weight` if the sum of the window, including this `weight`, is then at most `limit`;
     /// otherwise adds nothing and returns false. A limit above 2³¹ − 1 has the effect of
     /// 2³¹ − 1.
-    pub fn try_add(&self, now: Tick, n: u32, limit: u32) -> bool {
+    pub fn try_add(&self, now: Tick, weight: u32, limit: u32) -> bool {
         let quota = Quota::new(self.slices(), 1, limit.min(MAX_TOKENS), Lending::Nothing);
-        self.0.try_acquire(now, n, &[quota]).is_ok()
+        self.0.try_acquire(now, weight, &[quota]).is_ok()
     }
 
     /// Returns the sum of the window.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::cell::{BucketEnd, Cell, Found};
-use super::hub::Mode;
+use super::cell::{BucketEnd, Cell, LeaseFound};
+use super::hub::HubMode;
 use super::ledger::Nodes;
 use super::quota::{Conditions, Grant, OnTheWay};
 use super::{
@@ -54,7 +54,7 @@ fn spawn<R: 'static>(
 /// One permit at so many milliseconds, and whether it is one of the first bucket.
 fn take(cell: &Cell, at: u64) -> Option<bool> {
     match cell.take(ms(at), 1) {
-        Found::Taken(end) => Some(end.is_bucket_of(first(), BUCKET)),
+        LeaseFound::Taken(end) => Some(end.is_bucket_of(first(), BUCKET)),
         _ => None,
     }
 }
@@ -164,7 +164,7 @@ impl Wake for Woken {
 fn asked<const N: usize>() -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
     let time = Timekeeper::new(Box::new(Still));
     let hub = Arc::new(Hub::new(None, StoreSettings::new(), time));
-    hub.set_mode(Mode::Live, ms(1));
+    hub.set_mode(HubMode::Live, ms(1));
     let terms = Terms {
         limit: 5,
         per_node: false,

@@ -26,7 +26,7 @@ pub(crate) enum Answer {
 pub(crate) struct Ticket {
     quota: Arc<SharedQuota>,
     slot: Arc<Slot>,
-    n: u32,
+    weight: u32,
 }
 
 /// The state that the call and the refiller share.
@@ -93,8 +93,12 @@ impl Slot {
 }
 
 impl Ticket {
-    pub(super) fn new(quota: Arc<SharedQuota>, slot: Arc<Slot>, n: u32) -> Self {
-        Self { quota, slot, n }
+    pub(super) fn new(quota: Arc<SharedQuota>, slot: Arc<Slot>, weight: u32) -> Self {
+        Self {
+            quota,
+            slot,
+            weight,
+        }
     }
 
     /// Whether there is an answer; if not, `waker` is woken when there is.
@@ -105,14 +109,14 @@ impl Ticket {
     /// The answer; without one by now, what the rule does without the store.
     pub(crate) fn take(self, now: Tick) -> Answer {
         let answer = self.slot.leave();
-        answer.unwrap_or_else(|| SharedQuota::without_store(&self.quota, now, self.n))
+        answer.unwrap_or_else(|| SharedQuota::without_store(&self.quota, now, self.weight))
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(Answer::Granted(end)) = self.slot.leave() {
-            SharedQuota::refund_now(&self.quota, end, self.n);
+            SharedQuota::refund_now(&self.quota, end, self.weight);
         }
     }
 }

@@ -49,7 +49,7 @@ pub struct Entry {
     start: Tick,
     /// When the head of the response was there; until then [`RUNNING`].
     responded_at: Tick,
-    n: u32,
+    weight: u32,
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
     /// Whether a layer runs the call and [reports](Self::panicked) its panic: then any other
@@ -120,7 +120,7 @@ impl Entry {
     pub(crate) const fn new(
         nodes: CallNodes,
         start: Tick,
-        n: u32,
+        weight: u32,
         has_slot: bool,
         permits: Option<Permits>,
     ) -> Self {
@@ -128,7 +128,7 @@ impl Entry {
             nodes,
             start,
             responded_at: RUNNING,
-            n,
+            weight,
             has_slot,
             has_panic_guard: false,
             body_was_ready: false,
@@ -351,7 +351,7 @@ impl Entry {
             params.release(permits.running);
         }
         self.nodes.each(|node| {
-            node.end(now, self.n, end.nanos_since(self.start), outcome);
+            node.end(now, self.weight, end.nanos_since(self.start), outcome);
             if has_panicked {
                 node.panicked();
             }
@@ -362,7 +362,7 @@ impl Entry {
             resource.node().end_without_slot();
         }
         if resource.shared().hooks.want(Interest::EXIT) {
-            resource.notify_ended(self.n, outcome, end - self.start);
+            resource.notify_ended(self.weight, outcome, end - self.start);
         }
         if self.rare.is_some() {
             self.end_shadows();
@@ -382,7 +382,7 @@ impl Drop for Entry {
         }
         let (now, end) = self.end_times();
         let rt_ns = end.nanos_since(self.start);
-        resource.node().end(now, self.n, rt_ns, self.outcome);
+        resource.node().end(now, self.weight, rt_ns, self.outcome);
         if self.has_slot {
             self.release_slot(now, end - self.start, self.outcome);
         } else {
@@ -420,7 +420,7 @@ impl fmt::Debug for Entry {
         f.debug_struct("Entry")
             .field("resource", &self.resource())
             .field("start", &self.start)
-            .field("weight", &self.n)
+            .field("weight", &self.weight)
             .finish_non_exhaustive()
     }
 }

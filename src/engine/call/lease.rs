@@ -62,14 +62,14 @@ impl WaitLeases {
         self.refusal.as_ref()
     }
 
-    /// Takes the permits of a call of weight `n` whose turn has come, or asks for them.
-    pub(crate) fn take(&mut self, now: Tick, n: u32) -> Result<Next, NoLease> {
+    /// Takes the permits of a call of weight `weight` whose turn has come, or asks for them.
+    pub(crate) fn take(&mut self, now: Tick, weight: u32) -> Result<Next, NoLease> {
         if self.held.is_some() {
             return Ok(Next::Starts);
         }
-        let held = match self.targets.take(now, n, HeldLeases::default())? {
+        let held = match self.targets.take(now, weight, HeldLeases::default())? {
             Taking::All(held) => Ok(held),
-            Taking::MustAsk(held) => self.targets.ask(now, n, held)?,
+            Taking::MustAsk(held) => self.targets.ask(now, weight, held)?,
         };
         Ok(match held {
             Ok(held) => {

@@ -47,26 +47,26 @@ impl Held {
 // === impl LimitedRing ===
 
 impl LimitedRing<'_> {
-    pub(crate) fn take(&self, now: Tick, n: u32) -> Result<Taken, NoTokens> {
+    pub(crate) fn take(&self, now: Tick, weight: u32) -> Result<Taken, NoTokens> {
         let taken = match self.node {
-            Some(node) => node.acquire(now, n, &self.quotas),
-            None => self.ring.acquire(now, n, &self.quotas),
+            Some(node) => node.acquire(now, weight, &self.quotas),
+            None => self.ring.acquire(now, weight, &self.quotas),
         };
         taken.map_err(|denied| NoTokens::of(denied, self.indices))
     }
 
-    /// Whether its rules have room for `n` tokens now. It takes none.
-    pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), NoTokens> {
-        let checked = self.ring.check_room(now, n, &self.quotas);
+    /// Whether its rules have room for `weight` tokens now. It takes none.
+    pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), NoTokens> {
+        let checked = self.ring.check_room(now, weight, &self.quotas);
         checked.map_err(|denied| NoTokens::of(denied, self.indices))
     }
 
-    pub(crate) fn refund(&self, taken: Taken, n: u32) {
+    pub(crate) fn refund(&self, taken: Taken, weight: u32) {
         match self.node {
-            Some(node) => node.refund(taken, n),
+            Some(node) => node.refund(taken, weight),
             // A ring without figures: tokens whose refund comes too late just stay spent.
             None => {
-                let _ = self.ring.refund_at(taken.bucket, n);
+                let _ = self.ring.refund_at(taken.bucket, weight);
             }
         }
     }
@@ -85,7 +85,7 @@ impl LimitedRing<'_> {
             return Err(NoTokens::Moved);
         };
         if self.ring.bucket_number(wish.from) <= present {
-            match self.take(wish.now, wish.n) {
+            match self.take(wish.now, wish.weight) {
                 Err(NoTokens::Full(_)) => {}
                 taken => return taken.map(Held::Taken),
             }
@@ -99,9 +99,9 @@ impl LimitedRing<'_> {
     }
 
     /// Refunds or cancels the tokens `held` here.
-    pub(crate) fn cancel(&self, now: Tick, held: Held, n: u32) {
+    pub(crate) fn cancel(&self, now: Tick, held: Held, weight: u32) {
         match (held, self.node) {
-            (Held::Taken(taken), _) => self.refund(taken, n),
+            (Held::Taken(taken), _) => self.refund(taken, weight),
             (Held::Loan(loan), Some(node)) => node.cancel_loan(now, loan),
             (Held::Loan(loan), None) => {
                 let _ = self.ring.cancel(now, loan);
@@ -119,13 +119,13 @@ impl LimitedRing<'_> {
     /// When the next of its rules has room for that call that has none when it comes.
     pub(crate) fn next_room(&self, now: Tick, visit: Visit) -> Option<Tick> {
         let quotas = self.quotas.at(now, visit.at);
-        self.ring.next_room(now, visit.at, visit.n, &quotas)
+        self.ring.next_room(now, visit.at, visit.weight, &quotas)
     }
 
-    /// When each of its rules has room for `n` tokens, `from` some time on; `None` if one
+    /// When each of its rules has room for `weight` tokens, `from` some time on; `None` if one
     /// never has. It may be before `from`: then it has room all the time since.
-    pub(crate) fn available_at(&self, now: Tick, from: Tick, n: u32) -> Option<Tick> {
-        self.quotas.available_at(self.ring, now, from, n)
+    pub(crate) fn available_at(&self, now: Tick, from: Tick, weight: u32) -> Option<Tick> {
+        self.quotas.available_at(self.ring, now, from, weight)
     }
 }
 
@@ -143,11 +143,11 @@ impl NoTokens {
     }
 }
 
-/// When every rule of the resource's own ring has room for `n` tokens; `None` if
+/// When every rule of the resource's own ring has room for `weight` tokens; `None` if
 /// one never has.
-pub(crate) fn own_ring_available_at(resource: &Resource, now: Tick, n: u32) -> Option<Tick> {
+pub(crate) fn own_ring_available_at(resource: &Resource, now: Tick, weight: u32) -> Option<Tick> {
     let ruled = own_ring(resource.node(), resource.compiled(), now);
-    Some(now.max(ruled.available_at(now, now, n)?))
+    Some(now.max(ruled.available_at(now, now, weight)?))
 }
 
 /// The ring of a node, at `now`.

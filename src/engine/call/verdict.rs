@@ -58,7 +58,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     pub(crate) at: Tick,
-    pub(crate) n: u32,
+    pub(crate) weight: u32,
     pub(crate) has_slot: bool,
     /// Its admission by circuit breakers.
     pub(crate) closed: Option<AllClosed>,
@@ -98,13 +98,13 @@ pub(crate) enum Open {
 // === impl Started ===
 
 impl Started {
-    /// Those of a call of weight `n` that starts `at` a time, to a resource with a ring beside its
+    /// Those of a call of weight `weight` that starts `at` a time, to a resource with a ring beside its
     /// own.
     #[inline(always)]
-    pub(crate) fn beside_ring(resource: &Resource, at: Tick, n: u32) -> Self {
+    pub(crate) fn beside_ring(resource: &Resource, at: Tick, weight: u32) -> Self {
         Self {
             at,
-            n,
+            weight,
             has_slot: resource.fixed_slot_limit().is_some(),
             closed: None,
         }
@@ -134,12 +134,12 @@ impl FastPass {
         let resource = self.resource.take().expect("only this takes it");
         let Started {
             at,
-            n,
+            weight,
             has_slot,
             closed,
         } = self.started;
         let permits = closed.map(|closed| Admission::from(closed).into());
-        Entry::new(CallNodes::only(resource), at, n, has_slot, permits)
+        Entry::new(CallNodes::only(resource), at, weight, has_slot, permits)
     }
 }
 

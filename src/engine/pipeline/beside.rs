@@ -40,24 +40,24 @@ pub(crate) fn try_beside_ring(
     now: Glance,
 ) -> Result<Tick, LackBeside> {
     let (side, quotas) = (resource.compiled().side(), resource.compiled().quotas());
-    let n = call.weight;
+    let weight = call.weight;
     let in_step = resource.time_in_step(now);
     let Some(at) = in_step.filter(|_| resource.fixed_slot_limit().is_none()) else {
         return try_slowly(resource, call, now);
     };
-    let beside = match side.take_at_once(at, n) {
+    let beside = match side.take_at_once(at, weight) {
         Ok(taken) => taken,
         Err(Some(denied)) => return Err(none_beside(denied, side)),
         Err(None) => return try_slowly(resource, call, now),
     };
     let node = resource.node();
-    let Some(taken) = node.acquire_at_once(at, n, quotas) else {
+    let Some(taken) = node.acquire_at_once(at, weight, quotas) else {
         return try_own_slowly(resource, call, at, beside);
     };
-    if !node.start_alone(n, taken) {
+    if !node.start_alone(weight, taken) {
         return Ok(start_among_waiting(resource, call, at, taken));
     }
-    resource.notify_passed(n, Some(call), Duration::ZERO);
+    resource.notify_passed(weight, Some(call), Duration::ZERO);
     Ok(at)
 }
 
@@ -109,20 +109,20 @@ fn take_slot_and_both_rings(
     side: &DedicatedRing,
     slots: SlotLimit,
     now: Tick,
-    n: u32,
+    weight: u32,
 ) -> Result<(), LackBeside> {
     let node = resource.node();
     if !node.has_free_slot(slots.limit) {
         return Err(LackBeside::Slot(slots));
     }
-    side.check_room(now, n)
+    side.check_room(now, weight)
         .map_err(|denied| none_beside(denied, side))?;
-    node.check_room(now, n, resource.compiled().quotas())
+    node.check_room(now, weight, resource.compiled().quotas())
         .map_err(|denied| none_of_own(denied, resource))?;
     let Some(hold) = node.take_slot(slots.limit) else {
         return Err(LackBeside::Slot(slots));
     };
-    let taken = take_both_rings(resource, side, now, n);
+    let taken = take_both_rings(resource, side, now, weight);
     match taken {
         Ok(()) => node.slot_started(hold),
         Err(_) => node.release_slot(hold),
@@ -135,12 +135,12 @@ fn take_both_rings(
     resource: &Resource,
     side: &DedicatedRing,
     now: Tick,
-    n: u32,
+    weight: u32,
 ) -> Result<(), LackBeside> {
     let beside = side
-        .take(now, n)
+        .take(now, weight)
         .map_err(|denied| none_beside(denied, side))?;
-    take_own_or_refund(resource, side, now, n, beside)
+    take_own_or_refund(resource, side, now, weight, beside)
 }
 
 /// Takes the tokens of a call on the resource's own ring, or refunds those that it has taken
@@ -149,11 +149,11 @@ fn take_own_or_refund(
     resource: &Resource,
     side: &DedicatedRing,
     now: Tick,
-    n: u32,
+    weight: u32,
     beside: Taken,
 ) -> Result<(), LackBeside> {
-    take_own_ring(resource, now, n).map_err(|denied| {
-        side.refund(beside, n);
+    take_own_ring(resource, now, weight).map_err(|denied| {
+        side.refund(beside, weight);
         none_of_own(denied, resource)
     })
 }

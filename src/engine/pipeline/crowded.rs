@@ -34,21 +34,21 @@ pub(crate) fn refuse_in_crowd(
     if !may_refuse_in_crowd(resource, call) {
         return None;
     }
-    let (now, n, node) = (resource.check_time(now), call.weight, resource.node());
+    let (now, weight, node) = (resource.check_time(now), call.weight, resource.node());
     let denied = node
-        .check_room(now, n, resource.compiled().quotas())
+        .check_room(now, weight, resource.compiled().quotas())
         .err()?;
     let NoTokens::Full(rule) = NoTokens::of(denied, resource.compiled().rules()) else {
         return None;
     };
     let (tokens, interval) = resource.rules().flow(rule)?.advertised();
-    let at = own_ring_available_at(resource, now, n);
+    let at = own_ring_available_at(resource, now, weight);
     let text = resource.text();
     let label = own_label(resource.rules().label(rule), text);
     let blocked = Blocked::by(BlockKind::Flow, label, text)
         .with_retry_after(at.map(|at| resource.time_until(at, now)))
         .with_limit(tokens, interval);
-    node.block_in_crowd(now, n);
-    blocked.count_in_crowd(n);
+    node.block_in_crowd(now, weight);
+    blocked.count_in_crowd(weight);
     Some(blocked)
 }

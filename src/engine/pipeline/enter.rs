@@ -139,18 +139,18 @@ enum Lack {
 /// had its place for a moment, for which another one may be refused. So the tokens are looked for
 /// first. Then this happens only to a call that loses them to another one at the same moment, and
 /// not to all that come while a quota is spent.
-fn take(nodes: &CallNodes, now: Tick, n: u32, arrived: &mut Arrival) -> Result<Place, Lack> {
+fn take(nodes: &CallNodes, now: Tick, weight: u32, arrived: &mut Arrival) -> Result<Place, Lack> {
     let resource = nodes.resource();
     if resource.has_places() {
-        nodes.check_room(now, n).map_err(Lack::Tokens)?;
+        nodes.check_room(now, weight).map_err(Lack::Tokens)?;
     }
     let place = resource.take_place(now, &mut arrived.slot);
     let place = place.map_err(Lack::Place)?;
     let taken = if nodes.has_one_ring() {
-        let taken = take_own_ring(resource, now, n);
+        let taken = take_own_ring(resource, now, weight);
         taken.map_err(|denied| NoTokens::of(denied, resource.compiled().rules()))
     } else {
-        take_all(&mut nodes.limited_rings(now), now, n)
+        take_all(&mut nodes.limited_rings(now), now, weight)
     };
     if let Err(none) = taken {
         resource.release(place);
@@ -219,22 +219,22 @@ fn wait_for_turn(
     Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))
 }
 
-/// Takes `n` tokens on each of `rings`, or on none.
+/// Takes `weight` tokens on each of `rings`, or on none.
 fn take_all(
     rings: &mut dyn Iterator<Item = LimitedRing<'_>>,
     now: Tick,
-    n: u32,
+    weight: u32,
 ) -> Result<(), NoTokens> {
     let Some(ruled) = rings.next() else {
         return Ok(());
     };
-    let taken = ruled.take(now, n)?;
-    if let Err(refusal) = take_all(rings, now, n) {
-        ruled.refund(taken, n);
+    let taken = ruled.take(now, weight)?;
+    if let Err(refusal) = take_all(rings, now, weight) {
+        ruled.refund(taken, weight);
         return Err(refusal);
     }
     if let Some(node) = ruled.node {
-        node.start(n, taken);
+        node.start(weight, taken);
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ pub(crate) fn try_fast_path(
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
     Ok(Started {
         at: now,
-        n: call.weight,
+        weight: call.weight,
         has_slot: slots.is_some(),
         closed,
     })
@@ -84,18 +84,18 @@ fn take_slot_and_own_ring(
     resource: &Resource,
     slots: Option<SlotLimit>,
     now: Tick,
-    n: u32,
+    weight: u32,
 ) -> Result<(), Fallback> {
     let Some(slots) = slots else {
-        return take_own_ring(resource, now, n).map_err(Fallback::Denied);
+        return take_own_ring(resource, now, weight).map_err(Fallback::Denied);
     };
     let (node, quotas) = (resource.node(), resource.compiled().quotas());
-    let checked = node.check_room(now, n, quotas);
+    let checked = node.check_room(now, weight, quotas);
     checked.map_err(Fallback::Denied)?;
     let Some(hold) = node.take_slot(slots.limit) else {
         return Err(Fallback::NoSlot(slots));
     };
-    match take_own_ring(resource, now, n) {
+    match take_own_ring(resource, now, weight) {
         Ok(()) => {
             node.slot_started(hold);
             Ok(())
@@ -109,9 +109,9 @@ fn take_slot_and_own_ring(
 
 /// Takes the tokens of a call on the resource's own ring alone.
 #[inline]
-pub(super) fn take_own_ring(resource: &Resource, now: Tick, n: u32) -> Result<(), Denied> {
+pub(super) fn take_own_ring(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
     let node = resource.node();
-    let taken = node.acquire(now, n, resource.compiled().quotas())?;
-    node.start(n, taken);
+    let taken = node.acquire(now, weight, resource.compiled().quotas())?;
+    node.start(weight, taken);
     Ok(())
 }

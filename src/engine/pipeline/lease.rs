@@ -99,17 +99,17 @@ pub(super) fn enter_leased(
     )
 }
 
-/// Notes the rest of the quotas for a call that wants to know, which will take `n` of each.
+/// Notes the rest of the quotas for a call that wants to know, which will take `weight` of each.
 fn note_quota(
     nodes: &CallNodes,
     call: &Call<'_>,
     targets: &LeaseTargets,
     now: Tick,
-    n: u32,
+    weight: u32,
     claims: &mut Claims,
 ) {
     if call.wants_quota {
-        let left = nodes.leases_left(targets, now, n);
+        let left = nodes.leases_left(targets, now, weight);
         claims.quota = QuotaLeft::tightest(claims.quota.take().into_iter().chain(left));
     }
 }

@@ -64,7 +64,7 @@ fn hold(
         now,
         from: turn,
         patience,
-        n: call.weight,
+        weight: call.weight,
     };
     let held = hold_for_one_time(nodes, wish);
     if !matches!(held, Ok(Some(_))) {
@@ -98,7 +98,7 @@ fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise
                 return Ok(Some((held, latest)));
             }
             Ok((held, latest)) => {
-                nodes.cancel(wish.now, &held, wish.n);
+                nodes.cancel(wish.now, &held, wish.weight);
                 wish.from = latest;
             }
             Err(NoTokens::Full(_)) => return Ok(None),
@@ -121,7 +121,7 @@ fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, NoTokens> {
                 all.push(held);
             }
             Err(refusal) => {
-                nodes.cancel(wish.now, &all, wish.n);
+                nodes.cancel(wish.now, &all, wish.weight);
                 return Err(refusal);
             }
         }

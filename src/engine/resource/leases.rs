@@ -60,7 +60,7 @@ struct HeldLease {
     quota: Arc<SharedQuota>,
     /// `None` for a call that passes without permits.
     end: Option<BucketEnd>,
-    n: u32,
+    weight: u32,
 }
 
 /// A call that waits for the store.
@@ -240,19 +240,19 @@ impl LeaseCounters {
 // === impl Targets ===
 
 impl LeaseTargets {
-    /// Takes `n` permits of each, or of none. Those that the call `had` before count.
-    pub(crate) fn take(&self, now: Tick, n: u32, had: HeldLeases) -> Result<Taking, NoLease> {
+    /// Takes `weight` permits of each, or of none. Those that the call `had` before count.
+    pub(crate) fn take(&self, now: Tick, weight: u32, had: HeldLeases) -> Result<Taking, NoLease> {
         let mut had = had;
         let mut held = HeldLeases::default();
         let mut must_ask = false;
         for target in self.0.iter() {
-            if let Some(end) = had.refund(&target.quota, n) {
-                held.push(target, end, n);
+            if let Some(end) = had.refund(&target.quota, weight) {
+                held.push(target, end, weight);
                 continue;
             }
-            match target.quota.take(now, n) {
-                LeaseFound::Taken(end) => held.push(target, Some(end), n),
-                LeaseFound::Exhausted(at) => return Err(target.exhausted(Some(at), n)),
+            match target.quota.take(now, weight) {
+                LeaseFound::Taken(end) => held.push(target, Some(end), weight),
+                LeaseFound::Exhausted(at) => return Err(target.exhausted(Some(at), weight)),
                 LeaseFound::Nothing => must_ask = true,
             }
         }
@@ -280,7 +280,7 @@ impl LeaseTargets {
     pub(crate) fn ask(
         &self,
         now: Tick,
-        n: u32,
+        weight: u32,
         held: HeldLeases,
     ) -> Result<Result<HeldLeases, Asking>, NoLease> {
         let mut asking = Asking {
@@ -292,11 +292,11 @@ impl LeaseTargets {
             if asking.held.has(&target.quota) {
                 continue;
             }
-            match SharedQuota::ask(&target.quota, now, n) {
-                Asked::Told(answer) => asking.take_answer(target, answer, n)?,
+            match SharedQuota::ask(&target.quota, now, weight) {
+                Asked::Told(answer) => asking.take_answer(target, answer, weight)?,
                 Asked::Waits(ticket) => {
                     asking.most = asking.most.min(target.quota.terms().wait);
-                    asking.tickets.push((target.clone(), ticket, n));
+                    asking.tickets.push((target.clone(), ticket, weight));
                 }
             }
         }
@@ -310,8 +310,8 @@ impl LeaseTargets {
 
 impl LeaseTarget {
     #[cold]
-    fn exhausted(&self, at: Option<Tick>, n: u32) -> NoLease {
-        let at = at.filter(|_| n <= self.quota.limit());
+    fn exhausted(&self, at: Option<Tick>, weight: u32) -> NoLease {
+        let at = at.filter(|_| weight <= self.quota.limit());
         NoLease::Exhausted {
             rule: self.rule,
             advertised: self.advertised,
@@ -368,18 +368,23 @@ impl Asking {
     /// The leases that the call has by now: without an answer, the rule decides as it does without
     /// the store.
     pub(crate) fn settle(mut self, now: Tick) -> Result<HeldLeases, NoLease> {
-        for (target, ticket, n) in std::mem::take(&mut self.tickets) {
+        for (target, ticket, weight) in std::mem::take(&mut self.tickets) {
             let answer = ticket.take(now);
-            self.take_answer(&target, answer, n)?;
+            self.take_answer(&target, answer, weight)?;
         }
         Ok(self.held)
     }
 
-    fn take_answer(&mut self, target: &LeaseTarget, answer: Answer, n: u32) -> Result<(), NoLease> {
+    fn take_answer(
+        &mut self,
+        target: &LeaseTarget,
+        answer: Answer,
+        weight: u32,
+    ) -> Result<(), NoLease> {
         match answer {
-            Answer::Granted(end) => self.held.push(target, Some(end), n),
-            Answer::Open => self.held.push(target, None, n),
-            Answer::Refused(at) => return Err(target.exhausted(at, n)),
+            Answer::Granted(end) => self.held.push(target, Some(end), weight),
+            Answer::Open => self.held.push(target, None, weight),
+            Answer::Refused(at) => return Err(target.exhausted(at, weight)),
             Answer::Closed => return Err(NoLease::NoStore { rule: target.rule }),
         }
         Ok(())
@@ -389,11 +394,11 @@ impl Asking {
 // === impl HeldLeases ===
 
 impl HeldLeases {
-    fn push(&mut self, target: &LeaseTarget, end: Option<BucketEnd>, n: u32) {
+    fn push(&mut self, target: &LeaseTarget, end: Option<BucketEnd>, weight: u32) {
         self.0.push(HeldLease {
             quota: target.quota.clone(),
             end,
-            n,
+            weight,
         });
     }
 
@@ -401,9 +406,9 @@ impl HeldLeases {
         self.0.iter().any(|held| held.quota.counts_as(quota))
     }
 
-    /// Hands over its permits of `quota`, if they are `n`.
-    fn refund(&mut self, quota: &SharedQuota, n: u32) -> Option<Option<BucketEnd>> {
-        let is_it = |held: &HeldLease| held.quota.counts_as(quota) && held.n == n;
+    /// Hands over its permits of `quota`, if they are `weight`.
+    fn refund(&mut self, quota: &SharedQuota, weight: u32) -> Option<Option<BucketEnd>> {
+        let is_it = |held: &HeldLease| held.quota.counts_as(quota) && held.weight == weight;
         self.0.remove(is_it).map(|held| held.end)
     }
 
@@ -417,7 +422,7 @@ impl Drop for HeldLeases {
     fn drop(&mut self) {
         for held in self.0.iter() {
             if let Some(end) = held.end {
-                SharedQuota::refund_now(&held.quota, end, held.n);
+                SharedQuota::refund_now(&held.quota, end, held.weight);
             }
         }
     }

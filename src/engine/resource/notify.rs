@@ -19,13 +19,13 @@ use crate::stat::Outcome;
 // === impl Resource ===
 
 impl Resource {
-    /// A call of weight `n` has passed, after it has `waited`.
+    /// A call of weight `weight` has passed, after it has `waited`.
     #[inline]
-    pub(crate) fn notify_passed(&self, n: u32, call: Option<&Call<'_>>, waited: Duration) {
+    pub(crate) fn notify_passed(&self, weight: u32, call: Option<&Call<'_>>, waited: Duration) {
         let hooks = &self.shared.hooks;
         if hooks.want(Interest::PASS) {
             let event = PassEvent {
-                subject: self.subject(n),
+                subject: self.subject(weight),
                 origin: call.and_then(|call| call.origin),
                 param: call.and_then(|call| call.param_at(0).copied()),
                 waited,
@@ -34,15 +34,15 @@ impl Resource {
         }
     }
 
-    /// A call of weight `n` was refused: its rule counts it, and hooks are notified.
-    pub(crate) fn note_blocked(&self, n: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
+    /// A call of weight `weight` was refused: its rule counts it, and hooks are notified.
+    pub(crate) fn note_blocked(&self, weight: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
         if !self.shared.part.is_shadow() {
-            blocked.count(n);
+            blocked.count(weight);
         }
         let hooks = &self.shared.hooks;
         if hooks.want(Interest::BLOCK) {
             let event = BlockEvent {
-                subject: self.subject(n),
+                subject: self.subject(weight),
                 origin: call.and_then(|call| call.origin),
                 param: call.and_then(|call| call.param_at(0).copied()),
                 blocked,
@@ -51,11 +51,11 @@ impl Resource {
         }
     }
 
-    /// A call of weight `n` that had passed has ended.
+    /// A call of weight `weight` that had passed has ended.
     #[cold]
-    pub(crate) fn notify_ended(&self, n: u32, outcome: Option<Outcome>, rt: Duration) {
+    pub(crate) fn notify_ended(&self, weight: u32, outcome: Option<Outcome>, rt: Duration) {
         let event = ExitEvent {
-            subject: self.subject(n),
+            subject: self.subject(weight),
             outcome,
             rt,
         };

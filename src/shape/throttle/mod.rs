@@ -68,25 +68,25 @@ pub(crate) struct Turn {
     before: Option<u64>,
 }
 
-/// The cost of `n` tokens at `threshold` tokens per `interval`, in nanoseconds: rounded up, at
+/// The cost of `weight` tokens at `threshold` tokens per `interval`, in nanoseconds: rounded up, at
 /// least 1 for any token, at most `u64::MAX`.
 ///
 /// `None` if no token passes, which is so for thresholds that are not above 0.
 /// No tokens cost nothing at any threshold.
 ///
 /// For whole thresholds the result is exact; otherwise its relative error is at most 2⁻⁵².
-pub(crate) fn cost(n: u32, threshold: f64, interval: Duration) -> Option<u64> {
-    if n == 0 {
+pub(crate) fn cost(weight: u32, threshold: f64, interval: Duration) -> Option<u64> {
+    if weight == 0 {
         return Some(0);
     }
     // The conversion saturates.
     (threshold > 0.0).then(|| {
         if threshold.fract() == 0.0 {
-            let all = u128::from(n) * u128::from(nanos(interval));
+            let all = u128::from(weight) * u128::from(nanos(interval));
             let exact = all.div_ceil(threshold as u128);
             return u64::try_from(exact).unwrap_or(u64::MAX).max(1);
         }
-        let exact = f64::from(n) * nanos(interval) as f64 / threshold;
+        let exact = f64::from(weight) * nanos(interval) as f64 / threshold;
         (exact.ceil() as u64).max(1)
     })
 }

@@ -19,7 +19,7 @@ struct Naive<'a> {
     array: &'a LeapArray,
     /// The newest bucket.
     bucket: u64,
-    n: u32,
+    weight: u32,
 }
 
 impl Naive<'_> {
@@ -42,7 +42,7 @@ impl Naive<'_> {
 
     /// When `quota` has room.
     fn available_at(&self, quota: &Quota) -> Option<u64> {
-        let most = quota.limit().checked_sub(self.n)?;
+        let most = quota.limit().checked_sub(self.weight)?;
         let mut targets = self.bucket + 1..;
         targets.find(|&target| {
             let begins = target % u64::from(quota.stride()) == 0;
@@ -52,7 +52,7 @@ impl Naive<'_> {
 
     /// The most tokens that may be held for `target` by `quota`, if it lends there.
     fn lends(&self, target: u64, quota: &Quota) -> Option<u32> {
-        let fits = |used: u32| used + self.n <= quota.limit();
+        let fits = |used: u32| used + self.weight <= quota.limit();
         if fits(self.used(quota.start(self.bucket))) {
             return Some(u32::MAX);
         }
@@ -71,9 +71,9 @@ impl Naive<'_> {
         let before = quota.start(target - 1);
         let leaving = match quota.lending() {
             Lending::Nothing => return None,
-            Lending::Part(_) if self.n > 0 && before == start => 0,
-            Lending::Part(_) if self.n > 0 && is_ahead => quota.limit(),
-            Lending::Part(_) if self.n > 0 => self.used(before) - self.used(start),
+            Lending::Part(_) if self.weight > 0 && before == start => 0,
+            Lending::Part(_) if self.weight > 0 && is_ahead => quota.limit(),
+            Lending::Part(_) if self.weight > 0 => self.used(before) - self.used(start),
             _ => return Some(u32::MAX),
         };
         // The only part here.
@@ -85,7 +85,7 @@ impl Naive<'_> {
         let mut targets = targets.filter(|target| *target <= self.bucket + AHEAD);
         targets.find(|&target| {
             let mut all = quotas.iter().map(|quota| self.lends(target, quota));
-            let held = self.held(target..target + 1) + self.n;
+            let held = self.held(target..target + 1) + self.weight;
             all.all(|most| most.is_some_and(|most| held <= most))
         })
     }
@@ -112,17 +112,17 @@ proptest! {
         let grid = Grid { bucket_ns: 1, buckets: 32, ahead: AHEAD as u32 };
         let array = LeapArray::with_grid(grid, Tick::from_nanos(100));
         let mut now = 100;
-        for (step, n, from, patience) in calls {
+        for (step, weight, from, patience) in calls {
             // Mostly many come at once.
-            now += step / 5 * (step + u64::from(n));
+            now += step / 5 * (step + u64::from(weight));
             let at = Tick::from_nanos(now);
             array.bring_to(at).unwrap();
-            let naive = Naive { array: &array, bucket: now, n };
+            let naive = Naive { array: &array, bucket: now, weight };
             for quota in &quotas {
-                let room = array.available_at(at, n, quota).map(Tick::as_nanos);
+                let room = array.available_at(at, weight, quota).map(Tick::as_nanos);
                 prop_assert_eq!(room, naive.available_at(quota), "{:?}", quota);
             }
-            if array.acquire_at(now, n, &quotas).is_ok() {
+            if array.acquire_at(now, weight, &quotas).is_ok() {
                 continue;
             }
             let from = (now + from / 3).max(now + 1);
@@ -131,7 +131,7 @@ proptest! {
                 now: at,
                 from: Tick::from_nanos(from),
                 patience: Duration::from_nanos(patience),
-                n,
+                weight,
             };
             let found = array.borrow_for(wish, &quotas, &mut 0);
             let found = found.map(Loan::bucket);
@@ -164,11 +164,11 @@ fn a_refusal_names_a_quota_that_lends_none_of_the_last_bucket() {
     let at = Tick::from_millis;
     let quotas = [3, 9].map(|limit| Quota::new(4, 1, limit, Lending::All));
     assert!(array.try_acquire(at(10), 3, &quotas).is_ok());
-    let wish = |n| Wish {
+    let wish = |weight| Wish {
         now: at(11),
         from: at(11),
         patience: Duration::from_millis(4),
-        n,
+        weight,
     };
     assert!(array.borrow_for(wish(3), &quotas, &mut 0).is_ok());
     let refused = array.borrow_for(wish(1), &quotas, &mut 0);

@@ -49,7 +49,7 @@ fn wish(now: u64) -> Wish {
         now: Tick::from_nanos(now),
         from: Tick::from_nanos(now),
         patience: std::time::Duration::from_secs(1),
-        n: 1,
+        weight: 1,
     }
 }
 

@@ -25,18 +25,18 @@ impl Node {
         Ok(Self::with_grid(grid, StdArc::new(shape), true, now))
     }
 
-    /// Counts a call of weight `n` that was refused.
-    pub(crate) fn block(&self, now: Tick, n: u32) {
+    /// Counts a call of weight `weight` that was refused.
+    pub(crate) fn block(&self, now: Tick, weight: u32) {
         if self.is_crowded() {
-            self.block_in_crowd(now, n);
+            self.block_in_crowd(now, weight);
         } else {
-            self.block_by(now, n, BlockKind::Flow);
+            self.block_by(now, weight, BlockKind::Flow);
         }
     }
 
-    /// Counts the end of a call of weight `n` that had passed, with a response or an error,
+    /// Counts the end of a call of weight `weight` that had passed, with a response or an error,
     /// `rt` after it started. A response time above one minute counts as one minute.
-    pub(crate) fn complete(&self, now: Tick, n: u32, rt: Duration, outcome: Outcome) {
-        self.end(now, n, nanos(rt), Some(outcome));
+    pub(crate) fn complete(&self, now: Tick, weight: u32, rt: Duration, outcome: Outcome) {
+        self.end(now, weight, nanos(rt), Some(outcome));
     }
 }

@@ -167,69 +167,84 @@ impl Node {
 
     // --- counting ---
 
-    /// Counts a call of weight `n` that passes, without checking any limit.
-    pub(crate) fn pass(&self, now: Tick, n: u32) {
+    /// Counts a call of weight `weight` that passes, without checking any limit.
+    pub(crate) fn pass(&self, now: Tick, weight: u32) {
         // A node of its own keeps its ring.
-        if let Ok(taken) = self.acquire(now, n, &[]) {
-            self.start(n, taken);
+        if let Ok(taken) = self.acquire(now, weight, &[]) {
+            self.start(weight, taken);
         }
     }
 
-    /// Takes `n` tokens if every quota has room for them.
+    /// Takes `weight` tokens if every quota has room for them.
     #[inline]
-    pub(crate) fn acquire(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<Taken, Denied> {
+    pub(crate) fn acquire(
+        &self,
+        now: Tick,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<Taken, Denied> {
         self.advance(now);
         if quotas.is_empty() {
-            Ok(self.ring.add_at(self.ring.bucket_number(now), n)?)
+            Ok(self.ring.add_at(self.ring.bucket_number(now), weight)?)
         } else {
-            self.ring.acquire(now, n, quotas)
+            self.ring.acquire(now, weight, quotas)
         }
     }
 
     /// The same in [one attempt](LeapArray::acquire_at_once), which fails at the first event of a
     /// step.
     #[inline(always)]
-    pub(crate) fn acquire_at_once(&self, now: Tick, n: u32, quotas: &[Quota]) -> Option<Taken> {
+    pub(crate) fn acquire_at_once(
+        &self,
+        now: Tick,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Option<Taken> {
         if self.counters.is_first(now) {
             return None;
         }
-        self.ring.acquire_at_once(now, n, quotas).ok()
+        self.ring.acquire_at_once(now, weight, quotas).ok()
     }
 
-    /// Whether every quota has room for `n` tokens now. It takes none.
+    /// Whether every quota has room for `weight` tokens now. It takes none.
     #[inline]
-    pub(crate) fn check_room(&self, now: Tick, n: u32, quotas: &[Quota]) -> Result<(), Denied> {
+    pub(crate) fn check_room(
+        &self,
+        now: Tick,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<(), Denied> {
         self.advance(now);
-        self.ring.check_room(now, n, quotas)
+        self.ring.check_room(now, weight, quotas)
     }
 
     /// Refunds tokens that were taken for a call that does not start.
-    pub(crate) fn refund(&self, taken: Taken, n: u32) {
-        if !self.ring.refund_at(taken.bucket, n) {
-            self.counters.spend(n);
+    pub(crate) fn refund(&self, taken: Taken, weight: u32) {
+        if !self.ring.refund_at(taken.bucket, weight) {
+            self.counters.spend(weight);
         }
     }
 
     /// The call that tokens were taken for starts, unless others wait.
     #[inline(always)]
-    pub(crate) fn start_alone(&self, n: u32, taken: Taken) -> bool {
+    pub(crate) fn start_alone(&self, weight: u32, taken: Taken) -> bool {
         let is_alone = self.counters.waiting() == 0;
         if is_alone {
-            self.counters.started(n, taken.granted);
+            self.counters.started(weight, taken.granted);
         }
         is_alone
     }
 
     /// The call that tokens were taken for starts.
     #[inline]
-    pub(crate) fn start(&self, n: u32, taken: Taken) {
+    pub(crate) fn start(&self, weight: u32, taken: Taken) {
         // Without waiting calls nothing is held.
         let taken = if self.counters.waiting() == 0 {
             taken.granted
         } else {
             self.ring.taken_now()
         };
-        self.counters.started(n, taken);
+        self.counters.started(weight, taken);
     }
 
     /// Holds tokens for a call that will wait.
@@ -242,13 +257,13 @@ impl Node {
     }
 
     /// A call starts after `wait`, of which `occupied` tokens were borrowed.
-    pub(crate) fn start_waited(&self, now: Tick, n: u32, occupied: u32, wait: Duration) {
+    pub(crate) fn start_waited(&self, now: Tick, weight: u32, occupied: u32, wait: Duration) {
         self.advance(now);
         let ring = &self.latest().ring;
         // A step may have many buckets, and its own may not be open yet: until then its
         // tokens are held, and are not among those that passed.
         let _ = ring.bring_to(now);
-        self.counters.started(n, ring.taken_now());
+        self.counters.started(weight, ring.taken_now());
         self.counters.waited(occupied, wait);
     }
 
@@ -260,18 +275,18 @@ impl Node {
         }
     }
 
-    /// A call of weight `n` was refused by a rule of this `kind`. Returns once in so many refusals
+    /// A call of weight `weight` was refused by a rule of this `kind`. Returns once in so many refusals
     /// whether there is a [crowd](Self::is_crowded).
-    pub(crate) fn block_by(&self, now: Tick, n: u32, kind: BlockKind) -> bool {
+    pub(crate) fn block_by(&self, now: Tick, weight: u32, kind: BlockKind) -> bool {
         self.advance(now);
-        self.counters.block(n, kind, now)
+        self.counters.block(weight, kind, now)
     }
 
-    /// A full window refuses a call of weight `n` in a [crowd](Self::is_crowded): this writes to
+    /// A full window refuses a call of weight `weight` in a [crowd](Self::is_crowded): this writes to
     /// nothing that another thread reads before it asks for figures.
-    pub(crate) fn block_in_crowd(&self, now: Tick, n: u32) {
+    pub(crate) fn block_in_crowd(&self, now: Tick, weight: u32) {
         self.advance(now);
-        self.counters.block_in_crowd(n);
+        self.counters.block_in_crowd(weight);
     }
 
     /// Whether many threads refuse calls at once, or have done so.
@@ -280,14 +295,14 @@ impl Node {
         self.counters.is_crowded()
     }
 
-    /// A call of weight `n` that had passed ends, `rt_ns` after it began: as
+    /// A call of weight `weight` that had passed ends, `rt_ns` after it began: as
     /// `outcome`, or without any.
     #[inline]
-    pub(crate) fn end(&self, now: Tick, n: u32, rt_ns: u64, outcome: Option<Outcome>) {
+    pub(crate) fn end(&self, now: Tick, weight: u32, rt_ns: u64, outcome: Option<Outcome>) {
         self.advance(now);
         match outcome {
-            Some(outcome) => self.counters.complete(n, rt_ns, outcome),
-            None => self.counters.cancel(n),
+            Some(outcome) => self.counters.complete(weight, rt_ns, outcome),
+            None => self.counters.cancel(weight),
         }
     }
 

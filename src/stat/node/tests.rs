@@ -224,7 +224,7 @@ fn a_ring_that_is_read_alone_loses_no_tokens_that_are_due() {
         now: at(1_200),
         from: at(1_200),
         patience: Duration::from_secs(3),
-        n: 5,
+        weight: 5,
     };
     let loan = node.borrow_for(wish, &quota).unwrap();
     assert_eq!(loan.start(), at(3_000));

@@ -123,7 +123,7 @@ pub(in crate::stat) fn reserve(
         now,
         from: now,
         patience,
-        n,
+        weight: n,
     };
     let mut spent = 0;
     let loan = array.borrow_for(wish, quotas, &mut spent);

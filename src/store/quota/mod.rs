@@ -116,30 +116,30 @@ impl SharedQuota {
 
     // --- calls ---
 
-    /// Takes `n` permits that are in hand.
+    /// Takes `weight` permits that are in hand.
     #[inline]
-    pub(crate) fn take(&self, now: Tick, n: u32) -> LeaseFound {
-        self.cell.take(now, n)
+    pub(crate) fn take(&self, now: Tick, weight: u32) -> LeaseFound {
+        self.cell.take(now, weight)
     }
 
-    /// Asks for `n` permits that are not in hand.
-    pub(crate) fn ask(this: &Arc<Self>, now: Tick, n: u32) -> Asked {
+    /// Asks for `weight` permits that are not in hand.
+    pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32) -> Asked {
         let mut ledger = this.ledger.lock();
         let nodes = this.hub.nodes();
-        if n > limit_of(&ledger.terms, nodes) {
+        if weight > limit_of(&ledger.terms, nodes) {
             return Asked::Told(Answer::Refused(None));
         }
         // Another call may have brought some.
-        match this.cell.take(now, n) {
+        match this.cell.take(now, weight) {
             LeaseFound::Taken(end) => return Asked::Told(Answer::Granted(end)),
             LeaseFound::Exhausted(at) => return Asked::Told(Answer::Refused(Some(at))),
             LeaseFound::Nothing => {}
         }
         if this.is_down(&ledger, now) {
-            return Asked::Told(this.serve(&mut ledger, now, n));
+            return Asked::Told(this.serve(&mut ledger, now, weight));
         }
         let slot = Arc::new(Slot::default());
-        ledger.tickets.push((n, slot.clone()));
+        ledger.tickets.push((weight, slot.clone()));
         drop(ledger);
         this.figures.counts().waited.add(1);
         this.hub.look_at(this);
@@ -147,12 +147,12 @@ impl SharedQuota {
             // It went down meanwhile, and may have answered all others before.
             this.answer_without_store(now);
         }
-        Asked::Waits(Ticket::new(this.clone(), slot, n))
+        Asked::Waits(Ticket::new(this.clone(), slot, weight))
     }
 
-    /// Answers a call of weight `n` that has no answer of the store, as the rule says.
-    pub(crate) fn without_store(this: &Arc<Self>, now: Tick, n: u32) -> Answer {
-        let answer = this.serve(&mut this.ledger.lock(), now, n);
+    /// Answers a call of weight `weight` that has no answer of the store, as the rule says.
+    pub(crate) fn without_store(this: &Arc<Self>, now: Tick, weight: u32) -> Answer {
+        let answer = this.serve(&mut this.ledger.lock(), now, weight);
         if this.hub.is_up() {
             // The call alone has no answer: the store is told what it took.
             this.hub.look_at(this);
@@ -165,20 +165,20 @@ impl SharedQuota {
         ledger.down_until.is_some_and(|until| now < until) || !self.hub.is_up()
     }
 
-    fn serve(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
+    fn serve(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
         match ledger.terms.when_down {
             WhenDown::Open => {
-                self.figures.counts().local.add(n.into());
+                self.figures.counts().local.add(weight.into());
                 Answer::Open
             }
             WhenDown::Closed => Answer::Closed,
-            WhenDown::LocalShare => self.serve_share(ledger, now, n),
+            WhenDown::LocalShare => self.serve_share(ledger, now, weight),
         }
     }
 
     /// Serves a call from the share of this process. While the store is away, what is left of
     /// the share goes into the cell; else the next call asks the store again.
-    fn serve_share(&self, ledger: &mut Ledger, now: Tick, n: u32) -> Answer {
+    fn serve_share(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
         let nodes = self.hub.nodes();
         self.close(ledger, now);
         let here = ledger.here(now);
@@ -186,7 +186,7 @@ impl SharedQuota {
             return Answer::Refused(Some(here.next));
         }
         let left = ledger.share_left(here.number, nodes);
-        if left < n {
+        if left < weight {
             let at = ledger.local_room_at(now, nodes);
             if self.cell.in_hand(now).is_none() {
                 self.cell.exhaust(at.min(now + MOST_LOCAL_REFUSAL));
@@ -196,15 +196,15 @@ impl SharedQuota {
         }
         let end = BucketEnd::at(here.end);
         let more = if self.is_down(ledger, now) {
-            left - n
+            left - weight
         } else {
             0
         };
-        ledger.book_local(here.number, n + more);
+        ledger.book_local(here.number, weight + more);
         let out = self.put(ledger, end, more, true);
         ledger.unbook(here.number, out.new);
         ledger.last_held = 0;
-        self.figures.counts().local.add(n.into());
+        self.figures.counts().local.add(weight.into());
         Answer::Granted(end)
     }
 
@@ -221,24 +221,24 @@ impl SharedQuota {
         self.add_taken(ledger, taken);
     }
 
-    fn add_taken(&self, ledger: &mut Ledger, n: u32) {
-        if n == 0 {
+    fn add_taken(&self, ledger: &mut Ledger, weight: u32) {
+        if weight == 0 {
             return;
         }
-        ledger.uncounted.permits -= n;
+        ledger.uncounted.permits -= weight;
         let counts = self.figures.counts();
         if ledger.uncounted.are_local {
-            counts.local.add(n.into());
+            counts.local.add(weight.into());
         } else {
-            counts.granted.add(n.into());
+            counts.granted.add(weight.into());
         }
     }
 
-    /// Puts `n` permits into the cell, of the share or of the store.
-    fn put(&self, ledger: &mut Ledger, end: BucketEnd, n: u32, are_local: bool) -> Left {
+    /// Puts `weight` permits into the cell, of the share or of the store.
+    fn put(&self, ledger: &mut Ledger, end: BucketEnd, weight: u32, are_local: bool) -> Left {
         self.count(ledger);
-        let out = self.cell.put(end, n, self.window.bucket);
-        if out.new == n {
+        let out = self.cell.put(end, weight, self.window.bucket);
+        if out.new == weight {
             return out;
         }
         let before = ledger.uncounted.end;
@@ -249,27 +249,27 @@ impl SharedQuota {
             ledger.uncounted.permits = 0;
         }
         ledger.uncounted = Uncounted {
-            permits: ledger.uncounted.permits + (n - out.new),
+            permits: ledger.uncounted.permits + (weight - out.new),
             end: Some(end),
             are_local,
         };
         out
     }
 
-    /// Refunds `n` permits of the bucket that ends at `end`: they were not used.
-    pub(crate) fn refund(this: &Arc<Self>, end: BucketEnd, n: u32, now: Tick) {
-        if !this.cell.refund(end, n, now, this.window.bucket) {
+    /// Refunds `weight` permits of the bucket that ends at `end`: they were not used.
+    pub(crate) fn refund(this: &Arc<Self>, end: BucketEnd, weight: u32, now: Tick) {
+        if !this.cell.refund(end, weight, now, this.window.bucket) {
             let mut ledger = this.ledger.lock();
             let bucket = ledger.bucket_of(end);
-            let lost = ledger.return_later(bucket, n);
+            let lost = ledger.return_later(bucket, weight);
             drop(ledger);
             this.figures.counts().lost.add(lost.into());
             this.hub.look_at(this);
         }
     }
 
-    pub(crate) fn refund_now(this: &Arc<Self>, end: BucketEnd, n: u32) {
-        Self::refund(this, end, n, this.hub.now());
+    pub(crate) fn refund_now(this: &Arc<Self>, end: BucketEnd, weight: u32) {
+        Self::refund(this, end, weight, this.hub.now());
     }
 
     /// When there will be room again, for a call that was refused until `at`.
@@ -277,9 +277,9 @@ impl SharedQuota {
         at.max(Tick::from_nanos(self.available_at.load(Ordering::Relaxed)))
     }
 
-    /// When the process may get `n` permits again, as far as it knows; `None` if never.
-    pub(crate) fn room_at(&self, now: Tick, n: u32) -> Option<Tick> {
-        if n > self.limit() {
+    /// When the process may get `weight` permits again, as far as it knows; `None` if never.
+    pub(crate) fn room_at(&self, now: Tick, weight: u32) -> Option<Tick> {
+        if weight > self.limit() {
             return None;
         }
         // Taking none of them shows whether there are any.

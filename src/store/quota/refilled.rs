@@ -104,7 +104,7 @@ impl SharedQuota {
         let firm = ledger
             .tickets
             .iter()
-            .fold(0, |sum: u32, (n, _)| sum.saturating_add(*n));
+            .fold(0, |sum: u32, (weight, _)| sum.saturating_add(*weight));
         let target = this.target(ledger, by, here.end - now).min(limit);
         let is_due = firm > 0 || held < target.div_ceil(2);
         // The store has none, so only calls ask, when they may.
@@ -190,8 +190,8 @@ impl SharedQuota {
         !ledger.terms.exact && ledger.demand.within(time.min(self.window.bucket / 10)) > 0
     }
 
-    fn withdraw(&self, ledger: &mut Ledger, n: u32) {
-        if let Some((end, out)) = self.cell.withdraw(n) {
+    fn withdraw(&self, ledger: &mut Ledger, weight: u32) {
+        if let Some((end, out)) = self.cell.withdraw(weight) {
             let bucket = ledger.bucket_of(end);
             ledger.uncounted.permits = ledger.uncounted.permits.saturating_sub(out);
             let lost = ledger.return_later(bucket, out);
@@ -256,12 +256,12 @@ impl SharedQuota {
             next_at = Some(available_at);
         }
         let asked = sent.tickets.min(ledger.tickets.len());
-        for (n, slot) in ledger.tickets.drain(..asked) {
-            if n <= left {
+        for (weight, slot) in ledger.tickets.drain(..asked) {
+            if weight <= left {
                 if slot.answer(Answer::Granted(end)) {
-                    left -= n;
-                    ledger.demand.add(n);
-                    self.figures.counts().granted.add(n.into());
+                    left -= weight;
+                    ledger.demand.add(weight);
+                    self.figures.counts().granted.add(weight.into());
                 }
             } else {
                 slot.answer(Answer::Refused(Some(next_at.unwrap_or(seen.next))));
@@ -295,9 +295,9 @@ impl SharedQuota {
         }
     }
 
-    fn return_now(&self, ledger: &mut Ledger, bucket: u64, n: u32) {
-        if n > 0 {
-            let lost = ledger.return_later(bucket, n);
+    fn return_now(&self, ledger: &mut Ledger, bucket: u64, weight: u32) {
+        if weight > 0 {
+            let lost = ledger.return_later(bucket, weight);
             self.figures.counts().lost.add(lost.into());
         }
     }
@@ -328,13 +328,13 @@ impl SharedQuota {
         // Permits that were to go back cannot, and are forgotten.
         ledger.back = None;
         let tickets = std::mem::take(&mut ledger.tickets);
-        for (n, slot) in tickets {
-            let answer = self.serve(&mut ledger, now, n);
+        for (weight, slot) in tickets {
+            let answer = self.serve(&mut ledger, now, weight);
             if !slot.answer(answer) {
                 if let Answer::Granted(end) = answer {
                     let bucket = ledger.bucket_of(end);
-                    if !self.cell.refund(end, n, now, self.window.bucket) {
-                        ledger.unbook(bucket, n);
+                    if !self.cell.refund(end, weight, now, self.window.bucket) {
+                        ledger.unbook(bucket, weight);
                     }
                 }
             }

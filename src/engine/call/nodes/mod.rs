@@ -156,7 +156,7 @@ impl CallNodes {
         inbound.filter(|_| is_inbound)
     }
 
-    /// The first rule that looks at another resource and finds no room there for `n`
+    /// The first rule that looks at another resource and finds no room there for `weight`
     /// tokens, and when all such rules find some.
     ///
     /// The other resource is found by the present rules: if they are no more those of the call, the
@@ -165,11 +165,11 @@ impl CallNodes {
         &self,
         registry: &Registry,
         now: Tick,
-        n: u32,
+        weight: u32,
     ) -> Result<Option<(u32, Option<Tick>)>, Reloaded> {
         let related = self.resource.related().iter();
         let full = related
-            .filter_map(|&index| Some((index, self.full_at(registry, index, now, n)?)))
+            .filter_map(|&index| Some((index, self.full_at(registry, index, now, weight)?)))
             .reduce(|(first, latest), (_, at)| (first, later(latest, at)));
         if self.resource.related().is_empty() || self.resource.is_fresh() {
             Ok(full)
@@ -180,7 +180,13 @@ impl CallNodes {
 
     /// When the resource that the rule `index` looks at has room again, if it has
     /// none now.
-    fn full_at(&self, registry: &Registry, index: u32, now: Tick, n: u32) -> Option<Option<Tick>> {
+    fn full_at(
+        &self,
+        registry: &Registry,
+        index: u32,
+        now: Tick,
+        weight: u32,
+    ) -> Option<Option<Tick>> {
         let rule = self.resource.rules().flow(index)?;
         let Basis::Related(related) = rule.basis() else {
             return None;
@@ -194,21 +200,21 @@ impl CallNodes {
             let (_, quota) = ruled.rules().find(|&(known, _)| known == index)?;
             Some((ruled.ring, quota.limited_to(rule.limit())))
         })?;
-        (!ring.has_room(there, n, &quota)).then(|| {
-            let at = ring.available_at(there, n, &quota)?;
+        (!ring.has_room(there, weight, &quota)).then(|| {
+            let at = ring.available_at(there, weight, &quota)?;
             Some(now + related.resource.time_until(at, there))
         })
     }
 
-    /// Takes a turn in every queue for a call of weight `n`; none if that is 0. Stops at the
+    /// Takes a turn in every queue for a call of weight `weight`; none if that is 0. Stops at the
     /// first queue that has no place, and returns its rule.
-    pub(crate) fn queue_up(&self, now: Tick, n: u32, turns: &mut Turns) -> Result<(), u32> {
-        if n == 0 {
+    pub(crate) fn queue_up(&self, now: Tick, weight: u32, turns: &mut Turns) -> Result<(), u32> {
+        if weight == 0 {
             return Ok(());
         }
         for (node, queue) in self.queues() {
             let rule = queue.index();
-            let turn = queue.join(now, n, node.ring_at(now)).ok_or(rule)?;
+            let turn = queue.join(now, weight, node.ring_at(now)).ok_or(rule)?;
             turns.push(QueuedTurn { rule, turn });
         }
         Ok(())
@@ -230,10 +236,10 @@ impl CallNodes {
             .flat_map(|(node, compiled)| compiled.queues().iter().map(move |queue| (node, queue)))
     }
 
-    /// Whether every rule has room for `n` tokens now. It takes none.
-    pub(crate) fn check_room(&self, now: Tick, n: u32) -> Result<(), NoTokens> {
+    /// Whether every rule has room for `weight` tokens now. It takes none.
+    pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), NoTokens> {
         self.limited_rings(now)
-            .try_for_each(|ruled| ruled.check_room(now, n))
+            .try_for_each(|ruled| ruled.check_room(now, weight))
     }
 
     /// Counts one more waiting call on every node, or on none if there are too many on one.
@@ -255,27 +261,27 @@ impl CallNodes {
             .chain(self.inbound().map(|node| (node, u32::MAX)))
     }
 
-    /// A call of weight `n` passes among all inbound ones.
+    /// A call of weight `weight` passes among all inbound ones.
     #[inline]
-    pub(crate) fn pass_inbound(&self, now: Tick, n: u32) {
+    pub(crate) fn pass_inbound(&self, now: Tick, weight: u32) {
         if let Some(inbound) = self.inbound() {
-            inbound.pass(now, n);
+            inbound.pass(now, weight);
         }
     }
 
     /// Takes the tokens of a call that has waited among all inbound ones, before
     /// it starts.
-    pub(crate) fn take_inbound(&self, now: Tick, n: u32) {
+    pub(crate) fn take_inbound(&self, now: Tick, weight: u32) {
         if let Some(inbound) = self.inbound() {
             // There is no limit, and no reload replaces its ring.
-            let _ = inbound.acquire(now, n, &[]);
+            let _ = inbound.acquire(now, weight, &[]);
         }
     }
 
     /// Cancels the tokens `held` on the rings, in their order.
-    pub(crate) fn cancel(&self, now: Tick, held: &[Held], n: u32) {
+    pub(crate) fn cancel(&self, now: Tick, held: &[Held], weight: u32) {
         for (held, ruled) in held.iter().zip(self.limited_rings(now)) {
-            ruled.cancel(now, *held, n);
+            ruled.cancel(now, *held, weight);
         }
     }
 

@@ -84,15 +84,15 @@ impl CallNodes {
         None
     }
 
-    /// When every queue lets a call of weight `n` in, `from` some time on, and its last turn if
+    /// When every queue lets a call of weight `weight` in, `from` some time on, and its last turn if
     /// it comes then.
-    fn turn_at(&self, now: Tick, from: Tick, n: u32) -> Option<(Tick, Tick)> {
-        if n == 0 {
+    fn turn_at(&self, now: Tick, from: Tick, weight: u32) -> Option<(Tick, Tick)> {
+        if weight == 0 {
             return Some((from, from));
         }
         self.queues()
             .try_fold((from, from), |(latest, last), (node, queue)| {
-                let (at, turn) = queue.turn_at(now, from, n, node.ring_at(now))?;
+                let (at, turn) = queue.turn_at(now, from, weight, node.ring_at(now))?;
                 Some((latest.max(at), last.max(turn)))
             })
     }
@@ -122,7 +122,7 @@ impl CallNodes {
             turn: turn.max(at),
             from: turn.max(at),
             for_loan,
-            n: call.weight,
+            weight: call.weight,
         };
         match self.foresee(now, visit) {
             Ok(()) => Some(at),

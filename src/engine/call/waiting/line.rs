@@ -84,7 +84,7 @@ impl WaitingInner {
         let Some(leases) = &mut self.leases else {
             return Ok(true);
         };
-        let next = leases.take(now, self.n);
+        let next = leases.take(now, self.weight);
         if let Ok(Next::Starts) = next {
             return Ok(true);
         }

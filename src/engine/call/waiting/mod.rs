@@ -111,7 +111,7 @@ struct WaitingInner {
     /// Judges the call, or its place in line, by the rules that are in force then.
     again: StdArc<dyn JudgeAgain>,
     nodes: CallNodes,
-    n: u32,
+    weight: u32,
     /// When the call came.
     since: Tick,
     /// When this wait began, and when it ends: with its turn, or without a slot.
@@ -204,12 +204,12 @@ impl Waiting {
         promised: Promised,
         place: Option<PlaceInLine>,
         (since, asked): (Tick, Tick),
-        n: u32,
+        weight: u32,
     ) -> Self {
         Self::of(WaitingInner {
             again,
             nodes,
-            n,
+            weight,
             since,
             asked,
             until: promised.start,
@@ -231,12 +231,12 @@ impl Waiting {
         line: InLine,
         own: Arrival,
         (asked, left): (Tick, Duration),
-        n: u32,
+        weight: u32,
     ) -> Self {
         Self::of(WaitingInner {
             again,
             nodes,
-            n,
+            weight,
             since: own.since.unwrap_or(asked),
             asked,
             until: asked + left,
@@ -522,23 +522,23 @@ impl WaitingInner {
         let Rest::Promised(promised) = self.rest else {
             unreachable!("only what is promised starts");
         };
-        let (nodes, n) = (self.nodes, self.n);
+        let (nodes, weight) = (self.nodes, self.weight);
         let Promised { claims, start, .. } = promised;
         let resource = nodes.resource();
         let waited = now - self.since;
         // A place in a queue is the call's own; a wait beyond its turn is for borrowed tokens.
         let turn = claims.last_turn();
         let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
-        let occupied = if is_borrowed { n } else { 0 };
-        nodes.take_inbound(now, n);
+        let occupied = if is_borrowed { weight } else { 0 };
+        nodes.take_inbound(now, weight);
         nodes.each(|node| {
             node.stop_waiting();
-            node.start_waited(now, n, occupied, waited);
+            node.start_waited(now, weight, occupied, waited);
         });
         resource.place_started(place);
-        resource.notify_passed(n, None, waited);
+        resource.notify_passed(weight, None, waited);
         let permits = Permits::new(resource, place.admission, &claims);
-        let mut entry = Entry::new(nodes, now, n, place.has_slot(), permits);
+        let mut entry = Entry::new(nodes, now, weight, place.has_slot(), permits);
         if let Some(mut quota) = claims.quota {
             quota.reset = quota.reset.saturating_sub(waited);
             entry.set_param_quota(quota);
@@ -550,14 +550,14 @@ impl WaitingInner {
     fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
         self.cancel(now);
         self.nodes.each(|node| {
-            node.block_by(now, self.n, blocked.kind());
+            node.block_by(now, self.weight, blocked.kind());
         });
         let resource = self.nodes.resource();
         match &self.rest {
             Rest::Judged(call) => {
-                call.with(|call| resource.note_blocked(self.n, Some(call), &blocked));
+                call.with(|call| resource.note_blocked(self.weight, Some(call), &blocked));
             }
-            Rest::Promised(_) => resource.note_blocked(self.n, None, &blocked),
+            Rest::Promised(_) => resource.note_blocked(self.weight, None, &blocked),
         }
         blocked
     }
@@ -565,7 +565,7 @@ impl WaitingInner {
     /// Cancels the promise of the call, outside of the line.
     fn cancel(&self, now: Tick) {
         if let Rest::Promised(promised) = &self.rest {
-            self.nodes.cancel(now, &promised.held, self.n);
+            self.nodes.cancel(now, &promised.held, self.weight);
             self.nodes.release(&promised.claims);
             self.nodes.each(Node::stop_waiting);
         }
