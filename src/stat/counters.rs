@@ -333,8 +333,7 @@ impl Counters {
 
     /// A call ended that delivered nothing.
     pub(super) fn cancel(&self, weight: u32) {
-        self.cancelled
-            .fetch_add(u64::from(weight), Ordering::Relaxed);
+        self.cancelled.fetch_add(weight.into(), Ordering::Relaxed);
         // Acquire: see `Node::end_without_slot`.
         self.settled.fetch_add(1, Ordering::Acquire);
     }
@@ -342,8 +341,7 @@ impl Counters {
     /// Tokens are in the ring's count that no call uses.
     pub(super) fn spend(&self, weight: u32) {
         if weight > 0 {
-            self.cancelled
-                .fetch_add(u64::from(weight), Ordering::Relaxed);
+            self.cancelled.fetch_add(weight.into(), Ordering::Relaxed);
             self.settled.fetch_add(u64::from(weight), Ordering::Relaxed);
         }
     }
