@@ -101,7 +101,7 @@ impl Blocked {
         }
     }
 
-    /// A call of weight `weight` got this refusal: its rule counts it.
+    /// A call of `weight` got this refusal: its rule counts it.
     pub(crate) fn count(&self, weight: u32) {
         self.rule.refused.add(weight.into());
     }

@@ -266,7 +266,7 @@ impl HotKeys {
         }
     }
 
-    /// A call of weight `weight` has ended that has kept its place. Nothing to do, unless calls
+    /// A call of `weight` has ended that has kept its place. Nothing to do, unless calls
     /// at once are counted.
     #[inline]
     pub(crate) fn release(&self, pinned: Pinned, weight: u32) {

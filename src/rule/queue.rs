@@ -58,7 +58,7 @@ impl Queue {
         &self.rule
     }
 
-    /// A turn for a call of weight `weight`, if there is one soon enough. The rule counts
+    /// A turn for a call of `weight`, if there is one soon enough. The rule counts
     /// in `ring`.
     pub(crate) fn join(&self, now: Tick, weight: u32, ring: &LeapArray) -> Option<Turn> {
         let threshold = self.threshold.now(now, self.throttle.last(), ring);
@@ -66,7 +66,7 @@ impl Queue {
         self.throttle.join(now, cost, self.max_wait()).ok()
     }
 
-    /// When a call of weight `weight` will be let in, `from` some time on, and the turn that it gets
+    /// When a call of `weight` will be let in, `from` some time on, and the turn that it gets
     /// then, if no other call comes; `None` if never. Takes nothing.
     pub(crate) fn turn_at(
         &self,

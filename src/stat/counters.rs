@@ -350,7 +350,7 @@ impl Counters {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call of weight `weight` started, with the ring's count at `taken`.
+    /// A call of `weight` started, with the ring's count at `taken`.
     #[inline]
     pub(super) fn started(&self, weight: u32, taken: u32) {
         if weight != 1 {

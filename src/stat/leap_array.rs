@@ -164,7 +164,7 @@ const SMALL_LOANS: usize = 2;
 /// * For any number of threads and any interleaving: a window that ends at the end of a
 ///   bucket never holds more than its limit (`stat::models`, `stat::tests::stress`).
 /// * An interval of the window's length that does *not* end at the end of a bucket may hold
-///   up to twice the limit: with `weight` buckets, `2 × limit` within `(n − 1) / n` of the
+///   up to twice the limit: with `n` buckets, `2 × limit` within `(n − 1) / n` of the
 ///   interval. More buckets spread these tokens further apart. That costs nothing, except
 ///   that the first caller after an idle time writes three words for each bucket that has
 ///   passed, for at most one ring of buckets, or one ring for each 2²⁸ buckets. A
@@ -673,10 +673,8 @@ impl LeapArray {
     #[inline]
     pub(super) fn swap_head(&self, from: HeadWord, to: HeadWord) -> bool {
         if planted(Bug::BlindTake) && from.is_open() && to.is_open() {
-            let weight = to.granted().wrapping_sub(from.granted());
-            self.words
-                .head
-                .fetch_add(HeadWord::tokens(weight), Ordering::AcqRel);
+            let more = HeadWord::tokens(to.granted().wrapping_sub(from.granted()));
+            self.words.head.fetch_add(more, Ordering::AcqRel);
             return true;
         }
         swap(&self.words.head, from.0, to.0)

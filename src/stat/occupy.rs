@@ -360,7 +360,7 @@ pub(super) struct Offer {
     quota: usize,
 }
 
-/// A ring as a call of weight `weight` finds it that comes in bucket `seen`.
+/// A ring as a call of `weight` finds it that comes in bucket `seen`.
 struct Looked<'a> {
     array: &'a LeapArray,
     head: HeadWord,

@@ -62,7 +62,7 @@ impl WaitLeases {
         self.refusal.as_ref()
     }
 
-    /// Takes the permits of a call of weight `weight` whose turn has come, or asks for them.
+    /// Takes the permits of a call of `weight` whose turn has come, or asks for them.
     pub(crate) fn take(&mut self, now: Tick, weight: u32) -> Result<Next, NoLease> {
         if self.held.is_some() {
             return Ok(Next::Starts);

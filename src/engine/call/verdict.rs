@@ -98,7 +98,7 @@ pub(crate) enum Open {
 // === impl Started ===
 
 impl Started {
-    /// Those of a call of weight `weight` that starts `at` a time, to a resource with a ring beside its
+    /// Those of a call of `weight` that starts `at` a time, to a resource with a ring beside its
     /// own.
     #[inline(always)]
     pub(crate) fn beside_ring(resource: &Resource, at: Tick, weight: u32) -> Self {

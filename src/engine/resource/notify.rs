@@ -19,7 +19,7 @@ use crate::stat::Outcome;
 // === impl Resource ===
 
 impl Resource {
-    /// A call of weight `weight` has passed, after it has `waited`.
+    /// A call of `weight` has passed, after it has `waited`.
     #[inline]
     pub(crate) fn notify_passed(&self, weight: u32, call: Option<&Call<'_>>, waited: Duration) {
         let hooks = &self.shared.hooks;
@@ -34,7 +34,7 @@ impl Resource {
         }
     }
 
-    /// A call of weight `weight` was refused: its rule counts it, and hooks are notified.
+    /// A call of `weight` was refused: its rule counts it, and hooks are notified.
     pub(crate) fn note_blocked(&self, weight: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
         if !self.shared.part.is_shadow() {
             blocked.count(weight);
@@ -51,7 +51,7 @@ impl Resource {
         }
     }
 
-    /// A call of weight `weight` that had passed has ended.
+    /// A call of `weight` that had passed has ended.
     #[cold]
     pub(crate) fn notify_ended(&self, weight: u32, outcome: Option<Outcome>, rt: Duration) {
         let event = ExitEvent {

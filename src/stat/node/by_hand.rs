@@ -25,7 +25,7 @@ impl Node {
         Ok(Self::with_grid(grid, StdArc::new(shape), true, now))
     }
 
-    /// Counts a call of weight `weight` that was refused.
+    /// Counts a call of `weight` that was refused.
     pub(crate) fn block(&self, now: Tick, weight: u32) {
         if self.is_crowded() {
             self.block_in_crowd(now, weight);
@@ -34,7 +34,7 @@ impl Node {
         }
     }
 
-    /// Counts the end of a call of weight `weight` that had passed, with a response or an error,
+    /// Counts the end of a call of `weight` that had passed, with a response or an error,
     /// `rt` after it started. A response time above one minute counts as one minute.
     pub(crate) fn complete(&self, now: Tick, weight: u32, rt: Duration, outcome: Outcome) {
         self.end(now, weight, nanos(rt), Some(outcome));

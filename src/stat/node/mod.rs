@@ -167,7 +167,7 @@ impl Node {
 
     // --- counting ---
 
-    /// Counts a call of weight `weight` that passes, without checking any limit.
+    /// Counts a call of `weight` that passes, without checking any limit.
     pub(crate) fn pass(&self, now: Tick, weight: u32) {
         // A node of its own keeps its ring.
         if let Ok(taken) = self.acquire(now, weight, &[]) {
@@ -275,14 +275,14 @@ impl Node {
         }
     }
 
-    /// A call of weight `weight` was refused by a rule of this `kind`. Returns once in so many refusals
+    /// A call of `weight` was refused by a rule of this `kind`. Returns once in so many refusals
     /// whether there is a [crowd](Self::is_crowded).
     pub(crate) fn block_by(&self, now: Tick, weight: u32, kind: BlockKind) -> bool {
         self.advance(now);
         self.counters.block(weight, kind, now)
     }
 
-    /// A full window refuses a call of weight `weight` in a [crowd](Self::is_crowded): this writes to
+    /// A full window refuses a call of `weight` in a [crowd](Self::is_crowded): this writes to
     /// nothing that another thread reads before it asks for figures.
     pub(crate) fn block_in_crowd(&self, now: Tick, weight: u32) {
         self.advance(now);
@@ -295,7 +295,7 @@ impl Node {
         self.counters.is_crowded()
     }
 
-    /// A call of weight `weight` that had passed ends, `rt_ns` after it began: as
+    /// A call of `weight` that had passed ends, `rt_ns` after it began: as
     /// `outcome`, or without any.
     #[inline]
     pub(crate) fn end(&self, now: Tick, weight: u32, rt_ns: u64, outcome: Option<Outcome>) {

@@ -150,7 +150,7 @@ impl SharedQuota {
         Asked::Waits(Ticket::new(this.clone(), slot, weight))
     }
 
-    /// Answers a call of weight `weight` that has no answer of the store, as the rule says.
+    /// Answers a call of `weight` that has no answer of the store, as the rule says.
     pub(crate) fn without_store(this: &Arc<Self>, now: Tick, weight: u32) -> Answer {
         let answer = this.serve(&mut this.ledger.lock(), now, weight);
         if this.hub.is_up() {

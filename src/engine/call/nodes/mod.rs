@@ -206,7 +206,7 @@ impl CallNodes {
         })
     }
 
-    /// Takes a turn in every queue for a call of weight `weight`; none if that is 0. Stops at the
+    /// Takes a turn in every queue for a call of `weight`; none if that is 0. Stops at the
     /// first queue that has no place, and returns its rule.
     pub(crate) fn queue_up(&self, now: Tick, weight: u32, turns: &mut Turns) -> Result<(), u32> {
         if weight == 0 {
@@ -261,7 +261,7 @@ impl CallNodes {
             .chain(self.inbound().map(|node| (node, u32::MAX)))
     }
 
-    /// A call of weight `weight` passes among all inbound ones.
+    /// A call of `weight` passes among all inbound ones.
     #[inline]
     pub(crate) fn pass_inbound(&self, now: Tick, weight: u32) {
         if let Some(inbound) = self.inbound() {

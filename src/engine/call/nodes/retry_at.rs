@@ -84,7 +84,7 @@ impl CallNodes {
         None
     }
 
-    /// When every queue lets a call of weight `weight` in, `from` some time on, and its last turn if
+    /// When every queue lets a call of `weight` in, `from` some time on, and its last turn if
     /// it comes then.
     fn turn_at(&self, now: Tick, from: Tick, weight: u32) -> Option<(Tick, Tick)> {
         if weight == 0 {
