@@ -46,7 +46,6 @@ mod future;
 mod grpc_timeout;
 mod layer;
 mod mode;
-#[doc(hidden)]
 pub mod rejection;
 mod service;
 pub mod skip;
