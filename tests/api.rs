@@ -29,7 +29,7 @@ use tower_sentinel::key::{
 };
 use tower_sentinel::keyed::NoRoom;
 use tower_sentinel::middleware::{
-    AsError, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,
+    AsError, AtHead, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,
     Judgement, Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
 };
 use tower_sentinel::observe::dashboard::{Dashboard, DashboardHandle};
@@ -78,7 +78,8 @@ fn types_are_shared_cloned_and_printed() {
         Dashboard, DashboardHandle, Journal, Facade, ThreadHandle,
         Sentinel, Builder, Hooks, Entry, Waiting, Verdict, NotAdmitted, Blocked,
         LeapArray, SlidingWindow, KeyedLimiter, keyed::LimiterBuilder,
-        SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>, SentinelService<Service, AsError>,
+        SentinelLayer, SentinelLayer<AsError>, SentinelLayer<AtHead>, SentinelService<Service>,
+        SentinelService<Service, AsError>, SentinelService<Service, AtHead>,
         CallLayer<fn(&String) -> Call<'_>>, CallService<Service, fn(&String) -> Call<'_>>,
         ResponseBody<Bytes>, FileSource, RuleFile, Arc<dyn RuleSink>, Watch, WatchHandle, Sampler, SystemProbe,
     );
@@ -96,7 +97,7 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
-        BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, AsError, Respond, RateLimitFields,
+        BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, AsError, AtHead, Respond, RateLimitFields,
         ResetForm, Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, PeerNetwork, ClientAddr,
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>,
@@ -247,6 +248,7 @@ fn futures_are_sent_between_threads() {
     all!(sent_type:
         ResponseFuture<Service, Request<Body>, Respond>,
         ResponseFuture<Service, Request<Body>, AsError>,
+        ResponseFuture<Service, Request<Body>, AtHead>,
         CallFuture<Service, Request<Body>>,
     );
     let sentinel = Sentinel::new(Rules::new());

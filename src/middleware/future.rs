@@ -14,13 +14,14 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::BoxError;
+use super::at_head::AtHead;
 use super::body::{ResponseBody, StreamedCall};
-use super::call_state::CallState;
+use super::call_state::{CallState, CallStateProj};
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 use super::layer::{Completion, Settings};
 use super::mode::{AsError, Mode, Respond};
 use crate::blocked::Blocked;
-use crate::engine::call::entry::Entry;
+use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::stat::Outcome;
 
 pin_project! {
@@ -122,6 +123,65 @@ where
     }
 }
 
+impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, AtHead<Respond>>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>>,
+    S: 'static,
+    ReqB: 'static,
+    ResB: Body + From<Bytes>,
+{
+    type Output = Result<Response<ResB>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let settings = this.settings.as_deref();
+        if let CallStateProj::Running { future, entry } = this.state.as_mut().project() {
+            // In place: to hand the answer on would copy it.
+            return end_on_panic(entry, |entry| {
+                let mut polled = future.poll(cx);
+                if let Poll::Ready(answer) = &mut polled {
+                    end_at_head(settings, answer, entry);
+                }
+                polled
+            });
+        }
+        let on_answer = |mut answer, entry: &mut _| {
+            end_at_head(settings, &mut answer, entry);
+            Poll::Ready(answer)
+        };
+        let refuse = |blocked, request: &_| {
+            let settings = settings.expect("a call that waits has them");
+            settings.reject(request, blocked)
+        };
+        let on_refusal = |response: Response<Bytes>| Ok(response.map(ResB::from));
+        this.state.poll(cx, on_answer, refuse, on_refusal, Err)
+    }
+}
+
+impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, AtHead<AsError>>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>>,
+    S::Error: Into<BoxError>,
+    ResB: Body,
+{
+    type Output = Result<Response<ResB>, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let settings = this.settings.as_deref();
+        let on_answer = |answer: Result<_, S::Error>, entry: &mut _| {
+            let mut answer = answer.map_err(Into::<BoxError>::into);
+            end_at_head(settings, &mut answer, entry);
+            Poll::Ready(answer)
+        };
+        let refuse = |blocked, _: &_| blocked;
+        let on_refusal = |blocked: Blocked| Err(blocked.into());
+        let on_unready = |error: S::Error| Err(error.into());
+        this.state
+            .poll(cx, on_answer, refuse, on_refusal, on_unready)
+    }
+}
+
 /// Makes the layer's answer of the service's. The call ends now, or goes on with the body; a call
 /// without an entry was skipped. An error is classified after `convert`, because the sources of an
 /// error can be looked at once it is in a box.
@@ -139,6 +199,10 @@ where
     T: 'static,
 {
     let call = match &mut answer {
+        Ok(response) if settings.is_some_and(|it| it.completion == Completion::Head) => {
+            end_with_head(settings, response, running);
+            None
+        }
         Ok(response) => begin_body(settings, response, running),
         Err(_) => None,
     };
@@ -146,13 +210,32 @@ where
         Ok(response) => Ok(response.map(|body| ResponseBody::served(body, call))),
         Err(error) => {
             let error = convert(error);
-            if running.is_some() {
-                let own = settings.and_then(|settings| settings.classify.as_deref());
-                end(running, outcome_of(ServiceError::of(&error), own));
-            }
+            end_failed(settings, &error, running);
             Err(error)
         }
     })
+}
+
+/// The service has answered a layer that leaves bodies alone: the call ends now.
+#[inline(always)]
+fn end_at_head<B: Body, E: 'static>(
+    settings: Option<&Settings>,
+    answer: &mut Result<Response<B>, E>,
+    running: &mut Option<Entry>,
+) {
+    match answer {
+        Ok(response) => end_with_head(settings, response, running),
+        Err(error) => end_failed(settings, error, running),
+    }
+}
+
+/// The service has failed with this `error`: the call ends.
+#[inline(always)]
+fn end_failed<E: 'static>(settings: Option<&Settings>, error: &E, running: &mut Option<Entry>) {
+    if running.is_some() {
+        let own = settings.and_then(|settings| settings.classify.as_deref());
+        end(running, outcome_of(ServiceError::of(error), own));
+    }
 }
 
 /// The head of the `response` is there: the call ends, or goes on with the body.
@@ -164,20 +247,9 @@ fn begin_body<B: Body>(
 ) -> Option<StreamedCall> {
     let entry = running.as_mut()?;
     let own = settings.and_then(|settings| settings.classify.as_ref());
-    // A head of each's own: the one that is looked at right here needs no place in memory.
-    let judgement = match own {
-        None => ByStatus.head(ResponseHead::of(response)),
-        Some(own) => own.head(ResponseHead::of(response)),
-    };
-    let ends_at_head = settings.is_some_and(|settings| settings.completion == Completion::Head);
-    // An upgraded connection lives outside of the service, and a body that is at
-    // its end may never be polled.
-    let has_ended =
-        response.status() == StatusCode::SWITCHING_PROTOCOLS || response.body().is_end_stream();
-    let (outcome, at_trailers) = match judgement {
+    let has_ended = has_ended(response);
+    let (outcome, at_trailers) = match judge_head(own, response) {
         Judgement::Now(outcome) => (outcome, None),
-        // Trailers that are still to come are not waited for.
-        Judgement::AtTrailers if ends_at_head && !has_ended => (Outcome::Success, None),
         Judgement::AtTrailers => {
             let classify = own.cloned().unwrap_or_else(|| Arc::new(ByStatus));
             (classify.trailers(None), Some(classify))
@@ -186,13 +258,52 @@ fn begin_body<B: Body>(
     if let Some(settings) = settings {
         settings.write_quota(entry, response);
     }
-    if ends_at_head || has_ended {
+    if has_ended {
         end(running, outcome);
         return None;
     }
     let responded_at = entry.note_response(outcome, at_trailers.is_none());
     let entry = running.take()?.with_response_at(responded_at, outcome);
     Some(StreamedCall { entry, at_trailers })
+}
+
+/// The head of the `response` is there: the call ends, whatever comes after it.
+#[inline]
+fn end_with_head<B: Body>(
+    settings: Option<&Settings>,
+    response: &mut Response<B>,
+    running: &mut Option<Entry>,
+) {
+    let Some(entry) = running else { return };
+    let own = settings.and_then(|settings| settings.classify.as_ref());
+    let outcome = match judge_head(own, response) {
+        Judgement::Now(outcome) => outcome,
+        Judgement::AtTrailers if has_ended(response) => match own {
+            None => ByStatus.trailers(None),
+            Some(own) => own.trailers(None),
+        },
+        // Trailers that are still to come are not waited for.
+        Judgement::AtTrailers => Outcome::Success,
+    };
+    if let Some(settings) = settings {
+        settings.write_quota(entry, response);
+    }
+    end(running, outcome);
+}
+
+#[inline(always)]
+fn judge_head<B>(own: Option<&Arc<dyn Classify>>, response: &Response<B>) -> Judgement {
+    // A head of each's own: the one that is looked at right here needs no place in memory.
+    match own {
+        None => ByStatus.head(ResponseHead::of(response)),
+        Some(own) => own.head(ResponseHead::of(response)),
+    }
+}
+
+/// Whether nothing follows the head. An upgraded connection lives outside of the service, and a
+/// body that is at its end may never be polled.
+fn has_ended<B: Body>(response: &Response<B>) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS || response.body().is_end_stream()
 }
 
 #[cold]
@@ -204,8 +315,10 @@ fn outcome_of(error: ServiceError<'_>, own: Option<&dyn Classify>) -> Outcome {
     }
 }
 
+/// Ends the call where it is: moving an entry costs more than that.
 fn end(running: &mut Option<Entry>, outcome: Outcome) {
-    if let Some(entry) = running.take() {
-        entry.end(outcome);
+    if let Some(entry) = running {
+        entry.set_outcome(outcome);
+        *running = None;
     }
 }

@@ -12,6 +12,7 @@ use super::classify::Classify;
 use super::grpc_timeout::grpc_timeout;
 use super::mode::{AsError, Respond};
 use super::service::SentinelService;
+use super::told::Told;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
 use crate::engine::call::entry::Entry;
@@ -88,10 +89,11 @@ pub enum Completion {
 /// wrongly consider themselves ready, as those of tower's `Steer` do.
 ///
 /// The response bodies of the service must yield [`Bytes`](bytes::Bytes); each becomes a
-/// [`ResponseBody`](super::ResponseBody). So tower's `option_layer` does not take this layer,
-/// as both of its services must have the same type of response. A program in which the
-/// layer is optional should always have the layer, and give it no rules when it is off: then
-/// its types are the same in both cases.
+/// [`ResponseBody`](super::ResponseBody), which holds the call until it has ended. So tower's
+/// `option_layer` does not take this layer, as both of its services must have the same type of
+/// response. A program in which the layer is optional should always have the layer, and give it no
+/// rules when it is off: then its types are the same in both cases. A layer that ends calls at
+/// their [head](Self::at_head) leaves the bodies as they are, of whatever they yield.
 ///
 /// The service and its requests must be `'static`, unless refusals are
 /// [errors](Self::refusals_as_errors): a service that borrows, as in a test, can borrow through an
@@ -159,6 +161,7 @@ pub(super) struct Settings {
     /// Whether responses need nothing but the defaults, so that a call need not
     /// take the settings along.
     is_plain: bool,
+    told: Told,
 }
 
 /// How a layer names the resource of a request.
@@ -232,6 +235,7 @@ impl SentinelLayer<Respond> {
                 keeps_blocked: false,
                 asks_more: false,
                 is_plain: true,
+                told: Told::default(),
             }),
             mode: PhantomData,
         }
@@ -258,17 +262,23 @@ impl SentinelLayer<Respond> {
     /// right code, but an error that they do not know into the code `UNKNOWN`.
     #[must_use]
     pub fn refusals_as_errors(self) -> SentinelLayer<AsError> {
+        self.into_mode()
+    }
+}
+
+impl<M> SentinelLayer<M> {
+    /// The same layer in another mode.
+    pub(super) fn into_mode<N>(self) -> SentinelLayer<N> {
         SentinelLayer {
             settings: self.settings,
             mode: PhantomData,
         }
     }
-}
 
-impl<M> SentinelLayer<M> {
     fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         let settings = Arc::make_mut(&mut self.settings);
         set(settings);
+        settings.told = Told::default();
         settings.asks_more = settings.origin.is_some()
             || settings.context.is_some()
             || settings.tier.is_some()
@@ -527,7 +537,8 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.classify = Some(Arc::new(classify)))
     }
 
-    /// Sets when a call ends. Default: with the body of its response.
+    /// Sets when a call ends. Default: with the body of its response. No effect after
+    /// [`at_head`](SentinelLayer::at_head).
     #[must_use]
     pub fn completion(self, completion: Completion) -> Self {
         self.set(|settings| settings.completion = completion)
@@ -683,13 +694,17 @@ impl<S, M> Layer<S> for SentinelLayer<M> {
 // === impl Settings ===
 
 impl Settings {
-    /// A layer with these settings is around a service.
+    /// A layer with these settings is around a service. axum has it put around a route for each
+    /// request, so only the first time counts.
+    #[inline]
     fn note_layer(&self) {
-        self.sentinel.provided().note_layer(&LayerFacts {
-            has_origin: self.origin.is_some(),
-            has_context: self.context.is_some(),
-            has_tier: self.tier.is_some(),
-            params: &self.params,
+        self.told.once(|| {
+            self.sentinel.provided().note_layer(&LayerFacts {
+                has_origin: self.origin.is_some(),
+                has_context: self.context.is_some(),
+                has_tier: self.tier.is_some(),
+                params: &self.params,
+            });
         });
     }
 

@@ -38,6 +38,7 @@
 //! ```
 
 mod answer;
+mod at_head;
 mod body;
 mod call_layer;
 mod call_state;
@@ -49,8 +50,10 @@ mod mode;
 pub mod rejection;
 mod service;
 pub mod skip;
+mod told;
 
 pub use answer::{ByResult, ClassifyAnswer};
+pub use at_head::AtHead;
 pub use body::ResponseBody;
 pub use call_layer::{CallFuture, CallLayer, CallService};
 pub use classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};

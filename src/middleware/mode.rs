@@ -62,7 +62,7 @@ pub struct Respond;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsError;
 
-/// How a layer reports refusals: [`Respond`] or [`AsError`]. This trait is sealed.
+/// How a layer reports refusals, [`Respond`] or [`AsError`], also [`AtHead`](super::AtHead). This trait is sealed.
 ///
 /// # Examples
 ///
@@ -94,7 +94,7 @@ impl Mode for AsError {
     type Refusal = Blocked;
 }
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
 
     impl Sealed for super::Respond {}

@@ -11,6 +11,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::BoxError;
+use super::at_head::AtHead;
 use super::body::ResponseBody;
 use super::call_state::{CallState, drop_readiness};
 use super::future::ResponseFuture;
@@ -250,6 +251,47 @@ where
     type Response = Response<ResponseBody<ResB>>;
     type Error = BoxError;
     type Future = ResponseFuture<S, Request<ReqB>, AsError>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        let poll = self.inner.poll_ready(cx);
+        self.readiness(poll).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<ReqB>) -> Self::Future {
+        self.dispatch(request, |_, _, blocked| blocked)
+    }
+}
+
+impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, AtHead<Respond>>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
+    S: 'static,
+    ReqB: 'static,
+    ResB: Body + From<Bytes>,
+{
+    type Response = Response<ResB>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, Request<ReqB>, AtHead<Respond>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        let poll = self.inner.poll_ready(cx);
+        self.readiness(poll)
+    }
+
+    fn call(&mut self, request: Request<ReqB>) -> Self::Future {
+        self.dispatch(request, Settings::reject)
+    }
+}
+
+impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, AtHead<AsError>>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
+    S::Error: Into<BoxError>,
+    ResB: Body,
+{
+    type Response = Response<ResB>;
+    type Error = BoxError;
+    type Future = ResponseFuture<S, Request<ReqB>, AtHead<AsError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let poll = self.inner.poll_ready(cx);
