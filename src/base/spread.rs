@@ -2,8 +2,8 @@
 //!
 //! Threads on several cores that add to one word wait for its cache line in turns, so together they
 //! get less done than one alone. A count that has proved to be crowded goes on in stripes: each
-//! thread adds to its own. What was counted before stays where it is, and the count is the sum of
-//! both. Nothing is ever moved, so a reader misses nothing, counts nothing twice, and never sees
+//! thread adds to its own. The count so far stays where it is, and the whole is the sum of both.
+//! Nothing is ever moved, so a reader misses nothing, counts nothing twice, and never sees
 //! the count fall.
 
 use std::cell::Cell;
@@ -78,7 +78,7 @@ impl Stripes {
         self.0[own_stripe()].0.fetch_add(weight, Ordering::Relaxed);
     }
 
-    /// What all threads have added.
+    /// The sum of all stripes.
     pub(crate) fn sum(&self) -> u64 {
         let of = |stripe: &Stripe| stripe.0.load(Ordering::Relaxed);
         self.0.iter().map(of).fold(0, u64::wrapping_add)

@@ -41,7 +41,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// The section has no address, a variable is not set, the file of certificates cannot be read,
-    /// what the section says needs another feature, or [`new`](Self::new) and its like refuse it.
+    /// a setting needs another feature, or [`new`](Self::new) and its like refuse it.
     pub fn from_settings(section: &StoreSection) -> Result<Self, InvalidSetting> {
         let missing = |error: MissingVariable| InvalidSetting::because(error.to_string());
         let Some(url) = section.url().map_err(missing)? else {

@@ -55,8 +55,8 @@ impl<M: Mode> SentinelLayer<M> {
     /// the service's own type, and its body is neither wrapped nor followed. That saves a router
     /// of axum, which boxes every body of another type, an allocation for each response.
     ///
-    /// Use it where bodies are short and no rule counts the calls that run. What this layer does
-    /// not know, it does not count:
+    /// Use it where bodies are short and no rule counts the calls that run. This layer does not
+    /// count the time of a body, nor its end:
     ///
     /// * A call is running, and holds its slot, only until its head is there. An
     ///   [`IsolationRule`](crate::IsolationRule), an [`AdaptiveRule`](crate::AdaptiveRule) and a

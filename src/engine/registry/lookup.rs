@@ -10,7 +10,7 @@ use crate::clock::timekeeper::Glance;
 use crate::engine::resource::scope::{ScopeKind, ScopeNode, ScopeQuery};
 use crate::engine::resource::{Resource, ResourceQuery};
 
-/// What was found under a name.
+/// The answer of a look under a name.
 pub(crate) enum Found {
     /// No resource by the present rules.
     Nothing,

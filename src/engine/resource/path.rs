@@ -83,7 +83,7 @@ impl PathKind {
         match (breakers, params) {
             (None, None) if has_side => Self::FastBesideRing,
             (None, None) => Self::Fast,
-            // What stands before the ring would have to be given back for two of them.
+            // Slots, probes and shares would have to be returned for either of two rings.
             _ if has_side => Self::Full,
             (Some(_), None) => Self::FastAfterBreakers,
             // Several would have to be refunded in turn; one that lets calls wait or

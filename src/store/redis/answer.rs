@@ -53,7 +53,7 @@ pub(super) fn told(error: &RedisError) -> StoreError {
 
 /// The code of an error of the server. Not that of a script which has failed, but the reason.
 fn code_of(error: &RedisError) -> Option<&str> {
-    /// What a command in a script fails with, before Redis 7 behind a dash in the text.
+    /// The codes with which a command in a script fails, before Redis 7 behind a dash in the text.
     const REASONS: [&str; 5] = ["OOM", "READONLY", "MISCONF", "NOPERM", "WRONGTYPE"];
     let code = error.code()?;
     let is_code = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';

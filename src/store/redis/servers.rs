@@ -183,7 +183,7 @@ impl Servers {
                 return Ok(Link::Cluster(client.get_async_connection().await?));
             }
         };
-        // What takes too long is given up by who asks.
+        // The caller has a time limit of its own for the whole trip.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);

@@ -1,4 +1,4 @@
-//! What the refiller draws without being asked, and what processes do that never heard of it.
+//! Draws that the refiller makes unasked, and processes that have never heard of a store.
 
 use super::*;
 

@@ -73,7 +73,7 @@ impl Pair {
         }
     }
 
-    /// Figures and states are the same. Who looks at a resource has it take new rules over.
+    /// Figures and states are the same. A look at a resource has it take new rules over.
     pub(super) fn compare(&mut self) -> Result<(), TestCaseError> {
         // They may be told in any order.
         let mut told = mem::take(&mut *self.changes.0.lock().unwrap());

@@ -23,8 +23,8 @@ pub(crate) struct Oracle {
     pub(crate) calls: Vec<Seen>,
     pub(crate) came: Vec<Asks>,
     pub(crate) blocked: BTreeMap<&'static str, u64>,
-    /// The turns in the queue of a flow rule, by its key, each with its call. Who leaves
-    /// before another leaves a gap, which is one of them.
+    /// The turns in the queue of a flow rule, by its key, each with its call. A call that
+    /// leaves before another leaves a gap, which is one of them.
     pub(super) queues: BTreeMap<(usize, &'static str), Vec<(usize, u64)>>,
     pub(crate) ledgers: Vec<Ledger>,
     circuits: Vec<Circuit>,
