@@ -644,7 +644,7 @@ async fn a_task_is_woken_when_it_has_a_slot_by_the_waker_that_it_polled_with_las
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_too_long_is_refused_when_its_time_is_over() {
-    let sentinel = Sentinel::new(queue(1));
+    let (sentinel, _clock) = engine(queue(1));
     let _running = enter(&sentinel, call()).unwrap();
     let start = tokio::time::Instant::now();
     let blocked = sentinel.enter(call()).await.unwrap_err();

@@ -98,7 +98,7 @@ pub(super) struct Counters {
     pub(super) extremes: Extremes,
     /// How long calls took, if histograms are kept.
     pub(super) times: Option<Box<Times>>,
-    later: OnceLock<Box<LazyCounters>>,
+    pub(super) later: OnceLock<Box<LazyCounters>>,
     pub(super) shape: StdArc<Shape>,
     /// Whether and since when the last minute is kept second by second.
     pub(super) minute: Minute,
@@ -106,9 +106,9 @@ pub(super) struct Counters {
 
 /// Counters that are made only once they are needed.
 #[derive(Debug, Default)]
-struct LazyCounters {
+pub(super) struct LazyCounters {
     /// Refusals by kind, each at its place.
-    refused: [AtomicU64; BlockKind::ALL.len()],
+    pub(super) refused: [AtomicU64; BlockKind::ALL.len()],
     second_cuts: OnceLock<SecondCuts>,
     /// Borrowed tokens of the newest second, for nodes that keep no others.
     lent: ThisSecond,
@@ -202,26 +202,8 @@ impl Counters {
     }
 
     /// The refusals by a crowd, if there was one.
-    fn by_crowd(&self) -> Option<&Stripes> {
+    pub(super) fn by_crowd(&self) -> Option<&Stripes> {
         self.rare()?.by_crowd.as_ref()
-    }
-
-    /// The refused calls by kind, each at its place.
-    pub(super) fn refused(&self) -> [u64; BlockKind::ALL.len()] {
-        match self.later.get() {
-            Some(later) => std::array::from_fn(|kind| {
-                let word = later.refused[kind].load(Ordering::Relaxed);
-                let is_flow = kind == BlockKind::Flow as usize;
-                let by_crowd = self.by_crowd().filter(|_| is_flow);
-                word.wrapping_add(by_crowd.map_or(0, Stripes::sum))
-            }),
-            None => Default::default(),
-        }
-    }
-
-    /// The refused calls together.
-    pub(super) fn blocked(&self) -> u64 {
-        self.refused().into_iter().fold(0, u64::wrapping_add)
     }
 
     /// Whether many threads refuse at once, or have done so.

@@ -10,7 +10,9 @@ use super::extremes::Extreme;
 use super::histogram::Histogram;
 use super::leap_array::LeapArray;
 use super::totals::{NodeBucket, Totals};
+use crate::base::spread::Stripes;
 use crate::base::sync::{AtomicU64, Ordering};
+use crate::blocked::BlockKind;
 use crate::clock::Tick;
 
 // === impl Counters ===
@@ -31,6 +33,28 @@ impl Counters {
             _ => &self.cancelled,
         };
         counter.load(Ordering::Relaxed)
+    }
+
+    /// The refused calls by kind, each at its place.
+    pub(super) fn refused(&self) -> [u64; BlockKind::ALL.len()] {
+        match self.later.get() {
+            Some(later) => std::array::from_fn(|kind| {
+                let word = later.refused[kind].load(Ordering::Relaxed);
+                let is_flow = kind == BlockKind::Flow as usize;
+                let by_crowd = self.by_crowd().filter(|_| is_flow);
+                word.wrapping_add(by_crowd.map_or(0, Stripes::sum))
+            }),
+            None => Default::default(),
+        }
+    }
+
+    /// The refused calls together.
+    pub(super) fn blocked(&self) -> u64 {
+        let Some(later) = self.later.get() else {
+            return 0;
+        };
+        let words = later.refused.iter().map(|it| it.load(Ordering::Relaxed));
+        words.fold(self.by_crowd().map_or(0, Stripes::sum), u64::wrapping_add)
     }
 
     /// The calls of which `done` has the low bits: a long bucket may see more than it tells
