@@ -1,7 +1,7 @@
 //! A Redis or Valkey server of a test's own, on a socket in a temporary folder.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -161,10 +161,23 @@ fn ask(stream: &mut UnixStream, words: &[&[u8]]) -> Vec<u8> {
         request.extend(*word);
         request.extend(b"\r\n");
     }
-    stream.write_all(&request).unwrap();
     let (mut answer, mut some) = (Vec::new(), [0; 4_096]);
+    // A replica that becomes the master ends the connections of its clients.
+    let has_ended = |error: &Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        )
+    };
+    match stream.write_all(&request) {
+        Err(error) if has_ended(&error) => return answer,
+        written => written.unwrap(),
+    }
     loop {
-        let count = stream.read(&mut some).unwrap();
+        let count = match stream.read(&mut some) {
+            Err(error) if has_ended(&error) => 0,
+            read => read.unwrap(),
+        };
         answer.extend(&some[..count]);
         if count == 0 || is_whole(&answer) {
             return answer;
