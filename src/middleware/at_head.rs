@@ -65,10 +65,9 @@ impl<M: Mode> SentinelLayer<M> {
     /// * A body that fails is a success, and so is a gRPC call whose head has no `grpc-status`,
     ///   however it ends: its trailers are not read.
     ///
-    /// Concurrency and response time end at the head. Response times are the same as without it, as
-    /// they end there in any case.
-    /// [`completion`](Self::completion) has no effect. To end calls at the head by a setting of
-    /// the program, with types that stay the same, use [`Completion::Head`](super::Completion::Head).
+    /// Response times end at the head in any case. [`completion`](Self::completion) has no effect.
+    /// To end calls at the head by a setting of the program, with types that stay the same, use
+    /// [`Completion::Head`](super::Completion::Head).
     ///
     /// The body of a refusal must be of the service's type as well, so that type must implement
     /// `From<Bytes>`, as those of axum, reqwest and `http_body_util::Full` do; the body of tonic does

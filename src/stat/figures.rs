@@ -37,15 +37,16 @@ impl Counters {
 
     /// The refused calls by kind, each at its place.
     pub(super) fn refused(&self) -> [u64; BlockKind::ALL.len()] {
-        match self.later.get() {
-            Some(later) => std::array::from_fn(|kind| {
-                let word = later.refused[kind].load(Ordering::Relaxed);
-                let is_flow = kind == BlockKind::Flow as usize;
-                let by_crowd = self.by_crowd().filter(|_| is_flow);
-                word.wrapping_add(by_crowd.map_or(0, Stripes::sum))
-            }),
-            None => Default::default(),
-        }
+        let Some(later) = self.later.get() else {
+            return Default::default();
+        };
+        let words = later.refused.each_ref();
+        let mut counts = words.map(|it| it.load(Ordering::Relaxed));
+        // A crowd is refused by windows alone.
+        let by_crowd = self.by_crowd().map_or(0, Stripes::sum);
+        let flow = &mut counts[BlockKind::Flow as usize];
+        *flow = flow.wrapping_add(by_crowd);
+        counts
     }
 
     /// The refused calls together.

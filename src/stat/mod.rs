@@ -32,6 +32,7 @@ mod availability;
 mod checkpoints;
 mod counters;
 mod crowd;
+mod decide;
 mod event;
 mod extremes;
 mod figures;

@@ -250,23 +250,25 @@ impl Other for Naive {
     }
 }
 
+/// Each must occur to tasks in some runs.
+const EVENTS: [&str; 5] = [
+    "starts",
+    "starts after a wait",
+    "is refused",
+    "is aborted",
+    "reloaded",
+];
+
 #[test]
 fn tasks_are_told_what_calls_are_that_are_admitted_by_hand() {
     let rules = vec(prop_oneof![all_kinds(), mild()], 1..4);
     let delay = prop_oneof![2 => Just(0_u64), 1 => 0_u64..50];
     let ops = (vec(task_op(false), 1..100), any::<bool>());
     let inputs = (rules, manner(), delay, ops, vec(asked(), 1..20));
-    let events = [
-        "starts",
-        "starts after a wait",
-        "is refused",
-        "is aborted",
-        "reloaded",
-    ];
     check(
         300,
         inputs,
-        &events,
+        &EVENTS,
         |(mut rules, manner, delay, ops, last)| {
             let all = rules.iter().cloned();
             let all: Vec<_> = all
@@ -287,14 +289,7 @@ fn tasks_start_at_the_turn_that_a_naive_queue_gives_them() {
     let delay = prop_oneof![2 => Just(0_u64), 1 => 0_u64..50];
     let ops = (vec(task_op(true), 1..100), any::<bool>());
     let inputs = (queues(), manner(), delay, ops);
-    let events = [
-        "starts",
-        "starts after a wait",
-        "is refused",
-        "is aborted",
-        "reloaded",
-    ];
-    check(400, inputs, &events, |(rules, manner, delay, ops)| {
+    check(400, inputs, &EVENTS, |(rules, manner, delay, ops)| {
         let other = Naive::new(&rules.waiting(manner.max_wait));
         let rules = Rules::build(other.rules.clone()).unwrap();
         run(other, (rules, manner), delay, ops, |_, _| Ok(()))

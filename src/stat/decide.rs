@@ -1,0 +1,170 @@
+//! Taking tokens: a call is judged while the head stands, and one compare-and-swap of the head takes
+//! them, so no other call can have come between.
+
+use super::leap_array::{Denied, Disagreement, LeapArray, Moved, Taken};
+use super::packed::{HeadWord, fits, holds, stamp};
+use super::quota::Quota;
+use crate::base::sync::{Bug, Ordering, planted};
+use crate::clock::Tick;
+
+// === impl LeapArray ===
+
+impl LeapArray {
+    /// Takes `weight` tokens in the bucket of `now` or, if that is past, in the newest
+    /// one.
+    #[inline(always)]
+    pub(crate) fn acquire(
+        &self,
+        now: Tick,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<Taken, Denied> {
+        // Nearly always the head stands at the bucket of `now`. The newest number
+        // is at most one move behind the head, so equal stamps are equal numbers.
+        let head = self.load_head();
+        let newest = self.words.newest.load(Ordering::Relaxed);
+        if holds(newest, self.bucket_ns, now) && head.is_open_at(stamp(newest)) {
+            if let Some(answer) = self.attempt(head, newest, weight, quotas) {
+                return answer;
+            }
+        }
+        let taken = self.acquire_at(self.bucket_number(now), weight, quotas)?;
+        Ok(taken)
+    }
+
+    /// The same in one attempt: `Err(None)` where the head does not stand at the bucket of `now`, or
+    /// another thread was faster. It calls nothing, so a caller keeps all it knows in registers.
+    #[inline(always)]
+    pub(crate) fn acquire_at_once(
+        &self,
+        now: Tick,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<Taken, Option<Denied>> {
+        let head = self.load_head();
+        let bucket = self.words.newest.load(Ordering::Relaxed);
+        if !(holds(bucket, self.bucket_ns, now) && head.is_open_at(stamp(bucket))) {
+            return Err(None);
+        }
+        match self.judge(head, bucket, weight, quotas) {
+            Ok(()) => {
+                let next = head.plus(weight);
+                let granted = next.granted();
+                let is_ours = self.swap_head(head, next);
+                is_ours.then_some(Taken { bucket, granted }).ok_or(None)
+            }
+            Err(Disagreement::Full(index)) => Err(Some(Denied::Full(index))),
+            Err(Disagreement::Gap) => Err(None),
+        }
+    }
+
+    /// The same as [`acquire`](Self::acquire) for bucket `now`, also where it has to be opened first, the clock
+    /// is late, or another thread was faster.
+    #[cold]
+    pub(crate) fn acquire_at(
+        &self,
+        now: u64,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<Taken, Denied> {
+        loop {
+            let (head, bucket) = self.present(now)?;
+            if let Some(answer) = self.attempt(head, bucket, weight, quotas) {
+                return answer;
+            }
+        }
+    }
+
+    /// One attempt to take `weight` tokens while `head` stands at `bucket`; `None` if
+    /// it does not stand any more.
+    #[inline(always)]
+    fn attempt(
+        &self,
+        head: HeadWord,
+        bucket: u64,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Option<Result<Taken, Denied>> {
+        match self.judge(head, bucket, weight, quotas) {
+            Ok(()) => {
+                let next = head.plus(weight);
+                let granted = next.granted();
+                let is_ours = self.swap_head(head, next);
+                if planted(Bug::LostRaceIsFull) && !is_ours {
+                    return Some(Err(Denied::Full(0)));
+                }
+                is_ours.then_some(Ok(Taken { bucket, granted }))
+            }
+            Err(Disagreement::Full(index)) => Some(Err(Denied::Full(index))),
+            Err(Disagreement::Gap) if planted(Bug::GapIsFull) => Some(Err(Denied::Full(0))),
+            Err(Disagreement::Gap) => {
+                self.find_cut(head, bucket, quotas);
+                None
+            }
+        }
+    }
+
+    /// Whether every quota has room for `weight` tokens while `head` stands.
+    #[inline(always)]
+    pub(super) fn judge(
+        &self,
+        head: HeadWord,
+        bucket: u64,
+        weight: u32,
+        quotas: &[Quota],
+    ) -> Result<(), Disagreement> {
+        for (index, quota) in quotas.iter().enumerate() {
+            let cut = self.cut(quota.start(bucket)).ok_or(Disagreement::Gap)?;
+            if !fits(head.granted(), cut, weight, quota.limit()) {
+                return Err(Disagreement::Full(index));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds `weight` in bucket `now` or later. The bucket that it tells is one that
+    /// no refund will find open if it is not certain.
+    #[inline]
+    pub(crate) fn add_at(&self, now: u64, weight: u32) -> Result<Taken, Moved> {
+        let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
+        let (head, bucket) = self.present(now)?;
+        let before = HeadWord(
+            self.words
+                .head
+                .fetch_add(HeadWord::tokens(weight), Ordering::AcqRel),
+        );
+        let granted = before.plus(weight).granted();
+        if before.is_open_at(head.stamp()) {
+            return Ok(Taken { bucket, granted });
+        }
+        let bucket = self.added_late(before)?;
+        Ok(Taken { bucket, granted })
+    }
+
+    /// An addition met a head that had been sealed or moved meanwhile.
+    #[cold]
+    fn added_late(&self, before: HeadWord) -> Result<u64, Moved> {
+        if before.is_frozen() {
+            // The copy was made from the word before this addition.
+            return Err(Moved);
+        }
+        // On a sealed word the tokens belong to the bucket being closed or to the next one,
+        // whichever checkpoint was published. They are never refundable: the returned bucket is
+        // the one being closed, which no refund finds open.
+        Ok(self.number(before))
+    }
+
+    /// Refunds `weight` tokens that were taken in `bucket` while it is the newest.
+    pub(crate) fn refund_at(&self, bucket: u64, weight: u32) -> bool {
+        loop {
+            let head = self.load_head();
+            let is_open = head.is_open() && self.number(head) == bucket;
+            if !is_open && !planted(Bug::BlindRefund) {
+                return false;
+            }
+            if self.swap_head(head, head.minus(weight)) {
+                return true;
+            }
+        }
+    }
+}
