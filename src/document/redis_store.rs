@@ -40,7 +40,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// The section has no address, a variable is not set, the file of certificates cannot be read,
+    /// The section has no address, a variable is not set, a file of certificates cannot be read,
     /// a setting needs another feature, or [`new`](Self::new) and its like refuse it.
     pub fn from_settings(section: &StoreSection) -> Result<Self, InvalidSetting> {
         let missing = |error: MissingVariable| InvalidSetting::because(error.to_string());
@@ -57,10 +57,7 @@ impl RedisStore {
         } else {
             Self::new(&url)?
         };
-        let store = match section.certificate_file() {
-            Some(path) => store.with_certificate_file(path)?,
-            None => store,
-        };
+        let store = store.with_files(section)?;
         match section.prefix() {
             Some(prefix) => store.with_prefix(prefix),
             None => Ok(store),
@@ -87,20 +84,42 @@ impl RedisStore {
         Err(needs("sentinels", "redis-sentinel"))
     }
 
+    /// With the certificates of the files in the section.
     #[cfg(feature = "redis-tls")]
-    fn with_certificate_file(self, path: &str) -> Result<Self, InvalidSetting> {
-        let text = std::fs::read(path).map_err(|error| {
-            let path = format!("{path:?}");
-            let allowed = format!("a file that can be read ({})", error.kind());
-            InvalidSetting::new("store.certificate_file", path, allowed)
-        })?;
-        self.with_root_certificate(text)
+    fn with_files(mut self, section: &StoreSection) -> Result<Self, InvalidSetting> {
+        if let Some(path) = section.certificate_file() {
+            self = self.with_root_certificate(read_file("certificate_file", path)?)?;
+        }
+        let client = section.client_certificate_file();
+        if let Some((certificate, key)) = client.zip(section.client_key_file()) {
+            self = self.with_client_certificate(
+                read_file("client_certificate_file", certificate)?,
+                read_file("client_key_file", key)?,
+            )?;
+        }
+        Ok(self)
     }
 
     #[cfg(not(feature = "redis-tls"))]
-    fn with_certificate_file(self, _path: &str) -> Result<Self, InvalidSetting> {
-        Err(needs("certificate_file", "redis-tls"))
+    fn with_files(self, section: &StoreSection) -> Result<Self, InvalidSetting> {
+        if section.certificate_file().is_some() {
+            return Err(needs("certificate_file", "redis-tls"));
+        }
+        match section.client_certificate_file() {
+            Some(_) => Err(needs("client_certificate_file", "redis-tls")),
+            None => Ok(self),
+        }
     }
+}
+
+/// What is in the file that `key` of the section names.
+#[cfg(feature = "redis-tls")]
+fn read_file(key: &str, path: &str) -> Result<Vec<u8>, InvalidSetting> {
+    std::fs::read(path).map_err(|error| {
+        let path = format!("{path:?}");
+        let allowed = format!("a file that can be read ({})", error.kind());
+        InvalidSetting::new(&format!("store.{key}"), path, allowed)
+    })
 }
 
 /// That a key of the section needs a feature which is not on.

@@ -15,7 +15,7 @@ use crate::store::{StoreSettings, WhenDown, is_prefix};
 pub(super) const KEY: &str = "store";
 
 /// The keys whose values are no secrets.
-const SHOWN: [&str; 7] = [
+const SHOWN: [&str; 9] = [
     "prefix",
     "nodes",
     "when_down",
@@ -23,6 +23,8 @@ const SHOWN: [&str; 7] = [
     "horizon",
     "cluster",
     "certificate_file",
+    "client_certificate_file",
+    "client_key_file",
 ];
 
 /// The `[store]` of a document: the store by which shared rules count, and how it is used.
@@ -40,6 +42,7 @@ const SHOWN: [&str; 7] = [
 /// | `sentinels_env` | the name of the environment variable that has these, instead of `sentinels` |
 /// | `cluster` | whether the server is one of a Cluster; `url` may then have several addresses between commas, see `RedisStore::cluster` |
 /// | `certificate_file` | the path of a file of certificates in PEM, of authorities that are trusted, instead of those of the machine: see `RedisStore::with_root_certificate` |
+/// | `client_certificate_file`, `client_key_file` | the paths of the certificate that is shown to servers, and of its key, both in PEM; one only beside the other: see `RedisStore::with_client_certificate` |
 /// | `prefix` | what stands before all keys: 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; only beside an address |
 /// | `nodes` | [`StoreSettings::nodes`]: the least number of processes |
 /// | `digest_secret_env` | the name of the environment variable that has the [secret](StoreSettings::digest_secret) |
@@ -90,6 +93,8 @@ pub struct StoreSection {
     sentinels: Option<Given<Vec<String>>>,
     is_cluster: bool,
     certificate_file: Option<String>,
+    client_certificate_file: Option<String>,
+    client_key_file: Option<String>,
     prefix: Option<String>,
     nodes: Option<u32>,
     secret_variable: Option<String>,
@@ -178,6 +183,19 @@ impl StoreSection {
         self.certificate_file.as_deref()
     }
 
+    /// Returns the path of the file with the certificate that is shown to servers, if the document
+    /// has one.
+    #[must_use]
+    pub fn client_certificate_file(&self) -> Option<&str> {
+        self.client_certificate_file.as_deref()
+    }
+
+    /// Returns the path of the file with the key of that certificate, if the document has one.
+    #[must_use]
+    pub fn client_key_file(&self) -> Option<&str> {
+        self.client_key_file.as_deref()
+    }
+
     /// Returns what stands before all keys, if the document says so.
     #[must_use]
     pub fn prefix(&self) -> Option<&str> {
@@ -252,9 +270,14 @@ impl StoreSection {
                 "left out beside `sentinels`: it has no master for all keys",
             );
         }
-        let certificate_file = fields.text("certificate_file");
-        if certificate_file.as_deref() == Some("") {
-            fields.refuse("certificate_file", "the path of a file");
+        let certificate_file = path(fields, "certificate_file");
+        let client_certificate_file = path(fields, "client_certificate_file");
+        let client_key_file = path(fields, "client_key_file");
+        let pair = ["client_certificate_file", "client_key_file"];
+        for (key, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+            if fields.has(key) && !fields.has(other) {
+                fields.refuse(key, format!("left out without `{other}`"));
+            }
         }
         let prefix = fields.text("prefix");
         if prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
@@ -268,6 +291,8 @@ impl StoreSection {
             "sentinels_env",
             "cluster",
             "certificate_file",
+            "client_certificate_file",
+            "client_key_file",
         ];
         for key in of_address {
             if fields.has(key) && !has_address {
@@ -283,6 +308,8 @@ impl StoreSection {
                 .or(sentinels_variable.map(Given::Variable)),
             is_cluster,
             certificate_file,
+            client_certificate_file,
+            client_key_file,
             prefix,
             nodes: fields.whole("nodes", 1..=65_535),
             secret_variable: variable_name(fields, "digest_secret_env"),
@@ -328,6 +355,15 @@ fn store_time(
         fields.refuse(key, "between 1 ms and 10 s");
     }
     Some(time)
+}
+
+/// The path of a file under `key`.
+fn path(fields: &mut Fields<'_>, key: &'static str) -> Option<String> {
+    let path = fields.text(key);
+    if path.as_deref() == Some("") {
+        fields.refuse(key, "the path of a file");
+    }
+    path
 }
 
 /// The name of a variable under `key`.

@@ -266,6 +266,26 @@ fn a_bad_store_is_told_with_its_place() {
             format!("store.certificate_file is \"ca.pem\", {own}"),
         ),
         (
+            json!({"url": url, "client_certificate_file": "", "client_key_file": "a.key"}),
+            "store.client_certificate_file is \"\", must be the path of a file".to_owned(),
+        ),
+        (
+            json!({"url": url, "client_certificate_file": "a.pem"}),
+            "store.client_certificate_file is \"a.pem\", must be left out without \
+             `client_key_file`"
+                .to_owned(),
+        ),
+        (
+            json!({"url": url, "client_key_file": "a.key"}),
+            "store.client_key_file is \"a.key\", must be left out without \
+             `client_certificate_file`"
+                .to_owned(),
+        ),
+        (
+            json!({"url": url, "client_certificate_file": "a.pem", "client_key_file": 7}),
+            "store.client_key_file is 7, must be a text".to_owned(),
+        ),
+        (
             json!({"nodes": 0}),
             "store.nodes is 0, must be a whole number between 1 and 65535".to_owned(),
         ),
@@ -439,6 +459,16 @@ fn a_store_may_be_a_cluster_or_the_master_of_sentinels() {
         assert!(!shown.contains("hush"), "{shown}");
     }
     let secure = json!({"url": "rediss://a", "certificate_file": "Cargo.toml"});
+    let client = |certificate: &str, key: &str| {
+        json!({
+            "url": "rediss://:hush@a",
+            "client_certificate_file": certificate,
+            "client_key_file": key,
+        })
+    };
+    let files = section(&client("Cargo.toml", "Cargo.lock"));
+    let paths = (files.client_certificate_file(), files.client_key_file());
+    assert_eq!(paths, (Some("Cargo.toml"), Some("Cargo.lock")));
     assert_eq!(section(&secure).certificate_file(), Some("Cargo.toml"));
     for (bad, expected) in [
         (
@@ -467,6 +497,20 @@ fn a_store_may_be_a_cluster_or_the_master_of_sentinels() {
              not found)",
         ),
         (secure, "certificate is none, must be one or several in PEM"),
+        (
+            client("not/there.pem", "Cargo.toml"),
+            "store.client_certificate_file is \"not/there.pem\", must be a file that can be read \
+             (entity not found)",
+        ),
+        (
+            client("Cargo.toml", "not/there.key"),
+            "store.client_key_file is \"not/there.key\", must be a file that can be read (entity \
+             not found)",
+        ),
+        (
+            client("Cargo.toml", "Cargo.toml"),
+            "client certificate is none, must be one or several in PEM",
+        ),
     ] {
         let error = RedisStore::from_settings(&section(&bad))
             .unwrap_err()

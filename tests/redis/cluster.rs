@@ -12,26 +12,34 @@ use crate::passed;
 use crate::proxy::{Proxy, Way};
 use crate::redis::{Server, free_port};
 
-const USERS: u64 = 30;
+pub(crate) const USERS: u64 = 30;
 /// Those of the documentation, beside the others.
 const RIGHTS_IN_A_CLUSTER: &str = "+cluster|slots +asking";
 /// Slots of each master: from the first to the one before the last.
 const SLOTS: [(u16, u16); 3] = [(0, 5_461), (5_461, 10_923), (10_923, 16_384)];
 
-struct Cluster {
-    masters: Vec<(Server, u16)>,
+/// Three masters, each with its port.
+pub(crate) struct Cluster {
+    pub(crate) masters: Vec<(Server, u16)>,
 }
 
 impl Cluster {
     async fn start(name: &str) -> Option<Self> {
+        Self::start_with(name, |port| vec!["--port".to_owned(), port.to_string()]).await
+    }
+
+    /// The same with these arguments for the port of each.
+    pub(crate) async fn start_with(
+        name: &str,
+        at_port: impl Fn(u16) -> Vec<String>,
+    ) -> Option<Self> {
         let mut masters = Vec::new();
         let mut meet = Vec::new();
         for (index, (first, end)) in SLOTS.into_iter().enumerate() {
             let (port, bus) = (free_port(), free_port());
-            let (port_text, bus_text) = (port.to_string(), bus.to_string());
-            let arguments = [
-                "--port",
-                &port_text,
+            let (at_port, bus_text) = (at_port(port), bus.to_string());
+            let mut arguments: Vec<_> = at_port.iter().map(String::as_str).collect();
+            arguments.extend([
                 "--cluster-enabled",
                 "yes",
                 "--cluster-port",
@@ -40,7 +48,7 @@ impl Cluster {
                 "no",
                 "--cluster-node-timeout",
                 "60000",
-            ];
+            ]);
             let server = Server::start(&format!("{name}-{index}"), &arguments).await?;
             server.say(&format!("CLUSTER ADDSLOTSRANGE {first} {}", end - 1));
             // Those that meet must not be of one age.
@@ -84,6 +92,13 @@ impl Cluster {
         RedisStore::cluster(urls).unwrap()
     }
 
+    /// The same over TLS.
+    pub(crate) fn secure_store(&self) -> RedisStore {
+        let ports = self.masters.iter().map(|(_, port)| port);
+        let urls = ports.map(|port| format!("rediss://127.0.0.1:{port}"));
+        RedisStore::cluster(urls).unwrap()
+    }
+
     fn slot(&self, key: &str) -> u16 {
         let answer = self.masters[0].0.say(&format!("CLUSTER KEYSLOT {key}"));
         answer.trim().trim_start_matches(':').parse().unwrap()
@@ -97,7 +112,7 @@ impl Cluster {
     }
 
     /// The counters of a master.
-    fn keys(&self, index: usize) -> Vec<String> {
+    pub(crate) fn keys(&self, index: usize) -> Vec<String> {
         let all = self.masters[index].0.say("KEYS ts:1:*");
         let is_counter = |line: &&str| line.starts_with("ts:1:{") && line.len() == 39;
         all.split("\r\n")

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod by_key;
+mod certificates;
 mod clones;
 mod cluster;
 mod crowd;
@@ -19,6 +20,7 @@ mod proxy;
 #[path = "../support/redis.rs"]
 mod redis;
 mod script;
+mod secure;
 mod sentinels;
 mod values;
 

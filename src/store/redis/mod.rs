@@ -8,6 +8,8 @@
 mod answer;
 mod link;
 mod servers;
+#[cfg(feature = "redis-tls")]
+mod tls;
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -53,6 +55,8 @@ const BEAT: &str = include_str!("beat.lua");
 #[derive(Clone)]
 pub struct RedisStore {
     servers: Servers,
+    #[cfg(feature = "redis-tls")]
+    certificates: redis::TlsCertificates,
     prefix: Arc<str>,
     shared: Arc<Common>,
 }
@@ -170,16 +174,50 @@ impl RedisStore {
         mut self,
         pem: impl Into<Vec<u8>>,
     ) -> Result<Self, InvalidSetting> {
-        let pem = pem.into();
-        let begins = b"-----BEGIN CERTIFICATE-----";
-        if !pem.windows(begins.len()).any(|part| part == begins) {
-            let problem = "certificate is none, must be one or several in PEM";
-            return Err(InvalidSetting::because(problem));
-        }
-        self.servers = self.servers.with_certificates(&redis::TlsCertificates {
-            client_tls: None,
-            root_cert: Some(pem),
-        })?;
+        self.certificates.root_cert = Some(tls::read_roots(pem.into())?);
+        self.with_certificates()
+    }
+
+    /// Shows `certificate` to servers that ask for one (mutual TLS): in PEM, with those of the
+    /// authorities between it and one that the server trusts, if there are any. `key` is its
+    /// private key, in PEM and without a passphrase. Sentinels and all servers of a Cluster get
+    /// the same one. Default: none.
+    ///
+    /// A server that does not take it, or wants one and gets none, ends the connection: then the
+    /// store is down, and its [last error](crate::report::StoreStatus::last_error) says so.
+    ///
+    /// # Errors
+    ///
+    /// There is no certificate in `certificate` or no key in `key`, the two do not belong to each
+    /// other, or a URL does not begin with `rediss://`. The error shows neither.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::store::RedisStore;
+    ///
+    /// let store = RedisStore::new("rediss://cache:6380")?;
+    /// let refused = store.with_client_certificate("no certificate", "no key");
+    /// assert_eq!(
+    ///     refused.unwrap_err().to_string(),
+    ///     "client certificate is none, must be one or several in PEM",
+    /// );
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
+    /// ```
+    #[cfg(feature = "redis-tls")]
+    pub fn with_client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Result<Self, InvalidSetting> {
+        let client = tls::read_client(certificate.into(), key.into())?;
+        self.certificates.client_tls = Some(client);
+        self.with_certificates()
+    }
+
+    #[cfg(feature = "redis-tls")]
+    fn with_certificates(mut self) -> Result<Self, InvalidSetting> {
+        self.servers = self.servers.with_certificates(&self.certificates)?;
         // Clones may have a connection to a server that this one does not trust.
         self.shared = Arc::default();
         Ok(self)
@@ -188,6 +226,11 @@ impl RedisStore {
     fn on(servers: Servers) -> Self {
         Self {
             servers,
+            #[cfg(feature = "redis-tls")]
+            certificates: redis::TlsCertificates {
+                client_tls: None,
+                root_cert: None,
+            },
             prefix: "ts".into(),
             shared: Arc::default(),
         }
@@ -223,7 +266,19 @@ impl RedisStore {
             connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
         };
         let opened = self.shared.connection.get_or_open(node, connect).await;
-        opened.map_err(|error| told(&error))
+        opened.map_err(|error| self.not_opened(&error))
+    }
+
+    /// The error for the engine of a connection that could not be opened.
+    fn not_opened(&self, error: &RedisError) -> StoreError {
+        #[cfg(feature = "redis-tls")]
+        if self.servers.has_tls() {
+            let shows_certificate = self.certificates.client_tls.is_some();
+            if let Some(reason) = tls::reason(error, shows_certificate) {
+                return reason;
+            }
+        }
+        told(error)
     }
 
     /// The error for the engine. A connection that is broken, or that leads to a server which

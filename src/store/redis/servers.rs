@@ -10,6 +10,8 @@ use redis::{
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 use super::link::CONNECTS;
 use super::link::Link;
+#[cfg(feature = "redis-tls")]
+use super::tls;
 use crate::base::invalid::InvalidSetting;
 
 /// See the [module](self).
@@ -140,7 +142,7 @@ impl Servers {
                 return Err(InvalidSetting::because(problem));
             }
             let client = Client::build_with_tls(info, certificates.clone());
-            let client = client.map_err(|error| not_pem(error.kind()))?;
+            let client = client.map_err(|error| tls::not_pem(error.kind()))?;
             Ok(client.get_connection_info().clone())
         };
         Ok(match self {
@@ -173,7 +175,9 @@ impl Servers {
     /// Connects to the server that holds the counters now.
     pub(super) async fn connect(self) -> RedisResult<Link> {
         #[cfg(feature = "redis-tls")]
-        self.choose_cryptography();
+        if self.has_tls() {
+            tls::choose_cryptography();
+        }
         let info = match self {
             Self::One(info) => info,
             #[cfg(feature = "redis-sentinel")]
@@ -192,12 +196,10 @@ impl Servers {
         Ok(Link::One(opened.await?))
     }
 
-    /// Has rustls use `ring` where the program has chosen nothing: it panics where it has
-    /// several to choose from, and installs the only one otherwise, as this does.
+    /// Whether any of them has TLS.
     #[cfg(feature = "redis-tls")]
-    fn choose_cryptography(&self) {
-        use rustls::crypto::{CryptoProvider, ring};
-        let has_tls = match self {
+    pub(super) fn has_tls(&self) -> bool {
+        match self {
             Self::One(info) => is_secure(info),
             #[cfg(feature = "redis-sentinel")]
             Self::Sentinel { sentinels, master } => {
@@ -205,10 +207,6 @@ impl Servers {
             }
             #[cfg(feature = "redis-cluster")]
             Self::Cluster { nodes, .. } => nodes.iter().any(is_secure),
-        };
-        if has_tls && CryptoProvider::get_default().is_none() {
-            // An error means that another thread was faster.
-            let _ = ring::default_provider().install_default();
         }
     }
 }
@@ -216,13 +214,6 @@ impl Servers {
 #[cfg(feature = "redis-tls")]
 fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-}
-
-#[cfg(feature = "redis-tls")]
-fn not_pem(kind: redis::ErrorKind) -> InvalidSetting {
-    InvalidSetting::because(format!(
-        "certificate cannot be read, must be in PEM ({kind:?})"
-    ))
 }
 
 #[cfg(feature = "redis-cluster")]

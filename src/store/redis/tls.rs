@@ -1,0 +1,135 @@
+//! Certificates: the authorities that a connection trusts, and how it shows who it is.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use redis::{ClientTlsConfig, ErrorKind, RedisError};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, InconsistentKeys};
+
+use crate::base::invalid::InvalidSetting;
+use crate::store::{StoreError, StoreErrorKind};
+
+/// Certificates of authorities in `pem`, at least one.
+pub(super) fn read_roots(pem: Vec<u8>) -> Result<Vec<u8>, InvalidSetting> {
+    let begins = b"-----BEGIN CERTIFICATE-----";
+    if pem.windows(begins.len()).any(|part| part == begins) {
+        return Ok(pem);
+    }
+    let problem = "certificate is none, must be one or several in PEM";
+    Err(InvalidSetting::because(problem))
+}
+
+pub(super) fn not_pem(kind: ErrorKind) -> InvalidSetting {
+    InvalidSetting::because(format!(
+        "certificate cannot be read, must be in PEM ({kind:?})"
+    ))
+}
+
+/// A certificate of this process, with those of the authorities between it and one that the server
+/// trusts, and its key.
+pub(super) fn read_client(
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+) -> Result<ClientTlsConfig, InvalidSetting> {
+    let wrong = |problem: &str| Err(InvalidSetting::because(problem));
+    let chain = CertificateDer::pem_slice_iter(&certificate);
+    let Ok(chain) = chain.collect::<Result<Vec<_>, _>>() else {
+        return wrong("client certificate cannot be read, must be in PEM");
+    };
+    if chain.is_empty() {
+        return wrong("client certificate is none, must be one or several in PEM");
+    }
+    // The errors may have parts of the key in them.
+    let Ok(private) = PrivateKeyDer::from_pem_slice(&key) else {
+        return wrong("client key is none, must be a private key in PEM, without a passphrase");
+    };
+    let own;
+    let provider = match CryptoProvider::get_default() {
+        Some(provider) => provider,
+        None => {
+            own = ring::default_provider();
+            &own
+        }
+    };
+    match CertifiedKey::from_der(chain, private, provider) {
+        Ok(_) => Ok(ClientTlsConfig {
+            client_cert: certificate,
+            client_key: key,
+        }),
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            wrong("client key is not that of the client certificate")
+        }
+        Err(rustls::Error::InvalidCertificate(_)) => {
+            wrong("client certificate cannot be read, must be one of X.509")
+        }
+        Err(_) => wrong("client key is of an unknown kind, must be RSA, ECDSA or Ed25519"),
+    }
+}
+
+/// Has rustls use `ring` where the program has chosen nothing: it panics where it has several to
+/// choose from, and installs the only one otherwise, as this does.
+pub(super) fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // An error means that another thread was faster.
+        let _ = ring::default_provider().install_default();
+    }
+}
+
+/// Why a connection with TLS could not be opened, where that has to do with certificates. rustls'
+/// own words have names of hosts in them.
+pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<StoreError> {
+    use CertificateError as Bad;
+    let unreachable = |detail| Some(StoreError::new(StoreErrorKind::Unreachable, detail));
+    let unwanted = match shows_certificate {
+        true => "may not take the client certificate",
+        false => "may want a client certificate",
+    };
+    match tls_error(error) {
+        Some(rustls::Error::InvalidCertificate(bad)) => unreachable(match bad {
+            Bad::UnknownIssuer => "the certificate of the server is not by a trusted authority",
+            Bad::NotValidForName | Bad::NotValidForNameContext { .. } => {
+                "the certificate of the server is for another host"
+            }
+            Bad::Expired | Bad::ExpiredContext { .. } => "the certificate of the server is expired",
+            _ => "the certificate of the server cannot be used",
+        }),
+        Some(rustls::Error::AlertReceived(_)) => {
+            let detail = format!("the server refused the TLS connection, it {unwanted}");
+            Some(StoreError::new(StoreErrorKind::Refused, detail))
+        }
+        Some(_) => unreachable("there is no TLS with the server"),
+        // From TLS 1.3 on the server judges the client after that has begun to ask, and the
+        // connection ends before its reason is read.
+        // The client of a Cluster leaves nothing of the error but its text.
+        None if error
+            .detail()
+            .is_some_and(|it| it.contains("UnknownIssuer")) =>
+        {
+            unreachable("the certificate of the server is not by a trusted authority")
+        }
+        None if error.is_connection_dropped() => {
+            let detail = format!("the server ended the new TLS connection, it {unwanted}");
+            Some(StoreError::new(StoreErrorKind::Unreachable, detail))
+        }
+        None => None,
+    }
+}
+
+/// The error of rustls in `error`.
+fn tls_error(error: &RedisError) -> Option<&rustls::Error> {
+    type Shared = Arc<dyn Error + Send + Sync>;
+    let source = error.source()?;
+    let source = match source.downcast_ref::<Shared>() {
+        Some(shared) => &**shared as &(dyn Error + 'static),
+        None => source,
+    };
+    let inner = source
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    inner.map_or_else(|| source.downcast_ref(), |inner| inner.downcast_ref())
+}
