@@ -21,8 +21,8 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict, Started};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::context::EngineContext;
 use crate::engine::pipeline::{
-    EngineRef, Fallback, LackBeside, NotJudged, blocked_by_share, fall_back, fall_back_beside,
-    judge, refuse_in_crowd, try_beside_ring, try_fast_path,
+    EngineRef, Fallback, LackBeside, blocked_by_share, fall_back, fall_back_beside, judge,
+    refuse_in_crowd, try_beside_ring, try_fast_path,
 };
 use crate::engine::registry::{Found, Registry, Reloaded};
 use crate::engine::resource::{Resource, ResourceQuery};
@@ -154,8 +154,12 @@ impl Engine {
         why: Fallback,
         slow: &mut SlowVerdict,
     ) -> bool {
-        let judged = fall_back(self.by_ref(), resource, call, now, why);
-        settle(judged, slow)
+        if matches!(why, Fallback::MoreToAsk) && resource.rules().has_shadows() {
+            // Rules in shadow mode are to judge it as well, by their own engines.
+            slow.leave_open(Open::HasShadows);
+            return true;
+        }
+        settle(fall_back(self.by_ref(), resource, call, now, why), slow)
     }
 
     /// Judges a call to a resource with a ring beside its own: when it starts, unless `slow` has
@@ -301,15 +305,8 @@ impl Engine {
 
 /// Writes the verdict. Returns false if there is none because of a reload.
 #[inline(always)]
-fn settle(judged: Result<Verdict, NotJudged>, slow: &mut SlowVerdict) -> bool {
-    match judged {
-        Ok(verdict) => {
-            slow.set(verdict);
-        }
-        Err(NotJudged::HasShadows) => slow.leave_open(Open::HasShadows),
-        Err(NotJudged::Reloaded) => return false,
-    }
-    true
+fn settle(judged: Result<Verdict, Reloaded>, slow: &mut SlowVerdict) -> bool {
+    judged.map(|verdict| slow.set(verdict)).is_ok()
 }
 
 impl JudgeAgain for Engine {

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use super::EngineRef;
 use super::fast_path::take_own_ring;
-use super::slow_path::{NotJudged, go_without_tokens};
+use super::slow_path::go_without_tokens;
 use crate::base::sync::Arc;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::call::ring::{NoTokens, own_ring_available_at};
 use crate::engine::call::verdict::Verdict;
+use crate::engine::registry::Reloaded;
 use crate::engine::resource::Resource;
 use crate::rule::{DedicatedRing, SlotLimit};
 use crate::stat::{Denied, Taken};
@@ -103,7 +104,7 @@ fn start_among_waiting(resource: &Resource, call: &Call<'_>, now: Tick, taken: T
 }
 
 /// Takes the slot of a call and its tokens on both rings: all or nothing. It looks for the tokens
-/// first, as [`take`](super::enter) does.
+/// first, as [`take_and_enter`](super::enter) does.
 fn take_slot_and_both_rings(
     resource: &Resource,
     side: &DedicatedRing,
@@ -175,7 +176,7 @@ pub(crate) fn fall_back_beside(
     call: &Call<'_>,
     now: Glance,
     none: NoTokens,
-) -> Result<Verdict, NotJudged> {
+) -> Result<Verdict, Reloaded> {
     // Windows keep their room until a call comes: so both have it at the later time.
     go_without_tokens(engine, resource, call, now, none, |now| {
         let beside = resource.compiled().side().room_at(now, call.weight)?;

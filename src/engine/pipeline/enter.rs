@@ -16,7 +16,7 @@ use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::{LimitedRing, NoTokens};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Reloaded;
-use crate::engine::resource::{NoPlace, Place, Resource};
+use crate::engine::resource::Resource;
 
 /// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
 /// queue says so.
@@ -102,7 +102,13 @@ fn claim(
     Ok(Some(refuse_flow(counted, call, now, rule, at)))
 }
 
-/// Takes the call's place and its tokens, and starts it.
+/// Takes the call's place and its tokens, and starts it; a call that lacks one of them has neither,
+/// and waits or is refused.
+///
+/// No operation takes a slot or a probe and tokens at once, so a call that finds no tokens has
+/// had its place for a moment, for which another one may be refused. So the tokens are looked for
+/// first. Then this happens only to a call that loses them to another one at the same moment, and
+/// not to all that come while a quota is spent.
 fn take_and_enter(
     engine: EngineRef<'_>,
     nodes: CallNodes,
@@ -111,11 +117,31 @@ fn take_and_enter(
     claims: &mut Claims,
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    let place = match take(&nodes, now, call.weight, arrived) {
-        Ok(place) => place,
-        Err(lack) => return go_without(engine, &nodes, call, now, lack, claims, arrived),
-    };
     let resource = nodes.resource();
+    if resource.has_places() {
+        if let Err(none) = nodes.check_room(now, call.weight) {
+            return go_without(engine, &nodes, call, now, none, claims, arrived);
+        }
+    }
+    let slot = match resource.take_slot(&mut arrived.slot) {
+        Ok(slot) => slot,
+        Err(slots) => {
+            nodes.release(claims);
+            return line_up(engine, resource, call, now, slots, arrived);
+        }
+    };
+    let place = match resource.take_place(now, slot) {
+        Ok(place) => place,
+        Err(blocked) => {
+            nodes.release(claims);
+            return Ok(refuse(Counted::On(&nodes), call, now, blocked));
+        }
+    };
+    if let Err(none) = take_tokens(&nodes, now, call.weight) {
+        resource.release(place);
+        return go_without(engine, &nodes, call, now, none, claims, arrived);
+    }
+    resource.place_started(place);
     nodes.pass_inbound(now, call.weight);
     arrived.count_wait(&nodes, now);
     resource.notify_passed(call.weight, Some(call), arrived.waited(now));
@@ -127,70 +153,30 @@ fn take_and_enter(
     Ok(Verdict::Pass(entry))
 }
 
-/// The part of its place and its tokens that a call could not get. It has nothing then.
-enum Lack {
-    Place(NoPlace),
-    Tokens(NoTokens),
-}
-
-/// Takes the place of a call and its tokens: all or nothing.
-///
-/// No operation takes a slot or a probe and tokens at once, so a call that finds no tokens has
-/// had its place for a moment, for which another one may be refused. So the tokens are looked for
-/// first. Then this happens only to a call that loses them to another one at the same moment, and
-/// not to all that come while a quota is spent.
-fn take(nodes: &CallNodes, now: Tick, weight: u32, arrived: &mut Arrival) -> Result<Place, Lack> {
+/// Takes `weight` tokens on each ring of a call, or on none.
+fn take_tokens(nodes: &CallNodes, now: Tick, weight: u32) -> Result<(), NoTokens> {
+    if !nodes.has_one_ring() {
+        return take_all(&mut nodes.limited_rings(now), now, weight);
+    }
     let resource = nodes.resource();
-    if resource.has_places() {
-        nodes.check_room(now, weight).map_err(Lack::Tokens)?;
-    }
-    let place = resource.take_place(now, &mut arrived.slot);
-    let place = place.map_err(Lack::Place)?;
-    let taken = if nodes.has_one_ring() {
-        let taken = take_own_ring(resource, now, weight);
-        taken.map_err(|denied| NoTokens::of(denied, resource.compiled().rules()))
-    } else {
-        take_all(&mut nodes.limited_rings(now), now, weight)
-    };
-    if let Err(none) = taken {
-        resource.release(place);
-        return Err(Lack::Tokens(none));
-    }
-    resource.place_started(place);
-    Ok(place)
+    let taken = take_own_ring(resource, now, weight);
+    taken.map_err(|denied| NoTokens::of(denied, resource.compiled().rules()))
 }
 
-/// A call that lacks something is refused, or waits.
+/// A call that finds no tokens waits, or is refused.
 #[cold]
 fn go_without(
     engine: EngineRef<'_>,
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
-    lack: Lack,
+    none: NoTokens,
     claims: &mut Claims,
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    let resource = nodes.resource();
-    match lack {
-        Lack::Place(none) => {
-            nodes.release(claims);
-            match none {
-                NoPlace::NoSlot(slots) if resource.slot_queue(slots).is_some() => {
-                    line_up(engine, resource, call, now, slots, arrived)
-                }
-                none => Ok(refuse(
-                    Counted::On(nodes),
-                    call,
-                    now,
-                    none.blocked(resource),
-                )),
-            }
-        }
-        Lack::Tokens(NoTokens::Full(rule)) => {
-            wait_or_refuse(engine, nodes, call, now, rule, claims, arrived)
-        }
-        Lack::Tokens(NoTokens::Moved) => {
+    match none {
+        NoTokens::Full(rule) => wait_or_refuse(engine, nodes, call, now, rule, claims, arrived),
+        NoTokens::Moved => {
             nodes.release(claims);
             Err(Reloaded)
         }

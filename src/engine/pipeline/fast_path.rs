@@ -78,7 +78,7 @@ pub(crate) fn try_fast_path(
 }
 
 /// Takes the slot of a call, if there are `slots`, and its tokens on the resource's own ring:
-/// both or neither. It looks for the tokens first, as [`take`](super::enter) does.
+/// both or neither. It looks for the tokens first, as [`take_and_enter`](super::enter) does.
 #[inline(always)]
 fn take_slot_and_own_ring(
     resource: &Resource,

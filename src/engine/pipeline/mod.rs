@@ -5,7 +5,7 @@
 //! authority   whether its origin may call at all                               precheck.rs
 //! system      whether the machine and all inbound calls leave room             precheck.rs
 //! breakers    whether one refuses                                              precheck.rs
-//! isolation   whether a concurrency slot of the resource is free; if the rule  precheck.rs
+//! isolation   whether a concurrency slot of the resource is free; if the rule  slow_path.rs
 //!             has a queue, a call waits for one, and is judged from the        line.rs
 //!             first check on when it has it
 //! origin      whether a rule by origin refuses calls without one               enter.rs
@@ -73,7 +73,7 @@ pub(crate) use beside::{LackBeside, fall_back_beside, try_beside_ring};
 pub(crate) use crowded::refuse_in_crowd;
 pub(crate) use fast_path::{Fallback, try_fast_path};
 pub(crate) use refusal::blocked_by_share;
-pub(crate) use slow_path::{NotJudged, fall_back, judge};
+pub(crate) use slow_path::{fall_back, judge};
 
 /// An engine as its pipeline needs it.
 #[derive(Clone, Copy, Debug)]

@@ -1,37 +1,26 @@
-//! The checks that take nothing: authority rules, system rules, whether a circuit breaker
-//! refuses, and whether a slot is free.
+//! The checks that take nothing: authority rules, system rules, and whether a circuit breaker
+//! refuses.
 
-use crate::blocked::BlockKind;
+use crate::blocked::{BlockKind, Blocked};
 use crate::call::{Call, Direction};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::resource::{NoPlace, Resource};
+use crate::engine::resource::Resource;
 use crate::system::{self, InboundFigures, Readings, SystemReason};
 
 /// Refuses the call if a check that takes nothing does: by the caller, by the state of the machine
-/// and of all inbound calls, by how well the resource answers, or by how many calls run. The last
-/// one does not concern a call that `has_slot`.
-pub(super) fn precheck(
-    resource: &Resource,
-    call: &Call<'_>,
-    now: Tick,
-    has_slot: bool,
-) -> Result<(), NoPlace> {
+/// and of all inbound calls, or by how well the resource answers.
+pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
     let authorities = resource.authorities();
     if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
-        let blocked = resource.blocked(BlockKind::Authority, rule);
-        return Err(NoPlace::Blocked(blocked));
+        return Err(resource.blocked(BlockKind::Authority, rule));
     }
     if let Some((rule, reason)) = overload(resource, call, now) {
         let blocked = resource.blocked(BlockKind::System, rule);
-        return Err(NoPlace::Blocked(blocked.with_system_reason(reason)));
+        return Err(blocked.with_system_reason(reason));
     }
-    // Only checks: probe and slot are taken last, when no other rule can refuse the call.
-    resource.check_breakers(now).map_err(NoPlace::Blocked)?;
-    if has_slot {
-        return Ok(());
-    }
-    resource.check_slots().map_err(NoPlace::NoSlot)
+    // Only a check: the probe is taken last, when no other rule can refuse the call.
+    resource.check_breakers(now)
 }
 
 /// The system rule that refuses the call, and by which of its limits.

@@ -17,22 +17,7 @@ use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::{NoTokens, own_ring_available_at};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Reloaded;
-use crate::engine::resource::{NoPlace, Resource};
-
-/// Why a call has no verdict yet.
-#[derive(Debug)]
-pub(crate) enum NotJudged {
-    /// A reload has replaced rings meanwhile: it must be judged again.
-    Reloaded,
-    /// Rules in shadow mode are to judge it as well, by their own engines.
-    HasShadows,
-}
-
-impl From<Reloaded> for NotJudged {
-    fn from(_: Reloaded) -> Self {
-        Self::Reloaded
-    }
-}
+use crate::engine::resource::Resource;
 
 /// Continues where the fast path has stopped, and repeats no check.
 #[inline]
@@ -42,18 +27,17 @@ pub(crate) fn fall_back(
     call: &Call<'_>,
     now: Glance,
     why: Fallback,
-) -> Result<Verdict, NotJudged> {
+) -> Result<Verdict, Reloaded> {
     let alone = Counted::Alone(resource);
     match why {
-        Fallback::MoreToAsk if resource.rules().has_shadows() => Err(NotJudged::HasShadows),
         Fallback::MoreToAsk | Fallback::HasSide => {
-            Ok(judge(engine, resource, call, now, &mut Arrival::default())?)
+            judge(engine, resource, call, now, &mut Arrival::default())
         }
         Fallback::NoSlot(slots) => {
             let now = resource.check_time(now);
             if resource.slot_queue(slots).is_some() {
                 let arrived = &mut Arrival::default();
-                return Ok(line_up(engine, resource, call, now, slots, arrived)?);
+                return line_up(engine, resource, call, now, slots, arrived);
             }
             let blocked = resource.blocked_by_slots(slots);
             Ok(refuse(alone, call, now, blocked))
@@ -82,16 +66,15 @@ pub(super) fn go_without_tokens(
     now: Glance,
     none: NoTokens,
     available_at: impl FnOnce(Tick) -> Option<Tick>,
-) -> Result<Verdict, NotJudged> {
+) -> Result<Verdict, Reloaded> {
     match none {
-        NoTokens::Moved => Err(NotJudged::Reloaded),
+        NoTokens::Moved => Err(Reloaded),
         NoTokens::Full(rule) => {
             let now = resource.check_time(now);
             if call.prioritized {
                 let nodes = CallNodes::only(resource.clone());
                 let (claims, arrival) = (&mut Claims::default(), &Arrival::default());
-                let verdict = wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
-                return Ok(verdict?);
+                return wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
             }
             let at = available_at(now);
             Ok(refuse_flow(Counted::Alone(resource), call, now, rule, at))
@@ -109,13 +92,13 @@ pub(crate) fn judge(
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let now = resource.check_time(now);
-    if let Err(none) = precheck(resource, call, now, arrived.slot.is_some()) {
-        return match none {
-            NoPlace::NoSlot(slots) if resource.slot_queue(slots).is_some() => {
-                line_up(engine, resource, call, now, slots, arrived)
-            }
-            none => refuse_early(engine, resource, call, now, none.blocked(resource)),
-        };
+    if let Err(blocked) = precheck(resource, call, now) {
+        return refuse_early(engine, resource, call, now, blocked);
+    }
+    if arrived.slot.is_none() {
+        if let Err(slots) = resource.check_slots() {
+            return line_up(engine, resource, call, now, slots, arrived);
+        }
     }
     enter(engine, resource, call, now, arrived)
 }

@@ -18,14 +18,6 @@ pub(crate) struct Place {
     pub(crate) admission: Option<Admission>,
 }
 
-/// Why a call gets no place, or is refused before it asks for one.
-#[derive(Debug)]
-pub(crate) enum NoPlace {
-    /// No slot is free.
-    NoSlot(SlotLimit),
-    Blocked(Blocked),
-}
-
 // === impl Place ===
 
 impl Place {
@@ -33,18 +25,6 @@ impl Place {
     #[inline]
     pub(crate) const fn has_slot(&self) -> bool {
         self.slot.is_some()
-    }
-}
-
-// === impl NoPlace ===
-
-impl NoPlace {
-    /// The refusal of a call to `resource` that does not wait.
-    pub(crate) fn blocked(self, resource: &Resource) -> Blocked {
-        match self {
-            Self::NoSlot(slots) => resource.blocked_by_slots(slots),
-            Self::Blocked(blocked) => blocked,
-        }
     }
 }
 
@@ -128,7 +108,10 @@ impl Resource {
 
     /// Takes a slot, if a rule says how many there are: the call's `own`, if it has one.
     #[inline]
-    fn take_slot(&self, own: &mut Option<SlotHold>) -> Result<Option<SlotHold>, SlotLimit> {
+    pub(crate) fn take_slot(
+        &self,
+        own: &mut Option<SlotHold>,
+    ) -> Result<Option<SlotHold>, SlotLimit> {
         if own.is_some() {
             return Ok(own.take());
         }
@@ -147,22 +130,17 @@ impl Resource {
         self.slot_limit().is_some() || self.breakers().is_some()
     }
 
-    /// Takes a slot, the call's `own` if it has one, and passes the circuit breakers, as a
-    /// probe if need be; or does neither.
+    /// Has a call with its `slot` pass the circuit breakers, as a probe if need be; or releases
+    /// the slot.
     #[inline]
-    pub(crate) fn take_place(
-        &self,
-        now: Tick,
-        own: &mut Option<SlotHold>,
-    ) -> Result<Place, NoPlace> {
-        let slot = self.take_slot(own).map_err(NoPlace::NoSlot)?;
+    pub(crate) fn take_place(&self, now: Tick, slot: Option<SlotHold>) -> Result<Place, Blocked> {
         match self.admit(now) {
             Ok(admission) => Ok(Place { slot, admission }),
             Err(blocked) => {
                 if let Some(hold) = slot {
                     self.node.release_slot(hold);
                 }
-                Err(NoPlace::Blocked(blocked))
+                Err(blocked)
             }
         }
     }

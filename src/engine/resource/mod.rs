@@ -29,7 +29,7 @@ use crate::rule::{
 };
 use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 
-pub(crate) use admit::{NoPlace, Place};
+pub(crate) use admit::Place;
 pub(crate) use in_hand::InHand;
 pub(crate) use key::{ResourceKey, ResourceQuery};
 pub(crate) use leases::{Asking, HeldLeases, LeaseTargets, Leases, NoLease, Taking};

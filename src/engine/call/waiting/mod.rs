@@ -35,7 +35,7 @@ use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::resource::{NoPlace, Place, Resource};
+use crate::engine::resource::{Place, Resource};
 use crate::stat::{Node, SlotHold};
 
 use line::Got;
@@ -498,9 +498,9 @@ impl WaitingInner {
             Err(blocked) => return Verdict::Block(blocked),
         }
         let resource = self.nodes.resource();
-        let place = match resource.take_place(now, &mut slot) {
-            Ok(place) => place,
-            Err(NoPlace::NoSlot(slots)) => {
+        let slot = match resource.take_slot(&mut slot) {
+            Ok(slot) => slot,
+            Err(slots) => {
                 let place = stand_in_line(resource, slots, patience, self.place);
                 let Some(place) = place else {
                     let blocked = resource.blocked_by_slots(slots);
@@ -509,9 +509,11 @@ impl WaitingInner {
                 self.stand_in_line(now, place);
                 return Verdict::Wait(Waiting { inner: Some(self) });
             }
-            Err(NoPlace::Blocked(blocked)) => return Verdict::Block(self.refuse(now, blocked)),
         };
-        Verdict::Pass(self.enter(now, place))
+        match resource.take_place(now, slot) {
+            Ok(place) => Verdict::Pass(self.enter(now, place)),
+            Err(blocked) => Verdict::Block(self.refuse(now, blocked)),
+        }
     }
 
     /// The entry of the call, which has its tokens and its `place`.
