@@ -17,6 +17,8 @@ use tower_sentinel::{
 };
 
 const LIMIT: u32 = 5;
+/// More than are called by: tables are made for each engine, of which there are thousands.
+const KEYS: u32 = 64;
 const MICROSECOND: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -65,7 +67,7 @@ fn holding(name: &'static str, rule: impl Into<Rule>) -> Case {
 /// Every kind of rule, and every way in which one counts.
 fn cases() -> Vec<Case> {
     let hour = || FlowRule::per("r", LIMIT, HOUR);
-    let values = || KeyedRule::per("r", LIMIT, HOUR);
+    let values = || KeyedRule::per("r", LIMIT, HOUR).max_keys(KEYS);
     let errors = || CircuitBreakerRule::error_count("r", 3);
     let mut cases = vec![
         case("flow", hour()),
@@ -85,7 +87,10 @@ fn cases() -> Vec<Case> {
         case("values in a queue", values().throttle(SECOND)),
         case("named values", values().param("user")),
         case("values by origin", values().by_origin()),
-        holding("values at once", KeyedRule::concurrency("r", LIMIT)),
+        holding(
+            "values at once",
+            KeyedRule::concurrency("r", LIMIT).max_keys(KEYS),
+        ),
         holding("isolation", IsolationRule::new("r", LIMIT)),
         holding(
             "adaptive",
@@ -126,7 +131,7 @@ fn cases() -> Vec<Case> {
     ];
     // Where numbers of buckets come round soonest.
     for interval in [MS, MS * 10, SECOND] {
-        let window = KeyedRule::per("r", LIMIT, interval).window();
+        let window = KeyedRule::per("r", LIMIT, interval).max_keys(KEYS).window();
         cases.push(Case {
             lasts: interval,
             ..case("a short window of values", window)
@@ -196,6 +201,7 @@ fn engine(clock: impl Clock, rules: Rules) -> Sentinel {
         .rules(rules)
         .clock(clock)
         .sampler(Sampler::new(probe))
+        .max_origins(KEYS as usize)
         .build()
 }
 

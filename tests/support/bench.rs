@@ -23,6 +23,8 @@ impl Bench {
     ) -> Self {
         let clock = ManualClock::starting_at(Tick::from_millis(START_MS));
         let builder = Sentinel::builder().rules(rules).clock(clock.clone());
+        // Tables of origins are made for each engine, of which some tests make thousands.
+        let builder = builder.max_origins(64);
         Self {
             sentinel: configure(builder).build(),
             clock,

@@ -13,7 +13,7 @@ use tower_sentinel::{
 
 use crate::support::bench::Bench;
 use crate::support::ms;
-use crate::{NANO, SECOND};
+use crate::{KEYS, NANO, SECOND};
 
 /// How long after the one before a call comes, and what it is like.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,7 @@ fn rule() -> impl Strategy<Value = Rule> {
         Rule::from(if is_own { rule.for_origin("app") } else { rule })
     });
     let values = (1_u32..8, waits, 0_u32..3).prop_map(|(limit, most, kind)| {
-        let rule = KeyedRule::per_second("r", limit);
+        let rule = KeyedRule::per_second("r", limit).max_keys(KEYS);
         Rule::from(match kind {
             0 => rule,
             1 => rule.window(),

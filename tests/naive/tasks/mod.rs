@@ -109,6 +109,8 @@ pub(crate) fn run<O: Other>(
         let (origin, clock) = (Instant::now(), TokioClock::new());
         advance(ms(BEGIN)).await;
         let builder = Sentinel::builder().rules(rules).clock(clock);
+        // As those of a bench.
+        let builder = builder.max_origins(64);
         let sentinel = manner.configure(builder).build();
         touch(&sentinel);
         let table = Rc::new(Table::new(origin, sentinel, other, delay));
