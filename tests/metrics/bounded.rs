@@ -41,7 +41,8 @@ fn made_up_names_origins_and_keys_add_not_one_series() {
         passes(&sentinel, Call::new(&format!("/{number}")));
     }
     let before = count(&metrics);
-    for number in 0..attempts() {
+    let attempts = attempts() / 4;
+    for number in 0..attempts {
         let made_up = format!("{number:x}");
         let call = match number % 3 {
             0 => Call::new(&*made_up),
@@ -54,7 +55,7 @@ fn made_up_names_origins_and_keys_add_not_one_series() {
     let listed = figures(&metrics, "sentinel_resources_listed");
     assert_eq!(listed, [(String::new(), 2.0)], "/named and the overflow");
     let all = figures(&metrics, "sentinel_engine_completed")[0].1;
-    assert_eq!(all, (2_001 + attempts()) as f64);
+    assert_eq!(all, (2_001 + attempts) as f64);
 }
 
 #[test]
