@@ -98,125 +98,149 @@ async fn run_on(name: &str, server: &mut Server, fault: impl AsyncFnOnce(&mut Se
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loses_its_data_hands_nothing_out_twice() {
-    let Some(mut server) = Server::start("losses", &[]).await else {
+    let Some([mut one, mut two]) = Server::start_two("losses").await else {
         return;
     };
-    let server = &mut server;
-    run_on("killed, restarted empty", server, async |server| {
-        server.kill();
-        tokio::time::sleep(ms(1_500)).await;
-        server.run(&[]).await;
-    })
-    .await;
-    run_on("restarted empty at once", server, async |server| {
-        server.kill();
-        server.run(&[]).await;
-    })
-    .await;
-    run_on("flushed", server, async |server| {
-        server.say("FLUSHALL");
-    })
-    .await;
-    run_on("without its scripts", server, async |server| {
-        server.say("SCRIPT FLUSH");
-    })
-    .await;
+    let (one, two) = (&mut one, &mut two);
+    let restarts = async {
+        run_on("killed, restarted empty", one, async |server| {
+            server.kill();
+            tokio::time::sleep(ms(1_500)).await;
+            server.run(&[]).await;
+        })
+        .await;
+        run_on("restarted empty at once", one, async |server| {
+            server.kill();
+            server.run(&[]).await;
+        })
+        .await;
+    };
+    let flushes = async {
+        run_on("flushed", two, async |server| {
+            server.say("FLUSHALL");
+        })
+        .await;
+        run_on("without its scripts", two, async |server| {
+            server.say("SCRIPT FLUSH");
+        })
+        .await;
+    };
+    tokio::join!(restarts, flushes);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stops_hands_nothing_out_twice() {
-    let Some(mut server) = Server::start("stops", &[]).await else {
+    let Some([mut one, mut two]) = Server::start_two("stops").await else {
         return;
     };
-    let server = &mut server;
-    run_on("stopped", server, async |server| {
+    let stopped = run_on("stopped", &mut one, async |server| {
         server.signal("STOP");
         tokio::time::sleep(ms(1_500)).await;
         server.signal("CONT");
-    })
-    .await;
-    run_on("paused", server, async |server| {
+    });
+    let paused = run_on("paused", &mut two, async |server| {
         server.say("CLIENT PAUSE 900");
         tokio::time::sleep(ms(900)).await;
+    });
+    tokio::join!(stopped, paused);
+}
+
+/// Runs a crowd on `server`, which refuses from the one command until the other.
+async fn run_refused(server: &mut Server, [name, begins, ends]: [&str; 3]) {
+    run_on(name, server, async |server| {
+        server.say(begins);
+        tokio::time::sleep(ms(900)).await;
+        server.say(ends);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_refuses_hands_nothing_out_twice() {
-    let Some(mut server) = Server::start("refuses", &[]).await else {
+    let Some([mut one, mut two]) = Server::start_two("refuses").await else {
         return;
     };
-    let server = &mut server;
-    for (name, begins, ends) in [
-        ("read-only", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
-        (
-            "out of memory",
-            "CONFIG SET maxmemory 1",
-            "CONFIG SET maxmemory 0",
-        ),
-        (
-            "without rights",
-            "ACL SETUSER default -evalsha",
-            "ACL SETUSER default +evalsha",
-        ),
-    ] {
-        run_on(name, server, async |server| {
-            server.say(begins);
+    let read_only = ["read-only", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"];
+    let full = [
+        "out of memory",
+        "CONFIG SET maxmemory 1",
+        "CONFIG SET maxmemory 0",
+    ];
+    let without_rights = [
+        "without rights",
+        "ACL SETUSER default -evalsha",
+        "ACL SETUSER default +evalsha",
+    ];
+    let (one, two) = (&mut one, &mut two);
+    let writes = async {
+        run_refused(one, read_only).await;
+        run_refused(one, full).await;
+    };
+    let rights = async {
+        run_refused(two, without_rights).await;
+        run_on("another password", two, async |server| {
+            // Who is connected stays so: all are sent away.
+            server.say("CONFIG SET requirepass hush");
+            server.say_all(&["AUTH hush", "CLIENT KILL TYPE normal"]);
             tokio::time::sleep(ms(900)).await;
-            server.say(ends);
+            server.say_all(&["AUTH hush", "CONFIG SET requirepass "]);
         })
         .await;
-    }
-    run_on("another password", server, async |server| {
-        // Who is connected stays so: all are sent away.
-        server.say("CONFIG SET requirepass hush");
-        server.say_all(&["AUTH hush", "CLIENT KILL TYPE normal"]);
-        tokio::time::sleep(ms(900)).await;
-        server.say_all(&["AUTH hush", "CONFIG SET requirepass "]);
-    })
-    .await;
+    };
+    tokio::join!(writes, rights);
 }
+
+const FAST: Way = Way::Delay(Duration::ZERO);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_that_fails_hands_nothing_out_twice() {
-    let Some(mut server) = Server::start("network", &[]).await else {
+    let Some([mut one, mut two]) = Server::start_two("network").await else {
         return;
     };
-    let proxy = Proxy::start(server.socket()).await;
-    let (server, all) = (&mut server, [Some(&proxy); 4]);
-    let fast = Way::Delay(Duration::ZERO);
+    tokio::join!(cut(&mut one), delay(&mut two));
+}
+
+/// Connections end, or lose what they are sent.
+async fn cut(server: &mut Server) {
+    let proxy = &Proxy::start(server.socket()).await;
+    let all = [Some(proxy); 4];
     run("cut", &LOST_FOR_ALL, server, all, async |_| {
         proxy.set(Way::Cut);
         tokio::time::sleep(ms(900)).await;
-        proxy.set(fast);
+        proxy.set(FAST);
     })
     .await;
     run("cut for a moment", &LOST_FOR_ALL, server, all, async |_| {
         proxy.set(Way::Cut);
         tokio::time::sleep(ms(1)).await;
-        proxy.set(fast);
+        proxy.set(FAST);
     })
     .await;
     run("half-open", &LOST_FOR_ALL, server, all, async |_| {
         proxy.set(Way::Swallow);
         tokio::time::sleep(ms(900)).await;
-        proxy.set(fast);
+        proxy.set(FAST);
     })
     .await;
-    let one = [Some(&proxy), None, None, None];
+    let one = [Some(proxy), None, None, None];
     run("one cut off", &ONE_CUT_OFF, server, one, async |_| {
         proxy.set(Way::Cut);
         tokio::time::sleep(ms(1_500)).await;
-        proxy.set(fast);
+        proxy.set(FAST);
     })
     .await;
+}
+
+/// Answers come late, or too late.
+async fn delay(server: &mut Server) {
+    let proxy = &Proxy::start(server.socket()).await;
+    let all = [Some(proxy); 4];
     for delay in [5, 50] {
         let name = format!("{delay} ms of delay");
         proxy.set(Way::Delay(ms(delay)));
         run(&name, &HEALTHY, server, all, async |_| {}).await;
     }
-    proxy.set(fast);
+    proxy.set(FAST);
     run(
         "too late for a while",
         &LOST_FOR_ALL,
@@ -225,7 +249,7 @@ async fn a_network_that_fails_hands_nothing_out_twice() {
         async |_| {
             proxy.set(Way::Delay(2 * STORE_WAIT));
             tokio::time::sleep(ms(1_500)).await;
-            proxy.set(fast);
+            proxy.set(FAST);
         },
     )
     .await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tower_sentinel::store::{RedisStore, StoreErrorKind, StoreState};
@@ -143,7 +144,7 @@ const ANSWERS: [&str; 28] = [
 
 #[tokio::test]
 async fn no_answer_to_a_draw_or_beat_admits_more_than_a_share() {
-    for answer in ANSWERS {
+    let cases = ANSWERS.map(async |answer| {
         for (beat, draw) in [(ALIVE, answer), (answer, answer)] {
             let store = Fake::start(beat, draw).await.store();
             let (sentinel, handle) =
@@ -158,7 +159,8 @@ async fn no_answer_to_a_draw_or_beat_admits_more_than_a_share() {
             assert!(is_quiet, "{answer}: {shown}");
             handle.shutdown().await;
         }
-    }
+    });
+    join_all(cases).await;
 }
 
 #[tokio::test]

@@ -137,12 +137,12 @@ async fn values_of_any_kind_are_taken_as_by_the_model() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let bucket_us = draws[0].arguments()[0];
-        let mut tried = 0;
+        let (mut tried, mut talk) = (0, server.talk());
         for draw in &draws {
             let key = draw.key().to_string();
             let now = (crate::wall_us() / bucket_us) as f64;
             for value in values(buckets, now) {
-                server.command(&[b"SET", key.as_bytes(), &value]);
+                talk.command(&[b"SET", key.as_bytes(), &value]);
                 let answers = redis.draw(std::slice::from_ref(draw)).await.unwrap();
                 let answer = answers[0].clone().unwrap();
                 let (Drawn::Granted { bucket, rest, .. } | Drawn::Lost { bucket, rest, .. }) =
@@ -153,7 +153,7 @@ async fn values_of_any_kind_are_taken_as_by_the_model() {
                 let at = Duration::from_micros((bucket + 1) * bucket_us) - rest;
                 let (model, bytes) = draw.apply(&value, at);
                 assert_eq!(answer, model, "{draw:?} on {value:?}");
-                assert_eq!(server.get(&key), bytes.unwrap_or(value), "{draw:?}");
+                assert_eq!(talk.get(&key), bytes.unwrap_or(value), "{draw:?}");
                 tried += 1;
             }
         }

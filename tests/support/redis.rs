@@ -68,6 +68,12 @@ impl Server {
         Some(server)
     }
 
+    /// Two servers, for the halves of a test that pass their time side by side.
+    pub(crate) async fn start_two(name: &str) -> Option<[Self; 2]> {
+        let one = Self::start(&format!("{name}-one"), &[]).await?;
+        Some([one, Self::start(&format!("{name}-two"), &[]).await?])
+    }
+
     /// Starts it again, without its data.
     pub(crate) async fn run(&mut self, arguments: &[&str]) {
         let _ = fs::remove_file(self.socket());
@@ -119,7 +125,12 @@ impl Server {
 
     /// Runs a command on a connection of its own. Returns the raw answer.
     pub(crate) fn command(&self, words: &[&[u8]]) -> Vec<u8> {
-        ask(&mut self.connect(), words)
+        self.talk().command(words)
+    }
+
+    /// A connection for many commands.
+    pub(crate) fn talk(&self) -> Talk {
+        Talk(self.connect())
     }
 
     /// The same for words of text.
@@ -146,6 +157,21 @@ impl Server {
 
     /// The value of `key`; empty if there is none.
     pub(crate) fn get(&self, key: &str) -> Vec<u8> {
+        self.talk().get(key)
+    }
+}
+
+/// A connection of a test's own.
+pub(crate) struct Talk(UnixStream);
+
+impl Talk {
+    /// Runs a command. Returns the raw answer.
+    pub(crate) fn command(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        ask(&mut self.0, words)
+    }
+
+    /// The value of `key`; empty if there is none.
+    pub(crate) fn get(&mut self, key: &str) -> Vec<u8> {
         let answer = self.command(&[b"GET", key.as_bytes()]);
         let start = answer.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
         let end = answer.len().saturating_sub(2).max(start);
