@@ -6,24 +6,18 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_types, reason = "a hook of a test keeps a list")]
 
-mod breakers;
+mod alike;
+mod answers;
 mod check;
-mod defaults;
 mod generator;
-mod keys;
-mod kinds;
 mod layers;
-mod loans;
 #[path = "../support/oracle/mod.rs"]
 mod oracle;
 mod pair;
-mod reloads;
 mod shadows;
 mod side;
 #[path = "../support/mod.rs"]
 mod support;
-mod system;
 mod tasks;
 mod told;
 mod waits;
-mod windows;

@@ -1,6 +1,5 @@
 //! An engine and a naive one, which hear the same: each answer is that of the other.
 
-mod limits;
 mod reloads;
 
 use std::collections::BTreeMap;
@@ -16,7 +15,7 @@ use tower_sentinel::{
     BlockKind, BreakerView, Direction, Entry, Hook, NodeView, NotAdmitted, Verdict, Waiting,
 };
 
-use self::limits::Found;
+use self::reloads::Found;
 use crate::check::saw;
 use crate::generator::Op;
 use crate::oracle::{Asks, BEGIN, Change, End, NS, Oracle, RESOURCES, RuleSet};

@@ -27,34 +27,32 @@ impl Oracle {
         }
         let patience = call.patience.unwrap_or(u64::MAX).min(self.longest_loan) * NS;
         let lanes = self.lanes(call);
-        let starts = lanes.iter().flat_map(|(index, _)| {
-            let (length, _) = flows[*index].window();
+        let starts = lanes.iter().flat_map(|lane| {
+            let (length, _) = lane.flow.window();
             let starts = (now / length + 1..).map(move |bucket| bucket * length);
             starts.take_while(|start| *start < now + patience)
         });
         let mut starts: Vec<_> = starts.collect();
         starts.sort_unstable();
         starts.dedup();
-        let agree = |at: &u64| {
-            lanes
-                .iter()
-                .all(|lane| self.agrees_to(*lane, call, now, *at))
-        };
+        let agree = |at: &u64| lanes.iter().all(|lane| lane.agrees_to(call, now, *at));
         starts.into_iter().find(agree)
     }
 
-    /// The rules that count `call`, and how finely time is cut where each of them counts,
-    /// in ns: the rules of one node share their buckets with its figures, unless those
-    /// were too many.
-    fn lanes(&self, call: &Asks) -> Vec<(usize, u64)> {
+    /// The rules that count `call`. Those of one node share their buckets with its figures,
+    /// unless those were too many.
+    fn lanes(&self, call: &Asks) -> Vec<Lane<'_>> {
         let mut lanes = Vec::new();
+        let mut add = |flow, step| {
+            let tokens = self.counted_with(flow, call).unwrap();
+            lanes.push(Lane { flow, step, tokens });
+        };
         for (node, most) in [
             (Node::Origin, 32),
             (Node::Context, 32),
             (Node::Resource, 256),
         ] {
-            let flows = self.rules.flows.iter().enumerate();
-            let flows = flows.filter(|(_, flow)| {
+            let flows = self.rules.flows.iter().filter(|flow| {
                 let own = match flow.whose {
                     Whose::Each(..) | Whose::Origin(_) | Whose::OtherOrigins => Node::Origin,
                     Whose::Context(_) => Node::Context,
@@ -64,28 +62,38 @@ impl Oracle {
             });
             let (mut step, mut span) = (500 * NS, 1_000 * NS);
             let mut shared = Vec::new();
-            for (index, flow) in flows {
+            for flow in flows {
                 let (length, counted) = flow.window();
                 let wider = (gcd(step, length), span.max(length * counted));
                 if wider.1 / wider.0 <= most {
                     (step, span) = wider;
-                    shared.push(index);
+                    shared.push(flow);
                 } else {
-                    lanes.push((index, length));
+                    add(flow, length);
                 }
             }
-            lanes.extend(shared.into_iter().map(|index| (index, step)));
+            shared.into_iter().for_each(|flow| add(flow, step));
         }
         lanes
     }
+}
 
+/// A rule that counts a call.
+struct Lane<'a> {
+    flow: &'a Flow,
+    /// How finely time is cut where it counts, in ns.
+    step: u64,
+    /// What has passed with the call, and when.
+    tokens: Vec<(u64, u32)>,
+}
+
+impl Lane<'_> {
     /// Whether the rule lets `call`, which comes `now`, hold its tokens for then.
-    fn agrees_to(&self, (index, step): (usize, u64), call: &Asks, now: u64, at: u64) -> bool {
-        let flow = &self.rules.flows[index];
+    fn agrees_to(&self, call: &Asks, now: u64, at: u64) -> bool {
+        let Self { flow, step, tokens } = self;
         let (length, counted) = flow.window();
-        let tokens = self.counted_with(flow, call).unwrap();
         let (present, bucket, weight) = (now / length, at / length, call.weight);
-        if flow.fits(present, weight, &tokens) {
+        if flow.fits(present, weight, tokens) {
             return true;
         }
         if !flow.lend.unwrap_or(!flow.is_strict) {
@@ -105,7 +113,7 @@ impl Oracle {
                 return false;
             }
             flow.limit
-        } else if flow.fits(bucket, weight, &tokens) {
+        } else if flow.fits(bucket, weight, tokens) {
             sum(&|at| at / length + counted == bucket)
         } else {
             return false;
