@@ -14,12 +14,12 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict, Verdict};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::context::EngineContext;
 use crate::engine::pipeline::blocked_by_share;
-use crate::engine::registry::{Registry, Reloaded};
+use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::engine::shadow::Shadows;
 use crate::hook::Finding;
 use crate::rule::{NumberedRules, Rules};
-use crate::stat::Node;
+use crate::stat::{Node, Reloaded};
 
 /// See the [module](self). A handle refers to it.
 #[derive(Debug)]

@@ -21,13 +21,13 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict, Started};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::context::EngineContext;
 use crate::engine::pipeline::{
-    EngineRef, Fallback, LackBeside, blocked_by_share, fall_back, fall_back_beside, judge,
-    refuse_in_crowd, try_beside_ring, try_fast_path,
+    EngineRef, Fallback, blocked_by_share, fall_back, judge, refuse_in_crowd, try_beside_ring,
+    try_fast_path,
 };
-use crate::engine::registry::{Found, Registry, Reloaded};
+use crate::engine::registry::{Found, Registry};
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::rule::NumberedRules;
-use crate::stat::Node;
+use crate::stat::{Node, Reloaded};
 
 pub use call::entry::Entry;
 pub use call::verdict::Verdict;
@@ -174,30 +174,9 @@ impl Engine {
     ) -> Result<Option<Tick>, Reloaded> {
         match try_beside_ring(resource, call, now) {
             Ok(at) => Ok(Some(at)),
-            Err(lack) => self.judge_further_beside(resource, call, now, lack, slow),
+            Err(why) if self.judge_further(resource, call, now, why, slow) => Ok(None),
+            Err(_) => Err(Reloaded),
         }
-    }
-
-    /// Goes on where that has stopped.
-    #[inline(never)]
-    fn judge_further_beside(
-        &self,
-        resource: &Arc<Resource>,
-        call: &Call<'_>,
-        now: Glance,
-        lack: LackBeside,
-        slow: &mut SlowVerdict,
-    ) -> Result<Option<Tick>, Reloaded> {
-        let is_settled = match lack {
-            LackBeside::Slot(slots) => {
-                self.judge_further(resource, call, now, Fallback::NoSlot(slots), slow)
-            }
-            LackBeside::Tokens(none) => {
-                let judged = fall_back_beside(self.by_ref(), resource, call, now, none);
-                settle(judged, slow)
-            }
-        };
-        if is_settled { Ok(None) } else { Err(Reloaded) }
     }
 
     #[inline(always)]

@@ -21,9 +21,10 @@ use crate::engine::Engine;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::context::EngineContext;
-use crate::engine::registry::{Registry, Reloaded, RuleChange};
+use crate::engine::registry::{Registry, RuleChange};
 use crate::hook::{BlockEvent, Hooks, Interest, Subject};
 use crate::rule::{Named, Rule, RuleSelection, RuleSet};
+use crate::stat::Reloaded;
 
 /// The rules of an engine that are in shadow mode.
 #[derive(Debug, Default)]

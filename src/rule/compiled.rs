@@ -135,21 +135,25 @@ impl DedicatedRing {
     /// Takes `weight` tokens if its rule has room for them, in [one
     /// attempt](LeapArray::acquire_at_once).
     #[inline(always)]
-    pub(crate) fn take_at_once(&self, now: Tick, weight: u32) -> Result<Taken, Option<Denied>> {
-        self.ring
-            .acquire_at_once(now, weight, std::slice::from_ref(&self.quota))
+    pub(crate) fn take_at_once(&self, now: Tick, weight: u32) -> Option<Result<Taken, Denied>> {
+        let taken = self
+            .ring
+            .acquire_at_once(now, weight, std::slice::from_ref(&self.quota));
+        taken.map(|taken| taken.map_err(|denied| denied.by(&self.index)))
     }
 
     /// Takes `weight` tokens if its rule has room for them.
     pub(crate) fn take(&self, now: Tick, weight: u32) -> Result<Taken, Denied> {
         self.ring
             .acquire(now, weight, std::slice::from_ref(&self.quota))
+            .map_err(|denied| denied.by(&self.index))
     }
 
     /// Whether its rule has room for `weight` tokens now. It takes none.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         self.ring
             .check_room(now, weight, std::slice::from_ref(&self.quota))
+            .map_err(|denied| denied.by(&self.index))
     }
 
     /// Refunds tokens that were taken for a call that does not start. Those whose refund comes

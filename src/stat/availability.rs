@@ -6,7 +6,7 @@
 
 use std::slice::from_ref;
 
-use super::leap_array::{Denied, Disagreement, LeapArray};
+use super::leap_array::{Denied, LeapArray};
 use super::packed::HeadWord;
 use super::quota::Quota;
 use crate::base::sync::{Bug, planted};
@@ -39,10 +39,9 @@ impl LeapArray {
         loop {
             let (head, bucket) = self.present(self.bucket_number(now))?;
             match self.judge(head, bucket, weight, quotas) {
-                Ok(()) => return Ok(()),
-                Err(Disagreement::Full(index)) => return Err(Denied::Full(index)),
-                Err(Disagreement::Gap) if planted(Bug::GapIsFull) => return Err(Denied::Full(0)),
-                Err(Disagreement::Gap) => self.find_cut(head, bucket, quotas),
+                Some(judged) => return judged,
+                None if planted(Bug::GapIsFull) => return Err(Denied::Full(0)),
+                None => self.find_cut(head, bucket, quotas),
             }
         }
     }

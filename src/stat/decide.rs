@@ -1,7 +1,7 @@
 //! Taking tokens: a call is judged while the head stands, and one compare-and-swap of the head takes
 //! them, so no other call can have come between.
 
-use super::leap_array::{Denied, Disagreement, LeapArray, Moved, Taken};
+use super::leap_array::{Denied, LeapArray, Reloaded, Taken};
 use super::packed::{HeadWord, fits, holds, stamp};
 use super::quota::Quota;
 use crate::base::sync::{Bug, Ordering, planted};
@@ -32,7 +32,7 @@ impl LeapArray {
         Ok(taken)
     }
 
-    /// The same in one attempt: `Err(None)` where the head does not stand at the bucket of `now`, or
+    /// The same in one attempt: `None` where the head does not stand at the bucket of `now`, or
     /// another thread was faster. It calls nothing, so a caller keeps all it knows in registers.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
@@ -40,22 +40,19 @@ impl LeapArray {
         now: Tick,
         weight: u32,
         quotas: &[Quota],
-    ) -> Result<Taken, Option<Denied>> {
+    ) -> Option<Result<Taken, Denied>> {
         let head = self.load_head();
         let bucket = self.words.newest.load(Ordering::Relaxed);
         if !(holds(bucket, self.bucket_ns, now) && head.is_open_at(stamp(bucket))) {
-            return Err(None);
+            return None;
         }
-        match self.judge(head, bucket, weight, quotas) {
-            Ok(()) => {
-                let next = head.plus(weight);
-                let granted = next.granted();
-                let is_ours = self.swap_head(head, next);
-                is_ours.then_some(Taken { bucket, granted }).ok_or(None)
-            }
-            Err(Disagreement::Full(index)) => Err(Some(Denied::Full(index))),
-            Err(Disagreement::Gap) => Err(None),
+        if let Err(denied) = self.judge(head, bucket, weight, quotas)? {
+            return Some(Err(denied));
         }
+        let next = head.plus(weight);
+        let granted = next.granted();
+        let is_ours = self.swap_head(head, next);
+        is_ours.then_some(Ok(Taken { bucket, granted }))
     }
 
     /// The same as [`acquire`](Self::acquire) for bucket `now`, also where it has to be opened first, the clock
@@ -85,26 +82,27 @@ impl LeapArray {
         weight: u32,
         quotas: &[Quota],
     ) -> Option<Result<Taken, Denied>> {
-        match self.judge(head, bucket, weight, quotas) {
-            Ok(()) => {
-                let next = head.plus(weight);
-                let granted = next.granted();
-                let is_ours = self.swap_head(head, next);
-                if planted(Bug::LostRaceIsFull) && !is_ours {
-                    return Some(Err(Denied::Full(0)));
-                }
-                is_ours.then_some(Ok(Taken { bucket, granted }))
+        let Some(judged) = self.judge(head, bucket, weight, quotas) else {
+            if planted(Bug::GapIsFull) {
+                return Some(Err(Denied::Full(0)));
             }
-            Err(Disagreement::Full(index)) => Some(Err(Denied::Full(index))),
-            Err(Disagreement::Gap) if planted(Bug::GapIsFull) => Some(Err(Denied::Full(0))),
-            Err(Disagreement::Gap) => {
-                self.find_cut(head, bucket, quotas);
-                None
-            }
+            self.find_cut(head, bucket, quotas);
+            return None;
+        };
+        if let Err(denied) = judged {
+            return Some(Err(denied));
         }
+        let next = head.plus(weight);
+        let granted = next.granted();
+        let is_ours = self.swap_head(head, next);
+        if planted(Bug::LostRaceIsFull) && !is_ours {
+            return Some(Err(Denied::Full(0)));
+        }
+        is_ours.then_some(Ok(Taken { bucket, granted }))
     }
 
-    /// Whether every quota has room for `weight` tokens while `head` stands.
+    /// Whether every quota has room for `weight` tokens while `head` stands; `None` if a checkpoint
+    /// is missing, because the head stands in a jump.
     #[inline(always)]
     pub(super) fn judge(
         &self,
@@ -112,20 +110,20 @@ impl LeapArray {
         bucket: u64,
         weight: u32,
         quotas: &[Quota],
-    ) -> Result<(), Disagreement> {
+    ) -> Option<Result<(), Denied>> {
         for (index, quota) in quotas.iter().enumerate() {
-            let cut = self.cut(quota.start(bucket)).ok_or(Disagreement::Gap)?;
+            let cut = self.cut(quota.start(bucket))?;
             if !fits(head.granted(), cut, weight, quota.limit()) {
-                return Err(Disagreement::Full(index));
+                return Some(Err(Denied::Full(index as u32)));
             }
         }
-        Ok(())
+        Some(Ok(()))
     }
 
     /// Adds `weight` in bucket `now` or later. The bucket that it tells is one that
     /// no refund will find open if it is not certain.
     #[inline]
-    pub(crate) fn add_at(&self, now: u64, weight: u32) -> Result<Taken, Moved> {
+    pub(crate) fn add_at(&self, now: u64, weight: u32) -> Result<Taken, Reloaded> {
         let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
         let (head, bucket) = self.present(now)?;
         let before = HeadWord(
@@ -143,10 +141,10 @@ impl LeapArray {
 
     /// An addition met a head that had been sealed or moved meanwhile.
     #[cold]
-    fn added_late(&self, before: HeadWord) -> Result<u64, Moved> {
+    fn added_late(&self, before: HeadWord) -> Result<u64, Reloaded> {
         if before.is_frozen() {
             // The copy was made from the word before this addition.
-            return Err(Moved);
+            return Err(Reloaded);
         }
         // On a sealed word the tokens belong to the bucket being closed or to the next one,
         // whichever checkpoint was published. They are never refundable: the returned bucket is

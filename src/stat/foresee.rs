@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::leap_array::{Disagreement, LeapArray};
+use super::leap_array::LeapArray;
 use super::occupy::Wish;
 use super::packed::{HeadWord, fits};
 use super::quota::{Lending, Quota};
@@ -121,14 +121,13 @@ impl LeapArray {
             patience: Duration::MAX,
             weight: visit.weight,
         };
-        let target = match self.earliest(stand, seen, wish, quotas) {
+        let target = match self.earliest(stand, seen, wish, quotas)? {
             Ok(offer) if self.start_of(offer.bucket) < visit.at + patience => {
                 return Some(Ok(visit.from.max(self.start_of(offer.bucket))));
             }
             Ok(offer) => offer.bucket,
-            Err(Disagreement::Gap) => return None,
             // Further ahead nothing is held.
-            Err(Disagreement::Full(_)) => from.max(rooms.last).max(seen + self.ahead() + 1),
+            Err(_) => from.max(rooms.last).max(seen + self.ahead() + 1),
         };
         let start = self.start_of(target);
         let mut until = self.start_of(target.saturating_sub(self.ahead()));

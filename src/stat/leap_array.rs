@@ -241,13 +241,13 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// Why an array refused.
+/// Why an array gives no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// The quota with this index is full.
-    Full(usize),
+    /// The quota with this index is full; to the engine, the [rule](Self::by) with this one.
+    Full(u32),
     /// Another array has taken this one's place.
-    Moved,
+    Reloaded,
 }
 
 /// Tokens were taken.
@@ -259,13 +259,26 @@ pub(crate) struct Taken {
     pub(crate) granted: u32,
 }
 
-/// The array has been frozen: another one has taken its place.
+/// A reload has put another array in the place of a frozen one, or other rules in the place of those
+/// that a call was judged by: it must be judged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moved;
+pub(crate) struct Reloaded;
 
-impl From<Moved> for Denied {
-    fn from(Moved: Moved) -> Self {
-        Self::Moved
+impl Denied {
+    /// The same by the rule whose quota is full: the quotas are those of `rules`.
+    #[cold]
+    pub(crate) fn by(self, rules: &[u32]) -> Self {
+        match self {
+            // Without a rule there may be no bucket soon enough to wait for.
+            Self::Full(quota) => Self::Full(rules.get(quota as usize).copied().unwrap_or_default()),
+            Self::Reloaded => Self::Reloaded,
+        }
+    }
+}
+
+impl From<Reloaded> for Denied {
+    fn from(Reloaded: Reloaded) -> Self {
+        Self::Reloaded
     }
 }
 
@@ -278,14 +291,6 @@ pub(crate) struct Grid {
     pub(crate) buckets: u32,
     /// How many buckets ahead tokens may be held.
     pub(crate) ahead: u32,
-}
-
-/// Why quotas do not agree while a head stands.
-pub(super) enum Disagreement {
-    /// The quota with this index is full.
-    Full(usize),
-    /// A checkpoint that is needed is not there: the head stands in a jump.
-    Gap,
 }
 
 // === impl Words ===
@@ -474,9 +479,12 @@ impl LeapArray {
     pub fn try_acquire(&self, now: Tick, weight: u32, quotas: &[Quota]) -> Result<(), Full> {
         match self.acquire(now, weight, quotas) {
             Ok(_) => Ok(()),
-            Err(Denied::Full(index)) => Err(Full { index }),
+            Err(Denied::Full(index)) => {
+                let index = index as usize;
+                Err(Full { index })
+            }
             // The array of a user never moves.
-            Err(Denied::Moved) => Err(Full { index: 0 }),
+            Err(Denied::Reloaded) => Err(Full { index: 0 }),
         }
     }
 

@@ -62,7 +62,7 @@ pub(crate) use counters::MAX_RT;
 pub use event::{Event, Outcome};
 pub(crate) use foresee::{Nothing, Visit};
 pub use histogram::{Edges, Histogram};
-pub(crate) use leap_array::{Denied, Grid, MOST_AHEAD, Taken};
+pub(crate) use leap_array::{Denied, Grid, MOST_AHEAD, Reloaded, Taken};
 pub use leap_array::{Full, LeapArray};
 pub(crate) use lined_up::LinedUp;
 pub(crate) use node::Node;

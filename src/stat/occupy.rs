@@ -42,7 +42,7 @@
 use std::time::Duration;
 
 use super::held::{HeldSums, Targets};
-use super::leap_array::{Denied, Disagreement, LeapArray};
+use super::leap_array::{Denied, LeapArray};
 use super::packed::{HeadWord, LoanCell, fits, stamp, swap};
 use super::quota::{Lending, Quota};
 use crate::base::sync::{Bug, Ordering, fence, planted};
@@ -125,9 +125,8 @@ impl LeapArray {
         loop {
             let (head, bucket) = self.present(self.bucket_number(wish.now))?;
             let offer = match self.earliest((head, bucket), bucket, wish, quotas) {
-                Ok(offer) => offer,
-                Err(Disagreement::Full(index)) => return Err(Denied::Full(index)),
-                Err(Disagreement::Gap) => {
+                Some(offer) => offer?,
+                None => {
                     self.leave_gap(head, bucket);
                     continue;
                 }
@@ -162,14 +161,14 @@ impl LeapArray {
 
     /// The earliest bucket that every quota agrees to while `head` stands, for a call that comes in
     /// bucket `seen`: in `bucket`, the newest one, or in a later one if no other call comes until
-    /// then.
+    /// then. `None` if a checkpoint is missing, because the head stands in a jump.
     pub(super) fn earliest(
         &self,
         (head, bucket): (HeadWord, u64),
         seen: u64,
         wish: Wish,
         quotas: &[Quota],
-    ) -> Result<Offer, Disagreement> {
+    ) -> Option<Result<Offer, Denied>> {
         let from = self.bucket_number(wish.from);
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
         // The first one that begins too late.
@@ -189,7 +188,7 @@ impl LeapArray {
             }
             looked.keep_lent(&mut targets, quota)?;
             if targets.next(0).is_none() {
-                return Err(Disagreement::Full(index));
+                return Some(Err(Denied::Full(index as u32)));
             }
             if planted(Bug::LoanIgnoresRoom) {
                 break;
@@ -201,12 +200,12 @@ impl LeapArray {
             let offer = looked.offer(target, quotas)?;
             let held = looked.held_for(target);
             if u64::from(held) + u64::from(wish.weight) <= u64::from(offer.most) {
-                return Ok(offer);
+                return Some(Ok(offer));
             }
             full = offer.quota;
             next = targets.next(target + 1);
         }
-        Err(Disagreement::Full(full))
+        Some(Err(Denied::Full(full)))
     }
 
     /// Adds `weight` to the cell of `offer.bucket` as of `bucket`, unless that
@@ -357,10 +356,11 @@ pub(super) struct Offer {
     /// How many tokens may be held there.
     most: u32,
     /// The index of the quota that said so.
-    quota: usize,
+    quota: u32,
 }
 
-/// A ring as a call of `weight` finds it that comes in bucket `seen`.
+/// A ring as a call of `weight` finds it that comes in bucket `seen`. Its functions return `None` if a
+/// checkpoint is missing.
 struct Looked<'a> {
     array: &'a LeapArray,
     head: HeadWord,
@@ -375,28 +375,27 @@ struct Looked<'a> {
 
 impl Looked<'_> {
     /// Leaves those of `targets` for which `quota` lends tokens, however few of them.
-    fn keep_lent(&mut self, targets: &mut Targets, quota: &Quota) -> Result<(), Disagreement> {
+    fn keep_lent(&mut self, targets: &mut Targets, quota: &Quota) -> Option<()> {
         let (head, bucket, seen) = (self.head, self.bucket, self.seen);
         let cut = self.cut(quota.start(bucket))?;
         if fits(head.granted(), cut, self.weight, quota.limit()) {
             // It has room: the tokens are charged now and stay charged.
-            return Ok(());
+            return Some(());
         }
         let Some(most) = quota.limit().checked_sub(self.weight) else {
             targets.remove(0..u64::MAX);
-            return Ok(());
+            return Some(());
         };
-        let room = self.array.target_of(head, bucket, most, quota);
-        let room = room.ok_or(Disagreement::Gap)?;
+        let room = self.array.target_of(head, bucket, most, quota)?;
         if room <= seen {
-            return Ok(());
+            return Some(());
         }
         // The tokens used and held from now on can be distinguished from fewer only if the sum does
         // not wrap.
         let used = head.granted().wrapping_sub(cut);
         if quota.lending() == Lending::Nothing || used.checked_add(self.weight).is_none() {
             targets.remove(0..u64::MAX);
-            return Ok(());
+            return Some(());
         }
         // Windows that have begun by then hold all that is granted since.
         let to_come = quota.next_start(seen) + u64::from(quota.span() - quota.stride());
@@ -404,7 +403,7 @@ impl Looked<'_> {
         // In those that are to come nothing counts that is used by then. A target is in all
         // that begin up to it and not a whole window before.
         let (Some(first), Some(last)) = (targets.next(to_come), targets.last()) else {
-            return Ok(());
+            return Some(());
         };
         let held = self.held();
         let span = u64::from(quota.span());
@@ -420,12 +419,12 @@ impl Looked<'_> {
             }
         }
         targets.remove(full);
-        Ok(())
+        Some(())
     }
 
     /// The offer for bucket `target`, where every quota lends something: how much the one
     /// that lends the least does.
-    fn offer(&mut self, target: u64, quotas: &[Quota]) -> Result<Offer, Disagreement> {
+    fn offer(&mut self, target: u64, quotas: &[Quota]) -> Option<Offer> {
         let mut offer = Offer {
             bucket: target,
             most: u32::MAX,
@@ -434,25 +433,25 @@ impl Looked<'_> {
         for (index, quota) in quotas.iter().enumerate() {
             let most = self.lends(target, quota)?;
             if most < offer.most {
-                (offer.most, offer.quota) = (most, index);
+                (offer.most, offer.quota) = (most, index as u32);
             }
             if planted(Bug::LoanIgnoresRoom) {
                 break;
             }
         }
-        Ok(offer)
+        Some(offer)
     }
 
     /// How many tokens `quota` lets bucket `target` hold in all, where it lends any.
-    fn lends(&mut self, target: u64, quota: &Quota) -> Result<u32, Disagreement> {
+    fn lends(&mut self, target: u64, quota: &Quota) -> Option<u32> {
         // A call that takes no tokens borrows no share.
         let Lending::Part(part) = quota.lending() else {
-            return Ok(u32::MAX);
+            return Some(u32::MAX);
         };
         let has_room =
             self.used(quota.start(self.seen))? <= quota.limit().saturating_sub(self.weight);
         if self.weight == 0 || has_room {
-            return Ok(u32::MAX);
+            return Some(u32::MAX);
         }
         let (start, before) = (quota.start(target), quota.start(target - 1));
         let leaving = if start.wrapping_sub(self.seen) as i64 <= 0 {
@@ -466,19 +465,19 @@ impl Looked<'_> {
         };
         // A hair more than the product, which is rounded, and may fall short of the whole
         // number that was meant.
-        Ok((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
+        Some((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
     }
 
     /// The tokens granted from bucket `start` on.
-    fn used(&mut self, start: u64) -> Result<u32, Disagreement> {
+    fn used(&mut self, start: u64) -> Option<u32> {
         if start.wrapping_sub(self.bucket) as i64 > 0 {
-            return Ok(self.held().between(start, u64::MAX));
+            return Some(self.held().between(start, u64::MAX));
         }
-        Ok(self.head.granted().wrapping_sub(self.cut(start)?))
+        Some(self.head.granted().wrapping_sub(self.cut(start)?))
     }
 
-    fn cut(&self, bucket: u64) -> Result<u32, Disagreement> {
-        self.array.cut(bucket).ok_or(Disagreement::Gap)
+    fn cut(&self, bucket: u64) -> Option<u32> {
+        self.array.cut(bucket)
     }
 
     /// The tokens held for `target`.
@@ -519,7 +518,7 @@ pub(super) mod models {
             let head = array.load_head();
             let offer = array
                 .earliest((head, 10), 10, wish, &quotas)
-                .ok()
+                .expect("no checkpoint is missing")
                 .expect("one is lent");
             assert_eq!(offer.bucket, bucket);
             assert!(array.swap_head(head, head.plus(1)));

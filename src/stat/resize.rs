@@ -19,7 +19,7 @@
 //! though no call may wait for as long in the new shape: tokens taken earlier leave its windows
 //! before the call has started.
 
-use super::leap_array::{Grid, LeapArray, Moved};
+use super::leap_array::{Grid, LeapArray, Reloaded};
 use super::packed::{Checkpoint, HeadWord, LoanCell, swap};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
@@ -43,7 +43,7 @@ impl LeapArray {
     /// do this to an array at a time; every move of an array that has ended yields the same result.
     pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
         // Bring it to the present first: tokens that are due then count where they were held.
-        let _: Result<u64, Moved> = self.bring_to(now);
+        let _: Result<u64, Reloaded> = self.bring_to(now);
         let image = self.freeze();
         image.cast(grid, now)
     }
@@ -170,7 +170,7 @@ mod tests {
         // The old array is closed.
         assert_eq!(
             old.acquire_at(4, 1, &[]),
-            Err(super::super::leap_array::Denied::Moved)
+            Err(super::super::leap_array::Denied::Reloaded)
         );
         assert!(!old.refund_at(4, 1));
     }

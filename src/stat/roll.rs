@@ -3,7 +3,7 @@
 //! See the front of [`leap_array`](super::leap_array) for the steps and why any thread may take
 //! them at any moment.
 
-use super::leap_array::{LeapArray, Moved};
+use super::leap_array::{LeapArray, Reloaded};
 use super::packed::{Checkpoint, HeadWord, LoanCell, stamp, swap};
 use super::quota::Quota;
 use crate::base::sync::{Bug, Ordering, planted};
@@ -18,7 +18,7 @@ const MAX_JUMP: u64 = 1 << 28;
 impl LeapArray {
     /// The head with the newest bucket, once that is `now` or later.
     #[inline]
-    pub(super) fn present(&self, now: u64) -> Result<(HeadWord, u64), Moved> {
+    pub(super) fn present(&self, now: u64) -> Result<(HeadWord, u64), Reloaded> {
         let head = self.load_head();
         if head.is_open_at(stamp(now)) && self.words.newest.load(Ordering::Relaxed) == now {
             return Ok((head, now));
@@ -28,7 +28,7 @@ impl LeapArray {
 
     /// Opens buckets until `now` is not ahead of the newest one.
     #[cold]
-    fn catch_up(&self, head: HeadWord, now: u64) -> Result<(HeadWord, u64), Moved> {
+    fn catch_up(&self, head: HeadWord, now: u64) -> Result<(HeadWord, u64), Reloaded> {
         let mut stand = self.stand_of(head)?;
         loop {
             let (head, bucket) = stand;
@@ -43,15 +43,15 @@ impl LeapArray {
     }
 
     /// `head` with the bucket that it stands at.
-    fn stand_of(&self, head: HeadWord) -> Result<(HeadWord, u64), Moved> {
+    fn stand_of(&self, head: HeadWord) -> Result<(HeadWord, u64), Reloaded> {
         if head.is_frozen() {
-            return Err(Moved);
+            return Err(Reloaded);
         }
         Ok((head, self.number(head)))
     }
 
     /// Brings the array to `now`, so that tokens that are due are taken. Returns its newest bucket.
-    pub(crate) fn bring_to(&self, now: Tick) -> Result<u64, Moved> {
+    pub(crate) fn bring_to(&self, now: Tick) -> Result<u64, Reloaded> {
         let (_, bucket) = self.present(self.bucket_number(now))?;
         Ok(bucket)
     }

@@ -18,7 +18,7 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
-use super::leap_array::{LeapArray, Moved};
+use super::leap_array::{LeapArray, Reloaded};
 use super::packed::HeadWord;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
@@ -189,7 +189,7 @@ impl LeapArray {
         loop {
             let newest = match self.present(now) {
                 Ok((_, bucket)) => bucket,
-                Err(Moved) => self.newest(),
+                Err(Reloaded) => self.newest(),
             };
             if let Some((found, head)) = self.look_at(newest, &find) {
                 // While the head is sealed, added tokens may belong to the next bucket, and the

@@ -24,14 +24,6 @@ pub(crate) struct LimitedRing<'a> {
     indices: &'a [u32],
 }
 
-/// Why a ring gave a call no tokens.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NoTokens {
-    /// The rule with this index has no room.
-    Full(u32),
-    Moved,
-}
-
 // === impl Held ===
 
 impl Held {
@@ -47,18 +39,18 @@ impl Held {
 // === impl LimitedRing ===
 
 impl LimitedRing<'_> {
-    pub(crate) fn take(&self, now: Tick, weight: u32) -> Result<Taken, NoTokens> {
+    pub(crate) fn take(&self, now: Tick, weight: u32) -> Result<Taken, Denied> {
         let taken = match self.node {
             Some(node) => node.acquire(now, weight, &self.quotas),
             None => self.ring.acquire(now, weight, &self.quotas),
         };
-        taken.map_err(|denied| NoTokens::of(denied, self.indices))
+        taken.map_err(|denied| denied.by(self.indices))
     }
 
     /// Whether its rules have room for `weight` tokens now. It takes none.
-    pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), NoTokens> {
+    pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         let checked = self.ring.check_room(now, weight, &self.quotas);
-        checked.map_err(|denied| NoTokens::of(denied, self.indices))
+        checked.map_err(|denied| denied.by(self.indices))
     }
 
     pub(crate) fn refund(&self, taken: Taken, weight: u32) {
@@ -80,13 +72,11 @@ impl LimitedRing<'_> {
     /// time at which there is. A ring that has room now and whose present
     /// bucket is still open at that time takes them at once. Others may have come
     /// further than the call's own clock: the present bucket is the newest one.
-    pub(crate) fn hold(&self, wish: Wish) -> Result<Held, NoTokens> {
-        let Ok(present) = self.ring.bring_to(wish.now) else {
-            return Err(NoTokens::Moved);
-        };
+    pub(crate) fn hold(&self, wish: Wish) -> Result<Held, Denied> {
+        let present = self.ring.bring_to(wish.now)?;
         if self.ring.bucket_number(wish.from) <= present {
             match self.take(wish.now, wish.weight) {
-                Err(NoTokens::Full(_)) => {}
+                Err(Denied::Full(_)) => {}
                 taken => return taken.map(Held::Taken),
             }
         }
@@ -95,7 +85,7 @@ impl LimitedRing<'_> {
             None => self.ring.borrow_for(wish, &self.quotas, &mut 0),
         };
         loan.map(Held::Loan)
-            .map_err(|denied| NoTokens::of(denied, self.indices))
+            .map_err(|denied| denied.by(self.indices))
     }
 
     /// Refunds or cancels the tokens `held` here.
@@ -126,20 +116,6 @@ impl LimitedRing<'_> {
     /// never has. It may be before `from`: then it has room all the time since.
     pub(crate) fn available_at(&self, now: Tick, from: Tick, weight: u32) -> Option<Tick> {
         self.quotas.available_at(self.ring, now, from, weight)
-    }
-}
-
-// === impl NoTokens ===
-
-impl NoTokens {
-    /// The refusal of a ring with the quotas of these `rules`.
-    #[cold]
-    pub(crate) fn of(denied: Denied, rules: &[u32]) -> Self {
-        match denied {
-            Denied::Moved => Self::Moved,
-            // Without a rule there may be no bucket soon enough to wait for.
-            Denied::Full(index) => Self::Full(rules.get(index).copied().unwrap_or_default()),
-        }
     }
 }
 

@@ -6,28 +6,13 @@
 
 use std::time::Duration;
 
-use super::EngineRef;
-use super::fast_path::take_own_ring;
-use super::slow_path::go_without_tokens;
-use crate::base::sync::Arc;
+use super::fast_path::{Fallback, check_own_ring, take_own_ring};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::call::ring::{NoTokens, own_ring_available_at};
-use crate::engine::call::verdict::Verdict;
-use crate::engine::registry::Reloaded;
 use crate::engine::resource::Resource;
 use crate::rule::{DedicatedRing, SlotLimit};
 use crate::stat::{Denied, Taken};
-
-/// The part that a call [could not get](try_beside_ring).
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum LackBeside {
-    /// A slot within this limit.
-    Slot(SlotLimit),
-    /// Tokens of one of the rings.
-    Tokens(NoTokens),
-}
 
 /// The same as [`try_fast_path`](super::try_fast_path) for calls that it leaves to this function:
 /// when the call starts.
@@ -39,7 +24,7 @@ pub(crate) fn try_beside_ring(
     resource: &Resource,
     call: &Call<'_>,
     now: Glance,
-) -> Result<Tick, LackBeside> {
+) -> Result<Tick, Fallback> {
     let (side, quotas) = (resource.compiled().side(), resource.compiled().quotas());
     let weight = call.weight;
     let in_step = resource.time_in_step(now);
@@ -47,9 +32,9 @@ pub(crate) fn try_beside_ring(
         return try_slowly(resource, call, now);
     };
     let beside = match side.take_at_once(at, weight) {
-        Ok(taken) => taken,
-        Err(Some(denied)) => return Err(none_beside(denied, side)),
-        Err(None) => return try_slowly(resource, call, now),
+        Some(Ok(taken)) => taken,
+        Some(Err(denied)) => return Err(Fallback::Denied(denied)),
+        None => return try_slowly(resource, call, now),
     };
     let node = resource.node();
     let Some(taken) = node.acquire_at_once(at, weight, quotas) else {
@@ -64,11 +49,11 @@ pub(crate) fn try_beside_ring(
 
 /// The same, from the first check on.
 #[inline(never)]
-fn try_slowly(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Tick, LackBeside> {
+fn try_slowly(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Tick, Fallback> {
     let side = resource.compiled().side();
     let now = resource.check_time(now);
     match resource.fixed_slot_limit() {
-        None => take_both_rings(resource, side, now, call.weight)?,
+        None => take_both_rings(resource, side, now, call.weight).map_err(Fallback::Denied)?,
         Some(slots) => take_slot_and_both_rings(resource, side, slots, now, call.weight)?,
     }
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
@@ -82,14 +67,15 @@ fn try_own_slowly(
     call: &Call<'_>,
     now: Tick,
     beside: Taken,
-) -> Result<Tick, LackBeside> {
+) -> Result<Tick, Fallback> {
     take_own_or_refund(
         resource,
         resource.compiled().side(),
         now,
         call.weight,
         beside,
-    )?;
+    )
+    .map_err(Fallback::Denied)?;
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
     Ok(now)
 }
@@ -111,24 +97,23 @@ fn take_slot_and_both_rings(
     slots: SlotLimit,
     now: Tick,
     weight: u32,
-) -> Result<(), LackBeside> {
+) -> Result<(), Fallback> {
     let node = resource.node();
     if !node.has_free_slot(slots.limit) {
-        return Err(LackBeside::Slot(slots));
+        return Err(Fallback::NoSlot(slots));
     }
     side.check_room(now, weight)
-        .map_err(|denied| none_beside(denied, side))?;
-    node.check_room(now, weight, resource.compiled().quotas())
-        .map_err(|denied| none_of_own(denied, resource))?;
+        .and_then(|()| check_own_ring(resource, now, weight))
+        .map_err(Fallback::Denied)?;
     let Some(hold) = node.take_slot(slots.limit) else {
-        return Err(LackBeside::Slot(slots));
+        return Err(Fallback::NoSlot(slots));
     };
     let taken = take_both_rings(resource, side, now, weight);
     match taken {
         Ok(()) => node.slot_started(hold),
         Err(_) => node.release_slot(hold),
     }
-    taken
+    taken.map_err(Fallback::Denied)
 }
 
 /// Takes the tokens of a call on the ring `side`, and then on the resource's own: both or neither.
@@ -137,10 +122,8 @@ fn take_both_rings(
     side: &DedicatedRing,
     now: Tick,
     weight: u32,
-) -> Result<(), LackBeside> {
-    let beside = side
-        .take(now, weight)
-        .map_err(|denied| none_beside(denied, side))?;
+) -> Result<(), Denied> {
+    let beside = side.take(now, weight)?;
     take_own_or_refund(resource, side, now, weight, beside)
 }
 
@@ -152,34 +135,6 @@ fn take_own_or_refund(
     now: Tick,
     weight: u32,
     beside: Taken,
-) -> Result<(), LackBeside> {
-    take_own_ring(resource, now, weight).map_err(|denied| {
-        side.refund(beside, weight);
-        none_of_own(denied, resource)
-    })
-}
-
-#[cold]
-fn none_beside(denied: Denied, side: &DedicatedRing) -> LackBeside {
-    LackBeside::Tokens(NoTokens::of(denied, side.index()))
-}
-
-#[cold]
-fn none_of_own(denied: Denied, resource: &Resource) -> LackBeside {
-    LackBeside::Tokens(NoTokens::of(denied, resource.compiled().rules()))
-}
-
-/// Continues where that has found no tokens, and repeats no check.
-pub(crate) fn fall_back_beside(
-    engine: EngineRef<'_>,
-    resource: &Arc<Resource>,
-    call: &Call<'_>,
-    now: Glance,
-    none: NoTokens,
-) -> Result<Verdict, Reloaded> {
-    // Windows keep their room until a call comes: so both have it at the later time.
-    go_without_tokens(engine, resource, call, now, none, |now| {
-        let beside = resource.compiled().side().room_at(now, call.weight)?;
-        Some(beside.max(own_ring_available_at(resource, now, call.weight)?))
-    })
+) -> Result<(), Denied> {
+    take_own_ring(resource, now, weight).inspect_err(|_| side.refund(beside, weight))
 }

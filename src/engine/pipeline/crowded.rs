@@ -7,13 +7,15 @@
 //! [stripes](crate::base::spread), and the label is the thread's own copy. A call that is not
 //! refused has taken nothing, and goes the ordinary way.
 
+use super::fast_path::check_own_ring;
 use crate::blocked::{BlockKind, Blocked};
 use crate::call::Call;
 use crate::clock::timekeeper::Glance;
-use crate::engine::call::ring::{NoTokens, own_ring_available_at};
+use crate::engine::call::ring::own_ring_available_at;
 use crate::engine::registry::own_label;
 use crate::engine::resource::{PathKind, Resource};
 use crate::hook::Interest;
+use crate::stat::Denied;
 
 /// Whether a crowd may have refused `call`: nothing but the window of `resource` judges it,
 /// no hook is notified, and it is no call that rules in shadow mode judge.
@@ -35,10 +37,7 @@ pub(crate) fn refuse_in_crowd(
         return None;
     }
     let (now, weight, node) = (resource.check_time(now), call.weight, resource.node());
-    let denied = node
-        .check_room(now, weight, resource.compiled().quotas())
-        .err()?;
-    let NoTokens::Full(rule) = NoTokens::of(denied, resource.compiled().rules()) else {
+    let Err(Denied::Full(rule)) = check_own_ring(resource, now, weight) else {
         return None;
     };
     let (tokens, interval) = resource.rules().flow(rule)?.advertised();

@@ -13,10 +13,10 @@ use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::entry::{Entry, Permits};
 use crate::engine::call::nodes::{CallNodes, Claims};
-use crate::engine::call::ring::{LimitedRing, NoTokens};
+use crate::engine::call::ring::LimitedRing;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::registry::Reloaded;
 use crate::engine::resource::Resource;
+use crate::stat::{Denied, Reloaded};
 
 /// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
 /// queue says so.
@@ -119,8 +119,8 @@ fn take_and_enter(
 ) -> Result<Verdict, Reloaded> {
     let resource = nodes.resource();
     if resource.has_places() {
-        if let Err(none) = nodes.check_room(now, call.weight) {
-            return go_without(engine, &nodes, call, now, none, claims, arrived);
+        if let Err(denied) = nodes.check_room(now, call.weight) {
+            return go_without(engine, &nodes, call, now, denied, claims, arrived);
         }
     }
     let slot = match resource.take_slot(&mut arrived.slot) {
@@ -137,9 +137,9 @@ fn take_and_enter(
             return Ok(refuse(Counted::On(&nodes), call, now, blocked));
         }
     };
-    if let Err(none) = take_tokens(&nodes, now, call.weight) {
+    if let Err(denied) = take_tokens(&nodes, now, call.weight) {
         resource.release(place);
-        return go_without(engine, &nodes, call, now, none, claims, arrived);
+        return go_without(engine, &nodes, call, now, denied, claims, arrived);
     }
     resource.place_started(place);
     nodes.pass_inbound(now, call.weight);
@@ -154,13 +154,11 @@ fn take_and_enter(
 }
 
 /// Takes `weight` tokens on each ring of a call, or on none.
-fn take_tokens(nodes: &CallNodes, now: Tick, weight: u32) -> Result<(), NoTokens> {
+fn take_tokens(nodes: &CallNodes, now: Tick, weight: u32) -> Result<(), Denied> {
     if !nodes.has_one_ring() {
         return take_all(&mut nodes.limited_rings(now), now, weight);
     }
-    let resource = nodes.resource();
-    let taken = take_own_ring(resource, now, weight);
-    taken.map_err(|denied| NoTokens::of(denied, resource.compiled().rules()))
+    take_own_ring(nodes.resource(), now, weight)
 }
 
 /// A call that finds no tokens waits, or is refused.
@@ -170,13 +168,13 @@ fn go_without(
     nodes: &CallNodes,
     call: &Call<'_>,
     now: Tick,
-    none: NoTokens,
+    denied: Denied,
     claims: &mut Claims,
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    match none {
-        NoTokens::Full(rule) => wait_or_refuse(engine, nodes, call, now, rule, claims, arrived),
-        NoTokens::Moved => {
+    match denied {
+        Denied::Full(rule) => wait_or_refuse(engine, nodes, call, now, rule, claims, arrived),
+        Denied::Reloaded => {
             nodes.release(claims);
             Err(Reloaded)
         }
@@ -198,7 +196,7 @@ fn wait_for_turn(
         return Ok(Verdict::Wait(waiting));
     }
     let rule = match nodes.check_room(now, call.weight) {
-        Err(NoTokens::Full(full)) => full,
+        Err(Denied::Full(full)) => full,
         _ => rule,
     };
     let at = nodes.retry_at_unrelated(call, now, now);
@@ -210,7 +208,7 @@ fn take_all(
     rings: &mut dyn Iterator<Item = LimitedRing<'_>>,
     now: Tick,
     weight: u32,
-) -> Result<(), NoTokens> {
+) -> Result<(), Denied> {
     let Some(ruled) = rings.next() else {
         return Ok(());
     };

@@ -12,7 +12,8 @@ use crate::engine::resource::{PathKind, Resource};
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Denied;
 
-/// Why the [fast path](try_fast_path) did not let a call pass.
+/// Why the fast path ([`try_fast_path`], [`try_beside_ring`](super::try_beside_ring)) did not let a
+/// call pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fallback {
     /// More must be checked for it than the fast path does: its [kind](PathKind) of path
@@ -24,7 +25,7 @@ pub(crate) enum Fallback {
     NoSlot(SlotLimit),
     /// A rule on a parameter gives it no share of its value's quota.
     NoShare(NoShare),
-    /// The ring did not let the call pass.
+    /// A ring has no tokens.
     Denied(Denied),
 }
 
@@ -89,9 +90,8 @@ fn take_slot_and_own_ring(
     let Some(slots) = slots else {
         return take_own_ring(resource, now, weight).map_err(Fallback::Denied);
     };
-    let (node, quotas) = (resource.node(), resource.compiled().quotas());
-    let checked = node.check_room(now, weight, quotas);
-    checked.map_err(Fallback::Denied)?;
+    check_own_ring(resource, now, weight).map_err(Fallback::Denied)?;
+    let node = resource.node();
     let Some(hold) = node.take_slot(slots.limit) else {
         return Err(Fallback::NoSlot(slots));
     };
@@ -110,8 +110,17 @@ fn take_slot_and_own_ring(
 /// Takes the tokens of a call on the resource's own ring alone.
 #[inline]
 pub(super) fn take_own_ring(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
-    let node = resource.node();
-    let taken = node.acquire(now, weight, resource.compiled().quotas())?;
+    let (node, rules) = (resource.node(), resource.compiled());
+    let taken = node.acquire(now, weight, rules.quotas());
+    let taken = taken.map_err(|denied| denied.by(rules.rules()))?;
     node.start(weight, taken);
     Ok(())
+}
+
+/// Whether that ring has the tokens now. It takes none.
+#[inline]
+pub(super) fn check_own_ring(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
+    let rules = resource.compiled();
+    let checked = resource.node().check_room(now, weight, rules.quotas());
+    checked.map_err(|denied| denied.by(rules.rules()))
 }

@@ -18,10 +18,9 @@ use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
-use crate::engine::call::ring::NoTokens;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::registry::Reloaded;
 use crate::engine::resource::{HeldLeases, LeaseTargets, Leases, NoLease, Taking};
+use crate::stat::{Denied, Reloaded};
 
 /// Goes on with a call that has its `claims` and needs permits of `leases`.
 #[inline(never)]
@@ -52,11 +51,11 @@ pub(super) fn enter_leased(
         Ok(Taking::MustAsk(held)) => {
             match nodes.check_room(now, call.weight) {
                 Ok(()) => {}
-                Err(NoTokens::Moved) => {
+                Err(Denied::Reloaded) => {
                     nodes.release(claims);
                     return Err(Reloaded);
                 }
-                Err(NoTokens::Full(rule)) => {
+                Err(Denied::Full(rule)) => {
                     drop(held);
                     let verdict = wait_or_refuse(engine, &nodes, call, now, rule, claims, arrived)?;
                     return Ok(with_targets(verdict, targets));

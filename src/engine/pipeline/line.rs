@@ -12,10 +12,9 @@ use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::call::waiting::{InLine, Waiting};
-use crate::engine::registry::Reloaded;
 use crate::engine::resource::{Asking, Resource};
 use crate::rule::{NoShare, SlotLimit};
-use crate::stat::Node;
+use crate::stat::{Node, Reloaded};
 
 /// Has a call wait that finds no slot within the limit of `slots`, whose rule has a queue; or
 /// refuses it, if that is full or the call is not patient.

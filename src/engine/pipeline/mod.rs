@@ -69,7 +69,7 @@ use std::sync::{Arc, Weak};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::registry::Registry;
 
-pub(crate) use beside::{LackBeside, fall_back_beside, try_beside_ring};
+pub(crate) use beside::try_beside_ring;
 pub(crate) use crowded::refuse_in_crowd;
 pub(crate) use fast_path::{Fallback, try_fast_path};
 pub(crate) use refusal::blocked_by_share;

@@ -14,10 +14,10 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::nodes::{CallNodes, Claims};
-use crate::engine::call::ring::{NoTokens, own_ring_available_at};
+use crate::engine::call::ring::own_ring_available_at;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::registry::Reloaded;
-use crate::engine::resource::Resource;
+use crate::engine::resource::{PathKind, Resource};
+use crate::stat::{Denied, Reloaded};
 
 /// Continues where the fast path has stopped, and repeats no check.
 #[inline]
@@ -47,39 +47,29 @@ pub(crate) fn fall_back(
             let rest = own_ring_available_at(resource, now, call.weight);
             Ok(refuse_share(alone, call, now, none, rest))
         }
-        Fallback::Denied(denied) => {
-            let none = NoTokens::of(denied, resource.compiled().rules());
-            go_without_tokens(engine, resource, call, now, none, |now| {
-                own_ring_available_at(resource, now, call.weight)
-            })
-        }
-    }
-}
-
-/// A call that a ring gave no tokens waits, or is refused by the rule that is full: a call that may
-/// not wait finds room at the time that `available_at` tells.
-#[inline(always)]
-pub(super) fn go_without_tokens(
-    engine: EngineRef<'_>,
-    resource: &Arc<Resource>,
-    call: &Call<'_>,
-    now: Glance,
-    none: NoTokens,
-    available_at: impl FnOnce(Tick) -> Option<Tick>,
-) -> Result<Verdict, Reloaded> {
-    match none {
-        NoTokens::Moved => Err(Reloaded),
-        NoTokens::Full(rule) => {
+        Fallback::Denied(Denied::Reloaded) => Err(Reloaded),
+        Fallback::Denied(Denied::Full(rule)) => {
             let now = resource.check_time(now);
             if call.prioritized {
                 let nodes = CallNodes::only(resource.clone());
                 let (claims, arrival) = (&mut Claims::default(), &Arrival::default());
                 return wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
             }
-            let at = available_at(now);
-            Ok(refuse_flow(Counted::Alone(resource), call, now, rule, at))
+            let at = available_at(resource, now, call.weight);
+            Ok(refuse_flow(alone, call, now, rule, at))
         }
     }
+}
+
+/// When the rings that the fast path takes tokens of have room; `None` if one never has.
+#[inline]
+fn available_at(resource: &Resource, now: Tick, weight: u32) -> Option<Tick> {
+    let own = own_ring_available_at(resource, now, weight)?;
+    if resource.path_kind() == PathKind::FastBesideRing {
+        // Windows keep their room until a call comes: so both have it at the later time.
+        return Some(own.max(resource.compiled().side().room_at(now, weight)?));
+    }
+    Some(own)
 }
 
 /// Judges `call` to `resource` from the first check on. The slots and shares in `arrived` are left

@@ -8,10 +8,9 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::nodes::{CallNodes, Claims};
-use crate::engine::call::ring::{Held, NoTokens};
+use crate::engine::call::ring::Held;
 use crate::engine::call::waiting::{Promised, Waiting};
-use crate::engine::registry::Reloaded;
-use crate::stat::{Node, Wish};
+use crate::stat::{Denied, Node, Reloaded, Wish};
 
 /// Holds tokens on every ring for a call that waits: for the turn that it has among its `claims`,
 /// or, if it is prioritized, for a coming bucket. `None` if some ring has none; then the claims are
@@ -101,15 +100,15 @@ fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise
                 nodes.cancel(wish.now, &held, wish.weight);
                 wish.from = latest;
             }
-            Err(NoTokens::Full(_)) => return Ok(None),
-            Err(NoTokens::Moved) => return Err(Reloaded),
+            Err(Denied::Full(_)) => return Ok(None),
+            Err(Denied::Reloaded) => return Err(Reloaded),
         }
     }
 }
 
 /// Holds tokens on every ring for `wish.from` or the next time at which that ring has room,
 /// and returns the latest of these times.
-fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, NoTokens> {
+fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, Denied> {
     let mut all = Vec::new();
     let mut latest = wish.from;
     for ruled in nodes.limited_rings(wish.now) {

@@ -1,7 +1,7 @@
 //! Finding resources and scope nodes in the tables, and making those that are not there.
 
+use super::Registry;
 use super::recent::{self, Fingerprint};
-use super::{Registry, Reloaded};
 use crate::base::sync::{Arc, Ordering};
 use crate::blocked::Blocked;
 use crate::call::{Direction, Key};
@@ -9,6 +9,7 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::resource::scope::{ScopeKind, ScopeNode, ScopeQuery};
 use crate::engine::resource::{Resource, ResourceQuery};
+use crate::stat::Reloaded;
 
 /// The answer of a look under a name.
 pub(crate) enum Found {

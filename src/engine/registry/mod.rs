@@ -49,11 +49,6 @@ pub(crate) struct Registry {
     older: Lock<Older>,
 }
 
-/// A call was judged by rules, or on rings, that a reload has just replaced: it must be judged
-/// again.
-#[derive(Debug)]
-pub(crate) struct Reloaded;
-
 /// The route templates of the rules in force, loaded when they are first asked
 /// for: most requests never ask.
 pub(crate) struct Routes<'a> {

@@ -13,7 +13,7 @@ model! {
         let other = array.clone();
         let at_once = |array: &LeapArray, now| {
             let taken = array.acquire_at_once(Tick::from_nanos(now), 1, &[quota(2, 1)]);
-            Tally::took(taken.map_err(|why| why.unwrap_or(Denied::Moved)))
+            Tally::took(taken.unwrap_or(Err(Denied::Reloaded)))
         };
         let thread = thread::spawn(move || Tally::join([10, 12].map(|now| at_once(&other, now))));
         let ours = Tally::took(array.acquire_at(12, 1, &[quota(2, 1)]));

@@ -167,7 +167,7 @@ fn move_beside_takers(now: u64) {
     let ours = Tally::took(new.acquire_at(now, 1, &[quota(3, 1)]));
     // A thread that finds the array moved comes again on the new one.
     let theirs = Tally::took(match taker.join().unwrap() {
-        Err(Denied::Moved) => new.acquire_at(now, 1, &[quota(3, 1)]),
+        Err(Denied::Reloaded) => new.acquire_at(now, 1, &[quota(3, 1)]),
         taken => taken,
     });
     Tally::join([ours, theirs]).settle(&new, &[(3, 1)]);

@@ -188,7 +188,7 @@ model! {
         let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, Tick::from_nanos(11));
         let theirs = match jumper.join().unwrap() {
             // A thread that finds the array moved comes again on the new one.
-            Err(Denied::Moved) => new.acquire_at(40, 1, &[quota(2, 1)]),
+            Err(Denied::Reloaded) => new.acquire_at(40, 1, &[quota(2, 1)]),
             taken => taken,
         };
         assert!(theirs.is_ok(), "refused with room");

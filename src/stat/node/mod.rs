@@ -191,8 +191,8 @@ impl Node {
         }
     }
 
-    /// The same in [one attempt](LeapArray::acquire_at_once), which fails at the first event of a
-    /// step.
+    /// The same in [one attempt](LeapArray::acquire_at_once); `None` without tokens, and at the first
+    /// event of a step.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
         &self,
@@ -203,7 +203,7 @@ impl Node {
         if self.counters.is_first(now) {
             return None;
         }
-        self.ring.acquire_at_once(now, weight, quotas).ok()
+        self.ring.acquire_at_once(now, weight, quotas)?.ok()
     }
 
     /// Whether every quota has room for `weight` tokens now. It takes none.

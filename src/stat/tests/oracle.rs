@@ -177,8 +177,8 @@ pub fn replay(buckets: u32, rules: &[Rule], start: u64, ops: impl IntoIterator<I
                 let theirs = oracle.take(n, rules);
                 let told = match ours {
                     Ok(taken) => Ok(taken.bucket as i64),
-                    Err(Denied::Full(index)) => Err(index),
-                    Err(Denied::Moved) => panic!("it never moves"),
+                    Err(Denied::Full(index)) => Err(index as usize),
+                    Err(Denied::Reloaded) => panic!("it never moves"),
                 };
                 assert_eq!(told, theirs);
                 if let Ok(ours) = ours {

@@ -13,12 +13,12 @@ use crate::base::sync::Arc;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::call::ring::{Held, LimitedRing, NoTokens, dedicated_rings, own_ring};
-use crate::engine::registry::{Registry, Reloaded};
+use crate::engine::call::ring::{Held, LimitedRing, dedicated_rings, own_ring};
+use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::engine::resource::scope::{ScopeKind, ScopeNode};
 use crate::rule::{Basis, CompiledRules, Queue, QueuedTurn, Turns};
-use crate::stat::Node;
+use crate::stat::{Denied, Node, Reloaded};
 
 pub(crate) use claims::Claims;
 pub(crate) use quota_left::QuotaLeft;
@@ -237,7 +237,7 @@ impl CallNodes {
     }
 
     /// Whether every rule has room for `weight` tokens now. It takes none.
-    pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), NoTokens> {
+    pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         self.limited_rings(now)
             .try_for_each(|ruled| ruled.check_room(now, weight))
     }

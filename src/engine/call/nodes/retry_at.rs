@@ -14,12 +14,12 @@
 
 use std::time::Duration;
 
-use super::{CallNodes, Reloaded};
+use super::CallNodes;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::ring::own_ring_available_at;
 use crate::engine::registry::Registry;
-use crate::stat::{Nothing, Visit};
+use crate::stat::{Nothing, Reloaded, Visit};
 
 /// How often rules are asked at most for a time that suits all. Most agree in the second
 /// round, and where one of them warms up in the third at the latest.
