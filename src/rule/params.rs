@@ -66,18 +66,20 @@ pub(crate) struct Share {
     taken: KeyTokens,
 }
 
-/// Why a rule does not let a call pass.
+/// Why a rule on a value, or a shared one, does not let a call pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NoShare {
-    /// There is no room for its value.
+    /// There is no room for its value, before that time or for ever.
     Full {
         rule: u32,
         /// Whole tokens, and in which time; in none for calls at once.
         limit: (u32, Duration),
         available_at: Option<Tick>,
     },
-    /// It has no value.
+    /// It has no value, and the rule refuses such calls.
     Missing { rule: u32 },
+    /// The store is away, and the rule refuses all calls without it.
+    NoStore { rule: u32 },
 }
 
 // === impl KeyedRules ===
@@ -491,7 +493,7 @@ impl NoShare {
     pub(crate) const fn available_at(&self) -> Option<Tick> {
         match self {
             Self::Full { available_at, .. } => *available_at,
-            Self::Missing { .. } => None,
+            Self::Missing { .. } | Self::NoStore { .. } => None,
         }
     }
 }

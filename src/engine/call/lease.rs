@@ -5,7 +5,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::engine::resource::{Asking, HeldLeases, LeaseTargets, NoLease, Taking};
+use crate::engine::resource::{Asking, HeldLeases, LeaseTargets, Taking};
+use crate::rule::NoShare;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -14,7 +15,7 @@ pub(crate) struct WaitLeases {
     targets: LeaseTargets,
     held: Option<HeldLeases>,
     asking: Option<Asking>,
-    refusal: Option<NoLease>,
+    refusal: Option<NoShare>,
 }
 
 /// How a call goes on whose turn has come.
@@ -58,12 +59,12 @@ impl WaitLeases {
     }
 
     /// Why the call got no permits.
-    pub(crate) const fn refusal(&self) -> Option<&NoLease> {
-        self.refusal.as_ref()
+    pub(crate) const fn refusal(&self) -> Option<NoShare> {
+        self.refusal
     }
 
     /// Takes the permits of a call of `weight` whose turn has come, or asks for them.
-    pub(crate) fn take(&mut self, now: Tick, weight: u32) -> Result<Next, NoLease> {
+    pub(crate) fn take(&mut self, now: Tick, weight: u32) -> Result<Next, NoShare> {
         if self.held.is_some() {
             return Ok(Next::Starts);
         }

@@ -19,7 +19,8 @@ use crate::engine::call::arrival::Arrival;
 use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
 use crate::engine::call::verdict::Verdict;
-use crate::engine::resource::{HeldLeases, LeaseTargets, Leases, NoLease, Taking};
+use crate::engine::resource::{HeldLeases, LeaseTargets, Leases, Taking};
+use crate::rule::NoShare;
 use crate::stat::{Denied, Reloaded};
 
 /// Goes on with a call that has its `claims` and needs permits of `leases`.
@@ -35,7 +36,7 @@ pub(super) fn enter_leased(
 ) -> Result<Verdict, Reloaded> {
     let targets = match leases.targets(call, now) {
         Ok(targets) => targets,
-        Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, &none)),
+        Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, none)),
     };
     if claims.last_turn().is_some_and(|(turn, _)| turn > now) {
         note_quota(&nodes, call, &targets, now, call.weight, claims);
@@ -77,13 +78,13 @@ pub(super) fn enter_leased(
                 }
                 Ok(Err(asking)) => {
                     let rule = asking.first_rule();
-                    let none = NoLease::NoStore { rule };
-                    return Ok(refuse_lease(&nodes, call, now, claims, &none));
+                    let none = NoShare::NoStore { rule };
+                    return Ok(refuse_lease(&nodes, call, now, claims, none));
                 }
-                Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, &none)),
+                Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, none)),
             }
         }
-        Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, &none)),
+        Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, none)),
     };
     note_quota(&nodes, call, &targets, now, 0, claims);
     start(
@@ -148,25 +149,13 @@ fn refuse_lease(
     call: &Call<'_>,
     now: Tick,
     claims: &Claims,
-    none: &NoLease,
+    mut none: NoShare,
 ) -> Verdict {
     nodes.release(claims);
-    let none = match *none {
+    if let NoShare::Full { available_at, .. } = &mut none {
         // Other rules may have room later still.
-        NoLease::Exhausted {
-            rule,
-            advertised,
-            at: Some(at),
-        } => {
-            let at = nodes.retry_at_unrelated(call, now, at);
-            NoLease::Exhausted {
-                rule,
-                advertised,
-                at,
-            }
-        }
-        other => other,
-    };
-    let blocked = none.blocked(nodes.resource(), now);
+        *available_at = available_at.and_then(|at| nodes.retry_at_unrelated(call, now, at));
+    }
+    let blocked = nodes.resource().blocked_without_lease(none, now);
     refuse(Counted::On(nodes), call, now, blocked)
 }

@@ -75,21 +75,14 @@ pub(super) fn refuse_share(
     counted: Counted<'_>,
     call: &Call<'_>,
     now: Tick,
-    none: NoShare,
+    mut none: NoShare,
     rest: Option<Tick>,
 ) -> Verdict {
-    let (why, limit, at) = match none {
-        NoShare::Full {
-            rule,
-            limit,
-            available_at,
-        } => {
-            let kind = counted.resource().rules().kind_of_rate(rule);
-            ((kind, rule), Some(limit), later(available_at, rest))
-        }
-        NoShare::Missing { rule } => ((BlockKind::MissingKey, rule), None, None),
-    };
-    refuse_until(counted, call, now, why, limit, at)
+    if let NoShare::Full { available_at, .. } = &mut none {
+        *available_at = later(*available_at, rest);
+    }
+    let blocked = counted.resource().blocked_without_share(none, now);
+    refuse(counted, call, now, blocked)
 }
 
 /// The refusal of a call that has waited for a share by `rule` for as long as it may. It has

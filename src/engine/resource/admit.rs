@@ -8,8 +8,11 @@ use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change, Refusal};
 use crate::clock::Tick;
-use crate::rule::{KeyedRules, SlotLimit, SlotQueue};
+use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
 use crate::stat::SlotHold;
+
+/// When a call may come again that the store has not answered.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The parts of its resource that a call takes, besides tokens.
 #[derive(Clone, Copy, Debug)]
@@ -168,6 +171,29 @@ impl Resource {
     pub(crate) fn blocked_by_slots(&self, slots: SlotLimit) -> Blocked {
         self.blocked(BlockKind::Isolation, slots.rule)
             .with_limit(slots.limit, Duration::ZERO)
+    }
+
+    /// A refusal for want of a share, or of permits from a store.
+    #[cold]
+    pub(crate) fn blocked_without_share(&self, none: NoShare, now: Tick) -> Blocked {
+        match none {
+            NoShare::Full {
+                rule,
+                limit: (tokens, interval),
+                available_at,
+            } => {
+                let retry_after = available_at.map(|at| self.time_until(at, now));
+                let blocked = self.blocked(self.rules.kind_of_rate(rule), rule);
+                blocked
+                    .with_retry_after(retry_after)
+                    .with_limit(tokens, interval)
+            }
+            NoShare::Missing { rule } => self.blocked(BlockKind::MissingKey, rule),
+            NoShare::NoStore { rule } => {
+                let blocked = self.blocked(BlockKind::Store, rule);
+                blocked.with_retry_after(Some(RETRY))
+            }
+        }
     }
 
     /// Refuses a call that the circuit breakers would not admit. It takes no probe.

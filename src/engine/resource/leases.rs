@@ -7,17 +7,14 @@ use std::time::Duration;
 use super::{OptionalChecks, Resource};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
-use crate::blocked::{BlockKind, Blocked};
+use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::context::EngineContext;
-use crate::rule::{RuleSet, Selected, SharedRule, most_keys};
+use crate::rule::{NoShare, RuleSet, Selected, SharedRule, most_keys};
 use crate::store::{
     Answer, Asked, BucketEnd, Hub, KeyedQuotas, LeaseFound, RuleFigures, SharedQuota, Ticket,
 };
-
-/// When a call may come again that the store has not answered.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -70,21 +67,6 @@ pub(crate) struct Asking {
     held: HeldLeases,
     /// The longest that it waits.
     pub(crate) most: Duration,
-}
-
-/// Why a call gets no leases.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NoLease {
-    /// A rule has none, before that time or for ever.
-    Exhausted {
-        rule: u32,
-        advertised: (u32, Duration),
-        at: Option<Tick>,
-    },
-    /// The store is away, and a rule refuses all calls without it.
-    NoStore { rule: u32 },
-    /// The call has no key, and a rule refuses such calls.
-    Missing { rule: u32 },
 }
 
 /// The result of a call's visit to its counters.
@@ -184,7 +166,7 @@ impl Leases {
     }
 
     /// The counters that `call` takes from.
-    pub(crate) fn targets(&self, call: &Call<'_>, now: Tick) -> Result<LeaseTargets, NoLease> {
+    pub(crate) fn targets(&self, call: &Call<'_>, now: Tick) -> Result<LeaseTargets, NoShare> {
         let mut targets = LeaseTargets::default();
         if call.weight == 0 {
             return Ok(targets);
@@ -194,7 +176,7 @@ impl Leases {
                 Selected::No => continue,
                 Selected::Together => None,
                 Selected::By(key) => Some(key),
-                Selected::Missing => return Err(NoLease::Missing { rule: leased.index }),
+                Selected::Missing => return Err(NoShare::Missing { rule: leased.index }),
             };
             let (limit, quota) = match (&leased.counters, key) {
                 (LeaseCounters::One(quota), _) => (leased.rule.limit(), quota.clone()),
@@ -241,7 +223,7 @@ impl LeaseCounters {
 
 impl LeaseTargets {
     /// Takes `weight` permits of each, or of none. Those that the call `had` before count.
-    pub(crate) fn take(&self, now: Tick, weight: u32, had: HeldLeases) -> Result<Taking, NoLease> {
+    pub(crate) fn take(&self, now: Tick, weight: u32, had: HeldLeases) -> Result<Taking, NoShare> {
         let mut had = had;
         let mut held = HeldLeases::default();
         let mut must_ask = false;
@@ -282,7 +264,7 @@ impl LeaseTargets {
         now: Tick,
         weight: u32,
         held: HeldLeases,
-    ) -> Result<Result<HeldLeases, Asking>, NoLease> {
+    ) -> Result<Result<HeldLeases, Asking>, NoShare> {
         let mut asking = Asking {
             tickets: Vec::new(),
             held,
@@ -310,42 +292,26 @@ impl LeaseTargets {
 
 impl LeaseTarget {
     #[cold]
-    fn exhausted(&self, at: Option<Tick>, weight: u32) -> NoLease {
+    fn exhausted(&self, at: Option<Tick>, weight: u32) -> NoShare {
         let at = at.filter(|_| weight <= self.quota.limit());
-        NoLease::Exhausted {
+        NoShare::Full {
             rule: self.rule,
-            advertised: self.advertised,
-            at: at.map(|at| self.quota.available_at(at)),
+            limit: self.advertised,
+            available_at: at.map(|at| self.quota.available_at(at)),
         }
     }
 }
 
-// === impl NoLease ===
+// === impl Resource ===
 
-impl NoLease {
+impl Resource {
     /// The refusal of a call that gets no permits, which the rule counts.
-    pub(crate) fn blocked(&self, resource: &Resource, now: Tick) -> Blocked {
-        if let Self::Exhausted { rule, .. } | Self::NoStore { rule } = *self {
-            let counts = resource.rules().shared_counts(rule);
+    pub(crate) fn blocked_without_lease(&self, none: NoShare, now: Tick) -> Blocked {
+        if let NoShare::Full { rule, .. } | NoShare::NoStore { rule } = none {
+            let counts = self.rules.shared_counts(rule);
             counts.into_iter().for_each(|counts| counts.refused.add(1));
         }
-        match *self {
-            Self::Exhausted {
-                rule,
-                advertised,
-                at,
-            } => {
-                let kind = resource.rules().kind_of_rate(rule);
-                let retry_after = at.map(|at| resource.time_until(at, now));
-                let blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
-                blocked.with_limit(advertised.0, advertised.1)
-            }
-            Self::NoStore { rule } => {
-                let blocked = resource.blocked(BlockKind::Store, rule);
-                blocked.with_retry_after(Some(RETRY))
-            }
-            Self::Missing { rule } => resource.blocked(BlockKind::MissingKey, rule),
-        }
+        self.blocked_without_share(none, now)
     }
 }
 
@@ -367,7 +333,7 @@ impl Asking {
 
     /// The leases that the call has by now: without an answer, the rule decides as it does without
     /// the store.
-    pub(crate) fn settle(mut self, now: Tick) -> Result<HeldLeases, NoLease> {
+    pub(crate) fn settle(mut self, now: Tick) -> Result<HeldLeases, NoShare> {
         for (target, ticket, weight) in std::mem::take(&mut self.tickets) {
             let answer = ticket.take(now);
             self.take_answer(&target, answer, weight)?;
@@ -380,12 +346,12 @@ impl Asking {
         target: &LeaseTarget,
         answer: Answer,
         weight: u32,
-    ) -> Result<(), NoLease> {
+    ) -> Result<(), NoShare> {
         match answer {
             Answer::Granted(end) => self.held.push(target, Some(end), weight),
             Answer::Open => self.held.push(target, None, weight),
             Answer::Refused(at) => return Err(target.exhausted(at, weight)),
-            Answer::Closed => return Err(NoLease::NoStore { rule: target.rule }),
+            Answer::Closed => return Err(NoShare::NoStore { rule: target.rule }),
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 pub(crate) use admit::Place;
 pub(crate) use in_hand::InHand;
 pub(crate) use key::{ResourceKey, ResourceQuery};
-pub(crate) use leases::{Asking, HeldLeases, LeaseTargets, Leases, NoLease, Taking};
+pub(crate) use leases::{Asking, HeldLeases, LeaseTargets, Leases, Taking};
 pub(crate) use optional::OptionalChecks;
 pub(crate) use path::PathKind;
 

@@ -97,7 +97,7 @@ impl WaitingInner {
                 Ok(false)
             }
             Err(none) => {
-                let blocked = none.blocked(self.nodes.resource(), now);
+                let blocked = self.nodes.resource().blocked_without_lease(none, now);
                 Err(self.refuse(now, blocked))
             }
         }
@@ -182,7 +182,9 @@ impl WaitingInner {
     pub(super) fn refuse_in_line(&self, now: Tick, line: InLine) -> Blocked {
         let refusal = self.leases.as_ref().and_then(|leases| leases.refusal());
         let blocked = match (line, &self.rest, refusal) {
-            (InLine::Store, _, Some(none)) => none.blocked(self.nodes.resource(), now),
+            (InLine::Store, _, Some(none)) => {
+                self.nodes.resource().blocked_without_lease(none, now)
+            }
             (InLine::Share, Rest::Judged(call), _) => {
                 let rule = self.share_place().rule;
                 call.with(|call| self.again.blocked_by_share(&self.nodes, call, now, rule))
