@@ -47,6 +47,7 @@ use super::StoreKey;
 /// // One permit of nine, in one of two buckets of 500 ms.
 /// assert_eq!(draw.arguments()[..4], [500_000, 2, 9, 1]);
 /// assert_eq!(draw.lifetime(), Duration::from_secs(2));
+/// assert_eq!(draw.wait(), Duration::from_millis(50)); // `StoreSettings::store_wait`
 /// # drop(handle);
 /// # });
 /// ```
@@ -68,6 +69,8 @@ pub struct Draw {
     /// The epoch of the value that the process has permits of.
     pub(crate) known: Epoch,
     pub(crate) add: Vec<Booking>,
+    /// How long the engine waits for the answer.
+    pub(crate) wait: Duration,
 }
 
 /// Permits of one bucket: buckets are numbered from the start of the store's clock.
@@ -198,6 +201,16 @@ impl Draw {
     #[must_use]
     pub fn lifetime(&self) -> Duration {
         self.bucket * (self.buckets + 2)
+    }
+
+    /// Returns how long the engine waits for the answer, after which it goes on without it.
+    ///
+    /// A store on several servers answers before that, with an error of kind
+    /// [`Late`](super::StoreErrorKind::Late) for each draw whose server has not: the others are
+    /// taken then.
+    #[must_use]
+    pub const fn wait(&self) -> Duration {
+        self.wait
     }
 
     /// Applies the draw to a `value`, which is empty if there is none, at the time `now` since

@@ -326,6 +326,7 @@ mod tests {
             back: None,
             known: Epoch(0),
             add: Vec::new(),
+            wait: Duration::from_secs(1),
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    async fn start(name: &str) -> Option<Self> {
+    pub(crate) async fn start(name: &str) -> Option<Self> {
         Self::start_with(name, |port| vec!["--port".to_owned(), port.to_string()]).await
     }
 
@@ -36,20 +36,7 @@ impl Cluster {
         let mut masters = Vec::new();
         let mut meet = Vec::new();
         for (index, (first, end)) in SLOTS.into_iter().enumerate() {
-            let (port, bus) = (free_port(), free_port());
-            let (at_port, bus_text) = (at_port(port), bus.to_string());
-            let mut arguments: Vec<_> = at_port.iter().map(String::as_str).collect();
-            arguments.extend([
-                "--cluster-enabled",
-                "yes",
-                "--cluster-port",
-                &bus_text,
-                "--cluster-require-full-coverage",
-                "no",
-                "--cluster-node-timeout",
-                "60000",
-            ]);
-            let server = Server::start(&format!("{name}-{index}"), &arguments).await?;
+            let (server, port, bus) = start_node(&format!("{name}-{index}"), &at_port).await?;
             server.say(&format!("CLUSTER ADDSLOTSRANGE {first} {}", end - 1));
             // Those that meet must not be of one age.
             server.say(&format!("CLUSTER SET-CONFIG-EPOCH {}", index + 1));
@@ -70,6 +57,34 @@ impl Cluster {
         Some(cluster)
     }
 
+    /// Adds a replica of a master to the servers, and returns its number.
+    pub(crate) async fn add_replica(&mut self, of: usize) -> usize {
+        let index = self.masters.len();
+        let name = format!("replica-{}", self.masters[0].1);
+        let node = start_node(&name, |port| vec!["--port".to_owned(), port.to_string()]);
+        let (server, port, bus) = node.await.unwrap();
+        let id = self.id(of);
+        self.masters[0]
+            .0
+            .say(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+        self.masters.push((server, port));
+        self.settle("CLUSTER INFO", "cluster_known_nodes:4").await;
+        let since = Instant::now();
+        let replicate = format!("CLUSTER REPLICATE {id}");
+        while !self.masters[index].0.say(&replicate).contains("OK") {
+            assert!(since.elapsed().as_secs() < 30, "it knows no {id}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let is_linked = |all: String| all.contains("master_link_status:up");
+        while !is_linked(self.masters[index].0.say("INFO replication")) {
+            assert!(since.elapsed().as_secs() < 30, "it does not replicate");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // All others know whose it is.
+        self.settle("CLUSTER SLOTS", &format!(":{port}\r\n")).await;
+        index
+    }
+
     /// Waits until all masters answer `command` with this in it.
     async fn settle(&self, command: &str, part: &str) {
         for (server, _) in &self.masters {
@@ -81,7 +96,7 @@ impl Cluster {
         }
     }
 
-    fn store(&self) -> RedisStore {
+    pub(crate) fn store(&self) -> RedisStore {
         self.store_of("")
     }
 
@@ -105,7 +120,7 @@ impl Cluster {
     }
 
     /// The master that has the slot of `key` at first.
-    fn owner(&self, key: &str) -> usize {
+    pub(crate) fn owner(&self, key: &str) -> usize {
         let slot = self.slot(key);
         let mut all = SLOTS.iter();
         all.position(|(_, end)| slot < *end).unwrap()
@@ -126,6 +141,30 @@ impl Cluster {
         let id = self.masters[index].0.say("CLUSTER MYID");
         id.split("\r\n").nth(1).unwrap().to_owned()
     }
+}
+
+/// Starts a server of a Cluster. Returns it with its port, and the one where servers meet.
+async fn start_node(
+    name: &str,
+    at_port: impl Fn(u16) -> Vec<String>,
+) -> Option<(Server, u16, u16)> {
+    let (port, bus) = (free_port(), free_port());
+    let (at_port, bus_text) = (at_port(port), bus.to_string());
+    let mut arguments: Vec<_> = at_port.iter().map(String::as_str).collect();
+    arguments.extend([
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &bus_text,
+        "--cluster-require-full-coverage",
+        "no",
+        "--cluster-node-timeout",
+        "60000",
+        "--repl-diskless-sync-delay",
+        "0",
+    ]);
+    let server = Server::start(name, &arguments).await?;
+    Some((server, port, bus))
 }
 
 type Engine = (Sentinel, StoreHandle);

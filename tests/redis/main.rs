@@ -12,6 +12,7 @@ mod cluster;
 mod crowd;
 mod faults;
 mod guarded;
+mod hang;
 mod hostile;
 mod input;
 mod named;

@@ -161,6 +161,7 @@ impl SharedQuota {
             back,
             known: ledger.known_epoch(now),
             add,
+            wait: this.hub.settings.store_wait,
         };
         let sent = OnTheWay {
             quota: this.clone(),

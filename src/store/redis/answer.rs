@@ -43,7 +43,7 @@ pub(super) fn told(error: &RedisError) -> StoreError {
         return StoreError::new(Kind::Unreachable, "the connection is gone");
     };
     let kind = match code {
-        "READONLY" | "LOADING" | "MASTERDOWN" | "MISCONF" => Kind::ReadOnly,
+        "READONLY" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => Kind::ReadOnly,
         "OOM" => Kind::Full,
         "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "CROSSSLOT" => Kind::Moved,
         _ => Kind::Refused,
@@ -54,7 +54,16 @@ pub(super) fn told(error: &RedisError) -> StoreError {
 /// The code of an error of the server. Not that of a script which has failed, but the reason.
 fn code_of(error: &RedisError) -> Option<&str> {
     /// The codes with which a command in a script fails, before Redis 7 behind a dash in the text.
-    const REASONS: [&str; 5] = ["OOM", "READONLY", "MISCONF", "NOPERM", "WRONGTYPE"];
+    const REASONS: [&str; 6] = [
+        "OOM",
+        "READONLY",
+        "MISCONF",
+        "NOREPLICAS",
+        "NOPERM",
+        "WRONGTYPE",
+    ];
+    /// How they say that a script lacks a right: Redis, and Valkey from 9 on.
+    const LACKS: [&str; 2] = ["can't run this command", "ACL failure in script"];
     let code = error.code()?;
     let is_code = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     if code.is_empty() || code.len() > 32 || !code.chars().all(is_code) {
@@ -64,10 +73,54 @@ fn code_of(error: &RedisError) -> Option<&str> {
     if code != "ERR" {
         return Some(code);
     }
-    if text.contains("can't run this command") {
+    if LACKS.iter().any(|lacks| text.contains(lacks)) {
         return Some("NOPERM");
     }
     let mut words = text.split(' ').filter_map(|word| word.strip_prefix('-'));
     let reason = words.find_map(|word| REASONS.into_iter().find(|reason| *reason == word));
     Some(reason.unwrap_or(code))
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use redis::make_extension_error;
+
+    use super::*;
+
+    /// What servers of these versions answer.
+    #[test]
+    fn errors_in_scripts_are_named_by_their_reason() {
+        use StoreErrorKind as Kind;
+        for (code, text, kind, named) in [
+            (
+                "ERR",
+                "Error running script: @user_script:7: -OOM command not allowed", // Redis 6.2
+                Kind::Full,
+                "OOM",
+            ),
+            (
+                "ERR",
+                "The user executing the script can't run this command or subcommand", // Redis 7.0
+                Kind::Refused,
+                "NOPERM",
+            ),
+            (
+                "ERR",
+                "ACL failure in script: User shop has no permissions to run the 'time' command", // Valkey 9.1
+                Kind::Refused,
+                "NOPERM",
+            ),
+            (
+                "NOREPLICAS",
+                "Not enough good replicas to write.",
+                Kind::ReadOnly,
+                "NOREPLICAS",
+            ),
+            ("ERR", "something else", Kind::Refused, "ERR"),
+            ("hush hush", "", Kind::Refused, "an error without a code"),
+        ] {
+            let error = make_extension_error(code.to_owned(), Some(text.to_owned()));
+            assert_eq!(told(&error), StoreError::new(kind, named), "{text}");
+        }
+    }
 }

@@ -10,10 +10,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-#[cfg(feature = "redis-cluster")]
-use redis::cluster_async::ClusterConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisResult, Value, cmd,
+};
+use tokio::time::Instant;
 
+#[cfg(feature = "redis-cluster")]
+use super::masters::Masters;
 use crate::base::sync::Lock;
 use crate::store::NodeId;
 
@@ -26,7 +29,7 @@ pub(super) const CONNECTS: Duration = Duration::from_secs(1);
 pub(super) enum Link {
     One(MultiplexedConnection),
     #[cfg(feature = "redis-cluster")]
-    Cluster(ClusterConnection),
+    Cluster(Masters),
 }
 
 type Connecting = Pin<Box<dyn Future<Output = RedisResult<Link>> + Send>>;
@@ -148,80 +151,109 @@ impl Wake for WakeAll {
 }
 
 impl Link {
-    /// Makes `scripts` known to all servers.
-    pub(super) async fn load(&mut self, scripts: &[&str]) -> RedisResult<()> {
-        let load = |script: &&str| {
-            let mut command = cmd("SCRIPT");
-            command.arg("LOAD").arg(*script);
-            command
-        };
-        let commands = scripts.iter().map(load);
+    /// Makes `scripts` known to all servers; to those of a Cluster that have answered by then.
+    pub(super) async fn load(
+        &mut self,
+        scripts: &[&str],
+        until: Option<Instant>,
+    ) -> RedisResult<()> {
+        #[cfg(not(feature = "redis-cluster"))]
+        let _ = until;
         match self {
-            Self::One(_) => {
-                let answers = self.ask(commands.collect()).await?;
-                answers.into_iter().try_for_each(|answer| answer.map(drop))
-            }
+            Self::One(open) => load_scripts(open, scripts).await,
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster(open) => {
-                for command in commands {
-                    let _: Value = command.query_async(open).await?;
-                }
+            Self::Cluster(masters) => {
+                masters.load(scripts, until).await;
                 Ok(())
             }
         }
     }
 
-    /// Runs `command`.
+    /// Runs `command`, which has a key.
     pub(super) async fn ask_one(&mut self, command: &Cmd) -> RedisResult<Value> {
         match self {
             Self::One(open) => command.query_async(open).await,
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster(open) => command.query_async(open).await,
+            Self::Cluster(masters) => {
+                let mut answers = masters.ask(std::slice::from_ref(command), None).await;
+                answers.remove(0)
+            }
         }
     }
 
-    /// Runs `commands` in one trip. Each has a result of its own.
-    pub(super) async fn ask(&mut self, commands: Vec<Cmd>) -> RedisResult<Vec<RedisResult<Value>>> {
+    /// Runs `commands`, each of which has a key, in one trip. Each has a result of its own. In a
+    /// Cluster those fail whose master has not answered by then.
+    pub(super) async fn ask(
+        &mut self,
+        commands: Vec<Cmd>,
+        until: Option<Instant>,
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        #[cfg(not(feature = "redis-cluster"))]
+        let _ = until;
         match self {
-            Self::One(open) => {
-                let mut pipe = Pipeline::with_capacity(commands.len());
-                pipe.ignore_errors();
-                for command in commands {
-                    pipe.add_command(command);
-                }
-                pipe.query_async(open).await
-            }
+            Self::One(open) => run(open, commands).await,
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster(open) => Ok(ask_each(open, commands).await),
+            Self::Cluster(masters) => Ok(masters.ask(&commands, until).await),
         }
     }
 }
 
-/// Runs each of `commands` by itself, all at once: keys of several slots fit in no pipeline.
-/// Each server gets its part without waiting for others, and so it takes one trip.
-#[cfg(feature = "redis-cluster")]
-async fn ask_each(open: &ClusterConnection, commands: Vec<Cmd>) -> Vec<RedisResult<Value>> {
-    type Answering = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
-    let ask = |command: Cmd| -> Answering {
-        let mut open = open.clone();
-        Box::pin(async move { command.query_async(&mut open).await })
+/// Connects to one server. The caller has a time limit of its own for the whole trip.
+pub(super) async fn connect(info: ConnectionInfo) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let client = Client::open(info)?;
+    let opened = client.get_multiplexed_async_connection_with_config(&config);
+    opened.await
+}
+
+/// Makes `scripts` known to a server.
+pub(super) async fn load_scripts(
+    open: &mut MultiplexedConnection,
+    scripts: &[&str],
+) -> RedisResult<()> {
+    let load = |script: &&str| {
+        let mut command = cmd("SCRIPT");
+        command.arg("LOAD").arg(*script);
+        command
     };
-    let mut answers: Vec<_> = commands.iter().map(|_| None).collect();
-    let mut asked: Vec<(usize, Answering)> = commands.into_iter().map(ask).enumerate().collect();
+    let answers = run(open, scripts.iter().map(load)).await?;
+    answers.into_iter().try_for_each(|answer| answer.map(drop))
+}
+
+/// Runs `commands` on a server, in one trip.
+async fn run(
+    open: &mut MultiplexedConnection,
+    commands: impl IntoIterator<Item = Cmd>,
+) -> RedisResult<Vec<RedisResult<Value>>> {
+    let mut pipe = Pipeline::new();
+    pipe.ignore_errors();
+    for command in commands {
+        pipe.add_command(command);
+    }
+    pipe.query_async(open).await
+}
+
+/// Runs all of them at once. Returns their results in order.
+#[cfg(feature = "redis-cluster")]
+pub(super) async fn join_all<F: Future>(all: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = all.into_iter().map(Box::pin).enumerate().collect();
+    let mut done: Vec<_> = running.iter().map(|_| None).collect();
     poll_fn(|cx| {
-        asked.retain_mut(|(index, asked)| match asked.as_mut().poll(cx) {
-            Poll::Ready(answer) => {
-                answers[*index] = Some(answer);
+        running.retain_mut(|(index, future)| match future.as_mut().poll(cx) {
+            Poll::Ready(result) => {
+                done[*index] = Some(result);
                 false
             }
             Poll::Pending => true,
         });
-        if asked.is_empty() {
+        if running.is_empty() {
             Poll::Ready(())
         } else {
             Poll::Pending
         }
     })
     .await;
-    answers.into_iter().flatten().collect()
+    done.into_iter().flatten().collect()
 }

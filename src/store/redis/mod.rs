@@ -1,13 +1,17 @@
 //! A store on a Redis or Valkey server, on the master of Sentinels, or on a Cluster.
 //!
 //! Two constant scripts do everything: one applies a draw, the other one says that the process
-//! is alive. A trip is one pipeline, or with a Cluster as many commands at once as there are
-//! draws. There is one connection, and only a beat opens it: a server that was away is asked by
-//! nothing else until it has answered one.
+//! is alive. A trip is one pipeline, or with a Cluster one for each
+//! master. There is one connection to each server, and only a beat opens it: a server that was away
+//! is asked by nothing else until it has answered one.
 
 mod answer;
 mod link;
+#[cfg(feature = "redis-cluster")]
+mod masters;
 mod servers;
+#[cfg(feature = "redis-cluster")]
+mod slots;
 #[cfg(feature = "redis-tls")]
 mod tls;
 
@@ -15,6 +19,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use redis::{Cmd, RedisError, Script, cmd};
+use tokio::time::Instant;
 
 use self::answer::{integers, is_unknown_script, read_drawn, told, unreadable};
 use self::link::{CONNECTS, Connection, Link};
@@ -27,6 +32,7 @@ use crate::base::invalid::InvalidSetting;
 
 const DRAW: &str = include_str!("draw.lua");
 const BEAT: &str = include_str!("beat.lua");
+const SCRIPTS: [&str; 2] = [BEAT, DRAW];
 
 /// A [`QuotaStore`] on a Redis server from 6.2 on, or a Valkey server from 7.2 on.
 ///
@@ -129,9 +135,9 @@ impl RedisStore {
     /// Creates a store on a Cluster, of which `urls` are those of some servers, at least one;
     /// all of them have the same user and password.
     ///
-    /// A rule or a key lies on one of the masters. While that is away, it alone is served
-    /// without the store. The number of the live processes lies on one of them as well: while
-    /// that is away, all are.
+    /// A rule or a key lies on one of the masters. While that is away or does not answer, it alone
+    /// is served without the store. The number of the live processes lies on one of them as well:
+    /// while that is away, all are.
     ///
     /// # Errors
     ///
@@ -151,7 +157,7 @@ impl RedisStore {
         urls: impl IntoIterator<Item = U>,
     ) -> Result<Self, InvalidSetting> {
         let nodes = servers::read_urls("urls", urls)?;
-        Ok(Self::on(Servers::cluster(&nodes)?))
+        Ok(Self::on(Servers::cluster(nodes)?))
     }
 
     /// Trusts the certificates in `pem`, and no others. Default: those that the machine trusts.
@@ -256,13 +262,7 @@ impl RedisStore {
     async fn open_for_beat(&self, node: NodeId) -> Result<(Link, u64), StoreError> {
         let servers = self.servers.clone();
         let connect = || async {
-            let connected = async {
-                let mut link = servers.connect().await?;
-                // Where it is refused, the first use of a script says so.
-                let _ = link.load(&[BEAT, DRAW]).await;
-                Ok(link)
-            };
-            let connected = tokio::time::timeout(CONNECTS, connected).await;
+            let connected = tokio::time::timeout(CONNECTS, servers.connect()).await;
             connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
         };
         let opened = self.shared.connection.get_or_open(node, connect).await;
@@ -297,7 +297,9 @@ impl RedisStore {
         let (mut link, number) = self.shared.connection.get().ok_or_else(none)?;
         let failed = |error: RedisError| self.failed(&error, number);
         let commands = draws.iter().map(|draw| self.command(draw)).collect();
-        let mut answers = link.ask(commands).await.map_err(failed)?;
+        // In time for the calls that wait for the other masters of a Cluster.
+        let until = draws.first().map(|draw| Instant::now() + draw.wait * 3 / 4);
+        let mut answers = link.ask(commands, until).await.map_err(failed)?;
         if answers.len() != draws.len() {
             return Err(unreadable());
         }
@@ -305,9 +307,9 @@ impl RedisStore {
             .filter(|&index| answers[index].as_ref().is_err_and(is_unknown_script))
             .collect();
         if !unknown.is_empty() {
-            link.load(&[DRAW]).await.map_err(failed)?;
+            link.load(&[DRAW], until).await.map_err(failed)?;
             let again = unknown.iter().map(|&index| self.command(&draws[index]));
-            let again = link.ask(again.collect()).await.map_err(failed)?;
+            let again = link.ask(again.collect(), until).await.map_err(failed)?;
             for (index, answer) in unknown.into_iter().zip(again) {
                 answers[index] = answer;
             }
@@ -340,7 +342,7 @@ impl RedisStore {
         beat.arg(node.to_string()).arg(u8::from(leaves));
         let mut answer = link.ask_one(&beat).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
-            answer = match link.load(&[BEAT]).await {
+            answer = match link.load(&[BEAT], None).await {
                 Ok(()) => link.ask_one(&beat).await,
                 Err(error) => Err(error),
             };

@@ -1,15 +1,18 @@
 //! Where the server is that holds the counters: one server, the master of a group that
 //! Sentinels watch, or all masters of a Cluster.
 
-#[cfg(feature = "redis-cluster")]
-use redis::cluster::{ClusterClient, ClusterClientBuilder};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult,
-};
+#[cfg(feature = "redis-sentinel")]
+use redis::AsyncConnectionConfig;
+#[cfg(any(feature = "redis-sentinel", feature = "redis-tls"))]
+use redis::Client;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 
-#[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
+use super::SCRIPTS;
+#[cfg(feature = "redis-sentinel")]
 use super::link::CONNECTS;
-use super::link::Link;
+use super::link::{Link, connect, load_scripts};
+#[cfg(feature = "redis-cluster")]
+use super::masters::Masters;
 #[cfg(feature = "redis-tls")]
 use super::tls;
 use crate::base::invalid::InvalidSetting;
@@ -25,12 +28,8 @@ pub(super) enum Servers {
         master: ConnectionInfo,
     },
     #[cfg(feature = "redis-cluster")]
-    Cluster {
-        /// To make the client again, for other certificates.
-        #[cfg(feature = "redis-tls")]
-        nodes: Vec<ConnectionInfo>,
-        client: ClusterClient,
-    },
+    /// Some servers of it.
+    Cluster(Vec<ConnectionInfo>),
 }
 
 /// Reads the URL in the setting `field`. The error does not have it: there may be a password in it.
@@ -81,19 +80,9 @@ pub(super) fn read_urls<U: AsRef<str>>(
     Ok(all)
 }
 
-#[cfg(feature = "redis-cluster")]
-fn builder(nodes: &[ConnectionInfo]) -> ClusterClientBuilder {
-    // A key that has moved is asked for once more, at once. All else is left to probes.
-    let builder = ClusterClientBuilder::new(nodes.to_vec()).retries(1);
-    builder
-        .min_retry_wait(0)
-        .max_retry_wait(1)
-        .connection_timeout(CONNECTS)
-}
-
 impl Servers {
     #[cfg(feature = "redis-cluster")]
-    pub(super) fn cluster(nodes: &[ConnectionInfo]) -> Result<Self, InvalidSetting> {
+    pub(super) fn cluster(nodes: Vec<ConnectionInfo>) -> Result<Self, InvalidSetting> {
         for (index, node) in nodes.iter().enumerate() {
             let db = node.redis_settings().db();
             if db != 0 {
@@ -119,14 +108,7 @@ impl Servers {
                 return Err(InvalidSetting::because(problem));
             }
         }
-        let client = builder(nodes)
-            .build()
-            .map_err(|error| not_one_cluster(error.kind()))?;
-        Ok(Self::Cluster {
-            #[cfg(feature = "redis-tls")]
-            nodes: nodes.to_vec(),
-            client,
-        })
+        Ok(Self::Cluster(nodes))
     }
 
     /// The same servers, for which these certificates hold.
@@ -161,18 +143,14 @@ impl Servers {
                 }
             }
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster { nodes, .. } => {
-                for info in &nodes {
-                    secure(info.clone())?;
-                }
-                let client = builder(&nodes).certs(certificates.clone()).build();
-                let client = client.map_err(|error| not_one_cluster(error.kind()))?;
-                Self::Cluster { nodes, client }
+            Self::Cluster(nodes) => {
+                let nodes = nodes.into_iter().map(secure);
+                Self::Cluster(nodes.collect::<Result<_, _>>()?)
             }
         })
     }
 
-    /// Connects to the server that holds the counters now.
+    /// Connects to the server that holds the counters now, and makes the scripts known to it.
     pub(super) async fn connect(self) -> RedisResult<Link> {
         #[cfg(feature = "redis-tls")]
         if self.has_tls() {
@@ -183,17 +161,12 @@ impl Servers {
             #[cfg(feature = "redis-sentinel")]
             Self::Sentinel { sentinels, master } => find_master(sentinels, master).await?,
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster { client, .. } => {
-                return Ok(Link::Cluster(client.get_async_connection().await?));
-            }
+            Self::Cluster(nodes) => return Ok(Link::Cluster(Masters::open(&nodes).await?)),
         };
-        // The caller has a time limit of its own for the whole trip.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let client = Client::open(info)?;
-        let opened = client.get_multiplexed_async_connection_with_config(&config);
-        Ok(Link::One(opened.await?))
+        let mut link = connect(info).await?;
+        // Where it is refused, the first use of a script says so.
+        let _ = load_scripts(&mut link, &SCRIPTS).await;
+        Ok(Link::One(link))
     }
 
     /// Whether any of them has TLS.
@@ -206,7 +179,7 @@ impl Servers {
                 is_secure(master) || sentinels.iter().any(is_secure)
             }
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster { nodes, .. } => nodes.iter().any(is_secure),
+            Self::Cluster(nodes) => nodes.iter().any(is_secure),
         }
     }
 }
@@ -214,13 +187,6 @@ impl Servers {
 #[cfg(feature = "redis-tls")]
 fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-}
-
-#[cfg(feature = "redis-cluster")]
-fn not_one_cluster(kind: redis::ErrorKind) -> InvalidSetting {
-    InvalidSetting::because(format!(
-        "urls are not those of servers of one Cluster ({kind:?})"
-    ))
 }
 
 /// Asks one Sentinel after the other for the present master.

@@ -105,13 +105,6 @@ pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<Stor
         Some(_) => unreachable("there is no TLS with the server"),
         // From TLS 1.3 on the server judges the client after that has begun to ask, and the
         // connection ends before its reason is read.
-        // The client of a Cluster leaves nothing of the error but its text.
-        None if error
-            .detail()
-            .is_some_and(|it| it.contains("UnknownIssuer")) =>
-        {
-            unreachable("the certificate of the server is not by a trusted authority")
-        }
         None if error.is_connection_dropped() => {
             let detail = format!("the server ended the new TLS connection, it {unwanted}");
             Some(StoreError::new(StoreErrorKind::Unreachable, detail))
