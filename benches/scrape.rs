@@ -10,7 +10,6 @@ mod support;
 
 use support::Bench;
 use tower_sentinel::observe::{Metrics, TextFormat};
-use tower_sentinel::stat::Edges;
 use tower_sentinel::{Call, CircuitBreakerRule, FlowRule, Rules, Sentinel};
 
 fn main() {
@@ -36,7 +35,7 @@ fn text(resources: usize) -> impl Fn() -> String {
     let rules = Rules::build(rules).expect("they are good");
     let sentinel = Sentinel::builder()
         .rules(rules.with(CircuitBreakerRule::error_ratio("*", 0.5)))
-        .histograms(Edges::default())
+        .histograms()
         .build();
     for number in 0..resources {
         drop(sentinel.try_enter(Call::new(&*name(number))));

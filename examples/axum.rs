@@ -20,7 +20,6 @@ use tokio::net::TcpListener;
 use tower_sentinel::key::PeerIp;
 use tower_sentinel::observe::Metrics;
 use tower_sentinel::observe::page::Page;
-use tower_sentinel::stat::Edges;
 use tower_sentinel::{
     BoxError, FlowRule, IsolationRule, KeyedRule, MissingKey, Rules, Sentinel, SentinelLayer,
 };
@@ -40,7 +39,7 @@ async fn main() -> Result<(), BoxError> {
         // A prioritized call may wait, but for less than a second.
         .occupy_timeout(Duration::from_secs(1))
         // Response times in ranges, for Prometheus.
-        .histograms(Edges::default())
+        .histograms()
         .build();
 
     let layer = SentinelLayer::with(sentinel.clone())

@@ -1,10 +1,10 @@
 //! The handle of an engine, and its builder.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
+use std::{fmt, io};
 
 use pin_project_lite::pin_project;
 
@@ -25,7 +25,7 @@ use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Rule, RuleSelection, Rules};
 use crate::stat::{Edges, LinedUp, Outcome, Shape};
-use crate::store::{CannotStart, Hub, QuotaStore, StoreHandle, StoreSettings, StoreStatus};
+use crate::store::{Hub, QuotaStore, StoreHandle, StoreSettings, StoreStatus};
 use crate::system::Sampler;
 
 /// An engine: the rules, and the counts of all calls that they judge.
@@ -291,9 +291,8 @@ impl Sentinel {
             Ok(_) => Outcome::Success,
             Err(_) => Outcome::Failure,
         };
-        RunOrFail {
-            run: self.run_with(call, work, classify),
-        }
+        let run = self.run_with(call, work, classify);
+        RunOrFail { run }
     }
 
     /// Runs `work` as `call`, like [`run`](Self::run), and has `classify` judge the result, which
@@ -417,10 +416,9 @@ impl Sentinel {
 
     /// Whether `rules` need a store, and there is none.
     pub(crate) fn check_store(&self, rules: &Rules) -> Result<(), InvalidRules> {
-        if self.core.registry().shared().has_store() {
-            Ok(())
-        } else {
-            rules.check_without_store()
+        match self.core.registry().shared().has_store() {
+            true => Ok(()),
+            false => rules.check_without_store(),
         }
     }
 
@@ -430,11 +428,21 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// [`CannotStart`] if the engine has no store, if there is no runtime with a timer, or if
-    /// the task runs already.
-    pub fn start_store(&self) -> Result<StoreHandle, CannotStart> {
-        let hub = self.core.registry().shared().store.get();
-        StoreHandle::start(hub.ok_or(CannotStart::NoStore)?)
+    /// If the engine has no store, if the thread is in no tokio runtime with a timer, or if the
+    /// task was started before and has not been stopped.
+    ///
+    /// ```
+    /// use tower_sentinel::Sentinel;
+    /// use tower_sentinel::store::MemoryStore;
+    ///
+    /// let none = Sentinel::builder().build();
+    /// assert_eq!(none.start_store().unwrap_err().to_string(), "the engine has no store");
+    /// let sentinel = Sentinel::builder().store(MemoryStore::new()).build();
+    /// let error = sentinel.start_store().unwrap_err();
+    /// assert_eq!(error.to_string(), "there is no tokio runtime with a timer");
+    /// ```
+    pub fn start_store(&self) -> io::Result<StoreHandle> {
+        StoreHandle::start(self.core.registry().shared().store.get())
     }
 
     /// Returns the state of the [store](Builder::store), and the counts of its requests; `None` if
@@ -845,20 +853,23 @@ impl Builder {
     }
 
     /// Counts, for each resource, how many calls took how long, and how many waited how long, in
-    /// ranges that end at `edges`. Default: no.
+    /// ranges. Default: no.
     ///
-    /// Each call costs one relaxed addition more; each resource takes up to 200 bytes more with the
-    /// default edges, and as many again with its first call that waits. Origins and contexts have
+    /// The ranges end at 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500 and 750 ms, and 1, 2.5, 5, 7.5
+    /// and 10 s: the edges of Prometheus's clients, and one more for answers from memory. Longer times
+    /// have a range of their own. For other edges see [`histograms_with`](Self::histograms_with).
+    ///
+    /// Each call costs one relaxed addition more; each resource takes up to 200 bytes more with
+    /// these edges, and as many again with its first call that waits. Origins and contexts have
     /// no histograms. Read them with [`NodeView::rt_histogram`](crate::NodeView::rt_histogram).
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_sentinel::stat::Edges;
     /// use tower_sentinel::{Call, ManualClock, Sentinel};
     ///
     /// let clock = ManualClock::new();
     /// let sentinel = Sentinel::builder()
-    ///     .histograms(Edges::default())
+    ///     .histograms()
     ///     .clock(clock.clone())
     ///     .build();
     /// let running = sentinel.try_enter(Call::new("job"));
@@ -869,9 +880,32 @@ impl Builder {
     /// let (edge, count) = times.buckets().find(|(_, count)| *count > 0).expect("it has ended");
     /// assert_eq!((edge, count), (Some(Duration::from_millis(50)), 1));
     /// ```
-    pub fn histograms(mut self, edges: Edges) -> Self {
-        self.edges = Some(edges);
+    pub fn histograms(mut self) -> Self {
+        self.edges = Some(Edges::default());
         self
+    }
+
+    /// The same with ranges that end at `edges`. A time belongs to the first edge that is not
+    /// shorter than it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::Sentinel;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let builder = Sentinel::builder().histograms_with(&[ms(10), ms(100), ms(1_000)])?;
+    /// let error = builder.histograms_with(&[ms(10), ms(5)]).unwrap_err();
+    /// assert_eq!(error.to_string(), "edge 1 is 5ms, must be longer than the one before, 10ms");
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSetting`] unless there are 1 to 32 edges, ascending, each of whole microseconds
+    /// between 1 µs and 60 s.
+    pub fn histograms_with(mut self, edges: &[Duration]) -> Result<Self, InvalidSetting> {
+        self.edges = Some(Edges::new(edges.iter().copied())?);
+        Ok(self)
     }
 
     /// Sets the source of the load and CPU use for [system rules](crate::SystemRule), and of
@@ -961,8 +995,7 @@ impl Builder {
                 RuleSelection::Enforced
             },
         };
-        Sentinel {
-            core: Core::new(self.rules, shared),
-        }
+        let core = Core::new(self.rules, shared);
+        Sentinel { core }
     }
 }

@@ -20,7 +20,7 @@ use tower_sentinel::key::{
 };
 use tower_sentinel::middleware::skip;
 use tower_sentinel::rejection::RateLimitFields;
-use tower_sentinel::stat::{Edges, LeapArray};
+use tower_sentinel::stat::LeapArray;
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
@@ -81,7 +81,7 @@ fn calls_whose_times_are_counted_allocate_nothing_beside_a_reader() {
     let sentinel = Sentinel::builder()
         .rules(rules)
         .clock(clock.clone())
-        .histograms(Edges::default())
+        .histograms()
         .build();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -118,11 +118,7 @@ fn a_histogram_takes_what_its_documentation_says() {
         let clock = ManualClock::new();
         let queue = FlowRule::per_second("r", 1).throttle(MINUTE);
         let builder = Sentinel::builder().rules(queue).clock(clock.clone());
-        let builder = if on {
-            builder.histograms(Edges::default())
-        } else {
-            builder
-        };
+        let builder = if on { builder.histograms() } else { builder };
         let sentinel = builder.build();
         drop(sentinel.try_enter(Call::new("r")));
         if let (true, Verdict::Wait(waiting)) = (waits, sentinel.try_enter(Call::new("r"))) {

@@ -37,14 +37,12 @@ use tower_sentinel::observe::facade::Facade;
 use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::observe::page::{EditablePage, Page};
 use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample, TextFormat, Value};
-use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection, ResetForm};
+use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection};
 use tower_sentinel::source::{
     self, FileSource, InMemory, RuleFile, RuleSink, RuleSource, SourceError, SourceErrorKind,
     Watch, WatchEvent, WatchHandle, WatchStatus,
 };
-use tower_sentinel::stat::{
-    Edges, Event, Full, Histogram, LeapArray, NodeBucket, Outcome, Quota, Totals,
-};
+use tower_sentinel::stat::{Event, Full, Histogram, LeapArray, NodeBucket, Outcome, Quota, Totals};
 use tower_sentinel::system::{
     Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SystemProbe, SystemReason,
 };
@@ -92,13 +90,13 @@ fn types_are_shared_cloned_and_printed() {
         DocumentError, NodeView, BreakerView, KeyedView, ShadowView, Snapshot, NodeSnapshot,
         KeyedSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, ResourceName, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
-        InvalidSetting, WatchStatus, Edges, Histogram, tower_sentinel::observe::Body, Page, EditablePage,
+        InvalidSetting, WatchStatus, Histogram, tower_sentinel::observe::Body, Page, EditablePage,
         Metrics, Family, Sample, Value, InMemory,
     );
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
         BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, AsError, AtHead, Respond, RateLimitFields,
-        ResetForm, Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, PeerNetwork, ClientAddr,
+        Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, PeerNetwork, ClientAddr,
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>,
         Event, Full, NodeBucket, Outcome, Quota, Totals, NoRoom, Capacity, Memory, Readings,
@@ -106,7 +104,7 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(map_key:
         Key<'_>, Direction, Tick, BlockKind, BreakerState, Event, Outcome, Kind,
-        SystemReason, SourceErrorKind, MissingKey, Judgement, RateLimitFields, ResetForm, Format,
+        SystemReason, SourceErrorKind, MissingKey, Judgement, RateLimitFields, Format,
         Capacity, Completion, Scope, Interest, FamilyKind, TextFormat,
     );
     all!(error:

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::clock::{Clock, TokioClock};
 use tower_sentinel::middleware::CallLayer;
-use tower_sentinel::rejection::{RateLimitFields, ResetForm};
+use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
     BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, KeyedLimiter, KeyedRule,
@@ -251,7 +251,7 @@ fn who_meets_a_breaker_after_a_step_back_is_not_sent_away_for_hours() {
 fn a_quota_after_a_step_back_does_not_tell_of_hours() {
     let clock = ManualClock::starting_at(Tick::ZERO + HOUR * 10);
     let sentinel = engine(clock.clone(), FlowRule::per_second("/", LIMIT));
-    let layer = SentinelLayer::with(sentinel).fields(RateLimitFields::Legacy(ResetForm::Delta));
+    let layer = SentinelLayer::with(sentinel).fields(RateLimitFields::Legacy);
     let reset = || {
         let service = layer.layer(service_fn(|_| {
             ready(Ok::<_, Infallible>(Response::new(String::new())))

@@ -137,7 +137,7 @@ fn a_flow_rule_tells_its_settings() {
 }
 
 #[test]
-fn a_rule_for_keyed_ruleeters_tells_its_settings() {
+fn a_keyed_rule_tells_its_settings() {
     let read = reads! { KeyedRule::per_second("r", 9);
         param("p") => get_param: None, Some("p");
         param_at(-1) => get_param_at: Some(0), Some(-1);

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use tower_sentinel::stat::{Edges, Histogram};
+use tower_sentinel::stat::Histogram;
 use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
 
 use support::{configured, ms, run};
@@ -15,8 +15,8 @@ const US: Duration = Duration::from_micros(1);
 
 /// An engine whose histograms end at 10 ms, 100 ms and a minute.
 fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
-    let edges = Edges::new([ms(10), ms(100), ms(60_000)]).unwrap();
-    configured(rules, |builder| builder.histograms(edges))
+    let edges = [ms(10), ms(100), ms(60_000)];
+    configured(rules, |builder| builder.histograms_with(&edges).unwrap())
 }
 
 /// What each range has, that without an end last.
@@ -119,9 +119,8 @@ fn there_are_none_unless_they_are_asked_for() {
     let node = sentinel.node("r").unwrap();
     assert!(node.rt_histogram().is_none() && node.wait_histogram().is_none());
     // A window that is set later changes nothing of them.
-    let edges = Edges::default();
     let (sentinel, _clock) = configured(Rules::new(), |builder| {
-        builder.histograms(edges).window(ms(60_000), 60).unwrap()
+        builder.histograms().window(ms(60_000), 60).unwrap()
     });
     drop(run(&sentinel, Call::new("r")));
     let times = sentinel.node("r").unwrap().rt_histogram().unwrap();
@@ -160,8 +159,9 @@ fn bad_edges_are_told_with_their_place_and_what_is_allowed() {
         ),
     ];
     for (edges, told) in cases {
-        assert_eq!(Edges::new(edges).unwrap_err().to_string(), told);
+        let error = Sentinel::builder().histograms_with(&edges).unwrap_err();
+        assert_eq!(error.to_string(), told);
     }
-    let most = Edges::new((1..=32).map(|n| n * MS)).unwrap();
-    assert_eq!(most.iter().count(), 32);
+    let most: Vec<_> = (1..=32).map(|n| n * MS).collect();
+    assert!(Sentinel::builder().histograms_with(&most).is_ok());
 }

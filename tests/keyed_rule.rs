@@ -15,7 +15,7 @@ use axum::http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::call::Param;
 use tower_sentinel::key::{Header, from_fn};
-use tower_sentinel::rejection::{RateLimitFields, ResetForm};
+use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
     BlockKind, Call, Clock, FlowRule, IsolationRule, Key, KeyedRule, ManualClock, Rule, Rules,
@@ -911,7 +911,7 @@ fn clients_are_told_what_is_left_of_the_quota_of_their_value() {
         .with(KeyedRule::concurrency("/", 2));
     let layer = SentinelLayer::new(rules)
         .param(Header::from_static("x-user"))
-        .fields(RateLimitFields::Legacy(ResetForm::default()));
+        .fields(RateLimitFields::Legacy);
     let answer = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
     let mut service = layer.layer(service_fn(answer));
     let mut remaining = |user: &str| {

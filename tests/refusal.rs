@@ -23,7 +23,7 @@ use hyper_util::service::TowerToHyperService;
 use sfv::{Item, List, ListEntry, Parser};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
-use tower_sentinel::rejection::{Auto, Http, RateLimitFields, ResetForm, is_refusal};
+use tower_sentinel::rejection::{Auto, Http, RateLimitFields, is_refusal};
 use tower_sentinel::{
     AuthorityRule, BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, Key, KeyedRule,
     ManualClock, MissingKey, Rules, SentinelLayer, SystemRule,
@@ -302,16 +302,13 @@ async fn the_ietf_fields_tell_every_client_what_is_left() {
 const FORMS: [(RateLimitFields, &str); 3] = [
     (RateLimitFields::Ietf, "ratelimit"),
     (RateLimitFields::IetfDraft06, "ratelimit-remaining"),
-    (
-        RateLimitFields::Legacy(ResetForm::Delta),
-        "x-ratelimit-remaining",
-    ),
+    (RateLimitFields::Legacy, "x-ratelimit-remaining"),
 ];
 
 /// The forms of three fields, and how their names begin.
 const TRIPLES: [(RateLimitFields, &str); 2] = [
     (RateLimitFields::IetfDraft06, "ratelimit-"),
-    (RateLimitFields::Legacy(ResetForm::Delta), "x-ratelimit-"),
+    (RateLimitFields::Legacy, "x-ratelimit-"),
 ];
 
 #[tokio::test]
@@ -387,7 +384,7 @@ fn unix_time() -> Duration {
 
 #[tokio::test]
 async fn a_reset_in_unix_time_is_never_early() {
-    let fields = RateLimitFields::Legacy(ResetForm::UnixTime);
+    let fields = RateLimitFields::LegacyUnixTime;
     let (_clock, app) = app(FlowRule::per("/x", 1, ms(60_000)), |layer| {
         layer.fields(fields).reject(Http::new().fields(fields))
     });
@@ -411,9 +408,7 @@ async fn a_reset_in_unix_time_is_never_early() {
 #[tokio::test]
 async fn nobody_is_told_more_than_the_limit() {
     let rule = KeyedRule::per_second("/x", 2).burst(2);
-    let (_clock, app) = app(rule, |layer| {
-        layer.fields(RateLimitFields::Legacy(ResetForm::Delta))
-    });
+    let (_clock, app) = app(rule, |layer| layer.fields(RateLimitFields::Legacy));
     for left in ["2", "2", "1", "0"] {
         let response = ask(&app, get("/x")).await;
         assert_eq!(field(&response, "x-ratelimit-limit"), Some("2"));

@@ -21,7 +21,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::middleware::CallLayer;
-use tower_sentinel::rejection::{RateLimitFields, ResetForm};
+use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::{
     BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, KeyedRule, ManualClock,
     NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
@@ -321,7 +321,7 @@ async fn who_has_waited_is_told_what_is_left_as_well() {
         .clock(TokioClock::new())
         .build();
     let mut service = SentinelLayer::with(sentinel)
-        .fields(RateLimitFields::Legacy(ResetForm::Delta))
+        .fields(RateLimitFields::Legacy)
         .layer(upstream());
     let calls = [(); 3].map(|()| ready(service.ready()).unwrap().call(get(RESOURCE)));
     let mut left = Vec::new();
@@ -343,7 +343,7 @@ async fn who_has_waited_is_told_the_time_from_then_on() {
         .clock(TokioClock::new())
         .build();
     let mut service = SentinelLayer::with(sentinel)
-        .fields(RateLimitFields::Legacy(ResetForm::Delta))
+        .fields(RateLimitFields::Legacy)
         .layer(upstream());
     let calls = [(); 4].map(|()| ready(service.ready()).unwrap().call(get(RESOURCE)));
     let mut resets = Vec::new();

@@ -9,7 +9,7 @@ use std::fmt;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::stat::{Edges, LeapArray};
+/// use tower_sentinel::stat::LeapArray;
 /// use tower_sentinel::{KeyedLimiter, Sentinel, SlidingWindow, Tick};
 ///
 /// let second = Duration::from_secs(1);
@@ -26,9 +26,9 @@ use std::fmt;
 /// assert_eq!(error.to_string(), "threshold is -1, must be between 0 and 2147483647");
 /// let error = KeyedLimiter::per_second(5).max_keys(0).build(Tick::ZERO).unwrap_err();
 /// assert_eq!(error.to_string(), "max_keys is 0, must be between 1 and 67108864");
-/// let error = Edges::new([second * 61]).unwrap_err();
+/// let error = Sentinel::builder().histograms_with(&[second * 61]).unwrap_err();
 /// assert_eq!(error.to_string(), "edge 0 is 61s, must be whole microseconds between 1 µs and 60 s");
-/// let error = Edges::new([]).unwrap_err();
+/// let error = Sentinel::builder().histograms_with(&[]).unwrap_err();
 /// assert_eq!(error.to_string(), "there are 0 edges, must be between 1 and 32");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -184,5 +184,5 @@ mod value;
 pub use load::Document;
 pub use problem::{Problem, Problems};
 pub use sentinel::Kind;
-pub use store::{MissingVariable, StoreSection};
+pub use store::StoreSection;
 pub use syntax::{DocumentError, Format};

@@ -1,6 +1,6 @@
 //! The store on Redis that a document describes.
 
-use super::store::{MissingVariable, StoreSection, split};
+use super::store::{StoreSection, split};
 use crate::base::invalid::InvalidSetting;
 use crate::store::RedisStore;
 
@@ -43,13 +43,12 @@ impl RedisStore {
     /// The section has no address, a variable is not set, a file of certificates cannot be read,
     /// a setting needs another feature, or [`new`](Self::new) and its like refuse it.
     pub fn from_settings(section: &StoreSection) -> Result<Self, InvalidSetting> {
-        let missing = |error: MissingVariable| InvalidSetting::because(error.to_string());
-        let Some(url) = section.url().map_err(missing)? else {
+        let Some(url) = section.url()? else {
             let missing = "store.url is missing, must be given, or `url_env`: the document leaves \
                  the store to the program";
             return Err(InvalidSetting::because(missing));
         };
-        let sentinels = section.sentinels().map_err(missing)?;
+        let sentinels = section.sentinels()?;
         let store = if section.is_cluster() {
             Self::of_cluster(&split(&url))?
         } else if section.has_sentinels() {
@@ -112,7 +111,7 @@ impl RedisStore {
     }
 }
 
-/// What is in the file that `key` of the section names.
+/// The content of the file that `key` of the section names.
 #[cfg(feature = "redis-tls")]
 fn read_file(key: &str, path: &str) -> Result<Vec<u8>, InvalidSetting> {
     std::fs::read(path).map_err(|error| {

@@ -8,6 +8,7 @@ use super::fields::{Fields, Form};
 use super::own::WHEN_DOWN;
 use super::problem::Problem;
 use super::value::Datum;
+use crate::base::invalid::InvalidSetting;
 use crate::rule::Rule;
 use crate::store::{StoreSettings, WhenDown, is_prefix};
 
@@ -110,29 +111,6 @@ enum Given<T> {
     Variable(String),
 }
 
-/// A variable of the environment that a document names, and that is not set.
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::document::{Document, Format};
-///
-/// let text = r#"{"store": {"url_env": "NOT_SET_ANYWHERE"}, "rules": []}"#;
-/// let document = Document::read(text, Format::Json)?;
-/// let error = document.store().unwrap().url().unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "store.url_env is \"NOT_SET_ANYWHERE\", must be an environment variable that is set",
-/// );
-/// # Ok::<(), tower_sentinel::document::DocumentError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MissingVariable {
-    key: &'static str,
-    name: String,
-    problem: &'static str,
-}
-
 // === impl StoreSection ===
 
 impl StoreSection {
@@ -142,7 +120,20 @@ impl StoreSection {
     /// # Errors
     ///
     /// The variable is not set, or is empty or no Unicode.
-    pub fn url(&self) -> Result<Option<String>, MissingVariable> {
+    ///
+    /// ```
+    /// use tower_sentinel::document::{Document, Format};
+    ///
+    /// let text = r#"{"store": {"url_env": "NOT_SET_ANYWHERE"}, "rules": []}"#;
+    /// let document = Document::read(text, Format::Json)?;
+    /// let error = document.store().unwrap().url().unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "store.url_env is \"NOT_SET_ANYWHERE\", must be an environment variable that is set",
+    /// );
+    /// # Ok::<(), tower_sentinel::document::DocumentError>(())
+    /// ```
+    pub fn url(&self) -> Result<Option<String>, InvalidSetting> {
         match &self.url {
             None => Ok(None),
             Some(Given::Written(url)) => Ok(Some(url.clone())),
@@ -156,7 +147,7 @@ impl StoreSection {
     /// # Errors
     ///
     /// The variable is not set, or is empty or no Unicode.
-    pub fn sentinels(&self) -> Result<Vec<String>, MissingVariable> {
+    pub fn sentinels(&self) -> Result<Vec<String>, InvalidSetting> {
         match &self.sentinels {
             None => Ok(Vec::new()),
             Some(Given::Written(urls)) => Ok(urls.clone()),
@@ -208,7 +199,7 @@ impl StoreSection {
     /// # Errors
     ///
     /// The variable is not set, or is empty or no Unicode.
-    pub fn settings(&self) -> Result<StoreSettings, MissingVariable> {
+    pub fn settings(&self) -> Result<StoreSettings, InvalidSetting> {
         let plain = StoreSettings::new();
         let settings = set(plain, self.nodes, StoreSettings::nodes);
         let settings = set(settings, self.when_down, StoreSettings::when_down);
@@ -378,11 +369,10 @@ fn variable_name(fields: &mut Fields<'_>, key: &'static str) -> Option<String> {
 }
 
 /// The value of the variable `name` of the environment.
-fn variable(key: &'static str, name: &str) -> Result<String, MissingVariable> {
-    let missing = |problem| MissingVariable {
-        key,
-        name: name.to_owned(),
-        problem,
+fn variable(key: &'static str, name: &str) -> Result<String, InvalidSetting> {
+    let missing = |problem| {
+        let allowed = format_args!("an environment variable {problem}");
+        InvalidSetting::new(&format!("store.{key}"), format_args!("{name:?}"), allowed)
     };
     match std::env::var(name) {
         Ok(value) if value.is_empty() => Err(missing("that is not empty")),
@@ -415,17 +405,3 @@ impl fmt::Debug for StoreSection {
             .finish_non_exhaustive()
     }
 }
-
-// === impl MissingVariable ===
-
-impl fmt::Display for MissingVariable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, name, problem } = self;
-        write!(
-            f,
-            "store.{key} is {name:?}, must be an environment variable {problem}"
-        )
-    }
-}
-
-impl std::error::Error for MissingVariable {}

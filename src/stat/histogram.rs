@@ -23,33 +23,12 @@ const MOST_EDGES: usize = 32;
 const LENGTHS: usize = 27;
 const _: () = assert!(MAX_RT.as_micros() < 1 << (LENGTHS - 1));
 
-/// Where the ranges of a histogram of times end: see [`Builder::histograms`].
+/// Where the ranges of a histogram of times end.
 ///
 /// A time belongs to the first edge that is not shorter than it. Times longer than the last edge
 /// have a range of their own.
-///
-/// The default has the 17 edges 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500 and 750 ms, and 1,
-/// 2.5, 5, 7.5 and 10 s: those of Prometheus's clients, and one more for answers from memory.
-///
-/// [`Builder::histograms`]: crate::Builder::histograms
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::stat::Edges;
-///
-/// let ms = Duration::from_millis;
-/// let edges = Edges::new([ms(10), ms(100), ms(1_000)])?;
-/// assert_eq!(edges.iter().last(), Some(ms(1_000)));
-/// assert_eq!(Edges::default().iter().count(), 17);
-///
-/// let error = Edges::new([ms(10), ms(5)]).unwrap_err();
-/// assert_eq!(error.to_string(), "edge 1 is 5ms, must be longer than the one before, 10ms");
-/// # Ok::<(), tower_sentinel::InvalidSetting>(())
-/// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Edges {
+pub(crate) struct Edges {
     /// In µs, ascending.
     us: Box<[u32]>,
     /// By the bit length of a time in µs: the first edge that is not shorter than all such times.
@@ -62,14 +41,13 @@ pub struct Edges {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::stat::Edges;
 /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
 ///
 /// let ms = Duration::from_millis;
 /// let clock = ManualClock::new();
 /// let sentinel = Sentinel::builder()
 ///     .rules(FlowRule::per_second("job", 9))
-///     .histograms(Edges::new([ms(10), ms(100)])?)
+///     .histograms_with(&[ms(10), ms(100)])?
 ///     .clock(clock.clone())
 ///     .build();
 /// for took in [3, 10, 11, 500] {
@@ -106,12 +84,9 @@ type Cells = Box<[AtomicU64]>;
 // === impl Edges ===
 
 impl Edges {
-    /// Creates edges: up to 32, ascending, each of whole microseconds between 1 µs and 60 s.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidSetting`] names the edge that is not.
-    pub fn new(edges: impl IntoIterator<Item = Duration>) -> Result<Self, InvalidSetting> {
+    /// Edges: up to 32, ascending, each of whole microseconds between 1 µs and 60 s. The error names
+    /// the edge that is not.
+    pub(crate) fn new(edges: impl IntoIterator<Item = Duration>) -> Result<Self, InvalidSetting> {
         // One more than there may be tells that there are too many.
         let edges: Vec<_> = edges.into_iter().take(MOST_EDGES + 1).collect();
         if edges.is_empty() || edges.len() > MOST_EDGES {
@@ -150,8 +125,8 @@ impl Edges {
         Self { us, first }
     }
 
-    /// Iterates over the edges, from the shortest on.
-    pub fn iter(&self) -> impl Iterator<Item = Duration> + '_ {
+    /// The edges, from the shortest on.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Duration> + '_ {
         let edges = self.us.iter();
         edges.map(|&us| Duration::from_micros(us.into()))
     }

@@ -1,6 +1,6 @@
 //! The handle of the task that asks the store.
 
-use std::fmt;
+use std::{fmt, io};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -9,42 +9,6 @@ use super::hub::Hub;
 use super::refill::Refiller;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::timer;
-
-/// Why the store was not started.
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::Sentinel;
-/// use tower_sentinel::store::{CannotStart, MemoryStore};
-///
-/// let none = Sentinel::builder().build();
-/// assert_eq!(none.start_store().unwrap_err(), CannotStart::NoStore);
-/// let sentinel = Sentinel::builder().store(MemoryStore::new()).build();
-/// assert_eq!(sentinel.start_store().unwrap_err(), CannotStart::NoRuntime);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CannotStart {
-    /// The engine was built without a store.
-    NoStore,
-    /// The thread is in no tokio runtime, or in one without a timer.
-    NoRuntime,
-    /// It was started before, and has not been stopped.
-    Runs,
-}
-
-impl fmt::Display for CannotStart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoStore => "the engine has no store",
-            Self::NoRuntime => "there is no tokio runtime with a timer",
-            Self::Runs => "the store was started before",
-        })
-    }
-}
-
-impl std::error::Error for CannotStart {}
 
 /// The task that asks the store for an engine. Dropping it stops the task; from then on each
 /// rule admits its share.
@@ -70,12 +34,14 @@ pub struct StoreHandle {
 
 impl StoreHandle {
     /// Starts the task in the present runtime.
-    pub(crate) fn start(hub: &Arc<Hub>) -> Result<Self, CannotStart> {
-        let store = hub.store().ok_or(CannotStart::NoStore)?.clone();
-        let runtime = Handle::try_current().map_err(|_| CannotStart::NoRuntime)?;
-        timer::sleep(std::time::Duration::ZERO).map_err(|_| CannotStart::NoRuntime)?;
+    pub(crate) fn start(hub: Option<&Arc<Hub>>) -> io::Result<Self> {
+        let with_store = hub.and_then(|hub| Some((hub, hub.store()?.clone())));
+        let (hub, store) = with_store.ok_or_else(|| io::Error::other("the engine has no store"))?;
+        let no_runtime = || io::Error::other("there is no tokio runtime with a timer");
+        let runtime = Handle::try_current().map_err(|_| no_runtime())?;
+        timer::sleep(std::time::Duration::ZERO).map_err(|_| no_runtime())?;
         if hub.is_started.swap(true, Ordering::AcqRel) {
-            return Err(CannotStart::Runs);
+            return Err(io::Error::other("the store was started before"));
         }
         hub.stops.store(false, Ordering::Release);
         let task = runtime.spawn(Refiller::new(hub.clone(), store).run());

@@ -88,7 +88,7 @@ use std::pin::Pin;
 
 pub use draw::{Beat, Draw, Drawn, Epoch, NodeId};
 pub use error::{StoreError, StoreErrorKind};
-pub use handle::{CannotStart, StoreHandle};
+pub use handle::StoreHandle;
 pub use key::StoreKey;
 pub use memory::{Fault, MemoryStore};
 #[cfg(feature = "redis")]

@@ -98,7 +98,7 @@ impl Process {
         let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
         let quota = SharedQuota::new(key, window, terms, figures, &hub);
         Self {
-            handle: Some(StoreHandle::start(&hub).unwrap()),
+            handle: Some(StoreHandle::start(Some(&hub)).unwrap()),
             hub,
             quota,
         }

@@ -2,7 +2,6 @@
 
 use tower_sentinel::call::Param;
 use tower_sentinel::observe::{Metrics, TextFormat};
-use tower_sentinel::stat::Edges;
 use tower_sentinel::{Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, Rules, Sentinel};
 
 use crate::support::{attempts, configured, run};
@@ -125,7 +124,7 @@ fn two_hundred_resources_with_histograms_are_less_than_two_megabytes() {
                 .with(CircuitBreakerRule::error_ratio("*", 0.5)),
         )
         .clock(ManualClock::new())
-        .histograms(Edges::default())
+        .histograms()
         .build();
     for number in 0..300 {
         assert!(passes(

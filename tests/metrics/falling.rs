@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tower_sentinel::observe::{Family, FamilyKind, Metrics, Value};
-use tower_sentinel::stat::{Edges, Histogram};
+use tower_sentinel::stat::Histogram;
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rule, Rules, Sentinel, Verdict,
@@ -116,7 +116,7 @@ fn no_series_falls_beside_threads_reloads_and_evictions() {
         .rules(first.clone())
         .max_resources(50)
         .idle_after(ms(0))
-        .histograms(Edges::default())
+        .histograms()
         .store(MemoryStore::new())
         .build();
     let metrics = Metrics::new(&sentinel);

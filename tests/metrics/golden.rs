@@ -13,7 +13,6 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::call::Param;
 use tower_sentinel::observe::{Family, Metrics, TextFormat};
 use tower_sentinel::source::{SourceError, Watch, from_fn};
-use tower_sentinel::stat::Edges;
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
@@ -86,7 +85,9 @@ fn engine(histograms: bool) -> (Sentinel, Vec<Verdict>) {
         .store(MemoryStore::new())
         .sampler(sampler);
     if histograms {
-        builder = builder.histograms(Edges::new([ms(10), ms(100), ms(1_000)]).unwrap());
+        builder = builder
+            .histograms_with(&[ms(10), ms(100), ms(1_000)])
+            .unwrap();
     }
     let sentinel = builder.build();
 

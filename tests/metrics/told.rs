@@ -1,7 +1,6 @@
 //! What single series tell.
 
 use tower_sentinel::observe::{FamilyKind, Metrics};
-use tower_sentinel::stat::Edges;
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
@@ -156,7 +155,7 @@ fn times_are_a_summary_or_a_histogram_for_all_engines_together() {
     let sentinel = |histograms: bool| {
         let (sentinel, clock) = configured(FlowRule::per_second("/a", 9), |builder| {
             if histograms {
-                builder.histograms(Edges::default())
+                builder.histograms()
             } else {
                 builder
             }
@@ -189,10 +188,7 @@ fn a_number_and_the_text_that_is_written_like_it_are_one_series() {
     let rules = Rules::new()
         .with(IsolationRule::new("7", 9))
         .with(CircuitBreakerRule::error_count("7", 1).id("errors"));
-    let sentinel = Sentinel::builder()
-        .rules(rules)
-        .histograms(Edges::default())
-        .build();
+    let sentinel = Sentinel::builder().rules(rules).histograms().build();
     let metrics = Metrics::new(&sentinel);
     let _running = [
         run(&sentinel, Call::new("7")),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::store::{
-    CannotStart, Fault, MemoryStore, StoreErrorKind, StoreSettings, StoreState, WhenDown,
+    Fault, MemoryStore, StoreErrorKind, StoreSettings, StoreState, WhenDown,
 };
 use tower_sentinel::{BlockKind, Call, Clock, FlowRule, Rules, Sentinel, Verdict};
 
@@ -92,7 +92,8 @@ async fn before_the_start_and_after_the_end_each_has_its_share() {
     assert_eq!(sentinel.store().unwrap().state(), StoreState::Idle);
     assert_eq!(passed(&sentinel), 3);
     let handle = sentinel.start_store().unwrap();
-    assert_eq!(sentinel.start_store().unwrap_err(), CannotStart::Runs);
+    let error = sentinel.start_store().unwrap_err();
+    assert_eq!(error.to_string(), "the store was started before");
     tokio::time::sleep(ms(10)).await;
     assert_eq!(sentinel.store().unwrap().state(), StoreState::Live);
     drop(handle);

@@ -112,61 +112,50 @@ pub enum RateLimitFields {
     /// # });
     /// ```
     IetfDraft06,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which follow no draft.
-    Legacy(ResetForm),
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which follow no draft: the reset in seconds from
+    /// now.
+    Legacy,
+    /// The same with the reset in seconds since 1970, by the wall clock of this machine, rounded up.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use std::time::Duration;
+    /// use tower_sentinel::rejection::{Http, RateLimitFields};
+    /// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// /// The reset in the response to the second call in a minute.
+    /// async fn reset(fields: RateLimitFields) -> u64 {
+    ///     let sentinel = Sentinel::builder()
+    ///         .rules(FlowRule::per("/export", 1, Duration::from_secs(60)))
+    ///         .clock(ManualClock::new())
+    ///         .build();
+    ///     let layer = SentinelLayer::with(sentinel).reject(Http::new().fields(fields));
+    /// #   let service = layer.layer(service_fn(|_: Request<()>| async {
+    /// #       Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// #   }));
+    /// #   let get = async || {
+    /// #       let request = Request::get("/export").body(()).unwrap();
+    /// #       service.clone().oneshot(request).await.unwrap()
+    /// #   };
+    ///     get().await;
+    ///     let refused = get().await;
+    ///     refused.headers()["x-ratelimit-reset"].to_str().unwrap().parse().unwrap()
+    /// }
+    ///
+    /// assert_eq!(reset(RateLimitFields::Legacy).await, 60);
+    /// // A time after November 2023.
+    /// assert!(reset(RateLimitFields::LegacyUnixTime).await > 1_700_000_000);
+    /// # });
+    /// ```
+    LegacyUnixTime,
 }
 
 /// The part that is left of the quota that a response reports. Outer layers, which may
 /// know of a tighter quota, look for it.
 #[derive(Clone, Copy)]
 struct LeastReported(f64);
-
-/// The meaning of `X-RateLimit-Reset`.
-///
-/// # Examples
-///
-/// ```
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// use std::time::Duration;
-/// use tower_sentinel::rejection::{Http, RateLimitFields, ResetForm};
-/// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// /// The reset in the response to the second call in a minute.
-/// async fn reset(form: ResetForm) -> u64 {
-///     let sentinel = Sentinel::builder()
-///         .rules(FlowRule::per("/export", 1, Duration::from_secs(60)))
-///         .clock(ManualClock::new())
-///         .build();
-///     let rejection = Http::new().fields(RateLimitFields::Legacy(form));
-///     let layer = SentinelLayer::with(sentinel).reject(rejection);
-/// #   let service = layer.layer(service_fn(|_: Request<()>| async {
-/// #       Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-/// #   }));
-/// #   let get = async || {
-/// #       let request = Request::get("/export").body(()).unwrap();
-/// #       service.clone().oneshot(request).await.unwrap()
-/// #   };
-///     get().await;
-///     let refused = get().await;
-///     refused.headers()["x-ratelimit-reset"].to_str().unwrap().parse().unwrap()
-/// }
-///
-/// assert_eq!(reset(ResetForm::Delta).await, 60);
-/// // A time after November 2023.
-/// assert!(reset(ResetForm::UnixTime).await > 1_700_000_000);
-/// # });
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ResetForm {
-    /// Seconds from now.
-    #[default]
-    Delta,
-    /// Seconds since 1970, by the wall clock of this machine, rounded up.
-    UnixTime,
-}
 
 impl RateLimitFields {
     /// Writes the rest of the quota, `left`, into the `response` to a call that passed, unless an
@@ -194,7 +183,9 @@ impl RateLimitFields {
                 .flat_map(|line| parts(line, ','))
                 .any(|quota| parts(quota, ';').any(|part| part.trim() == "r=0")),
             RateLimitFields::IetfDraft06 => lines(REMAINING).any(|line| line.trim() == "0"),
-            RateLimitFields::Legacy(_) => lines(X_REMAINING).any(|line| line.trim() == "0"),
+            RateLimitFields::Legacy | RateLimitFields::LegacyUnixTime => {
+                lines(X_REMAINING).any(|line| line.trim() == "0")
+            }
         }
     }
 
@@ -221,10 +212,12 @@ impl RateLimitFields {
                 headers.insert(REMAINING, HeaderValue::from(left.remaining));
                 headers.insert(RESET, HeaderValue::from(reset));
             }
-            RateLimitFields::Legacy(form) => {
-                let reset = match form {
-                    ResetForm::Delta => reset,
-                    ResetForm::UnixTime => whole_seconds(unix_time().saturating_add(left.reset)),
+            RateLimitFields::Legacy | RateLimitFields::LegacyUnixTime => {
+                let reset = match self {
+                    RateLimitFields::LegacyUnixTime => {
+                        whole_seconds(unix_time().saturating_add(left.reset))
+                    }
+                    _ => reset,
                 };
                 headers.insert(X_LIMIT, HeaderValue::from(left.limit));
                 headers.insert(X_REMAINING, HeaderValue::from(left.remaining));

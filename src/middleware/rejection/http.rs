@@ -28,14 +28,14 @@ use crate::report::write_text;
 /// ```
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::rejection::{Http, RateLimitFields, ResetForm};
+/// use tower_sentinel::rejection::{Http, RateLimitFields};
 /// use tower_sentinel::{BlockKind, FlowRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let layer = SentinelLayer::new(FlowRule::per_second("/search", 1)).reject(
 ///     Http::new()
 ///         .status(BlockKind::Flow, StatusCode::SERVICE_UNAVAILABLE)
-///         .fields(RateLimitFields::Legacy(ResetForm::Delta)),
+///         .fields(RateLimitFields::Legacy),
 /// );
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
@@ -342,7 +342,6 @@ fn with_detail(problem: &[u8], detail: &str) -> Bytes {
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use super::super::fields::ResetForm;
     use super::*;
 
     fn refused(rejection: &Http, accept: Option<&str>, blocked: &Blocked) -> Response<Bytes> {
@@ -496,14 +495,14 @@ mod tests {
 
     #[test]
     fn legacy_fields_tell_the_quota() {
-        let http = Http::new().fields(RateLimitFields::Legacy(ResetForm::Delta));
+        let http = Http::new().fields(RateLimitFields::Legacy);
         let response = refused(&http, None, &flow(Some(Duration::from_millis(500))));
         let field = |name| response.headers()[name].to_str().unwrap();
         assert_eq!(field("x-ratelimit-limit"), "5");
         assert_eq!(field("x-ratelimit-remaining"), "0");
         assert_eq!(field("x-ratelimit-reset"), "1");
 
-        let http = Http::new().fields(RateLimitFields::Legacy(ResetForm::UnixTime));
+        let http = Http::new().fields(RateLimitFields::LegacyUnixTime);
         let response = refused(&http, None, &flow(None));
         let reset: u64 = response.headers()["x-ratelimit-reset"]
             .to_str()

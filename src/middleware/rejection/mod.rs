@@ -75,7 +75,7 @@ use crate::key::Head;
 
 pub use self::http::Http;
 pub(crate) use self::http::{plain_text, wants_text};
-pub use fields::{RateLimitFields, ResetForm};
+pub use fields::RateLimitFields;
 pub use grpc::Grpc;
 pub use mark::is_refusal;
 pub(crate) use mark::{has_mark, is_marked};

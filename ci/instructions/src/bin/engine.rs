@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tower_sentinel::hook::{Hook, Interest};
-use tower_sentinel::stat::Edges;
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, KeyedRule, IsolationRule, ManualClock, Rules, Sentinel,
     Tick, Verdict,
@@ -63,7 +62,7 @@ fn main() {
     let clock = ManualClock::starting_at(Tick::from_millis(10_000));
     let builder = Sentinel::builder().rules(rules).clock(clock.clone());
     let sentinel = match &*name {
-        "histogram" => builder.histograms(Edges::default()),
+        "histogram" => builder.histograms(),
         _ => builder,
     };
     let sentinel = sentinel.build();
