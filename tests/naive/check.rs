@@ -17,7 +17,7 @@ pub(crate) fn saw(event: &'static str) {
 }
 
 /// Checks that `property` holds for so many `inputs`, and that what it is about did happen:
-/// each of `events`, at least once for every ten inputs.
+/// each of `events`, at least once for every twenty inputs.
 #[track_caller]
 pub(crate) fn check<S: Strategy>(
     cases: u32,
@@ -39,7 +39,7 @@ pub(crate) fn check<S: Strategy>(
     for event in events {
         let times = seen.get(event).copied().unwrap_or(0);
         assert!(
-            times >= u64::from(cases) / 10,
+            times >= u64::from(cases) / 20,
             "{event}: {times} times, of {seen:?}"
         );
     }
