@@ -19,7 +19,7 @@ use tower_sentinel::key::{
     ClientAddr, Cookie, ForwardedIp, Header, KeyExtractor, Path, PathParam, PeerIp, Query, Secret,
 };
 use tower_sentinel::middleware::skip;
-use tower_sentinel::rejection::{RateLimitFields, ResetForm};
+use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::{
     AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, KeyedRule, IsolationRule,
     ManualClock, Rules, Sentinel, SentinelLayer, SentinelService, Tick, Verdict,
@@ -108,7 +108,7 @@ fn layer(input: &mut Unstructured<'_>, clock: &ManualClock) -> Result<SentinelLa
             0 => RateLimitFields::None,
             1 => RateLimitFields::Ietf,
             2 => RateLimitFields::IetfDraft06,
-            _ => RateLimitFields::Legacy(ResetForm::Delta),
+            _ => RateLimitFields::Legacy,
         });
     if input.arbitrary()? {
         layer = layer.resource(Path);
