@@ -101,3 +101,22 @@ async fn before_the_start_and_after_the_end_each_has_its_share() {
     assert_eq!(sentinel.store().unwrap().state(), StoreState::Idle);
     assert_eq!(passed(&sentinel), 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_when_the_task_ends_have_the_whole_share() {
+    let rule = FlowRule::per_minute("/v1", 20).shared().exact();
+    let mut fleet = Fleet::new::<1>(rule).await;
+    fleet.store.set_fault(Some(Fault::LostRequest));
+    let calls = (0..30).map(|_| {
+        let sentinel = fleet.engine(0).clone();
+        tokio::spawn(async move { sentinel.enter(Call::new("/v1")).await.is_ok() })
+    });
+    let calls: Vec<_> = calls.collect();
+    tokio::time::sleep(ms(1)).await;
+    drop(fleet.engines.remove(0).1);
+    let mut passed = 0;
+    for call in calls {
+        passed += usize::from(call.await.unwrap());
+    }
+    assert_eq!(passed, 20);
+}
