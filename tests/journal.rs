@@ -385,3 +385,23 @@ async fn a_store_that_goes_and_comes_back_is_told_and_refusals_of_it_once_a_minu
         assert!(line.starts_with("WARN store refuses, refused "), "{line}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_shared_rule_would_refuse_is_no_refusal() {
+    let rule = FlowRule::per_minute("/v1", 3).shared().exact();
+    let sentinel = Sentinel::builder()
+        .rules(rule.shadow())
+        .clock(TokioClock::new())
+        .store(MemoryStore::with_clock(TokioClock::new()))
+        .build();
+    let _handle = sentinel.start_store().unwrap();
+    tokio::time::sleep(ms(600)).await;
+    let (journal, log) = (Journal::new(&sentinel), Log::default());
+    for _ in 0..9 {
+        drop(sentinel.enter(Call::new("/v1")).await.unwrap());
+    }
+    tokio::time::sleep(ms(1_000)).await;
+    assert_eq!(sentinel.shadows()[0].would_block(), 6);
+    tracing::subscriber::with_default(log.clone(), || journal.poll_once());
+    assert_eq!(*log.0.lock().unwrap(), [""; 0]);
+}

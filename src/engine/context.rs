@@ -153,7 +153,8 @@ impl EngineContext {
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
             lined_up: LinedUp::default(),
-            store: OnceLock::new(),
+            // Its rules have counters of their own there.
+            store: self.store.clone(),
             part,
         }
     }

@@ -121,8 +121,8 @@ impl Core {
         if matches!(&verdict, Verdict::Wait(waiting) if waiting.is_in_line()) {
             return Ok(verdict);
         }
-        let hooks = &self.registry().shared().hooks;
-        Ok(shadows.judge(hooks, resource.text(), call, verdict))
+        let shared = self.registry().shared();
+        Ok(shadows.judge(shared, resource.text(), call, verdict))
     }
 
     /// Puts `rules` in force. Every call from here on is judged by them; everything that they do

@@ -5,6 +5,9 @@
 //! pass as well ends there with the call itself; one that it refuses is counted as blocked in its
 //! engine, and hooks are notified; one that it would let wait starts at once.
 //!
+//! Where a shared rule must ask the store, the call runs, and the rule judges it when the store has
+//! answered: as if the call had waited for that.
+//!
 //! A reload may take a rule into shadow mode or out of it. So the list of those rules has the
 //! version of the set that they are of, and comes into force together with that set. A call
 //! looks at the list before it is judged, and is judged anew if that is of another version
@@ -15,16 +18,19 @@ use std::sync::Arc as StdArc;
 use arc_swap::{ArcSwap, Guard};
 
 use crate::base::carry_over::carry_over;
-use crate::call::{Call, Key, OwnedKey};
+use crate::blocked::Blocked;
+use crate::call::{Call, Key, OwnedCall, OwnedKey};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::Verdict;
+use crate::engine::call::waiting::Waiting;
 use crate::engine::context::EngineContext;
 use crate::engine::registry::{Registry, RuleChange};
 use crate::hook::{BlockEvent, Hooks, Interest, Subject};
 use crate::rule::{Named, Rule, RuleSelection, RuleSet};
 use crate::stat::Reloaded;
+use crate::store::LateCall;
 
 /// The rules of an engine that are in shadow mode.
 #[derive(Debug, Default)]
@@ -58,6 +64,16 @@ pub(crate) struct Shadow {
     /// `None`: it is for calls to all.
     resource: Option<Target>,
     engine: StdArc<Engine>,
+}
+
+/// A call about which a rule has asked the store. It runs.
+#[derive(Debug)]
+struct Undecided {
+    /// That of the enforced rules.
+    shared: StdArc<EngineContext>,
+    waiting: Waiting,
+    /// For hooks, if they wanted to know.
+    call: Option<OwnedCall>,
 }
 
 /// The resource that a rule is for.
@@ -190,7 +206,7 @@ impl List {
     #[cold]
     pub(crate) fn judge(
         &self,
-        hooks: &Hooks,
+        shared: &StdArc<EngineContext>,
         resource: &str,
         call: &Call<'_>,
         verdict: Verdict,
@@ -200,7 +216,7 @@ impl List {
         }
         let entries = self.of(resource, &call.resource).filter_map(|shadow| {
             let call = shadow.view(resource, call)?;
-            shadow.judge(hooks, &call)
+            shadow.judge(shared, &call)
         });
         match verdict {
             Verdict::Pass(mut entry) => {
@@ -289,30 +305,80 @@ impl Shadow {
         })
     }
 
-    /// The entry of `call` as the rule sees it, if it lets it pass.
-    fn judge(&self, hooks: &Hooks, call: &Call<'_>) -> Option<Entry> {
-        let blocked = match self.engine.try_enter(call) {
-            Verdict::Pass(entry) => return Some(entry),
-            Verdict::Wait(waiting) => match waiting.begin_at_once() {
-                Ok(entry) => return Some(entry),
-                Err(blocked) => blocked,
-            },
-            Verdict::Block(blocked) => blocked,
+    /// The entry of `call` as the rule sees it, if it lets it pass by now.
+    fn judge(&self, shared: &StdArc<EngineContext>, call: &Call<'_>) -> Option<Entry> {
+        let verdict = match self.engine.try_enter(call) {
+            Verdict::Wait(waiting) => waiting.begin_at_once(),
+            verdict => verdict,
         };
-        if hooks.want(Interest::SHADOW_BLOCK) {
-            let event = BlockEvent {
-                subject: Subject {
-                    resource: blocked.resource(),
-                    direction: call.direction,
-                    weight: call.weight,
-                },
-                origin: call.origin,
-                param: call.param_at(0).copied(),
-                blocked: &blocked,
-            };
-            hooks.notify(Interest::SHADOW_BLOCK, |hook| hook.on_shadow_block(&event));
+        match verdict {
+            Verdict::Pass(entry) => return Some(entry),
+            Verdict::Block(blocked) => tell(&shared.hooks, call, &blocked),
+            Verdict::Wait(waiting) => {
+                let is_told = shared.hooks.want(Interest::SHADOW_BLOCK);
+                let undecided = Undecided {
+                    shared: shared.clone(),
+                    call: is_told.then(|| OwnedCall::from(call)),
+                    waiting,
+                };
+                shared.hub().judge_late(Box::new(undecided));
+            }
         }
         None
+    }
+}
+
+/// Notifies hooks that a rule would have refused `call`.
+fn tell(hooks: &Hooks, call: &Call<'_>, blocked: &Blocked) {
+    if hooks.want(Interest::SHADOW_BLOCK) {
+        let event = BlockEvent {
+            subject: Subject {
+                resource: blocked.resource(),
+                direction: call.direction,
+                weight: call.weight,
+            },
+            origin: call.origin,
+            param: call.param_at(0).copied(),
+            blocked,
+        };
+        hooks.notify(Interest::SHADOW_BLOCK, |hook| hook.on_shadow_block(&event));
+    }
+}
+
+// === impl Undecided ===
+
+impl LateCall for Undecided {
+    fn is_answered(&self) -> bool {
+        self.waiting.has_all()
+    }
+
+    fn settle(self: Box<Self>) {
+        let Self {
+            shared,
+            waiting,
+            call,
+        } = *self;
+        let verdict = match waiting.begin() {
+            Verdict::Wait(waiting) => waiting.begin_at_once(),
+            verdict => verdict,
+        };
+        match verdict {
+            // It says nothing about its end, which may be over.
+            Verdict::Pass(entry) => entry.cancel(),
+            Verdict::Block(blocked) => {
+                if let Some(call) = call {
+                    call.with(|call| tell(&shared.hooks, call, &blocked));
+                }
+            }
+            Verdict::Wait(waiting) => {
+                let again = Self {
+                    shared: shared.clone(),
+                    waiting,
+                    call,
+                };
+                shared.hub().judge_late(Box::new(again));
+            }
+        }
     }
 }
 

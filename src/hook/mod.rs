@@ -106,7 +106,9 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Called when a rule in [shadow mode](crate::Rule::shadow) would have refused a call
-    /// that no enforced rule refused: the call runs, or waits for its turn.
+    /// that no enforced rule refused: the call runs, or waits for its turn. Of a
+    /// [shared](crate::FlowRule::shared) rule that had to ask the store, it is called when that has
+    /// answered: the call may have ended.
     fn on_shadow_block(&self, event: &BlockEvent<'_>) {
         let _ = event;
     }

@@ -3,7 +3,7 @@
 use super::collect::Collector;
 use super::family::{Id, Text, Value};
 use crate::engine::registry::Registry;
-use crate::rule::RuleSet;
+use crate::rule::{RuleSelection, RuleSet};
 use crate::store::{StoreErrorKind, StoreState};
 
 impl Collector {
@@ -22,15 +22,19 @@ impl Collector {
             let labels = [("kind", failure(kind).into())];
             self.push(Id::StoreErrors, labels, Value::Count(store.errors(kind)));
         }
-        for (_, label, counts) in rules.listed().with_counts() {
+        let is_whole = rules.part() == RuleSelection::Enforced;
+        for (place, label, counts) in rules.listed().with_counts() {
             let [granted, waited, refused, local, _, lost] = counts.read();
-            for (id, count) in [
+            let permits = [
                 (Id::SharedGranted, granted),
-                (Id::SharedWaited, waited),
-                (Id::SharedRefused, refused),
                 (Id::SharedLocal, local),
                 (Id::SharedLost, lost),
-            ] {
+            ];
+            // None because of a rule in shadow mode.
+            let is_enforced = is_whole && rules.rule(place).is_some_and(|it| !it.is_shadow());
+            let calls = [(Id::SharedWaited, waited), (Id::SharedRefused, refused)];
+            let calls = calls.into_iter().filter(|_| is_enforced);
+            for (id, count) in permits.into_iter().chain(calls) {
                 let labels = [("rule", Text::from(&label.id))];
                 self.push(id, labels, Value::Count(count));
             }

@@ -1,16 +1,21 @@
 //! The permits that shared rules have taken from their store, copied for a snapshot.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::engine::registry::Registry;
 use crate::engine::resource::InHand;
-use crate::rule::RuleSet;
+use crate::engine::shadow::Shadow;
+use crate::rule::{RuleSelection, RuleSet};
 
 /// A rule that is [shared](crate::FlowRule::shared) over the processes of a store, and what this
 /// process has taken for it, on all resources and in both directions.
 ///
 /// A reload keeps the counts for a shared rule of the same id. "By weight": a call of weight 3
 /// counts as 3.
+///
+/// A rule in [shadow mode](crate::Rule::shadow) has the figures that it would have if it were
+/// enforced: no call waits for the store, or is refused, because of it.
 ///
 /// # Examples
 ///
@@ -41,32 +46,23 @@ pub struct SharedSnapshot {
 }
 
 impl SharedSnapshot {
-    /// Those of `rules`, in their order.
-    pub(super) fn of(registry: &Registry, rules: &RuleSet) -> Vec<Self> {
+    /// Those of `rules`, in their order; of those in shadow mode, the engines are `beside`.
+    pub(super) fn of(registry: &Registry, rules: &RuleSet, beside: &[Arc<Shadow>]) -> Vec<Self> {
         if rules.listed().with_counts().next().is_none() {
             return Vec::new();
         }
-        let time = &registry.shared().time;
-        let mut held: HashMap<u32, InHand> = HashMap::new();
-        registry.resources().read_all(|resource| {
-            let resource = registry.renewed(resource, rules);
-            let Some(leases) = resource.leases() else {
-                return;
-            };
-            leases.count_taken();
-            let now = time.check(time.read(), resource.node().seen());
-            for (rule, own) in leases.in_hand(now) {
-                held.entry(rule)
-                    .and_modify(|all| {
-                        all.cells += own.cells;
-                        all.permits += own.permits;
-                        all.key = None;
-                    })
-                    .or_insert(own);
-            }
-        });
+        let mut held = HashMap::new();
+        count_held(registry, rules, &mut held);
+        for shadow in beside {
+            let registry = shadow.registry();
+            count_held(registry, &registry.rules(), &mut held);
+        }
         let all = rules.listed().with_counts();
-        all.map(|(place, label, counts)| {
+        let own = all.filter(|&(place, ..)| match rules.part() {
+            RuleSelection::Only(own) => place == own,
+            _ => true,
+        });
+        own.map(|(place, label, counts)| {
             let held = held.get(&place);
             Self {
                 rule: label.id.to_string(),
@@ -78,7 +74,6 @@ impl SharedSnapshot {
         })
         .collect()
     }
-
     /// Returns the id of the rule.
     #[must_use]
     pub fn rule(&self) -> &str {
@@ -143,4 +138,26 @@ impl SharedSnapshot {
     pub const fn lost(&self) -> u64 {
         self.counts[5]
     }
+}
+
+/// Adds what the rules of `registry`, of which these are in force, have in hand.
+fn count_held(registry: &Registry, rules: &RuleSet, held: &mut HashMap<u32, InHand>) {
+    let time = &registry.shared().time;
+    registry.resources().read_all(|resource| {
+        let resource = registry.renewed(resource, rules);
+        let Some(leases) = resource.leases() else {
+            return;
+        };
+        leases.count_taken();
+        let now = time.check(time.read(), resource.node().seen());
+        for (rule, own) in leases.in_hand(now) {
+            held.entry(rule)
+                .and_modify(|all| {
+                    all.cells += own.cells;
+                    all.permits += own.permits;
+                    all.key = None;
+                })
+                .or_insert(own);
+        }
+    });
 }

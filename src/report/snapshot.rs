@@ -15,6 +15,7 @@ use crate::engine::Core;
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::engine::resource::scope::{ScopeKind, ScopeNode};
+use crate::engine::shadow::Shadow;
 use crate::hook::finding::Finding;
 use crate::rule::RuleSet;
 use crate::stat::{Event, Node, NodeBucket, Totals};
@@ -420,21 +421,16 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of(core: &Core) -> Self {
-        let shadows = core.shadows().list().into_iter();
-        let shadows = shadows.map(|shadow| (shadow.id().clone(), would_block(shadow.registry())));
-        Self::of_tables(core.registry(), shadows.collect(), core.findings_so_far())
+        let shadows = core.shadows().list();
+        Self::of_tables(core.registry(), &shadows, core.findings_so_far())
     }
 
     /// That of a rule in shadow mode.
     pub(super) fn of_shadow(registry: &Registry) -> Self {
-        Self::of_tables(registry, Vec::new(), registry.findings(Vec::new(), false))
+        Self::of_tables(registry, &[], registry.findings(Vec::new(), false))
     }
 
-    fn of_tables(
-        registry: &Registry,
-        shadows: Vec<(Arc<str>, u64)>,
-        findings: Vec<Finding>,
-    ) -> Self {
+    fn of_tables(registry: &Registry, shadows: &[Arc<Shadow>], findings: Vec<Finding>) -> Self {
         let time = &registry.shared().time;
         let now = time.read();
         let present = |node: &Node| time.check(now, node.seen());
@@ -465,10 +461,13 @@ impl Snapshot {
             origins,
             evicted: gone.evicted + gone_branches.evicted,
             overflowed: registry.overflowed(),
-            shared: SharedSnapshot::of(registry, &rules),
+            shared: SharedSnapshot::of(registry, &rules, shadows),
             store: registry.shared().store_status(),
             rules: RuleSnapshots::of(&rules),
-            shadows,
+            shadows: shadows
+                .iter()
+                .map(|shadow| (shadow.id().clone(), would_block(shadow.registry())))
+                .collect(),
             findings,
         }
     }
@@ -565,7 +564,7 @@ impl Snapshot {
     }
 
     /// Returns the rules that are [shared](crate::FlowRule::shared), in their order, and what they
-    /// have taken from the store; none of a rule in shadow mode.
+    /// have taken from the store.
     #[must_use]
     pub fn shared_rules(&self) -> &[SharedSnapshot] {
         &self.shared

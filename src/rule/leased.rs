@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::keyed_rule::ParamOf;
 use super::named::Named;
 use super::sharing::{Identity, Sharing};
-use super::{Basis, FlowRule, KeyedRule, MissingKey, Who};
+use super::{Basis, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection, Who};
 use crate::call::{Call, Direction, Key};
 use crate::store::{StoreSettings, Terms, Window};
 
@@ -137,6 +137,13 @@ impl SharedRule {
         }
     }
 
+    /// The rule in shadow mode: what it takes is not taken from the quota of an enforced one. Its
+    /// `owner` is in that mode: the rule, or the whole engine.
+    fn in_shadow(self, owner: &str) -> Self {
+        let identity = Identity::from(self.identity).shadow(owner);
+        Self { identity, ..self }
+    }
+
     /// Whether each key has a counter.
     pub(crate) const fn is_by_key(&self) -> bool {
         matches!(self.selects, Selects::Each(_))
@@ -200,21 +207,31 @@ fn add_direction(identity: &mut Identity, direction: Direction) {
     }
 }
 
-impl FlowRule {
-    /// The rule, which is shared, as it counts on the resource `text`.
+impl Rule {
+    /// The rule, if it is shared, as it counts on the resource `text` in an engine that knows at
+    /// most so many origins, and where this `part` of all rules is judged by.
     pub(super) fn as_shared(
         &self,
         text: &str,
         direction: Direction,
         most_origins: u32,
-    ) -> SharedRule {
-        SharedRule::of_flow(self, self.sharing, text, direction, most_origins)
-    }
-}
-
-impl KeyedRule {
-    /// The rule, which is shared, as it counts on the resource `text`.
-    pub(super) fn as_shared(&self, text: &str, direction: Direction) -> SharedRule {
-        SharedRule::of_keyed_rule(self, self.sharing, text, direction)
+        part: RuleSelection,
+    ) -> Option<SharedRule> {
+        let mut shared = match self.itself() {
+            Self::Flow(rule) if rule.is_shared() => {
+                SharedRule::of_flow(rule, rule.sharing, text, direction, most_origins)
+            }
+            Self::Keyed(rule) if rule.is_shared() => {
+                SharedRule::of_keyed_rule(rule, rule.sharing, text, direction)
+            }
+            _ => return None,
+        };
+        if self.is_shadow() {
+            shared = shared.in_shadow("rule");
+        }
+        if part == RuleSelection::Everything {
+            shared = shared.in_shadow("engine");
+        }
+        Some(shared)
     }
 }

@@ -304,12 +304,8 @@ impl Rule {
 
     /// The identity by which the rule counts, if it is shared.
     fn shared_identity(&self) -> Option<String> {
-        let text = self.resource();
-        let rule = match self.itself() {
-            Rule::Flow(rule) if rule.is_shared() => rule.as_shared(text, Direction::Inbound, 1),
-            Rule::Keyed(rule) if rule.is_shared() => rule.as_shared(text, Direction::Inbound),
-            _ => return None,
-        };
+        let part = RuleSelection::Enforced;
+        let rule = self.as_shared(self.resource(), Direction::Inbound, 1, part)?;
         Some(rule.identity)
     }
 
@@ -636,10 +632,6 @@ impl Rules {
 
     /// Notes the problems of a shared rule beside the others.
     fn inspect_shared(&self, rule: &Rule, inspector: &mut Inspector) {
-        if rule.is_shared() && rule.is_shadow() {
-            let allowed = "left out in shadow mode, which takes nothing from a store";
-            inspector.refuse("shared", true, allowed);
-        }
         // Other problems of the rule were noted; its window may be cut into nothing.
         if !inspector.problems.is_empty() {
             return;

@@ -392,13 +392,8 @@ impl RuleSet {
         direction: Direction,
         most_origins: u32,
     ) -> Option<SharedRule> {
-        match self.rule(index)?.itself() {
-            Rule::Flow(rule) if rule.is_shared() => {
-                Some(rule.as_shared(text, direction, most_origins))
-            }
-            Rule::Keyed(rule) if rule.is_shared() => Some(rule.as_shared(text, direction)),
-            _ => None,
-        }
+        let rule = self.rule(index)?;
+        rule.as_shared(text, direction, most_origins, self.part)
     }
 
     /// The rule at `index`, if it is on a parameter, or counts for origins as one

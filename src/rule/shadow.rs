@@ -93,6 +93,16 @@ impl Rule {
     /// resource. The name of the rule is a template like that of any rule, which matters
     /// for [rules for `*`](crate::rule#default-rules).
     ///
+    /// A [shared](crate::FlowRule::shared) rule counts over all processes in which it is in shadow
+    /// mode, by a counter of its own in the store: enforced rules lose nothing to it. No call waits
+    /// for the store because of it. A call is judged at once if the process has permits in hand,
+    /// or knows that there are none. Any other runs, and is judged when the store has answered,
+    /// as if it had waited for that: it is then counted as passed or as refused, and until then as
+    /// neither. So the counts are those of the enforced rule, where a call waits as long as that
+    /// takes, whatever its [`store_wait`](crate::FlowRule::store_wait) is. Hooks hear of such a
+    /// call from the task of the store, and the rule does not learn how it ends. Draws for the rule
+    /// travel with the others.
+    ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
     ///

@@ -100,6 +100,13 @@ pub(super) fn inspect_window(inspector: &mut Inspector, interval: Duration, buck
 /// among others, nor its limit, so that a rollout with other limits counts on.
 pub(super) struct Identity(String);
 
+impl From<String> for Identity {
+    /// One that is to have more parts.
+    fn from(identity: String) -> Self {
+        Self(identity)
+    }
+}
+
 impl Identity {
     /// That of a rule of this `kind`, by its id or else its resource.
     pub(super) fn new(kind: &str, id: Option<&str>, resource: &str, is_default: bool) -> Self {
@@ -120,6 +127,12 @@ impl Identity {
     pub(super) fn part(&mut self, name: &str, value: &str) {
         // A text cannot fail to be written to.
         let _ = write!(self.0, "{name}={}:{value};", value.len());
+    }
+
+    /// Adds that the rule is in shadow mode because its `owner` is.
+    pub(super) fn shadow(mut self, owner: &str) -> String {
+        self.part("shadow", owner);
+        self.0
     }
 
     /// Adds the window.
@@ -146,6 +159,9 @@ macro_rules! shared_settings {
             /// Processes count together if their rules have the same kind, the same id or
             /// else the same resource, the same selection of calls, and the same window. The
             /// threshold may differ, as during a rollout: then each process goes by its own.
+            ///
+            /// In [shadow mode](crate::Rule::shadow) the rule counts in a counter of its own, and no
+            /// call waits for the store.
             ///
             /// A rule by a key that is a [`Secret`](crate::key::Secret) or a
             /// [`Bearer`](crate::key::Bearer) needs

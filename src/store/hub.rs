@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::digest::Digester;
 use super::figures::StoreFigures;
 use super::key::is_prefix;
+use super::late::{LateCall, LateCalls};
 use super::ledger::Nodes;
 use super::quota::SharedQuota;
 use super::settings::StoreSettings;
@@ -52,6 +53,7 @@ pub(crate) struct Hub {
     /// Counters that the refiller must look at.
     asking: Lock<Vec<Arc<SharedQuota>>>,
     all: Lock<Registered>,
+    late: LateCalls,
     waker: Lock<Option<Waker>>,
     pub(super) is_started: AtomicBool,
     pub(super) stops: AtomicBool,
@@ -101,6 +103,7 @@ impl Hub {
             last_refusal: Lock::new(None),
             asking: Lock::new(Vec::new()),
             all: Lock::new(Registered::default()),
+            late: LateCalls::default(),
             waker: Lock::new(None),
             is_started: AtomicBool::new(false),
             stops: AtomicBool::new(false),
@@ -233,6 +236,20 @@ impl Hub {
             quota.is_listed.store(false, Ordering::Release);
         }
         asking
+    }
+
+    /// Has `call`, which runs, judged when the store has answered what was asked about it.
+    pub(crate) fn judge_late(&self, call: Box<dyn LateCall>) {
+        // A task that ends says so before it empties the list.
+        let is_gone = || self.mode() == HubMode::Idle;
+        if let Some(call) = self.late.keep(call, is_gone) {
+            call.settle();
+        }
+    }
+
+    /// The calls that are judged when the store has answered.
+    pub(super) const fn late(&self) -> &LateCalls {
+        &self.late
     }
 
     pub(super) fn register(&self, quota: &Arc<SharedQuota>) {

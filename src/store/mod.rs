@@ -68,6 +68,7 @@ mod handle;
 mod hub;
 mod key;
 mod keyed;
+mod late;
 mod ledger;
 mod memory;
 #[cfg(all(test, sentinel_loom))]
@@ -103,6 +104,7 @@ pub(crate) use hub::Hub;
 #[cfg(feature = "serde")]
 pub(crate) use key::is_prefix;
 pub(crate) use keyed::KeyedQuotas;
+pub(crate) use late::LateCall;
 pub(crate) use ledger::{Terms, Window};
 pub(crate) use quota::{Asked, SharedQuota};
 pub(crate) use ticket::{Answer, Ticket};

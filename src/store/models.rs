@@ -11,6 +11,7 @@ use loom::thread;
 
 use super::cell::{BucketEnd, Cell, LeaseFound};
 use super::hub::HubMode;
+use super::late::LateCall;
 use super::ledger::Nodes;
 use super::quota::{Conditions, Grant, OnTheWay};
 use super::{
@@ -18,7 +19,7 @@ use super::{
     Terms, Ticket, WhenDown, Window,
 };
 use crate::base::sync::fault::model;
-use crate::base::sync::{Arc, AtomicBool, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU32, Ordering};
 use crate::clock::timekeeper::Timekeeper;
 use crate::clock::{Clock, Tick};
 
@@ -282,5 +283,68 @@ model! {
         assert!(ticket.is_answered(None), "its answer is there");
         assert!(!waits || woken.0.load(Ordering::SeqCst), "it knows");
         assert_eq!(is_granted(ticket.take(ms(10))), 1);
+    }
+}
+
+// === calls that run already ===
+
+/// A call that is to be judged late: it takes its answer.
+#[derive(Debug)]
+struct RunningCall {
+    ticket: Ticket,
+    judged: std::sync::Arc<AtomicU32>,
+}
+
+impl LateCall for RunningCall {
+    fn is_answered(&self) -> bool {
+        self.ticket.is_answered(None)
+    }
+
+    fn settle(self: Box<Self>) {
+        drop(self.ticket.take(ms(10)));
+        self.judged.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Has a call that has asked judged by the store's task, which does `task` beside it. Returns how
+/// often it was judged.
+fn judged_beside(task: fn(&Hub, &SharedQuota, &OnTheWay)) -> u32 {
+    let (hub, quota, [ticket], sent) = asked();
+    let refiller = {
+        let (hub, quota) = (hub.clone(), quota.clone());
+        thread::spawn(move || task(&hub, &quota, &sent))
+    };
+    let judged = std::sync::Arc::new(AtomicU32::new(0));
+    hub.judge_late(Box::new(RunningCall {
+        ticket,
+        judged: judged.clone(),
+    }));
+    refiller.join().unwrap();
+    // A call without an answer has the refiller look at its counter.
+    drop(hub.take_asking());
+    judged.load(Ordering::SeqCst)
+}
+
+model! {
+    a_grant_beside_a_call_that_is_judged_late at 3 fails with
+        a_call_that_looks_for_a_grant_before_it_is_kept: LateLooksThenKeeps;
+    || {
+        let judged = judged_beside(|hub, quota, sent| {
+            grant(quota, sent);
+            hub.late().settle_answered();
+        });
+        assert_eq!(judged, 1, "when its answer is there");
+    }
+}
+
+model! {
+    the_end_of_the_task_beside_a_call_that_is_judged_late at 3 fails with
+        a_call_that_looks_for_the_task_before_it_is_kept: LateLooksThenKeeps;
+    || {
+        let judged = judged_beside(|hub, _, _| {
+            hub.set_mode(HubMode::Idle, ms(10));
+            hub.late().settle_all();
+        });
+        assert_eq!(judged, 1, "without an answer");
     }
 }

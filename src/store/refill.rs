@@ -114,6 +114,7 @@ impl Refiller {
             }
             has_moved |= self.start_beat(now);
             has_moved |= self.start_trips(now);
+            self.hub.late().settle_answered();
             if !has_moved && self.poll_sleep(cx, now).is_pending() {
                 return Poll::Pending;
             }
@@ -132,6 +133,7 @@ impl Refiller {
             if now < until {
                 has_moved |= self.start_trips(now);
             }
+            self.hub.late().settle_answered();
             let is_first_beat = self.beat.is_some() && !self.has_beaten;
             if self.trips.is_empty() && !is_first_beat {
                 return Poll::Ready(());
@@ -422,6 +424,7 @@ impl Refiller {
         }
         drop(trips);
         self.answer_all(now);
+        self.hub.late().settle_all();
         if !was_up {
             return;
         }
@@ -458,6 +461,7 @@ impl Drop for Refiller {
                 .for_each(|sent| sent.quota.failed(now, false));
         }
         self.answer_all(now);
+        self.hub.late().settle_all();
         self.hub.is_started.store(false, Ordering::Release);
     }
 }

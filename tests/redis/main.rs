@@ -23,6 +23,7 @@ mod redis;
 mod script;
 mod secure;
 mod sentinels;
+mod shadow;
 mod values;
 
 use std::collections::BTreeMap;

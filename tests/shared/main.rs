@@ -10,6 +10,7 @@ mod keys;
 mod limits;
 mod no_store;
 mod rules;
+mod shadow;
 mod told;
 mod waits;
 
@@ -66,6 +67,11 @@ impl Fleet {
         let since = self.clock.now() - Tick::ZERO;
         let left = SECOND - Duration::from_nanos(u64::from(since.subsec_nanos()));
         tokio::time::sleep(left + ms(1)).await;
+    }
+
+    async fn begin_minute(&self) {
+        tokio::time::sleep(SECOND * 120).await;
+        self.begin_second().await;
     }
 
     fn engine(&self, index: usize) -> &Sentinel {

@@ -84,7 +84,6 @@ fn what_cannot_be_shared_says_why() {
             "shared",
             "an owner and an expiry",
         ),
-        (flow().shadow(), "shared", "in shadow mode"),
         (
             FlowRule::per_second("/v1", 9).exact().into(),
             "exact",

@@ -316,6 +316,8 @@ pub(crate) enum Bug {
     TicketLooksThenWaits,
     /// A call that has left counts as answered.
     TicketAnswersGone,
+    /// A call that is to be judged late looks for its answer before it has the lock.
+    LateLooksThenKeeps,
 }
 
 /// Whether the running model has planted `bug`.

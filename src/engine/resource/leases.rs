@@ -114,8 +114,7 @@ impl Leases {
         (!rules.is_empty()).then_some(Self { rules, hub })
     }
 
-    /// The same for a resource with the extras `old`. Rules in shadow mode take nothing from a
-    /// store.
+    /// The same for a resource with the extras `old`.
     pub(super) fn of(
         set: &RuleSet,
         indices: &[u32],
@@ -123,7 +122,7 @@ impl Leases {
         shared: &EngineContext,
         old: Option<&OptionalChecks>,
     ) -> Option<Self> {
-        if indices.is_empty() || shared.part.is_shadow() {
+        if indices.is_empty() {
             return None;
         }
         let most_origins = most_keys(shared.config.max_origins);

@@ -205,6 +205,7 @@ impl SharedQuota {
         for (_, slot) in ledger.tickets.drain(..) {
             slot.answer(Answer::Refused(Some(at)));
         }
+        self.hub.late().note_answers();
     }
 
     /// Whether it must be looked at often from now on.
@@ -268,6 +269,7 @@ impl SharedQuota {
                 slot.answer(Answer::Refused(Some(next_at.unwrap_or(seen.next))));
             }
         }
+        self.hub.late().note_answers();
         if ledger.tickets.is_empty() {
             // Most counters of keys rest from now on.
             ledger.tickets = Vec::new();
@@ -340,6 +342,7 @@ impl SharedQuota {
                 }
             }
         }
+        self.hub.late().note_answers();
     }
 
     /// The store is there again: whether it must be told of own permits.

@@ -417,9 +417,12 @@ impl Waiting {
         }
     }
 
-    /// The same for a call that waits for nothing. It takes a slot or a share beyond the limit,
-    /// if fewer calls have done so than may wait.
-    pub(crate) fn begin_at_once(mut self) -> Result<Entry, Blocked> {
+    /// The same for a call that waits for nothing but the store. It takes a slot or a share beyond
+    /// the limit, if fewer calls have done so than may wait.
+    pub(crate) fn begin_at_once(mut self) -> Verdict {
+        if self.asks_store() {
+            return Verdict::Wait(self);
+        }
         let now = self.inner().now();
         let mut inner = self.take();
         let mut got = None;
@@ -427,14 +430,23 @@ impl Waiting {
             got = inner.cancel_wait(now);
             got = got.or_else(|| inner.take_beyond(now, line));
             if got.is_none() {
-                return Err(inner.refuse_in_line(now, line));
+                return Verdict::Block(inner.refuse_in_line(now, line));
             }
         }
         match inner.go_on(now, got) {
-            Verdict::Pass(entry) => Ok(entry),
             Verdict::Wait(waiting) => waiting.begin_at_once(),
-            Verdict::Block(blocked) => Err(blocked),
+            verdict => verdict,
         }
+    }
+
+    /// Whether the call waits for the store.
+    fn asks_store(&self) -> bool {
+        self.inner().line == Some(InLine::Store)
+    }
+
+    /// Whether all that it waits for is there.
+    pub(crate) fn has_all(&self) -> bool {
+        self.inner().has_what_it_waits_for(None)
     }
 
     /// Leaves the line, because there is no timer to sleep on.
