@@ -256,7 +256,8 @@ impl Hub {
         let mut all = self.all.lock();
         if all.quotas.len() >= all.sweep_at {
             all.quotas.retain(|quota| quota.strong_count() > 0);
-            all.sweep_at = (2 * all.quotas.len()).max(64);
+            // Those that are gone keep their memory until then.
+            all.sweep_at = all.quotas.len() / 4 * 5 + 64;
         }
         all.quotas.push(downgrade(quota));
     }

@@ -225,6 +225,10 @@ impl Ledger {
         } else {
             self.gather(seen.bucket);
         }
+        if self.back.is_some_and(|back| back.bucket > seen.bucket + 1) {
+            // The store has them in another bucket now, or not at all: they count until its end.
+            self.back = None;
+        }
         self.seen = Some(seen);
         self.free = free;
         self.had = self.held(seen.bucket);
@@ -361,6 +365,16 @@ impl Ledger {
         }
     }
 
+    /// Forgets permits that go back if their bucket counts no more at `now`, and returns how many.
+    /// The store cannot tell: if its clock was set back, it has that bucket again, with the
+    /// permits of others.
+    pub(crate) fn forget_back(&mut self, now: Tick) -> u32 {
+        let number = self.here(now).number;
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let is_over = |back: &mut Booking| back.bucket < first || back.bucket > number + 1;
+        self.back.take_if(is_over).map_or(0, |back| back.permits)
+    }
+
     fn here_is_before(&self, bucket: u64) -> bool {
         self.seen.is_none_or(|seen| seen.bucket < bucket)
     }
@@ -407,7 +421,8 @@ impl Ledger {
 
     // --- the store's data ---
 
-    /// The epoch that the store must still have: that of own permits of the window.
+    /// The epoch that the store must still have: that of own permits of the window, also of those
+    /// that go back. Where it has another one, they are not in its count.
     pub(crate) fn known_epoch(&self, now: Tick) -> Epoch {
         let number = self.here(now).number;
         let first = (number + 1).saturating_sub(self.window.buckets.into());
@@ -415,7 +430,8 @@ impl Ledger {
             .own
             .iter()
             .any(|own| own.bucket >= first && own.drawn > 0);
-        if has_own && self.report != Report::All {
+        let has_any = has_own || self.back.is_some();
+        if has_any && self.report != Report::All {
             self.epoch
         } else {
             Epoch::default()
@@ -428,12 +444,21 @@ impl Ledger {
 
     /// Has the own permits of the window told, if there are any to be told.
     pub(crate) fn must_report(&mut self, report: Report, now: Tick) -> bool {
+        if report == Report::All {
+            self.report_all();
+        }
         self.report = self.report.max(report);
         let has_any = self.has_untold_past() || !self.to_report(now).is_empty();
         if !has_any {
             self.report = Report::Nothing;
         }
         has_any
+    }
+
+    /// The store has lost its data: it is told of all own permits that count, and has no others.
+    pub(crate) fn report_all(&mut self) {
+        self.report = Report::All;
+        self.back = None;
     }
 
     /// The own permits that the store must be told of.

@@ -64,6 +64,8 @@ struct State {
     steps_ms: i64,
     /// How often it was set.
     era: u64,
+    /// The latest that it has read before it was set.
+    latest_ns: u128,
     /// By key: the bucket of the last answer, and what the store counted in its window.
     counted: HashMap<String, (u64, u32)>,
 }
@@ -94,6 +96,7 @@ impl Network {
             weather,
             steps_ms: 0,
             era: 0,
+            latest_ns: 0,
             counted: HashMap::new(),
         };
         Self {
@@ -118,6 +121,7 @@ impl Network {
     /// Sets the clock of the store ahead, or back if `ms` is negative.
     pub(crate) fn step(&self, ms: i64) {
         let by = Duration::from_millis(ms.unsigned_abs());
+        let latest = self.now_ns();
         if ms < 0 {
             self.store.step_back(by);
         } else {
@@ -126,6 +130,7 @@ impl Network {
         let mut state = self.state();
         state.steps_ms += ms;
         state.era += 1;
+        state.latest_ns = state.latest_ns.max(latest);
     }
 
     /// How often the clock of the store was set: after that, buckets may have the numbers of
@@ -134,11 +139,21 @@ impl Network {
         self.state().era
     }
 
-    /// The number of the present bucket by the store's clock, and how long it lasts.
-    pub(crate) fn bucket(&self, length: Duration) -> (u64, Duration) {
+    /// What the clock of the store reads.
+    fn now_ns(&self) -> u128 {
         let steps = i128::from(self.state().steps_ms) * 1_000_000;
         let now = START_NS + (self.clock.now() - Tick::ZERO).as_nanos();
-        let now = (now as i128 + steps) as u128;
+        (now as i128 + steps) as u128
+    }
+
+    /// The last bucket that there was before its clock was set.
+    pub(crate) fn last_bucket(&self, length: Duration) -> u64 {
+        (self.state().latest_ns / length.as_nanos()) as u64
+    }
+
+    /// The number of the present bucket by the store's clock, and how long it lasts.
+    pub(crate) fn bucket(&self, length: Duration) -> (u64, Duration) {
+        let now = self.now_ns();
         let left = length.as_nanos() - now % length.as_nanos();
         let number = (now / length.as_nanos()) as u64;
         (number, Duration::from_nanos(left as u64))

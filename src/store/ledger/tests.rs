@@ -152,3 +152,40 @@ fn what_was_taken_before_the_clock_went_back_is_not_told_of_when_its_buckets_com
         assert_eq!(ledger.to_report(ms(1_010 + later)), [], "{later} ms later");
     }
 }
+
+#[test]
+fn what_goes_back_goes_to_its_own_bucket_or_nowhere() {
+    let with_back = |drawn: u32| {
+        let mut ledger = answered(100, 2, 60);
+        ledger.set_epoch(Epoch(5));
+        ledger.book_drawn(7, drawn);
+        assert_eq!(ledger.return_later(7, 4), 0);
+        ledger
+    };
+    let back = |ledger: &Ledger| ledger.back.map_or(0, |back| back.permits);
+
+    // A store that has lost its data since then has not counted them.
+    let mut ledger = with_back(4);
+    assert_eq!(ledger.known_epoch(ms(1_010)), Epoch(5));
+    assert_eq!((ledger.forget_back(ms(1_010)), back(&ledger)), (0, 4));
+
+    // The bucket counts until its window is over, and may come again.
+    assert_eq!((ledger.forget_back(ms(1_141)), back(&ledger)), (0, 4));
+    assert_eq!((ledger.forget_back(ms(1_142)), back(&ledger)), (4, 0));
+    assert_eq!(ledger.known_epoch(ms(1_142)), Epoch(0));
+
+    // The store's clock goes back: they count elsewhere, or not at all.
+    let mut ledger = with_back(9);
+    let rest = Duration::from_millis(40);
+    ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010), BUCKET), 60);
+    assert_eq!(back(&ledger), 0);
+
+    // What is told after a loss is without them.
+    let mut ledger = with_back(9);
+    ledger.must_report(Report::All, ms(1_010));
+    let told = vec![Booking {
+        bucket: 7,
+        permits: 5,
+    }];
+    assert_eq!((ledger.to_report(ms(1_010)), back(&ledger)), (told, 0));
+}

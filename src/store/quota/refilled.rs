@@ -135,6 +135,9 @@ impl SharedQuota {
             soft = soft.min(left - firm_now);
         }
         let add = ledger.to_report(now);
+        let lost = ledger.forget_back(now);
+        this.figures.counts().lost.add(lost.into());
+        let known = ledger.known_epoch(now);
         let back = ledger.back.take();
         // The store can be told of the past only when it has said which bucket it has: so it is
         // asked, even for nothing, and calls that wait are answered by the next draw.
@@ -159,7 +162,7 @@ impl SharedQuota {
             divisor: by.nodes.count,
             next: false,
             back,
-            known: ledger.known_epoch(now),
+            known,
             add,
             wait: this.hub.settings.store_wait,
         };
@@ -310,7 +313,7 @@ impl SharedQuota {
         let mut ledger = self.ledger.lock();
         ledger.in_flight = false;
         ledger.see_time(seen);
-        ledger.report = Report::All;
+        ledger.report_all();
         After::Lost
     }
 

@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// What servers of these versions answer.
+    /// The answers are those of servers of these versions.
     #[test]
     fn errors_in_scripts_are_named_by_their_reason() {
         use StoreErrorKind as Kind;
