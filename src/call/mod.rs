@@ -252,8 +252,9 @@ impl<'a> Call<'a> {
     }
 
     /// Sets whether the call may borrow from a later bucket of a flow rule and wait for it,
-    /// instead of being refused; see [`FlowRule::lend`](crate::FlowRule::lend). Other rules,
-    /// and queues, do not look at it.
+    /// instead of being refused; see [`FlowRule::lend`](crate::FlowRule::lend). It may also borrow
+    /// of a [keyed rule](crate::KeyedRule::shared) that is shared. Other rules, and queues, do not
+    /// look at it.
     #[must_use]
     pub fn prioritized(mut self, prioritized: bool) -> Self {
         self.prioritized = prioritized;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::keyed_rule::ParamOf;
+use super::keyed_rule::{MOST_WAITING_OF_VALUE, ParamOf};
 use super::named::Named;
 use super::sharing::{Identity, Sharing};
 use super::{Basis, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection, Who};
@@ -19,6 +19,8 @@ pub(crate) struct SharedRule {
     interval: Duration,
     pub(crate) window: Window,
     limit: u32,
+    /// Which part of a limit calls may borrow, and how many permits at most.
+    lends: (f64, u32),
     exceptions: Named<f64>,
     tiers: Named<f64>,
     /// The settings on which all processes that count together agree.
@@ -93,6 +95,7 @@ impl SharedRule {
                 buckets: counted,
             },
             limit: rule.limit(),
+            lends: rule.lends_of_next(),
             exceptions: Named::default(),
             tiers: Named::default(),
             identity: identity.window(interval, counted),
@@ -130,6 +133,7 @@ impl SharedRule {
                 buckets: 2,
             },
             limit: rule.threshold() as u32,
+            lends: (1.0, MOST_WAITING_OF_VALUE),
             exceptions: own(&rule.exceptions),
             tiers: own(&rule.tiers),
             identity: identity.window(rule.interval(), 2),
@@ -191,7 +195,11 @@ impl SharedRule {
 
     /// The terms of a counter with this `limit`.
     pub(crate) fn terms(&self, limit: u32, settings: &StoreSettings) -> Terms {
-        self.sharing.terms(limit, settings)
+        let (part, most) = self.lends;
+        // A hair more than the product, which is rounded, and may fall short of the whole number
+        // that was meant.
+        let ahead = (f64::from(limit) * part * (1.0 + 4.0 * f64::EPSILON)) as u32;
+        self.sharing.terms(limit, ahead.min(most), settings)
     }
 
     /// `limit` as it is advertised: so many in which time.

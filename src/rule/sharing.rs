@@ -28,8 +28,9 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// The terms of a counter with this `limit`.
-    pub(super) fn terms(&self, limit: u32, settings: &StoreSettings) -> Terms {
+    /// The terms of a counter with this `limit`, of which so many permits may be borrowed by one
+    /// process.
+    pub(super) fn terms(&self, limit: u32, ahead: u32, settings: &StoreSettings) -> Terms {
         let wait = self.store_wait.unwrap_or(settings.store_wait);
         Terms {
             limit,
@@ -37,6 +38,7 @@ impl Sharing {
             exact: self.is_exact,
             when_down: self.when_down.unwrap_or(settings.when_down),
             local_limit: self.local_limit.map(WholeNumber::get),
+            ahead,
             wait: wait.min(settings.store_wait),
         }
     }
@@ -162,6 +164,10 @@ macro_rules! shared_settings {
             ///
             /// In [shadow mode](crate::Rule::shadow) the rule counts in a counter of its own, and no
             /// call waits for the store.
+            ///
+            /// A [prioritized](crate::Call::prioritized) call that finds the limit used up borrows
+            /// of the next bucket, if that begins within the [occupy
+            /// timeout](crate::Builder::occupy_timeout), and waits until it begins.
             ///
             /// A rule by a key that is a [`Secret`](crate::key::Secret) or a
             /// [`Bearer`](crate::key::Bearer) needs

@@ -104,6 +104,8 @@ impl KeyedQuotas {
             None => new(Terms {
                 exact: true,
                 when_down: WhenDown::Closed,
+                // Nobody would know how much of it is borrowed.
+                ahead: 0,
                 ..terms
             }),
         }

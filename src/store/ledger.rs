@@ -1,23 +1,19 @@
 //! The ledger of one counter in one process: its own permits per bucket, the last answer of the
 //! store, and which calls wait for the next one.
 //!
-//! Buckets are those of the store's clock. An answer says how long the present one lasts;
-//! from then on the process counts them by its own clock. A permit is used until the end as
-//! seen by the request (never late), and the next bucket begins as seen by the answer (never
-//! early). Between them lies one trip, in which no permit is valid.
+//! Buckets are those of the [store's clock](super::seen). Between two of them lies one trip, in which
+//! no permit is valid.
 
 use std::time::Duration;
 
+use super::ahead::Ahead;
 use super::cell::BucketEnd;
 use super::demand::Demand;
 use super::draw::{Booking, Epoch};
+use super::seen::{Here, Seen};
 use super::settings::WhenDown;
-use super::ticket::Slot;
-use crate::base::sync::Arc;
+use super::ticket::{Asker, Validity};
 use crate::clock::{Tick, nanos};
-
-/// A clock may run away from the store's by so much of a bucket: 100 ppm.
-const DRIFT: u32 = 10_000;
 
 /// The terms that a rule sets for its counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +24,8 @@ pub(crate) struct Terms {
     pub(crate) exact: bool,
     pub(crate) when_down: WhenDown,
     pub(crate) local_limit: Option<u32>,
+    /// How many permits of the next bucket a process may hold for calls that wait for it.
+    pub(crate) ahead: u32,
     /// The longest that a call waits.
     pub(crate) wait: Duration,
 }
@@ -44,26 +42,6 @@ pub(crate) struct Window {
 pub(crate) struct Nodes {
     pub(crate) count: u32,
     pub(crate) rank: u32,
-}
-
-/// The clock of the store as the last answer told it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// The number of the bucket.
-    pub(crate) bucket: u64,
-    /// By then it is over, at the earliest and at the latest.
-    pub(crate) end: Tick,
-    pub(crate) next: Tick,
-}
-
-/// A bucket by the clock of this process.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Here {
-    pub(crate) number: u64,
-    /// Until then its permits are valid.
-    pub(crate) end: Tick,
-    /// Then the next one has begun.
-    pub(crate) next: Tick,
 }
 
 /// Own permits of one bucket.
@@ -99,12 +77,15 @@ pub(crate) struct Ledger {
     had: u32,
     epoch: Epoch,
     pub(super) report: Report,
-    pub(super) tickets: Vec<(u32, Arc<Slot>)>,
+    pub(super) tickets: Vec<Asker>,
+    /// `None` unless a call has asked for permits of the next bucket.
+    pub(super) ahead: Option<Box<Ahead>>,
     pub(super) demand: Demand,
     /// The permits in the cell at the last look.
     pub(super) last_held: u32,
     pub(super) uncounted: Uncounted,
-    pub(super) back: Option<Booking>,
+    /// Permits that go back to the store: each draw takes those of one bucket along.
+    back: Vec<Booking>,
     pub(super) in_flight: bool,
     pub(super) is_hot: bool,
     /// Until then this counter alone is served without the store.
@@ -117,39 +98,6 @@ impl Nodes {
     pub(crate) fn share(self, limit: u32) -> u32 {
         let count = self.count.max(1);
         limit / count + u32::from(self.rank < limit % count)
-    }
-}
-
-impl Seen {
-    /// The reading of an answer that was asked for at `sent` and came at `received`.
-    pub(crate) fn new(
-        bucket: u64,
-        rest: Duration,
-        sent: Tick,
-        received: Tick,
-        length: Duration,
-    ) -> Self {
-        let end = sent + rest.saturating_sub(length / DRIFT);
-        Self {
-            bucket,
-            end,
-            next: received + rest,
-        }
-    }
-
-    fn at(self, now: Tick, length: Duration) -> Here {
-        let length_ns = nanos(length).max(1);
-        let gone = if now < self.next {
-            0
-        } else {
-            now.nanos_since(self.next) / length_ns + 1
-        };
-        let later = Duration::from_nanos(length_ns.saturating_mul(gone));
-        Here {
-            number: self.bucket.saturating_add(gone),
-            end: self.end + later,
-            next: self.next + later,
-        }
     }
 }
 
@@ -175,10 +123,11 @@ impl Ledger {
             epoch: Epoch::default(),
             report: Report::Nothing,
             tickets: Vec::new(),
+            ahead: None,
             demand: Demand::default(),
             last_held: 0,
             uncounted: Uncounted::default(),
-            back: None,
+            back: Vec::new(),
             in_flight: false,
             is_hot: false,
             down_until: None,
@@ -225,10 +174,8 @@ impl Ledger {
         } else {
             self.gather(seen.bucket);
         }
-        if self.back.is_some_and(|back| back.bucket > seen.bucket + 1) {
-            // The store has them in another bucket now, or not at all: they count until its end.
-            self.back = None;
-        }
+        // The store has those in another bucket now, or not at all: they count until its end.
+        self.back.retain(|back| back.bucket <= seen.bucket + 1);
         self.seen = Some(seen);
         self.free = free;
         self.had = self.held(seen.bucket);
@@ -274,6 +221,22 @@ impl Ledger {
         let own = self.own_mut(bucket);
         own.drawn = own.drawn.saturating_add(drawn);
         own.local = own.local.saturating_add(local);
+    }
+
+    /// Takes over the time of an answer that has not said what is free in the present bucket: in a
+    /// bucket of which nothing else is known, that counts as nothing.
+    pub(crate) fn see_ahead(&mut self, seen: Seen) {
+        let is_known = self.seen.is_some_and(|known| known.bucket == seen.bucket);
+        let free = if is_known { self.free } else { 0 };
+        self.see(seen, free);
+    }
+
+    /// The number of the bucket at `now`, and when a call may use permits of the one after it; `None`
+    /// if the store has never answered.
+    pub(crate) fn next_bucket(&self, now: Tick) -> Option<(u64, Validity)> {
+        let length = self.window.bucket;
+        let here = self.seen?.at(now, length);
+        Some((here.number, here.next_bucket(length)))
     }
 
     /// Takes over the time of the store, if nothing is known of it.
@@ -341,38 +304,86 @@ impl Ledger {
         drawn
     }
 
-    /// Notes that `n` permits of `bucket` go back to the store. Only those of one bucket can:
-    /// others are lost. Returns how many are.
-    pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
-        let drawn = self.unbook(bucket, n);
-        let is_of_window = self.here_is_before(bucket + u64::from(self.window.buckets));
-        match &mut self.back {
-            _ if drawn == 0 => 0,
-            _ if !is_of_window => drawn,
-            Some(back) if back.bucket == bucket => {
-                back.permits = back.permits.saturating_add(drawn);
-                0
-            }
-            Some(back) if back.bucket > bucket => drawn,
-            back => {
-                let lost = back.map_or(0, |back| back.permits);
-                *back = Some(Booking {
-                    bucket,
-                    permits: drawn,
-                });
-                lost
-            }
+    /// Has a call wait for permits of the bucket after that at `now`.
+    pub(super) fn ask_ahead(&mut self, asker: Asker, now: Tick) {
+        let number = self.here(now).number;
+        let ahead = self.ahead.get_or_insert_default();
+        if ahead.asked_in != number {
+            self.tickets.append(&mut ahead.tickets);
+            ahead.asked_in = number;
         }
+        ahead.tickets.push(asker);
+    }
+
+    /// Whether a call waits for permits of the next bucket.
+    pub(super) fn asks_ahead(&self) -> bool {
+        let ahead = self.ahead.as_ref();
+        ahead.is_some_and(|ahead| !ahead.tickets.is_empty())
+    }
+
+    /// How many permits of `bucket` the store has granted to the process.
+    pub(crate) fn drawn(&self, bucket: u64) -> u32 {
+        let own = self.own.iter().find(|own| own.bucket == bucket);
+        own.map_or(0, |own| own.drawn)
+    }
+
+    /// Notes that `n` permits of `bucket` go back to the store. Only those of two buckets can, such
+    /// as the present one and the next: those of the oldest are lost. Returns how many are.
+    pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
+        let permits = self.unbook(bucket, n);
+        if permits == 0 {
+            return 0;
+        }
+        if !self.here_is_before(bucket + u64::from(self.window.buckets)) {
+            return permits;
+        }
+        if let Some(back) = self.back.iter_mut().find(|back| back.bucket == bucket) {
+            back.permits = back.permits.saturating_add(permits);
+            return 0;
+        }
+        let at = self.back.partition_point(|back| back.bucket < bucket);
+        self.back.reserve_exact(1);
+        self.back.insert(at, Booking { bucket, permits });
+        if self.back.len() > 2 {
+            self.back.remove(0).permits
+        } else {
+            0
+        }
+    }
+
+    /// Whether permits are to go back.
+    pub(crate) fn returns(&self) -> bool {
+        !self.back.is_empty()
+    }
+
+    /// The permits that go back with the next draw: the oldest, which are the first to be of no use.
+    pub(crate) fn take_back(&mut self) -> Option<Booking> {
+        let back = (!self.back.is_empty()).then(|| self.back.remove(0));
+        if self.back.is_empty() {
+            // Most counters of keys rest from now on.
+            self.back = Vec::new();
+        }
+        back
+    }
+
+    /// Forgets the permits that are to go back: they cannot.
+    pub(crate) fn forget_back(&mut self) {
+        self.back = Vec::new();
     }
 
     /// Forgets permits that go back if their bucket counts no more at `now`, and returns how many.
     /// The store cannot tell: if its clock was set back, it has that bucket again, with the
     /// permits of others.
-    pub(crate) fn forget_back(&mut self, now: Tick) -> u32 {
+    pub(crate) fn forget_stale_back(&mut self, now: Tick) -> u32 {
         let number = self.here(now).number;
         let first = (number + 1).saturating_sub(self.window.buckets.into());
-        let is_over = |back: &mut Booking| back.bucket < first || back.bucket > number + 1;
-        self.back.take_if(is_over).map_or(0, |back| back.permits)
+        let mut lost = 0;
+        self.back.retain(|back| {
+            let counts = first <= back.bucket && back.bucket <= number + 1;
+            lost += if counts { 0 } else { back.permits };
+            counts
+        });
+        lost
     }
 
     fn here_is_before(&self, bucket: u64) -> bool {
@@ -430,7 +441,7 @@ impl Ledger {
             .own
             .iter()
             .any(|own| own.bucket >= first && own.drawn > 0);
-        let has_any = has_own || self.back.is_some();
+        let has_any = has_own || self.returns();
         if has_any && self.report != Report::All {
             self.epoch
         } else {
@@ -458,7 +469,7 @@ impl Ledger {
     /// The store has lost its data: it is told of all own permits that count, and has no others.
     pub(crate) fn report_all(&mut self) {
         self.report = Report::All;
-        self.back = None;
+        self.forget_back();
     }
 
     /// The own permits that the store must be told of.

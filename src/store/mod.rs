@@ -56,6 +56,7 @@
 //! }
 //! ```
 
+mod ahead;
 mod budget;
 mod cell;
 mod counter;
@@ -78,6 +79,7 @@ mod quota;
 mod redis;
 mod refill;
 mod request;
+mod seen;
 mod settings;
 mod status;
 #[cfg(all(test, not(sentinel_loom)))]
@@ -97,7 +99,7 @@ pub use redis::RedisStore;
 pub use settings::{StoreSettings, WhenDown};
 pub use status::{StoreState, StoreStatus};
 
-pub(crate) use cell::{BucketEnd, LeaseFound};
+pub(crate) use cell::LeaseFound;
 pub(crate) use digest::Digester;
 pub(crate) use figures::{RuleCounts, RuleFigures};
 pub(crate) use hub::Hub;
@@ -107,7 +109,7 @@ pub(crate) use keyed::KeyedQuotas;
 pub(crate) use late::LateCall;
 pub(crate) use ledger::{Terms, Window};
 pub(crate) use quota::{Asked, SharedQuota};
-pub(crate) use ticket::{Answer, Ticket};
+pub(crate) use ticket::{Answer, Ticket, Validity};
 
 /// The result of a store: a boxed future, so that the trait is object-safe.
 ///

@@ -25,7 +25,7 @@ use crate::clock::{Clock, Tick};
 
 const BUCKET: Duration = Duration::from_millis(100);
 
-fn ms(ms: u64) -> Tick {
+const fn ms(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
@@ -161,8 +161,23 @@ impl Wake for Woken {
     }
 }
 
+const CONDITIONS: Conditions = Conditions {
+    now: ms(10),
+    nodes: Nodes { count: 1, rank: 0 },
+    horizon: BUCKET,
+    trip: BUCKET,
+    is_recovering: false,
+};
+
 /// A counter for which `N` calls wait, and their draw on its way.
 fn asked<const N: usize>() -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
+    asked_before(None)
+}
+
+/// The same with calls that may borrow, if they can start before that time.
+fn asked_before<const N: usize>(
+    latest: Option<Tick>,
+) -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
     let time = Timekeeper::new(Box::new(Still));
     let hub = Arc::new(Hub::new(None, StoreSettings::new(), time));
     hub.set_mode(HubMode::Live, ms(1));
@@ -172,6 +187,7 @@ fn asked<const N: usize>() -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay
         exact: true,
         when_down: WhenDown::Closed,
         local_limit: None,
+        ahead: 5,
         wait: BUCKET,
     };
     let window = Window {
@@ -181,27 +197,24 @@ fn asked<const N: usize>() -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay
     let key = StoreKey::new("t", 1).expect("a prefix");
     let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
     let quota = SharedQuota::new(key, window, terms, figures, &hub);
-    let tickets = [(); N].map(|()| match SharedQuota::ask(&quota, ms(10), 1) {
+    let tickets = [(); N].map(|()| match SharedQuota::ask(&quota, ms(10), 1, latest) {
         Asked::Waits(ticket) => ticket,
         Asked::Told(answer) => panic!("the store is there: {answer:?}"),
     });
     // Otherwise it would be kept by the list for ever.
     drop(hub.take_asking());
-    let by = Conditions {
-        now: ms(10),
-        nodes: Nodes { count: 1, rank: 0 },
-        horizon: BUCKET,
-        trip: BUCKET,
-        is_recovering: false,
-    };
-    let (_, sent) = SharedQuota::prepare(&quota, &by).expect("calls wait");
+    let (_, sent) = SharedQuota::prepare(&quota, &CONDITIONS).expect("calls wait");
     (hub, quota, tickets, sent)
 }
 
 /// The store has granted one permit.
 fn grant(quota: &SharedQuota, sent: &OnTheWay) {
+    grant_some(quota, sent, 1);
+}
+
+fn grant_some(quota: &SharedQuota, sent: &OnTheWay, permits: u32) {
     let grant = Grant {
-        permits: 1,
+        permits,
         free: 0,
         rest: BUCKET,
         bucket: 1,
@@ -283,6 +296,31 @@ model! {
         assert!(ticket.is_answered(None), "its answer is there");
         assert!(!waits || woken.0.load(Ordering::SeqCst), "it knows");
         assert_eq!(is_granted(ticket.take(ms(10))), 1);
+    }
+}
+
+model! {
+    a_loan_beside_a_call_that_leaves at 3 fails with
+        a_loan_that_is_refunded_to_the_present_bucket: RefundBeforeBucket,
+        a_borrower_that_looks_before_it_leaves: TicketLooksThenLeaves,
+        a_borrower_that_has_left_and_is_answered: TicketAnswersGone;
+    || {
+        let (hub, quota, [ticket], sent) = asked_before(Some(ms(500)));
+        // There is none in this bucket, so the call is to have one of the next.
+        grant_some(&quota, &sent, 0);
+        let (draw, sent) = SharedQuota::prepare(&quota, &CONDITIONS).expect("it borrows");
+        assert!(draw.next);
+        let refiller = {
+            let quota = quota.clone();
+            thread::spawn(move || grant(&quota, &sent))
+        };
+        drop(ticket);
+        refiller.join().unwrap();
+        drop(hub.take_asking());
+        assert_eq!(quota.in_hand(ms(10)), 0, "its bucket has not begun");
+        let (draw, _) = SharedQuota::prepare(&quota, &CONDITIONS).expect("it has left");
+        let back = draw.back.map(|back| (back.bucket, back.permits));
+        assert_eq!(back, Some((2, 1)), "the permit goes back, once");
     }
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc as StdArc;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::cell::BucketEnd;
 use super::{
-    Answer, Asked, BucketEnd, Fault, Hub, LeaseFound, MemoryStore, RuleCounts, RuleFigures,
-    SharedQuota, StoreErrorKind, StoreHandle, StoreKey, StoreSettings, Terms, WhenDown, Window,
+    Answer, Asked, Fault, Hub, LeaseFound, MemoryStore, RuleCounts, RuleFigures, SharedQuota,
+    StoreErrorKind, StoreHandle, StoreKey, StoreSettings, Terms, Validity, WhenDown, Window,
 };
 use crate::base::sync::{Arc, Lock, downgrade};
 use crate::clock::timekeeper::Timekeeper;
@@ -88,6 +89,7 @@ impl Process {
             exact: setup.exact,
             when_down: setup.when_down,
             local_limit: None,
+            ahead: 0,
             wait: STORE_WAIT,
         };
         let window = Window {
@@ -110,7 +112,7 @@ impl Process {
         let asked = match self.quota.take(now, 1) {
             LeaseFound::Taken(_) => return true,
             LeaseFound::Exhausted(_) => return false,
-            LeaseFound::Nothing => SharedQuota::ask(&self.quota, now, 1),
+            LeaseFound::Nothing => SharedQuota::ask(&self.quota, now, 1, None),
         };
         let answer = match asked {
             Asked::Told(answer) => answer,
@@ -332,12 +334,13 @@ async fn whoever_leaves_before_the_answer_takes_no_permit() {
     let process = Process::new(setup, &store, clock);
     tokio::time::sleep(Duration::from_millis(600)).await;
     let now = process.hub.now();
-    let Asked::Waits(ticket) = SharedQuota::ask(&process.quota, now, 1) else {
+    let Asked::Waits(ticket) = SharedQuota::ask(&process.quota, now, 1, None) else {
         panic!("the store is there");
     };
     drop(ticket);
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let Asked::Told(Answer::Granted(_)) = SharedQuota::ask(&process.quota, process.hub.now(), 1)
+    let Asked::Told(Answer::Granted(_)) =
+        SharedQuota::ask(&process.quota, process.hub.now(), 1, None)
     else {
         panic!("its permit is in the cell");
     };
@@ -353,12 +356,12 @@ async fn nothing_that_comes_back_late_keeps_an_engine() {
         let hub = downgrade(&process.hub);
         tokio::time::sleep(Duration::from_millis(600)).await;
         let now = process.hub.now();
-        let asked = SharedQuota::ask(&process.quota, now, 1);
+        let asked = SharedQuota::ask(&process.quota, now, 1, None);
         if stops_first {
             process.handle.take().unwrap().shutdown().await;
         }
         // Its bucket is over, so the permit is to go back to the store.
-        SharedQuota::refund(&process.quota, BucketEnd::at(now), 1, now);
+        SharedQuota::refund(&process.quota, Validity::until(BucketEnd::at(now)), 1, now);
         drop((asked, process));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(hub.strong_count(), 0, "stopped first: {stops_first}");

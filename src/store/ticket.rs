@@ -10,14 +10,31 @@ use crate::clock::Tick;
 /// The answer to a call that has asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It has its permits, of the bucket that ends then.
-    Granted(BucketEnd),
+    /// It has its permits, which are good for that time.
+    Granted(Validity),
     /// It passes without permits: the rule limits nothing without the store.
     Open,
     /// There are none, before that time or for ever.
     Refused(Option<Tick>),
     /// The store is away, and the rule refuses every call without it.
     Closed,
+}
+
+/// When a call may use its permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    /// By then their bucket has begun.
+    pub(crate) from: Tick,
+    pub(crate) end: BucketEnd,
+}
+
+/// A call that asks, as the refiller knows it.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) weight: u32,
+    /// If it takes permits of the next bucket as well: it must start before this time.
+    pub(super) latest: Option<Tick>,
+    pub(super) slot: Arc<Slot>,
 }
 
 /// A place among those that wait for one counter. Dropping it leaves; permits that were
@@ -41,6 +58,21 @@ enum State {
     Answered(Answer),
     /// The call has left.
     Gone,
+}
+
+impl Validity {
+    /// That of a bucket that has begun.
+    pub(crate) const fn until(end: BucketEnd) -> Self {
+        Self {
+            from: Tick::ZERO,
+            end,
+        }
+    }
+
+    /// Whether they are of the bucket after the one in which they were asked for.
+    pub(crate) fn is_borrowed(self) -> bool {
+        self.from > Tick::ZERO
+    }
 }
 
 impl Slot {
@@ -115,8 +147,8 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(Answer::Granted(end)) = self.slot.leave() {
-            SharedQuota::refund_now(&self.quota, end, self.weight);
+        if let Some(Answer::Granted(valid)) = self.slot.leave() {
+            SharedQuota::refund_now(&self.quota, valid, self.weight);
         }
     }
 }

@@ -5,6 +5,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod borrow;
 mod by_key;
 mod certificates;
 mod clones;

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod advertised;
+mod borrow;
 mod down;
 mod keys;
 mod limits;
@@ -39,6 +40,15 @@ impl Fleet {
     }
 
     async fn with<const N: usize>(rules: impl Into<Rules>, settings: StoreSettings) -> Self {
+        Self::patient::<N>(rules, settings, ms(500)).await
+    }
+
+    /// One in which prioritized calls wait for less than so long.
+    async fn patient<const N: usize>(
+        rules: impl Into<Rules>,
+        settings: StoreSettings,
+        occupy_timeout: Duration,
+    ) -> Self {
         let (rules, clock) = (rules.into(), TokioClock::new());
         let store = MemoryStore::with_clock(clock);
         let engines = (0..N).map(|_| {
@@ -47,6 +57,7 @@ impl Fleet {
                 .clock(clock)
                 .store(store.clone())
                 .store_settings(settings.clone())
+                .occupy_timeout(occupy_timeout)
                 .build();
             let handle = sentinel.start_store().unwrap();
             (sentinel, handle)

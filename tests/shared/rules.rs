@@ -36,7 +36,6 @@ fn what_cannot_be_shared_says_why() {
             "shared",
             "name the origins",
         ),
-        (flow().lend(true).into(), "lend", "does not lend"),
         (
             flow().buckets(200).into(),
             "buckets",

@@ -310,6 +310,8 @@ pub(crate) enum Bug {
     LeaseBlindRefund,
     /// A cell is exhausted even if it holds permits.
     LeaseBlindExhaust,
+    /// Permits of a bucket that has not begun are refunded to those who take of the present one.
+    RefundBeforeBucket,
     /// A call that leaves looks for its answer before it says so.
     TicketLooksThenLeaves,
     /// A call that finds no answer does not look again before it waits.

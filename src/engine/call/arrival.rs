@@ -22,6 +22,8 @@ pub(crate) struct Arrival {
     pub(crate) since: Option<Tick>,
     /// The leases that a store granted, for which it has waited.
     pub(crate) leases: Option<Box<HeldLeases>>,
+    /// Whether it has waited for a bucket, of which it has borrowed these.
+    pub(crate) has_borrowed: bool,
 }
 
 /// The shares and places that a call has got in the lines of its values.
@@ -63,16 +65,17 @@ impl Arrival {
 
     /// The call starts at `now`: its wait is counted, if it had one.
     #[inline]
-    pub(crate) fn count_wait(&self, nodes: &CallNodes, now: Tick) {
+    pub(crate) fn count_wait(&self, nodes: &CallNodes, now: Tick, weight: u32) {
         if self.since.is_some() {
-            self.count_own_wait(nodes, now);
+            self.count_own_wait(nodes, now, weight);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn count_own_wait(&self, nodes: &CallNodes, now: Tick) {
-        nodes.each(|node| node.waited_in_line(self.waited(now)));
+    fn count_own_wait(&self, nodes: &CallNodes, now: Tick, weight: u32) {
+        let occupied = if self.has_borrowed { weight } else { 0 };
+        nodes.each(|node| node.waited_in_line(occupied, self.waited(now)));
     }
 }
 

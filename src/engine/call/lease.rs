@@ -34,6 +34,15 @@ impl WaitLeases {
         }
     }
 
+    /// Has the call use those that it `held` already.
+    pub(crate) fn held(targets: LeaseTargets, held: HeldLeases) -> Self {
+        Self {
+            targets,
+            held: Some(held),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn asking(asking: Asking) -> Self {
         Self {
             asking: Some(asking),
@@ -65,12 +74,11 @@ impl WaitLeases {
 
     /// Takes the permits of a call of `weight` whose turn has come, or asks for them.
     pub(crate) fn take(&mut self, now: Tick, weight: u32) -> Result<Next, NoShare> {
-        if self.held.is_some() {
-            return Ok(Next::Starts);
-        }
-        let held = match self.targets.take(now, weight, HeldLeases::default())? {
+        let had = self.held.take().unwrap_or_default();
+        // It has waited for the turn or the loan that has come, so it waits for no other bucket.
+        let held = match self.targets.take(now, weight, had, None)? {
             Taking::All(held) => Ok(held),
-            Taking::MustAsk(held) => self.targets.ask(now, weight, held)?,
+            Taking::MustAsk(held, _) => self.targets.ask(now, weight, held, None)?,
         };
         Ok(match held {
             Ok(held) => {
@@ -88,6 +96,12 @@ impl WaitLeases {
     pub(crate) fn most(&self) -> Duration {
         let asking = self.asking.as_ref();
         asking.map_or(Duration::ZERO, |asking| asking.most)
+    }
+
+    /// When the call may start, if its permits are of a bucket to come at `now`.
+    pub(crate) fn start_after(&self, now: Tick) -> Option<Tick> {
+        let start = self.held.as_ref()?.start();
+        (start > now).then_some(start)
     }
 
     /// The leases of the call, for its next judgement.

@@ -143,7 +143,7 @@ fn take_and_enter(
     }
     resource.place_started(place);
     nodes.pass_inbound(now, call.weight);
-    arrived.count_wait(&nodes, now);
+    arrived.count_wait(&nodes, now, call.weight);
     resource.notify_passed(call.weight, Some(call), arrived.waited(now));
     let permits = Permits::new(resource, place.admission, claims);
     let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);

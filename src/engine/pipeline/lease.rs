@@ -6,19 +6,24 @@
 //! waits with a ticket at each counter, and is judged again with the granted permits. A call that
 //! waits for a turn or for a loan asks when that has come: a permit that was drawn before would
 //! belong to another bucket.
+//!
+//! A prioritized call that finds none asks for the next bucket as well. It waits until that begins,
+//! and is judged again with what it has borrowed: once, and within the time that a loan may take. A
+//! turn, or a loan of other rules, must then come while that bucket lasts.
 
 use std::time::Duration;
 
 use super::EngineRef;
 use super::enter::{enter_claimed, wait_or_refuse};
 use super::line::wait_for_store;
-use super::refusal::{Counted, refuse};
+use super::refusal::{Counted, refuse, refuse_flow};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
 use crate::engine::call::verdict::Verdict;
+use crate::engine::call::waiting::Waiting;
 use crate::engine::resource::{HeldLeases, LeaseTargets, Leases, Taking};
 use crate::rule::NoShare;
 use crate::stat::{Denied, Reloaded};
@@ -38,23 +43,33 @@ pub(super) fn enter_leased(
         Ok(targets) => targets,
         Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, none)),
     };
-    if claims.last_turn().is_some_and(|(turn, _)| turn > now) {
-        note_quota(&nodes, call, &targets, now, call.weight, claims);
-        let verdict = enter_claimed(engine, nodes.clone(), call, now, claims, arrived)?;
-        return Ok(with_targets(verdict, targets));
-    }
     let had = arrived
         .leases
         .take()
         .map_or_else(HeldLeases::default, |had| *had);
-    let held = match targets.take(now, call.weight, had) {
+    arrived.has_borrowed = had.is_borrowed();
+    let latest = latest_start(&nodes, call, now, arrived);
+    if claims.last_turn().is_some_and(|(turn, _)| turn > now) {
+        note_quota(&nodes, call, &targets, now, call.weight, claims);
+        let verdict = enter_claimed(engine, nodes.clone(), call, now, claims, arrived)?;
+        return Ok(keep_for_turn(verdict, targets, had));
+    }
+    let borrows_by = latest.filter(|_| had.is_empty());
+    let held = match targets.take(now, call.weight, had, borrows_by) {
         Ok(Taking::All(held)) => held,
-        Ok(Taking::MustAsk(held)) => {
+        Ok(Taking::MustAsk(held, next)) => {
             match nodes.check_room(now, call.weight) {
                 Ok(()) => {}
                 Err(Denied::Reloaded) => {
                     nodes.release(claims);
                     return Err(Reloaded);
+                }
+                // They may have room, or lend, when the next bucket begins.
+                Err(Denied::Full(_)) if next.is_some_and(|at| nodes.lets_in_at(call, now, at)) => {}
+                Err(Denied::Full(rule)) if next.is_some() || arrived.has_borrowed => {
+                    nodes.release(claims);
+                    let at = nodes.retry_at_unrelated(call, now, next.unwrap_or(now));
+                    return Ok(refuse_flow(Counted::On(&nodes), call, now, rule, at));
                 }
                 Err(Denied::Full(rule)) => {
                     drop(held);
@@ -62,7 +77,7 @@ pub(super) fn enter_leased(
                     return Ok(with_targets(verdict, targets));
                 }
             }
-            match targets.ask(now, call.weight, held) {
+            match targets.ask(now, call.weight, held, borrows_by) {
                 Ok(Ok(held)) => held,
                 Ok(Err(asking)) if call.patience != Some(Duration::ZERO) => {
                     nodes.release(claims);
@@ -89,14 +104,21 @@ pub(super) fn enter_leased(
     note_quota(&nodes, call, &targets, now, 0, claims);
     start(
         engine,
-        nodes.clone(),
+        nodes,
         call,
         now,
         claims,
         arrived,
-        held,
-        targets,
+        (held, targets, latest),
     )
+}
+
+/// Before what time a call must start that borrows; `None` if it does not borrow.
+fn latest_start(nodes: &CallNodes, call: &Call<'_>, now: Tick, arrived: &Arrival) -> Option<Tick> {
+    let context = nodes.resource().shared();
+    let most = call.patience_for_loan(context.config.occupy_timeout);
+    let borrows = !most.is_zero() && !context.part.is_shadow();
+    borrows.then(|| arrived.since.unwrap_or(now) + most)
 }
 
 /// Notes the rest of the quotas for a call that wants to know, which will take `weight` of each.
@@ -115,7 +137,6 @@ fn note_quota(
 }
 
 /// Starts a call that has its permits, which are spent only if it passes now.
-#[expect(clippy::too_many_arguments, reason = "it is all that a call has")]
 fn start(
     engine: EngineRef<'_>,
     nodes: CallNodes,
@@ -123,15 +144,50 @@ fn start(
     now: Tick,
     claims: &mut Claims,
     arrived: &mut Arrival,
-    mut held: HeldLeases,
-    targets: LeaseTargets,
+    (mut held, targets, latest): (HeldLeases, LeaseTargets, Option<Tick>),
 ) -> Result<Verdict, Reloaded> {
     let verdict = enter_claimed(engine, nodes, call, now, claims, arrived)?;
-    if let Verdict::Pass(_) = verdict {
-        held.spend();
-        return Ok(verdict);
+    match verdict {
+        Verdict::Pass(_) => {
+            held.spend();
+            Ok(verdict)
+        }
+        Verdict::Wait(waiting) if held.is_borrowed() && !waiting.is_in_line() => {
+            Ok(keep_for_loan(waiting, targets, held, latest))
+        }
+        _ => Ok(with_targets(verdict, targets)),
     }
-    Ok(with_targets(verdict, targets))
+}
+
+/// Has a call use what it has borrowed when its loan of other rules begins, or refuses it if that is
+/// too late.
+#[cold]
+fn keep_for_loan(
+    mut waiting: Waiting,
+    targets: LeaseTargets,
+    held: HeldLeases,
+    latest: Option<Tick>,
+) -> Verdict {
+    let start = waiting.start();
+    let is_late = latest.is_none_or(|latest| start >= latest) || !held.last_until(start);
+    match targets.over_by(&held, start, waiting.weight()) {
+        Some(none) if is_late => Verdict::Block(waiting.refuse_lease(none)),
+        _ => {
+            waiting.has_leases(WaitLeases::held(targets, held));
+            Verdict::Wait(waiting)
+        }
+    }
+}
+
+/// Has a call use what it has borrowed when its turn has come, if it can: otherwise it asks then.
+fn keep_for_turn(mut verdict: Verdict, targets: LeaseTargets, held: HeldLeases) -> Verdict {
+    match &mut verdict {
+        Verdict::Wait(waiting) if held.is_borrowed() && held.last_until(waiting.start()) => {
+            waiting.has_leases(WaitLeases::held(targets, held));
+            verdict
+        }
+        _ => with_targets(verdict, targets),
+    }
 }
 
 /// Has a call that waits for its start take its permits then.

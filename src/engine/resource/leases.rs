@@ -4,6 +4,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
+use super::held_leases::HeldLeases;
 use super::{OptionalChecks, Resource};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
@@ -13,7 +14,7 @@ use crate::clock::Tick;
 use crate::engine::context::EngineContext;
 use crate::rule::{NoShare, RuleSet, Selected, SharedRule, most_keys};
 use crate::store::{
-    Answer, Asked, BucketEnd, Hub, KeyedQuotas, LeaseFound, RuleFigures, SharedQuota, Ticket,
+    Answer, Asked, Hub, KeyedQuotas, LeaseFound, RuleFigures, SharedQuota, Ticket, Validity,
 };
 
 /// See the [module](self).
@@ -42,22 +43,10 @@ pub(super) enum LeaseCounters {
 pub(crate) struct LeaseTargets(SmallVec<LeaseTarget, 2>);
 
 #[derive(Clone, Debug)]
-struct LeaseTarget {
+pub(super) struct LeaseTarget {
     rule: u32,
     advertised: (u32, Duration),
-    quota: Arc<SharedQuota>,
-}
-
-/// The leases that a call has taken. Dropping it refunds all of them, unless they are spent.
-#[derive(Debug, Default)]
-pub(crate) struct HeldLeases(SmallVec<HeldLease, 2>);
-
-#[derive(Debug)]
-struct HeldLease {
-    quota: Arc<SharedQuota>,
-    /// `None` for a call that passes without permits.
-    end: Option<BucketEnd>,
-    weight: u32,
+    pub(super) quota: Arc<SharedQuota>,
 }
 
 /// A call that waits for the store.
@@ -73,8 +62,8 @@ pub(crate) struct Asking {
 #[derive(Debug)]
 pub(crate) enum Taking {
     All(HeldLeases),
-    /// Some must be asked for.
-    MustAsk(HeldLeases),
+    /// Some must be asked for: if of the next bucket, the call may start at that time.
+    MustAsk(HeldLeases, Option<Tick>),
 }
 
 // === impl Leases ===
@@ -221,24 +210,37 @@ impl LeaseCounters {
 // === impl Targets ===
 
 impl LeaseTargets {
-    /// Takes `weight` permits of each, or of none. Those that the call `had` before count.
-    pub(crate) fn take(&self, now: Tick, weight: u32, had: HeldLeases) -> Result<Taking, NoShare> {
+    /// Takes `weight` permits of each, or of none. Those that the call `had` before count. A call
+    /// with a `latest` time may ask for permits of the next bucket, if it can start before that.
+    pub(crate) fn take(
+        &self,
+        now: Tick,
+        weight: u32,
+        had: HeldLeases,
+        latest: Option<Tick>,
+    ) -> Result<Taking, NoShare> {
         let mut had = had;
         let mut held = HeldLeases::default();
-        let mut must_ask = false;
+        let (mut must_ask, mut start) = (false, None);
         for target in self.0.iter() {
-            if let Some(end) = had.refund(&target.quota, weight) {
-                held.push(target, end, weight);
+            if let Some(valid) = had.refund(&target.quota, weight) {
+                held.push(target, valid, weight);
                 continue;
             }
             match target.quota.take(now, weight) {
-                LeaseFound::Taken(end) => held.push(target, Some(end), weight),
-                LeaseFound::Exhausted(at) => return Err(target.exhausted(Some(at), weight)),
+                LeaseFound::Taken(end) => {
+                    held.push(target, Some(Validity::until(end)), weight);
+                }
+                LeaseFound::Exhausted(at) => {
+                    let lent = latest.and_then(|by| target.quota.lends_at(now, weight, by));
+                    let lent = lent.ok_or_else(|| target.exhausted(Some(at), weight))?;
+                    (must_ask, start) = (true, start.max(Some(lent)));
+                }
                 LeaseFound::Nothing => must_ask = true,
             }
         }
         Ok(if must_ask {
-            Taking::MustAsk(held)
+            Taking::MustAsk(held, start)
         } else {
             Taking::All(held)
         })
@@ -256,13 +258,14 @@ impl LeaseTargets {
         })
     }
 
-    /// Asks for the permits that are not `held`. Returns those that the call has then, or that it
-    /// must wait.
+    /// Asks for the permits that are not `held`, also of the next bucket as [above](Self::take).
+    /// Returns those that the call has then, or that it must wait.
     pub(crate) fn ask(
         &self,
         now: Tick,
         weight: u32,
         held: HeldLeases,
+        latest: Option<Tick>,
     ) -> Result<Result<HeldLeases, Asking>, NoShare> {
         let mut asking = Asking {
             tickets: Vec::new(),
@@ -273,7 +276,7 @@ impl LeaseTargets {
             if asking.held.has(&target.quota) {
                 continue;
             }
-            match SharedQuota::ask(&target.quota, now, weight) {
+            match SharedQuota::ask(&target.quota, now, weight, latest) {
                 Asked::Told(answer) => asking.take_answer(target, answer, weight)?,
                 Asked::Waits(ticket) => {
                     asking.most = asking.most.min(target.quota.terms().wait);
@@ -298,6 +301,15 @@ impl LeaseTarget {
             limit: self.advertised,
             available_at: at.map(|at| self.quota.available_at(at)),
         }
+    }
+}
+
+impl LeaseTargets {
+    /// The refusal of a call whose permits `held` do not last until `start`.
+    #[cold]
+    pub(crate) fn over_by(&self, held: &HeldLeases, start: Tick, weight: u32) -> Option<NoShare> {
+        let of_held = self.0.iter().find(|target| held.has(&target.quota))?;
+        Some(of_held.exhausted(Some(start), weight))
     }
 }
 
@@ -337,6 +349,10 @@ impl Asking {
             let answer = ticket.take(now);
             self.take_answer(&target, answer, weight)?;
         }
+        if self.held.is_borrowed() {
+            // The others are of buckets that may be over by then: they are taken anew.
+            self.held.keep_for(self.held.start());
+        }
         Ok(self.held)
     }
 
@@ -347,48 +363,11 @@ impl Asking {
         weight: u32,
     ) -> Result<(), NoShare> {
         match answer {
-            Answer::Granted(end) => self.held.push(target, Some(end), weight),
+            Answer::Granted(valid) => self.held.push(target, Some(valid), weight),
             Answer::Open => self.held.push(target, None, weight),
             Answer::Refused(at) => return Err(target.exhausted(at, weight)),
             Answer::Closed => return Err(NoShare::NoStore { rule: target.rule }),
         }
         Ok(())
-    }
-}
-
-// === impl HeldLeases ===
-
-impl HeldLeases {
-    fn push(&mut self, target: &LeaseTarget, end: Option<BucketEnd>, weight: u32) {
-        self.0.push(HeldLease {
-            quota: target.quota.clone(),
-            end,
-            weight,
-        });
-    }
-
-    fn has(&self, quota: &SharedQuota) -> bool {
-        self.0.iter().any(|held| held.quota.counts_as(quota))
-    }
-
-    /// Hands over its permits of `quota`, if they are `weight`.
-    fn refund(&mut self, quota: &SharedQuota, weight: u32) -> Option<Option<BucketEnd>> {
-        let is_it = |held: &HeldLease| held.quota.counts_as(quota) && held.weight == weight;
-        self.0.remove(is_it).map(|held| held.end)
-    }
-
-    /// The call runs: its permits are spent.
-    pub(crate) fn spend(&mut self) {
-        self.0 = SmallVec::default();
-    }
-}
-
-impl Drop for HeldLeases {
-    fn drop(&mut self) {
-        for held in self.0.iter() {
-            if let Some(end) = held.end {
-                SharedQuota::refund_now(&held.quota, end, held.weight);
-            }
-        }
     }
 }

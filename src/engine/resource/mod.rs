@@ -6,6 +6,7 @@
 //! nodes](crate::engine::resource::scope).
 
 mod admit;
+mod held_leases;
 mod in_hand;
 mod key;
 mod leases;
@@ -30,9 +31,10 @@ use crate::rule::{
 use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 
 pub(crate) use admit::Place;
+pub(crate) use held_leases::HeldLeases;
 pub(crate) use in_hand::InHand;
 pub(crate) use key::{ResourceKey, ResourceQuery};
-pub(crate) use leases::{Asking, HeldLeases, LeaseTargets, Leases, Taking};
+pub(crate) use leases::{Asking, LeaseTargets, Leases, Taking};
 pub(crate) use optional::OptionalChecks;
 pub(crate) use path::PathKind;
 

@@ -383,7 +383,11 @@ impl FlowRule {
     }
 
     /// Sets whether prioritized calls may borrow from coming buckets. Default: yes, except
-    /// for a [strict](Self::strict) rule. A rule [by origin](Self::by_origin) does not lend.
+    /// for a [strict](Self::strict) rule. A rule [by origin](Self::by_origin) does not lend unless it
+    /// is [shared](Self::shared).
+    ///
+    /// A shared rule lends permits of the next bucket only. The store counts them there, so each
+    /// window admits no more than the limit.
     #[must_use]
     pub fn lend(mut self, lend: bool) -> Self {
         self.lend = Some(lend);
@@ -397,6 +401,9 @@ impl FlowRule {
     /// for the start of a bucket of the rule and for no other time. All tokens held for that time
     /// count, including those of calls that wait only for another rule. A call that waits for
     /// another rule as well, such as one for its origin, may start later in that bucket.
+    ///
+    /// Of a [shared](Self::shared) rule this is the fraction of the limit, rounded down, that each
+    /// process may borrow of the next bucket.
     #[must_use]
     pub fn max_occupy_ratio(mut self, ratio: f64) -> Self {
         self.max_occupy_ratio = ratio;
@@ -410,7 +417,8 @@ impl FlowRule {
     /// number is limited by the smallest `max_waiting` of the rules that count all callers
     /// together, or by 10 000 if none of these rules lets calls wait. In addition, the
     /// `max_waiting` of a rule for origins or for a context limits the waiting calls of
-    /// each origin, or of the context.
+    /// each origin, or of the context. Of a [shared](Self::shared) rule it limits the permits that
+    /// the process borrows at once, of each origin for a rule by origin.
     ///
     /// In [shadow mode](crate::Rule::shadow) no call waits, so any number above 0 is as good
     /// as no limit.
@@ -493,6 +501,17 @@ impl FlowRule {
     pub(crate) fn most_waiting(&self) -> Option<u32> {
         let has_queue = self.shaping.max_wait.is_some();
         (has_queue || self.lends()).then_some(self.max_waiting.get())
+    }
+
+    /// Of the next bucket of a shared window: which part of the limit is lent to the calls of one
+    /// process, and at most how many permits.
+    pub(super) fn lends_of_next(&self) -> (f64, u32) {
+        let most = if self.lends() {
+            self.max_waiting.get()
+        } else {
+            0
+        };
+        (self.max_occupy_ratio, most)
     }
 
     fn lends(&self) -> bool {
@@ -610,10 +629,6 @@ impl FlowRule {
         if self.who == Who::Other {
             let why = "left out with the origin \"other\": name the origins, or use `by_origin`";
             refuse_shared(inspector, why);
-        }
-        if self.lend == Some(true) {
-            let allowed = "left out with `shared`: a shared window does not lend";
-            inspector.refuse("lend", true, allowed);
         }
         if self.who == Who::Each && self.threshold > f64::from(MOST_IN_WINDOW) {
             inspector.number("threshold", self.threshold, 0..=MOST_IN_WINDOW);

@@ -20,7 +20,7 @@ use crate::stat::MAX_TOKENS;
 /// Longest wait of one call in the queue of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
 /// How many calls of one value may wait for a place, unless set otherwise.
-const MOST_WAITING_OF_VALUE: u32 = 1_000;
+pub(super) const MOST_WAITING_OF_VALUE: u32 = 1_000;
 /// Most characters that a message shows of a value, which may be of any length.
 const LONGEST_SHOWN: usize = 64;
 

@@ -153,8 +153,8 @@ impl Node {
         self.counters.in_line.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A call that has waited for a slot has started.
-    pub(crate) fn waited_in_line(&self, wait: Duration) {
-        self.counters.waited(0, wait);
+    /// A call that has waited for a slot has started, with so many borrowed tokens.
+    pub(crate) fn waited_in_line(&self, occupied: u32, wait: Duration) {
+        self.counters.waited(occupied, wait);
     }
 }

@@ -11,6 +11,7 @@ fn ledger(limit: u32, buckets: u32) -> Ledger {
         exact: false,
         when_down: WhenDown::LocalShare,
         local_limit: None,
+        ahead: 0,
         wait: Duration::from_millis(50),
     };
     let bucket = BUCKET;
@@ -115,9 +116,9 @@ fn what_goes_back_is_off_the_books_once() {
     ledger.book_local(7, 3);
     // The three were never the store's.
     assert_eq!(ledger.return_later(7, 5), 0);
-    assert_eq!((ledger.held(7), ledger.back.unwrap().permits), (8, 2));
+    assert_eq!((ledger.held(7), ledger.back[0].permits), (8, 2));
     assert_eq!(ledger.return_later(7, 1), 0);
-    assert_eq!(ledger.back.unwrap().permits, 3);
+    assert_eq!(ledger.back[0].permits, 3);
     assert_eq!(
         ledger.return_later(4, 6),
         0,
@@ -162,16 +163,16 @@ fn what_goes_back_goes_to_its_own_bucket_or_nowhere() {
         assert_eq!(ledger.return_later(7, 4), 0);
         ledger
     };
-    let back = |ledger: &Ledger| ledger.back.map_or(0, |back| back.permits);
+    let back = |ledger: &Ledger| ledger.back.iter().map(|back| back.permits).sum::<u32>();
 
     // A store that has lost its data since then has not counted them.
     let mut ledger = with_back(4);
     assert_eq!(ledger.known_epoch(ms(1_010)), Epoch(5));
-    assert_eq!((ledger.forget_back(ms(1_010)), back(&ledger)), (0, 4));
+    assert_eq!((ledger.forget_stale_back(ms(1_010)), back(&ledger)), (0, 4));
 
     // The bucket counts until its window is over, and may come again.
-    assert_eq!((ledger.forget_back(ms(1_141)), back(&ledger)), (0, 4));
-    assert_eq!((ledger.forget_back(ms(1_142)), back(&ledger)), (4, 0));
+    assert_eq!((ledger.forget_stale_back(ms(1_141)), back(&ledger)), (0, 4));
+    assert_eq!((ledger.forget_stale_back(ms(1_142)), back(&ledger)), (4, 0));
     assert_eq!(ledger.known_epoch(ms(1_142)), Epoch(0));
 
     // The store's clock goes back: they count elsewhere, or not at all.

@@ -4,11 +4,12 @@
 //! waits with a [ticket](super::ticket) for the refiller, or is served at once from the share
 //! of this process if the store is away.
 
+mod ahead;
 mod refilled;
 
 use std::time::Duration;
 
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::clock::Tick;
 use crate::store::StoreKey;
 use crate::store::cell::{BucketEnd, Cell, LeaseFound, Left};
@@ -16,7 +17,7 @@ use crate::store::figures::RuleFigures;
 use crate::store::hub::Hub;
 use crate::store::ledger::{Ledger, Nodes, Terms, Uncounted, Window};
 use crate::store::settings::WhenDown;
-use crate::store::ticket::{Answer, Slot, Ticket};
+use crate::store::ticket::{Answer, Asker, Slot, Ticket, Validity};
 
 pub(in crate::store) use refilled::{After, Conditions, Grant, OnTheWay};
 
@@ -122,24 +123,44 @@ impl SharedQuota {
         self.cell.take(now, weight)
     }
 
-    /// Asks for `weight` permits that are not in hand.
-    pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32) -> Asked {
+    /// Asks for `weight` permits that are not in hand. A call with a `latest` time takes those of the
+    /// next bucket as well, if it may start before that.
+    pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32, latest: Option<Tick>) -> Asked {
         let mut ledger = this.ledger.lock();
         let nodes = this.hub.nodes();
         if weight > limit_of(&ledger.terms, nodes) {
             return Asked::Told(Answer::Refused(None));
         }
+        let mut is_ahead = false;
         // Another call may have brought some.
         match this.cell.take(now, weight) {
-            LeaseFound::Taken(end) => return Asked::Told(Answer::Granted(end)),
-            LeaseFound::Exhausted(at) => return Asked::Told(Answer::Refused(Some(at))),
+            LeaseFound::Taken(end) => {
+                return Asked::Told(Answer::Granted(Validity::until(end)));
+            }
+            LeaseFound::Exhausted(at) => {
+                let refused = Answer::Refused(Some(at));
+                let latest = latest.filter(|&by| this.lends(&ledger, now, weight, by).is_some());
+                if latest.is_none() {
+                    return Asked::Told(refused);
+                }
+                is_ahead = true;
+            }
             LeaseFound::Nothing => {}
         }
         if this.is_down(&ledger, now) {
             return Asked::Told(this.serve(&mut ledger, now, weight));
         }
         let slot = Arc::new(Slot::default());
-        ledger.tickets.push((weight, slot.clone()));
+        let asker = Asker {
+            weight,
+            latest,
+            slot: slot.clone(),
+        };
+        if is_ahead {
+            ledger.ask_ahead(asker, now);
+        } else {
+            ledger.tickets.push(asker);
+        }
         drop(ledger);
         this.figures.counts().waited.add(1);
         this.hub.look_at(this);
@@ -169,7 +190,7 @@ impl SharedQuota {
         // What is in hand is good with and without the store; and the call that was served before
         // may have put the rest of the share there.
         if let LeaseFound::Taken(end) = self.cell.take(now, weight) {
-            return Answer::Granted(end);
+            return Answer::Granted(Validity::until(end));
         }
         match ledger.terms.when_down {
             WhenDown::Open => {
@@ -210,7 +231,7 @@ impl SharedQuota {
         ledger.unbook(here.number, out.new);
         ledger.last_held = 0;
         self.figures.counts().local.add(weight.into());
-        Answer::Granted(end)
+        Answer::Granted(Validity::until(end))
     }
 
     // --- counting ---
@@ -261,11 +282,14 @@ impl SharedQuota {
         out
     }
 
-    /// Refunds `weight` permits of the bucket that ends at `end`: they were not used.
-    pub(crate) fn refund(this: &Arc<Self>, end: BucketEnd, weight: u32, now: Tick) {
-        if !this.cell.refund(end, weight, now, this.window.bucket) {
+    /// Refunds `weight` permits that were not used. Before their bucket has begun no other call may
+    /// use them: then they go back to the store.
+    pub(crate) fn refund(this: &Arc<Self>, valid: Validity, weight: u32, now: Tick) {
+        let has_begun = now >= valid.from || planted(Bug::RefundBeforeBucket);
+        let length = this.window.bucket;
+        if !has_begun || !this.cell.refund(valid.end, weight, now, length) {
             let mut ledger = this.ledger.lock();
-            let bucket = ledger.bucket_of(end);
+            let bucket = ledger.bucket_of(valid.end);
             let lost = ledger.return_later(bucket, weight);
             drop(ledger);
             this.figures.counts().lost.add(lost.into());
@@ -273,8 +297,8 @@ impl SharedQuota {
         }
     }
 
-    pub(crate) fn refund_now(this: &Arc<Self>, end: BucketEnd, weight: u32) {
-        Self::refund(this, end, weight, this.hub.now());
+    pub(crate) fn refund_now(this: &Arc<Self>, valid: Validity, weight: u32) {
+        Self::refund(this, valid, weight, this.hub.now());
     }
 
     /// When there will be room again, for a call that was refused until `at`.

@@ -8,8 +8,9 @@ use crate::clock::Tick;
 use crate::store::cell::{BucketEnd, LeaseFound};
 use crate::store::demand::Demand;
 use crate::store::draw::{Booking, Draw, Epoch};
-use crate::store::ledger::{Ledger, Nodes, Report, Seen};
-use crate::store::ticket::Answer;
+use crate::store::ledger::{Ledger, Nodes, Report};
+use crate::store::seen::Seen;
+use crate::store::ticket::{Answer, Asker, Validity};
 
 /// The conditions in which the refiller asks.
 #[derive(Clone, Copy, Debug)]
@@ -27,15 +28,36 @@ pub(in crate::store) struct Conditions {
 #[derive(Debug)]
 pub(in crate::store) struct OnTheWay {
     pub(in crate::store) quota: Arc<SharedQuota>,
-    tickets: usize,
-    firm: u32,
+    pub(super) tickets: usize,
+    pub(super) firm: u32,
     soft: u32,
+    /// If it is for the bucket after that one, by the process's clock.
+    pub(super) ahead_of: Option<u64>,
     report: Report,
     /// Of what it tells the store, that which the store does not know.
     unknown: Vec<Booking>,
 }
 
 impl OnTheWay {
+    /// One for so many calls, which need so many permits, and for so many more; ahead of a bucket.
+    pub(super) fn of(
+        quota: &Arc<SharedQuota>,
+        ledger: &Ledger,
+        now: Tick,
+        (tickets, firm, soft): (usize, u32, u32),
+        ahead_of: Option<u64>,
+    ) -> Self {
+        Self {
+            quota: quota.clone(),
+            tickets,
+            firm,
+            soft,
+            ahead_of,
+            report: ledger.report,
+            unknown: ledger.unknown(now),
+        }
+    }
+
     /// Whether no call waits for it.
     pub(in crate::store) const fn is_refill(&self) -> bool {
         self.firm == 0
@@ -99,12 +121,17 @@ impl SharedQuota {
         }
         let now = by.now;
         let held = this.observe(ledger, now);
+        let lost = ledger.forget_stale_back(now);
+        this.figures.counts().lost.add(lost.into());
+        if let Some(sent) = Self::prepare_ahead(this, ledger, by) {
+            return Some(this.send(ledger, by, sent));
+        }
         let limit = limit_of(&ledger.terms, by.nodes);
         let here = ledger.here(now);
         let firm = ledger
             .tickets
             .iter()
-            .fold(0, |sum: u32, (weight, _)| sum.saturating_add(*weight));
+            .fold(0, |sum: u32, asker| sum.saturating_add(asker.weight));
         let target = this.target(ledger, by, here.end - now).min(limit);
         let is_due = firm > 0 || held < target.div_ceil(2);
         // The store has none, so only calls ask, when they may.
@@ -126,55 +153,56 @@ impl SharedQuota {
             }
         }
         let (mut firm_now, mut soft) = (firm, soft);
-        let was_down = |until| now < until + CELL_RECOVERS;
-        let is_recovering =
-            by.is_recovering || ledger.down_until.is_some_and(was_down) || ledger.has_untold_past();
-        if is_recovering {
+        if by.is_recovering || this.is_recovering(ledger, now) {
             let left = ledger.share_left(here.number, by.nodes);
             firm_now = firm.min(left);
             soft = soft.min(left - firm_now);
         }
-        let add = ledger.to_report(now);
-        let lost = ledger.forget_back(now);
-        this.figures.counts().lost.add(lost.into());
-        let known = ledger.known_epoch(now);
-        let back = ledger.back.take();
+        let has_news = ledger.returns() || !ledger.to_report(now).is_empty();
         // The store can be told of the past only when it has said which bucket it has: so it is
         // asked, even for nothing, and calls that wait are answered by the next draw.
         let is_to_learn = firm_now == 0 && ledger.has_untold_past();
-        if firm_now == 0 && soft == 0 && add.is_empty() && back.is_none() && !is_to_learn {
+        if firm_now == 0 && soft == 0 && !has_news && !is_to_learn {
             if firm > 0 {
                 this.refuse_all(ledger, here.next);
             }
             return None;
         }
+        let tickets = if is_to_learn { 0 } else { ledger.tickets.len() };
+        let sent = OnTheWay::of(this, ledger, now, (tickets, firm_now, soft), None);
+        Some(this.send(ledger, by, sent))
+    }
+
+    /// The draw of what is `sent`, with all that the store must be told.
+    fn send(&self, ledger: &mut Ledger, by: &Conditions, sent: OnTheWay) -> (Draw, OnTheWay) {
         ledger.in_flight = true;
+        let known = ledger.known_epoch(by.now);
+        let back = ledger.take_back();
         if let Some(back) = &back {
-            this.figures.counts().repaid.add(back.permits.into());
+            self.figures.counts().repaid.add(back.permits.into());
         }
         let draw = Draw {
-            key: this.key.clone(),
-            bucket: this.window.bucket,
-            buckets: this.window.buckets,
-            limit,
-            firm: firm_now,
-            soft,
+            key: self.key.clone(),
+            bucket: self.window.bucket,
+            buckets: self.window.buckets,
+            limit: limit_of(&ledger.terms, by.nodes),
+            firm: sent.firm,
+            soft: sent.soft,
             divisor: by.nodes.count,
-            next: false,
+            next: sent.ahead_of.is_some(),
             back,
             known,
-            add,
-            wait: this.hub.settings.store_wait,
+            add: ledger.to_report(by.now),
+            wait: self.hub.settings.store_wait,
         };
-        let sent = OnTheWay {
-            quota: this.clone(),
-            tickets: if is_to_learn { 0 } else { ledger.tickets.len() },
-            firm: firm_now,
-            soft,
-            report: ledger.report,
-            unknown: ledger.unknown(now),
-        };
-        Some((draw, sent))
+        (draw, sent)
+    }
+
+    /// Whether this counter draws no more than its share, until all processes have told the store
+    /// what they took without it.
+    pub(super) fn is_recovering(&self, ledger: &Ledger, now: Tick) -> bool {
+        let was_down = |until| now < until + CELL_RECOVERS;
+        ledger.down_until.is_some_and(was_down) || ledger.has_untold_past()
     }
 
     fn target(&self, ledger: &Ledger, by: &Conditions, left: Duration) -> u32 {
@@ -205,8 +233,8 @@ impl SharedQuota {
     }
 
     fn refuse_all(&self, ledger: &mut Ledger, at: Tick) {
-        for (_, slot) in ledger.tickets.drain(..) {
-            slot.answer(Answer::Refused(Some(at)));
+        for asker in ledger.tickets.drain(..) {
+            asker.slot.answer(Answer::Refused(Some(at)));
         }
         self.hub.late().note_answers();
     }
@@ -231,24 +259,29 @@ impl SharedQuota {
         let mut ledger = self.ledger.lock();
         let ledger = &mut *ledger;
         ledger.in_flight = false;
+        // What of this grant goes back can wait for the next draw: it may be drawn ahead in vain.
+        let returns = ledger.returns();
         let now = grant.received;
         let length = self.window.bucket;
         let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now, length);
         ledger.see_time(seen);
-        ledger.book_drawn(grant.bucket, grant.permits);
-        ledger.see(seen, grant.free);
+        if sent.ahead_of.is_none() {
+            ledger.book_drawn(grant.bucket, grant.permits);
+            ledger.see(seen, grant.free);
+        } else {
+            ledger.book_drawn(grant.bucket.saturating_add(1), grant.permits);
+            ledger.see_ahead(seen);
+        }
         ledger.reported(&sent.unknown, sent.report, now);
         if grant.permits > 0 || sent.report != Report::Nothing {
             ledger.set_epoch(grant.epoch);
         }
+        if let Some(asked_in) = sent.ahead_of {
+            return self.granted_ahead(ledger, sent, grant, (seen, asked_in));
+        }
         if now >= seen.end && grant.permits > 0 {
-            let lost = ledger.return_later(grant.bucket, grant.permits);
-            self.figures.counts().lost.add(lost.into());
-            return if ledger.tickets.is_empty() {
-                After::Nothing
-            } else {
-                After::AskAgain
-            };
+            self.return_now(ledger, grant.bucket, grant.permits);
+            return Self::after(ledger, now, returns);
         }
         let end = BucketEnd::at(seen.end);
         let available_at = now + grant.wait;
@@ -260,23 +293,27 @@ impl SharedQuota {
                 .store(available_at.as_nanos(), Ordering::Relaxed);
             next_at = Some(available_at);
         }
-        let asked = sent.tickets.min(ledger.tickets.len());
-        for (weight, slot) in ledger.tickets.drain(..asked) {
+        // Most counters of keys rest from now on: without calls that wait, they keep no list.
+        let others = ledger
+            .tickets
+            .split_off(sent.tickets.min(ledger.tickets.len()));
+        for asker in std::mem::replace(&mut ledger.tickets, others) {
+            let weight = asker.weight;
+            let latest = asker.latest;
             if weight <= left {
-                if slot.answer(Answer::Granted(end)) {
+                if asker.slot.answer(Answer::Granted(Validity::until(end))) {
                     left -= weight;
                     ledger.demand.add(weight);
                     self.figures.counts().granted.add(weight.into());
                 }
+            } else if latest.is_some_and(|by| self.lends(ledger, now, weight, by).is_some()) {
+                ledger.ask_ahead(asker, now);
             } else {
-                slot.answer(Answer::Refused(Some(next_at.unwrap_or(seen.next))));
+                let at = next_at.unwrap_or(seen.next);
+                asker.slot.answer(Answer::Refused(Some(at)));
             }
         }
         self.hub.late().note_answers();
-        if ledger.tickets.is_empty() {
-            // Most counters of keys rest from now on.
-            ledger.tickets = Vec::new();
-        }
         let out = self.put(ledger, end, left, false);
         self.return_now(ledger, grant.bucket, out.new);
         if out.old > 0 {
@@ -294,14 +331,20 @@ impl SharedQuota {
         } else if grant.permits == 0 && sent.soft > 0 {
             self.cell.exhaust(seen.next.min(now + HOT_RETRY));
         }
-        if ledger.tickets.is_empty() && ledger.unknown(now).is_empty() {
-            After::Nothing
-        } else {
+        Self::after(ledger, now, returns)
+    }
+
+    /// The next step after a draw that was applied, and whether permits are to go back at once.
+    pub(super) fn after(ledger: &Ledger, now: Tick, returns: bool) -> After {
+        let asks = !ledger.tickets.is_empty() || ledger.asks_ahead();
+        if asks || returns || !ledger.unknown(now).is_empty() {
             After::AskAgain
+        } else {
+            After::Nothing
         }
     }
 
-    fn return_now(&self, ledger: &mut Ledger, bucket: u64, weight: u32) {
+    pub(super) fn return_now(&self, ledger: &mut Ledger, bucket: u64, weight: u32) {
         if weight > 0 {
             let lost = ledger.return_later(bucket, weight);
             self.figures.counts().lost.add(lost.into());
@@ -332,12 +375,13 @@ impl SharedQuota {
     pub(in crate::store) fn answer_without_store(&self, now: Tick) {
         let mut ledger = self.ledger.lock();
         // Permits that were to go back cannot, and are forgotten.
-        ledger.back = None;
+        ledger.forget_back();
         let tickets = std::mem::take(&mut ledger.tickets);
-        for (weight, slot) in tickets {
+        let ahead = ledger.ahead.take().map(|ahead| ahead.tickets);
+        for Asker { weight, slot, .. } in tickets.into_iter().chain(ahead.into_iter().flatten()) {
             let answer = self.serve(&mut ledger, now, weight);
             if !slot.answer(answer) {
-                if let Answer::Granted(end) = answer {
+                if let Answer::Granted(Validity { end, .. }) = answer {
                     let bucket = ledger.bucket_of(end);
                     if !self.cell.refund(end, weight, now, self.window.bucket) {
                         ledger.unbook(bucket, weight);

@@ -132,6 +132,11 @@ impl CallNodes {
         }
     }
 
+    /// Whether every window lets `call` in at `at`, to run or to wait, if no other call comes.
+    pub(crate) fn lets_in_at(&self, call: &Call<'_>, now: Tick, at: Tick) -> bool {
+        self.let_in_at(call, now, at, at) == Some(at)
+    }
+
     /// Whether all rings let the call of `visit` run or wait at one time.
     fn foresee(&self, now: Tick, mut visit: Visit) -> Result<(), Nothing> {
         loop {

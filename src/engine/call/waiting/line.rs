@@ -20,6 +20,8 @@ pub(crate) enum InLine {
     Share,
     /// For the answers of the store that it has asked.
     Store,
+    /// For the bucket of the permits that the store has lent.
+    Bucket,
 }
 
 /// The slot, share or leases that a call has got in line.
@@ -36,7 +38,7 @@ impl WaitingInner {
     /// there. If not, `waker` is woken when it has.
     pub(super) fn has_what_it_waits_for(&self, waker: Option<&Waker>) -> bool {
         match self.line {
-            None => false,
+            None | Some(InLine::Bucket) => false,
             Some(InLine::Slot) => {
                 let ticket = self.place.expect(STANDS_THERE).ticket;
                 self.node().has_slot_in_line(ticket, waker)
@@ -116,6 +118,20 @@ impl WaitingInner {
         self.sleep = None;
     }
 
+    /// Waits for the bucket of its permits, if that has not begun at `now`.
+    pub(super) fn waits_for_bucket(&mut self, now: Tick) -> bool {
+        let leases = self.leases.as_ref();
+        let Some(start) = leases.and_then(|leases| leases.start_after(now)) else {
+            return false;
+        };
+        self.nodes.each(Node::note_in_line);
+        self.line = Some(InLine::Bucket);
+        self.asked = now;
+        self.until = start;
+        self.sleep = None;
+        true
+    }
+
     /// Leaves the line: with the slot, share or permits, if it has got them.
     pub(super) fn cancel_wait(&mut self, now: Tick) -> Option<Got> {
         let line = self.line.take()?;
@@ -135,12 +151,13 @@ impl WaitingInner {
                 place.cancel(now).map(Got::Share)
             }
             InLine::Store => self.leases.as_mut()?.settle(now).then_some(Got::Leases),
+            InLine::Bucket => Some(Got::Leases),
         }
     }
 
     /// Leaves the line, and passes the slot or share that it has got there to the next call.
     pub(super) fn cancel_line(&mut self) {
-        if self.line == Some(InLine::Store) {
+        if matches!(self.line, Some(InLine::Store | InLine::Bucket)) {
             self.line = None;
             self.nodes.each(Node::note_out_of_line);
             // The granted permits are refunded, and nothing is taken instead of the rest.
@@ -174,7 +191,7 @@ impl WaitingInner {
                 let share = call.with(|call| params.share_beyond(rule, call, now));
                 share.map(Got::Share)
             }
-            InLine::Store => None,
+            InLine::Store | InLine::Bucket => None,
         }
     }
 

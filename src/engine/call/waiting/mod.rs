@@ -36,6 +36,7 @@ use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::{Place, Resource};
+use crate::rule::NoShare;
 use crate::stat::{Node, SlotHold};
 
 use line::Got;
@@ -412,6 +413,9 @@ impl Waiting {
             return inner.go_on(now, None);
         };
         match inner.cancel_wait(now) {
+            Some(Got::Leases) if line == InLine::Store && inner.waits_for_bucket(now) => {
+                Verdict::Wait(Self { inner: Some(inner) })
+            }
             Some(got) => inner.go_on(now, Some(got)),
             None => Verdict::Block(inner.refuse_in_line(now, line)),
         }
@@ -447,6 +451,19 @@ impl Waiting {
     /// Whether all that it waits for is there.
     pub(crate) fn has_all(&self) -> bool {
         self.inner().has_what_it_waits_for(None)
+    }
+
+    pub(crate) fn weight(&self) -> u32 {
+        self.inner().weight
+    }
+
+    /// Ends the wait of a call for which shared rules have no permits.
+    pub(crate) fn refuse_lease(mut self, none: NoShare) -> Blocked {
+        let now = self.inner().now();
+        let mut inner = self.take();
+        inner.cancel_line();
+        let blocked = inner.nodes.resource().blocked_without_lease(none, now);
+        inner.refuse(now, blocked)
     }
 
     /// Leaves the line, because there is no timer to sleep on.
@@ -491,6 +508,7 @@ impl WaitingInner {
                     shares,
                     since: Some(self.since),
                     leases: leases.and_then(|leases| leases.hand_over()),
+                    has_borrowed: false,
                 };
                 call.with(|call| self.again.judge_again(call, self.node(), &mut arrived))
             }

@@ -1,0 +1,89 @@
+//! The permits of shared rules that one call has.
+
+use super::leases::LeaseTarget;
+use crate::base::small_vec::SmallVec;
+use crate::base::sync::Arc;
+use crate::clock::Tick;
+use crate::store::{SharedQuota, Validity};
+
+/// The leases that a call has taken. Dropping it refunds all of them, unless they are spent.
+#[derive(Debug, Default)]
+pub(crate) struct HeldLeases(SmallVec<HeldLease, 2>);
+
+#[derive(Debug)]
+struct HeldLease {
+    quota: Arc<SharedQuota>,
+    /// `None` for a call that passes without permits.
+    valid: Option<Validity>,
+    weight: u32,
+}
+
+// === impl HeldLeases ===
+
+impl HeldLeases {
+    pub(super) fn push(&mut self, target: &LeaseTarget, valid: Option<Validity>, weight: u32) {
+        self.0.push(HeldLease {
+            quota: target.quota.clone(),
+            valid,
+            weight,
+        });
+    }
+
+    pub(super) fn has(&self, quota: &SharedQuota) -> bool {
+        self.0.iter().any(|held| held.quota.counts_as(quota))
+    }
+
+    /// Hands over its permits of `quota`, if they are `weight`.
+    pub(super) fn refund(&mut self, quota: &SharedQuota, weight: u32) -> Option<Option<Validity>> {
+        let is_it = |held: &HeldLease| held.quota.counts_as(quota) && held.weight == weight;
+        self.0.remove(is_it).map(|held| held.valid)
+    }
+
+    fn validities(&self) -> impl Iterator<Item = Validity> {
+        self.0.iter().filter_map(|held| held.valid)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().next().is_none()
+    }
+
+    /// Whether some of its permits are borrowed.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.validities().any(Validity::is_borrowed)
+    }
+
+    /// From when on the call may use all of them.
+    pub(crate) fn start(&self) -> Tick {
+        let starts = self.validities().map(|valid| valid.from);
+        starts.max().unwrap_or_default()
+    }
+
+    /// Whether the call may still use all of them at `start`.
+    pub(crate) fn last_until(&self, start: Tick) -> bool {
+        self.validities().all(|valid| !valid.end.is_over(start))
+    }
+
+    /// Refunds the permits that the call cannot use any more at `start`, when it is to run.
+    pub(super) fn keep_for(&mut self, start: Tick) {
+        let is_over = |held: &HeldLease| held.valid.is_some_and(|valid| valid.end.is_over(start));
+        while let Some(over) = self.0.remove(is_over) {
+            let mut refunded = Self::default();
+            refunded.0.push(over);
+        }
+    }
+
+    /// The call runs: its permits are spent.
+    pub(crate) fn spend(&mut self) {
+        self.0 = SmallVec::default();
+    }
+}
+
+impl Drop for HeldLeases {
+    fn drop(&mut self) {
+        for held in self.0.iter() {
+            if let Some(valid) = held.valid {
+                SharedQuota::refund_now(&held.quota, valid, held.weight);
+            }
+        }
+    }
+}

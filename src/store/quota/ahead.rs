@@ -1,0 +1,132 @@
+//! Permits of the bucket after the present one, for calls that wait until it begins.
+//!
+//! A call that may [borrow](crate::FlowRule::lend) and finds the present bucket exhausted asks for
+//! the next one. The store counts what it grants in that bucket, so no window that contains it
+//! admits too much, whoever borrows. A call gets its permits with the time from which on the
+//! bucket has begun for certain: not before that may it start, and if it leaves earlier, they go
+//! back to the store and not into the [cell](crate::store::cell), where others would take them too
+//! soon.
+//!
+//! Nothing is borrowed without the store, nor while it is told what was taken without it.
+
+use super::{After, Conditions, Grant, OnTheWay, SharedQuota};
+use crate::base::sync::{Arc, Ordering};
+use crate::clock::Tick;
+use crate::store::hub::HubMode;
+use crate::store::ledger::Ledger;
+use crate::store::seen::Seen;
+use crate::store::ticket::Answer;
+
+impl SharedQuota {
+    /// When a call of `weight` may start with permits of the next bucket, as far as the process
+    /// knows; `None` if it gets none, or if that is not before `latest`.
+    pub(crate) fn lends_at(&self, now: Tick, weight: u32, latest: Tick) -> Option<Tick> {
+        self.lends(&self.ledger.lock(), now, weight, latest)
+    }
+
+    pub(super) fn lends(
+        &self,
+        ledger: &Ledger,
+        now: Tick,
+        weight: u32,
+        latest: Tick,
+    ) -> Option<Tick> {
+        let (here, next) = ledger.next_bucket(now)?;
+        // It may have said that it has none for the next bucket either.
+        let room_at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
+        let short_in = ledger.ahead.as_ref().and_then(|ahead| ahead.short_in);
+        let is_short = short_in == Some(here) || room_at > next.from + self.window.bucket / 2;
+        let lends = weight <= Self::left_ahead(ledger, here) && !is_short && next.from < latest;
+        let is_live = self.hub.mode() == HubMode::Live && !self.is_recovering(ledger, now);
+        (lends && is_live).then_some(next.from)
+    }
+
+    /// How many more permits of the bucket after `here` the process may hold.
+    fn left_ahead(ledger: &Ledger, here: u64) -> u32 {
+        let held = ledger.drawn(here.saturating_add(1));
+        ledger.terms.ahead.saturating_sub(held)
+    }
+
+    /// The next draw for calls that ask for the next bucket, if it is their turn. Those that cannot
+    /// get any are refused.
+    pub(super) fn prepare_ahead(
+        this: &Arc<Self>,
+        ledger: &mut Ledger,
+        by: &Conditions,
+    ) -> Option<OnTheWay> {
+        let (others, here) = (ledger.tickets.len(), ledger.here(by.now));
+        let ahead = ledger.ahead.as_mut()?;
+        if ahead.asked_in != here.number {
+            ledger.tickets.append(&mut ahead.tickets);
+            return None;
+        }
+        if ahead.tickets.is_empty() || (std::mem::take(&mut ahead.was_last) && others > 0) {
+            return None;
+        }
+        ahead.was_last = true;
+        let asked = std::mem::take(&mut ahead.tickets);
+        let refused = Answer::Refused(Some(here.next));
+        let mut left = Self::left_ahead(ledger, here.number);
+        if by.is_recovering || this.is_recovering(ledger, by.now) {
+            left = 0;
+        }
+        let (mut kept, mut firm) = (Vec::new(), 0);
+        for asker in asked {
+            if asker.weight <= left {
+                left -= asker.weight;
+                firm += asker.weight;
+                kept.push(asker);
+            } else {
+                asker.slot.answer(refused);
+            }
+        }
+        let tickets = kept.len();
+        ledger.ahead.get_or_insert_default().tickets = kept;
+        (tickets > 0)
+            .then(|| OnTheWay::of(this, ledger, by.now, (tickets, firm, 0), Some(here.number)))
+    }
+
+    /// Takes what a draw for the next bucket was granted, by calls that have asked in the bucket
+    /// `asked_in`.
+    pub(super) fn granted_ahead(
+        &self,
+        ledger: &mut Ledger,
+        sent: &OnTheWay,
+        grant: &Grant,
+        (seen, asked_in): (Seen, u64),
+    ) -> After {
+        let of = grant.bucket.saturating_add(1);
+        let mut asked = ledger.ahead.as_mut().map_or_else(Vec::new, |ahead| {
+            let later = ahead
+                .tickets
+                .split_off(sent.tickets.min(ahead.tickets.len()));
+            std::mem::replace(&mut ahead.tickets, later)
+        });
+        let mut left = grant.permits;
+        if grant.bucket == asked_in {
+            let room_at = grant.received + grant.wait;
+            if grant.permits < sent.firm {
+                ledger.ahead.get_or_insert_default().short_in = Some(asked_in);
+                self.available_at
+                    .store(room_at.as_nanos(), Ordering::Relaxed);
+            }
+            let valid = seen.next_bucket(self.window.bucket);
+            let refused = Answer::Refused(Some(room_at.max(valid.from)));
+            for asker in asked {
+                let weight = asker.weight;
+                let is_soon = asker.latest.is_some_and(|latest| valid.from < latest);
+                if weight > left || !is_soon || valid.end.is_over(valid.from) {
+                    asker.slot.answer(refused);
+                } else if asker.slot.answer(Answer::Granted(valid)) {
+                    left -= weight;
+                    self.figures.counts().granted.add(weight.into());
+                }
+            }
+        } else {
+            // The bucket that they were to wait for has begun, and is the present one.
+            ledger.tickets.append(&mut asked);
+        }
+        self.return_now(ledger, of, left);
+        Self::after(ledger, grant.received, ledger.returns())
+    }
+}
