@@ -42,6 +42,7 @@ impl Process {
             .clock(clock)
             .store(link.clone())
             .store_settings(settings)
+            .occupy_timeout(Duration::from_millis(plan.occupy_ms))
             .build();
         let handle = Some(sentinel.start_store().expect("there is a runtime"));
         let lives = Arc::new(AtomicBool::new(true));
@@ -57,31 +58,40 @@ impl Process {
 
     /// One call, which may be dropped while it waits.
     fn call(&self, plan: &Plan, log: &Shared<Log>, rng: &mut Rng) {
+        let is_prioritized = plan.prioritized > 0 && rng.one_in(plan.prioritized);
         let origin = match plan.origins {
             0 => 0,
             // The first one calls most.
             n => rng.below(n).min(rng.below(n)),
         };
-        self.call_of(origin, plan, log, rng);
+        self.call_of(origin, is_prioritized, plan, log, rng);
     }
 
-    fn call_of(&self, origin: usize, plan: &Plan, log: &Shared<Log>, rng: &mut Rng) {
+    fn call_of(
+        &self,
+        origin: usize,
+        is_prioritized: bool,
+        plan: &Plan,
+        log: &Shared<Log>,
+        rng: &mut Rng,
+    ) {
         let weight = if rng.one_in(12) { 2 } else { 1 };
         let call = Call::new("/r").origin(ORIGINS[origin]).batch(weight);
+        let call = call.prioritized(is_prioritized);
         match self.sentinel.try_enter(call) {
             Verdict::Pass(_) => admit(log, &self.link.network, plan, origin, weight),
             Verdict::Wait(waiting) => {
-                let patience = if rng.one_in(8) {
-                    Duration::from_millis(rng.below(6) as u64)
-                } else {
-                    STORE_WAIT * 4
+                let patience = match rng.below(8) {
+                    0 => Duration::from_millis(rng.below(6) as u64),
+                    1 if is_prioritized => Duration::from_millis(rng.below(100) as u64),
+                    _ => STORE_WAIT * 10,
                 };
                 let (log, lives) = (log.clone(), self.lives.clone());
                 let (network, plan) = (self.link.network.clone(), plan.clone());
                 tokio::spawn(async move {
                     let before = tokio::time::Instant::now();
                     let ready = tokio::time::timeout(patience, waiting.ready()).await;
-                    lock(&log).waited(before.elapsed());
+                    lock(&log).waited(before.elapsed(), is_prioritized);
                     // A killed process answers nobody.
                     if matches!(ready, Ok(Ok(_))) && lives.load(Ordering::Relaxed) {
                         admit(&log, &network, &plan, origin, weight);
@@ -267,11 +277,10 @@ async fn settle(
     }
     let (_, left) = network.bucket(plan.bucket());
     tokio::time::sleep(left + Duration::from_millis(1)).await;
-    let (bucket, _) = network.bucket(plan.bucket());
-    let first = bucket + 1 - u64::from(plan.buckets);
     // A counter has the terms of the last reload once it is called.
     for process in &processes {
-        (0..plan.origins.max(1)).for_each(|origin| process.call_of(origin, plan, log, rng));
+        let origins = 0..plan.origins.max(1);
+        origins.for_each(|origin| process.call_of(origin, false, plan, log, rng));
     }
     let part = plan.bucket_ms / 4;
     for _ in 0..part {
@@ -280,6 +289,19 @@ async fn settle(
         }
         pass_ms(1).await;
     }
+    if plan.prioritized > 0 {
+        // What was borrowed is used, or was given back, when the next bucket has begun.
+        let (_, left) = network.bucket(plan.bucket());
+        tokio::time::sleep(left + Duration::from_millis(3)).await;
+        for process in &processes {
+            (0..plan.origins.max(1))
+                .for_each(|origin| process.call_of(origin, false, plan, log, rng));
+            let node = process.sentinel.node("/r").expect("it was called");
+            lock(log).borrowed(node.totals().occupied());
+        }
+    }
+    let (bucket, _) = network.bucket(plan.bucket());
+    let first = bucket + 1 - u64::from(plan.buckets);
     pass_ms(part).await;
     let ends: Vec<_> = processes
         .into_iter()

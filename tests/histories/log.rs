@@ -25,6 +25,10 @@ pub(crate) struct Log {
     /// By origin, era of the store's clock, and number of the bucket.
     buckets: BTreeMap<((usize, u64), u64), Bucket>,
     longest_wait: Duration,
+    /// That of prioritized calls.
+    longest_loan: Duration,
+    /// Permits that were borrowed.
+    borrowed: u64,
     /// When something was wrong.
     troubled: Vec<(Instant, Instant)>,
     /// When the store was away for all.
@@ -38,6 +42,7 @@ pub(crate) struct Log {
 pub(crate) struct Tally {
     pub(crate) histories: u64,
     pub(crate) admitted: u64,
+    pub(crate) borrowed: u64,
     /// Windows without trouble, and those of them that have all of the limit.
     pub(crate) calm: u64,
     pub(crate) full: u64,
@@ -64,8 +69,17 @@ impl Log {
         entry.last = last;
     }
 
-    pub(crate) fn waited(&mut self, wait: Duration) {
-        self.longest_wait = self.longest_wait.max(wait);
+    pub(crate) fn waited(&mut self, wait: Duration, is_prioritized: bool) {
+        let longest = if is_prioritized {
+            &mut self.longest_loan
+        } else {
+            &mut self.longest_wait
+        };
+        *longest = wait.max(*longest);
+    }
+
+    pub(crate) fn borrowed(&mut self, permits: u64) {
+        self.borrowed += permits;
     }
 
     pub(crate) fn troubled(&mut self, from: Instant, until: Instant) {
@@ -87,6 +101,11 @@ impl Log {
         if self.longest_wait > STORE_WAIT + COARSE {
             return Err(format!("a call waited for {:?}", self.longest_wait));
         }
+        let most = STORE_WAIT.max(Duration::from_millis(plan.occupy_ms)) + COARSE;
+        if self.longest_loan > most {
+            return Err(format!("a call borrowed for {:?}", self.longest_loan));
+        }
+        tally.borrowed += self.borrowed;
         let (counted, admitted) = self.rest;
         if counted != admitted {
             return Err(format!("at rest the store has {counted} of {admitted}"));

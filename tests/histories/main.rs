@@ -67,10 +67,11 @@ fn no_history_goes_over_what_it_may() {
     let sum = |part: fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>();
     let (calm, full) = (sum(|tally| tally.calm), sum(|tally| tally.full));
     println!(
-        "{} histories, {} admitted; windows: {calm} calm, of them {full} full, {} troubled, {} \
+        "{} histories, {} admitted, {} of it borrowed; windows: {calm} calm, of them {full} full, {} troubled, {} \
          without the store",
         sum(|tally| tally.histories),
         sum(|tally| tally.admitted),
+        sum(|tally| tally.borrowed),
         sum(|tally| tally.troubled),
         sum(|tally| tally.away),
     );
@@ -86,6 +87,7 @@ fn no_history_goes_over_what_it_may() {
             "they are worth a look"
         );
         assert!(sum(|tally| tally.troubled) > histories);
+        assert!(sum(|tally| tally.borrowed) > histories);
         assert!(sum(|tally| tally.away) > histories / 50);
     }
 }

@@ -1,7 +1,7 @@
 //! The network between engines and their store: it delays, loses and repeats requests, cuts
 //! engines off, and keeps a record of what the store counts.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -66,8 +66,8 @@ struct State {
     era: u64,
     /// The latest that it has read before it was set.
     latest_ns: u128,
-    /// By key: the bucket of the last answer, and what the store counted in its window.
-    counted: HashMap<String, (u64, u32)>,
+    /// By era, bucket and key: the permits that were drawn or told of, less those given back.
+    counted: BTreeMap<(u64, u64, String), u32>,
 }
 
 /// What becomes of one request.
@@ -97,7 +97,7 @@ impl Network {
             steps_ms: 0,
             era: 0,
             latest_ns: 0,
-            counted: HashMap::new(),
+            counted: BTreeMap::new(),
         };
         Self {
             store: MemoryStore::with_clock(clock),
@@ -116,6 +116,7 @@ impl Network {
 
     pub(crate) fn flush(&self) {
         self.store.flush();
+        self.state().counted.clear();
     }
 
     /// Sets the clock of the store ahead, or back if `ms` is negative.
@@ -159,13 +160,13 @@ impl Network {
         (number, Duration::from_nanos(left as u64))
     }
 
-    /// What the store has counted in the last window of each key that was asked for in the
-    /// bucket `first` or later.
+    /// What the store has counted from the bucket `first` on, by its present clock.
     pub(crate) fn counted_since(&self, first: u64) -> u32 {
         let state = self.state();
-        let counted = state.counted.values();
-        counted
-            .filter(|(bucket, _)| *bucket >= first)
+        let from = (state.era, first, String::new());
+        state
+            .counted
+            .range(from..)
             .map(|(_, counted)| counted)
             .sum()
     }
@@ -204,12 +205,31 @@ impl Network {
     async fn apply(&self, draws: &[Draw]) -> Result<Vec<Result<Drawn, StoreError>>, StoreError> {
         let answers = self.store.draw(draws).await?;
         let mut state = self.state();
+        let era = state.era;
         for (draw, answer) in draws.iter().zip(&answers) {
-            if let Ok(Drawn::Granted { free, bucket, .. }) = answer {
-                let limit = draw.arguments()[2] as u32;
-                let counted = (*bucket, limit.saturating_sub(*free));
-                state.counted.insert(draw.key().to_string(), counted);
+            let &Ok(Drawn::Granted {
+                permits, bucket, ..
+            }) = answer
+            else {
+                continue;
+            };
+            let arguments = draw.arguments();
+            let first = (bucket + 1).saturating_sub(arguments[1]);
+            let mut count = |of: u64, change: &dyn Fn(u32) -> u32| {
+                // The store has no others.
+                if (first..=bucket + 1).contains(&of) {
+                    let key = (era, of, draw.key().to_string());
+                    let counted = state.counted.entry(key).or_default();
+                    *counted = change(*counted);
+                }
+            };
+            count(arguments[7], &|counted| {
+                counted.saturating_sub(arguments[8] as u32)
+            });
+            for told in arguments[10..].chunks(2) {
+                count(told[0], &|counted| counted + told[1] as u32);
             }
+            count(bucket + arguments[6], &|counted| counted + permits);
         }
         drop(state);
         Ok(answers)

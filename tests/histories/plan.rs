@@ -45,6 +45,12 @@ pub(crate) struct Plan {
     pub(crate) delay_ms: usize,
     /// Calls a second of all engines.
     pub(crate) load: usize,
+    /// One call in so many is prioritized, and borrows; none if 0.
+    pub(crate) prioritized: usize,
+    /// For how long it waits.
+    pub(crate) occupy_ms: u64,
+    /// Which part of the limit each process lends.
+    pub(crate) occupy_ratio: f64,
     /// From when on there is trouble, and until when.
     pub(crate) from_ms: u64,
     pub(crate) until_ms: u64,
@@ -98,6 +104,9 @@ impl Plan {
             // There and back, a trip is less than a tenth of a bucket.
             delay_ms: rng.below(bucket_ms as usize / 25 + 1),
             load: load.clamp(20, 6_000),
+            prioritized: [0, 2, 5, 20][rng.below(4)],
+            occupy_ms: bucket_ms * [1, 1, 3][rng.below(3)],
+            occupy_ratio: [1.0, 1.0, 0.5][rng.below(3)],
             from_ms,
             until_ms,
         }
@@ -110,6 +119,7 @@ impl Plan {
     pub(crate) fn rules(&self, limit: u32) -> Rules {
         let interval = self.bucket() * self.buckets;
         let rule = FlowRule::per("/r", limit, interval).buckets(self.buckets);
+        let rule = rule.max_occupy_ratio(self.occupy_ratio);
         let rule = rule.shared().when_down(self.when_down);
         let rule = if self.exact { rule.exact() } else { rule };
         let rule = match self.origins {
