@@ -4,6 +4,8 @@
 //! Buckets are those of the [store's clock](super::seen). Between two of them lies one trip, in which
 //! no permit is valid.
 
+mod back;
+
 use std::time::Duration;
 
 use super::ahead::Ahead;
@@ -325,65 +327,6 @@ impl Ledger {
     pub(crate) fn drawn(&self, bucket: u64) -> u32 {
         let own = self.own.iter().find(|own| own.bucket == bucket);
         own.map_or(0, |own| own.drawn)
-    }
-
-    /// Notes that `n` permits of `bucket` go back to the store. Only those of two buckets can, such
-    /// as the present one and the next: those of the oldest are lost. Returns how many are.
-    pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
-        let permits = self.unbook(bucket, n);
-        if permits == 0 {
-            return 0;
-        }
-        if !self.here_is_before(bucket + u64::from(self.window.buckets)) {
-            return permits;
-        }
-        if let Some(back) = self.back.iter_mut().find(|back| back.bucket == bucket) {
-            back.permits = back.permits.saturating_add(permits);
-            return 0;
-        }
-        let at = self.back.partition_point(|back| back.bucket < bucket);
-        self.back.reserve_exact(1);
-        self.back.insert(at, Booking { bucket, permits });
-        if self.back.len() > 2 {
-            self.back.remove(0).permits
-        } else {
-            0
-        }
-    }
-
-    /// Whether permits are to go back.
-    pub(crate) fn returns(&self) -> bool {
-        !self.back.is_empty()
-    }
-
-    /// The permits that go back with the next draw: the oldest, which are the first to be of no use.
-    pub(crate) fn take_back(&mut self) -> Option<Booking> {
-        let back = (!self.back.is_empty()).then(|| self.back.remove(0));
-        if self.back.is_empty() {
-            // Most counters of keys rest from now on.
-            self.back = Vec::new();
-        }
-        back
-    }
-
-    /// Forgets the permits that are to go back: they cannot.
-    pub(crate) fn forget_back(&mut self) {
-        self.back = Vec::new();
-    }
-
-    /// Forgets permits that go back if their bucket counts no more at `now`, and returns how many.
-    /// The store cannot tell: if its clock was set back, it has that bucket again, with the
-    /// permits of others.
-    pub(crate) fn forget_stale_back(&mut self, now: Tick) -> u32 {
-        let number = self.here(now).number;
-        let first = (number + 1).saturating_sub(self.window.buckets.into());
-        let mut lost = 0;
-        self.back.retain(|back| {
-            let counts = first <= back.bucket && back.bucket <= number + 1;
-            lost += if counts { 0 } else { back.permits };
-            counts
-        });
-        lost
     }
 
     fn here_is_before(&self, bucket: u64) -> bool {

@@ -181,7 +181,7 @@ fn what_goes_back_goes_to_its_own_bucket_or_nowhere() {
     ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010), BUCKET), 60);
     assert_eq!(back(&ledger), 0);
 
-    // What is told after a loss is without them.
+    // They are not told after a loss.
     let mut ledger = with_back(9);
     ledger.must_report(Report::All, ms(1_010));
     let told = vec![Booking {

@@ -187,7 +187,7 @@ impl SharedQuota {
     }
 
     fn serve(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
-        // What is in hand is good with and without the store; and the call that was served before
+        // Permits in hand are good with and without the store; and the call that was served before
         // may have put the rest of the share there.
         if let LeaseFound::Taken(end) = self.cell.take(now, weight) {
             return Answer::Granted(Validity::until(end));

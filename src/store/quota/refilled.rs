@@ -259,7 +259,7 @@ impl SharedQuota {
         let mut ledger = self.ledger.lock();
         let ledger = &mut *ledger;
         ledger.in_flight = false;
-        // What of this grant goes back can wait for the next draw: it may be drawn ahead in vain.
+        // The part of this grant that goes back can wait for the next draw: it may be drawn ahead in vain.
         let returns = ledger.returns();
         let now = grant.received;
         let length = self.window.bucket;

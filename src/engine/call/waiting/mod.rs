@@ -15,6 +15,7 @@
 //! has a slot: it uses the slot, or passes it to the next one.
 
 mod line;
+mod store;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -36,7 +37,6 @@ use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::{Place, Resource};
-use crate::rule::NoShare;
 use crate::stat::{Node, SlotHold};
 
 use line::Got;
@@ -250,13 +250,6 @@ impl Waiting {
         })
     }
 
-    /// The call needs permits of shared rules before it goes on.
-    pub(crate) fn has_leases(&mut self, leases: WaitLeases) {
-        if let Some(inner) = &mut self.inner {
-            inner.leases = Some(Box::new(leases));
-        }
-    }
-
     fn of(inner: WaitingInner) -> Self {
         Self {
             inner: Some(Box::new(inner)),
@@ -443,27 +436,8 @@ impl Waiting {
         }
     }
 
-    /// Whether the call waits for the store.
-    fn asks_store(&self) -> bool {
-        self.inner().line == Some(InLine::Store)
-    }
-
-    /// Whether all that it waits for is there.
-    pub(crate) fn has_all(&self) -> bool {
-        self.inner().has_what_it_waits_for(None)
-    }
-
     pub(crate) fn weight(&self) -> u32 {
         self.inner().weight
-    }
-
-    /// Ends the wait of a call for which shared rules have no permits.
-    pub(crate) fn refuse_lease(mut self, none: NoShare) -> Blocked {
-        let now = self.inner().now();
-        let mut inner = self.take();
-        inner.cancel_line();
-        let blocked = inner.nodes.resource().blocked_without_lease(none, now);
-        inner.refuse(now, blocked)
     }
 
     /// Leaves the line, because there is no timer to sleep on.

@@ -1,0 +1,34 @@
+//! A waiting call that needs permits of shared rules.
+
+use super::{InLine, Waiting};
+use crate::blocked::Blocked;
+use crate::engine::call::lease::WaitLeases;
+use crate::rule::NoShare;
+
+impl Waiting {
+    /// The call needs permits of shared rules before it goes on.
+    pub(crate) fn has_leases(&mut self, leases: WaitLeases) {
+        if let Some(inner) = &mut self.inner {
+            inner.leases = Some(Box::new(leases));
+        }
+    }
+
+    /// Whether the call waits for the store.
+    pub(super) fn asks_store(&self) -> bool {
+        self.inner().line == Some(InLine::Store)
+    }
+
+    /// Whether all that it waits for is there.
+    pub(crate) fn has_all(&self) -> bool {
+        self.inner().has_what_it_waits_for(None)
+    }
+
+    /// Ends the wait of a call for which shared rules have no permits.
+    pub(crate) fn refuse_lease(mut self, none: NoShare) -> Blocked {
+        let now = self.inner().now();
+        let mut inner = self.take();
+        inner.cancel_line();
+        let blocked = inner.nodes.resource().blocked_without_lease(none, now);
+        inner.refuse(now, blocked)
+    }
+}
