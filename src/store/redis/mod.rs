@@ -190,7 +190,7 @@ impl RedisStore {
     /// the same one. Default: none.
     ///
     /// A server that does not take it, or wants one and gets none, ends the connection: then the
-    /// store is down, and its [last error](crate::report::StoreStatus::last_error) says so.
+    /// store is down, and its [last error](crate::store::StoreStatus::last_error) says so.
     ///
     /// # Errors
     ///
