@@ -371,7 +371,7 @@ fn variable_name(fields: &mut Fields<'_>, key: &'static str) -> Option<String> {
 /// The value of the variable `name` of the environment.
 fn variable(key: &'static str, name: &str) -> Result<String, InvalidSetting> {
     let missing = |problem| {
-        let allowed = format_args!("an environment variable {problem}");
+        let allowed = format!("an environment variable {problem}");
         InvalidSetting::new(&format!("store.{key}"), format_args!("{name:?}"), allowed)
     };
     match std::env::var(name) {
