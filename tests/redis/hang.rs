@@ -62,6 +62,12 @@ async fn call_all(engines: &[Engine; 2], calls: u32) -> Met {
     met
 }
 
+/// How many calls of each user passed in all of these.
+fn passed_in(parts: [&Met; 3]) -> Vec<u32> {
+    let of_user = |user: usize| parts.iter().map(|part| part.passed[user]).sum();
+    (0..USERS as usize).map(of_user).collect()
+}
+
 /// How many users had so many calls that passed.
 fn count(met: &Met, passed: u32) -> usize {
     met.passed.iter().filter(|it| **it == passed).count()
@@ -123,9 +129,7 @@ async fn a_master_that_hangs_leaves_the_others_served() {
     // Until both have told it what they took without it, they draw no more than their share.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let rest = call_all(&engines, 5).await;
-    let all: Vec<_> = (0..USERS as usize)
-        .map(|user| before.passed[user] + met.passed[user] + rest.passed[user])
-        .collect();
+    let all = passed_in([&before, &met, &rest]);
     assert!(all.iter().all(|it| *it <= LIMIT), "{all:?}");
     // A draw of each engine was on its way when it stopped, and it ran them for nobody.
     assert!(
@@ -193,9 +197,7 @@ async fn the_replica_of_a_master_that_hangs_counts_on() {
     assert!(took <= LIVE_AGAIN, "{took:?}");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let rest = call_all(&engines, 5).await;
-    let all: Vec<_> = (0..USERS as usize)
-        .map(|user| before.passed[user] + met.passed[user] + rest.passed[user])
-        .collect();
+    let all = passed_in([&before, &met, &rest]);
     assert!(all.iter().all(|it| *it == LIMIT), "{all:?}");
     for (sentinel, _) in &engines {
         let status = sentinel.store().unwrap();

@@ -207,7 +207,7 @@ impl LeaseCounters {
     }
 }
 
-// === impl Targets ===
+// === impl LeaseTargets ===
 
 impl LeaseTargets {
     /// Takes `weight` permits of each, or of none. Those that the call `had` before count. A call
@@ -290,6 +290,13 @@ impl LeaseTargets {
             Err(asking)
         })
     }
+
+    /// The refusal of a call whose permits `held` do not last until `start`.
+    #[cold]
+    pub(crate) fn over_by(&self, held: &HeldLeases, start: Tick, weight: u32) -> Option<NoShare> {
+        let of_held = self.0.iter().find(|target| held.has(&target.quota))?;
+        Some(of_held.exhausted(Some(start), weight))
+    }
 }
 
 impl LeaseTarget {
@@ -301,15 +308,6 @@ impl LeaseTarget {
             limit: self.advertised,
             available_at: at.map(|at| self.quota.available_at(at)),
         }
-    }
-}
-
-impl LeaseTargets {
-    /// The refusal of a call whose permits `held` do not last until `start`.
-    #[cold]
-    pub(crate) fn over_by(&self, held: &HeldLeases, start: Tick, weight: u32) -> Option<NoShare> {
-        let of_held = self.0.iter().find(|target| held.has(&target.quota))?;
-        Some(of_held.exhausted(Some(start), weight))
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::link::{CONNECTS, join_all, load_scripts};
+use super::servers::with_address;
 use super::slots::{MasterAddress, SlotMap, slot_of};
 use crate::base::sync::Lock;
 
@@ -311,7 +312,7 @@ impl Masters {
         };
         let connect = away.into_iter().map(|at| async move {
             let info = self.0.like.clone();
-            let address = with_address(info.addr(), &at);
+            let address = with_address(info.addr(), at.host.clone(), at.port);
             let opened = within(EACH, connect(info.set_addr(address))).await;
             let mut known = self.0.known.lock();
             known.opened += 1;
@@ -337,7 +338,7 @@ async fn mend_all(masters: Weak<ClusterState>) {
         };
         if masters.mend_once().await {
             let mut known = masters.0.known.lock();
-            // With that under the lock, whoever has more to mend starts a task or is seen here.
+            // With that under the lock, a trip that finds more to mend starts a task or is seen here.
             if !known.must_mend || !known.links.values().any(MasterLink::is_open) {
                 known.mender = None;
                 return;
@@ -396,24 +397,6 @@ fn address_of(node: &ConnectionInfo) -> MasterAddress {
         _ => (String::new(), 0),
     };
     MasterAddress { host, port }
-}
-
-/// The address of `at`, reached as `like` is.
-fn with_address(like: &ConnectionAddr, at: &MasterAddress) -> ConnectionAddr {
-    let (host, port) = (at.host.clone(), at.port);
-    match like.clone() {
-        ConnectionAddr::TcpTls {
-            insecure,
-            tls_params,
-            ..
-        } => ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure,
-            tls_params,
-        },
-        _ => ConnectionAddr::Tcp(host, port),
-    }
 }
 
 /// The first key of a command that runs a script.

@@ -137,7 +137,8 @@ impl RedisStore {
     ///
     /// A rule or a key lies on one of the masters. While that is away or does not answer, it alone
     /// is served without the store. The number of the live processes lies on one of them as well:
-    /// while that is away, all are.
+    /// while that is away, all are. As long as any is away, a task of the store looks for it every
+    /// 100 ms, on the runtime of the task that asks the store; it ends with the store at the latest.
     ///
     /// # Errors
     ///

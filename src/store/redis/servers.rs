@@ -189,6 +189,24 @@ fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
+/// The address of a server that is reached as the one at `like` is.
+#[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
+pub(super) fn with_address(like: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
+    match like.clone() {
+        ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure,
+            tls_params,
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    }
+}
+
 /// Asks one Sentinel after the other for the present master.
 #[cfg(feature = "redis-sentinel")]
 async fn find_master(
@@ -218,19 +236,7 @@ async fn find_master(
         let found: RedisResult<Option<(String, u16)>> = asked.await;
         match found {
             Ok(Some((host, port))) => {
-                let at = match master.addr().clone() {
-                    ConnectionAddr::TcpTls {
-                        insecure,
-                        tls_params,
-                        ..
-                    } => ConnectionAddr::TcpTls {
-                        host,
-                        port,
-                        insecure,
-                        tls_params,
-                    },
-                    _ => ConnectionAddr::Tcp(host, port),
-                };
+                let at = with_address(master.addr(), host, port);
                 return Ok(master.set_addr(at));
             }
             Ok(None) => {}
