@@ -34,6 +34,12 @@ impl Ledger {
         !self.back.is_empty()
     }
 
+    /// Whether permits of a bucket after `present` are to go back: others may still borrow them, so
+    /// they wait for no other draw.
+    pub(crate) fn returns_ahead(&self, present: u64) -> bool {
+        self.back.iter().any(|back| back.bucket > present)
+    }
+
     /// The permits that go back with the next draw: the oldest, which are the first to be of no use.
     pub(crate) fn take_back(&mut self) -> Option<Booking> {
         let back = (!self.back.is_empty()).then(|| self.back.remove(0));

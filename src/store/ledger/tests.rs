@@ -154,6 +154,20 @@ fn what_was_taken_before_the_clock_went_back_is_not_told_of_when_its_buckets_com
     }
 }
 
+/// Else each permit that is left over would cost a draw.
+#[test]
+fn only_borrowed_permits_go_back_without_another_draw() {
+    let mut ledger = answered(100, 2, 60);
+    ledger.book_drawn(6, 1);
+    ledger.book_drawn(7, 1);
+    ledger.return_later(6, 1);
+    ledger.return_later(7, 1);
+    assert!(ledger.returns() && !ledger.returns_ahead(7));
+    ledger.book_drawn(8, 1);
+    ledger.return_later(8, 1);
+    assert!(ledger.returns_ahead(7));
+}
+
 #[test]
 fn what_goes_back_goes_to_its_own_bucket_or_nowhere() {
     let with_back = |drawn: u32| {

@@ -127,6 +127,6 @@ impl SharedQuota {
             ledger.tickets.append(&mut asked);
         }
         self.return_now(ledger, of, left);
-        Self::after(ledger, grant.received, ledger.returns())
+        Self::after(ledger, grant.received, ledger.returns_ahead(grant.bucket))
     }
 }

@@ -259,8 +259,9 @@ impl SharedQuota {
         let mut ledger = self.ledger.lock();
         let ledger = &mut *ledger;
         ledger.in_flight = false;
-        // The part of this grant that goes back can wait for the next draw: it may be drawn ahead in vain.
-        let returns = ledger.returns();
+        // The part of this grant that goes back can wait for the next draw: it may be drawn ahead in
+        // vain.
+        let returns = ledger.returns_ahead(grant.bucket);
         let now = grant.received;
         let length = self.window.bucket;
         let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now, length);
