@@ -182,3 +182,8 @@ pub mod guide {
     #[doc = include_str!("../docs/migration.md")]
     pub mod migration {}
 }
+
+/// Has the programs of the README compiled as examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
