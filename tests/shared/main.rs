@@ -6,6 +6,7 @@
 
 mod advertised;
 mod borrow;
+mod deploy;
 mod down;
 mod keys;
 mod limits;
