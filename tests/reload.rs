@@ -424,6 +424,39 @@ fn who_starts_on_shorter_buckets_than_it_waited_for_does_not_move_time_on() {
 }
 
 #[test]
+fn buckets_of_a_rule_that_is_gone_take_no_turn_from_a_call() {
+    let rules = || {
+        let turns = FlowRule::per_second("r", 4).for_origin("y");
+        let half = FlowRule::per("r", 2, SECOND)
+            .buckets(1)
+            .max_occupy_ratio(0.5);
+        Rules::new().with(turns.throttle(SECOND)).with(half)
+    };
+    let finer = FlowRule::per("r", 9, SECOND / 10);
+    let between: [Option<Rules>; 3] = [None, Some(Rules::new()), Some(rules().with(finer))];
+    for between in between {
+        let (sentinel, clock) = engine(rules());
+        if let Some(between) = &between {
+            clock.set(at(200));
+            sentinel.reload(between.clone());
+            assert_eq!(passed(&sentinel, 1), 1);
+            sentinel.reload(rules());
+            // What has passed has left all windows.
+            clock.set(at(2_000));
+        }
+        clock.advance(Duration::from_millis(800));
+        let call = Call::new("r").origin("y").prioritized(true);
+        assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
+        assert_eq!(passed(&sentinel, 1), 1);
+        // The turn comes when the window of a second has just begun, which lends its half.
+        let Verdict::Wait(waiting) = sentinel.try_enter(call) else {
+            panic!("it has a turn and may borrow: {between:?}");
+        };
+        assert_eq!(waiting.start(), clock.now() + SECOND / 4);
+    }
+}
+
+#[test]
 fn a_waiting_call_keeps_its_place() {
     // The threshold, the buckets and the interval change, or the rule goes.
     let changes: [Rules; 4] = [

@@ -159,12 +159,12 @@ impl<'a> Plan<'a> {
         (node, compiled)
     }
 
-    /// Whether the node's ring can stay: it is as fine and as long, and no rule is new in
-    /// a ring of its own.
+    /// Whether the node's ring can stay: its buckets are as long as a new ring's, which decides what
+    /// it lends; it is as long; and no rule is new in a ring of its own.
     fn is_served_by(&self, ring: &LeapArray) -> bool {
         let old = ring.grid();
         self.own_rings.iter().all(|it| it.inherits.is_some())
-            && self.grid.bucket_ns % old.bucket_ns == 0
+            && self.grid.bucket_ns == old.bucket_ns
             && u64::from(self.grid.buckets) * self.grid.bucket_ns <= reach_ns(ring)
             && ahead(old.bucket_ns, self.patience) <= old.ahead
     }
@@ -352,13 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn a_finer_and_longer_ring_serves_and_a_coarser_or_shorter_one_does_not() {
+    fn a_longer_ring_serves_and_a_shorter_finer_or_coarser_one_does_not() {
         let second = [FlowRule::per_second("r", 10)];
         let minute = [FlowRule::per("r", 10, Duration::from_secs(60))];
         let tenths = [FlowRule::per_second("r", 10).buckets(10)];
         let ring = |rules: &[FlowRule]| LeapArray::with_grid(plan(rules).grid, Tick::ZERO);
         assert!(plan(&second).is_served_by(&ring(&minute)));
-        assert!(plan(&second).is_served_by(&ring(&tenths)));
+        assert!(!plan(&second).is_served_by(&ring(&tenths)));
         assert!(!plan(&minute).is_served_by(&ring(&second)));
         assert!(!plan(&tenths).is_served_by(&ring(&minute)));
     }

@@ -203,4 +203,21 @@ mod tests {
         assert_eq!(new.sum(at(1_500)), 14);
         assert_eq!(new.sum(at(2_000)), 4);
     }
+
+    #[test]
+    fn loans_enter_the_longer_bucket_that_they_lie_in() {
+        // Held for 1100 ms, which is in the present bucket there, or for the beginning of the next.
+        for (taken, waiting) in [(1, 0), (5, 4)] {
+            let old = LeapArray::with_grid(grid(100, 10), at(0));
+            let quota = [Quota::new(10, 1, 10, Lending::All)];
+            assert!(old.acquire_at(taken, 10, &quota).is_ok());
+            let now = at(100 * taken + 950);
+            let patience = Duration::from_millis(100);
+            assert!(reserve(&old, now, 4, &quota, patience).0.is_ok());
+            let new = old.move_to(grid(500, 2), now);
+            assert_eq!(new.waiting(now), waiting);
+            assert_eq!(new.sum(at(1_600)), 4);
+            assert_eq!(new.sum(at(2_500)), 0);
+        }
+    }
 }

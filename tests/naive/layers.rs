@@ -118,17 +118,6 @@ fn nodes(sentinel: &Sentinel) -> Vec<String> {
     nodes
 }
 
-/// How finely time is cut where the flow rules count, in ns.
-fn grid(rules: &RuleSet) -> u64 {
-    let lengths = rules.flows.iter().map(|flow| flow.window().0);
-    lengths.fold(500_000_000, |mut all, mut one| {
-        while one > 0 {
-            (all, one) = (one, all % one);
-        }
-        all
-    })
-}
-
 /// Whether `sentinel` answers as one that has never been called. Breakers do not
 /// forget by themselves.
 fn is_whole(
@@ -287,14 +276,9 @@ fn tasks_are_told_what_calls_are_that_are_admitted_by_hand() {
                 .collect();
             let first = (all[0].clone(), manner);
             let other = ByHand::new(all, manner);
-            // A ring keeps the finer buckets of a rule that is gone, and so lends less far ahead.
-            let has_one_grid = rules.iter().all(|set| grid(set) == grid(&rules[0]));
             let rules = rules.swap_remove(0);
             run(other, first, delay, ops, |sentinel, now| {
-                if has_one_grid {
-                    is_whole(sentinel, rules, manner, &last, now)?;
-                }
-                Ok(())
+                is_whole(sentinel, rules, manner, &last, now)
             })
         },
     );
