@@ -11,6 +11,7 @@ mod down;
 mod keys;
 mod limits;
 mod no_store;
+mod own;
 mod rules;
 mod shadow;
 mod told;
