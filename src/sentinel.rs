@@ -17,7 +17,7 @@ use crate::clock::timekeeper::{Timekeeper, never_panicking};
 use crate::clock::{Clock, MonotonicClock};
 use crate::engine::Core;
 use crate::engine::call::entry::{Entry, end_on_panic};
-use crate::engine::call::verdict::{FastPass, SlowVerdict, Verdict};
+use crate::engine::call::verdict::Verdict;
 use crate::engine::context::{Config, EngineContext, KeepsMinute};
 use crate::engine::registry::Routes;
 use crate::hook::finding::{Finding, Provided, ToldFindings};
@@ -144,22 +144,6 @@ impl Sentinel {
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
         self.core.try_enter(&call)
-    }
-
-    /// The same for layers, without moving calls and verdicts: see [`SlowVerdict`].
-    #[inline]
-    pub(crate) fn judge(
-        &self,
-        call: &Call<'_>,
-        named_by: u64,
-        slow: &mut SlowVerdict,
-    ) -> Option<FastPass> {
-        self.core.judge(call, Some(named_by), slow)
-    }
-
-    /// The same for a call that was named once more.
-    pub(crate) fn judge_renamed(&self, call: &Call<'_>, named_by: u64, slow: &mut SlowVerdict) {
-        self.core.judge_slowly(call, Some(named_by), slow);
     }
 
     /// Starts `call`. If the call borrows a place, or has to wait for its turn in a queue,
@@ -560,7 +544,8 @@ impl Sentinel {
         Snapshot::of(&self.core)
     }
 
-    #[cfg(all(test, not(sentinel_loom)))]
+    /// The engines, for layers: they judge without moving calls and verdicts.
+    #[inline]
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }

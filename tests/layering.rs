@@ -246,6 +246,44 @@ fn each_step_of_a_walk_names_a_function_of_its_file() {
     }
 }
 
+/// The bodies of the functions `name` in `text`, which is formatted.
+fn bodies(text: &str, name: &str) -> Vec<String> {
+    let mut bodies = Vec::new();
+    for (at, _) in text.match_indices(&format!("fn {name}")) {
+        let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let line = &text[start..];
+        let indent = &line[..line.len() - line.trim_start().len()];
+        if has_function(&text[at..], name) {
+            let (body, _) = line.split_once(&format!("\n{indent}}}\n")).unwrap();
+            bodies.push(body.to_owned());
+        }
+    }
+    bodies
+}
+
+#[test]
+fn the_way_down_to_the_compare_and_swap_has_twelve_functions() {
+    let contributing = page("CONTRIBUTING.md");
+    let (_, rest) = contributing.split_once("The way down has twelve").unwrap();
+    let (way, _) = rest.split_once("\n\n").unwrap();
+    let mut file = String::new();
+    let mut functions = Vec::new();
+    for span in way.split('`').skip(1).step_by(2) {
+        if span.ends_with(".rs") {
+            file = page(&format!("src/{span}"));
+        } else {
+            functions.push((span, bodies(&file, span)));
+        }
+    }
+    assert_eq!(functions.len(), 12);
+    let next = functions.iter().skip(1).map(|(name, _)| format!("{name}("));
+    let next = next.chain(["compare_exchange(".to_owned()]);
+    for ((name, bodies), next) in functions.iter().zip(next) {
+        let calls = bodies.iter().any(|body| body.contains(&next));
+        assert!(calls, "`{name}` does not call `{next}..)`");
+    }
+}
+
 #[test]
 fn the_picture_of_the_architecture_names_what_is_there() {
     let architecture = page("docs/architecture.md");

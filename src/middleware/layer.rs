@@ -762,7 +762,7 @@ impl Settings {
         slow: &mut SlowVerdict,
     ) -> Option<FastPass> {
         let judged = self.describe(request, |call, named_by| {
-            self.sentinel.judge(call, named_by, slow)
+            self.sentinel.core().judge(call, Some(named_by), slow)
         });
         let pass = judged.flatten();
         if pass.is_none() && slow.open() == Open::Renamed {
@@ -778,7 +778,8 @@ impl Settings {
         while slow.open() == Open::Renamed {
             *slow = SlowVerdict::empty();
             self.describe(request, |call, named_by| {
-                self.sentinel.judge_renamed(call, named_by, slow);
+                let core = self.sentinel.core();
+                core.judge_slowly(call, Some(named_by), slow);
             });
         }
     }

@@ -71,7 +71,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::packed::{Checkpoint, HeadWord, LoanCell, bucket_of, distance, stamp, swap};
+use super::packed::{Checkpoint, HeadWord, LoanCell, bucket_of, distance, stamp};
 use super::quota::{Lending, MAX_TOKENS, Quota};
 use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
@@ -523,7 +523,12 @@ impl LeapArray {
             self.words.head.fetch_add(more, Ordering::AcqRel);
             return true;
         }
-        swap(&self.words.head, from.0, to.0)
+        let (from, to) = (from.0, to.0);
+        // The acquire pairs with the release of the thread that opened the bucket; the release with
+        // the loads of `load_head`.
+        let swapped =
+            (self.words.head).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        swapped.is_ok()
     }
 
     /// The full number of the bucket that `head` stands at.

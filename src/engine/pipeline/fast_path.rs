@@ -57,10 +57,16 @@ pub(crate) fn try_fast_path(
         return Err(Fallback::NoSlot(slots));
     }
     match params {
-        None => take_slot_and_own_ring(resource, slots, now, call.weight)?,
+        None => match slots {
+            Some(slots) => take_slot_and_own_ring(resource, slots, now, call.weight)?,
+            None => take_own_ring(resource, now, call.weight).map_err(Fallback::Denied)?,
+        },
         Some(params) => {
             let share = params.take_simple(call, now).map_err(Fallback::NoShare)?;
-            let taken = take_slot_and_own_ring(resource, slots, now, call.weight);
+            let taken = match slots {
+                Some(slots) => take_slot_and_own_ring(resource, slots, now, call.weight),
+                None => take_own_ring(resource, now, call.weight).map_err(Fallback::Denied),
+            };
             if let Err(why) = taken {
                 if let Some(share) = &share {
                     params.refund_simple(share, || resource.now());
@@ -78,18 +84,15 @@ pub(crate) fn try_fast_path(
     })
 }
 
-/// Takes the slot of a call, if there are `slots`, and its tokens on the resource's own ring:
-/// both or neither. It looks for the tokens first, as [`take_and_enter`](super::enter) does.
+/// Takes the slot of a call and its tokens on the resource's own ring: both or neither. It looks
+/// for the tokens first, as [`take_and_enter`](super::enter) does.
 #[inline(always)]
 fn take_slot_and_own_ring(
     resource: &Resource,
-    slots: Option<SlotLimit>,
+    slots: SlotLimit,
     now: Tick,
     weight: u32,
 ) -> Result<(), Fallback> {
-    let Some(slots) = slots else {
-        return take_own_ring(resource, now, weight).map_err(Fallback::Denied);
-    };
     check_own_ring(resource, now, weight).map_err(Fallback::Denied)?;
     let node = resource.node();
     let Some(hold) = node.take_slot(slots.limit) else {

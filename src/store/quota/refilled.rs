@@ -198,8 +198,8 @@ impl SharedQuota {
         (draw, sent)
     }
 
-    /// Whether this counter draws no more than its share, until all processes have told the store
-    /// what they took without it.
+    /// Whether this counter draws no more than its share, until all processes have told the store of
+    /// the calls that they let in without it.
     pub(super) fn is_recovering(&self, ledger: &Ledger, now: Tick) -> bool {
         let was_down = |until| now < until + CELL_RECOVERS;
         ledger.down_until.is_some_and(was_down) || ledger.has_untold_past()
