@@ -3,6 +3,7 @@
 //! Time is tokio's, paused. Each engine has a task of its own that asks the store, as each
 //! process of a service has.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_types, reason = "a store of a test keeps its way")]
 
 mod advertised;
 mod borrow;
