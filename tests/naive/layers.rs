@@ -7,38 +7,33 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tower_sentinel::{
-    Blocked, Entry, FlowRule, NotAdmitted, Rule, Rules, Sentinel, Tick, Verdict, Waiting,
-};
+use tower_sentinel::{Blocked, FlowRule, Rule, Rules, Sentinel, Tick};
 
-use crate::check::check;
-use crate::generator::{all_kinds, mild, queues};
+use crate::check;
+use crate::generator::{Asked, Manner, all_kinds, asked, manner, mild, queues, task_op};
 use crate::oracle::{End, Oracle, RESOURCES, RuleSet, Why};
-use crate::side::All;
+use crate::side::{All, Side, Told, touch};
 use crate::support::bench::Bench;
-use crate::tasks::calls::{Asked, Manner, asked, manner, task_op, touch};
-use crate::tasks::run;
-use crate::tasks::table::{Other, Told};
+use crate::tasks::{Other, run};
 
 // === by hand ===
 
 struct ByHand {
-    bench: Bench,
+    /// Its calls are known by their ids.
+    side: Side<usize>,
     rules: Vec<Rules>,
-    entries: BTreeMap<usize, Entry>,
-    waiting: BTreeMap<usize, Waiting>,
 }
 
 impl ByHand {
     fn new(rules: Vec<Rules>, manner: Manner) -> Self {
-        let bench = Bench::with(rules[0].clone(), |builder| manner.configure(builder));
-        touch(&bench.sentinel);
-        Self {
-            bench,
-            rules,
-            entries: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-        }
+        let side = Side::new(rules[0].clone(), |builder| manner.configure(builder));
+        touch(&side.bench.sentinel);
+        Self { side, rules }
+    }
+
+    fn waiting(&self, id: usize) -> usize {
+        let mut waiting = self.side.waiting.iter();
+        waiting.position(|(_, known)| *known == id).unwrap()
     }
 }
 
@@ -50,61 +45,40 @@ impl Other for ByHand {
     }
 
     fn set(&mut self, now: u64) {
-        self.bench.clock.set(Tick::from_nanos(now));
+        self.side.bench.clock.set(Tick::from_nanos(now));
     }
 
     fn comes(&mut self, id: usize, asked: &Asked) -> Told<Blocked> {
-        match self
-            .bench
-            .sentinel
-            .try_enter(asked.asks.call(&asked.asks.params()))
-        {
-            Verdict::Pass(entry) => {
-                self.entries.insert(id, entry);
-                Told::Pass
-            }
-            Verdict::Wait(waiting) => {
-                let start = waiting.start().as_nanos();
-                self.waiting.insert(id, waiting);
-                Told::Wait(start)
-            }
-            Verdict::Block(blocked) => Told::Block(blocked),
-            other => panic!("{other:?}"),
-        }
+        self.side.call(&asked.asks, id)
     }
 
     fn begins(&mut self, id: usize) -> Told<Blocked> {
-        match self.waiting.remove(&id).unwrap().admit() {
-            Ok(entry) => {
-                self.entries.insert(id, entry);
-                Told::Pass
-            }
-            Err(NotAdmitted::Blocked(blocked)) => Told::Block(blocked),
-            other => panic!("{other:?}"),
-        }
+        self.side.admit(self.waiting(id))
     }
 
     fn goes(&mut self, id: usize) {
-        self.waiting.remove(&id);
+        drop(self.side.waiting.swap_remove(self.waiting(id)));
     }
 
     fn ends(&mut self, id: usize, how: End) {
-        how.of(self.entries.remove(&id).unwrap());
+        let mut entries = self.side.entries.iter();
+        let place = entries.position(|(_, known)| *known == id);
+        self.side.end(place.unwrap(), how);
     }
 
     fn reload(&mut self, index: Index) -> Rules {
         let rules = index.get(&self.rules).clone();
-        self.bench.sentinel.reload(rules.clone());
+        self.side.bench.sentinel.reload(rules.clone());
         rules
     }
 
     fn agrees(&mut self, sentinel: &Sentinel) -> Result<(), TestCaseError> {
-        prop_assert_eq!(All::of(sentinel), All::of(&self.bench.sentinel));
+        prop_assert_eq!(All::of(sentinel), self.side.all());
         Ok(())
     }
 
     fn rests(&mut self, sentinel: &Sentinel) -> Result<(), TestCaseError> {
-        prop_assert_eq!(nodes(sentinel), nodes(&self.bench.sentinel));
+        prop_assert_eq!(nodes(sentinel), nodes(&self.side.bench.sentinel));
         Ok(())
     }
 }
@@ -251,13 +225,7 @@ impl Other for Naive {
 }
 
 /// Each must occur to tasks in some runs.
-const EVENTS: [&str; 5] = [
-    "starts",
-    "starts after a wait",
-    "is refused",
-    "is aborted",
-    "reloaded",
-];
+const EVENTS: &str = "starts, starts after a wait, is refused, is aborted, reloaded";
 
 #[test]
 fn tasks_are_told_what_calls_are_that_are_admitted_by_hand() {
@@ -268,7 +236,7 @@ fn tasks_are_told_what_calls_are_that_are_admitted_by_hand() {
     check(
         600,
         inputs,
-        &EVENTS,
+        EVENTS,
         |(mut rules, manner, delay, ops, last)| {
             let all = rules.iter().cloned();
             let all: Vec<_> = all
@@ -289,7 +257,7 @@ fn tasks_start_at_the_turn_that_a_naive_queue_gives_them() {
     let delay = prop_oneof![2 => Just(0_u64), 1 => 0_u64..50];
     let ops = (vec(task_op(true), 1..100), any::<bool>());
     let inputs = (queues(), manner(), delay, ops);
-    check(400, inputs, &EVENTS, |(rules, manner, delay, ops)| {
+    check(400, inputs, EVENTS, |(rules, manner, delay, ops)| {
         let other = Naive::new(&rules.waiting(manner.max_wait));
         let rules = Rules::build(other.rules.clone()).unwrap();
         run(other, (rules, manner), delay, ops, |_, _| Ok(()))

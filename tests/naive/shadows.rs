@@ -1,16 +1,15 @@
 //! Rules of all kinds in shadow mode: each refuses what a naive engine with it alone
 //! would, of the calls that the enforced rules let pass; also in the middle of reloads.
 
-use std::time::Duration;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tower_sentinel::{Entry, Rule, Rules, ShadowView, Verdict};
+use tower_sentinel::{Rule, Rules, ShadowView};
 
-use crate::check::{check, saw};
 use crate::generator::{Op, all_kinds, asks, edit, forces, mild, op, reload, shadows, windows};
-use crate::oracle::{Alone, Asks, BEGIN, End, NS, Oracle, RuleSet};
-use crate::support::bench::Bench;
+use crate::oracle::{Alone, Asks, End, Oracle, RuleSet};
+use crate::pair::STEP;
+use crate::side::{Side, Told, place};
+use crate::{check, saw};
 
 /// A rule in shadow mode, and the naive engine in which it is the only one.
 struct Shadow {
@@ -23,26 +22,22 @@ struct Shadow {
 type Passed = (usize, usize);
 
 struct Scene {
-    bench: Bench,
+    side: Side<Vec<Passed>>,
     enforced: RuleSet,
     rules: RuleSet,
     shadows: Vec<Shadow>,
     made: usize,
-    entries: Vec<(Entry, Vec<Passed>)>,
-    now: u64,
     step: u64,
 }
 
 impl Scene {
     fn new(enforced: RuleSet, rules: RuleSet, step: u64) -> Self {
         let mut scene = Self {
-            bench: Bench::new(Self::built(&enforced, &rules)),
+            side: Side::new(Self::built(&enforced, &rules), |builder| builder),
             enforced,
             rules,
             shadows: Vec::new(),
             made: 0,
-            entries: Vec::new(),
-            now: BEGIN * NS,
             step,
         };
         scene.take_over();
@@ -85,24 +80,26 @@ impl Scene {
     }
 
     fn call(&mut self, asks: Asks) {
-        let verdict = asks.asked(|call| self.bench.sentinel.try_enter(call));
-        if matches!(verdict, Verdict::Block(_)) {
+        let told = self.side.call(&asks, Vec::new());
+        if let Told::Block(_) = told {
             return;
         }
-        let mut passed = Vec::new();
+        let (mut passed, now) = (Vec::new(), self.side.now());
         for shadow in &mut self.shadows {
             let oracle = &mut shadow.oracle;
             // Sets that no call has met have never been in force for it.
             oracle.take_over(&shadow.rule.rules, asks.resource);
-            match oracle.enter(asks, self.now) {
+            match oracle.enter(asks, now) {
                 Ok(call) => passed.push((shadow.number, call)),
                 Err(_) => saw("would block"),
             }
         }
-        match verdict {
-            Verdict::Pass(entry) => self.entries.push((entry, passed)),
+        if told == Told::Pass {
+            self.side.entries.last_mut().unwrap().1 = passed;
+        } else {
             // Nobody knows how it will end.
-            _ => self.end(passed, End::Cancelled),
+            self.end(passed, End::Cancelled);
+            drop(self.side.waiting.pop());
         }
     }
 
@@ -110,7 +107,7 @@ impl Scene {
         for (number, call) in passed {
             let mut shadows = self.shadows.iter_mut();
             if let Some(shadow) = shadows.find(|it| it.number == number) {
-                shadow.oracle.end(call, self.now, how);
+                shadow.oracle.end(call, self.side.now(), how);
             }
         }
     }
@@ -118,7 +115,7 @@ impl Scene {
     fn force(&mut self, index: usize, opens: bool) {
         let Shadow { rule, oracle, .. } = &mut self.shadows[index];
         // Who looks has the resource take new rules over, as a call does.
-        let view = &self.bench.sentinel.shadows()[index];
+        let view = &self.side.bench.sentinel.shadows()[index];
         let Some((resource, node)) = rule
             .resource
             .and_then(|name| Some((name, view.node(name)?)))
@@ -139,16 +136,11 @@ impl Scene {
 
     fn run(&mut self, op: Op) {
         match op {
-            Op::Advance(ns) => {
-                let ns = ns / self.step * self.step;
-                self.now += ns;
-                self.bench.clock.advance(Duration::from_nanos(ns));
-            }
+            Op::Advance(ns) => self.side.advance(ns / self.step * self.step),
             Op::Call(asks) => self.call(asks),
             Op::End(index, how) => {
-                if let Some(index) = index.checked_rem(self.entries.len()) {
-                    let (entry, passed) = self.entries.swap_remove(index);
-                    how.of(entry);
+                if let Some(place) = place(index, &self.side.entries) {
+                    let passed = self.side.end(place, how);
                     self.end(passed, how);
                 }
             }
@@ -162,7 +154,7 @@ impl Scene {
                     self.rules.edit(edit);
                 }
                 let rules = Self::built(&self.enforced, &self.rules);
-                self.bench.sentinel.reload(rules);
+                self.side.bench.sentinel.reload(rules);
                 self.take_over();
                 saw("reloaded");
             }
@@ -176,7 +168,7 @@ fn play(enforced: RuleSet, rules: RuleSet, ops: Vec<Op>, step: u64) -> Result<()
     let mut scene = Scene::new(enforced, rules, step);
     for op in ops {
         scene.run(op);
-        let views = scene.bench.sentinel.shadows();
+        let views = scene.side.bench.sentinel.shadows();
         let found: Vec<_> = views.iter().map(ShadowView::would_block).collect();
         let shadows = scene.shadows.iter();
         let blocked = shadows.map(|it| it.oracle.blocked.values().sum::<u64>());
@@ -192,15 +184,13 @@ fn play(enforced: RuleSet, rules: RuleSet, ops: Vec<Op>, step: u64) -> Result<()
 fn a_rule_in_shadow_mode_sees_what_it_would_if_it_were_enforced() {
     let enforced = prop_oneof![2 => windows(), 1 => all_kinds(), 1 => mild()];
     let inputs = (enforced, 0_u64..1_000, shadows(), vec(op(asks()), 1..120));
-    let events = ["would block"];
     check(
         800,
         inputs,
-        &events,
+        "would block",
         |(enforced, max_wait, shadows, ops)| {
-            // Breakers know times to 8 µs.
             let breakers = enforced.breakers.len() + shadows.breakers.len();
-            let step = if breakers == 0 { 1 } else { 8_000 };
+            let step = if breakers == 0 { 1 } else { STEP };
             play(enforced.waiting(max_wait), shadows, ops, step)
         },
     );
@@ -210,13 +200,13 @@ fn a_rule_in_shadow_mode_sees_what_it_would_if_it_were_enforced() {
 fn after_any_reload_a_rule_in_shadow_mode_counts_what_it_would_refuse() {
     let op = prop_oneof![20 => op(asks()), 2 => reload(edit(2, 2)), 1 => forces()];
     let inputs = (windows(), all_kinds(), vec(op, 1..150));
-    let events = ["would block", "reloaded", "forced"];
-    check(300, inputs, &events, |(enforced, shadows, ops)| {
+    let events = "would block, reloaded, forced";
+    check(300, inputs, events, |(enforced, shadows, ops)| {
         let shadows = RuleSet {
             keyed: shadows.keyed,
             breakers: shadows.breakers,
             ..RuleSet::default()
         };
-        play(enforced, shadows, ops, 8_000)
+        play(enforced, shadows, ops, STEP)
     });
 }

@@ -1,43 +1,55 @@
-//! One of two engines that hear nearly the same, and what can be seen of it.
+//! An engine with the calls that run or wait in it, and what can be seen of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BreakerState, Builder, Call, Entry, NodeView, NotAdmitted, Rules, Sentinel, Tick, Verdict,
-    Waiting,
+    Blocked, BreakerState, Builder, Call, Clock, Entry, NodeView, NotAdmitted, Rules, Sentinel,
+    Verdict, Waiting,
 };
 
-use crate::check::saw;
 use crate::generator::Op;
-use crate::oracle::RESOURCES;
+use crate::oracle::{Asks, End, RESOURCES};
+use crate::saw;
 use crate::support::bench::Bench;
-use crate::support::ms;
 
-/// What a call is told, apart from its entry.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Told {
+/// What a call is told; times are in ns.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Told<R> {
     Pass,
-    Wait(Tick),
-    /// Of several rules that refuse, the first one tells: in another order, another.
-    Block(Option<Duration>),
+    Wait(u64),
+    Block(R),
 }
 
-/// An engine, and what its calls hold.
-pub(crate) struct Side {
+/// An engine, and what its calls hold, each with what a test knows of it.
+pub(crate) struct Side<T = ()> {
     pub(crate) bench: Bench,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) entries: Vec<(Entry, T)>,
+    pub(crate) waiting: Vec<(Waiting, T)>,
 }
 
 /// What can be seen, by the rules. Of the totals, refusals are told apart, and what
 /// passed counts who waits when the next one comes.
 #[derive(Debug, PartialEq)]
 pub(crate) struct All {
-    pub(crate) figures: Vec<(u64, u32, u32, u32)>,
-    pub(crate) breakers: BTreeMap<String, BreakerState>,
-    pub(crate) values: BTreeMap<String, u32>,
+    figures: Vec<(u64, u32, u32, u32)>,
+    breakers: BTreeMap<String, BreakerState>,
+    values: BTreeMap<String, u32>,
+}
+
+/// The resources are known, and nothing is counted.
+pub(crate) fn touch(sentinel: &Sentinel) {
+    for resource in RESOURCES {
+        if let Verdict::Pass(entry) = sentinel.try_enter(Call::new(resource).batch(0)) {
+            entry.cancel();
+        }
+    }
+}
+
+/// Any index, as that of one of `all`.
+pub(crate) fn place<T>(index: usize, all: &[T]) -> Option<usize> {
+    index.checked_rem(all.len())
 }
 
 impl All {
@@ -62,90 +74,119 @@ impl All {
                 .collect(),
         }
     }
+
+    /// The same, where only the order of breakers tells which is which.
+    pub(crate) fn numbered(mut self) -> Self {
+        let states = self.breakers.into_values().enumerate();
+        self.breakers = states
+            .map(|(index, state)| (format!("{index:3}"), state))
+            .collect();
+        self
+    }
 }
 
-impl Side {
-    pub(crate) fn new(rules: Rules, timeout: u64) -> Self {
-        let timeout = |builder: Builder| builder.occupy_timeout(ms(timeout));
+impl<T> Side<T> {
+    pub(crate) fn new(rules: Rules, configure: impl FnOnce(Builder) -> Builder) -> Self {
         Self {
-            bench: Bench::with(rules, timeout),
+            bench: Bench::with(rules, configure),
             entries: Vec::new(),
             waiting: Vec::new(),
         }
     }
 
-    pub(crate) fn run(&mut self, op: &Op) -> Option<Told> {
-        match *op {
-            Op::Advance(ns) => self.bench.clock.advance(Duration::from_nanos(ns)),
-            Op::Call(asks) => return Some(asks.asked(|call| self.call(call))),
-            Op::Admit(index) => return self.admit(index),
-            Op::End(index, how) => {
-                let index = index.checked_rem(self.entries.len())?;
-                how.of(self.entries.swap_remove(index));
-            }
-            Op::Drop(index) => {
-                let index = index.checked_rem(self.waiting.len())?;
-                drop(self.waiting.swap_remove(index));
-            }
-            _ => panic!("{op:?} is nothing that a call does"),
-        }
-        None
+    pub(crate) fn now(&self) -> u64 {
+        self.bench.clock.now().as_nanos()
     }
 
-    pub(crate) fn call(&mut self, call: Call<'_>) -> Told {
-        match self.bench.sentinel.try_enter(call) {
+    pub(crate) fn advance(&self, ns: u64) {
+        self.bench.clock.advance(Duration::from_nanos(ns));
+    }
+
+    /// A call comes, of which a test knows `known` if it is not refused.
+    pub(crate) fn call(&mut self, asks: &Asks, known: T) -> Told<Blocked> {
+        match asks.asked(|call| self.bench.sentinel.try_enter(call)) {
             Verdict::Pass(entry) => {
-                self.entries.push(entry);
+                self.entries.push((entry, known));
                 saw("passes");
                 Told::Pass
             }
             Verdict::Wait(waiting) => {
-                let start = waiting.start();
-                self.waiting.push(waiting);
+                let start = waiting.start().as_nanos();
+                self.waiting.push((waiting, known));
                 saw("waits");
                 Told::Wait(start)
             }
             Verdict::Block(blocked) => {
                 saw("is refused");
-                Told::Block(blocked.retry_after())
+                Told::Block(blocked)
             }
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn admit(&mut self, index: usize) -> Option<Told> {
-        let index = index.checked_rem(self.waiting.len())?;
-        Some(match self.waiting.swap_remove(index).admit() {
+    /// A call that waits, by its place, is asked whether it has its turn.
+    pub(crate) fn admit(&mut self, place: usize) -> Told<Blocked> {
+        let (waiting, known) = self.waiting.swap_remove(place);
+        match waiting.admit() {
             Ok(entry) => {
-                self.entries.push(entry);
+                self.entries.push((entry, known));
                 saw("begins");
                 Told::Pass
             }
             Err(NotAdmitted::TooEarly(waiting)) => {
-                let start = waiting.start();
-                self.waiting.push(waiting);
+                let start = waiting.start().as_nanos();
+                self.waiting.push((waiting, known));
                 Told::Wait(start)
             }
-            Err(NotAdmitted::Blocked(blocked)) => Told::Block(blocked.retry_after()),
+            Err(NotAdmitted::Blocked(blocked)) => Told::Block(blocked),
             other => panic!("{other:?}"),
-        })
+        }
+    }
+
+    /// A call that runs, by its place, ends.
+    pub(crate) fn end(&mut self, place: usize, how: End) -> T {
+        let (entry, known) = self.entries.swap_remove(place);
+        how.of(entry);
+        known
     }
 
     /// All calls that run end, and have said nothing.
     pub(crate) fn cancel_all(&mut self) {
-        self.entries.drain(..).for_each(Entry::cancel);
-    }
-
-    /// The resources are known, and nothing is counted.
-    pub(crate) fn touch(&mut self) {
-        for resource in RESOURCES {
-            self.call(Call::new(resource).batch(0));
-            self.cancel_all();
-        }
+        let entries = self.entries.drain(..);
+        entries.for_each(|(entry, _)| entry.cancel());
     }
 
     pub(crate) fn all(&self) -> All {
         All::of(&self.bench.sentinel)
+    }
+}
+
+impl Side {
+    /// What a call is told. Of several rules that refuse, the first one tells: in another order,
+    /// another. So a refusal is no more than the time to retry.
+    pub(crate) fn run(&mut self, op: &Op) -> Option<Told<Option<Duration>>> {
+        let told = match *op {
+            Op::Advance(ns) => {
+                self.advance(ns);
+                return None;
+            }
+            Op::Call(asks) => self.call(&asks, ()),
+            Op::Admit(index) => self.admit(place(index, &self.waiting)?),
+            Op::End(index, how) => {
+                self.end(place(index, &self.entries)?, how);
+                return None;
+            }
+            Op::Drop(index) => {
+                drop(self.waiting.swap_remove(place(index, &self.waiting)?));
+                return None;
+            }
+            _ => panic!("{op:?} is nothing that a call does"),
+        };
+        Some(match told {
+            Told::Pass => Told::Pass,
+            Told::Wait(start) => Told::Wait(start),
+            Told::Block(blocked) => Told::Block(blocked.retry_after()),
+        })
     }
 
     /// What has passed and was refused of each resource that is known.

@@ -11,14 +11,14 @@ use proptest::sample::select;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::rejection::RateLimitFields;
-use tower_sentinel::{BoxError, Key, MissingKey, SentinelLayer};
+use tower_sentinel::{BoxError, Clock, Key, MissingKey, SentinelLayer};
 
-use crate::check::{check, saw};
 use crate::generator::{Op, all_kinds, asks, op, wait_op, windows};
-use crate::oracle::{Asks, BEGIN, Count, End, Given, Keyed, NS, Named, Of, Oracle, RuleSet};
+use crate::oracle::{Asks, Count, End, Given, Keyed, NS, Named, Of, Oracle, RuleSet};
 use crate::side::{Side, Told};
 use crate::support::bench::Bench;
-use crate::support::ready;
+use crate::support::{ms, ready};
+use crate::{check, saw};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 /// The resource of one value.
@@ -33,10 +33,12 @@ fn who_is_refused_passes_or_waits_at_the_time_it_was_told() {
     check(
         500,
         inputs,
-        &["is told a time", "waits"],
+        "is told a time, waits",
         |(rules, wishes, (ops, last))| {
             let (max_wait, with_loans, patience) = wishes;
-            let mut side = Side::new(rules.waiting(max_wait).rules(), max_wait.max(1));
+            let mut side = Side::new(rules.waiting(max_wait).rules(), |builder| {
+                builder.occupy_timeout(ms(max_wait.max(1)))
+            });
             for op in ops {
                 side.run(&op.waiting(with_loans, patience));
             }
@@ -79,7 +81,6 @@ fn who_is_refused_passes_or_waits_at_the_time_it_was_told() {
 struct Answers {
     bench: Bench,
     oracle: Oracle,
-    now: u64,
 }
 
 fn asked(head: Head<'_>) -> &Asks {
@@ -97,12 +98,14 @@ impl Answers {
         Self {
             bench: Bench::new(rules.rules()),
             oracle,
-            now: BEGIN * NS,
         }
     }
 
-    fn advance(&mut self, ns: u64) {
-        self.now += ns;
+    fn now(&self) -> u64 {
+        self.bench.clock.now().as_nanos()
+    }
+
+    fn advance(&self, ns: u64) {
         self.bench.clock.advance(Duration::from_nanos(ns));
     }
 
@@ -120,13 +123,11 @@ impl Answers {
         let request = Request::builder().extension(asks);
         let request = request.body(Body::empty()).unwrap();
         let response = ready(service.oneshot(request)).unwrap();
-        let passes = match self.oracle.enter(asks, self.now) {
-            Ok(call) => {
-                self.oracle.end(call, self.now, End::Good);
-                true
-            }
-            Err(_) => false,
-        };
+        let now = self.now();
+        let passes = self.oracle.enter(asks, now);
+        let passes = passes
+            .map(|call| self.oracle.end(call, now, End::Good))
+            .is_ok();
         prop_assert_eq!(response.status() == StatusCode::OK, passes, "{:?}", asks);
         let fields = ["ratelimit-policy", "ratelimit"].map(|name| {
             let field = response.headers().get(name);
@@ -138,7 +139,7 @@ impl Answers {
     /// The fields that tell of what flow rule `index` has left for `call`, and the part
     /// that this is; `None` if it says nothing of it.
     fn of_window(&self, index: usize, call: &Asks) -> Option<(f64, [String; 2])> {
-        let (flow, now) = (&self.oracle.rules.flows[index], self.now);
+        let (flow, now) = (&self.oracle.rules.flows[index], self.now());
         if flow.queue.is_some() || flow.is_related() {
             return None;
         }
@@ -166,7 +167,7 @@ impl Answers {
 #[test]
 fn responses_tell_of_the_tightest_quota() {
     let inputs = (windows(), vec(op(asks()), 1..120));
-    check(400, inputs, &["a quota", "no quota"], |(rules, ops)| {
+    check(400, inputs, "a quota, no quota", |(rules, ops)| {
         let mut answers = Answers::new(&rules);
         for op in ops {
             match op {
@@ -231,7 +232,7 @@ fn responses_tell_what_a_value_has_left_and_when_it_has_more() {
     check(
         400,
         inputs,
-        &["some left", "nothing left", "is refused"],
+        "some left, nothing left, is refused",
         |(rule, calls)| {
             let (limit, interval, count) = (rule.halves / 2, rule.interval, rule.count);
             let rules = RuleSet {
@@ -249,21 +250,21 @@ fn responses_tell_what_a_value_has_left_and_when_it_has_more() {
                 if let Count::Queue(_) = count {
                     // Nobody waits here.
                     asks.weight = 1;
-                    let turn = answers.oracle.ledgers[0].turn(&asks, answers.now);
-                    answers.advance(turn.unwrap().1 - answers.now);
+                    let turn = answers.oracle.ledgers[0].turn(&asks, answers.now());
+                    answers.advance(turn.unwrap().1 - answers.now());
                 }
                 let Some([_, found]) = answers.answer(asks)? else {
                     saw("is refused");
                     continue;
                 };
-                let left = answers.left(&asks, answers.now);
+                let left = answers.left(&asks, answers.now());
                 saw(if left > 0 {
                     "some left"
                 } else {
                     "nothing left"
                 });
                 let is_more =
-                    |seconds: &u64| answers.left(&asks, answers.now + seconds * SECOND) > left;
+                    |seconds: &u64| answers.left(&asks, answers.now() + seconds * SECOND) > left;
                 let reset = (1..=interval / 1_000 + 1).find(is_more).unwrap();
                 prop_assert_eq!(found, format!("\"key-0\";r={};t={reset}", left.min(limit)));
             }

@@ -16,8 +16,8 @@ use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::middleware::{CallLayer, CallService};
 use tower_sentinel::{Blocked, BoxError, Call, Key, Sentinel, SentinelLayer, SentinelService};
 
-use super::calls::{Asked, Way};
-use super::table::{Other, Table};
+use super::{Other, Table};
+use crate::generator::{Asked, Way};
 use crate::oracle::{End, value};
 use crate::support::ms;
 
@@ -29,7 +29,7 @@ struct Job {
     params: [Param<'static>; 2],
 }
 
-pub(crate) fn request(id: usize, asked: Asked) -> Request<Body> {
+pub(super) fn request(id: usize, asked: Asked) -> Request<Body> {
     let params = asked.asks.params();
     let mut request =
         Request::builder()
@@ -63,12 +63,12 @@ struct Late<O: Other> {
 }
 
 /// One of each layer.
-pub(crate) struct Doors<O: Other> {
+pub(super) struct Doors<O: Other> {
     call: CallService<Late<O>, Describe>,
     sentinel: SentinelService<Late<O>>,
 }
 
-pub(crate) type Answer = Result<Response<Body>, BoxError>;
+pub(super) type Answer = Result<Response<Body>, BoxError>;
 
 impl<O: Other> Clone for Late<O> {
     fn clone(&self) -> Self {
@@ -139,7 +139,7 @@ impl<O: Other> Clone for Doors<O> {
 }
 
 impl<O: Other> Doors<O> {
-    pub(crate) fn new(table: &Rc<Table<O>>, sentinel: &Sentinel) -> Self {
+    pub(super) fn new(table: &Rc<Table<O>>, sentinel: &Sentinel) -> Self {
         let (table, sleep) = (table.clone(), None);
         let late = Late { table, sleep };
         let calls: CallLayer<Describe> = CallLayer::with(sentinel.clone(), describe);
@@ -162,7 +162,7 @@ impl<O: Other> Doors<O> {
         }
     }
 
-    pub(crate) async fn ready(&mut self, way: Way) -> Result<(), BoxError> {
+    pub(super) async fn ready(&mut self, way: Way) -> Result<(), BoxError> {
         match way {
             Way::SentinelLayer => self.sentinel.ready().await.map(drop),
             _ => self.call.ready().await.map(drop),
@@ -170,7 +170,7 @@ impl<O: Other> Doors<O> {
     }
 
     /// Calls the one that is ready.
-    pub(crate) fn call(
+    pub(super) fn call(
         &mut self,
         way: Way,
         request: Request<Body>,
@@ -189,7 +189,7 @@ impl<O: Other> Doors<O> {
 }
 
 /// Why the call was refused, if it was.
-pub(crate) fn refusal(answer: &Answer) -> Option<&Blocked> {
+pub(super) fn refusal(answer: &Answer) -> Option<&Blocked> {
     match answer {
         Ok(response) => response.extensions().get(),
         Err(error) => error.downcast_ref(),
