@@ -39,7 +39,8 @@ impl Sharing {
             when_down: self.when_down.unwrap_or(settings.when_down),
             local_limit: self.local_limit.map(WholeNumber::get),
             ahead,
-            wait: wait.min(settings.store_wait),
+            // At most ten seconds.
+            wait_us: wait.min(settings.store_wait).as_micros() as u32,
         }
     }
 

@@ -60,6 +60,13 @@ struct Word {
     permits: u32,
 }
 
+impl Default for BucketEnd {
+    /// The end of no bucket.
+    fn default() -> Self {
+        Self(u64::MAX)
+    }
+}
+
 impl BucketEnd {
     /// The end of a bucket at `at`, never later.
     pub(crate) fn at(at: Tick) -> Self {

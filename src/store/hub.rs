@@ -5,13 +5,13 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::digest::Digester;
+use super::digest::{CounterDigest, Digester};
 use super::figures::StoreFigures;
 use super::key::is_prefix;
 use super::late::{LateCall, LateCalls};
-use super::ledger::Nodes;
 use super::quota::SharedQuota;
 use super::settings::StoreSettings;
+use super::terms::Nodes;
 use super::{NodeId, QuotaStore, StoreErrorKind, StoreKey};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, Weak, downgrade};
 use crate::clock::Tick;
@@ -120,7 +120,8 @@ impl Hub {
     }
 
     /// The key of the counter of this name.
-    pub(crate) fn key(&self, digest: u128) -> StoreKey {
+    pub(crate) fn key(&self, [high, low]: CounterDigest) -> StoreKey {
+        let digest = u128::from(high) << 64 | u128::from(low);
         StoreKey::of(self.prefix.clone(), digest)
     }
 

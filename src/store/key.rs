@@ -43,10 +43,6 @@ impl StoreKey {
         Self { prefix, digest }
     }
 
-    pub(crate) const fn digest_ref(&self) -> &u128 {
-        &self.digest
-    }
-
     /// Returns the digest of what is counted.
     #[must_use]
     pub const fn digest(&self) -> u128 {

@@ -1,12 +1,9 @@
 //! The counters of one rule that counts each key apart.
 
-use super::StoreKey;
-use super::digest::{Digester, RuleDigest};
-use super::figures::RuleFigures;
-use super::hub::Hub;
-use super::ledger::{Terms, Window};
+use super::digest::{CounterDigest, RuleDigest};
 use super::quota::SharedQuota;
 use super::settings::WhenDown;
+use super::terms::{QuotaRule, Terms};
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::call::Key;
 use crate::clock::{Tick, nanos};
@@ -16,10 +13,8 @@ use crate::stat::{Resident, Table, TablePlace};
 #[derive(Debug)]
 pub(crate) struct KeyedQuotas {
     table: Table<Keyed>,
-    rule: RuleDigest,
-    window: Window,
-    figures: Arc<RuleFigures>,
-    hub: Arc<Hub>,
+    digest: RuleDigest,
+    rule: Arc<QuotaRule>,
     /// The quota that keys without a place share while the store is away.
     others: Arc<SharedQuota>,
 }
@@ -34,30 +29,22 @@ struct Keyed {
 }
 
 impl KeyedQuotas {
-    pub(crate) fn new(
-        rule: RuleDigest,
-        window: Window,
-        terms: Terms,
-        most: u32,
-        figures: Arc<RuleFigures>,
-        hub: &Arc<Hub>,
-    ) -> Self {
+    /// Those of the rule with this `digest`, of at most so many keys.
+    pub(crate) fn new(digest: RuleDigest, rule: Arc<QuotaRule>, terms: Terms, most: u32) -> Self {
         // A name that no key has.
-        let others = hub.digester().counter(rule, None);
-        let others = SharedQuota::new(hub.key(others), window, terms, figures.clone(), hub);
+        let others = rule.hub.digester().counter(digest, None);
+        let others = SharedQuota::new(others, terms, &rule);
         Self {
             table: Table::new(most as usize),
+            digest,
             rule,
-            window,
-            figures,
-            hub: hub.clone(),
             others,
         }
     }
 
     /// The counter of `key` by these `terms`.
     pub(crate) fn of(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Arc<SharedQuota> {
-        let digest = self.digester().counter(self.rule, Some(key));
+        let digest = self.rule.hub.digester().counter(self.digest, Some(key));
         let found = |keyed: &Arc<Keyed>| {
             keyed.touch(now);
             keyed.quota.clone()
@@ -68,8 +55,8 @@ impl KeyedQuotas {
         quota
     }
 
-    pub(crate) const fn figures(&self) -> &Arc<RuleFigures> {
-        &self.figures
+    pub(crate) fn rule(&self) -> &QuotaRule {
+        &self.rule
     }
 
     /// How many keys have a counter, and how many permits these have in hand. Walks over all.
@@ -82,16 +69,9 @@ impl KeyedQuotas {
         (keys, permits)
     }
 
-    fn digester(&self) -> &Digester {
-        self.hub.digester()
-    }
-
     #[cold]
-    fn make(&self, digest: u128, terms: Terms, now: Tick) -> Arc<SharedQuota> {
-        let new = |terms| {
-            let key: StoreKey = self.hub.key(digest);
-            SharedQuota::new(key, self.window, terms, self.figures.clone(), &self.hub)
-        };
+    fn make(&self, digest: CounterDigest, terms: Terms, now: Tick) -> Arc<SharedQuota> {
+        let new = |terms| SharedQuota::new(digest, terms, &self.rule);
         let made = self.table.find_or_make(&digest, now, || Keyed {
             quota: new(terms),
             place: TablePlace::default(),
@@ -99,7 +79,7 @@ impl KeyedQuotas {
         });
         match made {
             Some(keyed) => keyed.quota.clone(),
-            None if !self.hub.is_up() => self.others.clone(),
+            None if !self.rule.hub.is_up() => self.others.clone(),
             // It is asked for by this call alone, and nothing is remembered of it.
             None => new(Terms {
                 exact: true,
@@ -123,11 +103,11 @@ impl Keyed {
 }
 
 impl Resident for Keyed {
-    type Key = u128;
+    type Key = CounterDigest;
     type Sum = ();
 
-    fn key(&self) -> &u128 {
-        self.quota.key().digest_ref()
+    fn key(&self) -> &CounterDigest {
+        self.quota.digest()
     }
 
     fn place(&self) -> &TablePlace {
@@ -137,9 +117,7 @@ impl Resident for Keyed {
     fn is_idle(&self, now: Tick) -> bool {
         let used = Tick::from_nanos(self.used.load(Ordering::Relaxed));
         let is_held = Arc::strong_count(&self.quota) > 1;
-        let window = self.quota.window();
-        // After that it knows nothing that matters.
-        let memory = window.bucket * (window.buckets + 2);
+        let memory = self.quota.window().memory();
         !is_held && now.nanos_since(used) > nanos(memory)
     }
 

@@ -5,46 +5,17 @@
 //! no permit is valid.
 
 mod back;
+mod pending;
 
-use std::time::Duration;
-
-use super::ahead::Ahead;
+use self::pending::Pending;
 use super::cell::BucketEnd;
 use super::demand::Demand;
 use super::draw::{Booking, Epoch};
 use super::seen::{Here, Seen};
-use super::settings::WhenDown;
-use super::ticket::{Asker, Validity};
+use super::terms::{Nodes, Terms, Window};
+use super::ticket::Validity;
+use crate::base::sync::Arc;
 use crate::clock::{Tick, nanos};
-
-/// The terms that a rule sets for its counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
-    pub(crate) limit: u32,
-    /// Whether the limit is that of each live process.
-    pub(crate) per_node: bool,
-    pub(crate) exact: bool,
-    pub(crate) when_down: WhenDown,
-    pub(crate) local_limit: Option<u32>,
-    /// How many permits of the next bucket a process may hold for calls that wait for it.
-    pub(crate) ahead: u32,
-    /// The longest that a call waits.
-    pub(crate) wait: Duration,
-}
-
-/// The window of a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Window {
-    pub(crate) bucket: Duration,
-    pub(crate) buckets: u32,
-}
-
-/// How many processes there are, and which of them this one is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nodes {
-    pub(crate) count: u32,
-    pub(crate) rank: u32,
-}
 
 /// Own permits of one bucket.
 #[derive(Clone, Copy, Debug)]
@@ -71,75 +42,66 @@ pub(crate) enum Report {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) terms: Terms,
-    window: Window,
+    window: Arc<Window>,
     own: Vec<Own>,
-    seen: Option<Seen>,
+    /// The last answer, if there is one.
+    last: Seen,
+    has_seen: bool,
+    pub(super) report: Report,
+    pub(super) in_flight: bool,
+    pub(super) is_hot: bool,
     /// The permits that were free at the last answer, and how much the process had of the window.
     free: u32,
     had: u32,
     epoch: Epoch,
-    pub(super) report: Report,
-    pub(super) tickets: Vec<Asker>,
-    /// `None` unless a call has asked for permits of the next bucket.
-    pub(super) ahead: Option<Box<Ahead>>,
     pub(super) demand: Demand,
+    pub(super) uncounted: Uncounted,
     /// The permits in the cell at the last look.
     pub(super) last_held: u32,
-    pub(super) uncounted: Uncounted,
-    /// Permits that go back to the store: each draw takes those of one bucket along.
-    back: Vec<Booking>,
-    pub(super) in_flight: bool,
-    pub(super) is_hot: bool,
-    /// Until then this counter alone is served without the store.
-    pub(super) down_until: Option<Tick>,
-}
-
-impl Nodes {
-    /// The share of this process of `limit`: the first ones get one more, so that all shares
-    /// together are the limit.
-    pub(crate) fn share(self, limit: u32) -> u32 {
-        let count = self.count.max(1);
-        limit / count + u32::from(self.rank < limit % count)
-    }
+    /// `None` if there is nothing of it.
+    pub(super) pending: Option<Box<Pending>>,
 }
 
 /// The permits that were put into the cell, and of which it is not counted yet that calls took them.
 #[derive(Debug, Default)]
 pub(super) struct Uncounted {
-    pub(super) permits: u32,
     /// The end of their bucket.
-    pub(super) end: Option<BucketEnd>,
+    pub(super) end: BucketEnd,
+    pub(super) permits: u32,
     /// Whether they are of the share, and not of the store.
     pub(super) are_local: bool,
 }
 
 impl Ledger {
-    pub(crate) fn new(terms: Terms, window: Window) -> Self {
+    pub(crate) fn new(terms: Terms, window: Arc<Window>) -> Self {
         Self {
             terms,
             window,
             own: Vec::new(),
-            seen: None,
+            last: Seen::default(),
+            has_seen: false,
+            report: Report::Nothing,
+            in_flight: false,
+            is_hot: false,
             free: u32::MAX,
             had: 0,
             epoch: Epoch::default(),
-            report: Report::Nothing,
-            tickets: Vec::new(),
-            ahead: None,
             demand: Demand::default(),
-            last_held: 0,
             uncounted: Uncounted::default(),
-            back: Vec::new(),
-            in_flight: false,
-            is_hot: false,
-            down_until: None,
+            last_held: 0,
+            pending: None,
         }
+    }
+
+    /// The last answer of the store, if there is one.
+    fn seen(&self) -> Option<Seen> {
+        self.has_seen.then_some(self.last)
     }
 
     /// The bucket at `now`: by the last answer of the store, or else by the process's clock.
     pub(crate) fn here(&self, now: Tick) -> Here {
         let length = self.window.bucket;
-        match self.seen {
+        match self.seen() {
             Some(seen) => seen.at(now, length),
             None => {
                 let length_ns = nanos(length).max(1);
@@ -159,7 +121,7 @@ impl Ledger {
         // Half a bucket before its end it was the present one, however it was seen.
         let half = self.window.bucket / 2;
         let ns = end.tick().as_nanos().saturating_sub(nanos(half));
-        match self.seen {
+        match self.seen() {
             Some(seen) if Tick::from_nanos(ns) + self.window.bucket <= seen.next => {
                 let before = seen.next.nanos_since(Tick::from_nanos(ns));
                 let gone = before / nanos(self.window.bucket).max(1);
@@ -171,14 +133,13 @@ impl Ledger {
 
     /// Takes over what an answer has said of the time and of what is free.
     pub(crate) fn see(&mut self, seen: Seen, free: u32) {
-        if self.seen.is_none() {
+        if self.seen().is_none() {
             self.renumber(seen);
         } else {
             self.gather(seen.bucket);
         }
-        // The store has those in another bucket now, or not at all: they count until its end.
-        self.back.retain(|back| back.bucket <= seen.bucket + 1);
-        self.seen = Some(seen);
+        self.forget_back_after(seen.bucket + 1);
+        (self.last, self.has_seen) = (seen, true);
         self.free = free;
         self.had = self.held(seen.bucket);
     }
@@ -228,7 +189,7 @@ impl Ledger {
     /// Takes over the time of an answer that has not said what is free in the present bucket: in a
     /// bucket of which nothing else is known, that counts as nothing.
     pub(crate) fn see_ahead(&mut self, seen: Seen) {
-        let is_known = self.seen.is_some_and(|known| known.bucket == seen.bucket);
+        let is_known = self.seen().is_some_and(|known| known.bucket == seen.bucket);
         let free = if is_known { self.free } else { 0 };
         self.see(seen, free);
     }
@@ -237,13 +198,13 @@ impl Ledger {
     /// if the store has never answered.
     pub(crate) fn next_bucket(&self, now: Tick) -> Option<(u64, Validity)> {
         let length = self.window.bucket;
-        let here = self.seen?.at(now, length);
+        let here = self.seen()?.at(now, length);
         Some((here.number, here.next_bucket(length)))
     }
 
     /// Takes over the time of the store, if nothing is known of it.
     pub(crate) fn see_time(&mut self, seen: Seen) {
-        if self.seen.is_none() {
+        if self.seen().is_none() {
             self.see(seen, u32::MAX);
         }
     }
@@ -306,23 +267,6 @@ impl Ledger {
         drawn
     }
 
-    /// Has a call wait for permits of the bucket after that at `now`.
-    pub(super) fn ask_ahead(&mut self, asker: Asker, now: Tick) {
-        let number = self.here(now).number;
-        let ahead = self.ahead.get_or_insert_default();
-        if ahead.asked_in != number {
-            self.tickets.append(&mut ahead.tickets);
-            ahead.asked_in = number;
-        }
-        ahead.tickets.push(asker);
-    }
-
-    /// Whether a call waits for permits of the next bucket.
-    pub(super) fn asks_ahead(&self) -> bool {
-        let ahead = self.ahead.as_ref();
-        ahead.is_some_and(|ahead| !ahead.tickets.is_empty())
-    }
-
     /// How many permits of `bucket` the store has granted to the process.
     pub(crate) fn drawn(&self, bucket: u64) -> u32 {
         let own = self.own.iter().find(|own| own.bucket == bucket);
@@ -330,13 +274,13 @@ impl Ledger {
     }
 
     fn here_is_before(&self, bucket: u64) -> bool {
-        self.seen.is_none_or(|seen| seen.bucket < bucket)
+        self.seen().is_none_or(|seen| seen.bucket < bucket)
     }
 
     /// How many permits of `limit` the store may still have in the bucket `number`: as many as it
     /// has said, and in a later bucket all but the own ones.
     pub(crate) fn free_at(&self, number: u64, limit: u32) -> u32 {
-        match self.seen {
+        match self.seen() {
             Some(seen) if seen.bucket == number => self.free,
             _ => limit.saturating_sub(self.held(number)),
         }
@@ -352,7 +296,7 @@ impl Ledger {
             None => nodes.share(self.terms.limit),
         };
         let last = self
-            .seen
+            .seen()
             .map(|seen| seen.bucket + u64::from(self.window.buckets));
         let share = match last {
             Some(last) if number < last => {
@@ -417,7 +361,7 @@ impl Ledger {
 
     /// The own permits that the store must be told of.
     pub(crate) fn to_report(&self, now: Tick) -> Vec<Booking> {
-        if self.report == Report::Nothing || self.seen.is_none() {
+        if self.report == Report::Nothing || self.seen().is_none() {
             return Vec::new();
         }
         let number = self.here(now).number;
@@ -442,12 +386,12 @@ impl Ledger {
     /// Whether there are own permits from before the first answer: of these the store cannot be
     /// told yet, as they have no numbers of its buckets.
     pub(crate) fn has_untold_past(&self) -> bool {
-        self.seen.is_none() && !self.own.is_empty()
+        self.seen().is_none() && !self.own.is_empty()
     }
 
     /// Of these, the ones that were taken without it.
     pub(crate) fn unknown(&self, now: Tick) -> Vec<Booking> {
-        if self.report == Report::Nothing || self.seen.is_none() {
+        if self.report == Report::Nothing || self.seen().is_none() {
             return Vec::new();
         }
         let number = self.here(now).number;

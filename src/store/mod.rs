@@ -82,6 +82,7 @@ mod request;
 mod seen;
 mod settings;
 mod status;
+mod terms;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 mod ticket;
@@ -107,8 +108,8 @@ pub(crate) use hub::Hub;
 pub(crate) use key::is_prefix;
 pub(crate) use keyed::KeyedQuotas;
 pub(crate) use late::LateCall;
-pub(crate) use ledger::{Terms, Window};
 pub(crate) use quota::{Asked, SharedQuota};
+pub(crate) use terms::{QuotaRule, Terms, Window};
 pub(crate) use ticket::{Answer, Ticket, Validity};
 
 /// The result of a store: a boxed future, so that the trait is object-safe.

@@ -12,10 +12,10 @@ use loom::thread;
 use super::cell::{BucketEnd, Cell, LeaseFound};
 use super::hub::HubMode;
 use super::late::LateCall;
-use super::ledger::Nodes;
 use super::quota::{Conditions, Grant, OnTheWay};
+use super::terms::Nodes;
 use super::{
-    Answer, Asked, Epoch, Hub, RuleCounts, RuleFigures, SharedQuota, StoreKey, StoreSettings,
+    Answer, Asked, Epoch, Hub, QuotaRule, RuleCounts, RuleFigures, SharedQuota, StoreSettings,
     Terms, Ticket, WhenDown, Window,
 };
 use crate::base::sync::fault::model;
@@ -188,15 +188,14 @@ fn asked_before<const N: usize>(
         when_down: WhenDown::Closed,
         local_limit: None,
         ahead: 5,
-        wait: BUCKET,
+        wait_us: BUCKET.as_micros() as u32,
     };
     let window = Window {
         bucket: BUCKET,
         buckets: 1,
     };
-    let key = StoreKey::new("t", 1).expect("a prefix");
     let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
-    let quota = SharedQuota::new(key, window, terms, figures, &hub);
+    let quota = SharedQuota::new([0, 1], terms, &QuotaRule::new(window, figures, &hub));
     let tickets = [(); N].map(|()| match SharedQuota::ask(&quota, ms(10), 1, latest) {
         Asked::Waits(ticket) => ticket,
         Asked::Told(answer) => panic!("the store is there: {answer:?}"),

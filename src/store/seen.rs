@@ -14,7 +14,7 @@ use crate::clock::{Tick, nanos};
 const DRIFT: u32 = 10_000;
 
 /// The clock of the store as the last answer told it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// The number of the bucket.
     pub(crate) bucket: u64,

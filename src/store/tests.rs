@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::cell::BucketEnd;
 use super::{
-    Answer, Asked, Fault, Hub, LeaseFound, MemoryStore, RuleCounts, RuleFigures, SharedQuota,
-    StoreErrorKind, StoreHandle, StoreKey, StoreSettings, Terms, Validity, WhenDown, Window,
+    Answer, Asked, Fault, Hub, LeaseFound, MemoryStore, QuotaRule, RuleCounts, RuleFigures,
+    SharedQuota, StoreErrorKind, StoreHandle, StoreSettings, Terms, Validity, WhenDown, Window,
 };
 use crate::base::sync::{Arc, Lock, downgrade};
 use crate::clock::timekeeper::Timekeeper;
@@ -90,15 +90,14 @@ impl Process {
             when_down: setup.when_down,
             local_limit: None,
             ahead: 0,
-            wait: STORE_WAIT,
+            wait_us: STORE_WAIT.as_micros() as u32,
         };
         let window = Window {
             bucket: setup.bucket,
             buckets: setup.buckets,
         };
-        let key = StoreKey::new("t", 1).unwrap();
         let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
-        let quota = SharedQuota::new(key, window, terms, figures, &hub);
+        let quota = SharedQuota::new([0, 1], terms, &QuotaRule::new(window, figures, &hub));
         Self {
             handle: Some(StoreHandle::start(Some(&hub)).unwrap()),
             hub,

@@ -14,7 +14,8 @@ use crate::clock::Tick;
 use crate::engine::context::EngineContext;
 use crate::rule::{NoShare, RuleSet, Selected, SharedRule, most_keys};
 use crate::store::{
-    Answer, Asked, Hub, KeyedQuotas, LeaseFound, RuleFigures, SharedQuota, Ticket, Validity,
+    Answer, Asked, Hub, KeyedQuotas, LeaseFound, QuotaRule, RuleFigures, SharedQuota, Ticket,
+    Validity,
 };
 
 /// See the [module](self).
@@ -189,20 +190,20 @@ impl LeaseCounters {
     fn new(rule: &SharedRule, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Self {
         let digest = hub.digester().rule(&rule.identity);
         let terms = rule.terms(rule.limit(), &hub.settings);
+        let common = QuotaRule::new(rule.window, figures, hub);
         if rule.is_by_key() {
-            let most = rule.max_keys;
-            let quotas = KeyedQuotas::new(digest, rule.window, terms, most, figures, hub);
+            let quotas = KeyedQuotas::new(digest, common, terms, rule.max_keys);
             Self::ByKey(Arc::new(quotas))
         } else {
-            let key = hub.key(hub.digester().counter(digest, None));
-            Self::One(SharedQuota::new(key, rule.window, terms, figures, hub))
+            let digest = hub.digester().counter(digest, None);
+            Self::One(SharedQuota::new(digest, terms, &common))
         }
     }
 
     fn figures(&self) -> &RuleFigures {
         match self {
-            Self::One(quota) => quota.figures(),
-            Self::ByKey(quotas) => quotas.figures(),
+            Self::One(quota) => quota.rule().figures(),
+            Self::ByKey(quotas) => quotas.rule().figures(),
         }
     }
 }
@@ -279,7 +280,7 @@ impl LeaseTargets {
             match SharedQuota::ask(&target.quota, now, weight, latest) {
                 Asked::Told(answer) => asking.take_answer(target, answer, weight)?,
                 Asked::Waits(ticket) => {
-                    asking.most = asking.most.min(target.quota.terms().wait);
+                    asking.most = asking.most.min(target.quota.terms().wait());
                     asking.tickets.push((target.clone(), ticket, weight));
                 }
             }

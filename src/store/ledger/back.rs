@@ -15,44 +15,56 @@ impl Ledger {
         if !self.here_is_before(bucket + u64::from(self.window.buckets)) {
             return permits;
         }
-        if let Some(back) = self.back.iter_mut().find(|back| back.bucket == bucket) {
+        let back = &mut self.pending_mut().back;
+        if let Some(back) = back.iter_mut().find(|back| back.bucket == bucket) {
             back.permits = back.permits.saturating_add(permits);
             return 0;
         }
-        let at = self.back.partition_point(|back| back.bucket < bucket);
-        self.back.reserve_exact(1);
-        self.back.insert(at, Booking { bucket, permits });
-        if self.back.len() > 2 {
-            self.back.remove(0).permits
+        let at = back.partition_point(|back| back.bucket < bucket);
+        back.reserve_exact(1);
+        back.insert(at, Booking { bucket, permits });
+        if back.len() > 2 {
+            back.remove(0).permits
         } else {
             0
         }
     }
 
+    pub(super) fn back(&self) -> &[Booking] {
+        let pending = self.pending.as_ref();
+        pending.map_or(&[], |pending| &pending.back)
+    }
+
     /// Whether permits are to go back.
     pub(crate) fn returns(&self) -> bool {
-        !self.back.is_empty()
+        !self.back().is_empty()
     }
 
     /// Whether permits of a bucket after `present` are to go back: others may still borrow them, so
     /// they wait for no other draw.
     pub(crate) fn returns_ahead(&self, present: u64) -> bool {
-        self.back.iter().any(|back| back.bucket > present)
+        self.back().iter().any(|back| back.bucket > present)
     }
 
     /// The permits that go back with the next draw: the oldest, which are the first to be of no use.
     pub(crate) fn take_back(&mut self) -> Option<Booking> {
-        let back = (!self.back.is_empty()).then(|| self.back.remove(0));
-        if self.back.is_empty() {
-            // Most counters of keys rest from now on.
-            self.back = Vec::new();
-        }
-        back
+        let back = &mut self.pending.as_mut()?.back;
+        (!back.is_empty()).then(|| back.remove(0))
     }
 
     /// Forgets the permits that are to go back: they cannot.
     pub(crate) fn forget_back(&mut self) {
-        self.back = Vec::new();
+        if let Some(pending) = &mut self.pending {
+            pending.back = Vec::new();
+        }
+    }
+
+    /// Forgets those of buckets after `last`: the store has them in another bucket now, or not at all,
+    /// and they count until its end.
+    pub(super) fn forget_back_after(&mut self, last: u64) {
+        if let Some(pending) = &mut self.pending {
+            pending.back.retain(|back| back.bucket <= last);
+        }
     }
 
     /// Forgets permits that go back if their bucket counts no more at `now`, and returns how many.
@@ -62,11 +74,13 @@ impl Ledger {
         let number = self.here(now).number;
         let first = (number + 1).saturating_sub(self.window.buckets.into());
         let mut lost = 0;
-        self.back.retain(|back| {
-            let counts = first <= back.bucket && back.bucket <= number + 1;
-            lost += if counts { 0 } else { back.permits };
-            counts
-        });
+        if let Some(pending) = &mut self.pending {
+            pending.back.retain(|back| {
+                let counts = first <= back.bucket && back.bucket <= number + 1;
+                lost += if counts { 0 } else { back.permits };
+                counts
+            });
+        }
         lost
     }
 }

@@ -1,6 +1,9 @@
 //! A ledger hands out, books and reports what its window has.
 
+use std::time::Duration;
+
 use super::*;
+use crate::store::settings::WhenDown;
 
 const BUCKET: Duration = Duration::from_millis(100);
 
@@ -12,10 +15,10 @@ fn ledger(limit: u32, buckets: u32) -> Ledger {
         when_down: WhenDown::LocalShare,
         local_limit: None,
         ahead: 0,
-        wait: Duration::from_millis(50),
+        wait_us: 50_000,
     };
     let bucket = BUCKET;
-    Ledger::new(terms, Window { bucket, buckets })
+    Ledger::new(terms, Arc::new(Window { bucket, buckets }))
 }
 
 fn ms(ms: u64) -> Tick {
@@ -68,7 +71,7 @@ fn without_the_store_there_is_a_share_less_what_one_has() {
     let two = Nodes { count: 2, rank: 0 };
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(7, 10);
-    ledger.see(ledger.seen.unwrap(), 60);
+    ledger.see(ledger.last, 60);
     // Half of the limit is 50, but only 10 + 60 / 2 may still be there.
     assert_eq!(ledger.share_left(7, two), 30);
     ledger.book_local(7, 30);
@@ -116,9 +119,9 @@ fn what_goes_back_is_off_the_books_once() {
     ledger.book_local(7, 3);
     // The three were never the store's.
     assert_eq!(ledger.return_later(7, 5), 0);
-    assert_eq!((ledger.held(7), ledger.back[0].permits), (8, 2));
+    assert_eq!((ledger.held(7), ledger.back()[0].permits), (8, 2));
     assert_eq!(ledger.return_later(7, 1), 0);
-    assert_eq!(ledger.back[0].permits, 3);
+    assert_eq!(ledger.back()[0].permits, 3);
     assert_eq!(
         ledger.return_later(4, 6),
         0,
@@ -177,7 +180,7 @@ fn what_goes_back_goes_to_its_own_bucket_or_nowhere() {
         assert_eq!(ledger.return_later(7, 4), 0);
         ledger
     };
-    let back = |ledger: &Ledger| ledger.back.iter().map(|back| back.permits).sum::<u32>();
+    let back = |ledger: &Ledger| ledger.back().iter().map(|back| back.permits).sum::<u32>();
 
     // A store that has lost its data since then has not counted them.
     let mut ledger = with_back(4);

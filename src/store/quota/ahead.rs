@@ -34,10 +34,10 @@ impl SharedQuota {
         let (here, next) = ledger.next_bucket(now)?;
         // It may have said that it has none for the next bucket either.
         let room_at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
-        let short_in = ledger.ahead.as_ref().and_then(|ahead| ahead.short_in);
-        let is_short = short_in == Some(here) || room_at > next.from + self.window.bucket / 2;
+        let short_in = ledger.ahead().and_then(|ahead| ahead.short_in);
+        let is_short = short_in == Some(here) || room_at > next.from + self.rule.window.bucket / 2;
         let lends = weight <= Self::left_ahead(ledger, here) && !is_short && next.from < latest;
-        let is_live = self.hub.mode() == HubMode::Live && !self.is_recovering(ledger, now);
+        let is_live = self.rule.hub.mode() == HubMode::Live && !self.is_recovering(ledger, now);
         (lends && is_live).then_some(next.from)
     }
 
@@ -54,13 +54,15 @@ impl SharedQuota {
         ledger: &mut Ledger,
         by: &Conditions,
     ) -> Option<OnTheWay> {
-        let (others, here) = (ledger.tickets.len(), ledger.here(by.now));
-        let ahead = ledger.ahead.as_mut()?;
+        let here = ledger.here(by.now);
+        let pending = ledger.pending.as_deref_mut()?;
+        let ahead = pending.ahead.as_deref_mut()?;
         if ahead.asked_in != here.number {
-            ledger.tickets.append(&mut ahead.tickets);
+            pending.tickets.append(&mut ahead.tickets);
             return None;
         }
-        if ahead.tickets.is_empty() || (std::mem::take(&mut ahead.was_last) && others > 0) {
+        let has_others = !pending.tickets.is_empty();
+        if ahead.tickets.is_empty() || (std::mem::take(&mut ahead.was_last) && has_others) {
             return None;
         }
         ahead.was_last = true;
@@ -81,7 +83,7 @@ impl SharedQuota {
             }
         }
         let tickets = kept.len();
-        ledger.ahead.get_or_insert_default().tickets = kept;
+        ledger.ahead_or_new().tickets = kept;
         (tickets > 0)
             .then(|| OnTheWay::of(this, ledger, by.now, (tickets, firm, 0), Some(here.number)))
     }
@@ -96,7 +98,7 @@ impl SharedQuota {
         (seen, asked_in): (Seen, u64),
     ) -> After {
         let of = grant.bucket.saturating_add(1);
-        let mut asked = ledger.ahead.as_mut().map_or_else(Vec::new, |ahead| {
+        let mut asked = ledger.ahead_mut().map_or_else(Vec::new, |ahead| {
             let later = ahead
                 .tickets
                 .split_off(sent.tickets.min(ahead.tickets.len()));
@@ -106,11 +108,11 @@ impl SharedQuota {
         if grant.bucket == asked_in {
             let room_at = grant.received + grant.wait;
             if grant.permits < sent.firm {
-                ledger.ahead.get_or_insert_default().short_in = Some(asked_in);
+                ledger.ahead_or_new().short_in = Some(asked_in);
                 self.available_at
                     .store(room_at.as_nanos(), Ordering::Relaxed);
             }
-            let valid = seen.next_bucket(self.window.bucket);
+            let valid = seen.next_bucket(self.rule.window.bucket);
             let refused = Answer::Refused(Some(room_at.max(valid.from)));
             for asker in asked {
                 let weight = asker.weight;
@@ -119,14 +121,15 @@ impl SharedQuota {
                     asker.slot.answer(refused);
                 } else if asker.slot.answer(Answer::Granted(valid)) {
                     left -= weight;
-                    self.figures.counts().granted.add(weight.into());
+                    self.rule.figures.counts().granted.add(weight.into());
                 }
             }
         } else {
             // The bucket that they were to wait for has begun, and is the present one.
-            ledger.tickets.append(&mut asked);
+            ledger.pending_mut().tickets.append(&mut asked);
         }
         self.return_now(ledger, of, left);
-        Self::after(ledger, grant.received, ledger.returns_ahead(grant.bucket))
+        let returns = ledger.returns_ahead(grant.bucket);
+        Self::after(ledger, grant.received, returns)
     }
 }

@@ -13,19 +13,14 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bug, Lock, Ordering, planted
 use crate::clock::Tick;
 use crate::store::StoreKey;
 use crate::store::cell::{BucketEnd, Cell, LeaseFound, Left};
-use crate::store::figures::RuleFigures;
-use crate::store::hub::Hub;
-use crate::store::ledger::{Ledger, Nodes, Terms, Uncounted, Window};
+use crate::store::digest::CounterDigest;
+use crate::store::ledger::{Ledger, Uncounted};
 use crate::store::settings::WhenDown;
+use crate::store::terms::{QuotaRule, Terms, Window};
 use crate::store::ticket::{Answer, Asker, Slot, Ticket, Validity};
 
 pub(in crate::store) use refilled::{After, Conditions, Grant, OnTheWay};
 
-/// A counter that the store has not answered about is served without it for so long.
-const CELL_DOWN: Duration = Duration::from_millis(200);
-/// And draws no more than its share for so long afterwards, as one counter among those of other
-/// processes: until they all have told the store what they took without it.
-const CELL_RECOVERS: Duration = Duration::from_millis(500);
 /// Without the store, calls are refused for no longer at a time: it may be back.
 const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
 /// A counter is busy that needs a permit within so many of the shortest horizons. With more, of very
@@ -37,16 +32,14 @@ const HOT_RETRY: Duration = Duration::from_millis(20);
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct SharedQuota {
-    key: StoreKey,
-    window: Window,
+    digest: CounterDigest,
+    rule: Arc<QuotaRule>,
     cell: Cell,
     ledger: Lock<Ledger>,
     /// When there will be room again, as the store has said, in ns.
     available_at: AtomicU64,
     /// Whether the refiller has been told to look at it.
     pub(in crate::store) is_listed: AtomicBool,
-    figures: Arc<RuleFigures>,
-    hub: Arc<Hub>,
 }
 
 /// The answer to a call that finds no permits in the cell.
@@ -58,48 +51,45 @@ pub(crate) enum Asked {
 }
 
 impl SharedQuota {
-    pub(crate) fn new(
-        key: StoreKey,
-        window: Window,
-        terms: Terms,
-        figures: Arc<RuleFigures>,
-        hub: &Arc<Hub>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(digest: CounterDigest, terms: Terms, rule: &Arc<QuotaRule>) -> Arc<Self> {
         let quota = Arc::new(Self {
-            key,
-            window,
+            digest,
+            rule: rule.clone(),
             cell: Cell::default(),
-            ledger: Lock::new(Ledger::new(terms, window)),
+            ledger: Lock::new(Ledger::new(terms, rule.window.clone())),
             available_at: AtomicU64::new(0),
             is_listed: AtomicBool::new(false),
-            figures,
-            hub: hub.clone(),
         });
-        hub.register(&quota);
+        rule.hub.register(&quota);
         quota
     }
 
-    pub(crate) const fn window(&self) -> Window {
-        self.window
+    pub(crate) fn rule(&self) -> &QuotaRule {
+        &self.rule
     }
 
-    pub(crate) const fn figures(&self) -> &Arc<RuleFigures> {
-        &self.figures
+    pub(in crate::store) fn window(&self) -> Window {
+        *self.rule.window
     }
 
-    pub(crate) const fn key(&self) -> &StoreKey {
-        &self.key
+    pub(in crate::store) const fn digest(&self) -> &CounterDigest {
+        &self.digest
+    }
+
+    /// Its name in the store.
+    pub(crate) fn key(&self) -> StoreKey {
+        self.rule.hub.key(self.digest)
     }
 
     /// Whether the two count in one place of the store. A key that found no place in its table is
     /// counted by a quota of its own each time it is looked up.
     pub(crate) fn counts_as(&self, other: &Self) -> bool {
-        self.key == other.key
+        self.digest == other.digest
     }
 
     /// How many permits there are in a window, for all processes.
     pub(crate) fn limit(&self) -> u32 {
-        limit_of(&self.terms(), self.hub.nodes())
+        self.terms().limit_of(self.rule.hub.nodes())
     }
 
     pub(crate) fn terms(&self) -> Terms {
@@ -127,8 +117,8 @@ impl SharedQuota {
     /// next bucket as well, if it may start before that.
     pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32, latest: Option<Tick>) -> Asked {
         let mut ledger = this.ledger.lock();
-        let nodes = this.hub.nodes();
-        if weight > limit_of(&ledger.terms, nodes) {
+        let nodes = this.rule.hub.nodes();
+        if weight > ledger.terms.limit_of(nodes) {
             return Asked::Told(Answer::Refused(None));
         }
         let mut is_ahead = false;
@@ -159,12 +149,12 @@ impl SharedQuota {
         if is_ahead {
             ledger.ask_ahead(asker, now);
         } else {
-            ledger.tickets.push(asker);
+            ledger.pending_mut().tickets.push(asker);
         }
         drop(ledger);
-        this.figures.counts().waited.add(1);
-        this.hub.look_at(this);
-        if !this.hub.is_up() {
+        this.rule.figures.counts().waited.add(1);
+        this.rule.hub.look_at(this);
+        if !this.rule.hub.is_up() {
             // It went down meanwhile, and may have answered all others before.
             this.answer_without_store(now);
         }
@@ -174,16 +164,16 @@ impl SharedQuota {
     /// Answers a call of `weight` that has no answer of the store, as the rule says.
     pub(crate) fn without_store(this: &Arc<Self>, now: Tick, weight: u32) -> Answer {
         let answer = this.serve(&mut this.ledger.lock(), now, weight);
-        if this.hub.is_up() {
+        if this.rule.hub.is_up() {
             // The call alone has no answer: the store is told what it took.
-            this.hub.look_at(this);
+            this.rule.hub.look_at(this);
         }
         answer
     }
 
     /// Whether the store is not to be asked.
     fn is_down(&self, ledger: &Ledger, now: Tick) -> bool {
-        ledger.down_until.is_some_and(|until| now < until) || !self.hub.is_up()
+        ledger.is_down(now) || !self.rule.hub.is_up()
     }
 
     fn serve(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
@@ -194,7 +184,7 @@ impl SharedQuota {
         }
         match ledger.terms.when_down {
             WhenDown::Open => {
-                self.figures.counts().local.add(weight.into());
+                self.rule.figures.counts().local.add(weight.into());
                 Answer::Open
             }
             WhenDown::Closed => Answer::Closed,
@@ -205,7 +195,7 @@ impl SharedQuota {
     /// Serves a call from the share of this process. While the store is away, what is left of
     /// the share goes into the cell; else the next call asks the store again.
     fn serve_share(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
-        let nodes = self.hub.nodes();
+        let nodes = self.rule.hub.nodes();
         self.close(ledger, now);
         let here = ledger.here(now);
         if now >= here.end {
@@ -230,7 +220,7 @@ impl SharedQuota {
         let out = self.put(ledger, end, more, true);
         ledger.unbook(here.number, out.new);
         ledger.last_held = 0;
-        self.figures.counts().local.add(weight.into());
+        self.rule.figures.counts().local.add(weight.into());
         Answer::Granted(Validity::until(end))
     }
 
@@ -252,7 +242,7 @@ impl SharedQuota {
             return;
         }
         ledger.uncounted.permits -= weight;
-        let counts = self.figures.counts();
+        let counts = self.rule.figures.counts();
         if ledger.uncounted.are_local {
             counts.local.add(weight.into());
         } else {
@@ -263,20 +253,20 @@ impl SharedQuota {
     /// Puts `weight` permits into the cell, of the share or of the store.
     fn put(&self, ledger: &mut Ledger, end: BucketEnd, weight: u32, are_local: bool) -> Left {
         self.count(ledger);
-        let out = self.cell.put(end, weight, self.window.bucket);
+        let out = self.cell.put(end, weight, self.rule.window.bucket);
         if out.new == weight {
             return out;
         }
         let before = ledger.uncounted.end;
-        if !before.is_some_and(|before| before.is_bucket_of(end, self.window.bucket)) {
+        if !before.is_bucket_of(end, self.rule.window.bucket) {
             // The others are gone: they came out, or were taken meanwhile.
             let taken = ledger.uncounted.permits.saturating_sub(out.old);
             self.add_taken(ledger, taken);
             ledger.uncounted.permits = 0;
         }
         ledger.uncounted = Uncounted {
+            end,
             permits: ledger.uncounted.permits + (weight - out.new),
-            end: Some(end),
             are_local,
         };
         out
@@ -286,19 +276,19 @@ impl SharedQuota {
     /// use them: then they go back to the store.
     pub(crate) fn refund(this: &Arc<Self>, valid: Validity, weight: u32, now: Tick) {
         let has_begun = now >= valid.from || planted(Bug::RefundBeforeBucket);
-        let length = this.window.bucket;
+        let length = this.rule.window.bucket;
         if !has_begun || !this.cell.refund(valid.end, weight, now, length) {
             let mut ledger = this.ledger.lock();
             let bucket = ledger.bucket_of(valid.end);
             let lost = ledger.return_later(bucket, weight);
             drop(ledger);
-            this.figures.counts().lost.add(lost.into());
-            this.hub.look_at(this);
+            this.rule.figures.counts().lost.add(lost.into());
+            this.rule.hub.look_at(this);
         }
     }
 
     pub(crate) fn refund_now(this: &Arc<Self>, valid: Validity, weight: u32) {
-        Self::refund(this, valid, weight, this.hub.now());
+        Self::refund(this, valid, weight, this.rule.hub.now());
     }
 
     /// When there will be room again, for a call that was refused until `at`.
@@ -321,11 +311,11 @@ impl SharedQuota {
     /// The limit, how many permits of it this process may still get in this bucket, as far as it
     /// knows, and when the bucket ends; `None` while nothing is limited.
     pub(crate) fn left(&self, now: Tick) -> Option<(u32, u32, Tick)> {
-        let nodes = self.hub.nodes();
+        let nodes = self.rule.hub.nodes();
         let ledger = self.ledger.lock();
-        let limit = limit_of(&ledger.terms, nodes);
+        let limit = ledger.terms.limit_of(nodes);
         let here = ledger.here(now);
-        let free = match (self.hub.is_up(), ledger.terms.when_down) {
+        let free = match (self.rule.hub.is_up(), ledger.terms.when_down) {
             (false, WhenDown::Open) => return None,
             (false, WhenDown::Closed) => 0,
             (false, WhenDown::LocalShare) => ledger.share_left(here.number, nodes),
@@ -342,14 +332,5 @@ impl SharedQuota {
     /// How many permits the process has in hand.
     pub(crate) fn in_hand(&self, now: Tick) -> u32 {
         self.cell.in_hand(now).map_or(0, |(_, permits)| permits)
-    }
-}
-
-/// The limit of all processes together.
-fn limit_of(terms: &Terms, nodes: Nodes) -> u32 {
-    if terms.per_node {
-        terms.limit.saturating_mul(nodes.count)
-    } else {
-        terms.limit
     }
 }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use super::{BUSY, CELL_DOWN, CELL_RECOVERS, HOT_RETRY, SharedQuota, limit_of};
+use super::{BUSY, HOT_RETRY, SharedQuota};
 use crate::base::sync::{Arc, Ordering};
 use crate::clock::Tick;
 use crate::store::cell::{BucketEnd, LeaseFound};
 use crate::store::demand::Demand;
 use crate::store::draw::{Booking, Draw, Epoch};
-use crate::store::ledger::{Ledger, Nodes, Report};
+use crate::store::ledger::{Ledger, Report};
 use crate::store::seen::Seen;
+use crate::store::terms::Nodes;
 use crate::store::ticket::{Answer, Asker, Validity};
 
 /// The conditions in which the refiller asks.
@@ -95,7 +96,7 @@ impl SharedQuota {
             ledger.uncounted.permits = 0;
             let bucket = ledger.bucket_of(end);
             let lost = ledger.return_later(bucket, left);
-            self.figures.counts().lost.add(lost.into());
+            self.rule.figures.counts().lost.add(lost.into());
             ledger.demand.add(ledger.last_held.saturating_sub(left));
             ledger.last_held = 0;
         }
@@ -122,14 +123,14 @@ impl SharedQuota {
         let now = by.now;
         let held = this.observe(ledger, now);
         let lost = ledger.forget_stale_back(now);
-        this.figures.counts().lost.add(lost.into());
+        this.rule.figures.counts().lost.add(lost.into());
         if let Some(sent) = Self::prepare_ahead(this, ledger, by) {
             return Some(this.send(ledger, by, sent));
         }
-        let limit = limit_of(&ledger.terms, by.nodes);
+        let limit = ledger.terms.limit_of(by.nodes);
         let here = ledger.here(now);
         let firm = ledger
-            .tickets
+            .tickets()
             .iter()
             .fold(0, |sum: u32, asker| sum.saturating_add(asker.weight));
         let target = this.target(ledger, by, here.end - now).min(limit);
@@ -165,10 +166,15 @@ impl SharedQuota {
         if firm_now == 0 && soft == 0 && !has_news && !is_to_learn {
             if firm > 0 {
                 this.refuse_all(ledger, here.next);
+                ledger.tidy(now);
             }
             return None;
         }
-        let tickets = if is_to_learn { 0 } else { ledger.tickets.len() };
+        let tickets = if is_to_learn {
+            0
+        } else {
+            ledger.tickets().len()
+        };
         let sent = OnTheWay::of(this, ledger, now, (tickets, firm_now, soft), None);
         Some(this.send(ledger, by, sent))
     }
@@ -179,13 +185,13 @@ impl SharedQuota {
         let known = ledger.known_epoch(by.now);
         let back = ledger.take_back();
         if let Some(back) = &back {
-            self.figures.counts().repaid.add(back.permits.into());
+            self.rule.figures.counts().repaid.add(back.permits.into());
         }
         let draw = Draw {
-            key: self.key.clone(),
-            bucket: self.window.bucket,
-            buckets: self.window.buckets,
-            limit: limit_of(&ledger.terms, by.nodes),
+            key: self.key(),
+            bucket: self.rule.window.bucket,
+            buckets: self.rule.window.buckets,
+            limit: ledger.terms.limit_of(by.nodes),
             firm: sent.firm,
             soft: sent.soft,
             divisor: by.nodes.count,
@@ -193,7 +199,7 @@ impl SharedQuota {
             back,
             known,
             add: ledger.to_report(by.now),
-            wait: self.hub.settings.store_wait,
+            wait: self.rule.hub.settings.store_wait,
         };
         (draw, sent)
     }
@@ -201,13 +207,12 @@ impl SharedQuota {
     /// Whether this counter draws no more than its share, until all processes have told the store of
     /// the calls that they let in without it.
     pub(super) fn is_recovering(&self, ledger: &Ledger, now: Tick) -> bool {
-        let was_down = |until| now < until + CELL_RECOVERS;
-        ledger.down_until.is_some_and(was_down) || ledger.has_untold_past()
+        ledger.was_down(now) || ledger.has_untold_past()
     }
 
     fn target(&self, ledger: &Ledger, by: &Conditions, left: Duration) -> u32 {
-        let most = self.window.bucket / 10;
-        let shortest = self.hub.settings.horizon.min(most);
+        let most = self.rule.window.bucket / 10;
+        let shortest = self.rule.hub.settings.horizon.min(most);
         if ledger.terms.exact || ledger.demand.within(shortest) == 0 {
             return 0;
         }
@@ -218,8 +223,8 @@ impl SharedQuota {
     /// Whether at least one permit is needed within a few of the shortest horizons. Counters that are
     /// looked at only when calls wait for them seem less busy than they are.
     fn is_busy(&self, ledger: &Ledger) -> bool {
-        let time = self.hub.settings.horizon * BUSY;
-        !ledger.terms.exact && ledger.demand.within(time.min(self.window.bucket / 10)) > 0
+        let time = self.rule.hub.settings.horizon * BUSY;
+        !ledger.terms.exact && ledger.demand.within(time.min(self.rule.window.bucket / 10)) > 0
     }
 
     fn withdraw(&self, ledger: &mut Ledger, weight: u32) {
@@ -227,16 +232,16 @@ impl SharedQuota {
             let bucket = ledger.bucket_of(end);
             ledger.uncounted.permits = ledger.uncounted.permits.saturating_sub(out);
             let lost = ledger.return_later(bucket, out);
-            self.figures.counts().lost.add(lost.into());
+            self.rule.figures.counts().lost.add(lost.into());
             ledger.last_held = ledger.last_held.saturating_sub(out);
         }
     }
 
     fn refuse_all(&self, ledger: &mut Ledger, at: Tick) {
-        for asker in ledger.tickets.drain(..) {
+        for asker in ledger.take_tickets(usize::MAX) {
             asker.slot.answer(Answer::Refused(Some(at)));
         }
-        self.hub.late().note_answers();
+        self.rule.hub.late().note_answers();
     }
 
     /// Whether it must be looked at often from now on.
@@ -263,7 +268,7 @@ impl SharedQuota {
         // vain.
         let returns = ledger.returns_ahead(grant.bucket);
         let now = grant.received;
-        let length = self.window.bucket;
+        let length = self.rule.window.bucket;
         let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now, length);
         ledger.see_time(seen);
         if sent.ahead_of.is_none() {
@@ -294,18 +299,14 @@ impl SharedQuota {
                 .store(available_at.as_nanos(), Ordering::Relaxed);
             next_at = Some(available_at);
         }
-        // Most counters of keys rest from now on: without calls that wait, they keep no list.
-        let others = ledger
-            .tickets
-            .split_off(sent.tickets.min(ledger.tickets.len()));
-        for asker in std::mem::replace(&mut ledger.tickets, others) {
+        for asker in ledger.take_tickets(sent.tickets) {
             let weight = asker.weight;
             let latest = asker.latest;
             if weight <= left {
                 if asker.slot.answer(Answer::Granted(Validity::until(end))) {
                     left -= weight;
                     ledger.demand.add(weight);
-                    self.figures.counts().granted.add(weight.into());
+                    self.rule.figures.counts().granted.add(weight.into());
                 }
             } else if latest.is_some_and(|by| self.lends(ledger, now, weight, by).is_some()) {
                 ledger.ask_ahead(asker, now);
@@ -314,7 +315,7 @@ impl SharedQuota {
                 asker.slot.answer(Answer::Refused(Some(at)));
             }
         }
-        self.hub.late().note_answers();
+        self.rule.hub.late().note_answers();
         let out = self.put(ledger, end, left, false);
         self.return_now(ledger, grant.bucket, out.new);
         if out.old > 0 {
@@ -336,8 +337,9 @@ impl SharedQuota {
     }
 
     /// The next step after a draw that was applied, and whether permits are to go back at once.
-    pub(super) fn after(ledger: &Ledger, now: Tick, returns: bool) -> After {
-        let asks = !ledger.tickets.is_empty() || ledger.asks_ahead();
+    pub(super) fn after(ledger: &mut Ledger, now: Tick, returns: bool) -> After {
+        ledger.tidy(now);
+        let asks = !ledger.tickets().is_empty() || ledger.asks_ahead();
         if asks || returns || !ledger.unknown(now).is_empty() {
             After::AskAgain
         } else {
@@ -348,7 +350,7 @@ impl SharedQuota {
     pub(super) fn return_now(&self, ledger: &mut Ledger, bucket: u64, weight: u32) {
         if weight > 0 {
             let lost = ledger.return_later(bucket, weight);
-            self.figures.counts().lost.add(lost.into());
+            self.rule.figures.counts().lost.add(lost.into());
         }
     }
 
@@ -366,7 +368,7 @@ impl SharedQuota {
         let mut ledger = self.ledger.lock();
         ledger.in_flight = false;
         if alone {
-            ledger.down_until = Some(now + CELL_DOWN);
+            ledger.note_down(now);
         }
         drop(ledger);
         self.answer_without_store(now);
@@ -377,20 +379,21 @@ impl SharedQuota {
         let mut ledger = self.ledger.lock();
         // Permits that were to go back cannot, and are forgotten.
         ledger.forget_back();
-        let tickets = std::mem::take(&mut ledger.tickets);
-        let ahead = ledger.ahead.take().map(|ahead| ahead.tickets);
-        for Asker { weight, slot, .. } in tickets.into_iter().chain(ahead.into_iter().flatten()) {
+        let tickets = ledger.take_tickets(usize::MAX).into_iter();
+        for Asker { weight, slot, .. } in tickets.chain(ledger.take_ahead()) {
             let answer = self.serve(&mut ledger, now, weight);
             if !slot.answer(answer) {
                 if let Answer::Granted(Validity { end, .. }) = answer {
                     let bucket = ledger.bucket_of(end);
-                    if !self.cell.refund(end, weight, now, self.window.bucket) {
+                    if !self.cell.refund(end, weight, now, self.rule.window.bucket) {
                         ledger.unbook(bucket, weight);
                     }
                 }
             }
         }
-        self.hub.late().note_answers();
+        ledger.tidy(now);
+        drop(ledger);
+        self.rule.hub.late().note_answers();
     }
 
     /// The store is there again: whether it must be told of own permits.

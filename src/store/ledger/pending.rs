@@ -1,0 +1,136 @@
+//! What a counter has only while something happens: calls that wait, permits that go back, and an
+//! outage of its own. Most counters are those of keys for which nothing does, so it is in a box.
+
+use std::time::Duration;
+
+use super::Ledger;
+use crate::clock::Tick;
+use crate::store::ahead::Ahead;
+use crate::store::draw::Booking;
+use crate::store::ticket::Asker;
+
+/// A counter that the store has not answered about is served without it for so long.
+const CELL_DOWN: Duration = Duration::from_millis(200);
+/// And draws no more than its share for so long afterwards, as one counter among those of other
+/// processes: until they all have told the store what they took without it.
+const CELL_RECOVERS: Duration = Duration::from_millis(500);
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(in crate::store) struct Pending {
+    pub(in crate::store) tickets: Vec<Asker>,
+    /// `None` unless a call has asked for permits of the next bucket.
+    pub(in crate::store) ahead: Option<Box<Ahead>>,
+    /// Permits that go back to the store: each draw takes those of one bucket along.
+    pub(super) back: Vec<Booking>,
+    /// Until then this counter alone is served without the store.
+    down_until: Option<Tick>,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.tickets.is_empty()
+            && self.ahead.is_none()
+            && self.back.is_empty()
+            && self.down_until.is_none()
+    }
+}
+
+impl Ledger {
+    pub(in crate::store) fn pending_mut(&mut self) -> &mut Pending {
+        self.pending.get_or_insert_default()
+    }
+
+    /// Lets go of all of it that is of no use any more.
+    pub(in crate::store) fn tidy(&mut self, now: Tick) {
+        let here = self.here(now).number;
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        let was_down = |until: &mut Tick| now < *until + CELL_RECOVERS;
+        pending.down_until.take_if(|until| !was_down(until));
+        let is_over = |ahead: &mut Box<Ahead>| {
+            let is_of_here = ahead.asked_in == here || ahead.short_in == Some(here);
+            ahead.tickets.is_empty() && !is_of_here
+        };
+        pending.ahead.take_if(is_over);
+        if pending.is_empty() {
+            self.pending = None;
+        }
+    }
+
+    // --- calls that wait ---
+
+    /// The calls that wait for permits of the present bucket.
+    pub(in crate::store) fn tickets(&self) -> &[Asker] {
+        let pending = self.pending.as_ref();
+        pending.map_or(&[], |pending| &pending.tickets)
+    }
+
+    /// Takes out the first `most` of these, which are answered now.
+    pub(in crate::store) fn take_tickets(&mut self, most: usize) -> Vec<Asker> {
+        let Some(pending) = &mut self.pending else {
+            return Vec::new();
+        };
+        let others = pending.tickets.split_off(most.min(pending.tickets.len()));
+        std::mem::replace(&mut pending.tickets, others)
+    }
+
+    /// The calls that ask for permits of the next bucket.
+    pub(in crate::store) fn ahead(&self) -> Option<&Ahead> {
+        self.pending.as_ref()?.ahead.as_deref()
+    }
+
+    pub(in crate::store) fn ahead_mut(&mut self) -> Option<&mut Ahead> {
+        self.pending.as_mut()?.ahead.as_deref_mut()
+    }
+
+    pub(in crate::store) fn ahead_or_new(&mut self) -> &mut Ahead {
+        self.pending_mut().ahead.get_or_insert_default()
+    }
+
+    /// Takes out all calls that ask for permits of the next bucket.
+    pub(in crate::store) fn take_ahead(&mut self) -> Vec<Asker> {
+        let ahead = self.pending.as_mut().and_then(|it| it.ahead.take());
+        ahead.map_or_else(Vec::new, |ahead| ahead.tickets)
+    }
+
+    /// Has a call wait for permits of the bucket after that at `now`.
+    pub(in crate::store) fn ask_ahead(&mut self, asker: Asker, now: Tick) {
+        let number = self.here(now).number;
+        let pending = self.pending_mut();
+        let ahead = pending.ahead.get_or_insert_default();
+        if ahead.asked_in != number {
+            pending.tickets.append(&mut ahead.tickets);
+            ahead.asked_in = number;
+        }
+        ahead.tickets.push(asker);
+    }
+
+    /// Whether a call waits for permits of the next bucket.
+    pub(in crate::store) fn asks_ahead(&self) -> bool {
+        self.ahead().is_some_and(|ahead| !ahead.tickets.is_empty())
+    }
+
+    // --- an outage of this counter alone ---
+
+    /// The store has answered others, and not about this counter.
+    pub(in crate::store) fn note_down(&mut self, now: Tick) {
+        self.pending_mut().down_until = Some(now + CELL_DOWN);
+    }
+
+    /// Whether this counter alone is served without the store.
+    pub(in crate::store) fn is_down(&self, now: Tick) -> bool {
+        self.down_until().is_some_and(|until| now < until)
+    }
+
+    /// Whether it is, or was until just now.
+    pub(in crate::store) fn was_down(&self, now: Tick) -> bool {
+        let recovers = self.down_until().map(|until| until + CELL_RECOVERS);
+        recovers.is_some_and(|until| now < until)
+    }
+
+    fn down_until(&self) -> Option<Tick> {
+        self.pending.as_ref()?.down_until
+    }
+}

@@ -1,0 +1,91 @@
+//! What a rule sets for its counters, and what all of these have in common.
+
+use std::time::Duration;
+
+use super::figures::RuleFigures;
+use super::hub::Hub;
+use super::settings::WhenDown;
+use crate::base::sync::Arc;
+
+/// The terms that a rule sets for its counter. Each key has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) limit: u32,
+    /// Whether the limit is that of each live process.
+    pub(crate) per_node: bool,
+    pub(crate) exact: bool,
+    pub(crate) when_down: WhenDown,
+    pub(crate) local_limit: Option<u32>,
+    /// How many permits of the next bucket a process may hold for calls that wait for it.
+    pub(crate) ahead: u32,
+    /// The longest that a call waits.
+    pub(crate) wait_us: u32,
+}
+
+/// The window of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Window {
+    pub(crate) bucket: Duration,
+    pub(crate) buckets: u32,
+}
+
+/// What all counters of one rule have in common, so that those of many keys need not have it each.
+#[derive(Debug)]
+pub(crate) struct QuotaRule {
+    pub(super) window: Arc<Window>,
+    pub(super) figures: Arc<RuleFigures>,
+    pub(super) hub: Arc<Hub>,
+}
+
+/// How many processes there are, and which of them this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    pub(crate) count: u32,
+    pub(crate) rank: u32,
+}
+
+impl Terms {
+    /// The longest that a call waits.
+    pub(crate) const fn wait(&self) -> Duration {
+        Duration::from_micros(self.wait_us as u64)
+    }
+
+    /// The limit of all processes together.
+    pub(super) const fn limit_of(&self, nodes: Nodes) -> u32 {
+        if self.per_node {
+            self.limit.saturating_mul(nodes.count)
+        } else {
+            self.limit
+        }
+    }
+}
+
+impl Window {
+    /// After so long without a call, nothing that was counted matters.
+    pub(super) fn memory(&self) -> Duration {
+        self.bucket * (self.buckets + 2)
+    }
+}
+
+impl QuotaRule {
+    pub(crate) fn new(window: Window, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Arc<Self> {
+        Arc::new(Self {
+            window: Arc::new(window),
+            figures,
+            hub: hub.clone(),
+        })
+    }
+
+    pub(crate) fn figures(&self) -> &RuleFigures {
+        &self.figures
+    }
+}
+
+impl Nodes {
+    /// The share of this process of `limit`: the first ones get one more, so that all shares
+    /// together are the limit.
+    pub(crate) fn share(self, limit: u32) -> u32 {
+        let count = self.count.max(1);
+        limit / count + u32::from(self.rank < limit % count)
+    }
+}
