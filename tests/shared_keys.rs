@@ -28,7 +28,7 @@ const PLACES: u64 = 16_384;
 const AT_ONCE: usize = 1_000;
 
 /// What a key that calls may take of this process, table and all.
-const BYTES_ACTIVE: usize = 400;
+const BYTES_ACTIVE: usize = 375;
 
 fn engine(
     rule: KeyedRule,

@@ -4,28 +4,19 @@ use super::digest::{CounterDigest, RuleDigest};
 use super::quota::SharedQuota;
 use super::settings::WhenDown;
 use super::terms::{QuotaRule, Terms};
-use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::base::sync::Arc;
 use crate::call::Key;
-use crate::clock::{Tick, nanos};
-use crate::stat::{Resident, Table, TablePlace};
+use crate::clock::Tick;
+use crate::stat::Table;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyedQuotas {
-    table: Table<Keyed>,
+    table: Table<SharedQuota>,
     digest: RuleDigest,
     rule: Arc<QuotaRule>,
     /// The quota that keys without a place share while the store is away.
     others: Arc<SharedQuota>,
-}
-
-/// The counter of one key.
-#[derive(Debug)]
-struct Keyed {
-    quota: Arc<SharedQuota>,
-    place: TablePlace,
-    /// When it was last asked for, in ns.
-    used: AtomicU64,
 }
 
 impl KeyedQuotas {
@@ -45,9 +36,9 @@ impl KeyedQuotas {
     /// The counter of `key` by these `terms`.
     pub(crate) fn of(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Arc<SharedQuota> {
         let digest = self.rule.hub.digester().counter(self.digest, Some(key));
-        let found = |keyed: &Arc<Keyed>| {
-            keyed.touch(now);
-            keyed.quota.clone()
+        let found = |quota: &Arc<SharedQuota>| {
+            quota.touch(now);
+            quota.clone()
         };
         let quota = self.table.find(&digest, found);
         let quota = quota.unwrap_or_else(|| self.make(digest, terms, now));
@@ -62,9 +53,9 @@ impl KeyedQuotas {
     /// How many keys have a counter, and how many permits these have in hand. Walks over all.
     pub(crate) fn in_hand(&self, now: Tick) -> (usize, u64) {
         let (mut keys, mut permits) = (0, 0);
-        self.table.read_all(|keyed| {
+        self.table.read_all(|quota| {
             keys += 1;
-            permits += u64::from(keyed.quota.in_hand(now));
+            permits += u64::from(quota.in_hand(now));
         });
         (keys, permits)
     }
@@ -72,13 +63,13 @@ impl KeyedQuotas {
     #[cold]
     fn make(&self, digest: CounterDigest, terms: Terms, now: Tick) -> Arc<SharedQuota> {
         let new = |terms| SharedQuota::new(digest, terms, &self.rule);
-        let made = self.table.find_or_make(&digest, now, || Keyed {
-            quota: new(terms),
-            place: TablePlace::default(),
-            used: AtomicU64::new(now.as_nanos()),
+        let made = self.table.find_or_make_shared(&digest, now, || {
+            let quota = new(terms);
+            quota.touch(now);
+            quota
         });
         match made {
-            Some(keyed) => keyed.quota.clone(),
+            Some(quota) => quota,
             None if !self.rule.hub.is_up() => self.others.clone(),
             // It is asked for by this call alone, and nothing is remembered of it.
             None => new(Terms {
@@ -90,36 +81,4 @@ impl KeyedQuotas {
             }),
         }
     }
-}
-
-impl Keyed {
-    #[inline]
-    fn touch(&self, now: Tick) {
-        // Not with each call: all of a key write there.
-        if now.nanos_since(Tick::from_nanos(self.used.load(Ordering::Relaxed))) > 1_000_000 {
-            self.used.store(now.as_nanos(), Ordering::Relaxed);
-        }
-    }
-}
-
-impl Resident for Keyed {
-    type Key = CounterDigest;
-    type Sum = ();
-
-    fn key(&self) -> &CounterDigest {
-        self.quota.digest()
-    }
-
-    fn place(&self) -> &TablePlace {
-        &self.place
-    }
-
-    fn is_idle(&self, now: Tick) -> bool {
-        let used = Tick::from_nanos(self.used.load(Ordering::Relaxed));
-        let is_held = Arc::strong_count(&self.quota) > 1;
-        let memory = self.quota.window().memory();
-        !is_held && now.nanos_since(used) > nanos(memory)
-    }
-
-    fn retire(&self, (): &mut ()) {}
 }

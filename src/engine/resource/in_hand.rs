@@ -22,7 +22,7 @@ impl Leases {
                 LeaseCounters::One(quota) => InHand {
                     cells: 1,
                     permits: quota.in_hand(now).into(),
-                    key: Some(quota.key()),
+                    key: Some(quota.store_key()),
                 },
                 LeaseCounters::ByKey(quotas) => {
                     let (cells, permits) = quotas.in_hand(now);

@@ -27,7 +27,7 @@ use std::hash::{BuildHasher, Hash};
 use papaya::{Equivalent, Guard, HashMap, ResizeMode};
 
 use super::turn::TableTurn;
-use crate::base::sync::{Arc, AtomicU32, Bug, Lock, Ordering, planted};
+use crate::base::sync::{Arc, AtomicU32, Bug, Lock, Ordering, fence, planted};
 use crate::clock::Tick;
 
 /// How many entries a new key looks at for one that it may replace.
@@ -179,11 +179,24 @@ impl<V: Resident> Table<V> {
     where
         Q: Equivalent<V::Key> + Hash + ?Sized,
     {
+        self.find_or_make_shared(key, now, || Arc::new(make()))
+    }
+
+    /// The same for an entry to which others have weak references.
+    pub(crate) fn find_or_make_shared<Q>(
+        &self,
+        key: &Q,
+        now: Tick,
+        make: impl FnOnce() -> Arc<V>,
+    ) -> Option<Arc<V>>
+    where
+        Q: Equivalent<V::Key> + Hash + ?Sized,
+    {
         let insert = |writer: &mut Writer<V>| {
             let entry = match writer.recall(key) {
                 Some(entry) => entry,
                 None if writer.len() < self.capacity || self.make_room(writer, now) => {
-                    let entry = Arc::new(make());
+                    let entry = make();
                     writer.needs_no_reading(&entry);
                     entry
                 }
@@ -406,18 +419,26 @@ impl TablePlace {
 
 /// Hands the entry to `read` if no thread holds it any more, with everything that was done to it
 /// done, and that is no reason for it to stay: a call may have found it, used it and let it go
-/// since it was chosen.
+/// since it was chosen. It stays in its place then, where weak references find it.
 fn settle<V>(
     entry: Arc<V>,
-    may_go: impl FnOnce(&V) -> bool,
+    may_go: impl Fn(&V) -> bool,
     read: impl FnOnce(&V),
 ) -> Result<(), Arc<V>> {
     if planted(Bug::ReadBeforeLast) {
         read(&entry);
         return Arc::try_unwrap(entry).map(drop);
     }
-    // Unwrapping synchronizes with every holder that let go before.
+    if Arc::strong_count(&entry) > 1 {
+        return Err(entry);
+    }
+    // As unwrapping does: this synchronizes with every holder that let go before.
+    fence(Ordering::Acquire);
+    if !may_go(&entry) {
+        return Err(entry);
+    }
     let entry = Arc::try_unwrap(entry)?;
+    // A weak reference may have been used since, and let go.
     if !may_go(&entry) {
         return Err(Arc::new(entry));
     }

@@ -5,12 +5,14 @@
 //! of this process if the store is away.
 
 mod ahead;
+mod entry;
 mod refilled;
 
 use std::time::Duration;
 
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::clock::Tick;
+use crate::stat::TablePlace;
 use crate::store::StoreKey;
 use crate::store::cell::{BucketEnd, Cell, LeaseFound, Left};
 use crate::store::digest::CounterDigest;
@@ -40,6 +42,10 @@ pub(crate) struct SharedQuota {
     available_at: AtomicU64,
     /// Whether the refiller has been told to look at it.
     pub(in crate::store) is_listed: AtomicBool,
+    /// Where it is in the table of its rule, if that has one, and when it was last asked for
+    /// there, in ns.
+    place: TablePlace,
+    used: AtomicU64,
 }
 
 /// The answer to a call that finds no permits in the cell.
@@ -59,6 +65,8 @@ impl SharedQuota {
             ledger: Lock::new(Ledger::new(terms, rule.window.clone())),
             available_at: AtomicU64::new(0),
             is_listed: AtomicBool::new(false),
+            place: TablePlace::default(),
+            used: AtomicU64::new(0),
         });
         rule.hub.register(&quota);
         quota
@@ -72,12 +80,8 @@ impl SharedQuota {
         *self.rule.window
     }
 
-    pub(in crate::store) const fn digest(&self) -> &CounterDigest {
-        &self.digest
-    }
-
     /// Its name in the store.
-    pub(crate) fn key(&self) -> StoreKey {
+    pub(crate) fn store_key(&self) -> StoreKey {
         self.rule.hub.key(self.digest)
     }
 

@@ -188,7 +188,7 @@ impl SharedQuota {
             self.rule.figures.counts().repaid.add(back.permits.into());
         }
         let draw = Draw {
-            key: self.key(),
+            key: self.store_key(),
             bucket: self.rule.window.bucket,
             buckets: self.rule.window.buckets,
             limit: ledger.terms.limit_of(by.nodes),
