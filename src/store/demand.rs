@@ -16,29 +16,33 @@ const STEP: Duration = Duration::from_millis(1);
 pub(crate) struct Demand {
     /// Permits per second.
     peak: f64,
-    used: u64,
-    since: Option<Tick>,
+    /// Since when, if there was a look.
+    since: Tick,
+    used: u32,
+    has_looked: bool,
 }
 
 impl Demand {
     /// Counts `n` permits that calls have taken.
     pub(crate) fn add(&mut self, n: u32) {
-        self.used += u64::from(n);
+        self.used = self.used.saturating_add(n);
     }
 
     /// Takes what was used since the last time into the peak.
     pub(crate) fn observe(&mut self, now: Tick) {
-        let since = *self.since.get_or_insert(now);
-        let time = now - since;
+        if !self.has_looked {
+            (self.since, self.has_looked) = (now, true);
+        }
+        let time = now - self.since;
         if time < STEP {
             return;
         }
-        let rate = self.used as f64 / time.as_secs_f64();
+        let rate = f64::from(self.used) / time.as_secs_f64();
         let follow = if rate > self.peak { UP } else { DOWN };
         let stays = (-time.as_secs_f64() / follow.as_secs_f64()).exp();
         self.peak = rate + (self.peak - rate) * stays;
         self.used = 0;
-        self.since = Some(now);
+        self.since = now;
     }
 
     /// How many are needed in the next `time`; 0 if that is less than one.

@@ -17,6 +17,11 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, W
 use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 
+/// How many counters may rest at a time, and of how many of these the table is kept from giving their
+/// places away meanwhile: of fewer than a new key looks at.
+const REST_AT_ONCE: usize = 1_024;
+const HELD_AT_ONCE: usize = 8;
+
 /// Whether the store can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -66,6 +71,8 @@ struct Registered {
     quotas: Vec<Weak<SharedQuota>>,
     /// Above so many, those that are gone are looked for.
     sweep_at: usize,
+    /// The next one that may rest.
+    hand: usize,
 }
 
 impl HubMode {
@@ -263,6 +270,20 @@ impl Hub {
         all.quotas.push(downgrade(quota));
     }
 
+    /// Lets some counters, one after the other, forget what matters no more at `now`.
+    pub(super) fn rest_some(&self, now: Tick) {
+        let mut few = Vec::with_capacity(HELD_AT_ONCE);
+        for _ in 0..REST_AT_ONCE / HELD_AT_ONCE {
+            let mut all = self.all.lock();
+            let is_end = all.give_few(&mut few);
+            drop(all);
+            few.drain(..).for_each(|quota| quota.rest(now));
+            if is_end {
+                return;
+            }
+        }
+    }
+
     /// All counters that somebody holds.
     pub(super) fn all(&self) -> Vec<Arc<SharedQuota>> {
         let all = self.all.lock();
@@ -272,6 +293,18 @@ impl Hub {
     /// How many counters somebody holds.
     pub(crate) fn counters(&self) -> usize {
         self.all().len()
+    }
+}
+
+impl Registered {
+    /// Gives some of those that come next, and returns whether they were the last.
+    fn give_few(&mut self, few: &mut Vec<Arc<SharedQuota>>) -> bool {
+        let rest = self.quotas.get(self.hand..).unwrap_or_default();
+        let some = &rest[..rest.len().min(HELD_AT_ONCE)];
+        few.extend(some.iter().filter_map(Weak::upgrade));
+        let is_end = some.len() == rest.len();
+        self.hand = if is_end { 0 } else { self.hand + some.len() };
+        is_end
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum Report {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(crate) terms: Terms,
+    pub(crate) terms: Arc<Terms>,
     window: Arc<Window>,
     own: Vec<Own>,
     /// The last answer, if there is one.
@@ -73,7 +73,7 @@ pub(super) struct Uncounted {
 }
 
 impl Ledger {
-    pub(crate) fn new(terms: Terms, window: Arc<Window>) -> Self {
+    pub(crate) fn new(terms: Arc<Terms>, window: Arc<Window>) -> Self {
         Self {
             terms,
             window,
@@ -129,6 +129,21 @@ impl Ledger {
             }
             _ => self.here(Tick::from_nanos(ns)).number,
         }
+    }
+
+    /// Whether the window of the last answer and of all own permits is over at `now`.
+    pub(super) fn is_of_the_past(&self, now: Tick) -> bool {
+        let memory = u64::from(self.window.buckets) + 2;
+        let here = self.here(now).number;
+        let is_past = |bucket: u64| bucket.saturating_add(memory) <= here;
+        let has_seen = self.seen().is_some_and(|seen| !is_past(seen.bucket));
+        !has_seen && self.own.iter().all(|own| is_past(own.bucket))
+    }
+
+    /// Whether nothing else keeps such a ledger: then a new one is as good.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let is_looked_at = self.in_flight || self.is_hot;
+        !is_looked_at && self.pending.is_none() && self.uncounted.permits == 0
     }
 
     /// Takes over what an answer has said of the time and of what is free.

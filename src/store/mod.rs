@@ -57,6 +57,7 @@
 //! ```
 
 mod ahead;
+mod books;
 mod budget;
 mod cell;
 mod counter;

@@ -151,6 +151,7 @@ impl Refiller {
         if self.beat.is_some() || now < self.beat_at {
             return false;
         }
+        self.hub.rest_some(now);
         let (store, node) = (self.store.clone(), self.hub.node);
         self.beat = Request::new(&self.hub, now, async move { store.beat(node, false).await });
         // Without a timer there is nothing to go by.

@@ -5,7 +5,11 @@ use std::time::Duration;
 use super::figures::RuleFigures;
 use super::hub::Hub;
 use super::settings::WhenDown;
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Lock};
+
+/// So many different terms of a rule are looked through for those of a new key. With more limits
+/// than that, some keys have terms of their own.
+const MOST_TERMS: usize = 16;
 
 /// The terms that a rule sets for its counter. Each key has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(crate) struct QuotaRule {
     pub(super) window: Arc<Window>,
     pub(super) figures: Arc<RuleFigures>,
     pub(super) hub: Arc<Hub>,
+    /// The terms that its counters have had lately: most have the same.
+    terms: Lock<Vec<Arc<Terms>>>,
 }
 
 /// How many processes there are, and which of them this one is.
@@ -73,7 +79,22 @@ impl QuotaRule {
             window: Arc::new(window),
             figures,
             hub: hub.clone(),
+            terms: Lock::default(),
         })
+    }
+
+    /// The same terms, in the place where other counters have them.
+    pub(super) fn share(&self, terms: Terms) -> Arc<Terms> {
+        let mut known = self.terms.lock();
+        if let Some(same) = known.iter().find(|known| ***known == terms) {
+            return same.clone();
+        }
+        if known.len() >= MOST_TERMS {
+            known.remove(0);
+        }
+        let terms = Arc::new(terms);
+        known.push(terms.clone());
+        terms
     }
 
     pub(crate) fn figures(&self) -> &RuleFigures {

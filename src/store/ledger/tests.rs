@@ -18,7 +18,7 @@ fn ledger(limit: u32, buckets: u32) -> Ledger {
         wait_us: 50_000,
     };
     let bucket = BUCKET;
-    Ledger::new(terms, Arc::new(Window { bucket, buckets }))
+    Ledger::new(Arc::new(terms), Arc::new(Window { bucket, buckets }))
 }
 
 fn ms(ms: u64) -> Tick {
@@ -80,7 +80,10 @@ fn without_the_store_there_is_a_share_less_what_one_has() {
     // From bucket 9 on the answer says nothing of the window any more.
     assert_eq!(ledger.share_left(8, two), 0);
     assert_eq!(ledger.share_left(9, two), 50);
-    ledger.terms.local_limit = Some(5);
+    ledger.terms = Arc::new(Terms {
+        local_limit: Some(5),
+        ..*ledger.terms
+    });
     assert_eq!(ledger.share_left(9, two), 5);
 }
 

@@ -21,7 +21,8 @@ impl SharedQuota {
     /// When a call of `weight` may start with permits of the next bucket, as far as the process
     /// knows; `None` if it gets none, or if that is not before `latest`.
     pub(crate) fn lends_at(&self, now: Tick, weight: u32, latest: Tick) -> Option<Tick> {
-        self.lends(&self.ledger.lock(), now, weight, latest)
+        let mut books = self.books.lock();
+        self.lends(books.ledger()?, now, weight, latest)
     }
 
     pub(super) fn lends(

@@ -2,7 +2,7 @@
 
 use super::SharedQuota;
 use crate::base::sync::Ordering;
-use crate::clock::{Tick, nanos};
+use crate::clock::Tick;
 use crate::stat::{Resident, TablePlace};
 use crate::store::digest::CounterDigest;
 
@@ -10,15 +10,36 @@ impl SharedQuota {
     /// A call has asked for it at `now`: it keeps its place as long as its window does.
     #[inline]
     pub(in crate::store) fn touch(&self, now: Tick) {
+        let now = units(now);
         // Not with each call: all of a key write there.
-        if now.nanos_since(self.used()) > 1_000_000 {
-            self.used.store(now.as_nanos(), Ordering::Relaxed);
+        if self.used.load(Ordering::Relaxed) != now as u32 {
+            self.used.store(now as u32, Ordering::Relaxed);
         }
     }
 
-    fn used(&self) -> Tick {
-        Tick::from_nanos(self.used.load(Ordering::Relaxed))
+    /// Forgets what matters no more at `now`.
+    pub(in crate::store) fn rest(&self, now: Tick) {
+        let mut books = self.books.lock();
+        let Some(ledger) = books.ledger() else {
+            return;
+        };
+        if !ledger.is_of_the_past(now) {
+            return;
+        }
+        self.close(ledger, now);
+        let lost = ledger.forget_stale_back(now);
+        ledger.tidy(now);
+        if ledger.is_at_rest() && self.in_hand(now) == 0 {
+            books.close();
+        }
+        drop(books);
+        self.rule.figures.counts().lost.add(lost.into());
     }
+}
+
+/// The unit in which the last use is noted, which 32 bits of hold more than two years.
+const fn units(time: Tick) -> u64 {
+    time.as_nanos() >> 24
 }
 
 impl Resident for SharedQuota {
@@ -34,7 +55,9 @@ impl Resident for SharedQuota {
     }
 
     fn is_idle(&self, now: Tick) -> bool {
-        now.nanos_since(self.used()) > nanos(self.rule.window.memory())
+        let unused = (units(now) as u32).wrapping_sub(self.used.load(Ordering::Relaxed));
+        // Both ends are rounded down.
+        u64::from(unused) > units(Tick::ZERO + self.rule.window.memory()) + 1
     }
 
     fn retire(&self, (): &mut ()) {}

@@ -10,10 +10,11 @@ mod refilled;
 
 use std::time::Duration;
 
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bug, Lock, Ordering, planted};
+use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::clock::Tick;
 use crate::stat::TablePlace;
 use crate::store::StoreKey;
+use crate::store::books::Books;
 use crate::store::cell::{BucketEnd, Cell, LeaseFound, Left};
 use crate::store::digest::CounterDigest;
 use crate::store::ledger::{Ledger, Uncounted};
@@ -37,15 +38,15 @@ pub(crate) struct SharedQuota {
     digest: CounterDigest,
     rule: Arc<QuotaRule>,
     cell: Cell,
-    ledger: Lock<Ledger>,
+    books: Lock<Books>,
     /// When there will be room again, as the store has said, in ns.
     available_at: AtomicU64,
     /// Whether the refiller has been told to look at it.
     pub(in crate::store) is_listed: AtomicBool,
-    /// Where it is in the table of its rule, if that has one, and when it was last asked for
-    /// there, in ns.
+    /// Where it is in the table of its rule, if that has one.
     place: TablePlace,
-    used: AtomicU64,
+    /// When it was last asked for there, in [units](entry) that are counted modulo 2³².
+    used: AtomicU32,
 }
 
 /// The answer to a call that finds no permits in the cell.
@@ -62,11 +63,11 @@ impl SharedQuota {
             digest,
             rule: rule.clone(),
             cell: Cell::default(),
-            ledger: Lock::new(Ledger::new(terms, rule.window.clone())),
+            books: Lock::new(Books::AtRest(rule.share(terms))),
             available_at: AtomicU64::new(0),
             is_listed: AtomicBool::new(false),
             place: TablePlace::default(),
-            used: AtomicU64::new(0),
+            used: AtomicU32::new(0),
         });
         rule.hub.register(&quota);
         quota
@@ -97,14 +98,14 @@ impl SharedQuota {
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        self.ledger.lock().terms
+        **self.books.lock().terms()
     }
 
     /// Goes on by other terms, with what was counted.
     pub(crate) fn set_terms(&self, terms: Terms) {
-        let mut ledger = self.ledger.lock();
-        if ledger.terms != terms {
-            ledger.terms = terms;
+        let mut books = self.books.lock();
+        if **books.terms() != terms {
+            *books.terms_mut() = self.rule.share(terms);
             self.cell.reopen();
         }
     }
@@ -120,9 +121,9 @@ impl SharedQuota {
     /// Asks for `weight` permits that are not in hand. A call with a `latest` time takes those of the
     /// next bucket as well, if it may start before that.
     pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32, latest: Option<Tick>) -> Asked {
-        let mut ledger = this.ledger.lock();
+        let mut books = this.books.lock();
         let nodes = this.rule.hub.nodes();
-        if weight > ledger.terms.limit_of(nodes) {
+        if weight > books.terms().limit_of(nodes) {
             return Asked::Told(Answer::Refused(None));
         }
         let mut is_ahead = false;
@@ -133,7 +134,10 @@ impl SharedQuota {
             }
             LeaseFound::Exhausted(at) => {
                 let refused = Answer::Refused(Some(at));
-                let latest = latest.filter(|&by| this.lends(&ledger, now, weight, by).is_some());
+                let lends = |ledger: &mut Ledger| {
+                    latest.filter(|&by| this.lends(ledger, now, weight, by).is_some())
+                };
+                let latest = books.ledger().and_then(lends);
                 if latest.is_none() {
                     return Asked::Told(refused);
                 }
@@ -141,8 +145,9 @@ impl SharedQuota {
             }
             LeaseFound::Nothing => {}
         }
-        if this.is_down(&ledger, now) {
-            return Asked::Told(this.serve(&mut ledger, now, weight));
+        let ledger = books.open(&this.rule.window);
+        if this.is_down(ledger, now) {
+            return Asked::Told(this.serve(ledger, now, weight));
         }
         let slot = Arc::new(Slot::default());
         let asker = Asker {
@@ -155,7 +160,7 @@ impl SharedQuota {
         } else {
             ledger.pending_mut().tickets.push(asker);
         }
-        drop(ledger);
+        drop(books);
         this.rule.figures.counts().waited.add(1);
         this.rule.hub.look_at(this);
         if !this.rule.hub.is_up() {
@@ -167,7 +172,9 @@ impl SharedQuota {
 
     /// Answers a call of `weight` that has no answer of the store, as the rule says.
     pub(crate) fn without_store(this: &Arc<Self>, now: Tick, weight: u32) -> Answer {
-        let answer = this.serve(&mut this.ledger.lock(), now, weight);
+        let mut books = this.books.lock();
+        let answer = this.serve(books.open(&this.rule.window), now, weight);
+        drop(books);
         if this.rule.hub.is_up() {
             // The call alone has no answer: the store is told what it took.
             this.rule.hub.look_at(this);
@@ -232,7 +239,9 @@ impl SharedQuota {
 
     /// Counts the permits that calls have taken out of the cell so far.
     pub(crate) fn count_taken(&self) {
-        self.count(&mut self.ledger.lock());
+        if let Some(ledger) = self.books.lock().ledger() {
+            self.count(ledger);
+        }
     }
 
     fn count(&self, ledger: &mut Ledger) {
@@ -282,10 +291,13 @@ impl SharedQuota {
         let has_begun = now >= valid.from || planted(Bug::RefundBeforeBucket);
         let length = this.rule.window.bucket;
         if !has_begun || !this.cell.refund(valid.end, weight, now, length) {
-            let mut ledger = this.ledger.lock();
-            let bucket = ledger.bucket_of(valid.end);
-            let lost = ledger.return_later(bucket, weight);
-            drop(ledger);
+            let mut books = this.books.lock();
+            // Without a ledger, their bucket counts no more.
+            let lost = books.ledger().map_or(0, |ledger| {
+                let bucket = ledger.bucket_of(valid.end);
+                ledger.return_later(bucket, weight)
+            });
+            drop(books);
             this.rule.figures.counts().lost.add(lost.into());
             this.rule.hub.look_at(this);
         }
@@ -316,7 +328,8 @@ impl SharedQuota {
     /// knows, and when the bucket ends; `None` while nothing is limited.
     pub(crate) fn left(&self, now: Tick) -> Option<(u32, u32, Tick)> {
         let nodes = self.rule.hub.nodes();
-        let ledger = self.ledger.lock();
+        let mut books = self.books.lock();
+        let ledger = books.open(&self.rule.window);
         let limit = ledger.terms.limit_of(nodes);
         let here = ledger.here(now);
         let free = match (self.rule.hub.is_up(), ledger.terms.when_down) {
@@ -325,7 +338,7 @@ impl SharedQuota {
             (false, WhenDown::LocalShare) => ledger.share_left(here.number, nodes),
             (true, _) => ledger.free_at(here.number, limit),
         };
-        drop(ledger);
+        drop(books);
         let left = match self.cell.take(now, 0) {
             LeaseFound::Exhausted(_) => 0,
             LeaseFound::Taken(_) | LeaseFound::Nothing => self.in_hand(now).saturating_add(free),

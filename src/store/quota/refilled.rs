@@ -115,8 +115,8 @@ impl SharedQuota {
 
     /// The next draw, if one is due.
     pub(in crate::store) fn prepare(this: &Arc<Self>, by: &Conditions) -> Option<(Draw, OnTheWay)> {
-        let mut ledger = this.ledger.lock();
-        let ledger = &mut *ledger;
+        let mut books = this.books.lock();
+        let ledger = books.ledger()?;
         if ledger.in_flight {
             return None;
         }
@@ -246,23 +246,27 @@ impl SharedQuota {
 
     /// Whether it must be looked at often from now on.
     pub(in crate::store) fn is_newly_hot(&self) -> bool {
-        let mut ledger = self.ledger.lock();
-        let was_hot = ledger.is_hot;
-        ledger.is_hot = was_hot || self.is_busy(&ledger);
-        ledger.is_hot && !was_hot
+        let mut books = self.books.lock();
+        books.ledger().is_some_and(|ledger| {
+            let was_hot = ledger.is_hot;
+            ledger.is_hot = was_hot || self.is_busy(ledger);
+            ledger.is_hot && !was_hot
+        })
     }
 
     /// Whether it still must be looked at often.
     pub(in crate::store) fn is_still_hot(&self) -> bool {
-        let mut ledger = self.ledger.lock();
-        ledger.is_hot = self.is_busy(&ledger);
-        ledger.is_hot
+        let mut books = self.books.lock();
+        books.ledger().is_some_and(|ledger| {
+            ledger.is_hot = self.is_busy(ledger);
+            ledger.is_hot
+        })
     }
 
     /// Takes what a draw was granted.
     pub(in crate::store) fn granted(&self, sent: &OnTheWay, grant: &Grant) -> After {
-        let mut ledger = self.ledger.lock();
-        let ledger = &mut *ledger;
+        let mut books = self.books.lock();
+        let ledger = books.open(&self.rule.window);
         ledger.in_flight = false;
         // The part of this grant that goes back can wait for the next draw: it may be drawn ahead in
         // vain.
@@ -356,7 +360,8 @@ impl SharedQuota {
 
     /// A draw was not applied, because the store has lost its data.
     pub(in crate::store) fn lost(&self, seen: Seen) -> After {
-        let mut ledger = self.ledger.lock();
+        let mut books = self.books.lock();
+        let ledger = books.open(&self.rule.window);
         ledger.in_flight = false;
         ledger.see_time(seen);
         ledger.report_all();
@@ -365,23 +370,27 @@ impl SharedQuota {
 
     /// A draw has failed. If it alone has, the counter is served without the store for a while.
     pub(in crate::store) fn failed(&self, now: Tick, alone: bool) {
-        let mut ledger = self.ledger.lock();
+        let mut books = self.books.lock();
+        let ledger = books.open(&self.rule.window);
         ledger.in_flight = false;
         if alone {
             ledger.note_down(now);
         }
-        drop(ledger);
+        drop(books);
         self.answer_without_store(now);
     }
 
     /// Answers all calls that wait, without the store.
     pub(in crate::store) fn answer_without_store(&self, now: Tick) {
-        let mut ledger = self.ledger.lock();
+        let mut books = self.books.lock();
+        let Some(ledger) = books.ledger() else {
+            return;
+        };
         // Permits that were to go back cannot, and are forgotten.
         ledger.forget_back();
         let tickets = ledger.take_tickets(usize::MAX).into_iter();
         for Asker { weight, slot, .. } in tickets.chain(ledger.take_ahead()) {
-            let answer = self.serve(&mut ledger, now, weight);
+            let answer = self.serve(ledger, now, weight);
             if !slot.answer(answer) {
                 if let Answer::Granted(Validity { end, .. }) = answer {
                     let bucket = ledger.bucket_of(end);
@@ -392,20 +401,25 @@ impl SharedQuota {
             }
         }
         ledger.tidy(now);
-        drop(ledger);
+        drop(books);
         self.rule.hub.late().note_answers();
     }
 
     /// The store is there again: whether it must be told of own permits.
     pub(in crate::store) fn must_report(&self, report: Report, now: Tick) -> bool {
-        self.ledger.lock().must_report(report, now)
+        let mut books = self.books.lock();
+        let ledger = books.ledger();
+        ledger.is_some_and(|ledger| ledger.must_report(report, now))
     }
 
     /// Takes out all that is in hand, to be given back.
     pub(in crate::store) fn empty(&self, now: Tick) {
-        let mut ledger = self.ledger.lock();
-        self.close(&mut ledger, now);
-        self.withdraw(&mut ledger, u32::MAX);
+        let mut books = self.books.lock();
+        let Some(ledger) = books.ledger() else {
+            return;
+        };
+        self.close(ledger, now);
+        self.withdraw(ledger, u32::MAX);
         ledger.demand = Demand::default();
         ledger.is_hot = false;
     }

@@ -1,0 +1,55 @@
+//! The books of a counter: its ledger as long as its window does, and after that only its terms.
+//!
+//! Most keys that have called once do not call again soon. A ledger of which nothing counts any
+//! more is as good as a new one, so it goes, and the next call opens another one.
+
+use super::ledger::Ledger;
+use super::terms::{Terms, Window};
+use crate::base::sync::Arc;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) enum Books {
+    AtRest(Arc<Terms>),
+    Open(Box<Ledger>),
+}
+
+impl Books {
+    pub(super) fn terms(&self) -> &Arc<Terms> {
+        match self {
+            Self::AtRest(terms) => terms,
+            Self::Open(ledger) => &ledger.terms,
+        }
+    }
+
+    pub(super) fn terms_mut(&mut self) -> &mut Arc<Terms> {
+        match self {
+            Self::AtRest(terms) => terms,
+            Self::Open(ledger) => &mut ledger.terms,
+        }
+    }
+
+    /// The ledger, unless it is at rest.
+    pub(super) fn ledger(&mut self) -> Option<&mut Ledger> {
+        match self {
+            Self::AtRest(_) => None,
+            Self::Open(ledger) => Some(ledger),
+        }
+    }
+
+    /// The ledger; a new one if it was at rest.
+    pub(super) fn open(&mut self, window: &Arc<Window>) -> &mut Ledger {
+        if let Self::AtRest(terms) = self {
+            *self = Self::Open(Box::new(Ledger::new(terms.clone(), window.clone())));
+        }
+        match self {
+            Self::AtRest(_) => unreachable!("it is open by now"),
+            Self::Open(ledger) => ledger,
+        }
+    }
+
+    /// Forgets all but the terms.
+    pub(super) fn close(&mut self) {
+        *self = Self::AtRest(self.terms().clone());
+    }
+}
