@@ -539,18 +539,27 @@ fn a_rule_of_each_kind_allocates_nothing() {
 
 #[test]
 fn a_call_that_takes_a_permit_in_hand_allocates_nothing() {
-    let rules = [
-        FlowRule::per("r", OPEN, HOUR).shared(),
-        FlowRule::per("r", OPEN, HOUR).by_origin().shared(),
+    let shared = || FlowRule::per("r", OPEN, HOUR).shared();
+    let local = Rules::new()
+        .with(FlowRule::per_second("r", OPEN))
+        .with(IsolationRule::new("r", 9));
+    let rules: [Rules; 4] = [
+        shared().into(),
+        local.with(shared()),
+        shared().by_origin().into(),
+        Rules::new()
+            .with(shared())
+            .with(AuthorityRule::deny("r", ["bot"])),
     ];
-    for rule in rules {
+    for rules in rules {
+        let name = format!("{rules:?}");
         let clock = ManualClock::new();
-        let builder = Sentinel::builder().rules(rule.clone()).clock(clock.clone());
+        let builder = Sentinel::builder().rules(rules).clock(clock.clone());
         let store = MemoryStore::with_clock(clock.clone());
         // Of a store that is not started, all is in hand at once.
         let sentinel = builder.store(store).build();
         let call = || assert_passes(&sentinel, Call::new("r").origin("app"));
-        assert_allocates_nothing(&format!("{rule:?}"), &clock, call);
+        assert_allocates_nothing(&name, &clock, call);
     }
 }
 

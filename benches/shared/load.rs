@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tokio::task::LocalSet;
+use tower_sentinel::{AuthorityRule, Call, FlowRule, Rules, Sentinel, Verdict};
 
 use crate::limiters::{Kind, Process, wall};
 use crate::server::Server;
@@ -19,6 +20,8 @@ const SECONDS: u64 = 3;
 /// Callers at a time, for those that ask the server for each call.
 const AT_ONCE: usize = 64;
 const RUNS: Duration = Duration::from_secs(1);
+/// How often rules that are not shared are measured, each time beside the shared one.
+const ROUNDS: u32 = 5;
 
 /// What a load has led to.
 struct Outcome {
@@ -66,6 +69,45 @@ pub(crate) fn run() {
             );
         });
     }
+    println!("\none thread; the same rule, not shared, alone and beside a list of callers");
+    println!(
+        "{:>12} {:>12} {:>12} {:>14} {:>14}",
+        "leased ns", "alone ns", "listed ns", "leased / alone", "leased / listed"
+    );
+    for round in 0..ROUNDS {
+        let local = LocalSet::new();
+        local.block_on(&runtime, async {
+            let leased = 1e9 / speed(Kind::Leased, &server.url()).await;
+            let alone = 1e9 / local_speed(local_rule()).await;
+            let list = AuthorityRule::deny("local", ["eve"]);
+            let listed = 1e9 / local_speed(Rules::new().with(local_rule()).with(list)).await;
+            println!(
+                "{leased:12.1} {alone:12.1} {listed:12.1} {:14.2} {:14.2}   round {round}",
+                leased / alone,
+                leased / listed,
+            );
+        });
+    }
+}
+
+fn local_rule() -> FlowRule {
+    FlowRule::per_second("local", 100_000_000).buckets(1)
+}
+
+/// Decisions a second of one thread by rules that are not shared, in the steps of [`speed`].
+async fn local_speed(rules: impl Into<Rules>) -> f64 {
+    let sentinel = Sentinel::new(rules);
+    let begin = Instant::now();
+    let mut decisions = 0_u64;
+    while begin.elapsed() < RUNS {
+        for _ in 0..101 {
+            let verdict = sentinel.try_enter(Call::new("local"));
+            assert!(matches!(verdict, Verdict::Pass(_)));
+        }
+        decisions += 101;
+        tokio::task::yield_now().await;
+    }
+    decisions as f64 / begin.elapsed().as_secs_f64()
 }
 
 /// Decisions a second of one thread, where the limit is far away.

@@ -21,11 +21,11 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict, Started};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::context::EngineContext;
 use crate::engine::pipeline::{
-    EngineRef, Fallback, blocked_by_share, fall_back, judge, refuse_in_crowd, try_beside_ring,
-    try_fast_path,
+    EngineRef, Fallback, blocked_by_share, fall_back, judge, refuse_in_crowd, try_after_lease,
+    try_beside_ring, try_fast_path,
 };
 use crate::engine::registry::{Found, Registry};
-use crate::engine::resource::{Resource, ResourceQuery};
+use crate::engine::resource::{PathKind, Resource, ResourceQuery};
 use crate::rule::NumberedRules;
 use crate::stat::{Node, Reloaded};
 
@@ -94,20 +94,19 @@ impl Engine {
         let recent = self.registry.find_recent(&query);
         let found = recent.or_else(|| self.find_in_table(&query, call, named_by, now, slow));
         if let Some(resource) = found.filter(has_named) {
-            let is_settled = match try_fast_path(&resource, call, now) {
+            let judged = match try_fast_path(&resource, call, now) {
                 Ok(started) => return Some(FastPass::new(resource, started)),
-                Err(Fallback::HasSide) => match self.judge_beside(&resource, call, now, slow) {
-                    Ok(Some(at)) => {
-                        let started = Started::beside_ring(&resource, at, call.weight);
-                        return Some(FastPass::new(resource, started));
-                    }
-                    Ok(None) => true,
-                    Err(Reloaded) => false,
-                },
-                Err(why) => self.judge_further(&resource, call, now, why, slow),
+                Err(Fallback::HasSide) => self.judge_beside(&resource, call, now, slow),
+                Err(Fallback::MoreToAsk) => self.judge_elsewhere(&resource, call, now, slow),
+                Err(why) => unstarted(self.judge_further(&resource, call, now, why, slow)),
             };
-            if is_settled {
-                return None;
+            match judged {
+                Ok(Some(at)) => {
+                    let started = Started::without_breakers(&resource, at, call.weight);
+                    return Some(FastPass::new(resource, started));
+                }
+                Ok(None) => return None,
+                Err(Reloaded) => {}
             }
         }
         if !slow.is_settled() {
@@ -154,16 +153,33 @@ impl Engine {
         why: Fallback,
         slow: &mut SlowVerdict,
     ) -> bool {
-        if matches!(why, Fallback::MoreToAsk) && resource.rules().has_shadows() {
-            // Rules in shadow mode are to judge it as well, by their own engines.
-            slow.leave_open(Open::HasShadows);
-            return true;
-        }
         settle(fall_back(self.by_ref(), resource, call, now, why), slow)
     }
 
-    /// Judges a call to a resource with a ring beside its own: when it starts, unless `slow` has
-    /// the verdict. Never inlined, for the same reason, and what it returns fits into registers.
+    /// Judges a call for which the fast path has done nothing: when it starts, unless `slow` has the
+    /// verdict. Never inlined, for the same reason, and what it returns fits into registers.
+    #[inline(never)]
+    fn judge_elsewhere(
+        &self,
+        resource: &Arc<Resource>,
+        call: &Call<'_>,
+        now: Glance,
+        slow: &mut SlowVerdict,
+    ) -> Result<Option<Tick>, Reloaded> {
+        if resource.path_kind() == PathKind::FastAfterLease {
+            if let Some(at) = try_after_lease(resource, call, now) {
+                return Ok(Some(at));
+            }
+        }
+        if resource.rules().has_shadows() {
+            // Rules in shadow mode are to judge it as well, by their own engines.
+            slow.leave_open(Open::HasShadows);
+            return Ok(None);
+        }
+        unstarted(self.judge_further(resource, call, now, Fallback::MoreToAsk, slow))
+    }
+
+    /// The same for a call to a resource with a ring beside its own.
     #[inline(never)]
     fn judge_beside(
         &self,
@@ -174,8 +190,7 @@ impl Engine {
     ) -> Result<Option<Tick>, Reloaded> {
         match try_beside_ring(resource, call, now) {
             Ok(at) => Ok(Some(at)),
-            Err(why) if self.judge_further(resource, call, now, why, slow) => Ok(None),
-            Err(_) => Err(Reloaded),
+            Err(why) => unstarted(self.judge_further(resource, call, now, why, slow)),
         }
     }
 
@@ -286,6 +301,12 @@ impl Engine {
 #[inline(always)]
 fn settle(judged: Result<Verdict, Reloaded>, slow: &mut SlowVerdict) -> bool {
     judged.map(|verdict| slow.set(verdict)).is_ok()
+}
+
+/// The answer about a call that has not started, and whose verdict is written or not.
+#[inline(always)]
+const fn unstarted(is_settled: bool) -> Result<Option<Tick>, Reloaded> {
+    if is_settled { Ok(None) } else { Err(Reloaded) }
 }
 
 impl JudgeAgain for Engine {

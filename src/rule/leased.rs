@@ -153,6 +153,11 @@ impl SharedRule {
         matches!(self.selects, Selects::Each(_))
     }
 
+    /// Whether it counts all calls, together.
+    pub(crate) const fn is_of_all(&self) -> bool {
+        matches!(self.selects, Selects::All)
+    }
+
     /// The rule's answer to `call`.
     #[inline]
     pub(crate) fn select<'c>(&self, call: &'c Call<'_>) -> Selected<'c> {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tower_sentinel::{BlockKind, Call, FlowRule, Rules};
+use tower_sentinel::store::MemoryStore;
+use tower_sentinel::{
+    BlockKind, Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, Verdict,
+};
 
 use super::{Fleet, ms};
 
@@ -148,4 +151,37 @@ async fn at_shutdown_permits_go_back_and_others_have_them() {
         passed += usize::from(fleet.engine(0).enter(Call::new("/v1")).await.is_ok());
     }
     assert_eq!(passed, 200);
+}
+
+#[test]
+fn a_permit_in_hand_comes_back_from_a_call_that_is_refused_here() {
+    let rules = Rules::new()
+        .with(FlowRule::per_minute("/v1", 100).shared().id("all"))
+        .with(FlowRule::per_second("/v1", 3).id("local"))
+        .with(IsolationRule::new("/v1", 2).id("slots"));
+    let sentinel = Sentinel::builder()
+        .rules(rules)
+        .clock(ManualClock::new())
+        // Nobody starts it: the share of the only process is in hand from the first call on.
+        .store(MemoryStore::new())
+        .build();
+    let in_hand = || sentinel.snapshot().shared_rules()[0].in_hand();
+    let refused = |call| match sentinel.try_enter(call) {
+        Verdict::Block(blocked) => blocked.rule().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    let call = Call::new("/v1");
+    let running = [sentinel.try_enter(call), sentinel.try_enter(call)];
+    assert_eq!((refused(call), in_hand()), ("slots".to_owned(), 98));
+    drop(running);
+    drop(sentinel.try_enter(call));
+    assert_eq!((refused(call), in_hand()), ("local".to_owned(), 97));
+    // A call that is heavier than what is left is refused by the shared rule, for nothing.
+    sentinel.reload(FlowRule::per_minute("/v1", 100).shared().id("all").into());
+    assert_eq!((refused(call.batch(98)), in_hand()), ("all".to_owned(), 97));
+    assert!(matches!(
+        sentinel.try_enter(call.batch(97)),
+        Verdict::Pass(_)
+    ));
+    assert_eq!((refused(call), in_hand()), ("all".to_owned(), 0));
 }

@@ -13,8 +13,11 @@ mod keys;
 mod limits;
 mod no_store;
 mod own;
+mod paths;
 mod rules;
 mod shadow;
+#[path = "../support/mod.rs"]
+mod support;
 mod told;
 mod waits;
 

@@ -98,10 +98,10 @@ pub(crate) enum Open {
 // === impl Started ===
 
 impl Started {
-    /// Those of a call of `weight` that starts `at` a time, to a resource with a ring beside its
-    /// own.
+    /// Those of a call of `weight` that starts `at` a time, to a resource with slots and rings
+    /// alone.
     #[inline(always)]
-    pub(crate) fn beside_ring(resource: &Resource, at: Tick, weight: u32) -> Self {
+    pub(crate) fn without_breakers(resource: &Resource, at: Tick, weight: u32) -> Self {
         Self {
             at,
             weight,

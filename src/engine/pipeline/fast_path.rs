@@ -17,7 +17,8 @@ use crate::stat::Denied;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fallback {
     /// More must be checked for it than the fast path does: its [kind](PathKind) of path
-    /// is another one, or a breaker is not closed. Nothing else has been asked.
+    /// is another one, perhaps that [after a lease](super::try_after_lease), or a breaker is not
+    /// closed. Nothing else has been asked.
     MoreToAsk,
     /// Its resource has a ring [beside its own](super::try_beside_ring). Nothing has been asked.
     HasSide,
@@ -87,7 +88,7 @@ pub(crate) fn try_fast_path(
 /// Takes the slot of a call and its tokens on the resource's own ring: both or neither. It looks
 /// for the tokens first, as [`take_and_enter`](super::enter) does.
 #[inline(always)]
-fn take_slot_and_own_ring(
+pub(super) fn take_slot_and_own_ring(
     resource: &Resource,
     slots: SlotLimit,
     now: Tick,

@@ -40,6 +40,9 @@
 //! path               checks                                    function
 //! Fast               fixed slots, the ring                     try_fast_path
 //! FastBesideRing     the same, and one ring of a rule          try_beside_ring
+//! FastAfterLease     as Fast, after permits in hand of one     try_after_lease; judge where they
+//!                    shared rule for all calls together        are not there, and for calls as in
+//!                                                              the next but one
 //! FastAfterBreakers  as Fast, after breakers                   try_fast_path; judge unless all
 //!                                                              are closed
 //! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; judge for calls
@@ -48,11 +51,13 @@
 //! ```
 //!
 //! Every call to a known resource begins in [`try_fast_path`], which stops at once where it is not
-//! the path of the resource: there is a function of its own for a resource with a ring beside its
-//! own, [`try_beside_ring`]. Then [`fall_back`] continues where it has stopped: with the refusal,
-//! with a wait if the call is prioritized, or with [`judge()`], the slow path through all checks. A
-//! call whose resource must be made first, or made anew after a reload, begins with [`judge()`].
+//! the path of the resource: there are functions of their own for a resource with a ring beside its
+//! own, [`try_beside_ring`], and for one with a shared rule, [`try_after_lease`]. Then [`fall_back`]
+//! continues where it has stopped: with the refusal, with a wait if the call is prioritized, or with
+//! [`judge()`], the slow path through all checks. A call whose resource must be made first, or made
+//! anew after a reload, begins with [`judge()`].
 
+mod after_lease;
 mod beside;
 mod crowded;
 mod enter;
@@ -69,6 +74,7 @@ use std::sync::{Arc, Weak};
 use crate::engine::call::waiting::JudgeAgain;
 use crate::engine::registry::Registry;
 
+pub(crate) use after_lease::try_after_lease;
 pub(crate) use beside::try_beside_ring;
 pub(crate) use crowded::refuse_in_crowd;
 pub(crate) use fast_path::{Fallback, try_fast_path};

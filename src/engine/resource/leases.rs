@@ -128,6 +128,21 @@ impl Leases {
         )
     }
 
+    /// The only counter of all calls, if there is no other.
+    #[inline]
+    pub(crate) fn only_one(&self) -> Option<&Arc<SharedQuota>> {
+        match &*self.rules {
+            [
+                LeasedRule {
+                    rule,
+                    counters: LeaseCounters::One(quota),
+                    ..
+                },
+            ] if rule.is_of_all() => Some(quota),
+            _ => None,
+        }
+    }
+
     /// How far back its windows look.
     pub(super) fn memory(&self) -> Duration {
         let windows = self.rules.iter().map(|leased| leased.rule.window);

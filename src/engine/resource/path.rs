@@ -14,6 +14,9 @@ pub(crate) enum PathKind {
     /// The same beside one ring that a rule has of its own, as one far off the grid of the others
     /// has.
     FastBesideRing,
+    /// The same as the first after a permit in hand of the only shared rule, which counts all calls
+    /// together.
+    FastAfterLease,
     /// The same as the first after circuit breakers: the fast path as long as all are closed.
     FastAfterBreakers,
     /// The fast path after a share of one value's quota, which a call gets now or not at
@@ -57,10 +60,10 @@ impl PathKind {
         let looks_elsewhere = !related.is_empty();
         // Rules in shadow mode judge the calls that the others let pass.
         let has_shadows = rules.has_shadows();
-        // Shared rules may have to wait for the store.
-        let has_leases = leases.is_some();
+        // Several shared rules, or one that asks for a key, look at each call apart.
+        let has_many_leases = leases.as_ref().is_some_and(|it| it.only_one().is_none());
         if has_more_rings
-            || has_leases
+            || has_many_leases
             || has_branch_rules
             || has_branches
             || looks_elsewhere
@@ -78,6 +81,16 @@ impl PathKind {
         let counts_inbound = shared.counts_together(direction);
         if is_guarded || is_adaptive || counts_inbound {
             return Self::Full;
+        }
+
+        if leases.is_some() {
+            // A permit would have to be refunded with the others.
+            let is_alone = breakers.is_none() && params.is_none() && !has_side;
+            return if is_alone {
+                Self::FastAfterLease
+            } else {
+                Self::Full
+            };
         }
 
         match (breakers, params) {
@@ -105,6 +118,7 @@ mod tests {
         SystemRule,
     };
     use crate::sentinel::{Builder, Sentinel};
+    use crate::store::MemoryStore;
 
     fn path_of(builder: Builder) -> PathKind {
         let sentinel = builder.build();
@@ -186,6 +200,53 @@ mod tests {
         for (path, rules) in cases {
             let name = format!("{rules:?}");
             assert_eq!(path_of(Sentinel::builder().rules(rules)), path, "{name}");
+        }
+    }
+
+    #[test]
+    fn calls_of_one_shared_rule_look_for_a_permit_in_hand_first() {
+        let second = Duration::from_secs(1);
+        let shared = || FlowRule::per_second("r", 9).shared();
+        let local = FlowRule::per_second("r", 9);
+        let cases: [(PathKind, Rules); 9] = [
+            (PathKind::FastAfterLease, shared().into()),
+            (
+                PathKind::FastAfterLease,
+                Rules::new()
+                    .with(shared().exact())
+                    .with(local.clone())
+                    .with(IsolationRule::new("r", 9)),
+            ),
+            (PathKind::Full, shared().by_origin().into()),
+            (PathKind::Full, shared().for_origin("a").into()),
+            (
+                PathKind::Full,
+                Rules::new().with(shared()).with(shared().id("b")),
+            ),
+            (
+                PathKind::Full,
+                Rules::new()
+                    .with(shared())
+                    .with(FlowRule::per("r", 9, second * 3_600)),
+            ),
+            (
+                PathKind::Full,
+                Rules::new()
+                    .with(shared())
+                    .with(CircuitBreakerRule::error_ratio("r", 0.5)),
+            ),
+            (
+                PathKind::Full,
+                Rules::new()
+                    .with(shared())
+                    .with(KeyedRule::per_second("r", 9)),
+            ),
+            (PathKind::Full, shared().shadow().into()),
+        ];
+        for (path, rules) in cases {
+            let name = format!("{rules:?}");
+            let builder = Sentinel::builder().rules(rules);
+            assert_eq!(path_of(builder.store(MemoryStore::new())), path, "{name}");
         }
     }
 

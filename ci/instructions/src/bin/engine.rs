@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tower_sentinel::hook::{Hook, Interest};
+use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, KeyedRule, IsolationRule, ManualClock, Rules, Sentinel,
-    Tick, Verdict,
+    AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, ManualClock,
+    Rules, Sentinel, Tick, Verdict,
 };
 
 /// More than any run makes calls.
@@ -37,6 +38,7 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let breaker = |ratio| CircuitBreakerRule::error_ratio("/users/{id}", ratio);
     let at_once = KeyedRule::concurrency("/users/{id}", 5);
     let slots = IsolationRule::new("/users/{id}", 5);
+    let list = AuthorityRule::deny("/users/{id}", ["eve"]);
     let row = CircuitBreakerRule::consecutive_errors("/users/{id}", 5);
     match name {
         "passed" | "histogram" => (rule(OPEN).into(), call, true),
@@ -48,6 +50,14 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
         "row" => (row.into(), call, true),
         "keyed" => (values.into(), call.param("ann"), true),
         "at-once" => (at_once.into(), call.param("ann"), true),
+        "leased" => (rule(OPEN).shared().into(), call, true),
+        // A list of callers is what takes them off the fast path.
+        "all-checks" => (Rules::new().with(rule(OPEN)).with(list), call, true),
+        "leased-all-checks" => (
+            Rules::new().with(rule(OPEN).shared()).with(list),
+            call,
+            true,
+        ),
         other => panic!("{other} is no kind of call"),
     }
 }
@@ -63,6 +73,8 @@ fn main() {
     let builder = Sentinel::builder().rules(rules).clock(clock.clone());
     let sentinel = match &*name {
         "histogram" => builder.histograms(),
+        // It is never started: the process has its share, which is all, in hand.
+        "leased" | "leased-all-checks" => builder.store(MemoryStore::new()),
         _ => builder,
     };
     let sentinel = sentinel.build();

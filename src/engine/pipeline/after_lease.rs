@@ -1,0 +1,86 @@
+//! The fast path of a resource with one shared rule that counts all calls together: a call takes a
+//! permit that is in hand, and then its slot and its tokens as any other.
+//!
+//! It is entered where the calls of all other resources have passed already or go on to all checks,
+//! so that those do not pay for it.
+
+use std::time::Duration;
+
+use super::fast_path::{take_own_ring, take_slot_and_own_ring};
+use crate::base::sync::Arc;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::clock::timekeeper::Glance;
+use crate::engine::resource::{Leases, Resource};
+use crate::store::{LeaseFound, SharedQuota, Validity};
+
+/// When the call starts, if it gets its permits, a slot and its tokens at once. If not, it has
+/// none of them, and must be judged by all checks, from the first one on: it may ask the store.
+///
+/// So must a call that may wait for tokens, one that wants to know the rest of its quotas, and one
+/// that weighs nothing and needs no permit.
+///
+/// Nearly always no slot is needed and the ring gives its tokens in one attempt. Else the rest is
+/// done elsewhere, as the values that are alive during calls cost instructions.
+#[inline(always)]
+pub(crate) fn try_after_lease(resource: &Resource, call: &Call<'_>, now: Glance) -> Option<Tick> {
+    let weight = call.weight;
+    let quota = resource.leases().and_then(Leases::only_one)?;
+    if weight == 0 || call.prioritized || call.wants_quota {
+        return None;
+    }
+    let in_step = resource.time_in_step(now);
+    let Some(at) = in_step.filter(|_| resource.fixed_slot_limit().is_none()) else {
+        return try_slowly(resource, quota, call, now);
+    };
+    let LeaseFound::Taken(end) = quota.take(at, weight) else {
+        return None;
+    };
+    let node = resource.node();
+    let Some(taken) = node.acquire_at_once(at, weight, resource.compiled().quotas()) else {
+        return take_own_or_refund(resource, quota, call, at, Validity::until(end));
+    };
+    node.start(weight, taken);
+    resource.notify_passed(weight, Some(call), Duration::ZERO);
+    Some(at)
+}
+
+/// The same, from the first check on.
+#[inline(never)]
+fn try_slowly(
+    resource: &Resource,
+    quota: &Arc<SharedQuota>,
+    call: &Call<'_>,
+    now: Glance,
+) -> Option<Tick> {
+    let now = resource.check_time(now);
+    let slots = resource.fixed_slot_limit();
+    if slots.is_some_and(|slots| !resource.node().has_free_slot(slots.limit)) {
+        return None;
+    }
+    let LeaseFound::Taken(end) = quota.take(now, call.weight) else {
+        return None;
+    };
+    take_own_or_refund(resource, quota, call, now, Validity::until(end))
+}
+
+/// The same, for a call that has its permits, which are refunded if it does not start.
+#[inline(never)]
+fn take_own_or_refund(
+    resource: &Resource,
+    quota: &Arc<SharedQuota>,
+    call: &Call<'_>,
+    now: Tick,
+    valid: Validity,
+) -> Option<Tick> {
+    let is_taken = match resource.fixed_slot_limit() {
+        Some(slots) => take_slot_and_own_ring(resource, slots, now, call.weight).is_ok(),
+        None => take_own_ring(resource, now, call.weight).is_ok(),
+    };
+    if !is_taken {
+        SharedQuota::refund_now(quota, valid, call.weight);
+        return None;
+    }
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    Some(now)
+}
