@@ -1,4 +1,4 @@
-//! What a rule sets for its counters, and what all of these have in common.
+//! The terms that a rule sets for its counters, and the state that all of these have in common.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ pub(crate) struct Window {
     pub(crate) buckets: u32,
 }
 
-/// What all counters of one rule have in common, so that those of many keys need not have it each.
+/// The state that all counters of one rule have in common, so that those of many keys need not
+/// have it each.
 #[derive(Debug)]
 pub(crate) struct QuotaRule {
     pub(super) window: Arc<Window>,

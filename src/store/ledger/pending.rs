@@ -1,5 +1,6 @@
-//! What a counter has only while something happens: calls that wait, permits that go back, and an
-//! outage of its own. Most counters are those of keys for which nothing does, so it is in a box.
+//! The parts of a counter that it has only while something happens: calls that wait, permits that
+//! go back, and an outage of its own. Most counters are those of keys for which nothing does, so
+//! these parts are in a box.
 
 use std::time::Duration;
 
