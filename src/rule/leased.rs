@@ -204,7 +204,10 @@ impl SharedRule {
         // A hair more than the product, which is rounded, and may fall short of the whole number
         // that was meant.
         let ahead = (f64::from(limit) * part * (1.0 + 4.0 * f64::EPSILON)) as u32;
-        self.sharing.terms(limit, ahead.min(most), settings)
+        Terms {
+            by_key: self.is_by_key(),
+            ..self.sharing.terms(limit, ahead.min(most), settings)
+        }
     }
 
     /// `limit` as it is advertised: so many in which time.

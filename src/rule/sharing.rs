@@ -39,6 +39,7 @@ impl Sharing {
             when_down: self.when_down.unwrap_or(settings.when_down),
             local_limit: self.local_limit.map(WholeNumber::get),
             ahead,
+            by_key: false,
             // At most ten seconds.
             wait_us: wait.min(settings.store_wait).as_micros() as u32,
         }

@@ -78,7 +78,7 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
         is_changed = true;
     }
     let mut wait = 0;
-    if grant < draw.firm {
+    if grant < draw.firm || grant == free {
         wait = (end - now) + counter.buckets_until_room(draw.limit) * bucket_us;
     }
     let drawn = Drawn::Granted {
@@ -242,6 +242,15 @@ mod tests {
         assert_eq!(drawn(&mut value, &draw(3, 10, 9), 1_400), (4, 200));
     }
 
+    /// So the one who takes the last permit need not ask again to know.
+    #[test]
+    fn who_takes_the_last_one_is_told_when_there_are_more() {
+        let mut value = Vec::new();
+        assert_eq!(drawn(&mut value, &draw(2, 10, 4), 1_010), (4, 0));
+        assert_eq!(drawn(&mut value, &draw(2, 10, 6), 1_110), (6, 90));
+        assert_eq!(drawn(&mut value, &draw(2, 10, 0), 1_120), (0, 80));
+    }
+
     #[test]
     fn the_next_bucket_is_counted_apart_and_against_both() {
         let mut value = Vec::new();
@@ -261,7 +270,7 @@ mod tests {
             next: true,
             ..draw(1, 10, 10)
         };
-        assert_eq!(drawn(&mut value, &next, 1_020), (10, 0));
+        assert_eq!(drawn(&mut value, &next, 1_020), (10, 180));
         assert_eq!(drawn(&mut value, &draw(1, 10, 9), 1_030), (9, 0));
     }
 

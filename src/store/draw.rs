@@ -122,7 +122,7 @@ pub enum Drawn {
         bucket: u64,
         /// The epoch of the value.
         epoch: Epoch,
-        /// If not all firm permits were drawn: how long until there is one more.
+        /// If no more are left: how long until there is one more.
         wait: Duration,
     },
     /// Nothing was applied, because the value is not the one that was known.

@@ -5,6 +5,7 @@
 //! no permit is valid.
 
 mod back;
+mod paid;
 mod pending;
 
 use self::pending::Pending;
@@ -58,6 +59,10 @@ pub(crate) struct Ledger {
     pub(super) uncounted: Uncounted,
     /// The permits in the cell at the last look.
     pub(super) last_held: u32,
+    /// Whether the store has said that there is none before the time when there is room again.
+    pub(super) has_none: bool,
+    /// The calls that have come, as far as they are known, less the draws.
+    paid: i32,
     /// `None` if there is nothing of it.
     pub(super) pending: Option<Box<Pending>>,
 }
@@ -88,6 +93,8 @@ impl Ledger {
             epoch: Epoch::default(),
             demand: Demand::default(),
             uncounted: Uncounted::default(),
+            has_none: false,
+            paid: 0,
             last_held: 0,
             pending: None,
         }

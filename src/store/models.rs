@@ -188,6 +188,7 @@ fn asked_before<const N: usize>(
         when_down: WhenDown::Closed,
         local_limit: None,
         ahead: 5,
+        by_key: false,
         wait_us: BUCKET.as_micros() as u32,
     };
     let window = Window {

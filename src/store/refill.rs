@@ -433,11 +433,7 @@ impl Refiller {
         let mut draws = Vec::new();
         let by = self.conditions(now);
         for quota in self.hub.all() {
-            quota.empty(now);
-            if let Some((draw, sent)) = SharedQuota::prepare(&quota, &by) {
-                draws.push(draw);
-                sent.quota.failed(now, false);
-            }
+            draws.append(&mut SharedQuota::prepare_last(&quota, &by));
         }
         let (store, node) = (self.store.clone(), self.hub.node);
         let farewell = async move {

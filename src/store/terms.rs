@@ -22,6 +22,10 @@ pub(crate) struct Terms {
     pub(crate) local_limit: Option<u32>,
     /// How many permits of the next bucket a process may hold for calls that wait for it.
     pub(crate) ahead: u32,
+    /// Whether it is the counter of one key among many: then each draw is
+    /// [paid](super::ledger::Ledger::affords) for, and nobody asks before the store has said that
+    /// there is room.
+    pub(crate) by_key: bool,
     /// The longest that a call waits.
     pub(crate) wait_us: u32,
 }

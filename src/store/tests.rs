@@ -90,6 +90,7 @@ impl Process {
             when_down: setup.when_down,
             local_limit: None,
             ahead: 0,
+            by_key: false,
             wait_us: STORE_WAIT.as_micros() as u32,
         };
         let window = Window {

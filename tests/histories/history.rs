@@ -7,6 +7,7 @@ use std::time::Duration;
 use tower_sentinel::store::{StoreHandle, StoreSettings, WhenDown};
 use tower_sentinel::{Call, Sentinel, Verdict};
 
+use crate::draws::Draws;
 use crate::log::Log;
 use crate::network::{Link, Network, Skewed};
 use crate::plan::{Plan, Trouble};
@@ -56,6 +57,12 @@ impl Process {
         }
     }
 
+    /// What it draws from now on is given back, or of no use.
+    fn leaves(&self, log: &Shared<Log>) {
+        let draws = self.link.note(Draws::leaves);
+        lock(log).drew(draws);
+    }
+
     /// One call, which may be dropped while it waits.
     fn call(&self, plan: &Plan, log: &Shared<Log>, rng: &mut Rng) {
         let is_prioritized = plan.prioritized > 0 && rng.one_in(plan.prioritized);
@@ -78,6 +85,7 @@ impl Process {
         let weight = if rng.one_in(12) { 2 } else { 1 };
         let call = Call::new("/r").origin(ORIGINS[origin]).batch(weight);
         let call = call.prioritized(is_prioritized);
+        self.link.note(|draws| draws.calls += 1);
         match self.sentinel.try_enter(call) {
             Verdict::Pass(_) => admit(log, &self.link.network, plan, origin, weight),
             Verdict::Wait(waiting) => {
@@ -137,7 +145,7 @@ pub(crate) async fn play(plan: &Plan, rng: &mut Rng) -> Log {
             Process::start(
                 plan,
                 plan.limit,
-                Link { network, process },
+                Link::new(network, process),
                 clock,
                 reloads_at,
             )
@@ -148,6 +156,7 @@ pub(crate) async fn play(plan: &Plan, rng: &mut Rng) -> Log {
     let log = Arc::new(Mutex::new(Log::new()));
     for process in &processes {
         for origin in ORIGINS {
+            process.link.note(|draws| draws.calls += 1);
             drop(process.sentinel.try_enter(Call::new("/r").origin(origin)));
         }
     }
@@ -165,7 +174,7 @@ pub(crate) async fn play(plan: &Plan, rng: &mut Rng) -> Log {
             }
             let is_calm = plan.trouble == Trouble::Nothing || plan.trouble == Trouble::All;
             if is_calm && rng.one_in(1_500) {
-                restart(plan, process, ms, rng).await;
+                restart(plan, process, ms, &log, rng).await;
             }
             due[index] += skew[index] * plan.load as f64 / 1_000.0;
             // Calls come in bursts.
@@ -189,8 +198,9 @@ fn skew(engines: usize, rng: &mut Rng) -> Vec<f64> {
 }
 
 /// Stops an engine, by asking it to or not, and starts another one in its place.
-async fn restart(plan: &Plan, process: &mut Process, ms: u64, rng: &mut Rng) {
+async fn restart(plan: &Plan, process: &mut Process, ms: u64, log: &Shared<Log>, rng: &mut Rng) {
     let handle = process.handle.take().expect("it runs");
+    process.leaves(log);
     if rng.one_in(2) {
         handle.shutdown().await;
     } else {
@@ -202,7 +212,8 @@ async fn restart(plan: &Plan, process: &mut Process, ms: u64, rng: &mut Rng) {
     } else {
         plan.limit
     };
-    let (link, clock) = (process.link.clone(), process.clock);
+    let link = Link::new(process.link.network.clone(), process.link.process);
+    let clock = process.clock;
     *process = Process::start(plan, limit, link, clock, process.reloads_at);
     // Its task has begun.
     tokio::task::yield_now().await;
@@ -306,6 +317,7 @@ async fn settle(
     let ends: Vec<_> = processes
         .into_iter()
         .map(|process| {
+            process.leaves(log);
             let handle = process.handle.expect("it runs");
             tokio::spawn(async move {
                 handle.shutdown().await;

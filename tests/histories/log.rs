@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_sentinel::store::WhenDown;
 
+use crate::draws::Draws;
 use crate::history::STORE_WAIT;
 use crate::plan::{Plan, Trouble};
 
@@ -33,6 +34,8 @@ pub(crate) struct Log {
     troubled: Vec<(Instant, Instant)>,
     /// When the store was away for all.
     away: Vec<(Instant, Instant)>,
+    /// What each process has cost the store.
+    draws: Vec<Draws>,
     /// At rest: what the store has counted, and what was admitted.
     rest: (u32, u32),
 }
@@ -46,6 +49,9 @@ pub(crate) struct Tally {
     /// Windows without trouble, and those of them that have all of the limit.
     pub(crate) calm: u64,
     pub(crate) full: u64,
+    /// Draws by key in histories without trouble, and the calls that they were for.
+    pub(crate) draws: u64,
+    pub(crate) calls: u64,
     /// Windows with trouble.
     pub(crate) troubled: u64,
     /// Windows wholly without the store.
@@ -82,6 +88,10 @@ impl Log {
         self.borrowed += permits;
     }
 
+    pub(crate) fn drew(&mut self, draws: Draws) {
+        self.draws.push(draws);
+    }
+
     pub(crate) fn troubled(&mut self, from: Instant, until: Instant) {
         self.troubled.push((from, until));
     }
@@ -110,6 +120,9 @@ impl Log {
         if counted != admitted {
             return Err(format!("at rest the store has {counted} of {admitted}"));
         }
+        if plan.trouble == Trouble::Nothing && plan.origins > 0 {
+            self.check_draws(plan, tally)?;
+        }
         tally.histories += 1;
         for (&(of, last), bucket) in &self.buckets {
             tally.admitted += u64::from(bucket.permits);
@@ -117,6 +130,27 @@ impl Log {
             let window = self.buckets.range((of, first)..=(of, last));
             let sum: u32 = window.map(|(_, bucket)| bucket.permits).sum();
             self.check_window(plan, tally, sum, bucket.last)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what counters by key have cost the store.
+    fn check_draws(&self, plan: &Plan, tally: &mut Tally) -> Result<(), String> {
+        for process in &self.draws {
+            let Draws {
+                calls, draws, late, ..
+            } = *process;
+            tally.draws += draws;
+            tally.calls += calls;
+            if draws > calls + late {
+                return Err(format!(
+                    "{draws} draws for {calls} calls, {late} of them late"
+                ));
+            }
+            // With other limits, others may be exhausted.
+            if process.in_vain > 0 && plan.later_limit == plan.limit {
+                return Err(format!("{} draws of exhausted keys", process.in_vain));
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_types, reason = "a history keeps a log")]
 
+mod draws;
 mod history;
 mod log;
 mod network;
@@ -67,11 +68,13 @@ fn no_history_goes_over_what_it_may() {
     let sum = |part: fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>();
     let (calm, full) = (sum(|tally| tally.calm), sum(|tally| tally.full));
     println!(
-        "{} histories, {} admitted, {} of it borrowed; windows: {calm} calm, of them {full} full, {} troubled, {} \
-         without the store",
+        "{} histories, {} admitted, {} of it borrowed; by key {} draws for {} calls; windows: {calm} \
+         calm, of them {full} full, {} troubled, {} without the store",
         sum(|tally| tally.histories),
         sum(|tally| tally.admitted),
         sum(|tally| tally.borrowed),
+        sum(|tally| tally.draws),
+        sum(|tally| tally.calls),
         sum(|tally| tally.troubled),
         sum(|tally| tally.away),
     );
@@ -88,6 +91,7 @@ fn no_history_goes_over_what_it_may() {
         );
         assert!(sum(|tally| tally.troubled) > histories);
         assert!(sum(|tally| tally.borrowed) > histories);
+        assert!(sum(|tally| tally.draws) > histories);
         assert!(sum(|tally| tally.away) > histories / 50);
     }
 }

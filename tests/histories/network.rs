@@ -11,6 +11,7 @@ use tower_sentinel::store::{
 };
 use tower_sentinel::{Clock, Tick};
 
+use crate::draws::Draws;
 use crate::support::Rng;
 
 /// What the clock of a [`MemoryStore`] reads at first; a whole number of all buckets here.
@@ -87,6 +88,7 @@ enum Fate {
 pub(crate) struct Link {
     pub(crate) network: Arc<Network>,
     pub(crate) process: usize,
+    draws: Arc<Mutex<Draws>>,
 }
 
 impl Network {
@@ -237,6 +239,19 @@ impl Network {
 }
 
 impl Link {
+    pub(crate) fn new(network: Arc<Network>, process: usize) -> Self {
+        Self {
+            network,
+            process,
+            draws: Arc::default(),
+        }
+    }
+
+    /// Changes what is known of the draws of this process.
+    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut Draws) -> T) -> T {
+        note(&mut self.draws.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Lets a request set off. Returns once it has arrived, with what becomes of it then.
     async fn travel(&self, given_up: impl FnOnce() + Send) -> Result<(Fate, Duration), StoreError> {
         let (fate, there, back) = self.network.fate(self.process);
@@ -266,6 +281,8 @@ impl QuotaStore for Link {
                     let _ = network.apply(&draws).await;
                 });
             };
+            let sent = tokio::time::Instant::now();
+            self.note(|it| it.sends(draws));
             let (fate, back) = self.travel(late).await?;
             let mut answers = network.apply(draws).await?;
             if fate == Fate::ArrivesTwice {
@@ -275,6 +292,7 @@ impl QuotaStore for Link {
                 return pending().await;
             }
             pass(back).await;
+            self.note(|it| it.hears(draws, &answers, sent));
             Ok(answers)
         })
     }

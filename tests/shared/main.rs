@@ -9,6 +9,7 @@ mod advertised;
 mod borrow;
 mod deploy;
 mod down;
+mod draws;
 mod keys;
 mod limits;
 mod no_store;

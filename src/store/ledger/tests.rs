@@ -15,6 +15,7 @@ fn ledger(limit: u32, buckets: u32) -> Ledger {
         when_down: WhenDown::LocalShare,
         local_limit: None,
         ahead: 0,
+        by_key: false,
         wait_us: 50_000,
     };
     let bucket = BUCKET;

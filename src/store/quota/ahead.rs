@@ -110,8 +110,7 @@ impl SharedQuota {
             let room_at = grant.received + grant.wait;
             if grant.permits < sent.firm {
                 ledger.ahead_or_new().short_in = Some(asked_in);
-                self.available_at
-                    .store(room_at.as_nanos(), Ordering::Relaxed);
+                self.note_none(ledger, room_at);
             }
             let valid = seen.next_bucket(self.rule.window.bucket);
             let refused = Answer::Refused(Some(room_at.max(valid.from)));

@@ -6,6 +6,7 @@
 
 mod ahead;
 mod entry;
+mod exhausted;
 mod refilled;
 
 use std::time::Duration;
@@ -29,8 +30,6 @@ const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
 /// A counter is busy that needs a permit within so many of the shortest horizons. With more, of very
 /// many keys too many would be looked at.
 const BUSY: u32 = 5;
-/// A hot counter that is exhausted is asked about again after that: others may give back.
-const HOT_RETRY: Duration = Duration::from_millis(20);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -106,6 +105,9 @@ impl SharedQuota {
         let mut books = self.books.lock();
         if **books.terms() != terms {
             *books.terms_mut() = self.rule.share(terms);
+            if let Some(ledger) = books.ledger() {
+                ledger.has_none = false;
+            }
             self.cell.reopen();
         }
     }
@@ -128,7 +130,7 @@ impl SharedQuota {
         }
         let mut is_ahead = false;
         // Another call may have brought some.
-        match this.cell.take(now, weight) {
+        match this.look(books.ledger(), now, weight) {
             LeaseFound::Taken(end) => {
                 return Asked::Told(Answer::Granted(Validity::until(end)));
             }
@@ -139,6 +141,10 @@ impl SharedQuota {
                 };
                 let latest = books.ledger().and_then(lends);
                 if latest.is_none() {
+                    // Without a ledger nothing is asked for on its own account.
+                    if let Some(ledger) = books.ledger() {
+                        ledger.note_call();
+                    }
                     return Asked::Told(refused);
                 }
                 is_ahead = true;
@@ -146,6 +152,7 @@ impl SharedQuota {
             LeaseFound::Nothing => {}
         }
         let ledger = books.open(&this.rule.window);
+        ledger.note_call();
         if this.is_down(ledger, now) {
             return Asked::Told(this.serve(ledger, now, weight));
         }
@@ -219,6 +226,7 @@ impl SharedQuota {
                 self.cell.exhaust(at.min(now + MOST_LOCAL_REFUSAL));
             }
             self.available_at.store(at.as_nanos(), Ordering::Relaxed);
+            ledger.has_none = false;
             return Answer::Refused(Some(at));
         }
         let end = BucketEnd::at(here.end);

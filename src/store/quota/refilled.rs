@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{BUSY, HOT_RETRY, SharedQuota};
-use crate::base::sync::{Arc, Ordering};
+use super::{BUSY, SharedQuota};
+use crate::base::sync::Arc;
 use crate::clock::Tick;
 use crate::store::cell::{BucketEnd, LeaseFound};
 use crate::store::demand::Demand;
@@ -31,7 +31,7 @@ pub(in crate::store) struct OnTheWay {
     pub(in crate::store) quota: Arc<SharedQuota>,
     pub(super) tickets: usize,
     pub(super) firm: u32,
-    soft: u32,
+    pub(super) soft: u32,
     /// If it is for the bucket after that one, by the process's clock.
     pub(super) ahead_of: Option<u64>,
     report: Report,
@@ -97,7 +97,7 @@ impl SharedQuota {
             let bucket = ledger.bucket_of(end);
             let lost = ledger.return_later(bucket, left);
             self.rule.figures.counts().lost.add(lost.into());
-            ledger.demand.add(ledger.last_held.saturating_sub(left));
+            ledger.note_taken(ledger.last_held.saturating_sub(left));
             ledger.last_held = 0;
         }
     }
@@ -107,7 +107,7 @@ impl SharedQuota {
         self.close(ledger, now);
         let held = self.in_hand(now);
         let used = ledger.last_held.saturating_sub(held);
-        ledger.demand.add(used);
+        ledger.note_taken(used);
         ledger.last_held = held;
         ledger.demand.observe(now);
         held
@@ -124,6 +124,10 @@ impl SharedQuota {
         let held = this.observe(ledger, now);
         let lost = ledger.forget_stale_back(now);
         this.rule.figures.counts().lost.add(lost.into());
+        if let Some(at) = this.none_before(ledger, now) {
+            // They have come while the answer that says so was on its way.
+            this.refuse_or_lend(ledger, now, at);
+        }
         if let Some(sent) = Self::prepare_ahead(this, ledger, by) {
             return Some(this.send(ledger, by, sent));
         }
@@ -134,15 +138,17 @@ impl SharedQuota {
             .iter()
             .fold(0, |sum: u32, asker| sum.saturating_add(asker.weight));
         let target = this.target(ledger, by, here.end - now).min(limit);
-        let is_due = firm > 0 || held < target.div_ceil(2);
+        let affords = ledger.affords();
+        let is_due = firm > 0 || (affords && held < target.div_ceil(2));
         // The store has none, so only calls ask, when they may.
-        let is_exhausted = matches!(this.cell.take(now, 0), LeaseFound::Exhausted(_));
+        let is_exhausted = matches!(this.cell.take(now, 0), LeaseFound::Exhausted(_))
+            || this.none_before(ledger, now).is_some();
         let soft = if is_due && !is_exhausted {
             target.saturating_sub(held)
         } else {
             0
         };
-        if ledger.is_hot {
+        if ledger.is_hot && affords {
             // A counter that rests keeps nothing for the rest of its bucket.
             let most = if this.is_busy(ledger) {
                 target.saturating_mul(4).max(4)
@@ -159,7 +165,7 @@ impl SharedQuota {
             firm_now = firm.min(left);
             soft = soft.min(left - firm_now);
         }
-        let has_news = ledger.returns() || !ledger.to_report(now).is_empty();
+        let has_news = (affords && ledger.returns()) || !ledger.to_report(now).is_empty();
         // The store can be told of the past only when it has said which bucket it has: so it is
         // asked, even for nothing, and calls that wait are answered by the next draw.
         let is_to_learn = firm_now == 0 && ledger.has_untold_past();
@@ -182,6 +188,7 @@ impl SharedQuota {
     /// The draw of what is `sent`, with all that the store must be told.
     fn send(&self, ledger: &mut Ledger, by: &Conditions, sent: OnTheWay) -> (Draw, OnTheWay) {
         ledger.in_flight = true;
+        ledger.note_draw();
         let known = ledger.known_epoch(by.now);
         let back = ledger.take_back();
         if let Some(back) = &back {
@@ -299,20 +306,18 @@ impl SharedQuota {
         let mut left = grant.permits;
         let mut next_at = None;
         if is_short {
-            self.available_at
-                .store(available_at.as_nanos(), Ordering::Relaxed);
+            self.note_none(ledger, available_at);
             next_at = Some(available_at);
         }
         for asker in ledger.take_tickets(sent.tickets) {
             let weight = asker.weight;
-            let latest = asker.latest;
             if weight <= left {
                 if asker.slot.answer(Answer::Granted(Validity::until(end))) {
                     left -= weight;
                     ledger.demand.add(weight);
                     self.rule.figures.counts().granted.add(weight.into());
                 }
-            } else if latest.is_some_and(|by| self.lends(ledger, now, weight, by).is_some()) {
+            } else if self.may_ask_ahead(ledger, &asker, now) {
                 ledger.ask_ahead(asker, now);
             } else {
                 let at = next_at.unwrap_or(seen.next);
@@ -327,16 +332,7 @@ impl SharedQuota {
             self.return_now(ledger, before, out.old);
         }
         ledger.last_held = self.in_hand(now);
-        if is_short {
-            let until = if ledger.is_hot {
-                available_at.min(now + HOT_RETRY)
-            } else {
-                available_at
-            };
-            self.cell.exhaust(until);
-        } else if grant.permits == 0 && sent.soft > 0 {
-            self.cell.exhaust(seen.next.min(now + HOT_RETRY));
-        }
+        self.note_exhausted(ledger, sent, grant, seen.next);
         Self::after(ledger, now, returns)
     }
 
@@ -412,15 +408,37 @@ impl SharedQuota {
         ledger.is_some_and(|ledger| ledger.must_report(report, now))
     }
 
-    /// Takes out all that is in hand, to be given back.
-    pub(in crate::store) fn empty(&self, now: Tick) {
-        let mut books = self.books.lock();
-        let Some(ledger) = books.ledger() else {
-            return;
-        };
+    /// Takes out all that is in hand, to be given back with the last draws.
+    fn empty(&self, ledger: &mut Ledger, now: Tick) {
         self.close(ledger, now);
         self.withdraw(ledger, u32::MAX);
         ledger.demand = Demand::default();
         ledger.is_hot = false;
+    }
+
+    /// The last draws, by which all goes back: one for each bucket that it is of, paid for or not.
+    pub(in crate::store) fn prepare_last(this: &Arc<Self>, by: &Conditions) -> Vec<Draw> {
+        let mut draws = Vec::new();
+        if let Some(ledger) = this.books.lock().ledger() {
+            this.empty(ledger, by.now);
+            ledger.afford_one();
+        }
+        // Each takes the permits of one bucket along.
+        while let Some((draw, _)) = Self::prepare(this, by) {
+            draws.push(draw);
+            let mut books = this.books.lock();
+            let Some(ledger) = books.ledger() else {
+                break;
+            };
+            ledger.in_flight = false;
+            // That was told with the first one.
+            ledger.report = Report::Nothing;
+            ledger.afford_one();
+            if !ledger.returns() || draws.len() == 2 {
+                break;
+            }
+        }
+        this.failed(by.now, false);
+        draws
     }
 }

@@ -65,7 +65,7 @@ if grant > 0 then
   changed = true
 end
 local wait = 0
-if grant < firm then
+if grant < firm or grant == free then
   local later = k
   for from = 2, k + 1 do
     if sum(from, k + 1) < limit then later = from - 2; break end

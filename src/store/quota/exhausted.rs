@@ -1,0 +1,90 @@
+//! A counter of which the store has no permits left: until when nobody asks for more.
+
+use std::time::Duration;
+
+use super::{Grant, OnTheWay, SharedQuota};
+use crate::base::sync::Ordering;
+use crate::clock::Tick;
+use crate::store::cell::LeaseFound;
+use crate::store::ledger::Ledger;
+use crate::store::ticket::{Answer, Asker};
+
+/// A hot counter without keys that is exhausted is asked about again after that: others may give back.
+const HOT_RETRY: Duration = Duration::from_millis(20);
+
+impl SharedQuota {
+    /// The permits that a call finds. By key it does not ask before the time at which the store has
+    /// said that there is room.
+    pub(super) fn look(&self, ledger: Option<&mut Ledger>, now: Tick, weight: u32) -> LeaseFound {
+        let found = self.cell.take(now, weight);
+        match ledger.and_then(|ledger| self.none_before(ledger, now)) {
+            Some(at) if found == LeaseFound::Nothing => {
+                self.cell.exhaust(at);
+                LeaseFound::Exhausted(at)
+            }
+            _ => found,
+        }
+    }
+
+    /// The time before which nobody asks again, if the store has said one.
+    pub(super) fn none_before(&self, ledger: &Ledger, now: Tick) -> Option<Tick> {
+        let at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
+        (ledger.terms.by_key && ledger.has_none && now < at).then_some(at)
+    }
+
+    /// Notes that there is room again `at` that time, as the store has said.
+    pub(super) fn note_none(&self, ledger: &mut Ledger, at: Tick) {
+        self.available_at.store(at.as_nanos(), Ordering::Relaxed);
+        ledger.has_none = true;
+    }
+
+    /// Refuses calls that wait until `at`, or has them ask for the next bucket.
+    pub(super) fn refuse_or_lend(&self, ledger: &mut Ledger, now: Tick, at: Tick) {
+        for asker in ledger.take_tickets(usize::MAX) {
+            if self.may_ask_ahead(ledger, &asker, now) {
+                ledger.ask_ahead(asker, now);
+            } else {
+                asker.slot.answer(Answer::Refused(Some(at)));
+            }
+        }
+        self.rule.hub.late().note_answers();
+    }
+
+    /// Whether a call that gets no permits of the present bucket may ask for those of the next.
+    pub(super) fn may_ask_ahead(&self, ledger: &Ledger, asker: &Asker, now: Tick) -> bool {
+        let lends = |latest| self.lends(ledger, now, asker.weight, latest).is_some();
+        ledger.affords() && asker.latest.is_some_and(lends)
+    }
+
+    /// Has calls refused without the store after a draw that has found too few, until `next` if it has
+    /// not said for how long. By key that is so for all of the time, and once there is none left.
+    pub(super) fn note_exhausted(
+        &self,
+        ledger: &mut Ledger,
+        sent: &OnTheWay,
+        grant: &Grant,
+        next: Tick,
+    ) {
+        let retry_at = grant.received + HOT_RETRY;
+        let available_at = grant.received + grant.wait;
+        let is_short = grant.permits < sent.firm;
+        let is_in_vain = grant.permits == 0 && sent.soft > 0;
+        let until = if ledger.terms.by_key && !grant.wait.is_zero() {
+            available_at
+        } else if is_short && ledger.is_hot {
+            available_at.min(retry_at)
+        } else if is_short {
+            available_at
+        } else if is_in_vain && ledger.terms.by_key {
+            next
+        } else if is_in_vain {
+            next.min(retry_at)
+        } else {
+            return;
+        };
+        if ledger.terms.by_key {
+            self.note_none(ledger, until);
+        }
+        self.cell.exhaust(until);
+    }
+}
