@@ -11,7 +11,7 @@ use crate::base::sync::{Arc, Lock};
 /// than that, some keys have terms of their own.
 const MOST_TERMS: usize = 16;
 
-/// The terms that a rule sets for its counter. Each key has its own.
+/// The terms that a rule sets for its counter: those of two keys may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) limit: u32,

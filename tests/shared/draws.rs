@@ -119,6 +119,31 @@ async fn calls_that_leave_cost_no_draws_to_give_back() {
     assert_eq!(fleet.store.draws(), 40);
 }
 
+/// A burst makes a user a busy one, whose permits are drawn ahead: in each bucket, as long as the
+/// demand is remembered.
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_a_user_is_not_refilled_when_nobody_calls() {
+    for buckets in [10, 20, 50] {
+        for weight in [1, 5, 100] {
+            for (calls, pause) in [(2, 1), (2, 15), (12, 1), (12, 8)] {
+                let rule = FlowRule::per_second("/v1", 10_000).buckets(buckets);
+                let fleet = Fleet::new::<1>(rule.by_origin().shared()).await;
+                let call = Call::new("/v1").origin("ann").batch(weight);
+                for _ in 0..calls {
+                    assert_eq!(fleet.passed(1, call).await, 1);
+                    sleep(ms(pause)).await;
+                }
+                sleep(ms(3_000)).await;
+                let draws = fleet.store.draws();
+                assert!(
+                    draws <= calls,
+                    "{draws} draws for {calls} calls of {weight}, each {pause} ms, {buckets} buckets"
+                );
+            }
+        }
+    }
+}
+
 struct Random {
     engines: Vec<(Sentinel, StoreHandle, Arc<Counts>)>,
     buckets_ms: u64,

@@ -16,10 +16,11 @@ impl Ledger {
         self.paid = self.paid.saturating_add(1);
     }
 
-    /// Counts `n` permits in hand that calls have taken: one call may have taken them all.
-    pub(in crate::store) fn note_taken(&mut self, n: u32) {
-        self.demand.add(n);
-        if n > 0 {
+    /// Counts permits in hand, of so much `weight`, that calls have taken: one call may have taken
+    /// them all.
+    pub(in crate::store) fn note_taken(&mut self, weight: u32) {
+        self.demand.add(weight);
+        if weight > 0 {
             self.note_call();
         }
     }
