@@ -40,8 +40,8 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// The store has no memory left.
     Full,
-    /// The store does not do this for us: the password or a right is missing, or the key holds
-    /// something else.
+    /// The store does not do this for us: the password or a right is missing, the key holds
+    /// something else, or no Sentinel knows the master.
     Refused,
     /// Another server has the key, and it was not found there either.
     Moved,

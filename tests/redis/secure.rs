@@ -113,7 +113,7 @@ async fn secure_cluster(name: &str, files: &Certificates, want_clients: bool) ->
 }
 
 /// Asserts that the last error of the store has this in it, and no secret.
-fn assert_told(sentinel: &Sentinel, part: &str) {
+pub(crate) fn assert_told(sentinel: &Sentinel, part: &str) {
     let status = sentinel.store().unwrap();
     let error = status.last_error().map(ToString::to_string);
     let is_told = error.as_ref().is_some_and(|error| error.contains(part));
@@ -191,6 +191,22 @@ async fn a_cluster_that_wants_certificates_counts_for_those_who_have_one() {
     let spread: Vec<_> = (0..3).map(|index| cluster.keys(index).len()).collect();
     assert!(spread.iter().all(|count| *count > 0), "{spread:?}");
     handle.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_wants_no_certificate() {
+    let away = "rediss://:hush@127.0.0.1:1";
+    let sentinels = RedisStore::sentinel("rediss://:hush@shop", [away]);
+    for store in [
+        RedisStore::new(away),
+        sentinels,
+        RedisStore::cluster([away]),
+    ] {
+        let (sentinel, handle) = started(store.unwrap(), rule(), WAIT).await;
+        until(&sentinel, StoreState::Down).await;
+        assert_told(&sentinel, "the connection is gone");
+        handle.shutdown().await;
+    }
 }
 
 #[test]

@@ -1,7 +1,12 @@
 //! Answers of a server, and errors as they may be shown.
 
+#[cfg(any(feature = "redis-sentinel", feature = "redis-tls"))]
+use std::{error::Error, sync::Arc};
+
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
+#[cfg(feature = "redis-sentinel")]
+use super::sentinels::UnknownMaster;
 use crate::store::{Drawn, StoreError, StoreErrorKind};
 
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
@@ -30,9 +35,23 @@ pub(super) fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Refused, "its answer has another shape")
 }
 
+/// Whether a server has said what is wrong with this process, by which it will not be served.
+#[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
+pub(super) fn says_why(error: &RedisError) -> bool {
+    #[cfg(feature = "redis-tls")]
+    if super::tls::reason(error, false).is_some() {
+        return true;
+    }
+    told(error).kind() == StoreErrorKind::Refused
+}
+
 /// An error as it may be shown: by its code alone.
 pub(super) fn told(error: &RedisError) -> StoreError {
     use StoreErrorKind as Kind;
+    #[cfg(feature = "redis-sentinel")]
+    if let Some(unknown) = UnknownMaster::of(error) {
+        return StoreError::new(Kind::Refused, unknown.to_string());
+    }
     if error.is_timeout() {
         return StoreError::new(Kind::Late, "the connection timed out");
     }
@@ -49,6 +68,17 @@ pub(super) fn told(error: &RedisError) -> StoreError {
         _ => Kind::Refused,
     };
     StoreError::new(kind, code)
+}
+
+/// The error that `error` was made of.
+#[cfg(any(feature = "redis-sentinel", feature = "redis-tls"))]
+pub(super) fn cause(error: &RedisError) -> Option<&(dyn Error + 'static)> {
+    type Shared = Arc<dyn Error + Send + Sync>;
+    let source = error.source()?;
+    Some(match source.downcast_ref::<Shared>() {
+        Some(shared) => &**shared,
+        None => source,
+    })
 }
 
 /// The code of an error of the server. Not that of a script which has failed, but the reason.

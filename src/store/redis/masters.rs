@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::link::{CONNECTS, join_all, load_scripts};
-use super::servers::with_address;
+use super::servers::{more_telling, with_address};
 use super::slots::{MasterAddress, SlotMap, slot_of};
 use crate::base::sync::Lock;
 
@@ -70,7 +70,7 @@ impl Masters {
     /// Connects to all masters of the Cluster of which `nodes` are some servers: at least one of
     /// each must be there.
     pub(super) async fn open(nodes: &[ConnectionInfo]) -> RedisResult<Self> {
-        let mut last = RedisError::from((redis::ErrorKind::Io, "no server of the Cluster answers"));
+        let mut failed = None;
         for node in nodes {
             let asked = async {
                 let mut link = connect(node.clone()).await?;
@@ -79,7 +79,7 @@ impl Masters {
             let slots = match within(EACH, asked).await {
                 Ok(slots) => slots,
                 Err(error) => {
-                    last = error;
+                    failed = Some(more_telling(failed, error));
                     continue;
                 }
             };
@@ -88,7 +88,7 @@ impl Masters {
                 known: Lock::new(KnownMasters::default()),
             }));
             match masters.reach(slots).await {
-                Some(error) if !masters.has_any() => last = error,
+                Some(error) if !masters.has_any() => failed = Some(more_telling(failed, error)),
                 Some(_) => {
                     masters.mend();
                     return Ok(masters);
@@ -96,7 +96,7 @@ impl Masters {
                 None => return Ok(masters),
             }
         }
-        Err(last)
+        Err(failed.unwrap_or_else(|| gone(io::ErrorKind::NotConnected)))
     }
 
     /// Runs each of `commands`, all of which have a key, on the master that has it. Those of a

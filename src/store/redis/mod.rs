@@ -9,6 +9,8 @@ mod answer;
 mod link;
 #[cfg(feature = "redis-cluster")]
 mod masters;
+#[cfg(feature = "redis-sentinel")]
+mod sentinels;
 mod servers;
 #[cfg(feature = "redis-cluster")]
 mod slots;

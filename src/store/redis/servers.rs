@@ -1,18 +1,20 @@
 //! Where the server is that holds the counters: one server, the master of a group that
 //! Sentinels watch, or all masters of a Cluster.
 
-#[cfg(feature = "redis-sentinel")]
-use redis::AsyncConnectionConfig;
-#[cfg(any(feature = "redis-sentinel", feature = "redis-tls"))]
+#[cfg(feature = "redis-tls")]
 use redis::Client;
+#[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
+use redis::RedisError;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 
 use super::SCRIPTS;
-#[cfg(feature = "redis-sentinel")]
-use super::link::CONNECTS;
+#[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
+use super::answer::says_why;
 use super::link::{Link, connect, load_scripts};
 #[cfg(feature = "redis-cluster")]
 use super::masters::Masters;
+#[cfg(feature = "redis-sentinel")]
+use super::sentinels::find_master;
 #[cfg(feature = "redis-tls")]
 use super::tls;
 use crate::base::invalid::InvalidSetting;
@@ -207,41 +209,10 @@ pub(super) fn with_address(like: &ConnectionAddr, host: String, port: u16) -> Co
     }
 }
 
-/// Asks one Sentinel after the other for the present master.
-#[cfg(feature = "redis-sentinel")]
-async fn find_master(
-    sentinels: Vec<ConnectionInfo>,
-    master: ConnectionInfo,
-) -> RedisResult<ConnectionInfo> {
-    let name = match master.addr() {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
-        _ => String::new(),
-    };
-    // Most are there, and answer at once.
-    let each = CONNECTS / 4;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(each))
-        .set_response_timeout(Some(each));
-    let mut last = Err((redis::ErrorKind::Io, "no Sentinel knows the master").into());
-    for sentinel in sentinels {
-        let asked = async {
-            let client = Client::open(sentinel)?;
-            let mut link = client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?;
-            let mut command = redis::cmd("SENTINEL");
-            command.arg("get-master-addr-by-name").arg(&name);
-            command.query_async(&mut link).await
-        };
-        let found: RedisResult<Option<(String, u16)>> = asked.await;
-        match found {
-            Ok(Some((host, port))) => {
-                let at = with_address(master.addr(), host, port);
-                return Ok(master.set_addr(at));
-            }
-            Ok(None) => {}
-            Err(error) => last = Err(error),
-        }
-    }
-    last
+/// Of two servers that have failed, the error of the one that was not just away; else the last one.
+#[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
+pub(super) fn more_telling(known: Option<RedisError>, error: RedisError) -> RedisError {
+    known
+        .filter(|known| says_why(known) && !says_why(&error))
+        .unwrap_or(error)
 }

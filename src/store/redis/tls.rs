@@ -1,8 +1,6 @@
 //! Certificates: the authorities that a connection trusts, and how it shows who it is.
 
-use std::error::Error;
 use std::io;
-use std::sync::Arc;
 
 use redis::{ClientTlsConfig, ErrorKind, RedisError};
 use rustls::crypto::{CryptoProvider, ring};
@@ -11,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, InconsistentKeys};
 
+use super::answer::cause;
 use crate::base::invalid::InvalidSetting;
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -105,7 +104,7 @@ pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<Stor
         Some(_) => unreachable("there is no TLS with the server"),
         // From TLS 1.3 on the server judges the client after that has begun to ask, and the
         // connection ends before its reason is read.
-        None if error.is_connection_dropped() => {
+        None if has_ended(error) => {
             let detail = format!("the server ended the new TLS connection, it {unwanted}");
             Some(StoreError::new(StoreErrorKind::Unreachable, detail))
         }
@@ -115,14 +114,22 @@ pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<Stor
 
 /// The error of rustls in `error`.
 fn tls_error(error: &RedisError) -> Option<&rustls::Error> {
-    type Shared = Arc<dyn Error + Send + Sync>;
-    let source = error.source()?;
-    let source = match source.downcast_ref::<Shared>() {
-        Some(shared) => &**shared as &(dyn Error + 'static),
-        None => source,
-    };
-    let inner = source
+    let cause = cause(error)?;
+    let inner = cause
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
-    inner.map_or_else(|| source.downcast_ref(), |inner| inner.downcast_ref())
+    inner.map_or_else(|| cause.downcast_ref(), |inner| inner.downcast_ref())
+}
+
+/// Whether the server has ended the connection. One that could not be opened was ended by nobody.
+fn has_ended(error: &RedisError) -> bool {
+    use io::ErrorKind as Kind;
+    let io = cause(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    let ends = [
+        Kind::BrokenPipe,
+        Kind::ConnectionReset,
+        Kind::ConnectionAborted,
+        Kind::UnexpectedEof,
+    ];
+    io.is_some_and(|io| ends.contains(&io.kind()))
 }
