@@ -25,6 +25,7 @@ mod script;
 mod secure;
 mod sentinels;
 mod shadow;
+mod sizes;
 mod values;
 
 use std::collections::BTreeMap;

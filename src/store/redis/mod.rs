@@ -39,9 +39,9 @@ const SCRIPTS: [&str; 2] = [BEAT, DRAW];
 /// A [`QuotaStore`] on a Redis server from 6.2 on, or a Valkey server from 7.2 on.
 ///
 /// The server needs no modules and no persistence. It must not evict keys: set `noeviction`, or
-/// leave it room; a counter takes about 174 bytes. A user with an access list needs `~PREFIX:*
-/// +evalsha +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrange +zrank +zrem`;
-/// `+select` for another database than 0; and in a Cluster `+cluster|slots +asking`.
+/// leave it room; a counter of one or two buckets takes about 180 bytes. A user with an access list
+/// needs `~PREFIX:* +evalsha +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrange
+/// +zrank +zrem`; `+select` for another database than 0; and in a Cluster `+cluster|slots +asking`.
 ///
 /// All clones have one connection. It is opened by the task that asks the store, and opened anew
 /// if it breaks, if the server takes no writes any more, or does not answer.
