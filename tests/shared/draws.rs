@@ -255,3 +255,80 @@ async fn by_key_there_are_no_more_draws_than_calls() {
     println!("{draws} draws, {late} of them late, {borrowed} borrowed");
     assert!(draws > 1_000 && late > 20 && borrowed > 100);
 }
+
+/// A quota that knows of every call at once: the calls of each bucket that it has admitted.
+#[derive(Clone, Default)]
+struct AllKnowing(Vec<u32>);
+
+impl AllKnowing {
+    fn admits(&mut self, bucket: usize, buckets: usize, limit: u32) -> bool {
+        self.0.resize((bucket + 1).max(self.0.len()), 0);
+        let window = &self.0[(bucket + 1).saturating_sub(buckets)..];
+        let admits = window.iter().sum::<u32>() < limit;
+        self.0[bucket] += u32::from(admits);
+        admits
+    }
+}
+
+/// How many calls four engines admit, in percent of those that such quotas would have: `load` times
+/// the limit of each user is asked for, at random times, of one engine far more than of another.
+async fn admitted_by_key(rule: FlowRule, limit: u32, buckets: usize, load: u32) -> f64 {
+    const USERS: usize = 60;
+    let fleet = Fleet::new::<4>(rule).await;
+    let trip = Fault::SlowRequest(Duration::from_micros(500));
+    fleet.store.set_fault(Some(trip));
+    let rng = &mut Rng::of(7);
+    let mut quotas = vec![AllKnowing::default(); USERS];
+    let mut could = 0;
+    let admitted = Arc::new(AtomicU64::new(0));
+    for step in 0..4_000 {
+        for (user, quota) in quotas.iter_mut().enumerate() {
+            if rng.below(1_000) >= (limit * load) as usize {
+                continue;
+            }
+            could += u64::from(quota.admits(step * buckets / 1_000, buckets, limit));
+            let engine = match rng.below(100) {
+                0..60 => 0,
+                60..85 => 1,
+                85..95 => 2,
+                _ => 3,
+            };
+            let (sentinel, admitted) = (fleet.engine(engine).clone(), admitted.clone());
+            tokio::spawn(async move {
+                let name = user.to_string();
+                let call = Call::new("/v1").origin(name.as_str());
+                if sentinel.enter(call).await.is_ok() {
+                    admitted.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        sleep(ms(1)).await;
+    }
+    sleep(ms(100)).await;
+    100.0 * admitted.load(Ordering::Relaxed) as f64 / could as f64
+}
+
+/// The worst limits are those of users who are just busy enough for permits to be drawn ahead.
+#[tokio::test(start_paused = true)]
+async fn by_key_few_permits_are_left_over() {
+    for limit in [5, 16, 50] {
+        for buckets in [1, 2, 10] {
+            let rule = FlowRule::per_second("/v1", limit).buckets(buckets as u32);
+            let rule = rule.by_origin().shared();
+            let leased = [1, 2].map(|load| admitted_by_key(rule.clone(), limit, buckets, load));
+            let [just, twice] = leased;
+            let (just, twice) = (just.await, twice.await);
+            let exact = admitted_by_key(rule.exact(), limit, buckets, 1).await;
+            println!("{limit}/s, {buckets} buckets: {just:.2} %, {twice:.2} %, exact {exact:.2} %");
+            assert!(
+                just >= 95.0,
+                "{just:.2} % at the limit, {limit} in {buckets}"
+            );
+            assert!(
+                twice >= 98.0,
+                "{twice:.2} % at twice the limit, {limit} in {buckets}"
+            );
+            assert!(exact >= 99.0, "{exact:.2} % if exact, {limit} in {buckets}");
+        }
+    }
+}
