@@ -410,6 +410,12 @@ impl Sentinel {
     /// Until then, and when the handle is dropped, shared rules do what they do
     /// [without the store](crate::store::WhenDown).
     ///
+    /// Call it after the last fork: a process that forks from this one has no such task, and cannot
+    /// start another one for the same engine. There each call that finds no permits in hand waits for
+    /// [`store_wait`](crate::store::StoreSettings::store_wait), and is then judged as without the
+    /// store; and what was in hand may be used in both. An engine that is built before the fork and
+    /// used only after it may be started in each process.
+    ///
     /// # Errors
     ///
     /// If the engine has no store, if the thread is in no tokio runtime with a timer, or if the

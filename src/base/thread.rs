@@ -142,14 +142,15 @@ impl fmt::Debug for ThreadHandle {
     }
 }
 
+/// A number of this process, which those that fork from it have not.
 #[cfg(unix)]
-fn this_process() -> u32 {
+pub(crate) fn this_process() -> u32 {
     std::process::id()
 }
 
 /// Nothing forks.
 #[cfg(not(unix))]
-const fn this_process() -> u32 {
+pub(crate) const fn this_process() -> u32 {
     0
 }
 

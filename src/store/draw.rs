@@ -298,6 +298,12 @@ impl NodeId {
         let half = || u128::from(RandomState::new().hash_one(0));
         Self(half() << 64 | half())
     }
+
+    /// The name of the process with this number among those that have the engine of this name from
+    /// one that they have forked from.
+    pub(crate) fn of_process(self, process: u32) -> Self {
+        Self(self.0 ^ u128::from(process))
+    }
 }
 
 impl Beat {

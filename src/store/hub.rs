@@ -42,6 +42,7 @@ pub(crate) struct Hub {
     prefix: std::sync::Arc<str>,
     pub(crate) settings: StoreSettings,
     time: Timekeeper,
+    /// The name of the process that has built the engine.
     pub(super) node: NodeId,
     mode: AtomicU32,
     /// When it came into this mode, in ns.

@@ -28,8 +28,9 @@ use super::ledger::Report;
 use super::quota::{After, Conditions, Grant, OnTheWay, SharedQuota};
 use super::request::Request;
 use super::seen::Seen;
-use super::{QuotaStore, StoreError, StoreErrorKind};
+use super::{NodeId, QuotaStore, StoreError, StoreErrorKind};
 use crate::base::sync::{Arc, Ordering};
+use crate::base::thread::this_process;
 use crate::base::timer::{self, Timer};
 use crate::clock::Tick;
 
@@ -55,6 +56,7 @@ struct Trip {
 pub(super) struct Refiller {
     hub: Arc<Hub>,
     store: std::sync::Arc<dyn QuotaStore>,
+    pub(super) node: NodeId,
     trips: Vec<Trip>,
     beat: Option<Request<Beat>>,
     /// Whether a beat was ever answered, or has failed. Until then calls wait for that.
@@ -73,10 +75,13 @@ pub(super) struct Refiller {
 impl Refiller {
     pub(super) fn new(hub: Arc<Hub>, store: std::sync::Arc<dyn QuotaStore>) -> Self {
         let now = hub.now();
+        // The engine may have been built before this process was forked.
+        let node = hub.node.of_process(this_process());
         Self {
-            jitter: hub.node.0 as u64 | 1,
+            jitter: node.0 as u64 | 1,
             hub,
             store,
+            node,
             trips: Vec::new(),
             beat: None,
             has_beaten: false,
@@ -152,7 +157,7 @@ impl Refiller {
             return false;
         }
         self.hub.rest_some(now);
-        let (store, node) = (self.store.clone(), self.hub.node);
+        let (store, node) = (self.store.clone(), self.node);
         self.beat = Request::new(&self.hub, now, async move { store.beat(node, false).await });
         // Without a timer there is nothing to go by.
         self.beat_at = now + BEAT;
@@ -435,7 +440,7 @@ impl Refiller {
         for quota in self.hub.all() {
             draws.append(&mut SharedQuota::prepare_last(&quota, &by));
         }
-        let (store, node) = (self.store.clone(), self.hub.node);
+        let (store, node) = (self.store.clone(), self.node);
         let farewell = async move {
             for some in draws.chunks(MOST_DRAWS) {
                 store.draw(some).await?;

@@ -44,7 +44,8 @@ const SCRIPTS: [&str; 2] = [BEAT, DRAW];
 /// +zrank +zrem`; `+select` for another database than 0; and in a Cluster `+cluster|slots +asking`.
 ///
 /// All clones have one connection. It is opened by the task that asks the store, and opened anew
-/// if it breaks, if the server takes no writes any more, or does not answer.
+/// if it breaks, if the server takes no writes any more, or does not answer. Processes that fork must
+/// not share one: [start](crate::Sentinel::start_store) the store after the fork.
 ///
 /// Neither errors nor `Debug` show the address or a password.
 ///

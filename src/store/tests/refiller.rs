@@ -1,6 +1,8 @@
 //! Draws that the refiller makes unasked, and processes that have never heard of a store.
 
 use super::*;
+use crate::store::QuotaStore;
+use crate::store::refill::Refiller;
 
 #[tokio::test(start_paused = true)]
 async fn processes_that_have_never_heard_of_a_store_admit_the_limit_at_most() {
@@ -79,4 +81,19 @@ async fn a_busy_counter_that_is_exhausted_is_asked_about_every_20_ms() {
     assert_eq!(passed, setup.limit);
     let draws = store.draws() - draws;
     assert!((10..=30).contains(&draws), "{draws} draws in half a second");
+}
+
+/// An engine may be built before the processes that start its store are forked.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn processes_that_fork_count_as_one_each() {
+    let store = StdArc::new(MemoryStore::with_clock(TokioClock::new()));
+    let time = Timekeeper::new(Box::new(TokioClock::new()));
+    let hub = Hub::new(Some(store.clone()), StoreSettings::new(), time);
+    let built = hub.node;
+    let here = Refiller::new(Arc::new(hub), store.clone()).node;
+    let elsewhere = built.of_process(std::process::id() + 1);
+    for (node, nodes) in [(here, 1), (elsewhere, 2), (here, 2)] {
+        assert_eq!(store.beat(node, false).await.unwrap().nodes, nodes);
+    }
 }
