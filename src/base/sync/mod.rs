@@ -173,6 +173,8 @@ pub(crate) enum Bug {
     HeadBeforeCut,
     /// An evictor reads an entry before all other threads have let go of it.
     ReadBeforeLast,
+    /// An evictor that has the only reference to an entry does not look at it again.
+    LetGoAtFirstLook,
     /// A call that finds its own name being made where a table is full does not wait for it.
     SameKeyIsAnother,
     /// A call that finds another name being made where a table is full does not look for its own

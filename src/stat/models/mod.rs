@@ -415,7 +415,14 @@ model! {
 
 model! {
     a_drop_beside_an_eviction at 3 fails with an_evictor_that_reads_too_early: ReadBeforeLast;
-    super::table::models::drop_beside_evict
+    super::table::settle::models::drop_beside_evict
+}
+
+model! {
+    a_weak_use_beside_an_eviction at 3 fails with
+        an_evictor_that_looks_once: LetGoAtFirstLook,
+        an_evictor_that_reads_and_looks_after: ReadBeforeLast;
+    super::table::settle::models::weak_use_beside_evict
 }
 
 model! {

@@ -21,13 +21,16 @@
 //! reader's own sum of the retired instead; one that comes meanwhile is left to the next reader. So
 //! each entry is read or retired, and none is both.
 
+pub(super) mod settle;
+
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use papaya::{Equivalent, Guard, HashMap, ResizeMode};
 
+use self::settle::settle;
 use super::turn::TableTurn;
-use crate::base::sync::{Arc, AtomicU32, Bug, Lock, Ordering, fence, planted};
+use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
 use crate::clock::Tick;
 
 /// How many entries a new key looks at for one that it may replace.
@@ -182,7 +185,9 @@ impl<V: Resident> Table<V> {
         self.find_or_make_shared(key, now, || Arc::new(make()))
     }
 
-    /// The same for an entry to which others have weak references.
+    /// The same for an entry to which others have weak references. What they do by these is nothing
+    /// that keeps an entry from being [idle](Resident::is_idle), or they find it again by its key:
+    /// one that is used while it is let go lives on as another one.
     pub(crate) fn find_or_make_shared<Q>(
         &self,
         key: &Q,
@@ -414,64 +419,6 @@ impl TablePlace {
     /// The same; from now on it need not.
     fn claim(&self, reading: u32) -> bool {
         self.reading.swap(reading, Ordering::Relaxed) != reading
-    }
-}
-
-/// Hands the entry to `read` if no thread holds it any more, with everything that was done to it
-/// done, and that is no reason for it to stay: a call may have found it, used it and let it go
-/// since it was chosen. It stays in its place then, where weak references find it.
-fn settle<V>(
-    entry: Arc<V>,
-    may_go: impl Fn(&V) -> bool,
-    read: impl FnOnce(&V),
-) -> Result<(), Arc<V>> {
-    if planted(Bug::ReadBeforeLast) {
-        read(&entry);
-        return Arc::try_unwrap(entry).map(drop);
-    }
-    if Arc::strong_count(&entry) > 1 {
-        return Err(entry);
-    }
-    // As unwrapping does: this synchronizes with every holder that let go before.
-    fence(Ordering::Acquire);
-    if !may_go(&entry) {
-        return Err(entry);
-    }
-    let entry = Arc::try_unwrap(entry)?;
-    // A weak reference may have been used since, and let go.
-    if !may_go(&entry) {
-        return Err(Arc::new(entry));
-    }
-    read(&entry);
-    Ok(())
-}
-
-#[cfg(all(test, sentinel_loom))]
-pub(super) mod models {
-    //! An entry that is let go while it is evicted.
-
-    use super::*;
-    use crate::base::sync::AtomicU64;
-
-    /// A call counts on an entry and lets go of it, while an evictor waits for the last holder:
-    /// every count is in the sum.
-    pub(in crate::stat) fn drop_beside_evict() {
-        let entry = Arc::new(AtomicU64::new(0));
-        let call = entry.clone();
-        let caller = loom::thread::spawn(move || {
-            call.fetch_add(1, Ordering::Relaxed);
-        });
-        let mut retired = None;
-        let mut evict = |entry: Arc<AtomicU64>| {
-            let read = |entry: &AtomicU64| retired = Some(entry.load(Ordering::Relaxed));
-            settle(entry, |_| true, read)
-        };
-        let left = evict(entry);
-        caller.join().unwrap();
-        if let Err(entry) = left {
-            assert!(evict(entry).is_ok());
-        }
-        assert_eq!(retired, Some(1), "an event was lost");
     }
 }
 

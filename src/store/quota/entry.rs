@@ -54,6 +54,9 @@ impl Resident for SharedQuota {
         &self.place
     }
 
+    /// Only calls change that, with a reference from the table: what the task of the store does with a
+    /// counter that the [hub](crate::store::hub::Hub) knows does not. So none is used while the table
+    /// lets it go, and lives on as one of which the hub does not know.
     fn is_idle(&self, now: Tick) -> bool {
         let unused = (units(now) as u32).wrapping_sub(self.used.load(Ordering::Relaxed));
         // Both ends are rounded down.
