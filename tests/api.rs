@@ -27,7 +27,6 @@ use tower_sentinel::key::{
     KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, PeerNetwork, Query, ResourceName,
     Route, Secret,
 };
-use tower_sentinel::keyed::NoRoom;
 use tower_sentinel::middleware::{
     AsError, AtHead, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,
     Judgement, Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
@@ -42,7 +41,9 @@ use tower_sentinel::source::{
     self, FileSource, InMemory, RuleFile, RuleSink, RuleSource, SourceError, SourceErrorKind,
     Watch, WatchEvent, WatchHandle, WatchStatus,
 };
-use tower_sentinel::stat::{Event, Full, Histogram, LeapArray, NodeBucket, Outcome, Quota, Totals};
+use tower_sentinel::stat::{
+    Event, Histogram, LeapArray, NodeBucket, Outcome, Quota, Refusal, Totals,
+};
 use tower_sentinel::system::{
     Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SystemProbe, SystemReason,
 };
@@ -99,7 +100,7 @@ fn types_are_shared_cloned_and_printed() {
         Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, PeerNetwork, ClientAddr,
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>,
-        Event, Full, NodeBucket, Outcome, Quota, Totals, NoRoom, Capacity, Memory, Readings,
+        Event, NodeBucket, Outcome, Quota, Refusal, Totals, Capacity, Memory, Readings,
         SystemReason, SourceErrorKind, Interest, RuleSnapshot<'_>,
     );
     all!(map_key:
@@ -108,7 +109,7 @@ fn types_are_shared_cloned_and_printed() {
         Capacity, Completion, Scope, Interest, FamilyKind, TextFormat,
     );
     all!(error:
-        Blocked, InvalidRules, InvalidRule, InvalidSetting, NoRoom, Full,
+        Blocked, InvalidRules, InvalidRule, InvalidSetting, Refusal,
         DocumentError, Problems, SourceError,
     );
     all!(made_by_default:

@@ -7,13 +7,13 @@ mod support;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_sentinel::stat::Event;
+use tower_sentinel::stat::{Event, LeapArray};
 use tower_sentinel::{
     BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, InvalidSetting, KeyedRule, MissingKey,
     Rules, Sentinel, SlidingWindow, Tick, Verdict,
 };
 
-use support::{at, engine, enter};
+use support::{Rng, at, engine, enter};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -553,4 +553,48 @@ fn who_can_never_pass_a_later_rule_is_told_no_time_by_an_earlier_one() {
         assert!(told(good).is_some(), "{rules:?}");
         assert_eq!(told(call), None, "{rules:?}");
     }
+}
+
+#[test]
+fn a_refusal_by_an_array_tells_when_all_its_quotas_have_room() {
+    let mut rng = Rng::seeded();
+    let mut met = [0; 2];
+    for _ in 0..200 {
+        let new = || LeapArray::new(SECOND, 10).unwrap();
+        let array = new();
+        let quotas = [
+            array.quota(Duration::from_millis(300), 4).unwrap(),
+            array.quota(SECOND, 5).unwrap(),
+        ];
+        let (mut now, mut taken) = (1_000, Vec::new());
+        let refusal = loop {
+            now += rng.below(300) as u64;
+            let weight = 1 + rng.below(3) as u32;
+            match array.try_acquire(at(now), weight, &quotas) {
+                Ok(()) => taken.push((now, weight)),
+                Err(refusal) => break (refusal, weight),
+            }
+        };
+        let (refusal, weight) = refusal;
+        met[refusal.index()] += 1;
+        let then = refusal.available_at().unwrap();
+        assert_eq!(refusal.retry_after(), Some(then - at(now)));
+        // The same calls, and then the refused one at another time.
+        let again = |at_then: Tick| {
+            let array = new();
+            for &(ms, weight) in &taken {
+                array.try_acquire(at(ms), weight, &quotas).unwrap();
+            }
+            array.try_acquire(at_then, weight, &quotas)
+        };
+        assert_eq!(again(then), Ok(()), "{taken:?}");
+        let before = Tick::from_nanos(then.as_nanos() - 1);
+        let early = again(before).unwrap_err();
+        assert_eq!(early.available_at(), Some(then), "{taken:?}");
+    }
+    assert!(met.iter().all(|&times| times > 20), "{met:?}");
+    let array = LeapArray::new(SECOND, 10).unwrap();
+    let quotas = [array.quota(SECOND, 6).unwrap()];
+    let never = array.try_acquire(at(0), 7, &quotas).unwrap_err();
+    assert_eq!((never.available_at(), never.retry_after()), (None, None));
 }

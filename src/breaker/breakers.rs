@@ -10,6 +10,7 @@ use super::spec::BreakerSpec;
 use crate::base::carry_over::carry_over;
 use crate::base::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 use crate::clock::Tick;
+use crate::stat::Refusal;
 
 /// Most breakers of one resource: an admission has a bit for each.
 pub(crate) const MAX_BREAKERS: usize = 32;
@@ -37,16 +38,6 @@ pub(crate) struct Admission {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllClosed {
     epoch: u32,
-}
-
-/// A breaker does not let a call pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// Which breaker.
-    pub(crate) index: usize,
-    /// When it and all others may be probed, or at the latest may be: a probe that is
-    /// under way may end sooner. `None` if one was forced open.
-    pub(crate) retry_at: Option<Tick>,
 }
 
 /// A breaker has changed its state. Told once, by the thread that changed it.
@@ -131,23 +122,21 @@ impl Breakers {
         }
     }
 
-    /// Whether a call at `now` may pass: the first breaker that refuses it, and when
-    /// all let it pass. Takes nothing.
+    /// Whether a call at `now` may pass: the first breaker that refuses it, and when it and all
+    /// others may be probed, or at the latest may be: a probe that is under way may end sooner.
+    /// Never, if one was forced open. Takes nothing.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
         let mut refusals = self.list.iter().filter_map(|breaker| {
             let (_, CircuitAnswer::Refuse(retry_at)) = breaker.ask(now) else {
                 return None;
             };
             let index = breaker.index;
-            Some(Refusal { index, retry_at })
+            Some(Refusal::new(index as u32, now, retry_at))
         });
         let Some(first) = refusals.next() else {
             return Ok(());
         };
-        Err(refusals.fold(first, |first, other| Refusal {
-            retry_at: first.retry_at.zip(other.retry_at).map(|(a, b)| a.max(b)),
-            ..first
-        }))
+        Err(refusals.fold(first, |first, other| first.and_until(other.available_at())))
     }
 
     /// Lets a call pass at `now`, with a probe of each breaker that wants one, or

@@ -69,7 +69,7 @@ mod window;
 
 use std::fmt;
 
-pub(crate) use breakers::{Admission, AllClosed, Breakers, Change, MAX_BREAKERS, Refusal};
+pub(crate) use breakers::{Admission, AllClosed, Breakers, Change, MAX_BREAKERS};
 pub(crate) use kept::{KeptBreakers, NameHash};
 pub(crate) use last_calls::MAX_LAST_CALLS;
 pub(crate) use spec::{BadLimit, BreakerSpec, MAX_BUCKETS, MAX_COUNT, MAX_PROBES, Strategy};

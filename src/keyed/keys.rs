@@ -13,7 +13,7 @@ use super::{Judge, window};
 use crate::base::sync::{Bug, planted};
 use crate::call::Key;
 use crate::clock::Tick;
-use crate::stat::MAX_TOKENS;
+use crate::stat::{MAX_TOKENS, Refusal};
 
 use window::WindowCall;
 
@@ -84,14 +84,6 @@ pub(crate) struct KeyTokens {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pinned(u32);
 
-/// There is no room for the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyFull {
-    /// From when on there is, if no other call comes; now for calls at once, which may end at any
-    /// time. `None` if there never is.
-    pub(crate) available_at: Option<Tick>,
-}
-
 // === impl HotKeys ===
 
 impl HotKeys {
@@ -151,7 +143,7 @@ impl HotKeys {
         key: Digest,
         limit: &KeyLimit,
         weight: u32,
-    ) -> Result<KeyTokens, KeyFull> {
+    ) -> Result<KeyTokens, Refusal> {
         if weight == 0 {
             return Ok(KeyTokens::nothing(now, key));
         }
@@ -326,9 +318,10 @@ impl HotKeys {
         now: Tick,
         key: Digest,
         judge: impl Judge,
-    ) -> Result<WordChange, KeyFull> {
-        self.table.take(key.0, judge).map_err(|wait_ns| KeyFull {
-            available_at: wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns)),
+    ) -> Result<WordChange, Refusal> {
+        self.table.take(key.0, judge).map_err(|wait_ns| {
+            let at = wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns));
+            Refusal::new(0, now, at)
         })
     }
 

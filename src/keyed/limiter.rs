@@ -13,61 +13,7 @@ use crate::base::number::{Number, WholeNumber};
 use crate::call::Key;
 use crate::clock::timekeeper::{Timekeeper, never_panicking};
 use crate::clock::{Clock, LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
-use crate::stat::MAX_TOKENS;
-
-/// The error of a refused call: the key has too few tokens left for the requested number.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::{KeyedLimiter, Tick};
-///
-/// let now = Tick::from_millis(10_000);
-/// let limiter = KeyedLimiter::per_second(5).build(now)?;
-/// assert!(limiter.try_acquire(now, "ann", 5).is_ok());
-///
-/// let refused = limiter.try_acquire(now, "ann", 1).unwrap_err();
-/// assert_eq!(refused.to_string(), "the key has spent its quota");
-/// assert_eq!(refused.available_at(), Some(now + Duration::from_millis(200)));
-/// assert_eq!(refused.retry_after(), Some(Duration::from_millis(200)));
-///
-/// let never = limiter.try_acquire(now, "bob", 6).unwrap_err();
-/// assert_eq!(never.to_string(), "more than the key may ever spend at once");
-/// assert_eq!(never.available_at(), None);
-/// # Ok::<(), tower_sentinel::InvalidSetting>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom {
-    now: Tick,
-    available_at: Option<Tick>,
-}
-
-impl NoRoom {
-    /// Returns when there is room, if the key spends nothing until then; `None` if there
-    /// never is, because more was requested than the key may ever have.
-    #[must_use]
-    pub const fn available_at(&self) -> Option<Tick> {
-        self.available_at
-    }
-
-    /// Returns the same as a time from the moment of the call.
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.available_at.map(|at| at - self.now)
-    }
-}
-
-impl fmt::Display for NoRoom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.available_at {
-            Some(_) => "the key has spent its quota",
-            None => "more than the key may ever spend at once",
-        })
-    }
-}
-
-impl std::error::Error for NoRoom {}
+use crate::stat::{MAX_TOKENS, Refusal};
 
 /// Limits *each* key, such as an address, a user or an API key, by a quota of its own. This
 /// is the table behind a [`KeyedRule`](crate::KeyedRule), to be used without an
@@ -239,7 +185,7 @@ impl<C: Clock> KeyedLimiter<C> {
     ///
     /// # Errors
     ///
-    /// Returns [`NoRoom`] if the key has no token left.
+    /// Returns a [`Refusal`] if the key has no token left.
     ///
     /// # Examples
     ///
@@ -259,7 +205,7 @@ impl<C: Clock> KeyedLimiter<C> {
     /// ```
     #[doc(alias("check_key"))]
     #[inline]
-    pub fn check<'a>(&self, key: impl Into<Key<'a>>) -> Result<(), NoRoom> {
+    pub fn check<'a>(&self, key: impl Into<Key<'a>>) -> Result<(), Refusal> {
         self.try_acquire(self.now(), key, 1)
     }
 
@@ -287,24 +233,20 @@ impl<C> KeyedLimiter<C> {
     ///
     /// # Errors
     ///
-    /// Returns [`NoRoom`] if the key has fewer tokens; then nothing was taken.
+    /// Returns a [`Refusal`] if the key has fewer tokens; then nothing was taken.
     #[inline]
     pub fn try_acquire<'a>(
         &self,
         now: Tick,
         key: impl Into<Key<'a>>,
         weight: u32,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), Refusal> {
         // Inlined up to here, where the compiler knows the kind of the key.
         self.acquire(now, self.keys.digest(&key.into()), weight)
     }
 
-    fn acquire(&self, now: Tick, key: Digest, weight: u32) -> Result<(), NoRoom> {
-        let taken = self.keys.take(now, key, &self.limit, weight);
-        taken.map(|_| ()).map_err(|full| NoRoom {
-            now,
-            available_at: full.available_at,
-        })
+    fn acquire(&self, now: Tick, key: Digest, weight: u32) -> Result<(), Refusal> {
+        self.keys.take(now, key, &self.limit, weight).map(|_| ())
     }
 
     /// Returns how many tokens `key` could take now, one by one.

@@ -55,7 +55,8 @@ pub(crate) use keys::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens, Pinned};
 pub(crate) use line::{KeyLimitNow, LineTicket, Most};
 pub(crate) use window::MOST as MOST_IN_WINDOW;
 
-pub use limiter::{KeyedLimiter, LimiterBuilder, NoRoom};
+pub use crate::stat::Refusal;
+pub use limiter::{KeyedLimiter, LimiterBuilder};
 
 #[cfg(all(test, sentinel_loom))]
 mod models;

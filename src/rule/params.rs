@@ -439,7 +439,7 @@ impl KeyedState {
             Err(full) => Err(NoShare::Full {
                 rule: self.index,
                 limit: self.advertised(quota),
-                available_at: full.available_at,
+                available_at: full.available_at(),
             }),
         }
     }

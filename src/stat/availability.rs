@@ -9,6 +9,7 @@ use std::slice::from_ref;
 use super::leap_array::{Denied, LeapArray};
 use super::packed::HeadWord;
 use super::quota::Quota;
+use super::refusal::Refusal;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
@@ -85,6 +86,17 @@ impl LeapArray {
                 return Some(self.start_of(target));
             }
         }
+    }
+
+    /// The refusal of `weight` tokens by the quota with this index.
+    #[cold]
+    pub(super) fn refusal(&self, now: Tick, weight: u32, quotas: &[Quota], index: u32) -> Refusal {
+        // Windows keep their room until a call comes: so all have it at the latest time.
+        let mut all = quotas.iter();
+        let available_at = all.try_fold(now, |latest, quota| {
+            Some(latest.max(self.available_from(now, weight, quota)?))
+        });
+        Refusal::new(index, now, available_at)
     }
 
     /// The first bucket after `bucket` whose window holds at most `most` tokens; `None` if a

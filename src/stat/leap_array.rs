@@ -73,6 +73,7 @@ use std::time::Duration;
 
 use super::packed::{Checkpoint, HeadWord, LoanCell, bucket_of, distance, stamp};
 use super::quota::{Lending, MAX_TOKENS, Quota};
+use super::refusal::Refusal;
 use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::{Tick, nanos};
@@ -195,51 +196,6 @@ pub(super) struct Words {
     loans: [AtomicU64; SMALL_LOANS],
     cuts: [AtomicU64; SMALL_CUTS],
 }
-
-/// The error of refused tokens: a window is full.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::Tick;
-/// use tower_sentinel::stat::LeapArray;
-///
-/// let at = Tick::from_millis;
-/// let array = LeapArray::new(Duration::from_secs(60), 120)?;
-/// let names = ["ten a second", "twelve a minute"];
-/// let quotas = [
-///     array.quota(Duration::from_secs(1), 10)?,
-///     array.quota(Duration::from_secs(60), 12)?,
-/// ];
-/// assert!(array.try_acquire(at(700), 8, &quotas).is_ok());
-/// let full = array.try_acquire(at(700), 3, &quotas).unwrap_err();
-/// assert_eq!(names[full.index()], "ten a second");
-/// let full = array.try_acquire(at(2_700), 5, &quotas).unwrap_err();
-/// assert_eq!(names[full.index()], "twelve a minute");
-/// assert_eq!(full.to_string(), "the window of quota 1 is full");
-/// # Ok::<(), tower_sentinel::InvalidSetting>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
-    index: usize,
-}
-
-impl Full {
-    /// Returns which of the quotas refused, counted from 0.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.index
-    }
-}
-
-impl std::fmt::Display for Full {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the window of quota {} is full", self.index)
-    }
-}
-
-impl std::error::Error for Full {}
 
 /// Why an array gives no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -464,27 +420,25 @@ impl LeapArray {
 
     /// Takes `weight` tokens if every quota has room for them, and none otherwise.
     ///
-    /// Costs one load per quota and one compare-and-swap; a refusal takes nothing. `weight` = 0
-    /// passes while no quota is exceeded, and counts nothing.
+    /// Costs one load per quota and one compare-and-swap; a refusal takes nothing, and looks for the
+    /// time at which there is room. `weight` = 0 passes while no quota is exceeded, and counts
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// Returns [`Full`] with the first quota that has no room.
+    /// Returns a [`Refusal`] by the first quota that has no room.
     ///
     /// # Panics
     ///
     /// Panics if a quota looks back further than this array does: then another array has
     /// made it.
     #[inline]
-    pub fn try_acquire(&self, now: Tick, weight: u32, quotas: &[Quota]) -> Result<(), Full> {
+    pub fn try_acquire(&self, now: Tick, weight: u32, quotas: &[Quota]) -> Result<(), Refusal> {
         match self.acquire(now, weight, quotas) {
             Ok(_) => Ok(()),
-            Err(Denied::Full(index)) => {
-                let index = index as usize;
-                Err(Full { index })
-            }
+            Err(Denied::Full(index)) => Err(self.refusal(now, weight, quotas, index)),
             // The array of a user never moves.
-            Err(Denied::Reloaded) => Err(Full { index: 0 }),
+            Err(Denied::Reloaded) => Err(Refusal::new(0, now, None)),
         }
     }
 

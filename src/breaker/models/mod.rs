@@ -19,6 +19,7 @@ use super::*;
 use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
 use crate::clock::Tick;
+use crate::stat::Refusal;
 
 /// Opens at the `count`th error, for 10 ms.
 fn spec(count: u32) -> BreakerSpec {
@@ -396,7 +397,7 @@ model! {
         let is_second = thread.join().unwrap();
         let refusal = breakers.check(Tick::from_millis(9)).unwrap_err();
         let retry_at = Tick::from_millis(if is_second { 15 } else { 10 });
-        assert_eq!(refusal.retry_at, Some(retry_at));
+        assert_eq!(refusal.available_at(), Some(retry_at));
     }
 }
 
@@ -413,7 +414,7 @@ model! {
         first.end(8, call, true);
         thread.join().unwrap();
         let refusal = breakers.check(Tick::from_millis(9)).unwrap_err();
-        assert_eq!(refusal.retry_at, Some(Tick::from_millis(18)));
+        assert_eq!(refusal.available_at(), Some(Tick::from_millis(18)));
     }
 }
 

@@ -401,10 +401,7 @@ fn an_operator_opens_and_closes() {
     let told = &mut |_| {};
     stage.breakers.force_open(1, told);
     stage.breakers.force_open(1, told);
-    let forever = Err(Refusal {
-        index: 1,
-        retry_at: None,
-    });
+    let forever = Err((1, None));
     assert_eq!(stage.enter(1_000_000_000), forever);
     assert_eq!(stage.states(), [Closed, Open]);
     let mut changes = 0;

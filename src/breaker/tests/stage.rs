@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::breaker::*;
 use crate::clock::Tick;
 
+/// The index of the breaker that refuses a call, and when all may be probed.
+pub(in crate::breaker) type RefusedBy = (usize, Option<Tick>);
+
 pub(in crate::breaker) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -89,8 +92,9 @@ impl Stage {
         std::mem::replace(&mut self.breakers, new)
     }
 
-    pub(in crate::breaker) fn enter(&mut self, now: u64) -> Result<Admission, Refusal> {
-        self.breakers.admit(at(now), &mut note(&mut self.told))
+    pub(in crate::breaker) fn enter(&mut self, now: u64) -> Result<Admission, RefusedBy> {
+        let admitted = self.breakers.admit(at(now), &mut note(&mut self.told));
+        admitted.map_err(|refusal| (refusal.index(), refusal.available_at()))
     }
 
     pub(in crate::breaker) fn end(
@@ -139,7 +143,6 @@ impl Stage {
     }
 }
 
-pub(in crate::breaker) fn refused(index: usize, retry_at: u64) -> Result<Admission, Refusal> {
-    let retry_at = Some(at(retry_at));
-    Err(Refusal { index, retry_at })
+pub(in crate::breaker) fn refused(index: usize, retry_at: u64) -> Result<Admission, RefusedBy> {
+    Err((index, Some(at(retry_at))))
 }

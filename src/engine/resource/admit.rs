@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::Resource;
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
-use crate::breaker::{Admission, Breakers, Change, Refusal};
+use crate::breaker::{Admission, Breakers, Change};
 use crate::clock::Tick;
 use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
-use crate::stat::SlotHold;
+use crate::stat::{Refusal, SlotHold};
 
 /// When a call may come again that the store has not answered.
 const RETRY: Duration = Duration::from_secs(1);
@@ -200,7 +200,7 @@ impl Resource {
     #[inline]
     pub(crate) fn check_breakers(&self, now: Tick) -> Result<(), Blocked> {
         let checked = self.breakers().map_or(Ok(()), |all| all.check(now));
-        checked.map_err(|refusal| self.blocked_by_breaker(refusal, now))
+        checked.map_err(|refusal| self.blocked_by_breaker(refusal))
     }
 
     /// Passes the circuit breakers, as a probe if need be.
@@ -208,15 +208,15 @@ impl Resource {
     fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
         let admitted = self.with_breakers(|breakers, notify| breakers.admit(now, notify));
         let admission = admitted.transpose();
-        admission.map_err(|refusal| self.blocked_by_breaker(refusal, now))
+        admission.map_err(|refusal| self.blocked_by_breaker(refusal))
     }
 
-    fn blocked_by_breaker(&self, refusal: Refusal, now: Tick) -> Blocked {
+    fn blocked_by_breaker(&self, refusal: Refusal) -> Blocked {
         self.blocked(
             BlockKind::CircuitBreaker,
-            self.breaker_rules()[refusal.index],
+            self.breaker_rules()[refusal.index()],
         )
-        .with_retry_after(refusal.retry_at.map(|at| at - now))
+        .with_retry_after(refusal.retry_after())
     }
 
     /// Does something with the circuit breakers, if there are any. Hooks are notified of each

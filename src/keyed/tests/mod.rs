@@ -9,7 +9,6 @@ mod words;
 
 use std::time::Duration;
 
-use super::keys::KeyFull;
 use super::table::KeyTable;
 use super::{Counting, Digest, HotKeys, KeyLimit, KeySpec, KeyTokens};
 use crate::call::Key;
@@ -55,7 +54,7 @@ fn release(keys: &HotKeys, taken: &KeyTokens) {
 }
 
 fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &KeyLimit, n: u32) -> Option<Tick> {
-    keys.take(now, key, limit, n).unwrap_err().available_at
+    keys.take(now, key, limit, n).unwrap_err().available_at()
 }
 
 /// Digests far apart, by a multiplication that is a permutation.

@@ -160,7 +160,7 @@ impl Pair {
                 }
                 self.held.push((key, is_overflow, taken, held));
             }
-            (Err(full), _) => self.check_room(now, key, n, full.available_at, is_overflow),
+            (Err(full), _) => self.check_room(now, key, n, full.available_at(), is_overflow),
             (Ok(_), None) => unreachable!("both passed"),
         }
     }

@@ -10,12 +10,9 @@ fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
     let start = |now, n| {
         keys.take(at(now), key, &limit, n)
             .map(|taken| taken.start())
+            .map_err(|refusal| refusal.available_at())
     };
-    let full = |ms| {
-        Err(KeyFull {
-            available_at: Some(at(ms)),
-        })
-    };
+    let full = |ms| Err(Some(at(ms)));
     assert_eq!(keys.left(at(0), key, &limit), 3);
     assert_eq!(
         [0, 0, 0, 0].map(|now| start(now, 1)),

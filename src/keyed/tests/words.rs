@@ -293,7 +293,7 @@ fn so_many_at_once_and_one_more_when_one_ends() {
     let limit = keys.limit(2.9, 0);
     let take = || keys.take(at(3), digest(1), &limit, 1);
     let (first, second) = (take().unwrap(), take().unwrap());
-    assert_eq!(take().unwrap_err().available_at, Some(at(3)));
+    assert_eq!(take().unwrap_err().available_at(), Some(at(3)));
     release(&keys, &first);
     assert_eq!(keys.left(at(3), digest(1), &limit), 1);
     let third = take().unwrap();

@@ -5,6 +5,7 @@ mod naive;
 use super::stage::{Rng, ms, seed, spec};
 use crate::breaker::*;
 use crate::clock::Tick;
+use crate::stat::Refusal;
 use naive::{Naive, Part, State};
 
 fn random_spec(rng: &mut Rng) -> (BreakerSpec, Option<f64>) {
@@ -65,8 +66,7 @@ impl Pair {
             // All that refuse it must let it pass.
             let times: Option<Vec<_>> = refusals.iter().flatten().copied().collect();
             let latest = times.and_then(|times| times.into_iter().max());
-            let retry_at = latest.map(Tick::from_millis);
-            Refusal { index, retry_at }
+            Refusal::new(index as u32, tick, latest.map(Tick::from_millis))
         });
         assert_eq!(self.breakers.check(tick).err(), refusal, "check at {now}");
         match self.breakers.admit(tick, told) {

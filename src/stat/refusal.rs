@@ -1,0 +1,114 @@
+//! The refusal of a part of the engine that limits calls: which of its limits, and until when.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::Tick;
+
+/// The error of refused tokens: a quota has too few left for the requested number.
+///
+/// [`LeapArray::try_acquire`](super::LeapArray::try_acquire) and
+/// [`KeyedLimiter`](crate::KeyedLimiter) return it. A refusal takes nothing.
+///
+/// # Examples
+///
+/// Of several windows over one array:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::Tick;
+/// use tower_sentinel::stat::LeapArray;
+///
+/// let at = Tick::from_millis;
+/// let array = LeapArray::new(Duration::from_secs(60), 120)?;
+/// let names = ["ten a second", "twelve a minute"];
+/// let quotas = [
+///     array.quota(Duration::from_secs(1), 10)?,
+///     array.quota(Duration::from_secs(60), 12)?,
+/// ];
+/// assert!(array.try_acquire(at(700), 8, &quotas).is_ok());
+/// let refusal = array.try_acquire(at(700), 3, &quotas).unwrap_err();
+/// assert_eq!(names[refusal.index()], "ten a second");
+/// assert_eq!(refusal.available_at(), Some(at(1_500)));
+/// let refusal = array.try_acquire(at(2_700), 5, &quotas).unwrap_err();
+/// assert_eq!(names[refusal.index()], "twelve a minute");
+/// assert_eq!(refusal.to_string(), "the quota is spent, and has room again in 57.8s");
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
+/// ```
+///
+/// Of one key:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_sentinel::{KeyedLimiter, Tick};
+///
+/// let now = Tick::from_millis(10_000);
+/// let limiter = KeyedLimiter::per_second(5).build(now)?;
+/// assert!(limiter.try_acquire(now, "ann", 5).is_ok());
+///
+/// let refusal = limiter.try_acquire(now, "ann", 1).unwrap_err();
+/// assert_eq!(refusal.to_string(), "the quota is spent, and has room again in 200ms");
+/// assert_eq!(refusal.available_at(), Some(now + Duration::from_millis(200)));
+/// assert_eq!(refusal.retry_after(), Some(Duration::from_millis(200)));
+///
+/// let never = limiter.try_acquire(now, "bob", 6).unwrap_err();
+/// assert_eq!(never.to_string(), "more than the quota ever allows at once");
+/// assert_eq!(never.available_at(), None);
+/// # Ok::<(), tower_sentinel::InvalidSetting>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which quota, or to the engine, which circuit breaker.
+    index: u32,
+    now: Tick,
+    available_at: Option<Tick>,
+}
+
+impl Refusal {
+    /// By the limit with this index, of a call at `now`.
+    pub(crate) const fn new(index: u32, now: Tick, available_at: Option<Tick>) -> Self {
+        Self {
+            index,
+            now,
+            available_at,
+        }
+    }
+
+    /// The same until another one has room as well: its own time, or never.
+    pub(crate) fn and_until(mut self, other: Option<Tick>) -> Self {
+        self.available_at = self.available_at.zip(other).map(|(a, b)| a.max(b));
+        self
+    }
+
+    /// Returns which of the quotas refused, counted from 0: the first without room. A
+    /// [`KeyedLimiter`](crate::KeyedLimiter) has one.
+    #[must_use]
+    pub const fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    /// Returns when there is room, if no other call takes tokens until then; of several quotas,
+    /// when all have. `None` if there never is, because more was requested than a quota ever allows
+    /// at once.
+    #[must_use]
+    pub const fn available_at(&self) -> Option<Tick> {
+        self.available_at
+    }
+
+    /// Returns the same as a time from the moment of the call.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.available_at.map(|at| at - self.now)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.retry_after() {
+            Some(wait) => write!(f, "the quota is spent, and has room again in {wait:?}"),
+            None => f.write_str("more than the quota ever allows at once"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
