@@ -39,7 +39,7 @@ use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample, TextFormat, V
 use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection};
 use tower_sentinel::source::{
     self, FileSource, InMemory, RuleFile, RuleSink, RuleSource, SourceError, SourceErrorKind,
-    Watch, WatchEvent, WatchHandle, WatchStatus,
+    Watch, WatchEvent,
 };
 use tower_sentinel::stat::{
     Event, Histogram, LeapArray, NodeBucket, Outcome, Quota, Refusal, Totals,
@@ -80,7 +80,7 @@ fn types_are_shared_cloned_and_printed() {
         SentinelLayer, SentinelLayer<AsError>, SentinelLayer<AtHead>, SentinelService<Service>,
         SentinelService<Service, AsError>, SentinelService<Service, AtHead>,
         CallLayer<fn(&String) -> Call<'_>>, CallService<Service, fn(&String) -> Call<'_>>,
-        ResponseBody<Bytes>, FileSource, RuleFile, Arc<dyn RuleSink>, Watch, WatchHandle, Sampler, SystemProbe,
+        ResponseBody<Bytes>, FileSource, RuleFile, Arc<dyn RuleSink>, Watch, Sampler, SystemProbe,
     );
     all!(value:
         Sentinel, SentinelLayer, SentinelLayer<AsError>, SentinelService<Service>,
@@ -91,7 +91,7 @@ fn types_are_shared_cloned_and_printed() {
         DocumentError, NodeView, BreakerView, KeyedView, ShadowView, Snapshot, NodeSnapshot,
         KeyedSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, ResourceName, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
-        InvalidSetting, WatchStatus, Histogram, tower_sentinel::observe::Body, Page, EditablePage,
+        InvalidSetting, Watch, Histogram, tower_sentinel::observe::Body, Page, EditablePage,
         Metrics, Family, Sample, Value, InMemory,
     );
     all!(small:

@@ -288,7 +288,7 @@ fn reloads_and_sources_are_told() {
     let source = from_fn(move || answers.next().unwrap_or(Ok(None)));
     let watch = Watch::new(sentinel.clone(), source);
     let bench = Bench {
-        journal: Journal::new(&sentinel).watch("rules.toml", &watch.status()),
+        journal: Journal::new(&sentinel).watch("rules.toml", &watch),
         log: Log::default(),
         sentinel,
         clock,

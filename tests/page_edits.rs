@@ -518,7 +518,7 @@ async fn the_page_says_where_changes_go_and_what_became_of_the_file() {
     let sentinel = Sentinel::new(SystemRule::new().qps(5));
     let mut answers = [Ok(Some(five())), Err(SourceError::new("no answer"))].into_iter();
     let watch = Watch::new(sentinel.clone(), from_fn(move || answers.next().unwrap()));
-    let page = Page::new(&sentinel).watch("rules.toml", watch.status());
+    let page = Page::new(&sentinel).watch("rules.toml", &watch);
     let page = page
         .token(TOKEN)
         .unwrap()

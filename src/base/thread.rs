@@ -24,10 +24,11 @@ pub(crate) struct PeriodicThread {
     process: u32,
 }
 
-/// A thread of the crate that repeats a task: one that reads the system
+/// A thread of the crate that repeats a task: one that polls a source of rules
+/// ([`Watch::spawn`](crate::source::Watch::spawn)), one that reads the system
 /// ([`Sampler::spawn`](crate::system::Sampler::spawn)), or one that writes a journal or passes
 /// figures on (`observe`). Dropping the handle stops the thread, and waits for a turn that is in
-/// progress.
+/// progress; not on that thread itself, which ends after the turn.
 ///
 /// # Examples
 ///

@@ -20,7 +20,7 @@ use super::text::TextFormat;
 use crate::base::sync::Lock;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::sentinel::Sentinel;
-use crate::source::WatchStatus;
+use crate::source::{Watch, WatchStatus};
 
 /// How many resources have series of their own, unless it is set.
 const MAX_RESOURCES: usize = 200;
@@ -153,7 +153,7 @@ impl Metrics {
     }
 
     /// Tells, as `sentinel_rule_source_up{source="name"}`, whether a [watch](crate::source::Watch)
-    /// can read its rules. One of that name is replaced.
+    /// can read its rules. One of that name is replaced. The watch is not kept alive.
     ///
     /// ```
     /// use tower_sentinel::observe::{Metrics, TextFormat};
@@ -162,13 +162,13 @@ impl Metrics {
     ///
     /// let sentinel = Sentinel::new(Rules::new());
     /// let watch = Watch::new(sentinel.clone(), from_fn(|| Ok(None)));
-    /// let metrics = Metrics::new(&sentinel).watch("rules.toml", &watch.status());
+    /// let metrics = Metrics::new(&sentinel).watch("rules.toml", &watch);
     /// let text = metrics.render(TextFormat::Classic);
     /// assert!(text.contains("sentinel_rule_source_up{source=\"rules.toml\"} 1\n"));
     /// ```
     #[must_use]
-    pub fn watch(self, name: impl Into<Arc<str>>, status: &WatchStatus) -> Self {
-        let watch = (name.into(), status.clone());
+    pub fn watch(self, name: impl Into<Arc<str>>, watch: &Watch) -> Self {
+        let watch = (name.into(), watch.status.clone());
         self.change(|settings| {
             settings.watches.retain(|(known, _)| *known != watch.0);
             settings.watches.push(watch);

@@ -51,7 +51,7 @@
 //! Rules that are changed while the program runs, such as on a page, go to a [`RuleSink`].
 //!
 //! In a server, let a thread poll:
-//! `let watch = watch.spawn(Duration::from_secs(3))?`, see [`Watch::spawn`].
+//! `let handle = watch.spawn(Duration::from_secs(3))?`, see [`Watch::spawn`].
 
 mod access;
 mod error;
@@ -72,8 +72,8 @@ pub use file::FileSource;
 #[cfg(feature = "serde")]
 pub use rule_file::RuleFile;
 pub use sink::{InMemory, RuleSink};
-pub use status::WatchStatus;
-pub use watch::{Watch, WatchEvent, WatchHandle};
+pub(crate) use status::WatchStatus;
+pub use watch::{Watch, WatchEvent};
 
 /// A source of rules that is polled now and then.
 ///
@@ -104,7 +104,8 @@ pub trait RuleSource: fmt::Debug + Send + 'static {
     /// rules are the old ones, since only that ends the error.
     ///
     /// It may block, such as on a file: it is never called on the path of a call. But it
-    /// must return, because dropping a [`WatchHandle`] waits for it: set timeouts for
+    /// must return, because dropping the handle of
+    /// its thread ([`Watch::spawn`]) waits for it: set timeouts for
     /// requests, and do not wait for a message that may never come. If it uses futures, let
     /// it run them on a runtime of its own: if it waits for a runtime whose only thread
     /// drops the handle, the two wait for each other for ever.

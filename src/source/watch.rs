@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{fmt, io, thread};
 
 use super::RuleSource;
@@ -18,7 +18,7 @@ use super::error::SourceError;
 use super::status::WatchStatus;
 use crate::base::panics::{catch_panic, catch_panic_or};
 use crate::base::sync::Lock;
-use crate::base::thread::PeriodicThread;
+use crate::base::thread::{PeriodicThread, ThreadHandle};
 use crate::clock::wall_time;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
@@ -34,9 +34,10 @@ use crate::sentinel::Sentinel;
 /// source returns rules again. It does so when it has new ones, and when an error is over, even if
 /// they are the old ones; a source of your own may return them at each poll.
 ///
-/// The watch holds the engine, and so does the thread that it may be given: the engine
-/// lives at least until the handle is dropped. So a hook of the engine must not own the
-/// handle, or they would keep each other alive for ever.
+/// A clone is of the same watch: with one, the program sees what has come of the polls, and polls
+/// out of turn, while another one is on its thread. All of them hold the engine and the source, and
+/// so does the thread: both live until the last clone and the handle are dropped. So a hook of the
+/// engine must own neither a watch nor the handle, or they would keep each other alive for ever.
 ///
 /// # Examples
 ///
@@ -44,7 +45,7 @@ use crate::sentinel::Sentinel;
 ///
 /// ```
 /// use std::sync::mpsc;
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 /// use tower_sentinel::source::{SourceError, Watch, from_fn};
 /// use tower_sentinel::{FlowRule, Rules, Sentinel};
 ///
@@ -58,14 +59,14 @@ use crate::sentinel::Sentinel;
 ///
 /// let (tell, told) = mpsc::channel();
 /// let watch = Watch::new(sentinel.clone(), source)
-///     .on_event(move |event| tell.send(event.to_string()).unwrap())
-///     .spawn(Duration::from_millis(20))?;
+///     .on_event(move |event| tell.send(event.to_string()).unwrap());
+/// let handle = watch.clone().spawn(Duration::from_millis(20))?;
 /// assert_eq!(told.recv().unwrap(), "1 rule in force");
 /// assert_eq!(told.recv().unwrap(), "rules kept: the server does not answer");
 /// assert_eq!(sentinel.rules(), FlowRule::per_second("job", 2).into());
-/// assert_eq!(watch.reloads(), 1);
+/// assert_eq!((watch.is_up(), watch.reloads()), (false, 1));
 /// assert!(watch.last_error().is_some());
-/// watch.stop();
+/// handle.stop();
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
@@ -84,13 +85,19 @@ use crate::sentinel::Sentinel;
 /// # Ok::<(), tower_sentinel::source::SourceError>(())
 /// ```
 #[doc(alias("hot_reload"))]
+#[derive(Clone)]
 #[must_use = "a watch does nothing unless it polls"]
 pub struct Watch {
     sentinel: Sentinel,
+    polled: Arc<PolledSource>,
+    /// Its clone keeps neither the watch nor the engine alive.
+    pub(crate) status: WatchStatus,
+}
+
+/// The source, and the thread that polls it.
+struct PolledSource {
     user_code: Lock<UserCode>,
-    /// The thread that polls.
     polling: Lock<Option<ThreadId>>,
-    status: WatchStatus,
 }
 
 /// The user's code that one thread at a time may call.
@@ -161,42 +168,6 @@ pub enum WatchEvent {
     },
 }
 
-/// A thread that polls a [`Watch`]. Dropping the handle stops the thread.
-///
-/// Stopping does not wait for the next poll, but for one that is under way, and so for a
-/// source that blocks; see [`RuleSource::poll`].
-///
-/// # Examples
-///
-/// ```
-/// use std::sync::mpsc;
-/// use std::time::Duration;
-/// use tower_sentinel::source::{SourceError, Watch, WatchHandle, from_fn};
-/// use tower_sentinel::{FlowRule, Rules, Sentinel};
-///
-/// let sentinel = Sentinel::new(FlowRule::per_second("job", 1));
-/// let source = from_fn(|| Err(SourceError::new("the server does not answer")));
-/// let (tell, told) = mpsc::channel();
-/// let handle: WatchHandle = Watch::new(sentinel.clone(), source)
-///     .on_event(move |event| tell.send(event.to_string()).unwrap())
-///     .spawn(Duration::from_secs(3))?;
-///
-/// // The thread polls at once.
-/// assert_eq!(told.recv().unwrap(), "rules kept: the server does not answer");
-/// assert_eq!(handle.last_error().unwrap().to_string(), "the server does not answer");
-/// assert_eq!((handle.reloads(), sentinel.rules().len()), (0, 1));
-/// handle.stop();
-/// // The thread has ended, and its callback was dropped.
-/// assert!(told.recv().is_err());
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Debug)]
-#[must_use = "dropping it stops the watch"]
-pub struct WatchHandle {
-    watch: Arc<Watch>,
-    thread: PeriodicThread,
-}
-
 // === impl Watch ===
 
 impl Watch {
@@ -208,21 +179,24 @@ impl Watch {
             source: Box::new(source),
             on_event: None,
         };
-        Self {
-            sentinel,
+        let polled = PolledSource {
             user_code: Lock::new(user_code),
             polling: Lock::default(),
+        };
+        Self {
+            sentinel,
+            polled: Arc::new(polled),
             status: WatchStatus::default(),
         }
     }
 
     /// Calls `tell` with each event, on the thread that polls, after the event has happened.
-    /// Default: no callback. A second call replaces the first callback.
+    /// Default: no callback. A second call replaces the first callback, also on a clone.
     ///
     /// If the callback panics, the panic is lost, and the next event is still reported. It
     /// must not wait for another thread that polls, because that one waits for it.
     pub fn on_event(self, tell: impl FnMut(&WatchEvent) + Send + 'static) -> Self {
-        self.user_code.lock().on_event = Some(Box::new(tell));
+        self.polled.user_code.lock().on_event = Some(Box::new(tell));
         self
     }
 
@@ -238,12 +212,12 @@ impl Watch {
     /// it.
     pub fn poll_once(&self) -> Option<WatchEvent> {
         let this = thread::current().id();
-        if *self.polling.lock() == Some(this) {
+        if *self.polled.polling.lock() == Some(this) {
             return None;
         }
-        let mut user_code = self.user_code.lock();
+        let mut user_code = self.polled.user_code.lock();
         // Forgotten before the lock is free, even if a clock panics.
-        let _polling = Polling::new(&self.polling, this);
+        let _polling = Polling::new(&self.polled.polling, this);
         let UserCode { source, on_event } = &mut *user_code;
         let polled = ask_source(|| source.poll()).unwrap_or_else(Err);
         let now = wall_time();
@@ -272,22 +246,48 @@ impl Watch {
     /// 10 ms), until the handle is dropped. A process that forks from this one, as a
     /// daemon does, has no such thread: spawn it there.
     ///
+    /// Dropping the handle does not wait for the next poll, but for one that is under way, and so
+    /// for a source that blocks; see [`RuleSource::poll`]. Inside the callback of
+    /// [`on_event`](Self::on_event) it does not wait, and the thread ends after the callback.
+    ///
     /// # Errors
     ///
     /// If the operating system cannot create the thread.
-    pub fn spawn(self, every: Duration) -> io::Result<WatchHandle> {
-        let watch = Arc::new(self);
-        let theirs = watch.clone();
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use std::time::{Duration, SystemTime};
+    /// use tower_sentinel::source::{SourceError, Watch, from_fn};
+    /// use tower_sentinel::{FlowRule, Sentinel};
+    ///
+    /// let sentinel = Sentinel::new(FlowRule::per_second("job", 1));
+    /// let source = from_fn(|| Err(SourceError::new("the server does not answer")));
+    /// let (tell, told) = mpsc::channel();
+    /// let handle = Watch::new(sentinel.clone(), source)
+    ///     .on_event(move |event| tell.send(event.to_string()).unwrap())
+    ///     .spawn(Duration::from_secs(3))?;
+    ///
+    /// // The thread polls at once.
+    /// assert_eq!(told.recv().unwrap(), "rules kept: the server does not answer");
+    /// assert_eq!(sentinel.rules().len(), 1);
+    /// handle.stop();
+    /// // The thread has ended, and its callback was dropped.
+    /// assert!(told.recv().is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
         // It cannot panic: sources and callbacks are caught.
-        let poll = move || drop(theirs.poll_once());
+        let poll = move || drop(self.poll_once());
         let thread = PeriodicThread::spawn("sentinel-watch", every, poll)?;
-        Ok(WatchHandle { watch, thread })
+        Ok(ThreadHandle::new(thread))
     }
 
-    /// Returns a handle that shows the outcomes of the polls, also once the watch is on its thread.
+    /// Returns false while the source fails, and so the rules in force may be old.
     #[must_use]
-    pub fn status(&self) -> WatchStatus {
-        self.status.clone()
+    pub fn is_up(&self) -> bool {
+        self.status.is_up()
     }
 
     /// Returns the current error of the source, as it was last reported; `None` if there is
@@ -295,6 +295,30 @@ impl Watch {
     #[must_use]
     pub fn last_error(&self) -> Option<SourceError> {
         self.status.last_error()
+    }
+
+    /// Returns when the source was polled last, with any outcome, by the clock of the operating
+    /// system; `None` if it has not been polled yet.
+    ///
+    /// ```
+    /// use tower_sentinel::source::{SourceError, Watch, from_fn};
+    /// use tower_sentinel::{FlowRule, Rules, Sentinel};
+    ///
+    /// let rules = || Ok(Some(Rules::from(FlowRule::per_second("job", 1))));
+    /// let broken = || Err(SourceError::new("the server does not answer"));
+    /// let mut answers = [rules(), broken(), rules()].into_iter();
+    /// let source = from_fn(move || answers.next().unwrap_or(Ok(None)));
+    ///
+    /// let watch = Watch::new(Sentinel::new(Rules::new()), source);
+    /// assert!(watch.is_up() && watch.last_poll().is_none());
+    /// let seen: Vec<_> = (0..4).map(|_| { watch.poll_once(); watch.is_up() }).collect();
+    /// assert_eq!(seen, [true, false, true, true]);
+    /// assert_eq!((watch.reloads(), watch.last_error().is_none()), (1, true));
+    /// assert!(watch.last_poll().is_some());
+    /// ```
+    #[must_use]
+    pub fn last_poll(&self) -> Option<SystemTime> {
+        self.status.last_poll()
     }
 
     /// Returns how many times new rules were put in force.
@@ -419,53 +443,5 @@ fn write_warnings(f: &mut fmt::Formatter<'_>, warnings: &[String]) -> fmt::Resul
         [] => Ok(()),
         [only] => write!(f, ", 1 warning: {only}"),
         [first, ..] => write!(f, ", {} warnings, the first: {first}", warnings.len()),
-    }
-}
-
-// === impl WatchHandle ===
-
-impl WatchHandle {
-    /// Polls now, on this thread, after a poll of the other thread that is under way; see
-    /// [`Watch::poll_once`]. Use it for a signal or a button that means "look at the file". Also
-    /// returns `None` if the other thread has just reported it.
-    pub fn poll_once(&self) -> Option<WatchEvent> {
-        self.watch.poll_once()
-    }
-
-    /// See [`Watch::status`].
-    #[must_use]
-    pub fn status(&self) -> WatchStatus {
-        self.watch.status()
-    }
-
-    /// See [`Watch::last_error`].
-    #[must_use]
-    pub fn last_error(&self) -> Option<SourceError> {
-        self.watch.last_error()
-    }
-
-    /// See [`Watch::reloads`].
-    #[must_use]
-    pub fn reloads(&self) -> u64 {
-        self.watch.reloads()
-    }
-
-    /// See [`Watch::warnings`].
-    #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
-        self.watch.warnings()
-    }
-
-    /// Stops the thread and waits until it has ended. Dropping the handle does the same.
-    /// Inside the callback of [`on_event`](Watch::on_event) this does not wait, and the
-    /// thread ends after it.
-    pub fn stop(self) {
-        drop(self);
-    }
-}
-
-impl Drop for WatchHandle {
-    fn drop(&mut self) {
-        self.thread.stop();
     }
 }

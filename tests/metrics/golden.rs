@@ -157,7 +157,7 @@ fn metrics(histograms: bool) -> (Metrics, Vec<Verdict>) {
     let source = |answer: Result<Option<Rules>, SourceError>| {
         let watch = Watch::new(Sentinel::new(Rules::new()), from_fn(move || answer.clone()));
         let _ = watch.poll_once();
-        watch.status()
+        watch
     };
     let up = source(Ok(None));
     let down = source(Err(SourceError::new("away")));
@@ -206,7 +206,7 @@ fn a_name_of_64_kib_is_one_label_as_its_digest_or_whole() {
             |_: Request<()>| std::future::ready(Ok::<_, BoxError>(Response::new(Body::empty())));
         assert!(ready(layer.layer(service_fn(answer)).oneshot(Request::new(()))).is_ok());
     }
-    let source = Watch::new(Sentinel::new(Rules::new()), from_fn(|| Ok(None))).status();
+    let source = Watch::new(Sentinel::new(Rules::new()), from_fn(|| Ok(None)));
     let metrics = Metrics::new(&sentinel).watch(&*long, &source);
     let completed = family(&metrics, "sentinel_completed");
     let names = completed

@@ -6,10 +6,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use tower_sentinel::observe::journal::Journal;
+use tower_sentinel::observe::page::Page;
+use tower_sentinel::observe::{Metrics, TextFormat};
 use tower_sentinel::source::{
-    FileSource, RuleSource, SourceError, SourceErrorKind, Watch, WatchEvent, WatchHandle, from_fn,
+    FileSource, RuleSource, SourceError, SourceErrorKind, Watch, WatchEvent, from_fn,
 };
-use tower_sentinel::{Call, Clock, FlowRule, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::{Call, Clock, FlowRule, Rules, Sentinel, ThreadHandle, Tick, Verdict};
 
 use crate::{Folder, HOUR, PATIENCE, limit, parse, promptly};
 
@@ -325,16 +328,22 @@ impl Puppet {
     }
 }
 
-/// A watch by a thread, and what it tells.
-fn spawned(
-    sentinel: &Sentinel,
-    source: impl RuleSource,
-    every: Duration,
-) -> (WatchHandle, mpsc::Receiver<String>) {
+/// A watch, and what it tells.
+fn telling(sentinel: &Sentinel, source: impl RuleSource) -> (Watch, mpsc::Receiver<String>) {
     let (tell, told) = mpsc::channel();
     let watch = Watch::new(sentinel.clone(), source)
         // At the end of a test nobody listens.
         .on_event(move |event| drop(tell.send(event.to_string())));
+    (watch, told)
+}
+
+/// The same on a thread alone.
+fn spawned(
+    sentinel: &Sentinel,
+    source: impl RuleSource,
+    every: Duration,
+) -> (ThreadHandle, mpsc::Receiver<String>) {
+    let (watch, told) = telling(sentinel, source);
     (watch.spawn(every).unwrap(), told)
 }
 
@@ -342,33 +351,33 @@ fn spawned(
 fn a_thread_puts_in_force_what_the_source_says_and_tells_what_it_could_not() {
     let sentinel = Sentinel::new(limit(1));
     let (puppet, source) = Puppet::new();
-    let (watch, told) = spawned(&sentinel, source, Duration::ZERO);
+    let (watch, told) = telling(&sentinel, source);
+    let handle = watch.clone().spawn(Duration::ZERO).unwrap();
     // It goes first if the test fails: else the thread would wait for an answer.
     let puppet = puppet;
     let next = || told.recv_timeout(PATIENCE).unwrap();
-    let status = watch.status();
     puppet.answers(Ok(Some(limit(2))));
     assert_eq!(next(), "1 rule in force");
     assert_eq!((sentinel.rules(), watch.reloads()), (limit(2), 1));
-    assert_eq!((status.is_up(), status.reloads()), (true, 1));
+    assert!(watch.is_up());
     puppet.answers(Ok(None));
     puppet.answers(Err(SourceError::new("away")));
     puppet.answers(Err(SourceError::new("away")));
     assert_eq!(next(), "rules kept: away");
     assert_eq!(watch.last_error().unwrap().to_string(), "away");
-    assert_eq!(status.last_error().unwrap().to_string(), "away");
-    assert!(!status.is_up());
+    assert!(!watch.is_up());
     puppet.answers(Ok(Some(Rules::new())));
     assert_eq!(next(), "0 rules in force");
     assert_eq!((sentinel.rules(), watch.reloads()), (Rules::new(), 2));
     assert!(watch.last_error().is_none());
     puppet.answers(Ok(Some(limit(3))));
     drop(puppet);
-    promptly(move || watch.stop());
+    promptly(move || handle.stop());
     assert_eq!(sentinel.rules(), limit(3));
-    // What has come of it is known when the watch has gone.
-    assert_eq!((status.is_up(), status.reloads()), (true, 3));
-    assert!(status.last_poll().is_some());
+    // What has come of it is known when the thread has gone.
+    assert_eq!((watch.is_up(), watch.reloads()), (true, 3));
+    assert!(watch.last_poll().is_some());
+    drop(watch);
     // All has been told, and nobody is left who could tell more.
     assert_eq!(told.iter().collect::<Vec<_>>(), ["1 rule in force"]);
 }
@@ -400,7 +409,8 @@ fn a_thread_can_be_told_to_look_now() {
     let folder = Folder::new();
     let sentinel = Sentinel::new(Rules::new());
     let source = FileSource::new(folder.write("rules", "r 1"), parse);
-    let (watch, told) = spawned(&sentinel, source, HOUR);
+    let (watch, told) = telling(&sentinel, source);
+    let _handle = watch.clone().spawn(HOUR).unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "1 rule in force");
     folder.replace("rules", "r 2");
     // The thread may still be about to leave its first poll.
@@ -414,7 +424,8 @@ fn a_poll_beside_another_one_asks_after_it() {
     for _ in 0..50 {
         let sentinel = Sentinel::new(limit(1));
         let (puppet, source) = Puppet::new();
-        let (watch, told) = spawned(&sentinel, source, HOUR);
+        let (watch, told) = telling(&sentinel, source);
+        let handle = watch.clone().spawn(HOUR).unwrap();
         puppet.asked.recv_timeout(PATIENCE).unwrap();
         let (tell, begun) = mpsc::channel();
         let beside = thread::spawn(move || {
@@ -429,14 +440,31 @@ fn a_poll_beside_another_one_asks_after_it() {
         assert_reloaded(event, 1);
         assert_eq!((sentinel.rules(), watch.reloads()), (limit(3), 2));
         drop(puppet);
-        promptly(move || watch.stop());
+        promptly(move || handle.stop());
+        drop(watch);
         assert_eq!(told.iter().count(), 2);
     }
 }
 
 #[test]
+fn readers_of_a_watch_do_not_keep_it_alive() {
+    let sentinel = Sentinel::new(limit(1));
+    let (watch, told) = telling(&sentinel, answers([Err(SourceError::new("away"))]));
+    let metrics = Metrics::new(&sentinel).watch("rules", &watch);
+    let journal = Journal::new(&sentinel).watch("rules", &watch);
+    let page = Page::new(&sentinel).watch("rules", &watch);
+    assert!(watch.poll_once().is_some());
+    drop(watch);
+    // The source and the callback are gone.
+    assert_eq!(told.iter().collect::<Vec<_>>(), ["rules kept: away"]);
+    let text = metrics.render(TextFormat::Classic);
+    assert!(text.contains("sentinel_rule_source_up{source=\"rules\"} 0\n"));
+    drop((journal, page));
+}
+
+#[test]
 fn a_callback_may_stop_the_thread_that_calls_it() {
-    let (hand_over, handed_over) = mpsc::channel::<WatchHandle>();
+    let (hand_over, handed_over) = mpsc::channel::<ThreadHandle>();
     let (tell, told) = mpsc::channel();
     let said = [1, 2].map(|number| Ok(Some(limit(number))));
     let sentinel = Sentinel::new(Rules::new());

@@ -44,7 +44,7 @@ use crate::base::thread::{PeriodicThread, ThreadHandle};
 use crate::breaker::BreakerState;
 use crate::hook::{BreakerEvent, Hook, Interest};
 use crate::sentinel::Sentinel;
-use crate::source::WatchStatus;
+use crate::source::Watch;
 
 /// The hook's name.
 const NAME: &str = "journal";
@@ -153,8 +153,9 @@ impl Journal {
     }
 
     /// Also tells when a [watch](crate::source::Watch) cannot read its rules, under this name.
-    pub fn watch(self, name: impl Into<String>, status: &WatchStatus) -> Self {
-        let watched = Watched::new(name.into(), status.clone());
+    /// It does not keep the watch alive.
+    pub fn watch(self, name: impl Into<String>, watch: &Watch) -> Self {
+        let watched = Watched::new(name.into(), watch.status.clone());
         self.state.lock().watched.push(watched);
         self
     }

@@ -89,7 +89,7 @@ use crate::clock::Tick;
 use crate::sentinel::Sentinel;
 #[cfg(feature = "serde")]
 use crate::source::RuleSink;
-use crate::source::WatchStatus;
+use crate::source::Watch;
 use access::{Access, AccessDenied};
 use query::StateQuery;
 use state::{About, KeptParts};
@@ -256,12 +256,11 @@ impl Page {
     /// Shows what has come of the polls of a [watch](crate::source::Watch), under a name such as
     /// that of the file: when it was read, and the error while it cannot be. An error is shown as
     /// it is, also if it has a value of the file in it. May be called for each watch.
+    /// The page does not keep the watch alive.
     #[must_use]
-    pub fn watch(mut self, name: impl Into<String>, status: WatchStatus) -> Self {
-        self.settings_mut()
-            .about
-            .watches
-            .push((name.into(), status));
+    pub fn watch(mut self, name: impl Into<String>, watch: &Watch) -> Self {
+        let watch = (name.into(), watch.status.clone());
+        self.settings_mut().about.watches.push(watch);
         self
     }
 
