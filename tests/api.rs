@@ -24,7 +24,7 @@ use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, P
 use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
-    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, PeerNetwork, Query, ResourceName,
+    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, Query, ResourceName,
     Route, Secret,
 };
 use tower_sentinel::middleware::{
@@ -97,7 +97,7 @@ fn types_are_shared_cloned_and_printed() {
     all!(small:
         Call<'_>, Key<'_>, Direction, Tick, MonotonicClock, clock::TokioClock, BlockKind,
         BreakerState, MissingKey, Completion, Judgement, ByResult, ByStatus, AsError, AtHead, Respond, RateLimitFields,
-        Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, PeerNetwork, ClientAddr,
+        Format, Kind, Authority, MethodRoute, Path, Route, PeerIp, ClientAddr,
         Or<PeerIp, Route>, FromFn<fn()>, InboundView<'_>, BlockEvent<'_>,
         BreakerEvent<'_>, ExitEvent<'_>, PassEvent<'_>, ResponseHead<'_>,
         Event, NodeBucket, Outcome, Quota, Refusal, Totals, Capacity, Memory, Readings,

@@ -14,33 +14,8 @@ const ROOM: usize = 512;
 
 /// A text in an encoded form, known by the text that it decodes to. Bytes that do not decode to
 /// UTF-8 are replaced as by [`String::from_utf8_lossy`].
-///
-/// # Examples
-///
-/// ```
-/// # use http::{Request, Response, StatusCode};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::key::Query;
-/// use tower_sentinel::{FlowRule, SentinelLayer};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(FlowRule::per_second("ann b", 0)).resource(Query::new("user"));
-/// # let service = layer.layer(service_fn(|_: Request<()>| async {
-/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-/// # }));
-/// # let status = async |target: &str| {
-/// #     let request = Request::get(target).body(()).unwrap();
-/// #     service.clone().oneshot(request).await.unwrap().status()
-/// # };
-/// for spelling in ["/?user=ann+b", "/?user=ann%20b", "/?user=%61nn%20%62"] {
-///     assert_eq!(status(spelling).await, StatusCode::TOO_MANY_REQUESTS);
-/// }
-/// // This one decodes to `ann+b`.
-/// assert_eq!(status("/?user=ann%2Bb").await, StatusCode::OK);
-/// # });
-/// ```
 #[derive(Clone, Copy)]
-pub struct Encoded<'a> {
+pub(crate) struct Encoded<'a> {
     text: &'a str,
     code: Code,
 }

@@ -3,6 +3,7 @@
 //! That is the peer of the connection; the text that proxies write about it is read by another
 //! extractor.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::Extensions;
@@ -178,45 +179,41 @@ pub trait ClientIp: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerIp;
 
-/// The address of the peer of the connection, as [`PeerIp`] finds it, where IPv6 addresses are
-/// distinguished by another number of leading bits than 64; made by
-/// [`PeerIp::ipv6_prefix`].
-///
-/// # Examples
-///
-/// ```
-/// # use http::{Request, Response, StatusCode};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::key::{ClientAddr, PeerIp, PeerNetwork};
-/// use tower_sentinel::{KeyedRule, SentinelLayer};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// // What a provider gives to one customer.
-/// let customer: PeerNetwork = PeerIp.ipv6_prefix(48);
-/// let layer = SentinelLayer::new(KeyedRule::per_minute("/login", 1)).param(customer);
-/// # let service = layer.layer(service_fn(|_: Request<()>| async {
-/// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-/// # }));
-/// # let status = async |peer: &str| {
-/// #     let peer = ClientAddr(peer.parse().unwrap());
-/// #     let request = Request::post("/login").extension(peer).body(()).unwrap();
-/// #     service.clone().oneshot(request).await.unwrap().status()
-/// # };
-/// assert_eq!(status("[2001:db8:1:2::1]:4000").await, StatusCode::OK);
-/// assert_eq!(status("[2001:db8:1:3::1]:4000").await, StatusCode::TOO_MANY_REQUESTS);
-/// assert_eq!(status("[2001:db8:2:2::1]:4000").await, StatusCode::OK);
-/// # });
-/// ```
+/// The same where IPv6 addresses are distinguished by another number of leading bits than 64.
 #[derive(Clone, Copy, Debug)]
-pub struct PeerNetwork {
+struct PeerNetwork {
     ipv6_prefix: u8,
 }
 
 impl PeerIp {
     /// Returns an extractor of the same address that distinguishes IPv6 addresses by `bits`
     /// leading bits instead of 64; at most 128.
+    ///
+    /// ```
+    /// # use http::{Request, Response, StatusCode};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::key::{ClientAddr, PeerIp};
+    /// use tower_sentinel::{KeyedRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// // What a provider gives to one customer.
+    /// let customer = PeerIp.ipv6_prefix(48);
+    /// let layer = SentinelLayer::new(KeyedRule::per_minute("/login", 1)).param(customer);
+    /// # let service = layer.layer(service_fn(|_: Request<()>| async {
+    /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// # }));
+    /// # let status = async |peer: &str| {
+    /// #     let peer = ClientAddr(peer.parse().unwrap());
+    /// #     let request = Request::post("/login").extension(peer).body(()).unwrap();
+    /// #     service.clone().oneshot(request).await.unwrap().status()
+    /// # };
+    /// assert_eq!(status("[2001:db8:1:2::1]:4000").await, StatusCode::OK);
+    /// assert_eq!(status("[2001:db8:1:3::1]:4000").await, StatusCode::TOO_MANY_REQUESTS);
+    /// assert_eq!(status("[2001:db8:2:2::1]:4000").await, StatusCode::OK);
+    /// # });
+    /// ```
     #[must_use]
-    pub const fn ipv6_prefix(self, bits: u8) -> PeerNetwork {
+    pub const fn ipv6_prefix(self, bits: u8) -> impl KeyExtractor + ClientIp + Copy + fmt::Debug {
         let ipv6_prefix = if bits > 128 { 128 } else { bits };
         PeerNetwork { ipv6_prefix }
     }

@@ -143,7 +143,7 @@ use crate::engine::registry::Routes;
 pub use cookie::Cookie;
 pub use forwarded::ForwardedIp;
 pub use header::Header;
-pub use ip::{ClientAddr, ClientIp, PeerIp, PeerNetwork, cut_ip};
+pub use ip::{ClientAddr, ClientIp, PeerIp, cut_ip};
 pub(crate) use nets::Nets;
 pub use or::Or;
 pub use path_param::PathParam;
