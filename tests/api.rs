@@ -24,8 +24,7 @@ use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, P
 use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
-    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, Query, ResourceName,
-    Route, Secret,
+    KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, Query, ResourceName, Route, Secret,
 };
 use tower_sentinel::middleware::{
     AsError, AtHead, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,

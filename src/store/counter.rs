@@ -204,7 +204,7 @@ mod tests {
 
     fn draw(buckets: u32, limit: u32, firm: u32) -> Draw {
         Draw {
-            key: StoreKey::new("t", 1).unwrap(),
+            key: StoreKey::new("t".into(), 1),
             bucket: BUCKET,
             buckets,
             limit,

@@ -46,6 +46,7 @@ use super::StoreKey;
 /// let draw = store.0.lock().unwrap()[0].clone();
 /// // One permit of nine, in one of two buckets of 500 ms.
 /// assert_eq!(draw.arguments()[..4], [500_000, 2, 9, 1]);
+/// assert!(draw.key().starts_with("ts:1:{"));
 /// assert_eq!(draw.lifetime(), Duration::from_secs(2));
 /// assert_eq!(draw.wait(), Duration::from_millis(50)); // `StoreSettings::store_wait`
 /// # drop(handle);
@@ -191,10 +192,14 @@ pub struct Beat {
 }
 
 impl Draw {
-    /// Returns the key of the counter.
+    /// Returns the key of the counter: `{prefix}:1:{digest}`, where the digest of 32 hexadecimal
+    /// digits stands in literal braces and says nothing about the rule or the user.
+    ///
+    /// The braces make the digest the hash tag of a Redis Cluster, so a prefix moves no key to
+    /// another slot. 1 is the version of the format of the value.
     #[must_use]
-    pub const fn key(&self) -> &StoreKey {
-        &self.key
+    pub fn key(&self) -> String {
+        self.key.to_string()
     }
 
     /// Returns how long the value must be kept after it was written.

@@ -130,7 +130,7 @@ impl Hub {
     /// The key of the counter of this name.
     pub(crate) fn key(&self, [high, low]: CounterDigest) -> StoreKey {
         let digest = u128::from(high) << 64 | u128::from(low);
-        StoreKey::of(self.prefix.clone(), digest)
+        StoreKey::new(self.prefix.clone(), digest)
     }
 
     /// The present. Bounded by the last time that was told, so it does not go back.

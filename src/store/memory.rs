@@ -315,7 +315,7 @@ mod tests {
 
     fn draw(firm: u32) -> Draw {
         Draw {
-            key: StoreKey::new("t", 1).unwrap(),
+            key: StoreKey::new("t".into(), 1),
             bucket: Duration::from_secs(1),
             buckets: 1,
             limit: 10,
@@ -387,7 +387,7 @@ mod tests {
         let clock = ManualClock::new();
         let store = MemoryStore::with_clock(clock.clone());
         for digest in 0..1_000 {
-            let key = StoreKey::new("t", digest).unwrap();
+            let key = StoreKey::new("t".into(), digest);
             let draws = [Draw { key, ..draw(1) }];
             store.draw(&draws).await.unwrap()[0].clone().unwrap();
         }
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(store.keys(), 1_000);
         clock.advance(Duration::from_secs(3));
         assert_eq!(store.beat(NodeId(2), false).await.unwrap().nodes, 1);
-        let keys = (0..1_000).map(|digest| StoreKey::new("u", digest).unwrap());
+        let keys = (0..1_000).map(|digest| StoreKey::new("u".into(), digest));
         for key in keys {
             let draws = [Draw { key, ..draw(1) }];
             store.draw(&draws).await.unwrap()[0].clone().unwrap();

@@ -39,7 +39,7 @@
 //!             Ok(draws
 //!                 .iter()
 //!                 .map(|draw| {
-//!                     let value = values.entry(draw.key().to_string()).or_default();
+//!                     let value = values.entry(draw.key()).or_default();
 //!                     let (drawn, new) = draw.apply(value, self.now());
 //!                     if let Some(new) = new {
 //!                         *value = new; // to be kept for `draw.lifetime()`
@@ -94,7 +94,7 @@ use std::pin::Pin;
 pub use draw::{Beat, Draw, Drawn, Epoch, NodeId};
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::StoreHandle;
-pub use key::StoreKey;
+pub(crate) use key::StoreKey;
 pub use memory::{Fault, MemoryStore};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;

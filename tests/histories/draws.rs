@@ -43,7 +43,7 @@ impl Draws {
         self.draws += draws.len() as u64;
         for draw in draws {
             let [firm, soft, next] = [3, 4, 6].map(|at| draw.arguments()[at]);
-            let none_before = self.none_before.get(&draw.key().to_string());
+            let none_before = self.none_before.get(&draw.key());
             let is_early = none_before.is_some_and(|at| now + COARSE < *at);
             self.in_vain += u64::from(is_early && firm + soft > 0 && next == 0);
         }
@@ -75,7 +75,7 @@ impl Draws {
             let is_none = !wait.is_zero() && (next == 0 || u64::from(permits) < firm);
             // As a process sees it whose clock runs fast.
             let seen = rest.saturating_sub(bucket / 5_000);
-            let key = draw.key().to_string();
+            let key = draw.key();
             if wait.is_zero() {
                 self.none_before.remove(&key);
             }

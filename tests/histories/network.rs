@@ -220,7 +220,7 @@ impl Network {
             let mut count = |of: u64, change: &dyn Fn(u32) -> u32| {
                 // The store has no others.
                 if (first..=bucket + 1).contains(&of) {
-                    let key = (era, of, draw.key().to_string());
+                    let key = (era, of, draw.key());
                     let counted = state.counted.entry(key).or_default();
                     *counted = change(*counted);
                 }

@@ -36,7 +36,7 @@ impl QuotaStore for Compared {
         Box::pin(async move {
             let mut all = Vec::new();
             for draw in draws {
-                let key = draw.key().to_string();
+                let key = draw.key();
                 let mut before = self.server.0.get(&key);
                 if self.compared.load(Ordering::Relaxed) == 100 && before.len() > 16 {
                     // As if the server's clock had been set back since then.

@@ -139,7 +139,7 @@ async fn values_of_any_kind_are_taken_as_by_the_model() {
         let bucket_us = draws[0].arguments()[0];
         let (mut tried, mut talk) = (0, server.talk());
         for draw in &draws {
-            let key = draw.key().to_string();
+            let key = draw.key();
             let now = (crate::wall_us() / bucket_us) as f64;
             for value in values(buckets, now) {
                 talk.command(&[b"SET", key.as_bytes(), &value]);

@@ -107,7 +107,7 @@ struct Recorded {
 impl QuotaStore for Recorded {
     fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
         for draw in draws {
-            let drawn = (draw.key().to_string(), draw.arguments());
+            let drawn = (draw.key(), draw.arguments());
             self.draws.send(drawn).unwrap();
         }
         self.store.draw(draws)

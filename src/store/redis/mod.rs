@@ -324,7 +324,7 @@ impl RedisStore {
     fn command(&self, draw: &Draw) -> Cmd {
         let mut command = cmd("EVALSHA");
         command.arg(self.shared.draw.get_hash()).arg(1);
-        command.arg(draw.key().to_string());
+        command.arg(draw.key());
         for argument in draw.arguments() {
             command.arg(argument);
         }
