@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sentinel::document::{Document, DocumentError, Format, Kind, Problem, Problems};
+use tower_sentinel::document::{Document, Format, Kind, Problem, Problems};
 use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
@@ -87,7 +87,7 @@ fn types_are_shared_cloned_and_printed() {
         CallService<Service, fn(&String) -> Call<'_>>,
         Rule, Rules, FlowRule, IsolationRule, CircuitBreakerRule, KeyedRule, AdaptiveRule,
         AuthorityRule, SystemRule, InvalidRule, InvalidRules, Blocked, Document, Problem, Problems,
-        DocumentError, NodeView, BreakerView, KeyedView, ShadowView, Snapshot, NodeSnapshot,
+        NodeView, BreakerView, KeyedView, ShadowView, Snapshot, NodeSnapshot,
         KeyedSnapshot, Scope, ManualClock, ManualProbe, clock::QuantaClock, Bearer, Secret<Header>, Cookie, Header,
         PathParam, Query, ResourceName, ForwardedIp, Auto, Grpc, Http, SourceError, WatchEvent,
         InvalidSetting, Watch, Histogram, tower_sentinel::observe::Body, Page, EditablePage,
@@ -109,7 +109,7 @@ fn types_are_shared_cloned_and_printed() {
     );
     all!(error:
         Blocked, InvalidRules, InvalidRule, InvalidSetting, Refusal,
-        DocumentError, Problems, SourceError,
+        Problems, SourceError,
     );
     all!(made_by_default:
         Rules, Builder, Hooks, ManualClock, MonotonicClock, clock::TokioClock, SystemRule, Auto,

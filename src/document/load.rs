@@ -10,7 +10,7 @@ use super::places;
 use super::problem::{Problem, Problems};
 use super::sentinel::Kind;
 use super::store::{self, StoreSection};
-use super::syntax::{DocumentError, Format, MAX_BYTES};
+use super::syntax::{Format, MAX_BYTES};
 use super::value::{Datum, Entries, find};
 use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules, by_method};
 
@@ -47,7 +47,7 @@ const MOST_PROBLEMS: usize = 100_000;
 /// assert_eq!(problems.as_slice()[0].path(), "rules[1].threshold");
 /// // All or none.
 /// assert_eq!(document.strict().unwrap_err(), problems);
-/// # Ok::<(), tower_sentinel::document::DocumentError>(())
+/// # Ok::<(), tower_sentinel::document::Problems>(())
 /// ```
 #[derive(Clone)]
 pub struct Document {
@@ -80,30 +80,35 @@ impl Document {
     /// rules, or is nested deeper than 80 levels in TOML and 127 in JSON; if it is neither
     /// a table nor a list; or if it is a list of rules of this crate, or of rules whose
     /// kind cannot be recognized. Problems of single rules are not errors here.
-    pub fn read(text: &str, format: Format) -> Result<Self, DocumentError> {
+    pub fn read(text: &str, format: Format) -> Result<Self, Problems> {
         let document = Self::of_tree(format.parse(text)?)?;
         Ok(document.located(text, format))
     }
 
-    fn of_tree(tree: Datum) -> Result<Self, DocumentError> {
+    fn of_tree(tree: Datum) -> Result<Self, Problems> {
         match tree {
             Datum::Table(table) => Self::of_own(table),
             Datum::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
             // Else the setting that both forms call `qps` would be read, and the rest left out.
-            Datum::List(list) if list.iter().any(own::is_rule) => Err(DocumentError::new(
+            Datum::List(list) if list.iter().any(own::is_rule) => Err(Problems::of_text(
+                None,
                 "rules with a `kind` must be in a table: {\"rules\": […]}",
             )),
             Datum::List(list) => match Kind::of(&list) {
                 Some(kind) => Self::of_sentinel(list, kind),
-                None => Err(DocumentError::new(
+                None => Err(Problems::of_text(
+                    None,
                     "the kind of these rules does not show in their keys; \
                      name it, with Document::read_sentinel",
                 )),
             },
-            other => Err(DocumentError::new(format!(
-                "the document is {}, must be a table with `rules`, or a list of Sentinel's rules",
-                other.excerpt()
-            ))),
+            other => Err(Problems::of_text(
+                None,
+                format!(
+                    "the document is {}, must be a table with `rules`, or a list of Sentinel's rules",
+                    other.excerpt()
+                ),
+            )),
         }
     }
 
@@ -112,16 +117,19 @@ impl Document {
     /// # Errors
     ///
     /// As for [`read`](Self::read), and if the text is not a list.
-    pub fn read_sentinel(text: &str, kind: Kind) -> Result<Self, DocumentError> {
+    pub fn read_sentinel(text: &str, kind: Kind) -> Result<Self, Problems> {
         match Format::Json.parse(text)? {
             Datum::List(list) => {
                 let document = Self::of_sentinel(list, kind)?;
                 Ok(document.located(text, Format::Json))
             }
-            other => Err(DocumentError::new(format!(
-                "the document is {}, must be a list of Sentinel's rules",
-                other.excerpt()
-            ))),
+            other => Err(Problems::of_text(
+                None,
+                format!(
+                    "the document is {}, must be a list of Sentinel's rules",
+                    other.excerpt()
+                ),
+            )),
         }
     }
 
@@ -218,7 +226,7 @@ impl Document {
         self
     }
 
-    fn of_own(table: Entries) -> Result<Self, DocumentError> {
+    fn of_own(table: Entries) -> Result<Self, Problems> {
         let (mut rules, mut of_rules) = Default::default();
         let mut fields = Fields::new(String::new(), &table, Form::Own);
         fields.known(&["rules", store::KEY]);
@@ -254,7 +262,7 @@ impl Document {
         })
     }
 
-    fn of_sentinel(list: Vec<Datum>, kind: Kind) -> Result<Self, DocumentError> {
+    fn of_sentinel(list: Vec<Datum>, kind: Kind) -> Result<Self, Problems> {
         let (rules, problems) = sentinel_rules(&list, kind, false)?;
         let shared = if cluster::is_any(&list) {
             Some(Box::new(sentinel_rules(&list, kind, true)?))
@@ -276,7 +284,7 @@ fn sentinel_rules(
     list: &[Datum],
     kind: Kind,
     has_store: bool,
-) -> Result<(Rules, Problems), DocumentError> {
+) -> Result<(Rules, Problems), Problems> {
     let mut with_authority = HashSet::new();
     load(list, "", Form::Sentinel, |fields| {
         fields.has_store = has_store;
@@ -311,7 +319,7 @@ impl fmt::Debug for Document {
 /// The problems of the rules, or that there are too many.
 pub(super) fn own_rules(list: &[Datum]) -> Result<Rules, String> {
     let loaded = load(list, "", Form::Own, own::rule);
-    let (rules, problems) = loaded.map_err(|error| error.to_string())?;
+    let (rules, problems) = loaded.map_err(|problems| problems.to_string())?;
     match problems.errors().next() {
         None => Ok(rules),
         Some(_) => Err(problems.to_string()),
@@ -324,12 +332,13 @@ fn load<'a>(
     path: &str,
     form: Form,
     mut read: impl FnMut(&mut Fields<'a>) -> Option<Rule>,
-) -> Result<(Rules, Problems), DocumentError> {
+) -> Result<(Rules, Problems), Problems> {
     let length = list.len();
     if length > MAX_RULES {
-        return Err(DocumentError::new(format!(
-            "the document has {length} rules, must be at most {MAX_RULES}"
-        )));
+        return Err(Problems::of_text(
+            None,
+            format!("the document has {length} rules, must be at most {MAX_RULES}"),
+        ));
     }
     let (mut rules, mut all) = (Rules::new(), Problems::default());
     for (index, item) in list.iter().enumerate() {

@@ -42,8 +42,8 @@
 //! );
 //!
 //! let broken = Document::read("[[rules]]\nkind =\n", Format::Toml).unwrap_err();
-//! assert_eq!(broken.line(), Some(2));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! assert_eq!(broken.as_slice()[0].line(), Some(2));
+//! # Ok::<(), tower_sentinel::document::Problems>(())
 //! ```
 //!
 //! # The form of this crate
@@ -185,4 +185,4 @@ pub use load::Document;
 pub use problem::{Problem, Problems};
 pub use sentinel::Kind;
 pub use store::StoreSection;
-pub use syntax::{DocumentError, Format};
+pub use syntax::Format;

@@ -4,10 +4,11 @@ use std::fmt;
 
 use crate::rule::{MOST_TOLD, write_first};
 
-/// An error or a warning about one setting of a document.
+/// An error or a warning about one setting of a document, or the error of a text that is none.
 ///
 /// Its text has the place of the setting, its value, and the allowed values: `line 20, column 1:
-/// rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`.
+/// rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`; of a text that is no
+/// document, the place and what is wrong there.
 ///
 /// # Examples
 ///
@@ -31,7 +32,7 @@ use crate::rule::{MOST_TOLD, write_first};
 ///     problem.to_string(),
 ///     "line 5, column 5: rules[0].max is -1, must be a whole number between 0 and 4294967295",
 /// );
-/// # Ok::<(), tower_sentinel::document::DocumentError>(())
+/// # Ok::<(), tower_sentinel::document::Problems>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -52,9 +53,12 @@ enum Nature {
     Misspelt,
     /// A value that has another effect here than where it comes from.
     Ignored,
+    /// A text that is no document.
+    NoDocument,
 }
 
-/// The problems of a [`Document`](super::Document), in the order of its rules.
+/// The problems of a [`Document`](super::Document), in the order of its rules; or why a text is
+/// none, which is one problem.
 ///
 /// The text has one problem per line. If there are more than 100, it has the first 100,
 /// errors before warnings, and how many more there are.
@@ -78,7 +82,21 @@ enum Nature {
 /// let refused: Vec<_> = problems.errors().map(|problem| problem.to_string()).collect();
 /// assert_eq!(refused, ["line 3, column 38: [1].count is \"ten\", must be a number"]);
 /// assert_eq!(document.strict().unwrap_err().iter().len(), 2);
-/// # Ok::<(), tower_sentinel::document::DocumentError>(())
+///
+/// let text = "{\"rules\": [\n  {\"kind\" \"flow\"}\n]}";
+/// let problems = Document::read(text, Format::Json).unwrap_err();
+/// let problem = &problems.as_slice()[0];
+/// assert_eq!((problem.line(), problem.column()), (Some(2), Some(11)));
+/// assert_eq!(problems.to_string(), "line 2, column 11: expected `:`");
+///
+/// // A problem of the whole document has no place.
+/// let problems = Document::read("7", Format::Json).unwrap_err();
+/// assert_eq!(problems.as_slice()[0].line(), None);
+/// assert_eq!(
+///     problems.to_string(),
+///     "the document is 7, must be a table with `rules`, or a list of Sentinel's rules",
+/// );
+/// # Ok::<(), tower_sentinel::document::Problems>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
@@ -128,7 +146,7 @@ impl Problem {
     }
 
     /// Returns where the setting is, such as `rules[3].interval`, or `[3].grade` in one of
-    /// Sentinel's documents.
+    /// Sentinel's documents. Empty for a text that is no document.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -142,8 +160,9 @@ impl Problem {
     }
 
     /// Returns the line of the setting's key, counted from 1, or of the rule that lacks the
-    /// setting. `None` where the document as a whole lacks it, or where rules were not read
-    /// by a [`Document`](super::Document) but among the settings of a program.
+    /// setting, or of a mistake in the syntax. `None` where the document as a whole lacks it or is
+    /// wrong, or where rules were not read by a [`Document`](super::Document) but among the
+    /// settings of a program.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.place.map(|(line, _)| line)
@@ -155,13 +174,15 @@ impl Problem {
         self.place.map(|(_, column)| column)
     }
 
-    /// Returns the value, as text; `missing` if there is none.
+    /// Returns the value, as text; `missing` if there is none. Empty for a text that is no
+    /// document.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Returns what would be allowed, as text; for a warning, what happens to the value.
+    /// Returns what would be allowed, as text; for a warning, what happens to the value; for a text
+    /// that is no document, what is wrong with it.
     #[must_use]
     pub fn allowed(&self) -> &str {
         &self.allowed
@@ -190,6 +211,7 @@ impl fmt::Display for Problem {
             Nature::Refused => write!(f, "{path} is {value}, must be {allowed}"),
             Nature::Misspelt => write!(f, "{path} is not known, did you mean {allowed}?"),
             Nature::Ignored => write!(f, "{path} is {value}: {allowed}"),
+            Nature::NoDocument => f.write_str(allowed),
         }
     }
 }
@@ -199,6 +221,13 @@ impl std::error::Error for Problem {}
 // === impl Problems ===
 
 impl Problems {
+    /// The problem of a text that is no document: a line and a column, and what is wrong there.
+    pub(super) fn of_text(place: Option<(usize, usize)>, what: impl Into<String>) -> Self {
+        let nature = Nature::NoDocument;
+        let problem = Problem::new(nature, String::new(), String::new(), what.into());
+        Self(vec![Problem { place, ..problem }])
+    }
+
     pub(super) fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.0.extend(problems);
     }

@@ -131,7 +131,7 @@ impl StoreSection {
     ///     error.to_string(),
     ///     "store.url_env is \"NOT_SET_ANYWHERE\", must be an environment variable that is set",
     /// );
-    /// # Ok::<(), tower_sentinel::document::DocumentError>(())
+    /// # Ok::<(), tower_sentinel::document::Problems>(())
     /// ```
     pub fn url(&self) -> Result<Option<String>, InvalidSetting> {
         match &self.url {

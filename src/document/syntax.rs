@@ -5,6 +5,7 @@ use std::fmt;
 use serde_core::de::DeserializeSeed;
 
 use super::nesting;
+use super::problem::Problems;
 use super::value::{AnyValue, Datum};
 
 /// Most bytes of one document.
@@ -42,32 +43,6 @@ pub enum Format {
     Toml,
 }
 
-/// The error of a text that is not a document, and where.
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::document::{Document, Format};
-///
-/// let text = "{\"rules\": [\n  {\"kind\" \"flow\"}\n]}";
-/// let error = Document::read(text, Format::Json).unwrap_err();
-/// assert_eq!((error.line(), error.column()), (Some(2), Some(11)));
-/// assert_eq!(error.to_string(), "line 2, column 11: expected `:`");
-///
-/// // A problem of the whole document has no place.
-/// let error = Document::read("7", Format::Json).unwrap_err();
-/// assert_eq!(error.line(), None);
-/// assert_eq!(
-///     error.to_string(),
-///     "the document is 7, must be a table with `rules`, or a list of Sentinel's rules",
-/// );
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DocumentError {
-    message: String,
-    place: Option<(usize, usize)>,
-}
-
 // === impl Format ===
 
 impl Format {
@@ -85,21 +60,22 @@ impl Format {
         }
     }
 
-    pub(super) fn parse(self, text: &str) -> Result<Datum, DocumentError> {
+    pub(super) fn parse(self, text: &str) -> Result<Datum, Problems> {
         if text.len() > MAX_BYTES {
             let length = text.len();
-            return Err(DocumentError::new(format!(
-                "the document is {length} bytes long, must be at most {MAX_BYTES}"
-            )));
+            return Err(Problems::of_text(
+                None,
+                format!("the document is {length} bytes long, must be at most {MAX_BYTES}"),
+            ));
         }
         let text = without_mark(text);
         match self {
             Format::Json => serde_json::from_str(text).map_err(|error| of_json(text, &error)),
             Format::Toml => match nesting::too_deep(text) {
-                Some(at) => Err(DocumentError {
-                    message: "cannot recurse further: nested too deep".to_owned(),
-                    place: Some(place(text, at)),
-                }),
+                Some(at) => Err(Problems::of_text(
+                    Some(place(text, at)),
+                    "cannot recurse further: nested too deep",
+                )),
                 None => toml::Deserializer::parse(text)
                     .and_then(|document| AnyValue::within(TOML_LEVELS).deserialize(document))
                     .map(Datum::with_dates_as_text)
@@ -128,7 +104,7 @@ impl fmt::Display for Format {
     }
 }
 
-fn of_json(text: &str, error: &serde_json::Error) -> DocumentError {
+fn of_json(text: &str, error: &serde_json::Error) -> Problems {
     let place = (error.line(), error.column());
     let told = error.to_string();
     let suffix = format!(" at line {} column {}", place.0, place.1);
@@ -144,20 +120,15 @@ fn of_json(text: &str, error: &serde_json::Error) -> DocumentError {
     if error.is_syntax() && is_comment {
         message.push_str("; JSON has no comments");
     }
-    DocumentError {
-        message,
-        // The reader says 0 where the text ends with its last line.
-        place: (place.0 > 0).then_some((place.0, place.1.max(1))),
-    }
+    // The reader says 0 where the text ends with its last line.
+    let place = (place.0 > 0).then_some((place.0, place.1.max(1)));
+    Problems::of_text(place, message)
 }
 
-fn of_toml(text: &str, error: &toml::de::Error) -> DocumentError {
+fn of_toml(text: &str, error: &toml::de::Error) -> Problems {
     let place = error.span().map(|span| place(text, span.start));
-    DocumentError {
-        // Some messages continue with a list of the expected tokens.
-        message: error.message().replace('\n', ", "),
-        place,
-    }
+    // Some messages continue with a list of the expected tokens.
+    Problems::of_text(place, error.message().replace('\n', ", "))
 }
 
 /// The line and the column of the offset `at`.
@@ -167,37 +138,3 @@ fn place(text: &str, at: usize) -> (usize, usize) {
     let start = before.iter().rposition(|byte| *byte == b'\n');
     (line, before.len() - start.map_or(0, |at| at + 1) + 1)
 }
-
-// === impl DocumentError ===
-
-impl DocumentError {
-    pub(super) fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            place: None,
-        }
-    }
-
-    /// Returns the line of a syntax error, counted from 1.
-    #[must_use]
-    pub fn line(&self) -> Option<usize> {
-        self.place.map(|(line, _)| line)
-    }
-
-    /// Returns the column in that line, counted from 1, in bytes.
-    #[must_use]
-    pub fn column(&self) -> Option<usize> {
-        self.place.map(|(_, column)| column)
-    }
-}
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((line, column)) = self.place {
-            write!(f, "line {line}, column {column}: ")?;
-        }
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for DocumentError {}

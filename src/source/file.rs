@@ -29,7 +29,7 @@ use super::stamp::{LastRead, Stamp};
 use crate::base::panics::catch_panic_or;
 use crate::clock::{Clock, MonotonicClock, Tick};
 #[cfg(feature = "serde")]
-use crate::document::{Document, DocumentError, Format, Kind, StoreSection};
+use crate::document::{Document, Format, Kind, Problems, StoreSection};
 use crate::rule::Rules;
 
 /// Far more than rules need, and little enough to be read at once.
@@ -151,9 +151,7 @@ impl FileSource {
     /// A document with mistakes is an error of kind
     /// [`Invalid`](SourceErrorKind::Invalid) that lists every mistake with its
     /// place, one per line; if there are more than 100, the first ones. Its
-    /// [cause](SourceError::cause) is a
-    /// [`DocumentError`](crate::document::DocumentError) or all of the
-    /// [`Problems`](crate::document::Problems).
+    /// [cause](SourceError::cause) is all of the [`Problems`].
     ///
     /// ```
     /// use tower_sentinel::source::{FileSource, RuleSource};
@@ -203,7 +201,7 @@ impl FileSource {
     #[cfg(feature = "serde")]
     fn documents<R>(path: impl Into<PathBuf>, read: R) -> Self
     where
-        R: Fn(&str) -> Result<Document, DocumentError> + Send + Sync + 'static,
+        R: Fn(&str) -> Result<Document, Problems> + Send + Sync + 'static,
     {
         let mut first = None;
         Self::with(path, move |text, has_store| {

@@ -1,6 +1,6 @@
 //! Files that hold documents, which need no parser of their own.
 
-use tower_sentinel::document::{DocumentError, Kind, Problems};
+use tower_sentinel::document::{Kind, Problems};
 use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind, Watch, WatchEvent};
 use tower_sentinel::store::WhenDown;
 use tower_sentinel::{FlowRule, IsolationRule, Rules, Sentinel};
@@ -36,8 +36,8 @@ fn a_toml_file_holds_all_rules_or_none_with_every_mistake_and_its_place() {
     let error = source.poll().unwrap_err();
     let place = format!("{}: line 2, column ", path.display());
     assert!(error.to_string().starts_with(&place), "{error}");
-    let cause = error.cause().unwrap().downcast_ref::<DocumentError>();
-    assert_eq!(cause.unwrap().line(), Some(2));
+    let cause = error.cause().unwrap().downcast_ref::<Problems>();
+    assert_eq!(cause.unwrap().as_slice()[0].line(), Some(2));
 
     // A document that may be the first half of another one.
     folder.replace("rules", "# rules\n");

@@ -8,7 +8,7 @@ use super::assets::etag;
 use super::diff::Difference;
 use super::edits::answer;
 use super::json::Json;
-use crate::document::{Document, DocumentError, Format, Problem};
+use crate::document::{Document, Format, Problem};
 use crate::rule::{InvalidRule, Rules};
 use crate::sentinel::Sentinel;
 
@@ -42,16 +42,6 @@ impl From<&InvalidRule> for ToldProblem {
     }
 }
 
-impl From<DocumentError> for ToldProblem {
-    fn from(error: DocumentError) -> Self {
-        Self {
-            text: error.to_string(),
-            line: error.line(),
-            is_warning: false,
-        }
-    }
-}
-
 /// The rules in `body` with what is to be warned of, or why `sentinel` can have none of them.
 pub(super) fn read(
     body: &[u8],
@@ -64,11 +54,10 @@ pub(super) fn read(
             ..ToldProblem::default()
         }]);
     };
-    let document = Document::read(text, Format::Json).map_err(|error| vec![error.into()])?;
     let all = |problems: &[Problem]| problems.iter().map(ToldProblem::from).collect::<Vec<_>>();
-    let rules = document
-        .strict()
-        .map_err(|problems| all(problems.as_slice()))?;
+    let read =
+        Document::read(text, Format::Json).and_then(|document| Ok((document.strict()?, document)));
+    let (rules, document) = read.map_err(|problems| all(problems.as_slice()))?;
     match sentinel.check_store(&rules) {
         Ok(()) => Ok((rules, all(document.problems().as_slice()))),
         Err(error) => Err(error.problems().iter().map(ToldProblem::from).collect()),
