@@ -185,8 +185,8 @@ impl<V: Resident> Table<V> {
         self.find_or_make_shared(key, now, || Arc::new(make()))
     }
 
-    /// The same for an entry to which others have weak references. What they do by these is nothing
-    /// that keeps an entry from being [idle](Resident::is_idle), or they find it again by its key:
+    /// The same for an entry to which others have weak references. A use by such a reference keeps no
+    /// entry from being [idle](Resident::is_idle), or the user finds it again by its key:
     /// one that is used while it is let go lives on as another one.
     pub(crate) fn find_or_make_shared<Q>(
         &self,
