@@ -308,6 +308,19 @@ impl Ledger {
         }
     }
 
+    /// A refill asks for the part of what is free that the process has of all that was drawn of the
+    /// window, and for no less than an equal part: for one of so many parts.
+    pub(crate) fn divisor(&self, now: Tick, nodes: Nodes) -> u32 {
+        let number = self.here(now).number;
+        let is_of_here = self.seen().is_some_and(|seen| seen.bucket == number);
+        let drawn = self.terms.limit_of(nodes).saturating_sub(self.free);
+        if is_of_here && self.had > 0 && drawn >= self.had {
+            drawn.div_ceil(self.had).min(nodes.count)
+        } else {
+            nodes.count
+        }
+    }
+
     // --- without the store ---
 
     /// How many permits the process may take by itself in the bucket `number`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tower_sentinel::store::Fault;
 use tower_sentinel::{BlockKind, Call, Clock, FlowRule, IsolationRule, Rules, Verdict};
 
 use super::{Fleet, SECOND, ms};
@@ -97,4 +98,48 @@ async fn a_call_without_patience_is_refused_and_warms_the_lease() {
     );
     tokio::time::sleep(ms(5)).await;
     assert!(matches!(engine.try_enter(call), Verdict::Pass(_)));
+}
+
+/// A process of a store that answers after 20 ms, which has had a call a millisecond for so long.
+async fn busy(time_ms: u32) -> (Fleet, u32) {
+    let fleet = Fleet::new::<1>(FlowRule::per_second("/v1", 2_000).buckets(1).shared()).await;
+    fleet.store.set_fault(Some(Fault::SlowRequest(ms(20))));
+    fleet.begin_second().await;
+    let mut waited_late = 0;
+    for now in 0..time_ms {
+        if let Verdict::Wait(waiting) = fleet.engine(0).try_enter(Call::new("/v1")) {
+            waited_late += u32::from(now >= 300);
+            tokio::spawn(waiting.ready());
+        }
+        tokio::time::sleep(ms(1)).await;
+    }
+    (fleet, waited_late)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_lasts_waits_for_no_trip_as_long_as_the_horizon() {
+    let (_, waited_late) = busy(900).await;
+    assert_eq!(waited_late, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_come_while_a_draw_is_on_its_way_have_what_it_brings() {
+    let (fleet, _) = busy(400).await;
+    // No draw is on its way any more.
+    tokio::time::sleep(ms(30)).await;
+    let begun = fleet.clock.now();
+    let enter = || {
+        let (engine, clock) = (fleet.engine(0).clone(), fleet.clock);
+        tokio::spawn(async move {
+            assert!(engine.enter(Call::new("/v1")).await.is_ok());
+            clock.now()
+        })
+    };
+    let burst: Vec<_> = (0..200).map(|_| enter()).collect();
+    tokio::time::sleep(ms(10)).await;
+    let late = enter();
+    for call in burst.into_iter().chain([late]) {
+        let waited = call.await.unwrap() - begun;
+        assert!(waited <= ms(21), "{waited:?}");
+    }
 }

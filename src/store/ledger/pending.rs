@@ -77,6 +77,18 @@ impl Ledger {
         std::mem::replace(&mut pending.tickets, others)
     }
 
+    /// Hands each of these to `answer`, in order, and keeps those for which it is false.
+    pub(in crate::store) fn answer_tickets(
+        &mut self,
+        mut answer: impl FnMut(&mut Self, &Asker) -> bool,
+    ) {
+        let mut tickets = self.take_tickets(usize::MAX);
+        tickets.retain(|asker| !answer(self, asker));
+        if !tickets.is_empty() {
+            self.pending_mut().tickets = tickets;
+        }
+    }
+
     /// The calls that ask for permits of the next bucket.
     pub(in crate::store) fn ahead(&self) -> Option<&Ahead> {
         self.pending.as_ref()?.ahead.as_deref()

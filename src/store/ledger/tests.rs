@@ -43,6 +43,24 @@ fn shares_add_up_to_the_limit() {
 }
 
 #[test]
+fn a_refill_asks_for_the_part_that_the_process_has_of_what_was_drawn() {
+    let nodes = Nodes { count: 10, rank: 0 };
+    let divisor = |drawn, free, at| {
+        let mut ledger = answered(100, 1, 100);
+        ledger.book_drawn(7, drawn);
+        let rest = Duration::from_millis(40);
+        ledger.see(Seen::new(7, rest, ms(1_000), ms(1_002), BUCKET), free);
+        ledger.divisor(ms(at), nodes)
+    };
+    assert_eq!(divisor(40, 60, 1_010), 1, "all that was drawn");
+    assert_eq!(divisor(20, 40, 1_010), 3);
+    assert_eq!(divisor(1, 40, 1_010), 10, "no less than an equal part");
+    assert_eq!(divisor(0, 40, 1_010), 10);
+    assert_eq!(divisor(40, u32::MAX, 1_010), 10, "nothing is known");
+    assert_eq!(divisor(40, 60, 1_050), 10, "of a bucket that is over");
+}
+
+#[test]
 fn buckets_go_on_by_the_own_clock_with_a_gap_of_one_trip() {
     let ledger = answered(10, 2, 10);
     let here = ledger.here(ms(1_041));

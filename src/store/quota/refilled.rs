@@ -201,7 +201,7 @@ impl SharedQuota {
             limit: ledger.terms.limit_of(by.nodes),
             firm: sent.firm,
             soft: sent.soft,
-            divisor: by.nodes.count,
+            divisor: ledger.divisor(by.now, by.nodes),
             next: sent.ahead_of.is_some(),
             back,
             known,
@@ -300,6 +300,8 @@ impl SharedQuota {
             self.return_now(ledger, grant.bucket, grant.permits);
             return Self::after(ledger, now, returns);
         }
+        // Calls have taken permits in hand while it was on its way.
+        self.observe(ledger, now);
         let end = BucketEnd::at(seen.end);
         let available_at = now + grant.wait;
         let is_short = grant.permits < sent.firm;
@@ -324,6 +326,17 @@ impl SharedQuota {
                 asker.slot.answer(Answer::Refused(Some(at)));
             }
         }
+        // Those that came while it was on its way have what is left, before calls to come.
+        ledger.answer_tickets(|ledger, asker| {
+            let is_answered =
+                asker.weight <= left && asker.slot.answer(Answer::Granted(Validity::until(end)));
+            if is_answered {
+                left -= asker.weight;
+                ledger.demand.add(asker.weight);
+                self.rule.figures.counts().granted.add(asker.weight.into());
+            }
+            is_answered
+        });
         self.rule.hub.late().note_answers();
         let out = self.put(ledger, end, left, false);
         self.return_now(ledger, grant.bucket, out.new);
