@@ -17,6 +17,7 @@ use super::EngineRef;
 use super::enter::{enter_claimed, wait_or_refuse};
 use super::line::wait_for_store;
 use super::refusal::{Counted, refuse, refuse_flow};
+use crate::base::sync::Arc;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
@@ -27,10 +28,59 @@ use crate::engine::call::waiting::Waiting;
 use crate::engine::resource::{HeldLeases, LeaseTargets, Leases, Taking};
 use crate::rule::NoShare;
 use crate::stat::{Denied, Reloaded};
+use crate::store::{LeaseFound, SharedQuota, Validity};
 
 /// Goes on with a call that has its `claims` and needs permits of `leases`.
+///
+/// Nearly always they are of one rule that counts all calls together, and in hand. Then the call takes
+/// them here, and refunds them if it does not start: one that waits in a line is judged again.
 #[inline(never)]
 pub(super) fn enter_leased(
+    engine: EngineRef<'_>,
+    nodes: CallNodes,
+    leases: &Leases,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &mut Claims,
+    arrived: &mut Arrival,
+) -> Result<Verdict, Reloaded> {
+    let Some((quota, valid)) = take_only_one(leases, call, now, claims, arrived) else {
+        return enter_with_targets(engine, nodes, leases, call, now, claims, arrived);
+    };
+    arrived.has_borrowed = false;
+    let verdict = enter_claimed(engine, nodes, call, now, claims, arrived);
+    if !matches!(verdict, Ok(Verdict::Pass(_))) {
+        SharedQuota::refund_now(quota, valid, call.weight);
+    }
+    verdict
+}
+
+/// Takes permits of the only shared rule that are in hand, for a call that then starts now or stands
+/// in a line.
+#[inline]
+fn take_only_one<'a>(
+    leases: &'a Leases,
+    call: &Call<'_>,
+    now: Tick,
+    claims: &Claims,
+    arrived: &Arrival,
+) -> Option<(&'a Arc<SharedQuota>, Validity)> {
+    let quota = leases.only_one()?;
+    if call.weight == 0 || call.prioritized || call.wants_quota || arrived.leases.is_some() {
+        return None;
+    }
+    if claims.last_turn().is_some_and(|(turn, _)| turn > now) {
+        return None;
+    }
+    match quota.take(now, call.weight) {
+        LeaseFound::Taken(end) => Some((quota, Validity::until(end))),
+        _ => None,
+    }
+}
+
+/// The same, for calls that need permits of several rules or keys, or must ask for them.
+#[inline(never)]
+fn enter_with_targets(
     engine: EngineRef<'_>,
     nodes: CallNodes,
     leases: &Leases,
