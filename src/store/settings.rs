@@ -128,7 +128,8 @@ impl StoreSettings {
 
     /// Sets for how long permits are drawn ahead: between 1 ms and 10 s, and at most a tenth
     /// of a bucket. Default 20 ms. A longer horizon means fewer requests to the store, and
-    /// more permits that one process has in hand and others lack.
+    /// more permits that one process has in hand and others lack. Where a request takes longer
+    /// than the horizon, more calls wait.
     #[must_use]
     pub fn horizon(mut self, horizon: Duration) -> Self {
         self.horizon = horizon;
