@@ -1,10 +1,11 @@
 //! The books of a counter: its ledger as long as its window does, and after that only its terms.
 //!
 //! Most keys that have called once do not call again soon. A ledger of which nothing counts any
-//! more is as good as a new one, so it goes, and the next call opens another one.
+//! more is as good as a new one, so it goes, and the next call opens another one. The clock of the
+//! store, which it knew, is known to the rule of the counter as well.
 
 use super::ledger::Ledger;
-use super::terms::{Terms, Window};
+use super::terms::{QuotaRule, Terms};
 use crate::base::sync::Arc;
 
 /// See the [module](self).
@@ -38,9 +39,9 @@ impl Books {
     }
 
     /// The ledger; a new one if it was at rest.
-    pub(super) fn open(&mut self, window: &Arc<Window>) -> &mut Ledger {
+    pub(super) fn open(&mut self, rule: &QuotaRule) -> &mut Ledger {
         if let Self::AtRest(terms) = self {
-            *self = Self::Open(Box::new(Ledger::new(terms.clone(), window.clone())));
+            *self = Self::Open(Box::new(rule.ledger(terms.clone())));
         }
         match self {
             Self::AtRest(_) => unreachable!("it is open by now"),

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::figures::RuleFigures;
 use super::hub::Hub;
+use super::ledger::Ledger;
+use super::seen::Seen;
 use super::settings::WhenDown;
 use crate::base::sync::{Arc, Lock};
 
@@ -46,6 +48,8 @@ pub(crate) struct QuotaRule {
     pub(super) hub: Arc<Hub>,
     /// The terms that its counters have had lately: most have the same.
     terms: Lock<Vec<Arc<Terms>>>,
+    /// The clock of the store as the last answer to any of its counters told it.
+    seen: Lock<Option<Seen>>,
 }
 
 /// How many processes there are, and which of them this one is.
@@ -85,7 +89,22 @@ impl QuotaRule {
             figures,
             hub: hub.clone(),
             terms: Lock::default(),
+            seen: Lock::default(),
         })
+    }
+
+    pub(super) fn note_seen(&self, seen: Seen) {
+        *self.seen.lock() = Some(seen);
+    }
+
+    /// A new ledger of a counter with such terms. Its buckets are those of the store, if that has
+    /// ever answered: by the process's clock, what calls take without the store would be in others.
+    pub(super) fn ledger(&self, terms: Arc<Terms>) -> Ledger {
+        let mut ledger = Ledger::new(terms, self.window.clone());
+        if let Some(seen) = *self.seen.lock() {
+            ledger.see_time(seen);
+        }
+        ledger
     }
 
     /// The same terms, in the place where other counters have them.

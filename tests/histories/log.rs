@@ -203,6 +203,9 @@ fn most_in_trouble(plan: &Plan, limit: u32) -> Option<u32> {
     let most_share = limit.div_ceil(engines);
     match (plan.trouble, plan.when_down) {
         (_, WhenDown::Open) | (Trouble::All, _) => None,
+        // By the old time, calls still have permits in hand, and others have borrowed those of the next
+        // bucket; by the new time there is another one.
+        (Trouble::Step, _) if plan.prioritized > 0 => Some(3 * limit),
         (Trouble::Flush | Trouble::Step, _) => Some(2 * limit),
         (_, WhenDown::Closed) => Some(limit),
         _ => Some(limit + (engines - 1) * most_share),

@@ -110,14 +110,23 @@ impl Ledger {
 
     /// Has a call wait for permits of the bucket after that at `now`.
     pub(in crate::store) fn ask_ahead(&mut self, asker: Asker, now: Tick) {
+        self.arrive(now);
         let number = self.here(now).number;
-        let pending = self.pending_mut();
-        let ahead = pending.ahead.get_or_insert_default();
-        if ahead.asked_in != number {
-            pending.tickets.append(&mut ahead.tickets);
-            ahead.asked_in = number;
-        }
+        let ahead = self.ahead_or_new();
+        ahead.asked_in = number;
         ahead.tickets.push(asker);
+    }
+
+    /// The calls that have asked for the bucket at `now` before it began wait for permits of the
+    /// present one.
+    pub(in crate::store) fn arrive(&mut self, now: Tick) {
+        let number = self.here(now).number;
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        if let Some(ahead) = pending.ahead.as_mut().filter(|it| it.asked_in != number) {
+            pending.tickets.append(&mut ahead.tickets);
+        }
     }
 
     /// Whether a call waits for permits of the next bucket.

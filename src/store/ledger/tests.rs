@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::store::settings::WhenDown;
+use crate::store::ticket::Asker;
 
 const BUCKET: Duration = Duration::from_millis(100);
 
@@ -191,6 +192,24 @@ fn only_borrowed_permits_go_back_without_another_draw() {
     ledger.book_drawn(8, 1);
     ledger.return_later(8, 1);
     assert!(ledger.returns_ahead(7));
+}
+
+#[test]
+fn a_call_that_has_asked_for_a_bucket_waits_in_it_when_it_has_begun() {
+    let mut ledger = answered(100, 2, 0);
+    let asker = || Asker {
+        weight: 1,
+        latest: Some(ms(1_200)),
+        slot: Arc::default(),
+    };
+    ledger.ask_ahead(asker(), ms(1_010));
+    ledger.arrive(ms(1_030));
+    assert!(ledger.asks_ahead() && ledger.tickets().is_empty());
+    ledger.arrive(ms(1_050));
+    assert!(!ledger.asks_ahead() && ledger.tickets().len() == 1);
+    ledger.ask_ahead(asker(), ms(1_060));
+    ledger.ask_ahead(asker(), ms(1_150));
+    assert!(ledger.asks_ahead() && ledger.tickets().len() == 2);
 }
 
 #[test]

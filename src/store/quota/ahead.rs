@@ -58,10 +58,6 @@ impl SharedQuota {
         let here = ledger.here(by.now);
         let pending = ledger.pending.as_deref_mut()?;
         let ahead = pending.ahead.as_deref_mut()?;
-        if ahead.asked_in != here.number {
-            pending.tickets.append(&mut ahead.tickets);
-            return None;
-        }
         let has_others = !pending.tickets.is_empty();
         if ahead.tickets.is_empty() || (std::mem::take(&mut ahead.was_last) && has_others) {
             return None;

@@ -151,7 +151,7 @@ impl SharedQuota {
             }
             LeaseFound::Nothing => {}
         }
-        let ledger = books.open(&this.rule.window);
+        let ledger = books.open(&this.rule);
         ledger.note_call();
         if this.is_down(ledger, now) {
             return Asked::Told(this.serve(ledger, now, weight));
@@ -180,7 +180,7 @@ impl SharedQuota {
     /// Answers a call of `weight` that has no answer of the store, as the rule says.
     pub(crate) fn without_store(this: &Arc<Self>, now: Tick, weight: u32) -> Answer {
         let mut books = this.books.lock();
-        let answer = this.serve(books.open(&this.rule.window), now, weight);
+        let answer = this.serve(books.open(&this.rule), now, weight);
         drop(books);
         if this.rule.hub.is_up() {
             // The call alone has no answer: the store is told what it took.
@@ -337,7 +337,7 @@ impl SharedQuota {
     pub(crate) fn left(&self, now: Tick) -> Option<(u32, u32, Tick)> {
         let nodes = self.rule.hub.nodes();
         let mut books = self.books.lock();
-        let ledger = books.open(&self.rule.window);
+        let ledger = books.open(&self.rule);
         let limit = ledger.terms.limit_of(nodes);
         let here = ledger.here(now);
         let free = match (self.rule.hub.is_up(), ledger.terms.when_down) {

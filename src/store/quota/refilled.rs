@@ -124,8 +124,10 @@ impl SharedQuota {
         let held = this.observe(ledger, now);
         let lost = ledger.forget_stale_back(now);
         this.rule.figures.counts().lost.add(lost.into());
+        ledger.arrive(now);
         if let Some(at) = this.none_before(ledger, now) {
-            // They have come while the answer that says so was on its way.
+            // They have come while the answer that says so was on its way, or have asked before the
+            // bucket began.
             this.refuse_or_lend(ledger, now, at);
         }
         if let Some(sent) = Self::prepare_ahead(this, ledger, by) {
@@ -273,7 +275,7 @@ impl SharedQuota {
     /// Takes what a draw was granted.
     pub(in crate::store) fn granted(&self, sent: &OnTheWay, grant: &Grant) -> After {
         let mut books = self.books.lock();
-        let ledger = books.open(&self.rule.window);
+        let ledger = books.open(&self.rule);
         ledger.in_flight = false;
         // The part of this grant that goes back can wait for the next draw: it may be drawn ahead in
         // vain.
@@ -282,6 +284,7 @@ impl SharedQuota {
         let length = self.rule.window.bucket;
         let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now, length);
         ledger.see_time(seen);
+        self.rule.note_seen(seen);
         if sent.ahead_of.is_none() {
             ledger.book_drawn(grant.bucket, grant.permits);
             ledger.see(seen, grant.free);
@@ -370,9 +373,10 @@ impl SharedQuota {
     /// A draw was not applied, because the store has lost its data.
     pub(in crate::store) fn lost(&self, seen: Seen) -> After {
         let mut books = self.books.lock();
-        let ledger = books.open(&self.rule.window);
+        let ledger = books.open(&self.rule);
         ledger.in_flight = false;
         ledger.see_time(seen);
+        self.rule.note_seen(seen);
         ledger.report_all();
         After::Lost
     }
@@ -380,7 +384,7 @@ impl SharedQuota {
     /// A draw has failed. If it alone has, the counter is served without the store for a while.
     pub(in crate::store) fn failed(&self, now: Tick, alone: bool) {
         let mut books = self.books.lock();
-        let ledger = books.open(&self.rule.window);
+        let ledger = books.open(&self.rule);
         ledger.in_flight = false;
         if alone {
             ledger.note_down(now);

@@ -1,6 +1,7 @@
 //! Draws that the refiller makes unasked, and processes that have never heard of a store.
 
 use super::*;
+use crate::clock::Tick;
 use crate::store::QuotaStore;
 use crate::store::refill::Refiller;
 
@@ -25,6 +26,41 @@ async fn processes_that_have_never_heard_of_a_store_admit_the_limit_at_most() {
         // None knows which one it is, so the remainder of the limit is nobody's.
         assert_eq!(passed, limit / 4 * 4);
     }
+}
+
+/// The clock of a server that is half a bucket ahead.
+#[derive(Debug)]
+struct Ahead(TokioClock);
+
+impl Clock for Ahead {
+    fn now(&self) -> Tick {
+        self.0.now() + Setup::default().bucket / 2
+    }
+}
+
+/// By another clock, one window of the store would have a share in each of two buckets.
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_was_at_rest_knows_the_buckets_of_a_store_that_is_away() {
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(Ahead(clock));
+    let process = Process::new(Setup::default(), &store, clock);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(process.call().await);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    store.set_fault(Some(Fault::Error(StoreErrorKind::Unreachable)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let into = (clock.now() - Tick::ZERO).as_millis() as u64 % 500;
+    tokio::time::sleep(Duration::from_millis(900 - into)).await;
+    let mut passed = [0, 0];
+    for passed in &mut passed {
+        while process.call().await {
+            *passed += 1;
+        }
+        // The process's own bucket ends, and that of the store does not.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    assert!(passed[0] > 0);
+    assert_eq!(passed[1], 0);
 }
 
 #[tokio::test(start_paused = true)]
