@@ -152,8 +152,9 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// assert_eq!(store.prefix(), "ts");
 /// ```
 pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
-    /// Applies each of `draws` to the value of its key, and returns the answers in the same
-    /// order.
+    /// Applies each of `draws` to the value of its key, at most once, and returns the answers in
+    /// the same order. So a client must not send one again that may have arrived: what it gives
+    /// back would be given back twice.
     ///
     /// # Errors
     ///

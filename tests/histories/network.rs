@@ -285,7 +285,8 @@ impl QuotaStore for Link {
             self.note(|it| it.sends(draws));
             let (fate, back) = self.travel(late).await?;
             let mut answers = network.apply(draws).await?;
-            if fate == Fate::ArrivesTwice {
+            // No client may send again what gives permits back.
+            if fate == Fate::ArrivesTwice && draws.iter().all(|draw| draw.arguments()[8] == 0) {
                 answers = network.apply(draws).await?;
             }
             if fate == Fate::AnswerLost {
