@@ -649,3 +649,36 @@ async fn a_reload_while_a_call_waits_judges_it_by_the_new_rules() {
     fleet.engine(0).reload(Rules::new());
     assert!(waiting.await.unwrap().is_ok_and(|at| at < ms(3)));
 }
+
+/// By the old time, permits in hand are still good, and those of the next bucket become so. By the
+/// new one, another bucket has begun meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_clock_steps_ahead_gives_three_limits_where_calls_borrow() {
+    let fleet = patient::<2>(second(2)).await;
+    fleet.go_to(ms(100)).await;
+    // Calls that leave before the answer leave their permits in hand.
+    drop([0, 1].map(|_| fleet.engine(0).try_enter(plain())));
+    sleep(ms(5)).await;
+    let borrowed = [
+        fleet.lent(1, prioritized()).await,
+        fleet.lent(1, prioritized()).await,
+    ];
+    fleet.go_to(ms(400)).await;
+    fleet.store.step_ahead(ms(1_700));
+    // The server is in its third second now, until 1.3.
+    let mut passed = 0;
+    for _ in 0..2 {
+        let verdict = fleet.engine(0).try_enter(plain());
+        passed += u32::from(matches!(verdict, Verdict::Pass(_)));
+    }
+    for waiting in borrowed {
+        passed += u32::from(waiting.ready().await.is_ok());
+    }
+    sleep(ms(50)).await;
+    assert!(fleet.at() < ms(300));
+    for _ in 0..4 {
+        passed += u32::from(fleet.engine(1).enter(plain()).await.is_ok());
+    }
+    assert!(fleet.at() < ms(300));
+    assert_eq!(passed, 6);
+}
