@@ -9,13 +9,14 @@
 use super::replay::circuit_breaker::Broken;
 use super::replay::classes::{
     CIRCUIT_BREAKER, FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING, KEYED,
-    LEAP_ARRAY, OCCUPY, STATISTIC_NODE, SYSTEM,
+    LEAP_ARRAY, OCCUPY, STACK, STATISTIC_NODE, SYSTEM,
 };
 use super::replay::flow_reject::Chain;
 use super::replay::keyed_rule::Hot;
 use super::replay::leap_array::Arrays;
 use super::replay::occupy::Lender;
 use super::replay::shaping::Shaped;
+use super::replay::stack::Stack;
 use super::replay::statistic_node::Nodes;
 use super::replay::system::Protected;
 
@@ -42,12 +43,13 @@ replays! {
     vectors_hot_param: "hot_param", Hot, KEYED;
     vectors_leap_array: "leap_array", Arrays, LEAP_ARRAY;
     vectors_occupy: "occupy", Lender, OCCUPY;
+    vectors_stack: "stack", Stack, STACK;
     vectors_statistic_node: "statistic_node", Nodes, STATISTIC_NODE;
     vectors_system: "system", Protected, SYSTEM;
 }
 
 #[test]
-fn all_ten_recorded_files_have_their_test() {
+fn all_eleven_recorded_files_have_their_test() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors");
     let files = std::fs::read_dir(folder).expect("the recorded answers");
     let names = files.map(|file| {
@@ -59,7 +61,7 @@ fn all_ten_recorded_files_have_their_test() {
         .collect();
     names.sort();
     assert_eq!(names, FILES);
-    assert_eq!(names.len(), 10);
+    assert_eq!(names.len(), 11);
 }
 
 #[test]

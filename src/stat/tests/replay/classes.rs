@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::holds::{
-    clock_runs_back, half_open_past, has_collection, is_at_most_ours, is_before_the_only_one,
-    is_cautious, is_detail, is_huge, is_long, is_low, is_near, is_near_in_queue,
-    is_nearly_its_turn, is_queue, is_quirk, is_refilled, is_refilled_all_the_time, is_store,
-    is_weighted_average, is_weighted_in_another_interval, is_weighted_thread,
+    clock_runs_back, half_open_past, has_collection, is_as_long, is_at_most_ours,
+    is_before_the_only_one, is_cautious, is_detail, is_huge, is_long, is_low, is_near,
+    is_near_in_queue, is_nearly_its_turn, is_queue, is_quirk, is_refilled,
+    is_refilled_all_the_time, is_store, is_weighted_average, is_weighted_in_another_interval,
+    is_weighted_thread,
 };
 use super::{Case, Step};
 
@@ -230,6 +231,22 @@ pub(crate) const CIRCUIT_BREAKER: &[Class] = &[
         (44, 10),
     ),
     exact(5_343),
+];
+
+pub(crate) const STACK: &[Class] = &[
+    listed(
+        "the checks have another order",
+        |answer| answer.field == "kind" && answer.case.has_tag("any_kind"),
+        (698, 22),
+    ),
+    Class {
+        name: "waits are recorded to a microsecond",
+        verdict: Verdict::Bounded(is_as_long),
+        holds: |answer| answer.field == "waited_ns",
+        answers: 383,
+        differing: 0,
+    },
+    exact(18_040),
 ];
 
 pub(crate) const SYSTEM: &[Class] = &[

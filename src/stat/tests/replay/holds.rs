@@ -45,6 +45,14 @@ pub(super) fn is_near_in_queue(answer: &Answer<'_>) -> bool {
     (recorded - ours).abs() <= rounding_in_queue(answer)
 }
 
+/// Waits as near as the record tells them: to a microsecond.
+pub(super) fn is_as_long(answer: &Answer<'_>) -> bool {
+    let (Some(recorded), Some(ours)) = (answer.recorded.as_u64(), answer.ours.as_u64()) else {
+        return false;
+    };
+    recorded.abs_diff(ours) <= 1_000
+}
+
 /// A call that passes by the record waits here for less than the rounded part.
 pub(super) fn is_nearly_its_turn(answer: &Answer<'_>) -> bool {
     let wait_ms = answer.answers[answer.step]["wait_ms"].as_f64();

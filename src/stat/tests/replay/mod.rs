@@ -9,6 +9,7 @@ pub(crate) mod keyed_rule;
 pub(crate) mod leap_array;
 pub(crate) mod occupy;
 pub(crate) mod shaping;
+pub(crate) mod stack;
 pub(crate) mod statistic_node;
 pub(crate) mod system;
 
@@ -127,7 +128,8 @@ impl Case {
         Self {
             name: text(&case["case"]),
             tags: tags.collect(),
-            config: case["config"].clone(),
+            // Whole documents take the place of single settings.
+            config: case.get("documents").unwrap_or(&case["config"]).clone(),
             steps,
         }
     }
