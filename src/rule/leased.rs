@@ -191,6 +191,16 @@ impl SharedRule {
         self.limit
     }
 
+    /// The least limit above zero of any key.
+    pub(crate) fn least_limit(&self) -> u32 {
+        let own = self.exceptions.values().chain(self.tiers.values());
+        let own = own.map(|own| *own as u32).filter(|own| *own > 0);
+        own.fold(self.limit, |least, own| match least {
+            0 => own,
+            _ => least.min(own),
+        })
+    }
+
     /// The limit of `call`, whose key is `key`.
     pub(crate) fn limit_of(&self, key: &Key<'_>, call: &Call<'_>) -> u32 {
         let own = self.exceptions.get(key);

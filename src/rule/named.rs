@@ -53,6 +53,11 @@ impl<V: Default> Named<V> {
         !self.is_empty() && self.find(key).is_ok()
     }
 
+    /// The settings of all keys; of one that has several spellings as often.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.said.iter().map(|(_, value)| value)
+    }
+
     /// The settings of `key`.
     pub(crate) fn get(&self, key: &Key<'_>) -> Option<&V> {
         let place = self.find(key).ok()?;

@@ -21,6 +21,8 @@ use crate::clock::timekeeper::Timekeeper;
 /// places away meanwhile: of fewer than a new key looks at.
 const REST_AT_ONCE: usize = 1_024;
 const HELD_AT_ONCE: usize = 8;
+/// The rank of a process that has not heard which one it is.
+const NO_RANK: u32 = u32::MAX;
 
 /// Whether the store can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,7 @@ pub(crate) struct Hub {
     count: AtomicU32,
     /// Of these, those that were alive at the last beat.
     alive: AtomicU32,
+    /// [`NO_RANK`] until a beat was answered.
     rank: AtomicU32,
     /// How long a trip takes, in ns.
     trip_ns: AtomicU64,
@@ -99,8 +102,7 @@ impl Hub {
             store,
             count: AtomicU32::new(settings.nodes),
             alive: AtomicU32::new(0),
-            // Until it has heard which one it is, it gets nothing of the remainder.
-            rank: AtomicU32::new(settings.nodes.saturating_sub(1)),
+            rank: AtomicU32::new(NO_RANK),
             settings,
             time,
             node: NodeId::random(),
@@ -161,7 +163,10 @@ impl Hub {
     pub(crate) fn nodes(&self) -> Nodes {
         let count = self.count.load(Ordering::Relaxed);
         let rank = self.rank.load(Ordering::Relaxed);
-        Nodes { count, rank }
+        Nodes {
+            count,
+            rank: (rank != NO_RANK).then_some(rank),
+        }
     }
 
     /// How many were alive at the last beat, and which of them this process is.

@@ -335,7 +335,7 @@ impl Ledger {
             .map(|seen| seen.bucket + u64::from(self.window.buckets));
         let share = match last {
             Some(last) if number < last => {
-                let free = self.free / nodes.count.max(1);
+                let free = nodes.share(self.free);
                 share.min(self.had.saturating_add(free))
             }
             _ => share,

@@ -163,7 +163,10 @@ impl Wake for Woken {
 
 const CONDITIONS: Conditions = Conditions {
     now: ms(10),
-    nodes: Nodes { count: 1, rank: 0 },
+    nodes: Nodes {
+        count: 1,
+        rank: Some(0),
+    },
     horizon: BUCKET,
     trip: BUCKET,
     is_recovering: false,

@@ -53,8 +53,14 @@ pub struct StoreSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenDown {
-    /// Each process admits its share of the limit: the limit divided by the number of
-    /// processes, or the number that the rule sets.
+    /// Each process admits its share of the limit: the limit divided by the
+    /// [number of processes](StoreSettings::nodes), or the number that the rule sets.
+    ///
+    /// The shares are whole numbers, and add up to the limit: where it is below the number of
+    /// processes, as many of them as it says admit one call each, and the others none. A process
+    /// knows which one it is from its first beat to the store on. Until then it admits at least
+    /// one call, so that a limit is never nothing: with five processes that have never reached
+    /// the store, three calls a minute are five.
     #[default]
     LocalShare,
     /// The rule limits nothing.
@@ -98,12 +104,13 @@ impl StoreSettings {
         }
     }
 
-    /// Sets the least number of processes that use the store: between 1 and 65 535. Default 1.
+    /// Sets the number of processes that use the store, which is that of the replicas: between 1
+    /// and 65 535. Default 1.
     ///
-    /// Set it to the number of replicas. While the store is away, each process admits the
-    /// limit divided by this number, or by the number of processes that were last alive if
-    /// that is larger. If it is too small, the processes together admit more than the limit
-    /// then.
+    /// It counts while the store is away: then each process admits its
+    /// [share](WhenDown::LocalShare), the limit divided by this number, or by the number of
+    /// processes that were last alive if that is larger. If it is too small, processes that have
+    /// not reached the store together admit more than the limit.
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes;

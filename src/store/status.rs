@@ -116,8 +116,8 @@ impl StoreStatus {
         self.since
     }
 
-    /// Returns how many processes are reckoned with: those that were alive at the last beat,
-    /// and at least the [number set](super::StoreSettings::nodes).
+    /// Returns the number of processes by which a limit is divided without the store: the one
+    /// that was [set](super::StoreSettings::nodes), or that of the last beat if it is larger.
     #[must_use]
     pub const fn nodes(&self) -> u32 {
         self.nodes

@@ -56,13 +56,21 @@ pub(crate) struct QuotaRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
     pub(crate) count: u32,
-    pub(crate) rank: u32,
+    /// `None` until a beat was answered.
+    pub(crate) rank: Option<u32>,
 }
 
 impl Terms {
     /// The longest that a call waits.
     pub(crate) const fn wait(&self) -> Duration {
         Duration::from_micros(self.wait_us as u64)
+    }
+
+    /// Whether the share of some of these processes is nothing.
+    pub(crate) fn may_lack_share(&self, nodes: Nodes) -> bool {
+        let has_share = self.when_down == WhenDown::LocalShare && self.local_limit.is_none();
+        let is_split = has_share && !self.per_node;
+        is_split && (1..nodes.count).contains(&self.limit)
     }
 
     /// The limit of all processes together.
@@ -128,9 +136,14 @@ impl QuotaRule {
 
 impl Nodes {
     /// The share of this process of `limit`: the first ones get one more, so that all shares
-    /// together are the limit.
+    /// together are the limit. A process that has no rank gets nothing of the remainder, and at
+    /// least one: else a limit below the number of processes would admit nobody.
     pub(crate) fn share(self, limit: u32) -> u32 {
         let count = self.count.max(1);
-        limit / count + u32::from(self.rank < limit % count)
+        let equal = limit / count;
+        match self.rank {
+            Some(rank) => equal + u32::from(rank < limit % count),
+            None => equal.max(1).min(limit),
+        }
     }
 }

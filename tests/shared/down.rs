@@ -102,6 +102,60 @@ async fn before_the_start_and_after_the_end_each_has_its_share() {
     assert_eq!(passed(&sentinel), 3);
 }
 
+/// How many of 20 calls to each of five engines pass without their store.
+async fn passed_by_five(limit: u32, knows_ranks: bool, is_by_key: bool) -> usize {
+    let rule = || FlowRule::per_minute("/v1", limit).shared();
+    let rules: Rules = if is_by_key {
+        rule().by_origin().into()
+    } else {
+        rule().into()
+    };
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(clock);
+    let away = Some(Fault::Error(StoreErrorKind::Unreachable));
+    store.set_fault(away.filter(|_| !knows_ranks));
+    let engines = (0..5).map(|_| {
+        let sentinel = Sentinel::builder()
+            .rules(rules.clone())
+            .clock(clock)
+            .store(store.clone())
+            .store_settings(StoreSettings::new().nodes(5))
+            .build();
+        let handle = sentinel.start_store().unwrap();
+        (sentinel, handle)
+    });
+    let engines: Vec<_> = engines.collect();
+    tokio::time::sleep(SECOND).await;
+    store.set_fault(away);
+    tokio::time::sleep(SECOND * 120).await;
+    let mut passed = 0;
+    for (sentinel, _) in &engines {
+        for _ in 0..20 {
+            let call = Call::new("/v1").origin("ann");
+            passed += usize::from(sentinel.enter(call).await.is_ok());
+        }
+    }
+    passed
+}
+
+/// Five replicas whose ranks are known admit the limit, and one each without ranks.
+#[tokio::test(start_paused = true)]
+async fn a_limit_below_the_number_of_processes_admits_calls_without_the_store() {
+    for (limit, with_ranks, without) in [(0, 0, 0), (1, 1, 5), (3, 3, 5), (5, 5, 5), (9, 9, 5)] {
+        for is_by_key in [false, true] {
+            let passed = [
+                passed_by_five(limit, true, is_by_key).await,
+                passed_by_five(limit, false, is_by_key).await,
+            ];
+            assert_eq!(
+                passed,
+                [with_ranks, without],
+                "{limit} a minute, {is_by_key}"
+            );
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn calls_that_wait_when_the_task_ends_have_the_whole_share() {
     let rule = FlowRule::per_minute("/v1", 20).shared().exact();

@@ -11,7 +11,7 @@ use tower_sentinel::store::{
     Fault, MemoryStore, RedisStore, StoreErrorKind, StoreSettings, StoreState, WhenDown,
 };
 use tower_sentinel::{
-    Call, Finding, FindingKind, FlowRule, KeyedRule, Rules, Sentinel, SharedSnapshot,
+    Call, Finding, FindingKind, FlowRule, KeyedRule, Rule, Rules, Sentinel, SharedSnapshot,
 };
 
 use super::{Fleet, SECOND, ms};
@@ -259,6 +259,45 @@ async fn more_processes_than_were_set_and_short_buckets_are_found() {
     let short = (FindingKind::ShortBuckets, "flow-0".to_owned());
     assert!(kinds().contains(&short), "{:?}", kinds());
     assert!(!kinds().contains(&(FindingKind::ShortBuckets, "flow-1".to_owned())));
+}
+
+#[test]
+fn a_limit_below_the_number_of_processes_is_found() {
+    let minute = |limit: u32| FlowRule::per_minute("/v1", limit).shared();
+    let login = || KeyedRule::per_second("/v1", 9).window().shared();
+    let empty = |rule: Rule, nodes| -> Vec<_> {
+        let sentinel = Sentinel::builder()
+            .rules(Rules::build([rule]).unwrap())
+            .store(MemoryStore::new())
+            .store_settings(StoreSettings::new().nodes(nodes))
+            .build();
+        let found = found(&sentinel).into_iter();
+        found
+            .filter(|(kind, _)| *kind == FindingKind::NoShare)
+            .map(|(_, text)| text)
+            .collect()
+    };
+    assert_eq!(
+        empty(minute(3).into(), 5),
+        [
+            "rule \"flow-0\" for \"/v1\" admits nothing in some processes without the store: its \
+             limit of 3 is one each for as many of 5; set `local_limit`, or another `when_down`"
+        ],
+    );
+    for (rule, nodes, expected) in [
+        (minute(3).into(), 3, 0),
+        (minute(0).into(), 5, 0),
+        (minute(3).per_node().into(), 5, 0),
+        (minute(3).local_limit(1).into(), 5, 0),
+        (minute(3).when_down(WhenDown::Closed).into(), 5, 0),
+        (login().param("user").into(), 9, 0),
+        (login().param("user").into(), 10, 1),
+        (login().param("user").tier("free", 4).into(), 5, 1),
+        (login().param("user").tier("none", 0).into(), 5, 0),
+    ] {
+        let rule: Rule = rule;
+        assert_eq!(empty(rule.clone(), nodes).len(), expected, "{rule:?}");
+    }
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Registry;
 use crate::call::Direction;
 use crate::hook::finding::{Finding, FindingKind};
-use crate::rule::RuleSet;
+use crate::rule::{RuleSet, SharedRule};
 use crate::store::Hub;
 
 /// A bucket must last so many trips: permits of a shorter one are mostly lost.
@@ -34,11 +34,13 @@ impl Registry {
         let (alive, nodes) = (hub.alive(), hub.settings.nodes);
         if alive > nodes {
             let cause = format!(
-                "{alive} are alive, and `nodes` is {nodes}; without the store each would admit \
-                 the limit divided by {nodes}: set `StoreSettings::nodes` to the number of replicas"
+                "{alive} are alive, and `nodes` is {nodes}; one that has not reached the store would \
+                 admit the limit divided by {nodes}: set `StoreSettings::nodes` to the number of \
+                 replicas"
             );
             found.push(none(FindingKind::MoreNodes, cause));
         }
+        found.extend(empty_shares(set, hub));
         found.extend(refusal(hub));
         if hub.figures().trips.get() > 0 {
             found.extend(short_buckets(set, hub.trip()));
@@ -59,21 +61,46 @@ fn refusal(hub: &Hub) -> Option<Finding> {
     })
 }
 
+/// That a share is nothing where the limit is below the number of processes.
+fn empty_shares(set: &RuleSet, hub: &Hub) -> Vec<Finding> {
+    let processes = hub.nodes().count;
+    of_shared(set, |rule| {
+        let limit = rule.least_limit();
+        let has_none = rule.terms(limit, &hub.settings).may_lack_share(hub.nodes());
+        has_none.then(|| {
+            let cause = format!(
+                "its limit of {limit} is one each for as many of {processes}; set `local_limit`, or \
+                 another `when_down`"
+            );
+            (FindingKind::NoShare, cause)
+        })
+    })
+}
+
 fn short_buckets(set: &RuleSet, trip: Duration) -> Vec<Finding> {
-    let shared = set.listed().with_counts();
-    let short = shared.filter_map(|(place, label, _)| {
-        let resource = set.rule(place)?.resource();
-        let bucket = set
-            .shared(place, resource, Direction::Inbound, 1)?
-            .window
-            .bucket;
+    of_shared(set, |rule| {
+        let bucket = rule.window.bucket;
         (bucket < trip * TRIPS).then(|| {
             let cause = format!(
                 "one lasts {bucket:?}, and a trip takes {trip:?}; give the rule a longer \
                  interval or fewer buckets"
             );
-            Finding::new(FindingKind::ShortBuckets, label.id.clone(), resource, cause)
+            (FindingKind::ShortBuckets, cause)
         })
+    })
+}
+
+/// What `look` finds about each shared rule of `set`.
+fn of_shared(
+    set: &RuleSet,
+    look: impl Fn(&SharedRule) -> Option<(FindingKind, String)>,
+) -> Vec<Finding> {
+    let shared = set.listed().with_counts();
+    let found = shared.filter_map(|(place, label, _)| {
+        let resource = set.rule(place)?.resource();
+        let rule = set.shared(place, resource, Direction::Inbound, 1)?;
+        let (kind, cause) = look(&rule)?;
+        Some(Finding::new(kind, label.id.clone(), resource, cause))
     });
-    short.collect()
+    found.collect()
 }

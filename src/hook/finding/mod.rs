@@ -56,6 +56,9 @@ pub enum FindingKind {
     StoreNotStarted,
     /// More processes use the store than [`nodes`](crate::store::StoreSettings::nodes) says.
     MoreNodes,
+    /// A shared rule has a limit below the number of processes: while the store is away, some of
+    /// them admit nothing.
+    NoShare,
     /// The buckets of a shared rule are shorter than ten trips to the store.
     ShortBuckets,
     /// The store has refused requests within the last minute, for want of a password or a right, or
@@ -117,6 +120,7 @@ impl FindingKind {
             FindingKind::NoSampler => "no-sampler",
             FindingKind::StoreNotStarted => "store-not-started",
             FindingKind::MoreNodes => "more-nodes",
+            FindingKind::NoShare => "no-share",
             FindingKind::ShortBuckets => "short-buckets",
             FindingKind::StoreRefuses => "store-refuses",
             FindingKind::NoStore => "no-store",
@@ -215,6 +219,10 @@ impl fmt::Display for Finding {
             FindingKind::MoreNodes => {
                 f.write_str("more processes use the store than the settings say")?;
             }
+            FindingKind::NoShare => write!(
+                f,
+                "rule {rule:?} for {resource:?} admits nothing in some processes without the store"
+            )?,
             FindingKind::ShortBuckets => write!(
                 f,
                 "rule {rule:?} for {resource:?} has buckets that are over before the store has answered"

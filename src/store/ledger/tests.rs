@@ -23,6 +23,13 @@ fn ledger(limit: u32, buckets: u32) -> Ledger {
     Ledger::new(Arc::new(terms), Arc::new(Window { bucket, buckets }))
 }
 
+fn nodes(count: u32, rank: u32) -> Nodes {
+    Nodes {
+        count,
+        rank: Some(rank),
+    }
+}
+
 fn ms(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
@@ -38,14 +45,33 @@ fn answered(limit: u32, buckets: u32, free: u32) -> Ledger {
 #[test]
 fn shares_add_up_to_the_limit() {
     for (limit, count) in [(10, 3), (0, 4), (2, 5), (1_000, 7)] {
-        let shares = (0..count).map(|rank| Nodes { count, rank }.share(limit));
+        let shares = (0..count).map(|rank| nodes(count, rank).share(limit));
         assert_eq!(shares.sum::<u32>(), limit);
     }
 }
 
 #[test]
+fn a_process_without_a_rank_has_an_equal_share_and_at_least_one() {
+    for (limit, count, share) in [(10, 3, 3), (3, 5, 1), (1, 65_535, 1), (0, 4, 0), (8, 1, 8)] {
+        let rank = None;
+        assert_eq!(
+            Nodes { count, rank }.share(limit),
+            share,
+            "{limit} of {count}"
+        );
+    }
+}
+
+/// A minute has seconds left, and the store had three permits for five processes when it went.
+#[test]
+fn what_was_free_at_the_last_answer_is_shared_to_the_last_permit() {
+    let shares = (0..5).map(|rank| answered(100, 1, 3).share_left(7, nodes(5, rank)));
+    assert_eq!(shares.collect::<Vec<_>>(), [1, 1, 1, 0, 0]);
+}
+
+#[test]
 fn a_refill_asks_for_the_part_that_the_process_has_of_what_was_drawn() {
-    let nodes = Nodes { count: 10, rank: 0 };
+    let nodes = nodes(10, 0);
     let divisor = |drawn, free, at| {
         let mut ledger = answered(100, 1, 100);
         ledger.book_drawn(7, drawn);
@@ -88,7 +114,7 @@ fn buckets_go_on_by_the_own_clock_with_a_gap_of_one_trip() {
 
 #[test]
 fn without_the_store_there_is_a_share_less_what_one_has() {
-    let two = Nodes { count: 2, rank: 0 };
+    let two = nodes(2, 0);
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(7, 10);
     ledger.see(ledger.last, 60);
