@@ -1,83 +1,27 @@
 //! What the journal says, and how little of it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(
-    clippy::disallowed_types,
-    reason = "a test may hold a lock of the standard library"
-)]
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tower_sentinel::clock::TokioClock;
+use tower_sentinel::observe::dashboard::Dashboard;
 use tower_sentinel::observe::journal::Journal;
-use tower_sentinel::source::{SourceError, Watch, from_fn};
+use tower_sentinel::source::{InMemory, SourceError, Watch, from_fn};
 use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind};
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, Hook, KeyedRule, ManualClock, Rules, Sentinel, Verdict,
-    hook::PassEvent,
+    AuthorityRule, Call, CircuitBreakerRule, FlowRule, Hook, KeyedRule, ManualClock, Rules,
+    Sentinel, Verdict, hook::PassEvent,
 };
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
+use support::log::Log;
 use support::{attempts, configured, ms, run};
-
-/// Keeps each event as one line.
-#[derive(Clone, Debug, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-#[derive(Default)]
-struct Text {
-    message: String,
-    fields: BTreeMap<&'static str, String>,
-}
-
-impl Visit for Text {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.record_debug(field, &format_args!("{value}"));
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        match field.name() {
-            "message" => write!(self.message, "{value:?}").unwrap(),
-            name => drop(self.fields.insert(name, format!("{value:?}"))),
-        }
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        panic!("there are no spans")
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        assert_eq!(event.metadata().target(), "tower_sentinel");
-        let mut text = Text::default();
-        event.record(&mut text);
-        let mut line = format!("{} {}", event.metadata().level(), text.message);
-        for (name, value) in text.fields {
-            let name = name.strip_prefix("sentinel.").unwrap();
-            write!(line, ", {name} {value}").unwrap();
-        }
-        self.0.lock().unwrap().push(line);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
 
 /// An engine, its journal, and what that has said.
 struct Bench {
@@ -108,7 +52,7 @@ impl Bench {
     fn look(&self) -> Vec<String> {
         self.clock.advance(ms(1_000));
         tracing::subscriber::with_default(self.log.clone(), || self.journal.poll_once());
-        std::mem::take(&mut *self.log.0.lock().unwrap())
+        self.log.said()
     }
 
     /// Looks so many times, and returns all that was said.
@@ -337,19 +281,13 @@ fn a_hook_that_panics_is_told_and_a_journal_leaves_no_hook() {
     let sentinel = bench.sentinel.clone();
     assert_eq!(sentinel.hooks().names().len(), 2);
     drop(bench);
-    assert_eq!(
-        *sentinel.hooks().names(),
-        [std::sync::Arc::<str>::from("broken")]
-    );
+    assert_eq!(*sentinel.hooks().names(), [Arc::<str>::from("broken")]);
     // By a thread, which takes the hook with it.
     let handle = Journal::new(&sentinel)
         .spawn(Duration::from_secs(3_600))
         .unwrap();
     handle.stop();
-    assert_eq!(
-        *sentinel.hooks().names(),
-        [std::sync::Arc::<str>::from("broken")]
-    );
+    assert_eq!(*sentinel.hooks().names(), [Arc::<str>::from("broken")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -368,7 +306,7 @@ async fn a_store_that_goes_and_comes_back_is_told_and_refusals_of_it_once_a_minu
         for _ in 0..seconds {
             tokio::time::sleep(ms(1_000)).await;
             tracing::subscriber::with_default(log.clone(), || journal.poll_once());
-            said.append(&mut log.0.lock().unwrap());
+            said.append(&mut log.said());
         }
         said
     };
@@ -403,5 +341,81 @@ async fn what_a_shared_rule_would_refuse_is_no_refusal() {
     tokio::time::sleep(ms(1_000)).await;
     assert_eq!(sentinel.shadows()[0].would_block(), 6);
     tracing::subscriber::with_default(log.clone(), || journal.poll_once());
-    assert_eq!(*log.0.lock().unwrap(), [""; 0]);
+    assert_eq!(log.said(), [""; 0]);
+}
+
+/// Sends `rules` of the type `kind` as Sentinel's dashboard does, and returns the answer.
+async fn push(addr: SocketAddr, kind: &str, rules: serde_json::Value) -> String {
+    let data: String = rules
+        .to_string()
+        .bytes()
+        .map(|byte| format!("%{byte:02X}"))
+        .collect();
+    let body = format!("type={kind}&data={data}");
+    let request = format!(
+        "POST /setRules HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\
+         Content-Type: application/x-www-form-urlencoded; charset=UTF-8\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len(),
+    );
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn each_change_by_the_dashboard_is_one_line() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/a", 5))
+        .with(FlowRule::per_second("/b", 5).id("b"))
+        .with(AuthorityRule::allow("/a", ["ann", "bob"]));
+    let sentinel = Sentinel::new(rules);
+    let handle = Dashboard::new(&sentinel, "shop")
+        .allow(["127.0.0.1/32".parse().unwrap()])
+        .bind(([127, 0, 0, 1], 0))
+        .push(InMemory);
+    let handle = handle.spawn().await.unwrap();
+    let flow =
+        |name: &str, count: u32| json!({"resource": name, "count": count, "limitApp": "app"});
+    let of_all = |mut rule: serde_json::Value| {
+        rule["limitApp"] = json!("default");
+        rule
+    };
+    let (a, b) = (of_all(flow("/a", 5)), of_all(flow("/b", 5)));
+    // One that has not seen the others, one more, two that change, and one that goes.
+    for rules in [
+        json!([flow("/c", 1)]),
+        json!([a, b, flow("/c", 1)]),
+        json!([a, of_all(flow("/b", 6)), flow("/c", 2)]),
+        json!([a, of_all(flow("/b", 6)), flow("/c", 2)]),
+        json!([a, flow("/c", 2)]),
+    ] {
+        push(handle.addr(), "flow", rules).await;
+    }
+    push(handle.addr(), "authority", json!([])).await;
+    let said = log.said();
+    let (refused, changes) = said.split_first().unwrap();
+    let expected = "WARN rules refused, by dashboard, error 2 rules in force are missing: ";
+    assert!(refused.starts_with(expected), "{refused}");
+    let c = |count: u32| {
+        format!("flow /c: threshold = {count}, interval = 1 s, for_origin = \\\"app\\\"")
+    };
+    let b = "flow /b (b): threshold = 5, interval = 1 s -> threshold = 6, interval = 1 s";
+    let c_changes = format!("{} -> {}", c(1), &c(2)["flow /c: ".len()..]);
+    let line = |added: &str, changed: &str, removed: &str| {
+        format!(
+            "INFO rules changed, added {added}, by dashboard, changed {changed}, removed {removed}"
+        )
+    };
+    let expected = [
+        line(&c(1), "", ""),
+        line("", &format!("{b}; {c_changes}"), ""),
+        line("", "", "flow /b (b): threshold = 6, interval = 1 s"),
+        line("", "", "authority /a: allow = 2 names"),
+    ];
+    assert_eq!(changes, expected);
 }

@@ -7,6 +7,11 @@ mod body;
 mod collect;
 #[cfg(feature = "dashboard")]
 pub mod dashboard;
+#[cfg(any(
+    all(feature = "page", feature = "serde"),
+    all(feature = "dashboard", feature = "tracing")
+))]
+mod diff;
 #[cfg(feature = "metrics")]
 pub mod facade;
 mod family;
@@ -18,6 +23,8 @@ mod negotiate;
 pub mod page;
 mod rows;
 mod shared;
+#[cfg(any(feature = "page", all(feature = "dashboard", feature = "tracing")))]
+mod span;
 mod text;
 
 pub use body::Body;

@@ -23,12 +23,19 @@ async fn get(line: &mut Line, kind: &str) -> Value {
 }
 
 async fn set(line: &mut Line, kind: &str, rules: &Value) -> Answer {
+    post(line, kind, rules, &[]).await
+}
+
+async fn post(line: &mut Line, kind: &str, rules: &Value, more: &[(&str, &str)]) -> Answer {
     let data = rules.to_string();
     match kind {
-        "param" => line.post("setParamFlowRules", &[("data", &data)]).await,
+        "param" => {
+            let params = [&[("data", &*data)], more].concat();
+            line.post("setParamFlowRules", &params).await
+        }
         kind => {
-            line.post("setRules", &[("type", kind), ("data", &data)])
-                .await
+            let params = [&[("type", kind), ("data", &data)], more].concat();
+            line.post("setRules", &params).await
         }
     }
 }
@@ -256,10 +263,9 @@ async fn a_rule_that_is_read_and_sent_again_is_the_same() {
         );
         assert_eq!(set(&mut line, kind, &shown).await, Answer::ok("success"));
         assert_eq!((sentinel.rules(), sentinel.rules_version()), (rules, 0));
-        assert_eq!(
-            set(&mut line, kind, &json!([])).await,
-            Answer::ok("success")
-        );
+        // The limits of a system rule are several rules there.
+        let answer = post(&mut line, kind, &json!([]), &[("replace", "all")]).await;
+        assert_eq!(answer, Answer::ok("success"));
         assert_eq!(sentinel.rules(), Rules::new());
     }
 }
@@ -358,12 +364,16 @@ async fn the_limits_of_a_system_rule_are_shown_apart_and_stay_together() {
     let after = changed(rules(), "system", |rules| {
         let place = qps(rules);
         rules.as_array_mut().unwrap().remove(place);
+    });
+    let expected = SystemRule::new().load(2.5).id("both");
+    assert_eq!(after.await[0], expected.into());
+    let after = changed(rules(), "system", |rules| {
         let new = json!({"highestSystemLoad": -1, "highestCpuUsage": -1, "qps": -1, "avgRt": -1,
             "maxThread": 9});
         rules.as_array_mut().unwrap().push(new);
     });
     let expected: [Rule; 3] = [
-        SystemRule::new().load(2.5).id("both").into(),
+        SystemRule::new().qps(10).load(2.5).id("both").into(),
         FlowRule::per_second("/a", 5).into(),
         SystemRule::new().concurrency(10).into(),
     ];

@@ -4,6 +4,7 @@
 
 mod beats;
 mod forms;
+mod memory;
 mod pushes;
 mod reads;
 mod refusals;

@@ -28,6 +28,13 @@ async fn push(line: &mut Line, kind: &str, rules: serde_json::Value) -> Answer {
         .await
 }
 
+/// As a script does that means all rules of the type.
+async fn replace(line: &mut Line, kind: &str, rules: serde_json::Value) -> Answer {
+    let data = rules.to_string();
+    let params = [("type", kind), ("data", &data), ("replace", "all")];
+    line.post("setRules", &params).await
+}
+
 fn success() -> Answer {
     Answer::ok("success")
 }
@@ -371,7 +378,7 @@ async fn rules_that_the_form_cannot_say_stay_where_they_are() {
     let handle = local(&sentinel).push(InMemory).spawn().await.unwrap();
     let mut line = connected(&handle).await;
     let pushed = json!([flow("/new", 1.0), flow("/a", 6.0)]);
-    assert_eq!(push(&mut line, "flow", pushed).await, success());
+    assert_eq!(replace(&mut line, "flow", pushed).await, success());
     let mut expected: Vec<_> = rules.into_iter().collect();
     let six = FlowRule::per_second("/a", 6);
     expected[1] = six.id("second").buckets(10).max_waiting(7).into();

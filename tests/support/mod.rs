@@ -5,6 +5,7 @@
 pub(crate) mod bench;
 pub(crate) mod caller;
 pub(crate) mod line;
+pub(crate) mod log;
 #[path = "../../src/stat/tests/rng.rs"]
 mod rng;
 pub(crate) mod stage;

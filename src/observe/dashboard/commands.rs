@@ -13,6 +13,8 @@ use crate::base::panics::catch_panic_or;
 use crate::base::sync::Lock;
 use crate::clock::wall_time;
 use crate::document::Document;
+#[cfg(feature = "tracing")]
+use crate::observe::journal::{tell_changed, tell_refused};
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 use crate::source::{RuleSink, SourceError, SourceErrorKind};
@@ -48,6 +50,10 @@ const COMMANDS: [(&str, &str); 12] = [
     ),
     ("version", "tells whose protocol this is"),
 ];
+
+/// The hand that changes rules here, in log lines.
+#[cfg(feature = "tracing")]
+const BY: &str = "dashboard";
 
 /// Rules are in force that the sink does not have.
 const HALF_DONE: &str = "partial success (write data source failed)";
@@ -152,6 +158,21 @@ impl Commands {
         params: &FormParams,
         is_post: bool,
     ) -> Result<String, CommandRefused> {
+        let replaced = self.try_replace(form, params, is_post);
+        #[cfg(feature = "tracing")]
+        if let Err(refused) = &replaced {
+            // For three of the five types the dashboard shows no message.
+            tell_refused(BY, &refused.text);
+        }
+        replaced
+    }
+
+    fn try_replace(
+        &self,
+        form: JavaForm,
+        params: &FormParams,
+        is_post: bool,
+    ) -> Result<String, CommandRefused> {
         let Some(sink) = &self.sink else {
             let text = "rules are read only here: give the program a sink by Dashboard::push";
             return Err(CommandRefused::bad(text));
@@ -170,7 +191,12 @@ impl Commands {
 
         let mut unsaved = self.unsaved.lock();
         let before = self.sentinel.rules();
-        let after = merged(&before, form, pushed).map_err(CommandRefused::bad)?;
+        let merged = merged(&before, form, pushed).map_err(CommandRefused::bad)?;
+        let replaces_all = params.get("replace") == Some("all");
+        if let Some(why) = merged.is_blind().filter(|_| !replaces_all) {
+            return Err(CommandRefused::bad(why));
+        }
+        let after = merged.rules;
         let version = self.sentinel.rules_version();
         // Others than these have come into force since, so the sink has what they come from.
         let kept = unsaved.take().filter(|it| it.version == version);
@@ -182,7 +208,7 @@ impl Commands {
         let stored = catch_panic_or(store, |_| Err(SourceError::new("the sink panicked")));
         match stored {
             Ok(()) => {
-                self.sentinel.reload(after);
+                self.put_in_force(&before, after);
                 Ok("success".to_owned())
             }
             // Rules that another hand has written come into force, or are to be looked at.
@@ -193,12 +219,22 @@ impl Commands {
                 Err(CommandRefused::bad(why.to_string()))
             }
             Err(_) => {
-                self.sentinel.reload(after);
+                self.put_in_force(&before, after);
                 let version = self.sentinel.rules_version();
                 *unsaved = Some(Unsaved { kept, version });
                 Ok(HALF_DONE.to_owned())
             }
         }
+    }
+
+    /// Replaces the rules `before` by those `after`, and tells what has changed.
+    fn put_in_force(&self, before: &Rules, after: Rules) {
+        if *before == after {
+            return;
+        }
+        #[cfg(feature = "tracing")]
+        tell_changed(BY, before, &after);
+        self.sentinel.reload(after);
     }
 }
 

@@ -36,6 +36,15 @@
 //! `partial success (write data source failed)`; the next rules that it sends are kept together
 //! with these.
 //!
+//! A form of the dashboard adds, changes or removes one rule, and sends all others of the type as
+//! the dashboard keeps them: those of the program that it has listed last, and none after its
+//! restart. Rules that lack two of those in force, or that lack one and change another, come from a
+//! form that has not seen them. They are refused, and the answer says what to do: open the list of
+//! these rules, which reads them, and send again. A script that replaces all rules of a type says so
+//! by a third parameter, `replace=all`. With the feature `tracing` each change is one line of the log,
+//! with the rules that were added, changed and removed, and each refusal is one as well: of three
+//! types the dashboard does not show why rules were refused.
+//!
 //! # Access
 //!
 //! The protocol has no authentication. So commands are taken from the addresses of the dashboard

@@ -35,26 +35,80 @@ fn shown(rules: &Rules, form: JavaForm) -> Vec<Option<ShownRule>> {
     rules.iter().map(show).collect()
 }
 
+/// The rules that are to come into force, and how they differ from those that the dashboard could
+/// have read.
+#[derive(Debug)]
+pub(super) struct Merged {
+    pub(super) rules: Rules,
+    /// The names of the rules that a form can say, were in force, and were not sent.
+    missing: Vec<String>,
+    /// How many of those that were sent are new or changed.
+    edited: usize,
+}
+
+/// The same before all rules were looked at together.
+#[derive(Debug, Default)]
+struct Merging {
+    after: Vec<Rule>,
+    missing: Vec<String>,
+    edited: usize,
+}
+
+/// Most rules that a message names.
+const MOST_NAMED: usize = 5;
+
 /// The rules that are in force once `pushed` has replaced those of `rules` that `form` can say.
 /// They keep their places, and what the form lacks.
-pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Rules, String> {
+pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Merged, String> {
     if pushed.iter().any(Rule::is_default) {
         return Err("resource is \"*\", must be the name of one".to_owned());
     }
     let shown = shown(rules, form);
-    let after = if form == JavaForm::System {
+    let merging = if form == JavaForm::System {
         merged_system(rules, &shown, pushed)
     } else {
         merged_each(rules, &shown, pushed)
     };
-    Rules::build(after).map_err(|error| error.to_string())
+    let rules = Rules::build(merging.after).map_err(|error| error.to_string())?;
+    Ok(Merged {
+        rules,
+        missing: merging.missing,
+        edited: merging.edited,
+    })
 }
 
-fn merged_each(rules: &Rules, shown: &[Option<ShownRule>], pushed: Rules) -> Vec<Rule> {
+impl Merged {
+    /// Why the rules do not come from a form of a dashboard that has read those in force: a form
+    /// adds, changes or removes one rule, and sends all others as they were read.
+    pub(super) fn is_blind(&self) -> Option<String> {
+        let count = self.missing.len();
+        if count == 0 || (count == 1 && self.edited == 0) {
+            return None;
+        }
+        let mut names = self.missing[..count.min(MOST_NAMED)].join(", ");
+        if count > MOST_NAMED {
+            names += &format!(" and {} more", count - MOST_NAMED);
+        }
+        let (rules, are) = if count == 1 {
+            ("rule", "is")
+        } else {
+            ("rules", "are")
+        };
+        Some(format!(
+            "{count} {rules} in force {are} missing: {names}. The dashboard has not read these \
+             rules, or has forgotten them, so nothing has changed: open its list of rules of this \
+             type, which reads them, and send again. A script that replaces all rules says \
+             replace=all."
+        ))
+    }
+}
+
+fn merged_each(rules: &Rules, shown: &[Option<ShownRule>], pushed: Rules) -> Merging {
     let mut pushed: Vec<Option<Rule>> = pushed.into_iter().map(Some).collect();
     let mut after: Vec<Option<Rule>> = vec![None; rules.len()];
-    // Equal ones first: of two rules of a resource, the other one has changed.
-    for is_same in [is_equal, is_alike, is_of_same_calls] {
+    // Equal ones first: of two rules of a resource, the other one has changed. Last come those that
+    // are now for another origin, or of another kind.
+    for is_same in [is_equal, is_alike, is_of_same_calls, is_of_same_resource] {
         for ((rule, shown), after) in rules.iter().zip(shown).zip(&mut after) {
             let Some(shown) = shown.as_ref().filter(|_| after.is_none()) else {
                 continue;
@@ -64,12 +118,26 @@ fn merged_each(rules: &Rules, shown: &[Option<ShownRule>], pushed: Rules) -> Vec
             *after = found.and_then(Option::take).map(|new| carry(&new, rule));
         }
     }
-    let kept = rules.iter().zip(shown).zip(after);
-    let kept = kept.filter_map(|((rule, shown), after)| match shown {
-        Some(_) => after,
-        None => Some(rule.clone()),
-    });
-    kept.chain(pushed.into_iter().flatten()).collect()
+    let mut merging = Merging::default();
+    for ((rule, shown), after) in rules.iter().zip(shown).zip(after) {
+        match (shown, after) {
+            (None, _) => merging.after.push(rule.clone()),
+            (Some(_), None) => merging.missing.push(name(rule)),
+            (Some(_), Some(after)) => {
+                merging.edited += usize::from(after != *rule);
+                merging.after.push(after);
+            }
+        }
+    }
+    let new = pushed.into_iter().flatten();
+    let before = merging.after.len();
+    merging.after.extend(new);
+    merging.edited += merging.after.len() - before;
+    merging
+}
+
+fn name(rule: &Rule) -> String {
+    format!("{} {:?}", rule.kind(), rule.resource())
 }
 
 fn is_equal(shown: &Rule, pushed: &Rule) -> bool {
@@ -102,57 +170,74 @@ fn is_of_same_calls(shown: &Rule, pushed: &Rule) -> bool {
         && origin(shown) == origin(pushed)
 }
 
-/// The limits that a system rule may have, in the order of the dashboard's choice.
-const LIMITS: [fn(&SystemRule, SystemRule) -> Option<SystemRule>; 5] = [
-    |from, to| Some(to.load(from.get_load()?).capacity(from.get_capacity())),
-    |from, to| Some(to.rt(from.get_rt()?)),
-    |from, to| Some(to.concurrency(from.get_concurrency()?)),
-    |from, to| Some(to.qps(from.get_qps()?)),
-    |from, to| Some(to.cpu(from.get_cpu()?)),
+fn is_of_same_resource(shown: &Rule, pushed: &Rule) -> bool {
+    shown.resource() == pushed.resource()
+}
+
+/// A limit of one system rule as that of another.
+type Limit = fn(&SystemRule, SystemRule) -> Option<SystemRule>;
+
+/// The limits that a system rule may have, with Sentinel's names, in the order of the dashboard's
+/// choice.
+const LIMITS: [(&str, Limit); 5] = [
+    ("highestSystemLoad", |from, to| {
+        Some(to.load(from.get_load()?).capacity(from.get_capacity()))
+    }),
+    ("avgRt", |from, to| Some(to.rt(from.get_rt()?))),
+    ("maxThread", |from, to| {
+        Some(to.concurrency(from.get_concurrency()?))
+    }),
+    ("qps", |from, to| Some(to.qps(from.get_qps()?))),
+    ("highestCpuUsage", |from, to| Some(to.cpu(from.get_cpu()?))),
 ];
 
 /// A rule for each limit of `rule`.
 fn parts(rule: &SystemRule) -> Vec<SystemRule> {
     let parts = LIMITS.iter();
     parts
-        .filter_map(|limit| limit(rule, SystemRule::new()))
+        .filter_map(|(_, limit)| limit(rule, SystemRule::new()))
         .collect()
 }
 
 /// The dashboard has a rule for each limit. Those that came from one rule stay one.
-fn merged_system(rules: &Rules, shown: &[Option<ShownRule>], pushed: Rules) -> Vec<Rule> {
+fn merged_system(rules: &Rules, shown: &[Option<ShownRule>], pushed: Rules) -> Merging {
     let pushed = pushed.into_iter().flat_map(|rule| match rule {
         Rule::System(rule) => parts(&rule),
         _ => Vec::new(),
     });
     let mut pushed: Vec<SystemRule> = pushed.collect();
-    let mut after = Vec::new();
+    let mut merging = Merging::default();
     for (rule, shown) in rules.iter().zip(shown) {
         let Some(ShownRule {
             read: Rule::System(read),
             ..
         }) = shown
         else {
-            after.push(rule.clone());
+            merging.after.push(rule.clone());
             continue;
         };
         let mut new = SystemRule::new();
-        for limit in LIMITS {
+        for (name, limit) in LIMITS {
             let Some(old) = limit(read, SystemRule::new()) else {
                 continue;
             };
             let of_kind = |it: &SystemRule| limit(it, SystemRule::new()).is_some();
             let place = pushed.iter().position(|it| *it == old);
             let place = place.or_else(|| pushed.iter().position(of_kind));
-            if let Some(place) = place {
-                let part = pushed.remove(place);
-                new = limit(&part, new.clone()).unwrap_or(new);
+            match place {
+                Some(place) => {
+                    let part = pushed.remove(place);
+                    merging.edited += usize::from(part != old);
+                    new = limit(&part, new.clone()).unwrap_or(new);
+                }
+                None => merging.missing.push(format!("system {name:?}")),
             }
         }
         if new != SystemRule::new() {
-            after.push(carry(&new.into(), rule));
+            merging.after.push(carry(&new.into(), rule));
         }
     }
-    after.extend(pushed.into_iter().map(Rule::from));
-    after
+    merging.edited += pushed.len();
+    merging.after.extend(pushed.into_iter().map(Rule::from));
+    merging
 }

@@ -60,8 +60,15 @@ async fn converse(mut stream: TcpStream, commands: Arc<Commands>) {
             Ok(Some(asked)) => {
                 let goes_on = goes_on(&asked.head);
                 let commands = commands.clone();
+                let carry_out = move || asked.carry_out(&commands);
+                // A subscriber of this thread alone hears what the command says.
+                #[cfg(feature = "tracing")]
+                let carry_out = {
+                    let heard = tracing::dispatcher::get_default(Clone::clone);
+                    move || tracing::dispatcher::with_default(&heard, carry_out)
+                };
                 // Engines with many resources take their time, and files may block.
-                let told = spawn_blocking(move || asked.carry_out(&commands)).await;
+                let told = spawn_blocking(carry_out).await;
                 let panicked = |_| {
                     Err(CommandRefused::new(
                         StatusCode::INTERNAL_SERVER_ERROR,

@@ -20,7 +20,7 @@ const MOST: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The target of all events.
-const TARGET: &str = "tower_sentinel";
+pub(super) const TARGET: &str = "tower_sentinel";
 
 /// One event.
 #[derive(Debug)]
@@ -337,7 +337,7 @@ fn reasons(by_kind: &ByKind) -> String {
 }
 
 /// `name`, which neither ends a line nor turns it around.
-fn escaped(name: &str) -> String {
+pub(super) fn escaped(name: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_text(&mut text, name);

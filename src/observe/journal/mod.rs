@@ -14,6 +14,8 @@
 //! | `breaker opened`, `breaker closed`, `breaker half-open` | WARN, INFO, DEBUG | each change, within the same 20 lines |
 //! | `more changes of breakers` | INFO | likewise |
 //! | `rules in force` | INFO | the rules were replaced |
+//! | `rules changed` | INFO | the page or Sentinel's dashboard has changed them: each that was added, changed, removed; also without a journal |
+//! | `rules refused` | WARN | Sentinel's dashboard has sent rules that were not taken, and why; also without a journal |
 //! | `rules kept`, `rules readable again` | WARN, INFO | a [watch](Journal::watch) fails; it has recovered |
 //! | `keys share a quota`, `calls without a key`, `no place for names` | WARN | there are some after 10 min without |
 //! | `store down`, `store back` | WARN, INFO | the [store](crate::Builder::store) has failed; it answers again |
@@ -24,6 +26,8 @@
 //! together. Names are escaped as in [JSON](crate::Snapshot::to_json). There are no spans: those
 //! belong to the server, which knows a refusal by [`is_refusal`](crate::rejection::is_refusal).
 
+#[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+mod changes;
 mod counts;
 mod episodes;
 mod lines;
@@ -34,6 +38,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+pub(super) use changes::tell_changed;
+#[cfg(feature = "dashboard")]
+pub(super) use changes::tell_refused;
 use counts::{Counts, Watched};
 use episodes::Episodes;
 use lines::{LineBudget, LogLine};

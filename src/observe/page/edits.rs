@@ -15,7 +15,6 @@ use http_body::Body as HttpBody;
 use serde_json::Value;
 use tower_service::Service;
 
-use super::diff::differences;
 use super::json::Json;
 use super::proposal::{read, tag, tag_of, told, written};
 use super::{Page, finish, method_refusal, now, refusal, set, text};
@@ -24,6 +23,9 @@ use crate::base::sync::Lock;
 use crate::call::Key;
 use crate::key::cut_ip;
 use crate::observe::Body;
+use crate::observe::diff::differences;
+#[cfg(feature = "tracing")]
+use crate::observe::journal::tell_changed;
 use crate::report::NodeView;
 use crate::source::{RuleSink, SourceError, SourceErrorKind};
 
@@ -223,6 +225,8 @@ impl EditablePage {
                 return error(status, &why.to_string());
             }
             sentinel.reload(after.clone());
+            #[cfg(feature = "tracing")]
+            tell_changed("page", &before, &after);
         }
         let mut answer = told(
             StatusCode::OK,

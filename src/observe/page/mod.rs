@@ -58,8 +58,6 @@
 mod access;
 mod assets;
 #[cfg(feature = "serde")]
-mod diff;
-#[cfg(feature = "serde")]
 mod edits;
 mod json;
 mod lines;

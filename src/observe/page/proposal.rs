@@ -5,10 +5,10 @@ use http::header;
 use http::{HeaderValue, Response, StatusCode};
 
 use super::assets::etag;
-use super::diff::Difference;
 use super::edits::answer;
 use super::json::Json;
 use crate::document::{Document, Format, Problem};
+use crate::observe::diff::Difference;
 use crate::rule::{InvalidRule, Rules};
 use crate::sentinel::Sentinel;
 

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::observe::span::time;
 use crate::rule::{Rule, Setting};
 
 /// The settings of a rule, by name.
@@ -249,23 +250,6 @@ fn percent(share: f64) -> String {
     // Twelve digits hide how shares such as 0.07 are rounded.
     let percent = (share * 1e14).round() / 1e12;
     format!("{percent} %")
-}
-
-/// `time` in the largest unit in which it is whole.
-pub(super) fn time(time: Duration) -> String {
-    let ns = time.as_nanos();
-    let units = [
-        (3_600_000_000_000, "h"),
-        (60_000_000_000, "min"),
-        (1_000_000_000, "s"),
-        (1_000_000, "ms"),
-        (1_000, "µs"),
-    ];
-    let unit = units.iter().find(|(unit, _)| ns > 0 && ns % unit == 0);
-    unit.map_or_else(
-        || format!("{ns} ns"),
-        |(unit, word)| format!("{} {word}", ns / unit),
-    )
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use super::words::time;
+use super::span::time;
 use crate::rule::{Rule, Rules, Setting};
 
 /// One rule that comes, goes, or becomes another one.
@@ -19,13 +19,33 @@ pub(super) struct Difference {
     pub(super) after: Option<String>,
 }
 
+/// Which settings are written in full.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Detail {
+    Everything,
+    /// Of lists of origins and values only their lengths.
+    #[cfg(feature = "tracing")]
+    NoValues,
+}
+
 /// The identity of a rule: rules that share it are one rule with other settings.
 type RuleIdentity<'a> = (&'static str, &'a str, Option<&'a str>);
 
 /// The differences between the rules `before` and those `after`: first those that stay or go, in
 /// their order, then those that come. Rules of the same kind, resource and id are compared in
 /// their order, without those that are equal.
+#[cfg(all(feature = "page", feature = "serde"))]
 pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
+    compared(before, after, Detail::Everything)
+}
+
+/// The same for a log, without the origins and values in lists, which may be names of people.
+#[cfg(feature = "tracing")]
+pub(super) fn differences_without_values(before: &Rules, after: &Rules) -> Vec<Difference> {
+    compared(before, after, Detail::NoValues)
+}
+
+fn compared(before: &Rules, after: &Rules, detail: Detail) -> Vec<Difference> {
     let (old, mut new) = (grouped(before), grouped(after));
     let mut found = Vec::new();
     for (identity, mut old) in old {
@@ -39,15 +59,15 @@ pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
         });
         let mut new = new.into_iter();
         for rule in old {
-            found.push(Difference::new(identity, Some(rule), new.next()));
+            found.push(Difference::new(identity, [Some(rule), new.next()], detail));
         }
-        found.extend(new.map(|rule| Difference::new(identity, None, Some(rule))));
+        found.extend(new.map(|rule| Difference::new(identity, [None, Some(rule)], detail)));
     }
     for (identity, rules) in new {
         found.extend(
             rules
                 .into_iter()
-                .map(|rule| Difference::new(identity, None, Some(rule))),
+                .map(|rule| Difference::new(identity, [None, Some(rule)], detail)),
         );
     }
     found
@@ -81,20 +101,22 @@ fn take<'a>(
 }
 
 impl Difference {
-    fn new(identity: RuleIdentity<'_>, before: Option<&Rule>, after: Option<&Rule>) -> Self {
+    /// Of a rule before and after the change.
+    fn new(identity: RuleIdentity<'_>, rules: [Option<&Rule>; 2], detail: Detail) -> Self {
         let (kind, resource, id) = identity;
+        let [before, after] = rules.map(|rule| rule.map(|rule| settings(rule, detail)));
         Self {
             kind,
             resource: resource.to_owned(),
             id: id.map(str::to_owned),
-            before: before.map(settings),
-            after: after.map(settings),
+            before,
+            after,
         }
     }
 }
 
 /// The settings of `rule` that a [`Difference`] does not have itself.
-fn settings(rule: &Rule) -> String {
+fn settings(rule: &Rule, detail: Detail) -> String {
     let mut text = String::new();
     for (name, value) in rule.settings().0 {
         if matches!(name, "kind" | "resource" | "id") {
@@ -102,13 +124,16 @@ fn settings(rule: &Rule) -> String {
         }
         let comma = if text.is_empty() { "" } else { ", " };
         // Writing to a string cannot fail.
-        let _ = write!(text, "{comma}{name} = {}", written(&value));
+        let _ = write!(text, "{comma}{name} = {}", written(&value, detail));
     }
     text
 }
 
-fn written(value: &Setting) -> String {
+fn written(value: &Setting, detail: Detail) -> String {
+    let has_values = detail == Detail::Everything;
     match value {
+        Setting::Texts(texts) if !has_values => format!("{} names", texts.len()),
+        Setting::Thresholds(_, list) if !has_values => format!("{} values", list.len()),
         Setting::Text(text) => format!("{text:?}"),
         Setting::Texts(texts) => format!("{texts:?}"),
         Setting::Number(number) => number.to_string(),
@@ -130,7 +155,11 @@ mod tests {
     use crate::{AuthorityRule, FlowRule, IsolationRule, KeyedRule};
 
     fn told(before: impl Into<Rules>, after: impl Into<Rules>) -> Vec<String> {
-        let all = differences(&before.into(), &after.into()).into_iter();
+        in_detail(before, after, Detail::Everything)
+    }
+
+    fn in_detail(before: impl Into<Rules>, after: impl Into<Rules>, detail: Detail) -> Vec<String> {
+        let all = compared(&before.into(), &after.into(), detail).into_iter();
         all.map(|it| {
             let id = it.id.map(|id| format!(" ({id})")).unwrap_or_default();
             let (before, after) = (it.before.as_deref(), it.after.as_deref());
@@ -172,5 +201,19 @@ mod tests {
             "authority a: nothing -> deny = [\"x\"]",
         ];
         assert_eq!(told(before, after), expected);
+    }
+
+    #[cfg(feature = "tracing")]
+    #[test]
+    fn a_log_has_no_values_of_lists() {
+        let after = (
+            KeyedRule::per_minute("c", 7).except("ann", 9),
+            AuthorityRule::deny("a", ["bob"]),
+        );
+        let expected = [
+            "keyed c: nothing -> threshold = 7, interval = 1 min, except = 1 values",
+            "authority a: nothing -> deny = 1 names",
+        ];
+        assert_eq!(in_detail(Rules::new(), after, Detail::NoValues), expected);
     }
 }
