@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::store::{
-    Beat, Draw, Drawn, Fault, MemoryStore, NodeId, QuotaStore, StoreError, StoreErrorKind,
+    Alive, Beat, Draw, Drawn, Fault, MemoryStore, QuotaStore, StoreError, StoreErrorKind,
     StoreFuture, StoreHandle, StoreSettings, StoreState,
 };
 use tower_sentinel::{Call, Clock, FlowRule, Sentinel, Tick};
@@ -37,8 +37,8 @@ impl QuotaStore for Shard {
         self.store.draw(draws)
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
-        self.store.beat(node, leaves)
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+        self.store.beat(alive)
     }
 }
 

@@ -14,8 +14,8 @@ use allocation_counter::measure;
 use futures_util::future::join_all;
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::store::{
-    Beat, Draw, Drawn, Epoch, MemoryStore, NodeId, QuotaStore, StoreError, StoreFuture,
-    StoreHandle, StoreSettings,
+    Alive, Beat, Draw, Drawn, Epoch, MemoryStore, QuotaStore, StoreError, StoreFuture, StoreHandle,
+    StoreSettings,
 };
 use tower_sentinel::{Call, Clock, KeyedRule, Sentinel, Tick};
 
@@ -125,7 +125,7 @@ impl QuotaStore for Endless {
         Box::pin(async { Ok(answers) })
     }
 
-    fn beat(&self, _: NodeId, _: bool) -> StoreFuture<'_, Beat> {
+    fn beat(&self, _: Alive) -> StoreFuture<'_, Beat> {
         Box::pin(async { Ok(Beat::new(1, 0, Epoch::from_micros(1))) })
     }
 }

@@ -17,7 +17,7 @@ use super::StoreKey;
 /// ```
 /// use std::sync::{Arc, Mutex};
 /// use std::time::Duration;
-/// use tower_sentinel::store::{Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreFuture};
+/// use tower_sentinel::store::{Alive, Beat, Draw, Drawn, QuotaStore, StoreError, StoreFuture};
 /// use tower_sentinel::{Call, FlowRule, Sentinel};
 ///
 /// /// A store that keeps nothing but what it was asked.
@@ -31,7 +31,7 @@ use super::StoreKey;
 ///         Box::pin(async move { Ok(all.iter().map(|draw| Ok(draw.apply(&[], now).0)).collect()) })
 ///     }
 ///
-///     fn beat(&self, _: NodeId, _: bool) -> StoreFuture<'_, Beat> {
+///     fn beat(&self, _: Alive) -> StoreFuture<'_, Beat> {
 ///         Box::pin(async { Ok(Beat::new(1, 0, Default::default())) })
 ///     }
 /// }
@@ -145,7 +145,7 @@ pub enum Drawn {
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use tower_sentinel::store::{Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreFuture};
+/// use tower_sentinel::store::{Alive, Beat, Draw, Drawn, QuotaStore, StoreError, StoreFuture};
 /// use tower_sentinel::Sentinel;
 ///
 /// #[derive(Clone, Debug, Default)]
@@ -156,8 +156,8 @@ pub enum Drawn {
 ///         Box::pin(async { Ok(Vec::new()) })
 ///     }
 ///
-///     fn beat(&self, node: NodeId, _leaves: bool) -> StoreFuture<'_, Beat> {
-///         self.0.lock().unwrap().push(node.to_string());
+///     fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+///         self.0.lock().unwrap().push(alive.node().to_string());
 ///         Box::pin(async { Ok(Beat::new(1, 0, Default::default())) })
 ///     }
 /// }
@@ -173,23 +173,6 @@ pub enum Drawn {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId(pub(crate) u128);
-
-/// The answer to a [`beat`](super::QuotaStore::beat).
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::store::{Beat, Epoch};
-///
-/// let beat = Beat::new(3, 0, Epoch::from_micros(1));
-/// assert_eq!(beat, Beat::new(3, 0, Epoch::from_micros(1)));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
-    pub(crate) nodes: u32,
-    pub(crate) rank: u32,
-    pub(crate) epoch: Epoch,
-}
 
 impl Draw {
     /// Returns the key of the counter: `{prefix}:1:{digest}`, where the digest of 32 hexadecimal
@@ -308,15 +291,6 @@ impl NodeId {
     /// one that they have forked from.
     pub(crate) fn of_process(self, process: u32) -> Self {
         Self(self.0 ^ u128::from(process))
-    }
-}
-
-impl Beat {
-    /// Creates an answer: so many processes are alive, this one is that at `rank` among them,
-    /// from 0 on, and the store has its data since `epoch`.
-    #[must_use]
-    pub const fn new(nodes: u32, rank: u32, epoch: Epoch) -> Self {
-        Self { nodes, rank, epoch }
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Beat, Draw, Drawn, Epoch, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture, StoreKey,
+    Alive, Beat, Draw, Drawn, Epoch, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
+    StoreKey,
 };
 use crate::base::sync::Lock;
 use crate::base::timer;
@@ -47,11 +48,10 @@ struct Inner {
 
 #[derive(Debug)]
 struct MemoryState {
-    values: HashMap<StoreKey, StoredValue>,
+    data: Data,
+    saved: Data,
     /// Above so many values, those that are over are looked for.
     sweep_at: usize,
-    nodes: HashMap<NodeId, Duration>,
-    epoch: Epoch,
     /// The reading of its clock when the [`Clock`] reads zero.
     start: Duration,
     always: Option<Fault>,
@@ -60,7 +60,18 @@ struct MemoryState {
     draws: u64,
 }
 
-#[derive(Debug)]
+/// All that is lost when it is [flushed](MemoryStore::flush).
+#[derive(Clone, Debug, Default)]
+struct Data {
+    values: HashMap<StoreKey, StoredValue>,
+    nodes: HashMap<NodeId, Duration>,
+    /// When it began; none before the first beat.
+    epoch: Epoch,
+    /// How many beats it has counted.
+    beats: u64,
+}
+
+#[derive(Clone, Debug)]
 struct StoredValue {
     bytes: Vec<u8>,
     until: Duration,
@@ -114,19 +125,16 @@ impl MemoryStore {
     /// Creates an empty store whose time goes by `clock`.
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
-        let start = START;
-        let mut state = MemoryState {
-            values: HashMap::new(),
+        let state = MemoryState {
+            data: Data::default(),
+            saved: Data::default(),
             sweep_at: 64,
-            nodes: HashMap::new(),
-            epoch: Epoch::default(),
-            start,
+            start: START,
             always: None,
             next: VecDeque::new(),
             trips: 0,
             draws: 0,
         };
-        state.epoch = epoch_at(start + (clock.now() - Tick::ZERO));
         Self(Arc::new(Inner {
             clock: Box::new(clock),
             state: Lock::new(state),
@@ -146,13 +154,20 @@ impl MemoryStore {
 
     /// Forgets everything, as a server does that restarts without its data.
     pub fn flush(&self) {
-        let now = self.now();
+        self.0.state.lock().data = Data::default();
+    }
+
+    /// Keeps a copy of all data, as a server does that writes a snapshot.
+    pub fn save(&self) {
         let mut state = self.0.state.lock();
-        state.values.clear();
-        state.nodes.clear();
-        // Two in one instant must differ as well.
-        let next = Epoch(state.epoch.0 + 1);
-        state.epoch = epoch_at(now).max_of(next);
+        state.saved = state.data.clone();
+    }
+
+    /// Goes back to the data of the last [`save`](Self::save), as a server does that restarts from
+    /// its snapshot, or a replica that lags when it takes over; without one to nothing.
+    pub fn restore(&self) {
+        let mut state = self.0.state.lock();
+        state.data = state.saved.clone();
     }
 
     /// Sets the clock of the store ahead.
@@ -169,7 +184,7 @@ impl MemoryStore {
     /// Returns how many counters the store has.
     #[must_use]
     pub fn keys(&self) -> usize {
-        self.0.state.lock().values.len()
+        self.0.state.lock().data.values.len()
     }
 
     /// Returns how many requests with draws have arrived.
@@ -231,38 +246,40 @@ impl MemoryStore {
         answers
     }
 
-    fn count(&self, node: NodeId, leaves: bool) -> Beat {
+    fn count(&self, alive: Alive) -> Beat {
         let now = self.now();
         let mut state = self.0.state.lock();
-        let nodes = &mut state.nodes;
-        nodes.retain(|_, seen| *seen + ALIVE >= now);
-        if leaves {
-            nodes.remove(&node);
+        let data = &mut state.data;
+        data.nodes.retain(|_, seen| *seen + ALIVE >= now);
+        if alive.is_leaving {
+            data.nodes.remove(&alive.node);
         } else {
-            nodes.insert(node, now);
+            data.nodes.insert(alive.node, now);
         }
-        let others = nodes.keys();
-        let rank = others.filter(|other| other.0 < node.0).count();
-        Beat::new(nodes.len() as u32, rank as u32, state.epoch)
+        let others = data.nodes.keys();
+        let rank = others.filter(|other| other.0 < alive.node.0).count();
+        (data.beats, data.epoch) = alive.count(data.beats, data.epoch, now);
+        Beat::new(data.nodes.len() as u32, rank as u32, data.epoch).with_count(data.beats)
     }
 }
 
 impl MemoryState {
     fn draw(&mut self, draw: &Draw, now: Duration) -> Drawn {
-        let value = self.values.get(&draw.key).filter(|it| it.until > now);
+        let values = &mut self.data.values;
+        let value = values.get(&draw.key).filter(|it| it.until > now);
         let (drawn, new) = draw.apply(value.map_or(&[], |it| &it.bytes), now);
         if let Some(bytes) = new {
             let until = now + draw.lifetime();
-            self.values
-                .insert(draw.key.clone(), StoredValue { bytes, until });
+            values.insert(draw.key.clone(), StoredValue { bytes, until });
         }
         drawn
     }
 
     fn sweep(&mut self, now: Duration) {
-        if self.values.len() > self.sweep_at {
-            self.values.retain(|_, value| value.until > now);
-            self.sweep_at = (2 * self.values.len()).max(64);
+        let values = &mut self.data.values;
+        if values.len() > self.sweep_at {
+            values.retain(|_, value| value.until > now);
+            self.sweep_at = (2 * values.len()).max(64);
         }
     }
 }
@@ -271,16 +288,6 @@ impl MemoryState {
 async fn pass(delay: Duration) {
     if let Ok(timer) = timer::sleep(delay) {
         let _ = timer.await;
-    }
-}
-
-fn epoch_at(now: Duration) -> Epoch {
-    Epoch(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
-}
-
-impl Epoch {
-    fn max_of(self, other: Self) -> Self {
-        Self(self.0.max(other.0))
     }
 }
 
@@ -303,8 +310,8 @@ impl QuotaStore for MemoryStore {
         Box::pin(self.request(|store| store.draw_all(draws)))
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
-        Box::pin(self.request(move |store| store.count(node, leaves)))
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+        Box::pin(self.request(move |store| store.count(alive)))
     }
 }
 
@@ -327,6 +334,14 @@ mod tests {
             known: Epoch(0),
             add: Vec::new(),
             wait: Duration::from_secs(1),
+        }
+    }
+
+    fn says(node: u128, is_leaving: bool, seen: u64) -> Alive {
+        Alive {
+            node: NodeId(node),
+            is_leaving,
+            seen,
         }
     }
 
@@ -365,21 +380,43 @@ mod tests {
 
     #[tokio::test]
     async fn a_flushed_store_has_another_epoch_and_no_counts() {
-        let store = MemoryStore::with_clock(ManualClock::new());
-        let [one, two] = [NodeId(1), NodeId(2)];
-        let before = store.beat(two, false).await.unwrap();
+        let clock = ManualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let before = store.beat(says(2, false, 0)).await.unwrap();
         assert_eq!((before.nodes, before.rank), (1, 0));
-        let beat = store.beat(one, false).await.unwrap();
+        let beat = store.beat(says(1, false, 0)).await.unwrap();
         assert_eq!((beat.nodes, beat.rank, beat.epoch), (2, 0, before.epoch));
-        assert_eq!(store.beat(two, false).await.unwrap().rank, 1);
+        let last = store.beat(says(2, false, beat.count)).await.unwrap();
+        assert_eq!((last.rank, last.epoch), (1, before.epoch));
         assert_eq!(drawn(&store, 10).await, Ok(10));
         assert_eq!(drawn(&store, 1).await, Ok(0));
+        clock.advance(Duration::from_micros(1));
         store.flush();
         assert_eq!(drawn(&store, 1).await, Ok(1));
-        let after = store.beat(two, false).await.unwrap();
+        let after = store.beat(says(2, false, last.count)).await.unwrap();
         assert_eq!(after.nodes, 1);
         assert_ne!(after.epoch, before.epoch);
-        assert_eq!(store.beat(two, true).await.unwrap().nodes, 0);
+        assert_eq!(store.beat(says(2, true, 0)).await.unwrap().nodes, 0);
+    }
+
+    #[tokio::test]
+    async fn a_restored_store_has_its_old_counts_and_another_epoch() {
+        let store = MemoryStore::with_clock(ManualClock::new());
+        let before = store.beat(says(1, false, 0)).await.unwrap();
+        assert_eq!(drawn(&store, 3).await, Ok(3));
+        store.save();
+        let last = store.beat(says(1, false, before.count)).await.unwrap();
+        assert_eq!(last.epoch, before.epoch);
+        assert_eq!(drawn(&store, 5).await, Ok(5));
+        store.restore();
+        assert_eq!(drawn(&store, 9).await, Ok(7));
+        // One that has seen no more than the snapshot notices nothing; the other one does, for all.
+        let other = store.beat(says(2, false, 0)).await.unwrap();
+        assert_eq!(other.epoch, before.epoch);
+        let after = store.beat(says(1, false, last.count + 1)).await.unwrap();
+        assert_ne!(after.epoch, before.epoch);
+        let other = store.beat(says(2, false, other.count)).await.unwrap();
+        assert_eq!(other.epoch, after.epoch);
     }
 
     #[tokio::test]
@@ -391,10 +428,10 @@ mod tests {
             let draws = [Draw { key, ..draw(1) }];
             store.draw(&draws).await.unwrap()[0].clone().unwrap();
         }
-        store.beat(NodeId(1), false).await.unwrap();
+        store.beat(says(1, false, 0)).await.unwrap();
         assert_eq!(store.keys(), 1_000);
         clock.advance(Duration::from_secs(3));
-        assert_eq!(store.beat(NodeId(2), false).await.unwrap().nodes, 1);
+        assert_eq!(store.beat(says(2, false, 0)).await.unwrap().nodes, 1);
         let keys = (0..1_000).map(|digest| StoreKey::new("u".into(), digest));
         for key in keys {
             let draws = [Draw { key, ..draw(1) }];

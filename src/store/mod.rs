@@ -17,7 +17,7 @@
 //! use std::collections::HashMap;
 //! use std::sync::Mutex;
 //! use std::time::Duration;
-//! use tower_sentinel::store::{Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreFuture};
+//! use tower_sentinel::store::{Alive, Beat, Draw, Drawn, QuotaStore, StoreError, StoreFuture};
 //!
 //! #[derive(Debug, Default)]
 //! struct MyStore(Mutex<HashMap<String, Vec<u8>>>);
@@ -50,13 +50,14 @@
 //!         })
 //!     }
 //!
-//!     fn beat(&self, _node: NodeId, _leaves: bool) -> StoreFuture<'_, Beat> {
+//!     fn beat(&self, _alive: Alive) -> StoreFuture<'_, Beat> {
 //!         Box::pin(async { Ok(Beat::new(1, 0, Default::default())) })
 //!     }
 //! }
 //! ```
 
 mod ahead;
+mod beat;
 mod books;
 mod budget;
 mod cell;
@@ -91,7 +92,8 @@ mod ticket;
 use std::fmt;
 use std::pin::Pin;
 
-pub use draw::{Beat, Draw, Drawn, Epoch, NodeId};
+pub use beat::{Alive, Beat};
+pub use draw::{Draw, Drawn, Epoch, NodeId};
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::StoreHandle;
 pub(crate) use key::StoreKey;
@@ -162,13 +164,13 @@ pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     /// about a single draw, where the others have an answer.
     fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>>;
 
-    /// Says that the process `node` is alive, or that it `leaves`, and asks which others are:
-    /// those that have said so within the last second.
+    /// Says that a process is alive, or that it leaves, and asks which others are: those that have
+    /// said so within the last second. The store [counts](Alive::count) the beats.
     ///
     /// # Errors
     ///
     /// The store could not be asked.
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat>;
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat>;
 
     /// Returns what stands before the keys of all counters: 1 to 32 ASCII letters, digits, `_`,
     /// `.`, `:` or `-`; anything else counts as `ts`, which is the default. Processes count together only if it is the same.

@@ -21,14 +21,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::beat::{Alive, Beat};
 use super::budget::Budget;
-use super::draw::{Beat, Draw, Drawn, Epoch};
+use super::draw::{Draw, Drawn, Epoch};
 use super::hub::{Hub, HubMode};
 use super::ledger::Report;
 use super::quota::{After, Conditions, Grant, OnTheWay, SharedQuota};
 use super::request::Request;
 use super::seen::Seen;
-use super::{NodeId, QuotaStore, StoreError, StoreErrorKind};
+use super::{QuotaStore, StoreError, StoreErrorKind};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::thread::this_process;
 use crate::base::timer::{self, Timer};
@@ -56,7 +57,7 @@ struct Trip {
 pub(super) struct Refiller {
     hub: Arc<Hub>,
     store: std::sync::Arc<dyn QuotaStore>,
-    pub(super) node: NodeId,
+    pub(super) alive: Alive,
     trips: Vec<Trip>,
     beat: Option<Request<Beat>>,
     /// Whether a beat was ever answered, or has failed. Until then calls wait for that.
@@ -81,7 +82,7 @@ impl Refiller {
             jitter: node.0 as u64 | 1,
             hub,
             store,
-            node,
+            alive: Alive::new(node),
             trips: Vec::new(),
             beat: None,
             has_beaten: false,
@@ -157,8 +158,8 @@ impl Refiller {
             return false;
         }
         self.hub.rest_some(now);
-        let (store, node) = (self.store.clone(), self.node);
-        self.beat = Request::new(&self.hub, now, async move { store.beat(node, false).await });
+        let (store, alive) = (self.store.clone(), self.alive);
+        self.beat = Request::new(&self.hub, now, async move { store.beat(alive).await });
         // Without a timer there is nothing to go by.
         self.beat_at = now + BEAT;
         self.beat.is_some()
@@ -185,7 +186,7 @@ impl Refiller {
         self.hub.set_nodes(beat.nodes, beat.rank);
         let is_lost = beat.epoch != self.epoch;
         let was_known = self.epoch != Epoch::default();
-        self.epoch = beat.epoch;
+        (self.epoch, self.alive.seen) = (beat.epoch, beat.count);
         self.gap = FIRST_GAP;
         self.beat_at = now + BEAT;
         let report = if is_lost && was_known {
@@ -440,12 +441,13 @@ impl Refiller {
         for quota in self.hub.all() {
             draws.append(&mut SharedQuota::prepare_last(&quota, &by));
         }
-        let (store, node) = (self.store.clone(), self.node);
+        let (store, mut alive) = (self.store.clone(), self.alive);
+        alive.is_leaving = true;
         let farewell = async move {
             for some in draws.chunks(MOST_DRAWS) {
                 store.draw(some).await?;
             }
-            store.beat(node, true).await
+            store.beat(alive).await
         };
         if let Some(mut last) = Request::new(&self.hub, now, farewell) {
             let _ = poll_fn(|cx| last.poll(cx)).await;

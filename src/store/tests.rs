@@ -1,6 +1,7 @@
 //! Several processes over one store in virtual time: what they admit together.
 
 mod refiller;
+mod went_back;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tower_sentinel::store::{
-    Beat, Draw, Drawn, MemoryStore, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
+    Alive, Beat, Draw, Drawn, MemoryStore, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
 };
 use tower_sentinel::{Clock, Tick};
 
@@ -298,10 +298,10 @@ impl QuotaStore for Link {
         })
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
         Box::pin(async move {
             let (fate, back) = self.travel(|| {}).await?;
-            let answer = self.network.store.beat(node, leaves).await?;
+            let answer = self.network.store.beat(alive).await?;
             if fate == Fate::AnswerLost {
                 return pending().await;
             }

@@ -114,6 +114,14 @@ async fn a_server_that_loses_its_data_hands_nothing_out_twice() {
             server.run(&[]).await;
         })
         .await;
+        run_on("restarted from a snapshot", one, async |server| {
+            server.say("SAVE");
+            // The windows of the snapshot are over when it comes back.
+            tokio::time::sleep(ms(1_000)).await;
+            server.kill();
+            server.run_from_snapshot(&[]).await;
+        })
+        .await;
     };
     let flushes = async {
         run_on("flushed", two, async |server| {

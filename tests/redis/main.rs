@@ -27,6 +27,7 @@ mod sentinels;
 mod shadow;
 mod sizes;
 mod values;
+mod went_back;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

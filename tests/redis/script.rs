@@ -1,6 +1,6 @@
 //! The script gives the answers and the bytes of its model, for every draw of a busy engine.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tower_sentinel::store::{
-    Beat, Draw, Drawn, NodeId, QuotaStore, RedisStore, StoreError, StoreFuture,
+    Alive, Beat, Draw, Drawn, NodeId, QuotaStore, RedisStore, StoreError, StoreFuture,
 };
 use tower_sentinel::{Call, FlowRule};
 
@@ -65,8 +65,8 @@ impl QuotaStore for Compared {
         })
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
-        self.store.beat(node, leaves)
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+        self.store.beat(alive)
     }
 }
 
@@ -113,17 +113,17 @@ async fn every_draw_of_a_busy_engine_is_that_of_the_model() {
 
 /// Tells which processes there are.
 #[derive(Clone, Debug)]
-struct Watched(RedisStore, Arc<Mutex<HashSet<NodeId>>>);
+struct Watched(RedisStore, Arc<Mutex<HashMap<NodeId, Alive>>>);
 
 impl QuotaStore for Watched {
     fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
         self.0.draw(draws)
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
         Box::pin(async move {
-            let beat = self.0.beat(node, leaves).await;
-            self.1.lock().await.insert(node);
+            let beat = self.0.beat(alive).await;
+            self.1.lock().await.insert(alive.node(), alive);
             beat
         })
     }
@@ -141,14 +141,14 @@ async fn each_process_keeps_a_rank_of_its_own() {
     while watched.1.lock().await.len() < 3 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let nodes: Vec<_> = watched.1.lock().await.iter().copied().collect();
+    let nodes: Vec<_> = watched.1.lock().await.values().copied().collect();
     let mut beats = Vec::new();
     for first in 0..3 {
         // Another one is the last to beat each time.
         let order = (first..first + 3).map(|at| nodes[at % 3]);
         let mut answers = Vec::new();
         for node in order {
-            answers.push(watched.0.beat(node, false).await.unwrap());
+            answers.push(watched.0.beat(node).await.unwrap().with_count(0));
         }
         answers.rotate_right(first);
         beats.push(answers);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tower_sentinel::FlowRule;
 use tower_sentinel::store::{
-    Beat, Draw, Drawn, NodeId, QuotaStore, RedisStore, StoreError, StoreFuture,
+    Alive, Beat, Draw, Drawn, QuotaStore, RedisStore, StoreError, StoreFuture,
 };
 
 use crate::redis::Server;
@@ -27,8 +27,8 @@ impl QuotaStore for Kept {
         })
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
-        self.store.beat(node, leaves)
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+        self.store.beat(alive)
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::store::{
-    Beat, Draw, Drawn, Fault, MemoryStore, NodeId, QuotaStore, StoreError, StoreFuture,
-    StoreHandle, StoreSettings,
+    Alive, Beat, Draw, Drawn, Fault, MemoryStore, QuotaStore, StoreError, StoreFuture, StoreHandle,
+    StoreSettings,
 };
 use tower_sentinel::{Call, Clock, FlowRule, Sentinel, Verdict};
 
@@ -51,8 +51,8 @@ impl QuotaStore for Counted {
         })
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
-        self.store.beat(node, leaves)
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+        self.store.beat(alive)
     }
 }
 

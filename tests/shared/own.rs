@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::store::{
-    Beat, Draw, Drawn, Epoch, MemoryStore, NodeId, QuotaStore, StoreError, StoreFuture,
+    Alive, Beat, Draw, Drawn, Epoch, MemoryStore, QuotaStore, StoreError, StoreFuture,
     StoreSettings, StoreState,
 };
 use tower_sentinel::{Call, Clock, FlowRule, Sentinel, Tick};
@@ -60,11 +60,11 @@ impl QuotaStore for Own {
         })
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
         assert!(self.way() != Wrong::PanicsInBeats, "as it was told to");
         match self.way() {
             Wrong::KnowsNoProcess => Box::pin(async { Ok(Beat::new(0, 9, Epoch::default())) }),
-            _ => self.inner.beat(node, leaves),
+            _ => self.inner.beat(alive),
         }
     }
 }

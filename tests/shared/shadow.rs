@@ -8,7 +8,7 @@ use tower_sentinel::document::{Document, Format};
 use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::observe::Metrics;
 use tower_sentinel::store::{
-    Beat, Draw, Drawn, Fault, MemoryStore, NodeId, QuotaStore, StoreError, StoreErrorKind,
+    Alive, Beat, Draw, Drawn, Fault, MemoryStore, QuotaStore, StoreError, StoreErrorKind,
     StoreFuture, StoreSettings, WhenDown,
 };
 use tower_sentinel::{Call, Clock, FlowRule, Key, KeyedRule, Rule, Rules, Sentinel, ShadowView};
@@ -113,8 +113,8 @@ impl QuotaStore for Recorded {
         self.store.draw(draws)
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
-        self.store.beat(node, leaves)
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+        self.store.beat(alive)
     }
 }
 

@@ -76,6 +76,12 @@ impl Server {
 
     /// Starts it again, without its data.
     pub(crate) async fn run(&mut self, arguments: &[&str]) {
+        let _ = fs::remove_file(self.folder.join("dump.rdb"));
+        self.run_from_snapshot(arguments).await;
+    }
+
+    /// Starts it again, with the data of the last `SAVE`.
+    pub(crate) async fn run_from_snapshot(&mut self, arguments: &[&str]) {
         let _ = fs::remove_file(self.socket());
         let child = Command::new(&self.binary)
             .args(["--port", "0", "--save", "", "--appendonly", "no"])

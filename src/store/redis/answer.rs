@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 #[cfg(feature = "redis-sentinel")]
 use super::sentinels::UnknownMaster;
-use crate::store::{Drawn, StoreError, StoreErrorKind};
+use crate::store::{Beat, Drawn, Epoch, StoreError, StoreErrorKind};
 
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
@@ -17,6 +17,16 @@ pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreErro
     let answer = answer.as_ref().map_err(told)?;
     let drawn = integers(answer).and_then(|numbers| Drawn::read(&numbers));
     drawn.ok_or_else(unreadable)
+}
+
+/// The processes, the rank, the epoch and the count that a beat returns.
+pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
+    let &[nodes, rank, epoch, count] = answer else {
+        return None;
+    };
+    let (nodes, rank) = (u32::try_from(nodes).ok()?, u32::try_from(rank).ok()?);
+    let (epoch, count) = (u64::try_from(epoch).ok()?, u64::try_from(count).ok()?);
+    Some(Beat::new(nodes, rank, Epoch(epoch)).with_count(count))
 }
 
 /// The list of integers that a script returns.

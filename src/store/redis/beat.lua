@@ -1,5 +1,6 @@
--- Says that the process ARGV[1] is alive, or leaves. KEYS[1]: those that are alive, by when they
--- said so; KEYS[2]: since when the store has its data.
+-- Says that the process ARGV[1] is alive, or leaves, which has seen the count ARGV[3]. KEYS[1]:
+-- those that are alive, by when they said so; KEYS[2]: since when the store has its data; KEYS[3]:
+-- how many beats it has counted, as `Alive::count` says in src/store/beat.rs.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 if ARGV[2] == '1' then
@@ -8,7 +9,15 @@ else
   redis.call('ZADD', KEYS[1], now, ARGV[1])
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 1000000)
-redis.call('SET', KEYS[2], string.format('%.0f', now), 'NX')
+local epoch = tonumber(redis.call('GET', KEYS[2])) or 0
+local count = tonumber(redis.call('GET', KEYS[3])) or 0
+local seen = tonumber(ARGV[3])
+if epoch == 0 or count < seen then
+  epoch = math.max(now, epoch + 1)
+  redis.call('SET', KEYS[2], string.format('%.0f', epoch))
+end
+count = math.max(count, seen) + 1
+redis.call('SET', KEYS[3], string.format('%.0f', count))
 local nodes = redis.call('ZCARD', KEYS[1])
 local rank = 0
 if nodes <= 256 then
@@ -19,4 +28,4 @@ if nodes <= 256 then
 else
   rank = redis.call('ZRANK', KEYS[1], ARGV[1]) or 0
 end
-return {nodes, rank, tonumber(redis.call('GET', KEYS[2])) or 0}
+return {nodes, rank, epoch, count}

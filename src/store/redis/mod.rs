@@ -23,12 +23,12 @@ use std::{fmt, io};
 use redis::{Cmd, RedisError, Script, cmd};
 use tokio::time::Instant;
 
-use self::answer::{integers, is_unknown_script, read_drawn, told, unreadable};
+use self::answer::{integers, is_unknown_script, read_beat, read_drawn, told, unreadable};
 use self::link::{CONNECTS, Connection, Link};
 use self::servers::{Servers, read_url};
 use super::key::is_prefix;
 use super::{
-    Beat, Draw, Drawn, Epoch, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
+    Alive, Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
 };
 use crate::base::invalid::InvalidSetting;
 
@@ -104,7 +104,8 @@ impl RedisStore {
     /// `redis://:password@mymaster`; `sentinels` are the URLs of the Sentinels, at least one.
     ///
     /// Each new connection asks them for the present master, one after the other. After a
-    /// failover, permits that the old master did not replicate may be handed out again.
+    /// failover, permits that the old master did not replicate in its last 250 ms may be handed out
+    /// again; of more, the processes tell the new one.
     ///
     /// # Errors
     ///
@@ -331,8 +332,9 @@ impl RedisStore {
         command
     }
 
-    async fn say_alive(&self, node: NodeId, leaves: bool) -> Result<Beat, StoreError> {
-        let open = self.shared.connection.get().filter(|_| leaves);
+    async fn say_alive(&self, alive: Alive) -> Result<Beat, StoreError> {
+        let node = alive.node;
+        let open = self.shared.connection.get().filter(|_| alive.is_leaving);
         let (mut link, number) = match open {
             // Its last beat may have been given up because it leaves.
             Some(open) => open,
@@ -340,10 +342,12 @@ impl RedisStore {
         };
         let prefix = &self.prefix;
         let mut beat = cmd("EVALSHA");
-        beat.arg(self.shared.beat.get_hash()).arg(2);
-        beat.arg(format!("{prefix}:1:{{nodes}}"));
-        beat.arg(format!("{prefix}:1:{{nodes}}e"));
-        beat.arg(node.to_string()).arg(u8::from(leaves));
+        beat.arg(self.shared.beat.get_hash()).arg(3);
+        for key in ["", "e", "n"] {
+            beat.arg(format!("{prefix}:1:{{nodes}}{key}"));
+        }
+        beat.arg(node.to_string()).arg(u8::from(alive.is_leaving));
+        beat.arg(alive.seen);
         let mut answer = link.ask_one(&beat).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
             answer = match link.load(&[BEAT], None).await {
@@ -355,17 +359,9 @@ impl RedisStore {
         self.shared.connection.trust(node);
         let answer = answer.map_err(|error| self.failed(&error, number))?;
         let numbers = integers(&answer);
-        let [nodes, rank, epoch] = *numbers.as_deref().unwrap_or_default() else {
-            return Err(unreadable());
-        };
-        match (
-            u32::try_from(nodes),
-            u32::try_from(rank),
-            u64::try_from(epoch),
-        ) {
-            (Ok(nodes), Ok(rank), Ok(epoch)) => Ok(Beat::new(nodes, rank, Epoch(epoch))),
-            _ => Err(unreadable()),
-        }
+        numbers
+            .and_then(|numbers| read_beat(&numbers))
+            .ok_or_else(unreadable)
     }
 }
 
@@ -374,8 +370,8 @@ impl QuotaStore for RedisStore {
         Box::pin(self.draw_all(draws))
     }
 
-    fn beat(&self, node: NodeId, leaves: bool) -> StoreFuture<'_, Beat> {
-        Box::pin(self.say_alive(node, leaves))
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+        Box::pin(self.say_alive(alive))
     }
 
     fn prefix(&self) -> &str {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::clock::Tick;
-use crate::store::QuotaStore;
 use crate::store::refill::Refiller;
+use crate::store::{Alive, QuotaStore};
 
 #[tokio::test(start_paused = true)]
 async fn processes_that_have_never_heard_of_a_store_admit_an_equal_part_each_and_at_least_one() {
@@ -127,9 +127,9 @@ async fn processes_that_fork_count_as_one_each() {
     let time = Timekeeper::new(Box::new(TokioClock::new()));
     let hub = Hub::new(Some(store.clone()), StoreSettings::new(), time);
     let built = hub.node;
-    let here = Refiller::new(Arc::new(hub), store.clone()).node;
+    let here = Refiller::new(Arc::new(hub), store.clone()).alive.node;
     let elsewhere = built.of_process(std::process::id() + 1);
     for (node, nodes) in [(here, 1), (elsewhere, 2), (here, 2)] {
-        assert_eq!(store.beat(node, false).await.unwrap().nodes, nodes);
+        assert_eq!(store.beat(Alive::new(node)).await.unwrap().nodes, nodes);
     }
 }

@@ -1,0 +1,168 @@
+//! Beats: what a process says of itself to a store, and the answer.
+
+use std::time::Duration;
+
+use super::{Epoch, NodeId};
+
+/// What a process says of itself to a store: see [`QuotaStore::beat`](super::QuotaStore::beat).
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use tower_sentinel::store::{Alive, Beat, Draw, Drawn, QuotaStore, StoreError, StoreFuture};
+/// use tower_sentinel::Sentinel;
+///
+/// #[derive(Clone, Debug, Default)]
+/// struct Beats(Arc<Mutex<Vec<Alive>>>);
+///
+/// impl QuotaStore for Beats {
+///     fn draw<'a>(&'a self, _: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
+///         Box::pin(async { Ok(Vec::new()) })
+///     }
+///
+///     fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+///         self.0.lock().unwrap().push(alive);
+///         Box::pin(async { Ok(Beat::new(1, 0, Default::default())) })
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// let store = Beats::default();
+/// let sentinel = Sentinel::builder().store(store.clone()).build();
+/// let handle = sentinel.start_store().unwrap();
+/// tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+/// handle.shutdown().await;
+/// let said = store.0.lock().unwrap().clone();
+/// assert_eq!(said[0].node(), said[1].node());
+/// assert_eq!((said[0].is_leaving(), said[1].is_leaving()), (false, true));
+/// # });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alive {
+    pub(crate) node: NodeId,
+    pub(crate) is_leaving: bool,
+    pub(crate) seen: u64,
+}
+
+/// The answer to a [`beat`](super::QuotaStore::beat).
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::store::{Beat, Epoch};
+///
+/// let beat = Beat::new(3, 0, Epoch::from_micros(1));
+/// assert_eq!(beat, Beat::new(3, 0, Epoch::from_micros(1)));
+/// assert_ne!(beat, beat.with_count(9));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    pub(crate) nodes: u32,
+    pub(crate) rank: u32,
+    pub(crate) epoch: Epoch,
+    pub(crate) count: u64,
+}
+
+impl Alive {
+    /// That of a process which has had no answer.
+    pub(crate) const fn new(node: NodeId) -> Self {
+        Self {
+            node,
+            is_leaving: false,
+            seen: 0,
+        }
+    }
+
+    /// Returns the name of the process.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Returns whether the process leaves: then it is not counted any more.
+    #[must_use]
+    pub const fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    /// Returns the [count](Beat::with_count) of the last beat of this process that was answered; 0
+    /// before the first one.
+    #[must_use]
+    pub const fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Counts the beat in a store that has counted so many since `epoch`, 0 and none where it has
+    /// no data, at the time `now` since the start of the store's clock. Returns the count and the
+    /// epoch from then on.
+    ///
+    /// A count below that which the process has [seen](Self::seen) shows that the data of the store
+    /// is older than the answer that the process had: the store was restarted from a snapshot, or a
+    /// replica that lags has taken over. Then another epoch begins, as where all data is lost.
+    #[must_use]
+    pub fn count(&self, count: u64, epoch: Epoch, now: Duration) -> (u64, Epoch) {
+        let has_data = epoch != Epoch::default() && count >= self.seen;
+        let epoch = if has_data {
+            epoch
+        } else {
+            let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+            // Two in one instant must differ as well.
+            Epoch(now.max(epoch.0.saturating_add(1)))
+        };
+        (count.max(self.seen).saturating_add(1), epoch)
+    }
+}
+
+impl Beat {
+    /// Creates an answer: so many processes are alive, this one is that at `rank` among them,
+    /// from 0 on, and the store has its data since `epoch`.
+    #[must_use]
+    pub const fn new(nodes: u32, rank: u32, epoch: Epoch) -> Self {
+        Self {
+            nodes,
+            rank,
+            epoch,
+            count: 0,
+        }
+    }
+
+    /// Sets which beat it is, of all that the store has [counted](Alive::count). Default 0: the
+    /// store counts none, and does not notice that its data has gone back.
+    #[must_use]
+    pub const fn with_count(mut self, count: u64) -> Self {
+        self.count = count;
+        self
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_went_back_begins_another_epoch() {
+        let seen = |seen| Alive {
+            seen,
+            ..Alive::new(NodeId(1))
+        };
+        let now = Duration::from_micros(100);
+        for (own, count, epoch, counted) in [
+            (0, 0, 0, (1, 100)), // the first beat of all
+            (0, 7, 5, (8, 5)),
+            (7, 7, 5, (8, 5)),
+            (7, 9, 5, (10, 5)),
+            (7, 6, 5, (8, 100)),   // an older state
+            (7, 0, 0, (8, 100)),   // nothing at all
+            (7, 6, 200, (8, 201)), // the clock went back as well
+            (0, u64::MAX, 5, (u64::MAX, 5)),
+        ] {
+            let (count_after, epoch_after) = seen(own).count(count, Epoch(epoch), now);
+            assert_eq!(
+                (count_after, epoch_after.0),
+                counted,
+                "{own} {count} {epoch}"
+            );
+        }
+    }
+}

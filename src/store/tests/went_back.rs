@@ -1,0 +1,60 @@
+//! A store that comes back with older data: from a snapshot, or as a replica that lags.
+
+use super::*;
+
+/// A window of ten seconds, of which twice the limit is asked for, by four processes.
+fn setup(buckets: u32) -> Setup {
+    Setup {
+        buckets,
+        bucket: Duration::from_secs(10) / buckets,
+        limit: 1_000,
+        loads: [120, 50, 20, 10],
+        windows: 2,
+        ..Setup::default()
+    }
+}
+
+/// The most that a window admits where the store is away for so many ms in the middle of one, and
+/// has then the data that it had `saved_ms` before; none if that is `None`.
+async fn worst(buckets: u32, saved_ms: Option<u64>, away_ms: u64) -> u32 {
+    let setup = setup(buckets);
+    // The run begins 600 ms into a window.
+    let dies = 9_400 + 5_000;
+    let log = run(setup, |ms, store, _| {
+        if saved_ms.is_some_and(|before| ms == dies - before) {
+            store.save();
+        }
+        if ms == dies {
+            store.restore();
+            if away_ms > 0 {
+                store.set_fault(Some(Fault::Error(StoreErrorKind::Unreachable)));
+            }
+        } else if ms == dies + away_ms {
+            store.set_fault(Some(Fault::SlowRequest(setup.trip)));
+        }
+    })
+    .await;
+    assert!(log.total() > setup.limit, "{}", log.total());
+    log.worst(buckets)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_goes_back_to_a_snapshot_hands_nothing_out_twice() {
+    for (buckets, away_ms, saved_ms) in [
+        (1, 0, Some(5_000)),
+        (1, 300, Some(5_000)),
+        (1, 2_000, Some(1_000)),
+        (1, 300, None),
+        (2, 20, Some(2_500)),
+        (10, 0, Some(1_000)),
+        (10, 300, Some(5_000)),
+        (10, 300, None),
+    ] {
+        let worst = worst(buckets, saved_ms, away_ms).await;
+        println!("{buckets} {away_ms} {saved_ms:?}: {worst}");
+        assert!(
+            worst <= 1_050,
+            "{worst} of 1000: {buckets} buckets, away for {away_ms} ms, saved {saved_ms:?} ms before",
+        );
+    }
+}
