@@ -38,8 +38,11 @@ use tower_http::sensitive_headers::SetSensitiveRequestHeadersLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::TimeoutLayer as HttpTimeoutLayer;
 use tower_http::trace::TraceLayer;
+use tower_sentinel::clock::TokioClock;
 use tower_sentinel::middleware::{CallLayer, Respond};
-use tower_sentinel::{Call, FlowRule, IsolationRule, Rules, SentinelLayer, SentinelService};
+use tower_sentinel::{
+    Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer, SentinelService,
+};
 
 use support::get;
 
@@ -323,5 +326,136 @@ async fn an_optional_layer_fits_where_types_are_equalized() {
         let calls = is_limited.then(|| CallLayer::new(Rules::new(), |_: &u32| Call::new("job")));
         let service = option_layer(calls).layer(service_fn(count));
         assert_eq!(service.oneshot(7).await.unwrap(), 7);
+    }
+}
+
+// === the layer twice ===
+
+/// The statuses of `count` requests to `path`, one after the other.
+async fn statuses(app: &Router, path: &str, count: usize) -> Vec<u16> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let response = app.clone().oneshot(get(path)).await.unwrap();
+        all.push(response.status().as_u16());
+        // To its end, where the call ends.
+        response.into_body().collect().await.unwrap();
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_layer_around_itself_judges_each_call_once() {
+    let rules = (
+        IsolationRule::new("/one", 1),
+        FlowRule::per_minute("/three", 3),
+        // The queue makes calls wait, on the way that is not the fast one.
+        FlowRule::per_second("/paced", 1000).throttle(10 * SECOND),
+        tower_sentinel::CircuitBreakerRule::consecutive_errors("/bad", 2),
+        FlowRule::per_minute("*", 3),
+    );
+    let sentinel = Sentinel::builder().rules(rules);
+    let sentinel = sentinel.clock(ManualClock::new()).build();
+    let layer = SentinelLayer::with(sentinel.clone());
+    let app = Router::new()
+        .route("/one", on_get(|| async { "hello" }))
+        .route("/three", on_get(|| async { "hello" }))
+        .route("/paced", on_get(|| async { "hello" }))
+        .route(
+            "/bad",
+            on_get(|| async { StatusCode::INTERNAL_SERVER_ERROR }),
+        )
+        .route("/any", on_get(|| async { "hello" }))
+        .layer(layer.clone())
+        .layer(layer.clone())
+        .layer(layer);
+    assert_eq!(statuses(&app, "/one", 3).await, [200; 3]);
+    assert_eq!(statuses(&app, "/three", 4).await, [200, 200, 200, 429]);
+    assert_eq!(statuses(&app, "/any", 4).await, [200, 200, 200, 429]);
+    assert_eq!(statuses(&app, "/bad", 3).await, [500, 500, 503]);
+    for (name, calls) in [("/one", 3), ("/three", 3), ("/any", 3), ("/bad", 2)] {
+        assert_eq!(
+            sentinel.node(name).unwrap().totals().pass(),
+            calls,
+            "{name}"
+        );
+    }
+    // A reload makes the resources anew, and they learn it anew.
+    sentinel.reload(IsolationRule::new("/one", 1).into());
+    assert_eq!(statuses(&app, "/one", 3).await, [200; 3]);
+    assert_eq!(sentinel.node("/one").unwrap().totals().pass(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_are_judged_once_by_a_layer_around_itself() {
+    let rule = FlowRule::per_second("/paced", 1).throttle(60 * SECOND);
+    let sentinel = Sentinel::builder()
+        .rules(rule)
+        .clock(TokioClock::new())
+        .build();
+    let layer = SentinelLayer::with(sentinel.clone());
+    let app = Router::new()
+        .route("/paced", on_get(|| async { "hello" }))
+        .layer(layer.clone())
+        .layer(layer);
+    let begin = tokio::time::Instant::now();
+    assert_eq!(statuses(&app, "/paced", 3).await, [200; 3]);
+    assert_eq!(begin.elapsed().as_secs(), 2);
+}
+
+/// The first call to a route may end between the layers: it has no login, say.
+#[tokio::test]
+async fn a_layer_around_itself_is_found_out_by_a_later_call() {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder().rules(FlowRule::per_hour("/x", 9));
+    let sentinel = sentinel.clock(clock.clone()).build();
+    let layer = SentinelLayer::with(sentinel.clone());
+    let login = |request: Request<Body>| {
+        let is_known = request.headers().contains_key("login");
+        async move { is_known.then_some(request).ok_or(StatusCode::UNAUTHORIZED) }
+    };
+    let app = Router::new()
+        .route("/x", on_get(|| async { "hello" }))
+        .layer(layer.clone())
+        .layer(axum::middleware::from_fn(
+            move |request: Request<Body>, next: axum::middleware::Next| {
+                let login = login(request);
+                async move { Ok::<_, StatusCode>(next.run(login.await?).await) }
+            },
+        ))
+        .layer(layer);
+    assert_eq!(statuses(&app, "/x", 1).await, [401]);
+    let known = || {
+        let request = Request::get("/x").header("login", "ann");
+        app.clone().oneshot(request.body(Body::empty()).unwrap())
+    };
+    let passed = || sentinel.node("/x").unwrap().totals().pass();
+    // One start in 1,024 picks a call, at nanoseconds that no clock by hand has otherwise.
+    clock.advance(Duration::from_nanos(777));
+    for calls in 2..8 {
+        assert_eq!(known().await.unwrap().status(), StatusCode::OK);
+        assert_eq!(passed(), calls);
+        clock.advance(Duration::from_nanos(1));
+    }
+}
+
+#[tokio::test]
+async fn layers_of_two_names_or_two_engines_each_judge_a_call() {
+    let sentinels =
+        [1, 2].map(|_| Sentinel::new((FlowRule::per_hour("/x", 9), FlowRule::per_hour("all", 9))));
+    let [one, other] = sentinels
+        .each_ref()
+        .map(|it| SentinelLayer::with(it.clone()));
+    let app = Router::new()
+        .route("/x", on_get(|| async { "hello" }))
+        .layer(one.clone())
+        .layer(other.clone())
+        .layer(one.clone().named("all"))
+        // The marks of two engines stand beside each other.
+        .layer(other)
+        .layer(one);
+    assert_eq!(statuses(&app, "/x", 4).await, [200; 4]);
+    for (sentinel, name, calls) in [(0, "/x", 4), (0, "all", 4), (1, "/x", 4)] {
+        let totals = sentinels[sentinel].node(name).unwrap().totals();
+        assert_eq!(totals.pass(), calls, "{sentinel} {name}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{Clock, Tick};
+use super::{Clock, Tick, aligned, wall_time};
 
 /// A clock that reads the processor's time-stamp counter through [`quanta`].
 ///
@@ -13,7 +13,8 @@ use super::{Clock, Tick};
 ///
 /// All values of this type share one start, half a year or more before the first time that
 /// one was made (160 days for a counter of 5 GHz): it moves on even if the counter is set back
-/// behind that time.
+/// behind that time. The start is a midnight of UTC, as that of
+/// [`MonotonicClock`](super::MonotonicClock).
 ///
 /// # Examples
 ///
@@ -30,6 +31,8 @@ pub struct QuantaClock {
     start: u64,
     /// Nanoseconds of 2³² counts.
     scale: u64,
+    /// What a reading is behind the time of day by the counter alone.
+    behind: u64,
 }
 
 /// So many counts are scaled by quanta, once; all others by that, with a shift that the
@@ -46,11 +49,15 @@ static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
     let clock = quanta::Clock::new();
     let start = clock.raw().wrapping_sub(FIRST);
     let scale = clock.delta_as_nanos(0, 1 << SCALE_BITS);
-    QuantaClock {
+    let mut first = QuantaClock {
         clock,
         start,
         scale,
-    }
+        behind: 0,
+    };
+    let now = first.now();
+    first.behind = aligned(now, wall_time()).nanos_since(now);
+    first
 });
 
 impl QuantaClock {
@@ -63,7 +70,10 @@ impl QuantaClock {
     /// The reading at a `count` of the processor.
     #[inline]
     fn at(&self, count: u64) -> Tick {
-        Tick(self.nanos(count.wrapping_sub(self.start)))
+        Tick(
+            self.nanos(count.wrapping_sub(self.start))
+                .wrapping_add(self.behind),
+        )
     }
 
     /// How long `counts` take.
@@ -91,6 +101,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::clock::{CALENDAR, nanos};
 
     #[test]
     fn counter_clocks_share_their_start() {
@@ -102,6 +113,16 @@ mod tests {
         let first = one.now();
         // Cores may disagree about the counter, but not by so much.
         assert!(QuantaClock::new().now() + Duration::from_millis(1) >= first);
+    }
+
+    #[test]
+    fn the_counter_clock_agrees_with_the_wall_time_of_its_start() {
+        let clock = QuantaClock::new();
+        let first = clock.clock.delta_as_nanos(0, FIRST) + clock.behind;
+        let wall = wall_time().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let off = nanos(wall) % CALENDAR + CALENDAR - first % CALENDAR;
+        // What the program has taken until now, and a clock that is adjusted meanwhile.
+        assert!(off % CALENDAR < 86_400 * 1_000_000_000, "{off}");
     }
 
     #[test]

@@ -193,9 +193,14 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
 /// The operating system's monotonic clock ([`std::time::Instant`]). This is the default.
 ///
-/// All values of this type share one start, a leap year before the first time that one was
-/// made or read. So it moves on even if the system's clock is set behind that time, as a
+/// All values of this type share one start, a leap year or more before the first time that one
+/// was made or read. So it moves on even if the system's clock is set behind that time, as a
 /// virtual machine may do that is restored elsewhere.
+///
+/// The start is a midnight of UTC, by the wall time of that first reading. So a window of a day
+/// begins at midnight, and one of an hour at the full hour: see
+/// [windows and the calendar](crate::stat#windows-and-the-calendar). The wall time is read only
+/// once: later corrections, and sleep of the machine, move the windows against it.
 ///
 /// # Examples
 ///
@@ -217,25 +222,42 @@ impl MonotonicClock {
     }
 }
 
-/// The first tick of a clock: so far it may go back.
-const FIRST: Tick = Tick(LONGEST_INTERVAL.as_nanos() as u64);
+/// How far a clock may go back behind its first reading.
+const LEAST_FIRST: u64 = LONGEST_INTERVAL.as_nanos() as u64;
+/// Clocks agree with the wall time up to multiples of this: a multiple of all buckets of 1 to 7,
+/// 10, 12, 14, 15, 20, 21, 28 or 30 days, and of their parts. Not the wall time as a whole, since
+/// ticks of 54 years would leave less room to numbers that are packed into words.
+const CALENDAR: u64 = 420 * 86_400 * 1_000_000_000;
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
-static MONOTONIC_START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+static MONOTONIC_START: LazyLock<(std::time::Instant, Tick)> = LazyLock::new(|| {
+    let now = std::time::Instant::now();
+    (now, aligned(Tick(LEAST_FIRST), wall_time()))
+});
 
 impl Clock for MonotonicClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Tick {
-        reading(*MONOTONIC_START, std::time::Instant::now())
+        let (first, tick) = *MONOTONIC_START;
+        reading(first, tick, std::time::Instant::now())
     }
 }
 
-/// The reading at `now` of a clock that was first read at `first`.
-fn reading(first: std::time::Instant, now: std::time::Instant) -> Tick {
+/// The reading at `now` of a clock whose reading was `tick` at `first`.
+fn reading(first: std::time::Instant, tick: Tick, now: std::time::Instant) -> Tick {
     match now.checked_duration_since(first) {
-        Some(since) => FIRST + since,
-        None => Tick(FIRST.nanos_since(Tick(nanos(first.saturating_duration_since(now))))),
+        Some(since) => tick + since,
+        None => Tick(tick.nanos_since(Tick(nanos(first.saturating_duration_since(now))))),
     }
+}
+
+/// The first tick from `least` on that agrees with `wall`, the present by the operating system.
+/// A time before 1970 is one that the machine does not know: it is taken for 1970.
+fn aligned(least: Tick, wall: SystemTime) -> Tick {
+    let since = wall.duration_since(SystemTime::UNIX_EPOCH);
+    let wall = nanos(since.unwrap_or_default()) % CALENDAR;
+    let ahead = (wall + CALENDAR - least.0 % CALENDAR) % CALENDAR;
+    least + Duration::from_nanos(ahead)
 }
 
 /// tokio's clock ([`tokio::time::Instant`]). A test can pause and advance it together with
@@ -378,15 +400,46 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn behind_its_start_a_monotonic_clock_moves_on() {
         let now = std::time::Instant::now();
+        let tick = Tick(LEAST_FIRST);
         for seconds in [0, 1, 3_600] {
             let first = now + Duration::from_secs(seconds);
-            let [here, later] = [0, 1].map(|ms| reading(first, now + Duration::from_millis(ms)));
-            assert_eq!(FIRST - here, Duration::from_secs(seconds));
+            let at = |ms| reading(first, tick, now + Duration::from_millis(ms));
+            let [here, later] = [0, 1].map(at);
+            assert_eq!(tick - here, Duration::from_secs(seconds));
             assert_eq!(later - here, Duration::from_millis(1));
         }
         // It stands still only where nothing is left of its range.
         let first = now + LONGEST_INTERVAL + Duration::from_secs(1);
-        assert_eq!(reading(first, now), Tick::ZERO);
+        assert_eq!(reading(first, tick, now), Tick::ZERO);
+    }
+
+    #[test]
+    fn a_clock_begins_at_the_time_of_day_and_leaves_room_to_go_back() {
+        // 2026-03-01 13:37:05.25 UTC, and the same time in a year whose reading is smaller.
+        for seconds in [1_772_372_225, 1_803_908_225, 0, 59] {
+            let since = Duration::new(seconds, 250_000_000);
+            for least in [Tick(LEAST_FIRST), Tick(1 << 56), Tick(1)] {
+                let tick = aligned(least, SystemTime::UNIX_EPOCH + since);
+                assert!(tick >= least && tick - least < Duration::from_nanos(CALENDAR));
+                for days in [1, 2, 3, 4, 5, 6, 7, 10, 12, 14, 15, 20, 21, 28, 30] {
+                    let bucket = u128::from(86_400_u64 * days) * 1_000_000_000;
+                    let [clock, wall] = [u128::from(tick.0), since.as_nanos()];
+                    assert_eq!(clock % bucket, wall % bucket, "{seconds} s, {days} days");
+                }
+            }
+        }
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(aligned(Tick(CALENDAR), before), Tick(CALENDAR));
+    }
+
+    #[test]
+    fn the_monotonic_clock_agrees_with_the_wall_time_of_its_start() {
+        let (_, first) = *MONOTONIC_START;
+        assert!(first >= Tick(LEAST_FIRST));
+        // What the program has taken until now, and a clock that is adjusted meanwhile.
+        let wall = wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let off = nanos(wall) % CALENDAR + CALENDAR - first.0 % CALENDAR;
+        assert!(off % CALENDAR < 86_400 * 1_000_000_000, "{off}");
     }
 
     #[test]

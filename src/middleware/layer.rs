@@ -10,6 +10,7 @@ use tower_layer::Layer;
 
 use super::classify::Classify;
 use super::grpc_timeout::grpc_timeout;
+use super::judged::is_judged;
 use super::mode::{AsError, Respond};
 use super::service::SentinelService;
 use super::told::Told;
@@ -209,10 +210,9 @@ impl SentinelLayer<Respond> {
 
     /// Creates a layer for an existing engine.
     ///
-    /// If a request passes two layers that share an engine, they must name the call
-    /// differently by [`resource`](Self::resource). Under the same name the call takes two
-    /// tokens and two slots. And a circuit breaker that lets it through the outer layer as
-    /// a probe refuses it at the inner layer, and so never closes.
+    /// A request that passes two layers of one engine is judged once under each name: where both
+    /// give it the same one, the inner layer leaves it alone. The layers know each other by the
+    /// extensions of the request, so a service between them must hand these on.
     #[must_use]
     pub fn with(sentinel: Sentinel) -> Self {
         Self {
@@ -762,6 +762,9 @@ impl Settings {
         slow: &mut SlowVerdict,
     ) -> Option<FastPass> {
         let judged = self.describe(request, |call, named_by| {
+            if is_judged(self, request, call) {
+                return None;
+            }
             self.sentinel.core().judge(call, Some(named_by), slow)
         });
         let pass = judged.flatten();
@@ -787,7 +790,7 @@ impl Settings {
     /// Describes `request` as a [`Call`], for `judge`, or skips it: `None`. `judge` also gets the
     /// version of the rules that have named it.
     #[inline(always)]
-    fn describe<B, T>(
+    pub(super) fn describe<B, T>(
         &self,
         request: &Request<B>,
         judge: impl FnOnce(&Call<'_>, u64) -> T,

@@ -45,6 +45,7 @@ mod call_state;
 mod classify;
 mod future;
 mod grpc_timeout;
+mod judged;
 mod layer;
 mod mode;
 pub mod rejection;

@@ -15,6 +15,7 @@ use super::at_head::AtHead;
 use super::body::ResponseBody;
 use super::call_state::{CallState, drop_readiness};
 use super::future::ResponseFuture;
+use super::judged::mark;
 use super::layer::Settings;
 use super::mode::{AsError, Mode, Respond};
 use crate::blocked::Blocked;
@@ -113,7 +114,7 @@ impl<S, M: Mode> SentinelService<S, M> {
     #[inline(always)]
     fn dispatch<B>(
         &mut self,
-        request: Request<B>,
+        mut request: Request<B>,
         refuse: impl FnOnce(&Settings, &Request<B>, Blocked) -> M::Refusal,
     ) -> ResponseFuture<S, Request<B>, M>
     where
@@ -123,6 +124,9 @@ impl<S, M: Mode> SentinelService<S, M> {
         match &mut self.settings.judge(&request, &mut slow) {
             Some(pass) => {
                 slow.forget_empty();
+                if let Some(resource) = pass.to_mark() {
+                    mark(&self.settings, &mut request, resource);
+                }
                 if self.is_unready {
                     return self.wait_for_inner(request, Some(pass.take_entry()));
                 }
@@ -146,15 +150,20 @@ impl<S, M: Mode> SentinelService<S, M> {
                     }
                 }
                 Some(Verdict::Pass(entry)) => self.run(request, entry),
-                Some(Verdict::Wait(waiting)) => ResponseFuture {
-                    settings: Some(self.settings.clone()),
-                    state: CallState::waiting(
-                        waiting,
-                        &mut self.inner,
-                        request,
-                        self.settings.judge_first,
-                    ),
-                },
+                Some(Verdict::Wait(waiting)) => {
+                    if let Some(resource) = waiting.to_mark() {
+                        mark(&self.settings, &mut request, resource);
+                    }
+                    ResponseFuture {
+                        settings: Some(self.settings.clone()),
+                        state: CallState::waiting(
+                            waiting,
+                            &mut self.inner,
+                            request,
+                            self.settings.judge_first,
+                        ),
+                    }
+                }
                 None if self.is_unready => self.wait_for_inner(request, None),
                 None => ResponseFuture {
                     settings: None,
@@ -170,10 +179,13 @@ impl<S, M: Mode> SentinelService<S, M> {
     /// Runs a call that passed on the slow path.
     // Not inlined: otherwise the future of the fast path is copied once more.
     #[inline(never)]
-    fn run<B>(&mut self, request: Request<B>, entry: Entry) -> ResponseFuture<S, Request<B>, M>
+    fn run<B>(&mut self, mut request: Request<B>, entry: Entry) -> ResponseFuture<S, Request<B>, M>
     where
         S: Service<Request<B>> + Clone,
     {
+        if let Some(resource) = entry.to_mark() {
+            mark(&self.settings, &mut request, resource);
+        }
         if self.is_unready {
             return self.wait_for_inner(request, Some(entry));
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::mem;
 use std::time::Duration;
 
+use crate::base::sync::Arc;
 use crate::breaker::Admission;
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -155,6 +156,11 @@ impl Entry {
     #[must_use]
     pub fn resource(&self) -> &str {
         self.nodes.resource().text()
+    }
+
+    /// The resource, if a layer must [mark](Resource::wants_mark) the request.
+    pub(crate) fn to_mark(&self) -> Option<&Arc<Resource>> {
+        Some(self.nodes.resource()).filter(|it| it.wants_mark(self.start))
     }
 
     /// Returns the direction of the call.

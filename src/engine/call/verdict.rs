@@ -122,6 +122,13 @@ impl FastPass {
         }
     }
 
+    /// The resource, if a layer must [mark](Resource::wants_mark) the request.
+    #[inline(always)]
+    pub(crate) fn to_mark(&self) -> Option<&Arc<Resource>> {
+        let resource = self.resource.as_ref()?;
+        resource.wants_mark(self.started.at).then_some(resource)
+    }
+
     /// The call, from now on.
     #[inline(always)]
     pub(crate) fn into_entry(mut self) -> Entry {

@@ -40,7 +40,7 @@ impl ResourceQuery<'_> {
         shared.hash.each_ref().map(|state| state.hash_one(self))
     }
 
-    pub(super) fn keep(&self) -> (ResourceKey, StdArc<str>) {
+    pub(crate) fn keep(&self) -> (ResourceKey, StdArc<str>) {
         let name = OwnedKey::from(*self.name);
         let text = match &name {
             OwnedKey::Str(text) => text.clone(),

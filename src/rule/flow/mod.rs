@@ -210,6 +210,9 @@ impl FlowRule {
 
     /// Allows at most `threshold` calls of `resource` per hour, as
     /// [`per`](Self::per) with 3600 s.
+    ///
+    /// Buckets begin by UTC where the clock is the machine's: see
+    /// [windows and the calendar](crate::stat#windows-and-the-calendar).
     #[must_use]
     pub fn per_hour(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(3_600))

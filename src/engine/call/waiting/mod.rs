@@ -24,7 +24,7 @@ use std::sync::Arc as StdArc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::base::sync::StopSignal;
+use crate::base::sync::{Arc, StopSignal};
 use crate::base::timer::{self, NoTimer, Timer};
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
@@ -332,6 +332,12 @@ impl Waiting {
     #[must_use]
     pub fn resource(&self) -> &str {
         self.inner().nodes.resource().text()
+    }
+
+    /// The resource, if a layer must [mark](Resource::wants_mark) the request.
+    pub(crate) fn to_mark(&self) -> Option<&Arc<Resource>> {
+        let inner = self.inner();
+        Some(inner.nodes.resource()).filter(|it| it.wants_mark(inner.since))
     }
 
     /// Starts the call.
