@@ -758,8 +758,9 @@ impl Builder {
     ///
     /// With the defaults, names that callers make up take at most 20 MiB in all, if each is 256
     /// bytes long, has been called in several seconds and was refused, by a system rule or a
-    /// window for `*`. Other rules for `*` take what they take for each resource. With
-    /// [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
+    /// window for `*`. Each further rule for `*` adds at most 768 bytes a name with the default
+    /// buckets, 12 MiB for 16 384: with an isolation rule and two breakers beside the window that is
+    /// 56 MiB at most. With [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
     pub fn max_resources(mut self, max: usize) -> Self {
         self.config.max_resources = max.max(1);
         self

@@ -83,6 +83,32 @@ async fn axum_takes_it_for_a_route_and_for_a_router() {
     assert_eq!(layer.sentinel().node(ROUTE).unwrap().totals().pass(), 1);
 }
 
+#[tokio::test]
+async fn a_tonic_server_takes_it_and_its_refusals_have_their_status() {
+    let layer = SentinelLayer::new(FlowRule::per_second("/pkg.Shop/Buy", 0)).at_head();
+    let mut server = tonic::transport::Server::builder().layer(layer.clone());
+    let served = server.add_routes(tonic::service::Routes::default());
+    let nowhere = tokio_stream::empty::<Result<tokio::io::DuplexStream, std::io::Error>>();
+    served.serve_with_incoming(nowhere).await.unwrap();
+
+    let inner =
+        |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(tonic::body::Body::empty())) };
+    let service = layer.layer(service_fn(inner));
+    let ask = async |kind: &str| {
+        let request = Request::post("/pkg.Shop/Buy").header("content-type", kind);
+        let request = request.body(Body::empty()).unwrap();
+        let response: Response<tonic::body::Body> = service.clone().oneshot(request).await.unwrap();
+        let status = response.headers().get("grpc-status").cloned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status.map(|it| it.to_str().unwrap().to_owned()), body)
+    };
+    let (status, body) = ask("application/grpc").await;
+    assert_eq!((status.as_deref(), body.len()), (Some("8"), 0));
+    // One that is not gRPC is told why in the body.
+    let (status, body) = ask("application/json").await;
+    assert_eq!((status, body.is_empty()), (None, false));
+}
+
 // === calls ===
 
 #[test]

@@ -12,11 +12,11 @@ use axum::http::{Request, StatusCode};
 use axum::routing::get;
 use tower::ServiceExt;
 use tower_sentinel::hook::Hook;
-use tower_sentinel::key::{Header, MethodRoute, PeerIp};
+use tower_sentinel::key::{ForwardedIp, Header, KeyExtractor, MethodRoute, PeerIp, from_fn};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
-    AuthorityRule, Call, CircuitBreakerRule, Finding, FindingKind, FlowRule, IsolationRule,
-    KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
+    AuthorityRule, Call, CircuitBreakerRule, Finding, FindingKind, FlowRule, IsolationRule, Key,
+    KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
 };
 
 #[derive(Debug, Default)]
@@ -233,7 +233,7 @@ fn cases() -> Vec<Case> {
         case(
             "tiers that no layer knows",
             KeyedRule::per_second("/search", 5).tier("paid", 50).into(),
-            |layer| router().layer(layer.param(Header::from_static("x-user"))),
+            |layer| router().layer(layer.param(from_fn(|_| Some(Key::Str("ann"))))),
             &["/search"],
             FindingKind::NotProvided,
             "no layer has `.tier(…)`; all callers have the default quota",
@@ -264,6 +264,131 @@ fn cases() -> Vec<Case> {
             &["/search"],
             FindingKind::RuleNotMet,
             "the names differ by capitals",
+            true,
+        ),
+        case(
+            "one name for all calls, and a rule for a route",
+            FlowRule::per_second("/search", 5).into(),
+            |layer| router().layer(layer.named("api")),
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "every layer names all its calls alike, by `.named(…)`: \"api\"",
+            true,
+        ),
+        case(
+            "callers of a list who never say their name",
+            AuthorityRule::deny("/search", ["mallory"]).into(),
+            |layer| router().layer(layer.origin(Header::from_static("x-user"))),
+            &["/search"],
+            FindingKind::KeyMissing,
+            "10 calls, and it has refused none of them; if the key",
+            true,
+        ),
+        case(
+            "callers of a list of friends who never say their name",
+            AuthorityRule::allow("/search", ["ann"])
+                .deny_unknown()
+                .into(),
+            |layer| router().layer(layer.origin(Header::from_static("x-user"))),
+            &["/search"],
+            FindingKind::KeyMissing,
+            "10 calls, and all of them were refused; if the key",
+            true,
+        ),
+        case(
+            "a rule for a caller who never says its name",
+            FlowRule::per_second("/search", 50).for_origin("ann").into(),
+            |layer| router().layer(layer.origin(Header::from_static("x-user"))),
+            &["/search"],
+            FindingKind::KeyMissing,
+            "10 calls, and it has limited none of them; if the key",
+            true,
+        ),
+        case(
+            "a context that no call has",
+            FlowRule::per_second("/search", 50).in_context("web").into(),
+            |layer| router().layer(layer.context(Header::from_static("x-entry"))),
+            &["/search"],
+            FindingKind::KeyMissing,
+            "10 calls, and it has limited none of them",
+            true,
+        ),
+        case(
+            "a tier in other capitals",
+            KeyedRule::per_second("/search", 50).tier("pro", 90).into(),
+            |layer| {
+                let tier = from_fn(|_| Some(Key::Str("Pro")));
+                router().layer(layer.param(from_fn(|_| Some(Key::Str("ann")))).tier(tier))
+            },
+            &["/search"],
+            FindingKind::UnknownTier,
+            "the rule has \"pro\"; calls of \"Pro\" have the default quota",
+            true,
+        ),
+        case(
+            "a second parameter that no rule looks at",
+            KeyedRule::per_second("/search", 50).into(),
+            |layer| {
+                let ann = || from_fn(|_| Some(Key::Str("ann")));
+                router().layer(layer.param(ann()).param(ann()))
+            },
+            &["/search"],
+            FindingKind::UnusedParam,
+            "`.param(…)`, number 2",
+            true,
+        ),
+        case(
+            "a pattern for all",
+            FlowRule::per_second("**", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "names are no patterns",
+            true,
+        ),
+        case(
+            "a regular expression",
+            FlowRule::per_second("^/api/.*$", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "names are no regular expressions",
+            true,
+        ),
+        case(
+            "a query",
+            FlowRule::per_second("/search?x=1", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "the query is no part of a name",
+            true,
+        ),
+        case(
+            "an address",
+            FlowRule::per_second("http://shop.example/search", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "requests are named by their path",
+            true,
+        ),
+        case(
+            "a method as Sentinel for Java writes it",
+            FlowRule::per_second("GET:/search", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "a name such as \"GET /search\"",
+            true,
+        ),
+        case(
+            "a method as an adapter writes it",
+            FlowRule::per_second("HttpGet#/search", 5).into(),
+            plain,
+            &["/search"],
+            FindingKind::RuleNotMet,
+            "a name such as \"GET /search\"",
             true,
         ),
     ]
@@ -448,7 +573,7 @@ fn a_snapshot_before_the_first_calls_alarms_nobody() {
     let (sentinel, told) = engine(rules);
     let kinds = |found: &[Finding]| found.iter().map(Finding::kind).collect::<Vec<_>>();
     let snapshot = sentinel.snapshot();
-    let expected = [FindingKind::NoCalls, FindingKind::NoSampler];
+    let expected = [FindingKind::NoSampler, FindingKind::NoCalls];
     assert_eq!(kinds(snapshot.findings()), expected);
     assert_eq!(kinds(&told.all()), [FindingKind::NoSampler]);
     drop(sentinel.try_enter(Call::new("/search")));
@@ -493,4 +618,161 @@ fn a_hook_that_panics_or_asks_again_harms_nobody() {
     drop(sentinel.try_enter(Call::new("/search")));
     assert_eq!(sentinel.hooks().panics(), 1);
     curious.0.lock().unwrap().take();
+}
+
+/// The number of nanoseconds at whose multiple, and this more, the layer looks at a request: one in
+/// 1,024 by a clock that counts single ones.
+const LOOKED_AT: u64 = 777;
+
+#[tokio::test]
+async fn after_a_thousand_calls_to_others_a_rule_without_any_is_told() {
+    let rules = [
+        FlowRule::per_second("api", 9),
+        FlowRule::per_second("/report", 9),
+    ];
+    let told = Arc::new(Told::default());
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(Rules::build(rules).unwrap())
+        .clock(clock.clone())
+        .hook("told", told.clone())
+        .build();
+    let app = plain(SentinelLayer::with(sentinel.clone()));
+    for _ in 0..99 {
+        call(&app, &["/search"], None).await;
+    }
+    clock.set(Tick::from_nanos(LOOKED_AT));
+    for _ in 0..9 {
+        let request = Request::get("/search").body(Body::empty()).unwrap();
+        app.clone().oneshot(request).await.unwrap();
+    }
+    // It is no finding yet for a reader that comes at any time.
+    assert_eq!(sentinel.snapshot().findings(), []);
+    assert_eq!(told.all(), []);
+    call(&app, &["/search"], None).await;
+    let told: Vec<_> = told.all().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "rule \"flow-0\" for \"api\" has met no call, although calls came: requests are named \
+             by their route; a layer with `.named(\"api\")` gives all of its requests this name",
+            "rule \"flow-1\" for \"/report\" has met no call, although calls came",
+        ],
+    );
+    assert_eq!(sentinel.snapshot().findings().len(), 2);
+}
+
+#[test]
+fn findings_with_evidence_come_first() {
+    let rules = [
+        FlowRule::per_second("/report", 9),
+        FlowRule::per_second("/oders", 9),
+        FlowRule::per_second("/cart", 9),
+    ];
+    let (sentinel, _) = engine(rules);
+    drop(sentinel.try_enter(Call::new("/orders")));
+    let found = sentinel.findings();
+    let rules: Vec<_> = found.iter().map(Finding::rule).collect();
+    assert_eq!(rules, ["flow-1", "flow-0", "flow-2"]);
+}
+
+#[test]
+fn a_name_that_has_a_rule_is_not_the_misspelt_name_of_another() {
+    let rules = [
+        FlowRule::per_second("/order", 9),
+        FlowRule::per_second("/orders", 9),
+    ];
+    let (sentinel, told) = engine(rules);
+    drop(sentinel.try_enter(Call::new("/orders")));
+    let found = sentinel.findings();
+    assert_eq!((found.len(), found[0].cause()), (1, ""), "{found:?}");
+    // Hooks hear of it, as the program asks.
+    assert_eq!(told.all(), found);
+}
+
+#[tokio::test]
+async fn of_two_mistakes_in_one_rule_both_are_told() {
+    let rule = KeyedRule::per_second("/search", 50)
+        .param("user")
+        .tier("pro", 90);
+    let (sentinel, told) = engine([rule]);
+    let app = router().layer(SentinelLayer::with(sentinel.clone()));
+    call(&app, &["/search"], None).await;
+    let told: Vec<_> = told.all().iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("`.param_named(\"user\", …)`"), "{told:?}");
+    assert!(told[1].contains("`.tier(…)`"), "{told:?}");
+
+    // One that no layer provides, and one that no call has.
+    let rule = KeyedRule::per_second("/search", 50).tier("pro", 90);
+    let (sentinel, told) = engine([rule]);
+    let layer = SentinelLayer::with(sentinel.clone()).param(Header::from_static("x-user"));
+    call(&router().layer(layer), &["/search"], None).await;
+    let kinds: Vec<_> = told.all().iter().map(Finding::kind).collect();
+    assert_eq!(kinds, [FindingKind::NotProvided, FindingKind::KeyMissing]);
+    assert_eq!(sentinel.findings().len(), 2);
+}
+
+#[tokio::test]
+async fn names_of_tiers_without_a_quota_are_no_mistake() {
+    let rules = [
+        KeyedRule::per_second("/search", 50).tier("pro", 90),
+        KeyedRule::per_second("/search", 60).tier("prom", 90),
+    ];
+    let (sentinel, told) = engine(rules);
+    for tier in ["free", "prom", "trial", "enterprise", "guest", "Prom"] {
+        drop(sentinel.try_enter(Call::new("/search").param("ann").tier(tier)));
+    }
+    // The fifth unknown name is not looked at, and the second is known to another rule.
+    assert_eq!(sentinel.findings(), []);
+    assert_eq!(told.all(), []);
+}
+
+#[tokio::test]
+async fn peers_that_are_a_proxy_are_told() {
+    let told_with = async |forwarded: &[&str], knows_proxies: bool| {
+        let (sentinel, told) = engine([FlowRule::per_second("*", 90)]);
+        let layer = SentinelLayer::with(sentinel);
+        let app = if knows_proxies {
+            router().layer(layer.origin(ForwardedIp::hops(1)))
+        } else {
+            router().layer(layer.origin(Header::from_static("x-user").or(PeerIp)))
+        };
+        for (path, forwarded) in forwarded.iter().enumerate() {
+            let mut request = Request::get(format!("/api/{path}"));
+            if !forwarded.is_empty() {
+                request = request.header(*forwarded, "192.0.2.7");
+            }
+            // Only the first call to each resource is looked at.
+            let app = Router::new().nest(&format!("/{path}"), app.clone());
+            let uri = format!("/{path}/api/x");
+            let mut request = request.uri(uri).body(Body::empty()).unwrap();
+            let peer: SocketAddr = "10.0.0.1:4000".parse().unwrap();
+            request.extensions_mut().insert(ConnectInfo(peer));
+            app.oneshot(request).await.unwrap();
+        }
+        told.all().iter().map(Finding::kind).collect::<Vec<_>>()
+    };
+    let all = ["x-forwarded-for"; 8];
+    assert_eq!(told_with(&all, false).await, [FindingKind::BehindProxy]);
+    assert_eq!(
+        told_with(&["forwarded"; 8], false).await,
+        [FindingKind::BehindProxy]
+    );
+    assert_eq!(told_with(&all[1..], false).await, []);
+    assert_eq!(told_with(&all, true).await, []);
+    let mut some = all;
+    some[3] = "";
+    assert_eq!(told_with(&some, false).await, []);
+}
+
+#[tokio::test]
+async fn an_outbound_layer_gets_no_advice_on_the_addresses_of_peers() {
+    let (sentinel, told) = engine([KeyedRule::per_second("/search", 50)]);
+    let layer = SentinelLayer::with(sentinel).outbound();
+    let app = router().layer(layer.param(Header::from_static("x-user")));
+    call(&app, &["/search"], None).await;
+    let told = told.all();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].cause(), "8 calls, and they share one quota");
 }

@@ -9,7 +9,10 @@ mod support;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Scope, Sentinel, SystemRule, Verdict};
+use tower_sentinel::{
+    AdaptiveRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, ManualClock, Rule, Rules,
+    Scope, Sentinel, SystemRule, Verdict,
+};
 
 use support::attempts;
 
@@ -110,6 +113,37 @@ fn the_defaults_bound_what_made_up_names_take() {
     ];
     println!("{all:?}");
     assert!(all.iter().all(|&bytes| bytes <= MOST), "{all:?}");
+}
+
+/// Each rule for `*` has a state of its own on each name.
+#[test]
+fn each_further_rule_for_all_names_takes_no_more_than_documented() {
+    // What the documentation of `Builder::max_resources` says.
+    const MOST: u64 = 768;
+    const NAMES: usize = 1_024;
+    let second = Duration::from_secs(1);
+    let breaker = |ms| CircuitBreakerRule::slow_ratio("*", Duration::from_millis(ms), 0.5);
+    let further: [Rule; 8] = [
+        IsolationRule::new("*", 9).into(),
+        breaker(9).into(),
+        breaker(99).interval(60 * second).into(),
+        CircuitBreakerRule::consecutive_errors("*", 9).into(),
+        FlowRule::per("*", 9_999, 86_400 * second).into(),
+        FlowRule::per_second("*", 9_999).throttle(second).into(),
+        FlowRule::per_second("*", 9_999).warm_up(second).into(),
+        AdaptiveRule::new("*").into(),
+    ];
+    let mut rules: Vec<Rule> = vec![FlowRule::per_second("*", 1).into()];
+    let sum = |rules: &[Rule]| bytes_of_made_up_names(NAMES, Rules::build(rules.to_vec()).unwrap());
+    let mut before = sum(&rules);
+    for rule in further {
+        let kind = rule.kind();
+        rules.push(rule);
+        let now = sum(&rules);
+        let each = now.saturating_sub(before) / NAMES as u64;
+        assert!(each <= MOST, "{kind}: {each} bytes a name");
+        before = now;
+    }
 }
 
 #[test]

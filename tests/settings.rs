@@ -183,15 +183,15 @@ fn a_queue_for_values_is_refused_unless_it_is_for_those_at_once() {
         assert_eq!(problem(rule.max_waiting(3)), most);
     }
     let at_once = || KeyedRule::concurrency("r", 1);
-    let hour = Duration::from_secs(3_600);
-    let longer = hour + Duration::from_nanos(1);
-    let queue = ("queue", format!("{longer:?}"), "at most 1 hour".to_owned());
+    let day = Duration::from_secs(86_400);
+    let longer = day + Duration::from_nanos(1);
+    let queue = ("queue", format!("{longer:?}"), "at most 1 day".to_owned());
     assert_eq!(problem(at_once().queue(longer)), queue);
     let allowed = format!("between 0 and {}", u32::MAX);
     let most = ("max_waiting", (1_u64 << 32).to_string(), allowed);
     assert_eq!(problem(at_once().max_waiting(1_u64 << 32)), most);
     let good = [
-        at_once().queue(hour).max_waiting(u32::MAX),
+        at_once().queue(day).max_waiting(u32::MAX),
         at_once().queue(Duration::ZERO).max_waiting(0),
         at_once().max_waiting(3),
     ];

@@ -223,6 +223,10 @@ impl KeyExtractor for PeerIp {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
         self.ipv6_prefix(IPV6_PREFIX).key(head)
     }
+
+    fn reads_peer(&self) -> bool {
+        true
+    }
 }
 
 impl ClientIp for PeerIp {
@@ -235,6 +239,10 @@ impl KeyExtractor for PeerNetwork {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
         let ip = self.client_ip(head)?;
         Some(Key::Ip(cut_ip(ip, self.ipv6_prefix)))
+    }
+
+    fn reads_peer(&self) -> bool {
+        true
     }
 }
 

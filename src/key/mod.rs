@@ -445,6 +445,13 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// [requests without a key](self#requests-without-a-key).
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
 
+    /// Returns whether the key is, or may be, the address of the peer of the connection, which behind
+    /// a proxy is that of the proxy. It decides nothing: with it, an engine
+    /// [finds](crate::FindingKind::BehindProxy) that all callers are one. Default: false.
+    fn reads_peer(&self) -> bool {
+        false
+    }
+
     /// Returns an extractor that finds this key, or if there is none, the key of `other`: a
     /// user's name, or else the address. A text is never the same key as an address, even
     /// if it looks like one.
@@ -491,6 +498,10 @@ pub trait KeyExtractor: Send + Sync + 'static {
 impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
         (**self).key(head)
+    }
+
+    fn reads_peer(&self) -> bool {
+        (**self).reads_peer()
     }
 }
 

@@ -48,4 +48,8 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>> {
         self.first.key(head).or_else(|| self.second.key(head))
     }
+
+    fn reads_peer(&self) -> bool {
+        self.first.reads_peer() || self.second.reads_peer()
+    }
 }

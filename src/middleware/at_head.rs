@@ -2,11 +2,17 @@
 
 use std::marker::PhantomData;
 
+use bytes::Bytes;
+use http_body::Body;
+
+#[cfg(feature = "tonic")]
+use super::body::ResponseBody;
 use super::layer::SentinelLayer;
-use super::mode::{Mode, Respond, sealed};
+use super::mode::{AsError, Mode, Respond, sealed};
 
 /// Calls end at the head of their response, and bodies stay the service's own: see
-/// [`SentinelLayer::at_head`](crate::SentinelLayer::at_head). Refusals are reported as by `M`.
+/// [`SentinelLayer::at_head`](crate::SentinelLayer::at_head). Refusals are reported as by `M`, and
+/// their bodies are made as by `How`, which the compiler finds: see [`RefusalBody`].
 ///
 /// # Examples
 ///
@@ -40,17 +46,110 @@ use super::mode::{Mode, Respond, sealed};
 /// # });
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AtHead<M = Respond> {
-    refusals: PhantomData<M>,
+pub struct AtHead<M = Respond, How = FromBytes> {
+    refusals: PhantomData<(M, How)>,
 }
 
-impl<M: Mode> sealed::Sealed for AtHead<M> {}
+/// A type of bodies that a refusal can have where the layer ends calls
+/// [at their head](crate::SentinelLayer::at_head).
+///
+/// Bodies that implement `From<Bytes>` are such: those of axum and reqwest, and
+/// `http_body_util::Full`. With the feature `tonic`, that of tonic is one as well. `How` only tells
+/// these two ways apart.
+///
+/// # Examples
+///
+/// A boxed body needs a type of one's own around it:
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::pin::Pin;
+/// use std::task::{Context, Poll};
+/// use bytes::Bytes;
+/// use http_body::{Body, Frame};
+/// use http_body_util::combinators::UnsyncBoxBody;
+/// use http_body_util::{BodyExt, Full};
+/// use tower_sentinel::middleware::RefusalBody;
+///
+/// struct Boxed(UnsyncBoxBody<Bytes, Infallible>);
+///
+/// impl From<Bytes> for Boxed {
+///     fn from(text: Bytes) -> Self {
+///         Self(Full::new(text).boxed_unsync())
+///     }
+/// }
+///
+/// impl Body for Boxed {
+///     type Data = Bytes;
+///     type Error = Infallible;
+///
+///     fn poll_frame(
+///         mut self: Pin<&mut Self>,
+///         cx: &mut Context<'_>,
+///     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+///         Pin::new(&mut self.0).poll_frame(cx)
+///     }
+/// }
+///
+/// let body: Boxed = RefusalBody::refusal(Bytes::from_static(b"too many requests"));
+/// assert!(!body.is_end_stream());
+/// ```
+#[diagnostic::on_unimplemented(note = "implement `From<Bytes>` for the type of bodies")]
+pub trait RefusalBody<How>: Body {
+    /// Returns the body of a refusal with these bytes, which may be none.
+    fn refusal(bytes: Bytes) -> Self;
+}
 
-impl<M: Mode> Mode for AtHead<M> {
+/// Bodies that are made by `From<Bytes>`: see [`RefusalBody`].
+///
+/// ```
+/// use tower_sentinel::middleware::{AtHead, FromBytes, Respond};
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// // It is the default, where the type of a layer is written.
+/// let layer: SentinelLayer<AtHead> = SentinelLayer::new(FlowRule::per_second("/a", 9)).at_head();
+/// let same: SentinelLayer<AtHead<Respond, FromBytes>> = layer;
+/// assert_eq!(same.sentinel().rules().len(), 1);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FromBytes;
+
+impl<B: Body + From<Bytes>> RefusalBody<FromBytes> for B {
+    fn refusal(bytes: Bytes) -> Self {
+        bytes.into()
+    }
+}
+
+/// Bodies of tonic: see [`RefusalBody`].
+///
+/// ```
+/// use tower_sentinel::middleware::{AtHead, OfTonic, Respond};
+/// use tower_sentinel::{FlowRule, SentinelLayer};
+///
+/// // Where the type of a layer is written; for a tonic server it need not be.
+/// let rule = FlowRule::per_second("/shop.Orders/Buy", 9);
+/// let layer: SentinelLayer<AtHead<Respond, OfTonic>> = SentinelLayer::new(rule).at_head();
+/// assert_eq!(layer.sentinel().rules().len(), 1);
+/// ```
+#[cfg(feature = "tonic")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tonic")))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OfTonic;
+
+#[cfg(feature = "tonic")]
+impl RefusalBody<OfTonic> for tonic::body::Body {
+    fn refusal(bytes: Bytes) -> Self {
+        Self::new(ResponseBody::<Self>::refused(bytes))
+    }
+}
+
+impl<M: Mode, How> sealed::Sealed for AtHead<M, How> {}
+
+impl<M: Mode, How> Mode for AtHead<M, How> {
     type Refusal = M::Refusal;
 }
 
-impl<M: Mode> SentinelLayer<M> {
+impl SentinelLayer<Respond> {
     /// Ends each call at the head of its response, and leaves the body alone: the response is of
     /// the service's own type, and its body is neither wrapped nor followed. That saves a router
     /// of axum, which boxes every body of another type, an allocation for each response.
@@ -70,9 +169,8 @@ impl<M: Mode> SentinelLayer<M> {
     /// [`Completion::Head`](super::Completion::Head).
     ///
     /// The body of a refusal must be of the service's type as well, so that type must implement
-    /// `From<Bytes>`, as those of axum, reqwest and `http_body_util::Full` do; the body of tonic does
-    /// not. With [`refusals_as_errors`](SentinelLayer::refusals_as_errors), which comes before this
-    /// method, no refusal has a body, and any type will do.
+    /// `From<Bytes>`, as those of axum, reqwest and `http_body_util::Full` do, or be that of tonic:
+    /// see [`RefusalBody`]. The compiler finds `How` where the layer is put around a service.
     ///
     /// # Examples
     ///
@@ -102,7 +200,17 @@ impl<M: Mode> SentinelLayer<M> {
     /// A call whose future is dropped before its head is there counts as cancelled, and releases
     /// its slot. A body that is dropped changes nothing: its call has ended.
     #[must_use]
-    pub fn at_head(self) -> SentinelLayer<AtHead<M>> {
+    pub fn at_head<How>(self) -> SentinelLayer<AtHead<Respond, How>> {
+        self.into_mode()
+    }
+}
+
+impl SentinelLayer<AsError> {
+    /// Ends each call at the head of its response, and leaves the body alone, as
+    /// [`at_head`](SentinelLayer::at_head) of a layer whose refusals are responses does. Here no
+    /// refusal has a body, so bodies may be of any type.
+    #[must_use]
+    pub fn at_head(self) -> SentinelLayer<AtHead<AsError>> {
         self.into_mode()
     }
 }

@@ -14,12 +14,13 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::BoxError;
-use super::at_head::AtHead;
+use super::at_head::{AtHead, RefusalBody};
 use super::body::{ResponseBody, StreamedCall};
 use super::call_state::{CallState, CallStateProj};
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
-use super::layer::{Completion, Settings};
+use super::completion::Completion;
 use super::mode::{AsError, Mode, Respond};
+use super::settings::Settings;
 use crate::blocked::Blocked;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::stat::Outcome;
@@ -123,12 +124,12 @@ where
     }
 }
 
-impl<S, ReqB, ResB> Future for ResponseFuture<S, Request<ReqB>, AtHead<Respond>>
+impl<S, ReqB, ResB, How> Future for ResponseFuture<S, Request<ReqB>, AtHead<Respond, How>>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
     S: 'static,
     ReqB: 'static,
-    ResB: Body + From<Bytes>,
+    ResB: RefusalBody<How>,
 {
     type Output = Result<Response<ResB>, S::Error>;
 
@@ -153,7 +154,7 @@ where
             let settings = settings.expect("a call that waits has them");
             settings.reject(request, blocked)
         };
-        let on_refusal = |response: Response<Bytes>| Ok(response.map(ResB::from));
+        let on_refusal = |response: Response<Bytes>| Ok(response.map(ResB::refusal));
         this.state.poll(cx, on_answer, refuse, on_refusal, Err)
     }
 }

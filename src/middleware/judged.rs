@@ -6,20 +6,22 @@
 //! resource has one, and later one in a thousand, until a second layer meets a mark: then all have
 //! one.
 
-use http::Request;
+use http::header::FORWARDED;
+use http::{HeaderMap, Request};
 use papaya::Equivalent;
 
-use super::layer::Settings;
+use super::settings::Settings;
 use crate::base::sync::Arc;
 use crate::call::{Call, Key};
 use crate::engine::resource::{Resource, ResourceKey, ResourceQuery};
+use crate::key::ClientAddr;
 
-/// The marks of a request, by all engines that have judged it.
+/// The marks of a request: one for each engine, and each name, by which it was judged.
 #[derive(Clone, Debug, Default)]
-struct Marks(Vec<Mark>);
+struct JudgedAs(Vec<JudgedName>);
 
 #[derive(Clone, Debug)]
-struct Mark {
+struct JudgedName {
     /// The name under which the call was judged: that of `resource`, unless this one stands for
     /// names without a place of their own.
     key: ResourceKey,
@@ -36,28 +38,45 @@ pub(super) fn mark<B>(settings: &Settings, request: &mut Request<B>, resource: &
     });
     // It was described before, so it is not skipped.
     let Some(key) = key else { return };
-    let mark = Mark {
+    let mark = JudgedName {
         key,
         resource: resource.clone(),
     };
+    look_at(settings, request, resource);
     let extensions = request.extensions_mut();
-    match extensions.get_mut::<Marks>() {
+    match extensions.get_mut::<JudgedAs>() {
         Some(marks) => marks.0.push(mark),
         None => {
-            extensions.insert(Marks(vec![mark]));
+            extensions.insert(JudgedAs(vec![mark]));
         }
     }
+}
+
+/// Looks for mistakes in the set-up that show only at requests: at few of them, and these are marked
+/// at some cost anyway.
+fn look_at<B>(settings: &Settings, request: &Request<B>, resource: &Resource) {
+    let registry = settings.sentinel.registry();
+    registry.look_late(resource);
+    let is_told_client = request.extensions().get::<ClientAddr>().is_some();
+    if settings.reads_peer() && !is_told_client {
+        registry.note_peer(is_forwarded(request.headers()));
+    }
+}
+
+/// Whether `headers` have a field by which proxies name the client.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.contains_key(FORWARDED) || headers.contains_key("x-forwarded-for")
 }
 
 /// Whether the engine of `settings` has judged `call` to `request` before.
 #[inline]
 pub(super) fn is_judged<B>(settings: &Settings, request: &Request<B>, call: &Call<'_>) -> bool {
-    let marks = request.extensions().get::<Marks>();
+    let marks = request.extensions().get::<JudgedAs>();
     marks.is_some_and(|marks| meets(settings, marks, call))
 }
 
 #[cold]
-fn meets(settings: &Settings, marks: &Marks, call: &Call<'_>) -> bool {
+fn meets(settings: &Settings, marks: &JudgedAs, call: &Call<'_>) -> bool {
     let shared = settings.sentinel.registry().shared();
     for mark in &marks.0 {
         let is_own = std::sync::Arc::ptr_eq(mark.resource.shared(), shared);

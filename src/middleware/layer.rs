@@ -4,79 +4,21 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{Method, Request, Response, Version};
 use tower_layer::Layer;
 
 use super::classify::Classify;
-use super::grpc_timeout::grpc_timeout;
-use super::judged::is_judged;
+use super::completion::Completion;
 use super::mode::{AsError, Respond};
 use super::service::SentinelService;
+use super::settings::{MOST_PARAMS, Naming, Settings};
 use super::told::Told;
-use crate::blocked::Blocked;
-use crate::call::{Call, Direction, Key, Param, Params};
-use crate::engine::call::entry::Entry;
-use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
+use crate::call::Direction;
 use crate::hook::OnFinding;
-use crate::hook::finding::{Finding, LayerFacts};
+use crate::hook::finding::Finding;
 use crate::key::{Head, KeyExtractor};
-use crate::middleware::rejection::{
-    Auto, RateLimitFields, Rejection, has_mark, plain_text, strip_body, wants_text,
-};
+use crate::middleware::rejection::{RateLimitFields, Rejection};
 use crate::rule::{InvalidRules, Rule, Rules};
 use crate::sentinel::Sentinel;
-
-/// Most parameters of a call that a layer takes out of a request.
-const MOST_PARAMS: usize = 8;
-
-/// When a call counts as ended.
-///
-/// # Examples
-///
-/// ```
-/// # use http::{Request, Response, StatusCode};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::middleware::Completion;
-/// use tower_sentinel::{IsolationRule, SentinelLayer};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// /// The status of a second call while the body of the first is being sent.
-/// async fn second(completion: Completion) -> StatusCode {
-///     let layer = SentinelLayer::new(IsolationRule::new("/film", 1)).completion(completion);
-/// #   let service = layer.layer(service_fn(|_: Request<()>| async {
-/// #       Ok::<_, std::convert::Infallible>(Response::new("a long body".to_owned()))
-/// #   }));
-/// #   let get = async || {
-/// #       let request = Request::get("/film").body(()).unwrap();
-/// #       service.clone().oneshot(request).await.unwrap()
-/// #   };
-///     let _being_sent = get().await;
-///     get().await.status()
-/// }
-///
-/// assert_eq!(second(Completion::Body).await, StatusCode::TOO_MANY_REQUESTS);
-/// assert_eq!(second(Completion::Head).await, StatusCode::OK);
-/// # });
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Completion {
-    /// When the body of its response has ended or is dropped.
-    ///
-    /// The response time always ends with the head. The call also counts as complete at
-    /// that time if the body is at its end after the first poll or is never polled, unless
-    /// a rule counts the call until its body is gone, as an
-    /// [`AdaptiveRule`](crate::AdaptiveRule) does.
-    #[default]
-    Body,
-    /// When the head of its response is available.
-    ///
-    /// The trailers are not known then. So a gRPC call whose head has no `grpc-status`,
-    /// as is usual when it delivers messages, counts as a success, however it ends:
-    /// circuit breakers by errors do not see its failures.
-    Head,
-}
 
 /// Applies rules to every request to a service.
 ///
@@ -129,50 +71,6 @@ pub enum Completion {
 pub struct SentinelLayer<M = Respond> {
     settings: Arc<Settings>,
     mode: PhantomData<M>,
-}
-
-type Choose = dyn Fn(Head<'_>) -> bool + Send + Sync;
-type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
-
-/// How a layer turns a request into a call, and its verdict into a response.
-#[derive(Clone)]
-pub(super) struct Settings {
-    pub(super) sentinel: Sentinel,
-    skip: Vec<Arc<Choose>>,
-    naming: Naming,
-    origin: Option<Arc<dyn KeyExtractor>>,
-    context: Option<Arc<dyn KeyExtractor>>,
-    params: Vec<(Arc<str>, Arc<dyn KeyExtractor>)>,
-    tier: Option<Arc<dyn KeyExtractor>>,
-    prioritize: Option<Arc<Choose>>,
-    weight: Option<Arc<Weigh>>,
-    /// [`Auto`] with its defaults if there is none.
-    rejection: Option<Arc<dyn Rejection>>,
-    /// `ByStatus`, if there is none.
-    pub(super) classify: Option<Arc<dyn Classify>>,
-    pub(super) completion: Completion,
-    fields: RateLimitFields,
-    direction: Direction,
-    /// Whether every refusal has its `Blocked` in its extensions.
-    keeps_blocked: bool,
-    /// Whether calls are judged before the inner service is ready.
-    pub(super) judge_first: bool,
-    /// Whether a request is asked for more than its resource.
-    asks_more: bool,
-    /// Whether responses need nothing but the defaults, so that a call need not
-    /// take the settings along.
-    is_plain: bool,
-    told: Told,
-}
-
-/// How a layer names the resource of a request.
-#[derive(Clone)]
-enum Naming {
-    /// By an explicit `ResourceName`, or else by the route.
-    Default,
-    /// All alike.
-    One(Arc<str>),
-    By(Arc<dyn KeyExtractor>),
 }
 
 impl SentinelLayer<Respond> {
@@ -689,198 +587,4 @@ impl<S, M> Layer<S> for SentinelLayer<M> {
         self.settings.note_layer();
         SentinelService::new(inner, self.settings.clone())
     }
-}
-
-// === impl Settings ===
-
-impl Settings {
-    /// A layer with these settings is around a service. axum has it put around a route for each
-    /// request, so only the first time counts.
-    #[inline]
-    fn note_layer(&self) {
-        self.told.once(|| {
-            self.sentinel.provided().note_layer(&LayerFacts {
-                has_origin: self.origin.is_some(),
-                has_context: self.context.is_some(),
-                has_tier: self.tier.is_some(),
-                params: &self.params,
-            });
-        });
-    }
-
-    /// The settings as a response future needs them: `None` if the defaults will do.
-    #[inline]
-    pub(super) fn for_response(self: &Arc<Self>) -> Option<Arc<Self>> {
-        (!self.is_plain).then(|| self.clone())
-    }
-
-    /// Writes the rest of the quota of the call `entry` into the header fields, if the layer has
-    /// some.
-    #[inline(never)]
-    pub(super) fn write_quota<B>(&self, entry: &Entry, response: &mut Response<B>) {
-        if self.fields != RateLimitFields::None {
-            if let Some(left) = entry.quota_left() {
-                self.fields.write_into(&left, response);
-            }
-        }
-    }
-
-    /// The response to a call that was refused.
-    #[cold]
-    pub(super) fn reject<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
-        let is_default = self.rejection.is_none() && !self.keeps_blocked;
-        if is_default && request.method() != Method::HEAD && wants_text(request.headers()) {
-            return plain_text(&blocked);
-        }
-        self.reject_by_setting(request, blocked)
-    }
-
-    /// The same, if it may be any other than the default text.
-    #[inline(never)]
-    fn reject_by_setting<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
-        let routes = self.sentinel.routes();
-        let head = Head::new(request, &routes, self.direction);
-        let mut response = match &self.rejection {
-            Some(rejection) => rejection.reject(head, &blocked),
-            None => Auto::new().reject(head, &blocked),
-        };
-        if request.method() == Method::HEAD {
-            strip_body(&mut response);
-        }
-        if self.keeps_blocked || !has_mark(response.headers()) {
-            response.extensions_mut().insert(blocked);
-        }
-        response
-    }
-
-    /// Describes `request` as a [`Call`] and has the engine judge it, or skips it: see
-    /// [`SlowVerdict`].
-    #[inline]
-    pub(super) fn judge<B>(
-        &self,
-        request: &Request<B>,
-        slow: &mut SlowVerdict,
-    ) -> Option<FastPass> {
-        let judged = self.describe(request, |call, named_by| {
-            if is_judged(self, request, call) {
-                return None;
-            }
-            self.sentinel.core().judge(call, Some(named_by), slow)
-        });
-        let pass = judged.flatten();
-        if pass.is_none() && slow.open() == Open::Renamed {
-            self.judge_renamed(request, slow);
-        }
-        pass
-    }
-
-    /// Judges `request` once more, as other rules came into force after it was named: by their
-    /// templates it may have another name, or be exempt.
-    #[cold]
-    fn judge_renamed<B>(&self, request: &Request<B>, slow: &mut SlowVerdict) {
-        while slow.open() == Open::Renamed {
-            *slow = SlowVerdict::empty();
-            self.describe(request, |call, named_by| {
-                let core = self.sentinel.core();
-                core.judge_slowly(call, Some(named_by), slow);
-            });
-        }
-    }
-
-    /// Describes `request` as a [`Call`], for `judge`, or skips it: `None`. `judge` also gets the
-    /// version of the rules that have named it.
-    #[inline(always)]
-    pub(super) fn describe<B, T>(
-        &self,
-        request: &Request<B>,
-        judge: impl FnOnce(&Call<'_>, u64) -> T,
-    ) -> Option<T> {
-        let routes = self.sentinel.routes();
-        let head = Head::new(request, &routes, self.direction);
-        if !self.skip.is_empty() && self.skips(head) {
-            return None;
-        }
-        let (resource, is_matched) = match &self.naming {
-            Naming::Default => head.resource_and_match(),
-            // As little as a matched route can a caller make it up.
-            Naming::One(name) => (Key::Str(name), true),
-            Naming::By(extractor) => (extractor.key(head).unwrap_or(Key::MISSING), false),
-        };
-        let mut call = Call::new(resource);
-        call.is_matched = is_matched;
-        call.direction = self.direction;
-        call.wants_quota = self.fields != RateLimitFields::None;
-        let mut many = None;
-        if self.asks_more {
-            self.describe_further(head, &mut call, &mut many);
-        }
-        // gRPC is spoken over HTTP/2 alone, so most other requests are spared the look-up
-        // of the header. Calls that are not prioritized may wait too, in a queue.
-        if request.version() == Version::HTTP_2 {
-            call.patience = grpc_timeout(request.headers());
-        }
-        Some(judge(&call, routes.version()))
-    }
-
-    /// Whether the layer leaves the request alone. By the routes that would name it: other
-    /// rules may come into force at any time.
-    #[inline(never)]
-    fn skips(&self, head: Head<'_>) -> bool {
-        self.skip.iter().any(|choose| choose(head))
-    }
-
-    /// Adds to `call` all that the extractors find in a request beside its resource. `many`
-    /// holds the parameters if there are several.
-    #[inline]
-    fn describe_further<'a>(
-        &'a self,
-        head: Head<'a>,
-        call: &mut Call<'a>,
-        many: &'a mut Option<[Param<'a>; MOST_PARAMS]>,
-    ) {
-        if let Some(extractor) = &self.origin {
-            call.origin = extractor.key(head);
-        }
-        if let Some(extractor) = &self.context {
-            call.context = extractor.key(head);
-        }
-        if let Some(extractor) = &self.tier {
-            call.tier = extractor.key(head);
-        }
-        if let Some(weigh) = &self.weight {
-            *call = call.batch(weigh(head));
-        }
-        if let Some(choose) = &self.prioritize {
-            call.prioritized = choose(head);
-            if call.prioritized {
-                call.patience = grpc_timeout(head.headers());
-            }
-        }
-        match &*self.params {
-            [] => {}
-            [(name, extractor)] if name.is_empty() => {
-                if let Some(value) = extractor.key(head) {
-                    call.params = Params::One(value);
-                }
-            }
-            params => {
-                let many = many.insert(all_params(params, head));
-                call.params = Params::Many(&many[..params.len()]);
-            }
-        }
-    }
-}
-
-/// The parameters that `extractors` find, and some that are missing.
-#[inline(never)]
-fn all_params<'a>(
-    extractors: &'a [(Arc<str>, Arc<dyn KeyExtractor>)],
-    head: Head<'a>,
-) -> [Param<'a>; MOST_PARAMS] {
-    let mut params = [Param::missing(""); MOST_PARAMS];
-    for (param, (name, extractor)) in params.iter_mut().zip(extractors) {
-        let value = extractor.key(head);
-        *param = Param { name, value };
-    }
-    params
 }

@@ -43,6 +43,7 @@ mod body;
 mod call_layer;
 mod call_state;
 mod classify;
+mod completion;
 mod future;
 mod grpc_timeout;
 mod judged;
@@ -50,16 +51,21 @@ mod layer;
 mod mode;
 pub mod rejection;
 mod service;
+mod settings;
 pub mod skip;
 mod told;
 
 pub use answer::{ByResult, ClassifyAnswer};
-pub use at_head::AtHead;
+#[cfg(feature = "tonic")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tonic")))]
+pub use at_head::OfTonic;
+pub use at_head::{AtHead, FromBytes, RefusalBody};
 pub use body::ResponseBody;
 pub use call_layer::{CallFuture, CallLayer, CallService};
 pub use classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
+pub use completion::Completion;
 pub use future::ResponseFuture;
-pub use layer::{Completion, SentinelLayer};
+pub use layer::SentinelLayer;
 pub use mode::{AsError, Mode, Respond};
 pub use service::SentinelService;
 
@@ -79,5 +85,25 @@ pub use service::SentinelService;
 ///
 /// let error = run(&Sentinel::new(FlowRule::per_second("job", 0))).unwrap_err();
 /// assert!(error.is::<Blocked>());
+/// ```
+///
+/// It is the box of tower, and not a type of its own, so that errors need no second box on their way
+/// through other layers and are still found by `is` and `downcast_ref`. The standard library does
+/// not convert it by `?` into a box that is not `Send`; it is one already, so a cast will do:
+///
+/// ```
+/// use std::error::Error;
+/// use tower_sentinel::{Blocked, BoxError};
+///
+/// async fn call() -> Result<u16, BoxError> {
+///     Err(std::io::Error::other("nobody is there").into())
+/// }
+///
+/// async fn run() -> Result<u16, Box<dyn Error>> {
+///     Ok(call().await.map_err(|error| error as Box<dyn Error>)?)
+/// }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// assert!(!run().await.unwrap_err().is::<Blocked>());
+/// # });
 /// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

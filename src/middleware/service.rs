@@ -11,13 +11,13 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::BoxError;
-use super::at_head::AtHead;
+use super::at_head::{AtHead, RefusalBody};
 use super::body::ResponseBody;
 use super::call_state::{CallState, drop_readiness};
 use super::future::ResponseFuture;
 use super::judged::mark;
-use super::layer::Settings;
 use super::mode::{AsError, Mode, Respond};
+use super::settings::Settings;
 use crate::blocked::Blocked;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::{SlowVerdict, Verdict};
@@ -274,16 +274,16 @@ where
     }
 }
 
-impl<S, ReqB, ResB> Service<Request<ReqB>> for SentinelService<S, AtHead<Respond>>
+impl<S, ReqB, ResB, How> Service<Request<ReqB>> for SentinelService<S, AtHead<Respond, How>>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>> + Clone,
     S: 'static,
     ReqB: 'static,
-    ResB: Body + From<Bytes>,
+    ResB: RefusalBody<How>,
 {
     type Response = Response<ResB>;
     type Error = S::Error;
-    type Future = ResponseFuture<S, Request<ReqB>, AtHead<Respond>>;
+    type Future = ResponseFuture<S, Request<ReqB>, AtHead<Respond, How>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let poll = self.inner.poll_ready(cx);

@@ -177,7 +177,7 @@ pub(crate) use keyed_rule::most_keys;
 pub(crate) use leased::{Selected, SharedRule};
 pub(crate) use named::Named;
 pub(crate) use params::{
-    KeyedRules, NoShare, OnMissing, OwnShare, RunningPlaces, ShareInLine, Shares,
+    KeyedRules, NoShare, OnSuspicion, OwnShare, RunningPlaces, ShareInLine, Shares, Suspicion,
 };
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{Queue, QueuedTurn, Turns};

@@ -30,6 +30,14 @@ impl Rule {
         }
     }
 
+    /// The tiers that have quotas of their own.
+    pub(crate) fn tiers(&self) -> Vec<&str> {
+        match self.itself() {
+            Rule::Keyed(rule) => rule.tiers.iter().map(|(tier, _)| &**tier).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// How the rule treats calls without its key; `None` for a rule without one.
     pub(crate) fn missing_key(&self) -> Option<MissingKey> {
         match self.itself() {

@@ -2,8 +2,8 @@
 
 mod line;
 mod quotas;
+mod suspicion;
 
-use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::clock::Tick;
 use crate::keyed::{Counting, Digest, HotKeys, KeySpec, KeyTokens, Pinned};
 
 pub(crate) use line::{OwnShare, ValuePlaceInLine as ShareInLine};
-use quotas::{Exceptions, QuotasByValue, ValueQuota};
+use quotas::{Exceptions, QuotasByValue, UnknownTiers, ValueQuota};
+pub(crate) use suspicion::{OnSuspicion, Suspicion};
 
 /// Most rules of one resource that count calls at once: each call keeps a place
 /// for each of them.
@@ -28,11 +29,8 @@ pub(super) const MOST_RUNNING: usize = 2;
 #[derive(Debug)]
 pub(crate) struct KeyedRules(Box<[KeyedState]>);
 
-/// After so many calls without a value, and none with one, [`OnMissing`] is called.
+/// After so many calls without a value, and none with one, [`OnSuspicion`] is called.
 const SUSPICIOUS: u64 = 8;
-
-/// Called when a rule has met so many calls, all of them without the value that it looks at.
-pub(crate) struct OnMissing(pub(crate) Box<dyn Fn(u64) + Send + Sync>);
 
 /// One rule.
 #[derive(Debug)]
@@ -46,7 +44,9 @@ struct KeyedState {
     quotas: QuotasByValue,
     /// How many calls had no value. It goes on with the keys.
     missing: Arc<AtomicU64>,
-    on_missing: OnMissing,
+    /// The tiers of calls that the rule does not know.
+    unknown_tiers: UnknownTiers,
+    on_suspicion: OnSuspicion,
 }
 
 /// Where a call is counted by the rules that count calls at once.
@@ -93,7 +93,7 @@ impl KeyedRules {
         most_origins: u32,
         old: Option<&Self>,
         now: Tick,
-        on_missing: impl Fn(u32) -> OnMissing,
+        on_suspicion: impl Fn(u32) -> OnSuspicion,
     ) -> Option<Self> {
         let rules: Vec<_> = indices
             .iter()
@@ -111,7 +111,7 @@ impl KeyedRules {
         let mut all: Box<[_]> = rules
             .into_iter()
             .zip(carry_over)
-            .map(|((index, rule), old)| KeyedState::new(index, rule, old, now, on_missing(index)))
+            .map(|((index, rule), old)| KeyedState::new(index, rule, old, now, on_suspicion(index)))
             .collect();
         let running = all
             .iter_mut()
@@ -273,6 +273,16 @@ impl KeyedRules {
         silent.map(|rule| (rule.index, rule.missing.load(Ordering::Relaxed)))
     }
 
+    /// The tiers that calls had and a rule does not know, with the index of the rule in the set.
+    pub(crate) fn unknown_tiers(&self) -> Vec<(u32, String)> {
+        let mut unknown = Vec::new();
+        for rule in &self.0 {
+            rule.unknown_tiers
+                .each(&mut |tier| unknown.push((rule.index, tier.to_string())));
+        }
+        unknown
+    }
+
     /// Bytes of the table of the rule at `place`.
     pub(crate) fn table_footprint(&self, place: usize) -> usize {
         self.0[place].keys.footprint()
@@ -310,7 +320,7 @@ impl KeyedState {
             + size_of_val(&**tiers)
             + names.sum::<usize>();
         keys + shared_size::<AtomicU64>()
-            + size_of_val(&*self.on_missing.0)
+            + size_of_val(&*self.on_suspicion.0)
             + self.rule.heap()
             + prepared
     }
@@ -320,7 +330,7 @@ impl KeyedState {
         rule: KeyedRule,
         old: Option<&Self>,
         now: Tick,
-        on_missing: OnMissing,
+        on_suspicion: OnSuspicion,
     ) -> Self {
         let keys = old.map_or_else(
             || {
@@ -360,7 +370,8 @@ impl KeyedState {
         });
         Self {
             missing: old.map_or_else(Arc::default, |old| old.missing.clone()),
-            on_missing,
+            on_suspicion,
+            unknown_tiers: UnknownTiers::default(),
             index,
             running: None,
             quotas: QuotasByValue {
@@ -413,7 +424,7 @@ impl KeyedState {
     #[inline(never)]
     fn suspect(&self, missing: u64) {
         if self.has_met_no_key() {
-            (self.on_missing.0)(missing);
+            (self.on_suspicion.0)(Suspicion::NoKey(missing));
         }
     }
 
@@ -433,7 +444,7 @@ impl KeyedState {
             return Ok(None);
         };
         let key = self.keys.digest(value);
-        let quota = self.quota(key, call);
+        let quota = self.quota_to_take(key, call);
         match self.keys.take(now, key, &quota.prepared, self.weight(call)) {
             Ok(taken) => Ok(Some(taken)),
             Err(full) => Err(NoShare::Full {
@@ -479,12 +490,6 @@ impl KeyedState {
 
     fn quota(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         self.quotas.of(key, call.tier.as_ref())
-    }
-}
-
-impl fmt::Debug for OnMissing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnMissing(..)")
     }
 }
 

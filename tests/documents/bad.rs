@@ -93,7 +93,7 @@ const EXCLUDING: &str = r#"
 {"kind": "system"} |  | without a limit (none) | at least one of load, cpu
 {"kind": "keyed", "resource": "a", "threshold": 1, "queue": "2s"} | .queue | "2s" | left out without `concurrency`
 {"kind": "keyed", "resource": "a", "threshold": 1, "throttle": "2s", "max_waiting": 3} | .max_waiting | 3 | left out without `concurrency`
-{"kind": "keyed", "resource": "a", "concurrency": 1, "queue": "61m"} | .queue | "61m" | at most 1 hour
+{"kind": "keyed", "resource": "a", "concurrency": 1, "queue": "25h"} | .queue | "25h" | at most 1 day
 {"kind": "keyed", "resource": "a", "threshold": 1, "concurrency": 1} | .threshold | 1 | absent beside `concurrency`
 {"kind": "keyed", "resource": "a", "threshold": 1, "param": "x", "param_at": 1} | .param_at | 1 | absent beside `param`
 {"kind": "keyed", "resource": "a", "threshold": 1, "throttle": 1, "window": true} | .throttle | 1 | absent beside `window`

@@ -8,7 +8,7 @@
 #[cfg(not(all(test, sentinel_loom)))]
 mod imp {
     pub(super) use std::sync::MutexGuard;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
     pub(crate) use std::sync::{Arc, Weak};
 
     #[expect(clippy::disallowed_types, reason = "this is the door")]
@@ -29,7 +29,7 @@ mod imp {
 mod imp {
     pub(crate) use super::paused::{AtomicU32, AtomicU64};
     pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::sync::atomic::{AtomicBool, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, fence};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 
     /// A reference to a dropped value: loom has none. No model keeps one.

@@ -82,6 +82,7 @@ pub(crate) fn judge(
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let now = resource.check_time(now);
+    resource.note_keys(call);
     if let Err(blocked) = precheck(resource, call, now) {
         return refuse_early(engine, resource, call, now, blocked);
     }

@@ -8,7 +8,7 @@ use super::Registry;
 use crate::call::{Direction, Key, OVERFLOW};
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::hook::Interest;
-use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence};
+use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence, oddity};
 use crate::rule::{MissingKey, Rule, RuleSet};
 use crate::stat::Node;
 
@@ -16,6 +16,8 @@ use crate::stat::Node;
 const MOST_FINDINGS: usize = 1_000;
 /// Most rules whose names are compared with others.
 const MOST_RULES: usize = 256;
+/// After so many calls, that none has come to a rule is worth a word.
+const LATE: u64 = 1_000;
 /// Most names, of those called most often, that the name of a rule is compared with.
 const MOST_NAMES: usize = 256;
 
@@ -33,18 +35,33 @@ impl Registry {
     /// Everything that looks like a mistake now, with the keys that the rules in shadow mode beside
     /// these are `missing`. Hooks are notified once: of all, or only of those that no further call
     /// can explain, for a reader that may come before the first calls.
+    ///
+    /// Those with evidence come first. Such a reader gets those without only after a
+    /// [thousand](LATE) calls: before, most rules have met none.
     pub(crate) fn findings(&self, missing: Vec<Finding>, has_come_late: bool) -> Vec<Finding> {
-        let found = self.look_for_findings(missing);
-        let certain = |finding: &&Finding| has_come_late || finding.has_evidence();
-        found
-            .iter()
-            .filter(certain)
-            .for_each(|finding| self.shared.tell(finding));
+        let (set, called) = (self.rules(), self.called());
+        let is_late = called.total >= LATE;
+        let mut found = self.look_for_findings(&set, called, missing);
+        if !has_come_late && !is_late {
+            let is_early =
+                |it: &Finding| it.kind() == FindingKind::RuleNotMet && !it.has_evidence();
+            found.retain(|finding| !is_early(finding));
+        }
+        found.sort_by_key(|finding| !finding.has_evidence());
+        for finding in &found {
+            if has_come_late || finding.has_evidence() {
+                self.shared.tell(finding);
+            }
+        }
         found
     }
 
-    fn look_for_findings(&self, missing_beside: Vec<Finding>) -> Vec<Finding> {
-        let (set, mut called) = (self.rules(), self.called());
+    fn look_for_findings(
+        &self,
+        set: &RuleSet,
+        mut called: Called,
+        missing_beside: Vec<Finding>,
+    ) -> Vec<Finding> {
         let mut found = Vec::new();
         if called.total == 0 && !set.rules().is_empty() {
             found.push(self.no_calls());
@@ -57,15 +74,16 @@ impl Registry {
                 // The names that the others are meant for are not looked for: it takes time.
                 called.most.clear();
             }
-            found.extend(self.of_rule(rule, &id, &set, &called));
+            found.extend(self.of_rule(rule, &id, set, &called));
         }
         let mut missing = self.missing_keys();
         missing.extend(missing_beside);
         // That no layer provides a key says more than that no call had it.
-        let is_new = |it: &Finding| found.iter().all(|known| known.rule() != it.rule());
+        let is_new = |it: &Finding| found.iter().all(|known| !known.is_on_part_of(it));
         missing.retain(is_new);
         found.extend(missing);
-        found.extend(self.store_findings(&set));
+        found.extend(self.on_layers(set));
+        found.extend(self.store_findings(set));
         found.truncate(MOST_FINDINGS);
         found
     }
@@ -82,17 +100,100 @@ impl Registry {
         let is_named = set.names(name);
         for (rule, id) in set.with_ids().take(MOST_RULES) {
             if is_named {
-                let is_own = rule.resource() == &**name;
-                let found =
-                    is_own.then(|| [self.not_provided(rule, &id), self.no_store(rule, &id)]);
-                let found = found.iter().flatten().flatten();
-                found.for_each(|finding| self.shared.tell(finding));
+                if rule.resource() == &**name {
+                    let mut found = self.not_provided(rule, &id);
+                    found.extend(self.no_store(rule, &id));
+                    found.iter().for_each(|finding| self.shared.tell(finding));
+                }
             } else if is_silent(rule, |resource| self.was_called(resource)) {
-                let cause = cause_of_silence(rule.resource(), [(&**name, 1)]);
+                let alike = || cause_of_silence(rule.resource(), [(&**name, 1)]);
+                let cause = self.cause_by_name(rule.resource()).or_else(alike);
                 let found = cause.map(|cause| not_met(rule, &id, cause));
                 found.iter().for_each(|finding| self.shared.tell(finding));
             }
         }
+        for finding in self.on_layers(&set) {
+            self.shared.tell(&finding);
+        }
+    }
+
+    /// Notifies hooks of the rules that have met no call, now that `resource` has been called a
+    /// [thousand](LATE) times: a call of theirs would have come by now.
+    #[cold]
+    pub(crate) fn look_late(&self, resource: &Resource) {
+        let is_due = self.shared.hooks.want(Interest::FINDING)
+            && calls(resource.node()) >= LATE
+            && self.shared.told.may_look_late();
+        if !is_due {
+            return;
+        }
+        let set = self.rules();
+        for (rule, id) in set.with_ids().take(MOST_RULES) {
+            if is_silent(rule, |resource| self.was_called(resource)) {
+                let cause = self.cause_by_name(rule.resource());
+                let cause = cause.or_else(|| self.cause_by_kind_of_name(rule.resource()));
+                self.shared
+                    .tell(&not_met(rule, &id, cause.unwrap_or_default()));
+            }
+        }
+    }
+
+    /// Notes a request whose caller is known by the address of the peer, and whether a proxy
+    /// `is_forwarded` it.
+    pub(crate) fn note_peer(&self, is_forwarded: bool) {
+        if self.shared.provided.note_peer(is_forwarded) {
+            self.shared.tell(&behind_proxy());
+        }
+    }
+
+    /// Why no call can have `name`, by the way in which layers name calls, or by its form.
+    fn cause_by_name(&self, name: &str) -> Option<String> {
+        if let Some(names) = self.shared.provided.only_names() {
+            let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+            return Some(format!(
+                "every layer names all its calls alike, by `.named(…)`: {}",
+                names.join(", ")
+            ));
+        }
+        oddity(name)
+    }
+
+    /// The same for a name that hardly any call has by default.
+    fn cause_by_kind_of_name(&self, name: &str) -> Option<String> {
+        let is_route = name.contains('/');
+        (!is_route && self.shared.provided.has_layers()).then(|| {
+            format!(
+                "requests are named by their route; a layer with `.named({name:?})` gives all of \
+                 its requests this name"
+            )
+        })
+    }
+
+    /// The findings on what layers take out of requests.
+    fn on_layers(&self, set: &RuleSet) -> Vec<Finding> {
+        let provided = &self.shared.provided;
+        let is_used = |need: Need<'_>| set.rules().iter().any(|rule| rule.needs().contains(&need));
+        // That a rule lacks its parameter is a finding, which names those that there are.
+        let lacks_one = set.rules().iter().any(|rule| {
+            let needs = rule.needs();
+            let mut params = needs
+                .iter()
+                .filter(|need| matches!(need, Need::ParamAt(_) | Need::ParamNamed(_)));
+            params.any(|need| provided.lacks(*need).is_some())
+        });
+        let unused = provided.unused_params(&is_used);
+        let mut found = Vec::new();
+        if !unused.is_empty() && !set.rules().is_empty() && !lacks_one {
+            let cause = format!(
+                "{}; a rule looks at it by `KeyedRule::index` or `KeyedRule::param`",
+                unused.join(", ")
+            );
+            found.push(Finding::new(FindingKind::UnusedParam, "", "", cause));
+        }
+        if provided.is_behind_proxy() {
+            found.push(behind_proxy());
+        }
+        found
     }
 
     fn no_calls(&self) -> Finding {
@@ -111,12 +212,19 @@ impl Registry {
         let resource = rule.resource();
         let is_met = |name: &str| called.calls.contains_key(name);
         if called.total > 0 && is_silent(rule, is_met) {
-            let cause = called.cause_of_silence(resource);
-            found.push(not_met(rule, id, cause));
+            let by_name = self.cause_by_name(resource);
+            let alike = || called.cause_of_silence(resource);
+            found.push(match by_name.or_else(alike) {
+                Some(cause) => not_met(rule, id, cause),
+                None => {
+                    let cause = self.cause_by_kind_of_name(resource).unwrap_or_default();
+                    not_met(rule, id, cause).without_evidence()
+                }
+            });
         }
         let related = rule.itself().related().filter(|name| !is_met(name));
         if let Some(related) = related.filter(|_| is_met(resource)) {
-            let cause = called.cause_of_silence(related);
+            let cause = called.cause_of_silence(related).unwrap_or_default();
             found.push(Finding::new(
                 FindingKind::RelatedNotCalled,
                 id,
@@ -144,35 +252,40 @@ impl Registry {
         has_none.then(|| Finding::new(FindingKind::NoStore, id, rule.resource(), cause))
     }
 
-    /// A key of `rule` that no layer takes out of requests.
-    fn not_provided(&self, rule: &Rule, id: &str) -> Option<Finding> {
-        let provided = &self.shared.provided;
-        let needs = rule.needs();
-        let (need, lack) = needs
-            .iter()
-            .find_map(|need| Some((need, provided.lacks(*need)?)))?;
-        let effect = match (need, rule.missing_key()) {
-            (Need::Tier, _) => "all callers have the default quota",
-            (_, Some(MissingKey::Share)) => "all callers share one quota",
-            (_, Some(MissingKey::Refuse)) => "every call is refused",
-            (_, Some(MissingKey::Skip)) | (_, None) => "it limits no call by that",
-        };
-        let cause = format!("{lack}; {effect}");
-        Some(Finding::new(
-            FindingKind::NotProvided,
-            id,
-            rule.resource(),
-            cause,
-        ))
+    /// The keys of `rule` that no layer takes out of requests.
+    fn not_provided(&self, rule: &Rule, id: &str) -> Vec<Finding> {
+        let mut found = Vec::new();
+        for need in rule.needs() {
+            let Some(lack) = self.shared.provided.lacks(need) else {
+                continue;
+            };
+            let effect = match (need, rule.missing_key()) {
+                (Need::Tier, _) => "all callers have the default quota",
+                (_, Some(MissingKey::Share)) => "all callers share one quota",
+                (_, Some(MissingKey::Refuse)) => "every call is refused",
+                (_, Some(MissingKey::Skip)) | (_, None) => "it limits no call by that",
+            };
+            let cause = format!("{lack}; {effect}");
+            let finding = Finding::new(FindingKind::NotProvided, id, rule.resource(), cause);
+            found.push(finding.on(need));
+        }
+        found
     }
 
-    /// The rules that have met calls, and none with the key that they look at.
+    /// The rules that have met calls, and none with the key that they look at, or with a tier that
+    /// is like one of theirs.
     pub(crate) fn missing_keys(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         self.resources.read_all(|resource| {
-            if let Some(params) = resource.params() {
-                let silent = params.without_keys();
-                found.extend(silent.filter_map(|(rule, calls)| resource.missing_key(rule, calls)));
+            found.extend(resource.keys_without_calls());
+            let Some(params) = resource.params() else {
+                return;
+            };
+            for (rule, calls) in params.without_keys() {
+                found.extend(resource.missing_key(rule, calls));
+            }
+            for (rule, tier) in params.unknown_tiers() {
+                found.extend(resource.unknown_tier(rule, &tier));
             }
         });
         found
@@ -189,9 +302,12 @@ impl Registry {
         for retired in &gone.retired {
             called.total += retired.pass() + retired.block();
         }
+        // A call to a name that has rules is meant for these.
+        let set = self.rules();
         let mut most: Vec<_> = called
             .calls
             .iter()
+            .filter(|(name, _)| !set.names(name))
             .map(|(name, calls)| (name.clone(), *calls))
             .collect();
         most.sort_unstable_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
@@ -214,10 +330,10 @@ impl Registry {
 }
 
 impl Called {
-    /// Why no call has come to `name`; nothing if no other name is like it.
-    fn cause_of_silence(&self, name: &str) -> String {
+    /// Why no call has come to `name`; `None` if no other name is like it.
+    fn cause_of_silence(&self, name: &str) -> Option<String> {
         let others = self.most.iter().map(|(other, calls)| (&**other, *calls));
-        cause_of_silence(name, others).unwrap_or_default()
+        cause_of_silence(name, others)
     }
 
     /// Whether each resource that was called has a rule of its own that keeps the default
@@ -236,6 +352,14 @@ fn is_silent(rule: &Rule, was_called: impl Fn(&str) -> bool) -> bool {
     let is_of_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));
     // That no call is without a place of its own is as it should be.
     is_of_one && resource != OVERFLOW && !was_called(resource)
+}
+
+/// The finding that a proxy stands in front of layers that know callers by the address of the peer.
+fn behind_proxy() -> Finding {
+    let cause = "layers tell them apart by `PeerIp`, and every request that was looked at has a field \
+                 of a proxy; `key::ForwardedIp` finds the client behind proxies that it is told to \
+                 trust";
+    Finding::new(FindingKind::BehindProxy, "", "", cause)
 }
 
 fn not_met(rule: &Rule, id: &str, cause: String) -> Finding {

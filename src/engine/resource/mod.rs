@@ -14,12 +14,13 @@ mod notify;
 mod optional;
 mod path;
 pub(crate) mod scope;
+mod seen_keys;
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use crate::adaptive::Limiter;
-use crate::base::sync::{AtomicBool, AtomicU64, Ordering, shared_size};
+use crate::base::sync::{AtomicU8, AtomicU64, Ordering, shared_size};
 use crate::breaker::Breakers;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
@@ -61,11 +62,16 @@ pub(crate) struct Resource {
     /// matched it when it was first called.
     has_safe_name: bool,
     path_kind: PathKind,
-    /// Whether a request to it has been marked, to find out about a layer within a layer.
-    is_marked: AtomicBool,
-    /// Whether a marked request has come to a second layer that gives it the same name.
-    has_nested_layers: AtomicBool,
+    /// What marked requests have shown about a layer within a layer: [`UNTRIED`] and the following.
+    layers: AtomicU8,
 }
+
+/// No request to the resource has been marked.
+const UNTRIED: u8 = 0;
+/// Some were, and none has come to a second layer that gives it the same name.
+const SINGLE: u8 = 1;
+/// One has.
+const NESTED: u8 = 2;
 
 /// One call in so many is marked, as the first one is: that may have ended between two layers, for
 /// want of a login say.
@@ -136,8 +142,7 @@ impl Resource {
             node,
             compiled,
             shared,
-            is_marked: AtomicBool::new(false),
-            has_nested_layers: AtomicBool::new(false),
+            layers: AtomicU8::new(UNTRIED),
         };
         new.begin_slots(old);
         new
@@ -173,18 +178,17 @@ impl Resource {
     /// within it leaves that alone.
     #[inline(always)]
     pub(crate) fn wants_mark(&self, at: Tick) -> bool {
-        !self.is_marked.load(Ordering::Relaxed)
-            || self.has_nested_layers.load(Ordering::Relaxed)
-            || at.as_nanos() % MARKED_IN == MARKED_AT
+        self.layers.load(Ordering::Relaxed) != SINGLE || at.as_nanos() % MARKED_IN == MARKED_AT
     }
 
     pub(crate) fn note_mark(&self) {
-        self.is_marked.store(true, Ordering::Relaxed);
+        let (first, order) = (UNTRIED, Ordering::Relaxed);
+        let _ = self.layers.compare_exchange(first, SINGLE, order, order);
     }
 
     /// A mark has been met by a second layer: from now on all requests are marked.
     pub(crate) fn note_nested_layers(&self) {
-        self.has_nested_layers.store(true, Ordering::Relaxed);
+        self.layers.store(NESTED, Ordering::Relaxed);
     }
 
     /// The path that its calls would take by `rules`.
@@ -311,6 +315,10 @@ impl Resource {
     #[inline]
     pub(crate) fn leases(&self) -> Option<&Leases> {
         self.extras.as_ref()?.leases.as_ref()
+    }
+
+    fn seen_keys(&self) -> Option<&seen_keys::SeenKeys> {
+        self.extras.as_ref()?.seen_keys.as_ref()
     }
 
     /// The origins that may call at all, if a rule says so.

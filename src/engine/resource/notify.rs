@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::Resource;
 use crate::blocked::Blocked;
 use crate::breaker::{Breakers, Change};
-use crate::call::Call;
+use crate::call::{Call, Direction};
 use crate::engine::context::EngineContext;
-use crate::hook::finding::{Finding, FindingKind};
+use crate::hook::finding::{Finding, FindingKind, Need, is_meant};
 use crate::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent, Subject};
-use crate::rule::{MissingKey, OnMissing, RuleSet};
+use crate::rule::{MissingKey, OnSuspicion, Rule, RuleSet, Suspicion};
 use crate::stat::Outcome;
 
 // === impl Resource ===
@@ -84,12 +84,17 @@ impl Resource {
         hooks.notify(Interest::BREAKER, |hook| hook.on_breaker(&event));
     }
 
-    /// The finding that the rule at `rule` has met only calls without its key, so many.
+    /// The findings on the keyed rule at `rule`, which has met only calls without its key, so many.
     #[cold]
     pub(crate) fn missing_key(&self, rule: u32, calls: u64) -> Option<Finding> {
-        let missing = self.rules.missing_key(rule)?;
-        let id = self.rules.id(rule);
-        Some(missing_key(id, self.text.clone(), missing, calls))
+        missing_key(&self.rules, rule, (&self.text, self.direction()), calls)
+    }
+
+    /// The finding that calls have come of a `tier` that the keyed rule at `rule` does not know, if
+    /// that is like one that it knows.
+    #[cold]
+    pub(crate) fn unknown_tier(&self, rule: u32, tier: &str) -> Option<Finding> {
+        unknown_tier(&self.rules, rule, &self.text, tier)
     }
 
     fn subject(&self, weight: u32) -> Subject<'_> {
@@ -101,36 +106,77 @@ impl Resource {
     }
 }
 
-/// Tells hooks when the rule at `rule` has met only calls to `resource` without its key.
-pub(super) fn on_missing(
-    rules: &RuleSet,
+/// Notifies hooks of what looks like a mistake with the keyed rule at `rule` on `resource`.
+pub(super) fn on_suspicion(
+    rules: &StdArc<RuleSet>,
     rule: u32,
-    resource: &StdArc<str>,
+    (resource, direction): (&StdArc<str>, Direction),
     shared: &StdArc<EngineContext>,
-) -> OnMissing {
-    let missing = rules.missing_key(rule).unwrap_or_default();
-    let (id, resource, shared) = (rules.id(rule), resource.clone(), shared.clone());
-    OnMissing(Box::new(move |calls| {
-        if shared.hooks.want(Interest::FINDING) {
-            shared.tell(&missing_key(id.clone(), resource.clone(), missing, calls));
+) -> OnSuspicion {
+    let (rules, resource, shared) = (rules.clone(), resource.clone(), shared.clone());
+    OnSuspicion(Box::new(move |suspicion| {
+        if !shared.hooks.want(Interest::FINDING) {
+            return;
+        }
+        let finding = match suspicion {
+            Suspicion::NoKey(calls) => missing_key(&rules, rule, (&resource, direction), calls),
+            Suspicion::UnknownTier(tier) => unknown_tier(&rules, rule, &resource, tier),
+        };
+        if let Some(finding) = finding {
+            shared.tell(&finding);
         }
     }))
 }
 
 fn missing_key(
-    rule: StdArc<str>,
-    resource: StdArc<str>,
-    missing: MissingKey,
+    rules: &RuleSet,
+    rule: u32,
+    (resource, direction): (&StdArc<str>, Direction),
     calls: u64,
-) -> Finding {
-    let effect = match missing {
+) -> Option<Finding> {
+    let effect = match rules.missing_key(rule)? {
         MissingKey::Share => "they share one quota",
         MissingKey::Refuse => "all of them were refused",
         MissingKey::Skip => "it has limited none of them",
     };
-    let cause = format!(
-        "{calls} calls, and {effect}; if the key is the address of the peer, is connect info on? \
+    let needs = rules.rule(rule)?.needs();
+    let need = *needs.iter().find(|need| need.is_key())?;
+    Some(key_missing(
+        rules.id(rule),
+        (resource, direction),
+        need,
+        calls,
+        effect,
+    ))
+}
+
+/// The finding that all of so many `calls` to `resource` were without what the rule `id` needs.
+pub(super) fn key_missing(
+    id: StdArc<str>,
+    (resource, direction): (&StdArc<str>, Direction),
+    need: Need<'_>,
+    calls: u64,
+    effect: &str,
+) -> Finding {
+    // Addresses of peers are looked for in requests to this program alone.
+    let advice = if need.is_key() && direction == Direction::Inbound {
+        "; if the key is the address of the peer, is connect info on? \
          axum: `into_make_service_with_connect_info::<SocketAddr>()`, and the feature `axum`"
-    );
-    Finding::new(FindingKind::KeyMissing, rule, resource, cause)
+    } else {
+        ""
+    };
+    let cause = format!("{calls} calls, and {effect}{advice}");
+    Finding::new(FindingKind::KeyMissing, id, resource.clone(), cause).on(need)
+}
+
+fn unknown_tier(rules: &RuleSet, rule: u32, resource: &StdArc<str>, tier: &str) -> Option<Finding> {
+    let known = rules.rule(rule)?.tiers();
+    let meant = known.iter().find(|known| is_meant(tier, known))?;
+    let others = rules.rules().iter().flat_map(Rule::tiers);
+    if others.into_iter().any(|known| known == tier) {
+        return None;
+    }
+    let cause = format!("the rule has {meant:?}; calls of {tier:?} have the default quota");
+    let id = rules.id(rule);
+    Some(Finding::new(FindingKind::UnknownTier, id, resource.clone(), cause).on(Need::Tier))
 }

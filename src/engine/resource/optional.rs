@@ -4,6 +4,7 @@ use std::sync::Arc as StdArc;
 
 use super::leases::Leases;
 use super::notify;
+use super::seen_keys::SeenKeys;
 use crate::adaptive::Limiter;
 use crate::base::sync::Arc;
 use crate::breaker::Breakers;
@@ -28,6 +29,8 @@ pub(crate) struct OptionalChecks {
     pub(super) params: Option<KeyedRules>,
     pub(super) breakers: Option<RuledBreakers>,
     pub(super) leases: Option<Leases>,
+    /// No check: what calls bring, if a rule looks at their origins or contexts.
+    pub(super) seen_keys: Option<SeenKeys>,
 }
 
 /// Circuit breakers, and their rules.
@@ -39,7 +42,7 @@ pub(super) struct RuledBreakers {
 
 impl OptionalChecks {
     pub(super) fn new(
-        rules: &RuleSet,
+        rules: &StdArc<RuleSet>,
         own: &ResourceRules,
         (text, direction): (&StdArc<str>, Direction),
         shared: &StdArc<EngineContext>,
@@ -49,7 +52,11 @@ impl OptionalChecks {
     ) -> Option<Box<Self>> {
         let old_params = old.and_then(|old| old.params.as_ref());
         let max_origins = most_keys(shared.config.max_origins);
+        let needs_origin = own.authorities.is_some() || own.origins.is_some();
+        let needs_context = own.contexts.is_some();
         let extras = Self {
+            seen_keys: (needs_origin || needs_context)
+                .then(|| SeenKeys::new(needs_origin, needs_context)),
             origins: own.origins.clone(),
             contexts: own.contexts.clone(),
             related: own.related.as_slice().into(),
@@ -63,7 +70,7 @@ impl OptionalChecks {
                 (rule, limiter)
             }),
             params: KeyedRules::new(rules, &own.params, max_origins, old_params, now, |rule| {
-                notify::on_missing(rules, rule, text, shared)
+                notify::on_suspicion(rules, rule, (text, direction), shared)
             }),
             breakers: RuledBreakers::new(rules, own, old_breakers, now),
             leases: Leases::of(rules, &own.shared, (text, direction), shared, old),
@@ -82,6 +89,7 @@ impl OptionalChecks {
             params,
             breakers,
             leases,
+            seen_keys: _,
         } = self;
         origins.is_some()
             || contexts.is_some()

@@ -47,6 +47,7 @@ impl PathKind {
             params,
             breakers,
             leases,
+            seen_keys: _,
         } = extras.unwrap_or(&none);
 
         // Rules with rings or queues of their own judge beside the resource's ring.

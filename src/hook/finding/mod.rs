@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[cfg(feature = "serde")]
 pub(crate) use letters::letters_apart;
 pub(crate) use provided::{LayerFacts, Need, Provided};
-pub(crate) use similar::cause_of_silence;
+pub(crate) use similar::{cause_of_silence, is_meant, oddity};
 pub(crate) use told::ToldFindings;
 
 /// The kind of mistake, as far as an engine can tell.
@@ -48,6 +48,13 @@ pub enum FindingKind {
     NotProvided,
     /// All calls that a rule has met were without the key that it looks at.
     KeyMissing,
+    /// Calls have a tier that no rule knows, and that is like one of the rule's.
+    UnknownTier,
+    /// A layer takes a parameter out of requests that no rule looks at.
+    UnusedParam,
+    /// Callers are told apart by the address of the peer, and a proxy has forwarded the requests:
+    /// so all of them are one caller.
+    BehindProxy,
     /// A rule looks at the load, the CPU or the memory of the machine, and the engine has no
     /// [sampler](crate::Builder::sampler).
     NoSampler,
@@ -103,6 +110,10 @@ pub struct Finding {
     rule: Arc<str>,
     resource: Arc<str>,
     cause: String,
+    /// The part of the rule that it is about, where a rule has several.
+    part: u8,
+    /// Whether something was seen that speaks for it, and not only that a call is still to come.
+    has_evidence: bool,
 }
 
 // === impl FindingKind ===
@@ -117,6 +128,9 @@ impl FindingKind {
             FindingKind::RelatedNotCalled => "related-not-called",
             FindingKind::NotProvided => "not-provided",
             FindingKind::KeyMissing => "key-missing",
+            FindingKind::UnknownTier => "unknown-tier",
+            FindingKind::UnusedParam => "unused-param",
+            FindingKind::BehindProxy => "behind-proxy",
             FindingKind::NoSampler => "no-sampler",
             FindingKind::StoreNotStarted => "store-not-started",
             FindingKind::MoreNodes => "more-nodes",
@@ -145,21 +159,38 @@ impl Finding {
         resource: impl Into<Arc<str>>,
         cause: impl Into<String>,
     ) -> Self {
+        let cause = cause.into();
+        let is_early = matches!(kind, FindingKind::NoCalls | FindingKind::StoreNotStarted);
         Self {
             kind,
             rule: rule.into(),
             resource: resource.into(),
-            cause: cause.into(),
+            has_evidence: !is_early && !cause.is_empty(),
+            cause,
+            part: 0,
         }
     }
 
+    /// The finding is about `need`: the rule may have the mistake with another one as well.
+    pub(crate) fn on(mut self, need: Need<'_>) -> Self {
+        self.part = need.part();
+        self
+    }
+
+    /// Nothing speaks for it but that no call has come yet.
+    pub(crate) const fn without_evidence(mut self) -> Self {
+        self.has_evidence = false;
+        self
+    }
+
     /// Whether something was seen that speaks for it, and not only that a call is still to come.
-    pub(crate) fn has_evidence(&self) -> bool {
-        let is_early = matches!(
-            self.kind,
-            FindingKind::NoCalls | FindingKind::StoreNotStarted
-        );
-        !is_early && !self.cause.is_empty()
+    pub(crate) const fn has_evidence(&self) -> bool {
+        self.has_evidence
+    }
+
+    /// Whether both are about one part of one rule.
+    pub(crate) fn is_on_part_of(&self, other: &Self) -> bool {
+        (&self.rule, self.part) == (&other.rule, other.part)
     }
 
     /// Returns the kind of mistake.
@@ -211,6 +242,16 @@ impl fmt::Display for Finding {
                 f,
                 "rule {rule:?} has met only calls to {resource:?} without its key"
             )?,
+            FindingKind::UnknownTier => write!(
+                f,
+                "rule {rule:?} for {resource:?} has met calls of a tier that no rule knows"
+            )?,
+            FindingKind::UnusedParam => {
+                f.write_str("a layer takes a parameter that no rule looks at")?;
+            }
+            FindingKind::BehindProxy => {
+                f.write_str("all callers have the address of a proxy")?;
+            }
             FindingKind::NoSampler => write!(
                 f,
                 "rule {rule:?} for {resource:?} looks at the machine, and refuses nothing by that"

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::sync::{AtomicBool, Lock, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, Lock, Ordering};
 
 /// The part of a call that a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(crate) struct LayerFacts<'a, E> {
     pub(crate) has_origin: bool,
     pub(crate) has_context: bool,
     pub(crate) has_tier: bool,
+    /// The name that it gives all calls, if it gives them one.
+    pub(crate) only_name: Option<&'a Arc<str>>,
     /// Each with its name, which is empty for a parameter without one.
     pub(crate) params: &'a [(Arc<str>, E)],
 }
@@ -33,7 +35,16 @@ pub(crate) struct Provided {
     by_layers: Lock<ByLayers>,
     /// Whether the program also enters calls itself, with any keys.
     has_direct_calls: AtomicBool,
+    /// Requests that were looked at whose callers are told apart by the address of the peer: those
+    /// that a proxy has forwarded, and whether any has come without one.
+    forwarded: AtomicU32,
+    has_unforwarded: AtomicBool,
 }
+
+/// So many requests, all of which a proxy has forwarded, show that one stands in front.
+const SUSPICIOUS: u32 = 8;
+/// Most layers of different parameters that are remembered.
+const MOST_LAYERS: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 struct ByLayers {
@@ -43,6 +54,11 @@ struct ByLayers {
     has_tier: bool,
     most_params: usize,
     names: Vec<Arc<str>>,
+    /// The parameters of each layer by their names, which may be empty.
+    params: Vec<Box<[Arc<str>]>>,
+    /// The names of calls, while each layer has one for all of its own.
+    only_names: Vec<Arc<str>>,
+    has_other_names: bool,
 }
 
 // === impl Provided ===
@@ -56,6 +72,15 @@ impl Provided {
         all.has_context |= facts.has_context;
         all.has_tier |= facts.has_tier;
         all.most_params = all.most_params.max(facts.params.len());
+        match facts.only_name {
+            Some(name) if !all.only_names.contains(name) => all.only_names.push(name.clone()),
+            Some(_) => {}
+            None => all.has_other_names = true,
+        }
+        let params: Box<[_]> = facts.params.iter().map(|(name, _)| name.clone()).collect();
+        if all.params.len() < MOST_LAYERS && !all.params.contains(&params) {
+            all.params.push(params);
+        }
         for (name, _) in facts.params {
             if !name.is_empty() && !all.names.contains(name) {
                 all.names.push(name.clone());
@@ -66,6 +91,54 @@ impl Provided {
     /// The program itself enters a call, whose resource is not known yet.
     pub(crate) fn note_direct_call(&self) {
         self.has_direct_calls.store(true, Ordering::Relaxed);
+    }
+
+    /// A request was looked at whose caller is known by the address of the peer; whether a proxy
+    /// `is_forwarded` it. Returns true for the one that makes it suspicious that all are.
+    pub(crate) fn note_peer(&self, is_forwarded: bool) -> bool {
+        if !is_forwarded {
+            self.has_unforwarded.store(true, Ordering::Relaxed);
+            return false;
+        }
+        let seen = self.forwarded.fetch_add(1, Ordering::Relaxed) + 1;
+        seen == SUSPICIOUS && self.is_behind_proxy()
+    }
+
+    /// Whether a proxy has forwarded all requests that were looked at.
+    pub(crate) fn is_behind_proxy(&self) -> bool {
+        self.forwarded.load(Ordering::Relaxed) >= SUSPICIOUS
+            && !self.has_unforwarded.load(Ordering::Relaxed)
+    }
+
+    /// The names of all calls, if the layers give them no others.
+    pub(crate) fn only_names(&self) -> Option<Vec<Arc<str>>> {
+        let all = self.by_layers.lock();
+        let has_others = all.has_other_names || self.has_direct_calls.load(Ordering::Relaxed);
+        (all.has_layers && !has_others).then(|| all.only_names.clone())
+    }
+
+    /// The parameters that layers take and `is_used` says no rule looks at: all but the first, which
+    /// hooks get, and those with a name. Each as the layer writes it.
+    pub(crate) fn unused_params(&self, is_used: &dyn Fn(Need<'_>) -> bool) -> Vec<String> {
+        let mut unused = Vec::new();
+        for params in &self.by_layers.lock().params {
+            for (index, name) in params.iter().enumerate() {
+                let from_end = index as i32 - params.len() as i32;
+                let is_named = !name.is_empty();
+                let is_hidden = index > 0 || is_named;
+                let is_read = is_used(Need::ParamAt(index as i32))
+                    || is_used(Need::ParamAt(from_end))
+                    || is_named && is_used(Need::ParamNamed(name));
+                if is_hidden && !is_read {
+                    unused.push(if is_named {
+                        format!("`.param_named({name:?}, …)`")
+                    } else {
+                        format!("`.param(…)`, number {}", index + 1)
+                    });
+                }
+            }
+        }
+        unused
     }
 
     /// Whether a layer was put around a service.
@@ -104,6 +177,24 @@ impl ByLayers {
                 format!("; the most that a layer has is {}", self.most_params)
             }
             _ => String::new(),
+        }
+    }
+}
+
+// === impl Need ===
+
+impl Need<'_> {
+    /// Whether it is what tells callers apart.
+    pub(crate) const fn is_key(&self) -> bool {
+        !matches!(self, Self::Context | Self::Tier)
+    }
+
+    /// The part of a rule that it belongs to: each may have a mistake of its own.
+    pub(super) const fn part(&self) -> u8 {
+        match self {
+            Self::Context => 1,
+            Self::Tier => 2,
+            Self::Origin | Self::ParamAt(_) | Self::ParamNamed(_) => 3,
         }
     }
 }

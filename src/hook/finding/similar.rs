@@ -47,6 +47,63 @@ pub(crate) fn cause_of_silence<'a>(
     ))
 }
 
+/// Whether `word` is `meant` in other capitals, with spaces around it, or with a few other letters.
+pub(crate) fn is_meant(word: &str, meant: &str) -> bool {
+    let (one, other) = (word.trim().to_lowercase(), meant.trim().to_lowercase());
+    let longest = one.len().max(other.len());
+    if longest > MOST_COMPARED || one.is_empty() {
+        return false;
+    }
+    one == other || letters_apart(&one, &other) <= MOST_LETTERS.min(one.len().min(other.len()) / 3)
+}
+
+/// Why no call can be meant by `name`, by its form alone; `None` if one may be.
+pub(crate) fn oddity(name: &str) -> Option<String> {
+    let plain = |text: &str| Some(text.to_owned());
+    if let Some(path) = path_behind_method(name) {
+        return Some(format!(
+            "with `.resource(MethodRoute)` in the layer a call has a name such as {path:?}, with \
+             the method in capitals and a space"
+        ));
+    }
+    if name.contains("://") {
+        return plain(
+            "requests are named by their path; in a client, `.resource(key::Authority)` names \
+             them by the host",
+        );
+    }
+    if name.starts_with('^') || name.ends_with('$') || name.contains(".*") {
+        return plain(
+            "names are no regular expressions: a rule is for one name, such as a route's template, \
+             or for `*`, each resource without a rule of its own",
+        );
+    }
+    if name.contains("**") || name.ends_with("/*") {
+        return plain(
+            "names are no patterns: `/api/{*rest}` is the template of a route for all below it, \
+             and `*` is for each resource without a rule of its own",
+        );
+    }
+    if name.starts_with('/') && name.contains('?') {
+        return plain("the query is no part of a name");
+    }
+    None
+}
+
+/// `METHOD /path`, where `name` has both in another form, such as `GET:/path` or `HttpGet#/path`.
+fn path_behind_method(name: &str) -> Option<String> {
+    let (method, path) = name.split_at(name.find('/')?);
+    let method = method.strip_suffix([':', '#', '|', '-', ' '])?.trim_end();
+    let method = method.strip_prefix("Http").unwrap_or(method);
+    let capitals = method.to_ascii_uppercase();
+    let is_known = matches!(
+        &*capitals,
+        "GET" | "POST" | "PUT" | "DELETE" | "PATCH" | "HEAD" | "OPTIONS" | "TRACE" | "CONNECT"
+    );
+    let meant = format!("{capitals} {path}");
+    (is_known && meant != name).then_some(meant)
+}
+
 impl Likeness {
     fn cure(self, name: &str) -> String {
         match self {
@@ -223,6 +280,51 @@ mod tests {
         ];
         for (name, called, expected) in cases {
             assert_eq!(likeness(name, called), expected, "{name} {called}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_meant_in_other_capitals_or_with_a_few_other_letters() {
+        for (word, meant, expected) in [
+            ("Pro", "pro", true),
+            (" pro", "pro", true),
+            ("por", "pro", true),
+            ("pr", "pro", false),
+            ("premuim", "premium", true),
+            ("enterprize", "enterprise", true),
+            ("free", "pro", false),
+            ("", "pro", false),
+        ] {
+            assert_eq!(is_meant(word, meant), expected, "{word} {meant}");
+        }
+    }
+
+    #[test]
+    fn names_that_no_call_has_are_known_by_their_form() {
+        for (name, says) in [
+            ("**", "no patterns"),
+            ("/api/**", "no patterns"),
+            ("^/api/.*$", "no regular expressions"),
+            ("/a?x=1", "the query"),
+            ("http://shop.example/a", "key::Authority"),
+            ("GET:/hi", "\"GET /hi\""),
+            ("HttpGet#/hi", "\"GET /hi\""),
+            ("get /hi", "\"GET /hi\""),
+        ] {
+            let cause = oddity(name).unwrap_or_default();
+            assert!(cause.contains(says), "{name}: {cause}");
+        }
+        for name in [
+            "GET /hi",
+            "/hi",
+            "/hi/{*rest}",
+            "*",
+            "job",
+            "a:/b",
+            "/shop.Orders/List",
+            "cache/get",
+        ] {
+            assert_eq!(oddity(name), None, "{name}");
         }
     }
 

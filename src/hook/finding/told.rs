@@ -16,13 +16,18 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// comparison takes time.
 const MOST_COMPARED: u32 = 256;
 
+/// Most looks at all rules when a resource has been called often.
+const MOST_LATE: u32 = 16;
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct ToldFindings {
-    findings: Lock<HashSet<(FindingKind, Box<str>)>>,
+    findings: Lock<HashSet<(FindingKind, Box<str>, u8)>>,
     /// When a refusal of the store was reported.
     refused: Lock<Option<Tick>>,
     compared: AtomicU32,
+    /// How often a name that was called a thousand times has been compared with those of rules.
+    late: AtomicU32,
 }
 
 impl ToldFindings {
@@ -43,7 +48,13 @@ impl ToldFindings {
             kind => kind,
         };
         let mut told = self.findings.lock();
-        told.len() < MOST_TOLD && told.insert((kind, finding.rule().into()))
+        told.len() < MOST_TOLD && told.insert((kind, finding.rule().into(), finding.part))
+    }
+
+    /// Whether the rules without calls may be looked for once more, late. Counts the look.
+    pub(crate) fn may_look_late(&self) -> bool {
+        self.late.load(Ordering::Relaxed) < MOST_LATE
+            && self.late.fetch_add(1, Ordering::Relaxed) < MOST_LATE
     }
 
     /// Whether a new resource may be compared with the names of rules. Counts the comparison.

@@ -12,7 +12,7 @@ use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
 /// The longest that a call may wait for a slot.
-pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(3_600);
+pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(86_400);
 
 /// Limits concurrency: at most `max` calls of a resource run at once.
 ///
@@ -85,7 +85,7 @@ impl IsolationRule {
     }
 
     /// Lets calls that find no free slot wait for one, for at most `max_wait`, instead of
-    /// refusing them: between 0, at which no call waits, and 1 hour. Default: no call waits.
+    /// refusing them: between 0, at which no call waits, and 1 day. Default: no call waits.
     ///
     /// Slots go to waiting calls in the order in which these came, and a new call does not
     /// overtake them: no more than `max` calls run, and no slot is free while a call waits. A
@@ -180,7 +180,7 @@ impl IsolationRule {
         inspector.number("max", self.max, 0..=MAX_TOKENS);
         inspector.number("max_waiting", self.max_waiting, 0..=u32::MAX);
         if let Some(queue) = self.queue.filter(|queue| *queue > LONGEST_QUEUE) {
-            let allowed = format_args!("at most 1 hour");
+            let allowed = format_args!("at most 1 day");
             inspector.refuse("queue", format_args!("{queue:?}"), allowed);
         }
     }

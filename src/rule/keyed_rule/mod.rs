@@ -259,7 +259,7 @@ impl KeyedRule {
 
     /// Lets calls beyond a [concurrency](Self::concurrency) limit wait until a call of their
     /// value ends, for at most `max_wait`, instead of refusing them: between 0, at which no
-    /// call waits, and 1 hour. Default: no call waits. Only for a concurrency limit.
+    /// call waits, and 1 day. Default: no call waits. Only for a concurrency limit.
     ///
     /// Each value has a line of its own. Its places go to waiting calls in the order in which
     /// these came, and a new call does not overtake them: no more calls of a value run than
@@ -586,7 +586,7 @@ impl KeyedRule {
         match self.queue {
             Some(queue) if !is_limit => inspector.refuse("queue", format!("{queue:?}"), ELSEWHERE),
             Some(queue) if queue > LONGEST_QUEUE => {
-                inspector.refuse("queue", format!("{queue:?}"), "at most 1 hour");
+                inspector.refuse("queue", format!("{queue:?}"), "at most 1 day");
             }
             _ => {}
         }

@@ -9,7 +9,7 @@ fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {
         let rule = KeyedRule::per_second("r", threshold).except("a", 2);
         let set = RuleSet::new(Rules::from(rule), 1, RuleSelection::Enforced);
         KeyedRules::new(&set, &[0], 1, old, Tick::ZERO, |_| {
-            OnMissing(Box::new(|_| ()))
+            OnSuspicion(Box::new(|_| ()))
         })
         .unwrap()
     };

@@ -174,14 +174,29 @@ function showTiles() {
 	fillTerms($("tiles"), tiles);
 }
 
+const ASIDE = "tower-sentinel-findings", nameOf = (it) => [it.kind, it.rule, it.resource].join("\n");
+let aside = []; // What somebody has read and put aside, in this browser.
+try { aside = JSON.parse(localStorage.getItem(ASIDE)) || []; } catch { /* It keeps nothing. */ }
+
+function setAside(names) {
+	aside = names;
+	try { localStorage.setItem(ASIDE, JSON.stringify(names)); } catch { /* Until it is closed. */ }
+	showFindings();
+}
+
 function showFindings() {
-	const { count, list } = state.findings;
-	$("findings").hidden = count === 0;
+	const shown = state.findings.list.filter((it) => !aside.includes(nameOf(it)));
+	const hidden = state.findings.list.length - shown.length, count = state.findings.count - hidden;
+	$("findings").hidden = count + hidden === 0;
 	setText($("findings-h"), count === 1 ? "1 finding: a mistake in the set-up?" : count + " findings: mistakes in the set-up?");
-	const items = $("findings-list");
-	const texts = list.map((it) => it.text);
-	if (count > list.length) texts.push("and " + (count - list.length) + " more");
-	if (isNew(items, texts)) items.replaceChildren(...texts.map((text) => element("li", {}, text)));
+	const items = $("findings-list"), lines = shown.map((it) => [it.text, "put aside", () => setAside([...aside, nameOf(it)])]);
+	if (count > shown.length) lines.push(["and " + (count - shown.length) + " more"]);
+	if (hidden > 0) lines.push([hidden + " put aside", "show", () => setAside([])]);
+	if (!isNew(items, lines)) return;
+	items.replaceChildren(...lines.map(([text, act, onclick]) => {
+		const button = act && Object.assign(element("button", { type: "button" }, act), { onclick });
+		return element("li", {}, text + " ", ...(act ? [button] : []));
+	}));
 }
 
 // === the plots ===

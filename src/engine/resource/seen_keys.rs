@@ -1,0 +1,137 @@
+//! Whether calls bring the origins and contexts that rules on a resource look at: if none does,
+//! that is a finding.
+
+use super::Resource;
+use super::notify::key_missing;
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::call::{Call, Key};
+use crate::hook::Interest;
+use crate::hook::finding::{Finding, Need};
+use crate::rule::Rule;
+
+/// After so many calls without a key, and none with one, hooks are notified.
+const SUSPICIOUS: u64 = 8;
+/// Most calls without a key that are counted: a word that all of them write costs each of them.
+const MOST_COUNTED: u64 = 1_024;
+/// Most rules whose keys are compared with those of one resource.
+const MOST_RULES: usize = 256;
+
+/// The keys that rules on a resource look at. Keyed rules look for theirs in their tables.
+#[derive(Debug)]
+pub(super) struct SeenKeys {
+    origin: Option<SeenKey>,
+    context: Option<SeenKey>,
+}
+
+#[derive(Debug, Default)]
+struct SeenKey {
+    /// Whether a call had one: then the others are of no interest.
+    is_met: AtomicBool,
+    without: AtomicU64,
+}
+
+// === impl SeenKeys ===
+
+impl SeenKeys {
+    pub(super) fn new(needs_origin: bool, needs_context: bool) -> Self {
+        Self {
+            origin: needs_origin.then(SeenKey::default),
+            context: needs_context.then(SeenKey::default),
+        }
+    }
+
+    /// The needs that no call has met yet, and how many calls were without.
+    fn silent(&self) -> [(Need<'static>, u64); 2] {
+        let calls = |key: &Option<SeenKey>| key.as_ref().map_or(0, SeenKey::calls_without_any);
+        [
+            (Need::Origin, calls(&self.origin)),
+            (Need::Context, calls(&self.context)),
+        ]
+    }
+}
+
+impl SeenKey {
+    /// Notes whether a call has the key, and returns true for the call that makes it suspicious
+    /// that none has.
+    #[inline]
+    fn note(&self, key: Option<&Key<'_>>) -> bool {
+        if self.is_met.load(Ordering::Relaxed) {
+            return false;
+        }
+        // An empty name is none.
+        if key.is_some_and(|key| !key.is("")) {
+            self.is_met.store(true, Ordering::Relaxed);
+            return false;
+        }
+        self.without.load(Ordering::Relaxed) < MOST_COUNTED
+            && self.without.fetch_add(1, Ordering::Relaxed) + 1 == SUSPICIOUS
+    }
+
+    fn calls_without_any(&self) -> u64 {
+        let is_met = self.is_met.load(Ordering::Relaxed);
+        if is_met {
+            0
+        } else {
+            self.without.load(Ordering::Relaxed)
+        }
+    }
+}
+
+impl Resource {
+    /// Notes which of the keys that its rules look at `call` has, and notifies hooks once none of
+    /// some calls had one.
+    #[inline]
+    pub(crate) fn note_keys(&self, call: &Call<'_>) {
+        let Some(seen) = self.seen_keys() else { return };
+        let note = |key: &Option<SeenKey>, value| key.as_ref().is_some_and(|key| key.note(value));
+        let is_suspicious =
+            note(&seen.origin, call.origin.as_ref()) | note(&seen.context, call.context.as_ref());
+        if is_suspicious {
+            self.tell_missing_keys();
+        }
+    }
+
+    #[cold]
+    fn tell_missing_keys(&self) {
+        if self.shared.hooks.want(Interest::FINDING) {
+            for finding in self.keys_without_calls() {
+                self.shared.tell(&finding);
+            }
+        }
+    }
+
+    /// The findings that rules have met only calls without the origin or context that they look at.
+    pub(crate) fn keys_without_calls(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let Some(seen) = self.seen_keys() else {
+            return found;
+        };
+        for (need, calls) in seen.silent() {
+            if calls == 0 {
+                continue;
+            }
+            for (rule, id) in self.rules.with_ids().take(MOST_RULES) {
+                let is_here = rule.is_default() || rule.resource() == &*self.text;
+                let effect = effect_without(rule, need).filter(|_| is_here);
+                if let Some(effect) = effect {
+                    let on = (&self.text, self.direction());
+                    found.push(key_missing(id, on, need, calls, effect));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What became of calls without what `rule` needs; `None` if it does not need that, or if its table
+/// knows more.
+fn effect_without(rule: &Rule, need: Need<'_>) -> Option<&'static str> {
+    if !rule.needs().contains(&need) || rule.missing_key().is_some() {
+        return None;
+    }
+    Some(match rule.itself() {
+        Rule::Authority(rule) if rule.get_deny_unknown() => "all of them were refused",
+        Rule::Authority(_) => "it has refused none of them",
+        _ => "it has limited none of them",
+    })
+}
