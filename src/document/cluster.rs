@@ -136,14 +136,14 @@ fn read(fields: &mut Fields<'_>, falls_back: bool) -> Cluster {
     let when_down = if own.unwrap_or(falls_back) {
         let note = "while the store is away this process has its share of the count, where each \
              client of Sentinel has the whole one";
-        config.warn("fallbackToLocalWhenFail", note);
+        config.tell("fallbackToLocalWhenFail", note);
         WhenDown::LocalShare
     } else {
         WhenDown::Open
     };
     for (key, default) in OF_SERVERS {
         if config.has_other(key, default) {
-            config.warn(key, "ignored, as there is no token server");
+            config.tell(key, "ignored, as there is no token server");
         }
     }
     config.known(&OF_SERVERS.map(|(key, _)| key));

@@ -331,6 +331,12 @@ impl<'a> Fields<'a> {
         self.note(problem);
     }
 
+    /// Notes what becomes of the value under `key`, which changes nothing of what the rule means.
+    pub(super) fn tell(&mut self, key: &str, note: &str) {
+        let problem = Problem::noted(self.path_of(key), self.excerpt(key), note);
+        self.note(problem);
+    }
+
     /// Notes that the rule as a whole has another effect than there.
     pub(super) fn warn_all(&mut self, value: &str, note: &str) {
         let problem = Problem::ignored(self.path.clone(), value.to_owned(), note);

@@ -70,7 +70,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let cluster = cluster::of(fields, true, grade != 0);
     if fields.has_other("statIntervalMs", 1_000) {
         let note = "ignored, as by Sentinel: `count` is that of a second";
-        fields.warn("statIntervalMs", note);
+        fields.tell("statIntervalMs", note);
     }
     if let Some(cluster) = cluster {
         return Some(cluster.flow(fields, resource, count).into());
@@ -326,7 +326,7 @@ fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
     let value = fields.needed_text("object");
     let count = fields.whole("count", FROM_0);
     if !fields.has("count") {
-        fields.warn("count", "the value is left out, as by Sentinel");
+        fields.warn("count", "left out with its value, as by Sentinel");
     }
     let class = fields.text("classType").unwrap_or_default();
     let class = class.trim();

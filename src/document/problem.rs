@@ -53,6 +53,8 @@ enum Nature {
     Misspelt,
     /// A value that has another effect here than where it comes from.
     Ignored,
+    /// A value that is said otherwise here, or never had an effect: the rule does what was meant.
+    Noted,
     /// A text that is no document.
     NoDocument,
 }
@@ -118,6 +120,10 @@ impl Problem {
 
     pub(super) fn ignored(path: String, value: String, note: impl Into<String>) -> Self {
         Self::new(Nature::Ignored, path, value, note.into())
+    }
+
+    pub(super) fn noted(path: String, value: String, note: impl Into<String>) -> Self {
+        Self::new(Nature::Noted, path, value, note.into())
     }
 
     fn new(nature: Nature, path: String, value: String, allowed: String) -> Self {
@@ -192,7 +198,13 @@ impl Problem {
     /// says.
     #[must_use]
     pub fn is_warning(&self) -> bool {
-        self.nature == Nature::Ignored
+        matches!(self.nature, Nature::Ignored | Nature::Noted)
+    }
+
+    /// Whether it is a warning, and the rule does what was meant nevertheless.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn is_harmless(&self) -> bool {
+        self.nature == Nature::Noted
     }
 }
 
@@ -210,7 +222,7 @@ impl fmt::Display for Problem {
         match self.nature {
             Nature::Refused => write!(f, "{path} is {value}, must be {allowed}"),
             Nature::Misspelt => write!(f, "{path} is not known, did you mean {allowed}?"),
-            Nature::Ignored => write!(f, "{path} is {value}: {allowed}"),
+            Nature::Ignored | Nature::Noted => write!(f, "{path} is {value}: {allowed}"),
             Nature::NoDocument => f.write_str(allowed),
         }
     }

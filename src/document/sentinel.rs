@@ -265,7 +265,7 @@ pub(super) fn here(fields: &mut Fields<'_>, key: &'static str, name: String) -> 
     let Some(ours) = respelled_name(&name) else {
         return name;
     };
-    fields.warn(
+    fields.tell(
         key,
         &format!("taken as {ours:?}, which matches the same paths"),
     );

@@ -28,6 +28,28 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
+    /// How a rule is shared of which a form of Sentinel's dashboard says only some settings, with
+    /// the others as they are in `old`. There a rule falls back to each process or to nothing.
+    #[cfg(feature = "dashboard")]
+    pub(super) fn carried(self, old: &Self) -> Self {
+        if !self.is_shared || !old.is_shared {
+            return self;
+        }
+        let falls_back = |it: &Self| it.when_down.unwrap_or_default() == WhenDown::LocalShare;
+        let is_same = falls_back(&self) == falls_back(old);
+        Self {
+            is_exact: old.is_exact,
+            when_down: if is_same {
+                old.when_down
+            } else {
+                self.when_down
+            },
+            local_limit: old.local_limit.filter(|_| falls_back(&self)),
+            store_wait: old.store_wait,
+            ..self
+        }
+    }
+
     /// The terms of a counter with this `limit`, of which so many permits may be borrowed by one
     /// process.
     pub(super) fn terms(&self, limit: u32, ahead: u32, settings: &StoreSettings) -> Terms {
@@ -228,6 +250,20 @@ macro_rules! shared_settings {
             #[must_use]
             pub const fn store_wait(mut self, wait: std::time::Duration) -> Self {
                 self.sharing.store_wait = Some(wait);
+                self
+            }
+
+            /// The rule, which a form of Sentinel's dashboard says, with the id of `old`, and shared
+            /// as that one where the form says nothing of it.
+            ///
+            /// The dashboard numbers shared rules anew whenever it reads them, so its numbers are no
+            /// ids: without one, processes count together by the resource.
+            #[cfg(feature = "dashboard")]
+            pub(crate) fn carry_sharing(mut self, old: Option<&Self>) -> Self {
+                self.id = old.and_then(|old| old.id.clone());
+                if let Some(old) = old {
+                    self.sharing = self.sharing.carried(&old.sharing);
+                }
                 self
             }
 

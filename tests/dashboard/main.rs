@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod beats;
+mod cluster;
 mod forms;
 mod memory;
+mod messages;
 mod pushes;
 mod reads;
 mod refusals;

@@ -201,24 +201,30 @@ async fn one_bad_rule_and_nothing_changes() {
     let cases = [
         (
             json!([good, flow("/bad", -1.0)]).to_string(),
-            "[1].count is -1.0, must be between 0 and 2147483647",
+            "/bad: 单机阈值 (count) is -1.0, must be between 0 and 2147483647\n",
         ),
         (
             json!([good, flow("*", 1.0)]).to_string(),
-            "[1].resource is \"*\"",
+            "*: 资源名 (resource) is \"*\", must be ",
         ),
-        (json!([good, flow(" ", 1.0)]).to_string(), "[1].resource"),
+        (
+            json!([good, flow(" ", 1.0)]).to_string(),
+            " : 资源名 (resource) is ",
+        ),
         (
             json!([good, {"resource": "/x", "regex": true}]).to_string(),
-            "[1].regex is true",
+            "/x: regex is true, must be false",
         ),
-        (json!([good, 1]).to_string(), "[1] is 1, must be a table"),
+        (
+            json!([good, 1]).to_string(),
+            "a rule without a resource: is 1, must be a table",
+        ),
         (
             json!({"rules": []}).to_string(),
             "must be a list of Sentinel's rules",
         ),
-        ("[{".to_owned(), "line 1"),
-        (String::new(), "line 1"),
+        ("[{".to_owned(), "data is no list of rules: "),
+        (String::new(), "data is no list of rules: "),
     ];
     for (data, expected) in cases {
         let answer = line
@@ -226,6 +232,8 @@ async fn one_bad_rule_and_nothing_changes() {
             .await;
         assert_eq!(answer.status, 400, "{data}");
         assert!(answer.text.contains(expected), "{data}: {}", answer.text);
+        // A person has filled in a form, and has not written a text.
+        assert!(!answer.text.contains("column"), "{data}: {}", answer.text);
     }
     let answer = push(
         &mut line,
@@ -234,7 +242,7 @@ async fn one_bad_rule_and_nothing_changes() {
             "resource": "*", "grade": 1, "count": 0.5, "timeWindow": 10,
         }]),
     );
-    let text = "resource is \"*\", must be the name of one";
+    let text = "资源名 (resource) is \"*\", must be the name of one";
     assert_eq!(
         answer.await,
         Answer {

@@ -444,7 +444,7 @@ fn a_value_without_a_count_is_left_out() {
     let document = sentinel(Kind::HotParam, &rule);
     assert_eq!(
         lines(&document),
-        ["[0].paramFlowItemList[0].count is missing: the value is left out, as by Sentinel"]
+        ["[0].paramFlowItemList[0].count is missing: left out with its value, as by Sentinel"]
     );
     let by_hand = KeyedRule::per_second("a", 5)
         .param_at(0)

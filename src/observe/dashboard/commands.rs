@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::calendar::Calendar;
 use super::lines::lines;
-use super::rules::{JavaForm, merged, written};
+use super::problems::told;
+use super::rules::{JavaForm, as_read, is_among, merged, written};
 use super::tree::{list, tree};
 use super::wire::{CommandRefused, FormParams};
 use super::{VERSION, hostname};
@@ -184,13 +185,30 @@ impl Commands {
         let data = params
             .get("data")
             .ok_or_else(|| CommandRefused::bad("data is missing, must be a list of rules"))?;
-        let document = Document::read_sentinel(data, form.kind());
-        let document = document.map_err(|error| CommandRefused::bad(error.to_string()))?;
-        let pushed = document.strict();
-        let pushed = pushed.map_err(|problems| CommandRefused::bad(problems.to_string()))?;
+        let document = Document::read_sentinel(data, form.kind()).map_err(|problems| {
+            let what = problems
+                .iter()
+                .next()
+                .map_or("", |problem| problem.allowed());
+            CommandRefused::bad(format!("data is no list of rules: {what}"))
+        })?;
+        let sent: Vec<Value> = serde_json::from_str(data)
+            .map_err(|_| CommandRefused::bad("data is no list of rules"))?;
+        let has_store = self.sentinel.store().is_some();
+        let document = if has_store {
+            document.with_store()
+        } else {
+            document
+        };
 
         let mut unsaved = self.unsaved.lock();
         let before = self.sentinel.rules();
+        let known = as_read(&before, form);
+        let is_known = |value: &Value| is_among(&known, form, value);
+        if let Some(why) = told(document.problems(), form, &sent, has_store, is_known) {
+            return Err(CommandRefused::bad(why));
+        }
+        let pushed = document.lenient().0;
         let merged = merged(&before, form, pushed).map_err(CommandRefused::bad)?;
         let replaces_all = params.get("replace") == Some("all");
         if let Some(why) = merged.is_blind().filter(|_| !replaces_all) {

@@ -13,6 +13,7 @@ use crate::document::{Document, Kind};
 use crate::rule::{
     AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rule, Rules, SystemRule,
 };
+use crate::store::WhenDown;
 
 /// A type of rules, as the dashboard cuts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(super) struct ShownRule {
     pub(super) read: Rule,
 }
 
+/// The buckets of a shared window by parameter, which cannot be chosen.
+const BUCKETS_BY_PARAMETER: u32 = 2;
 /// A number of milliseconds that stands for times just above it, too.
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
@@ -63,9 +66,16 @@ impl JavaForm {
             (Self::ParamFlow, Rule::Keyed(rule)) => keyed(rule)?,
             _ => return None,
         };
-        let document = Document::read_sentinel(&json!([value]).to_string(), self.kind()).ok()?;
-        let read = document.strict().ok()?.into_iter().next()?;
+        let read = self.read(&value)?;
         (carry(&read, rule) == *rule).then_some(ShownRule { value, read })
+    }
+
+    /// The rule that `value` says, if it is one. It is read as for an engine with a store: another
+    /// one has no shared rules.
+    pub(super) fn read(self, value: &Value) -> Option<Rule> {
+        let document = Document::read_sentinel(&json!([value]).to_string(), self.kind()).ok()?;
+        let read = document.with_store().strict().ok()?;
+        read.into_iter().next().map(unnumbered)
     }
 }
 
@@ -92,12 +102,40 @@ fn flow(rule: &FlowRule) -> Option<Value> {
         "controlBehavior": behavior,
         "warmUpPeriodSec": seconds,
         "maxQueueingTimeMs": millis,
-        "clusterMode": false,
+        "clusterMode": rule.is_shared(),
     });
+    if rule.is_shared() {
+        // There a count is that of a second, whatever the window is.
+        value["count"] = (rule.threshold() / rule.interval().as_secs_f64()).into();
+        let window = (rule.interval(), rule.get_buckets());
+        value["clusterConfig"] = cluster(rule.is_per_node(), rule.get_when_down(), window)?;
+    }
     if let Some(reference) = reference {
         value["refResource"] = reference.into();
     }
     Some(value)
+}
+
+/// How a rule is shared by the processes of a store, which are a cluster there. The dashboard puts a
+/// number of its own in place of this `flowId`.
+fn cluster(
+    is_per_node: bool,
+    when_down: Option<WhenDown>,
+    (interval, buckets): (Duration, u32),
+) -> Option<Value> {
+    let falls_back = match when_down.unwrap_or_default() {
+        WhenDown::LocalShare => true,
+        WhenDown::Open => false,
+        _ => return None,
+    };
+    Some(json!({
+        "flowId": 1,
+        "thresholdType": u8::from(!is_per_node),
+        "fallbackToLocalWhenFail": falls_back,
+        "strategy": 0,
+        "sampleCount": buckets,
+        "windowIntervalMs": millis(interval)?,
+    }))
 }
 
 fn isolation(rule: &IsolationRule) -> Value {
@@ -175,23 +213,33 @@ fn keyed(rule: &KeyedRule) -> Option<Value> {
     let millis = rule.get_throttle().map_or(Some(0), |wait| {
         millis(wait).or_else(|| millis(wait + NANOSECOND))
     })?;
+    // A count is that of a second in a cluster, whatever the window is.
+    let window = rule.interval().as_secs_f64();
+    let per = if rule.is_shared() { window } else { 1.0 };
     let own = rule.get_except().iter().map(|(value, count)| {
+        let count = count / per;
         let is_whole = count.fract() == 0.0;
-        is_whole.then(|| json!({ "object": value, "count": *count as u32, "classType": "String" }))
+        is_whole.then(|| json!({ "object": value, "count": count as u32, "classType": "String" }))
     });
-    Some(json!({
+    let mut value = json!({
         "resource": rule.resource(),
         "limitApp": "default",
         "grade": u8::from(!rule.is_concurrency()),
         "paramIdx": rule.get_param_at()?,
-        "count": rule.threshold(),
+        "count": rule.threshold() / per,
         "durationInSec": rule.interval().as_secs(),
         "burstCount": rule.get_burst(),
         "controlBehavior": if is_queue { 2 } else { 0 },
         "maxQueueingTimeMs": millis,
         "paramFlowItemList": own.collect::<Option<Vec<_>>>()?,
-        "clusterMode": false,
-    }))
+        "clusterMode": rule.is_shared(),
+    });
+    if rule.is_shared() {
+        value["durationInSec"] = 1.into();
+        let window = (rule.interval(), BUCKETS_BY_PARAMETER);
+        value["clusterConfig"] = cluster(rule.is_per_node(), rule.get_when_down(), window)?;
+    }
+    Some(value)
 }
 
 /// `time` in milliseconds, if it is a whole number of them.
@@ -206,6 +254,15 @@ fn just_below(limit: f64) -> f64 {
         f64::from_bits(limit.to_bits() - 1)
     } else {
         -1.0
+    }
+}
+
+/// `rule`, which comes from a form, without the number that a dashboard gives it.
+pub(super) fn unnumbered(rule: Rule) -> Rule {
+    match rule {
+        Rule::Flow(rule) => rule.carry_sharing(None).into(),
+        Rule::Keyed(rule) => rule.carry_sharing(None).into(),
+        other => other,
     }
 }
 
@@ -253,7 +310,7 @@ fn carry_flow(rule: FlowRule, old: &FlowRule) -> FlowRule {
         .get_cold_factor()
         .filter(|_| rule.get_warm_up().is_some());
     let rule = with(rule, factor, FlowRule::cold_factor);
-    with(rule, old.get_id(), FlowRule::id)
+    rule.carry_sharing(Some(old))
 }
 
 fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> CircuitBreakerRule {
@@ -314,5 +371,5 @@ fn carry_keyed(rule: KeyedRule, old: &KeyedRule) -> KeyedRule {
     let rule = with(rule, old.get_queue().filter(|_| lines_up), KeyedRule::queue);
     let most = lines_up.then(|| old.get_max_waiting());
     let rule = with(rule, most, KeyedRule::max_waiting);
-    with(rule, old.get_id(), KeyedRule::id)
+    rule.carry_sharing(Some(old))
 }

@@ -14,8 +14,7 @@
 //! The dashboard has five types of rules, and replaces all of a type at once. It knows only what
 //! its forms have. So it sees the rules that Sentinel for Java can express, and replaces only
 //! those; all others stay as they are, unseen: rules [by origin](crate::FlowRule::by_origin) or for
-//! another interval than a second, [strict](crate::FlowRule::strict), shared and adaptive ones,
-//! rules in [shadow mode](crate::Rule::shadow), and those for `*`. A rule that is
+//! another interval than a second, [strict](crate::FlowRule::strict) and adaptive ones, rules in [shadow mode](crate::Rule::shadow), and those for `*`. A rule that is
 //! changed keeps what a form has no field for: its id, its buckets, how many calls may wait, how
 //! many probes a breaker has, and whether it opens where its limit is reached or where it is
 //! exceeded.
@@ -45,6 +44,16 @@
 //! with the rules that were added, changed and removed, and each refusal is one as well: of three
 //! types the dashboard does not show why rules were refused.
 //!
+//! A rule of which the form says "cluster" is [shared](crate::FlowRule::shared), if the engine has a
+//! [store](crate::Builder::store), as [`Document::with_store`](crate::document::Document::with_store)
+//! reads it, but without an id: the dashboard numbers rules anew whenever it reads them, so the
+//! processes count together by the resource. A rule that has an id keeps it. Without a store such a
+//! rule is refused.
+//!
+//! A person reads what is wrong with a rule in the words of the form: its resource, the field and the
+//! range, the newest rule first. Nobody reads warnings there, so a rule that would do something else
+//! than the form says, such as one of 0.5 calls a second without a queue, is refused as well.
+//!
 //! # Access
 //!
 //! The protocol has no authentication. So commands are taken from the addresses of the dashboard
@@ -62,6 +71,7 @@ mod calendar;
 mod commands;
 mod form;
 mod lines;
+mod problems;
 mod rules;
 mod server;
 mod tree;

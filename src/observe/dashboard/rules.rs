@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 pub(super) use super::form::JavaForm;
-use super::form::{ShownRule, carry};
+use super::form::{ShownRule, carry, unnumbered};
 use crate::rule::{Rule, Rules, SystemRule};
 
 /// The rules of `rules` that `form` can say, as the dashboard reads them.
@@ -61,8 +61,9 @@ const MOST_NAMED: usize = 5;
 /// They keep their places, and what the form lacks.
 pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Merged, String> {
     if pushed.iter().any(Rule::is_default) {
-        return Err("resource is \"*\", must be the name of one".to_owned());
+        return Err("资源名 (resource) is \"*\", must be the name of one".to_owned());
     }
+    let pushed: Vec<Rule> = pushed.into_iter().map(unnumbered).collect();
     let shown = shown(rules, form);
     let merging = if form == JavaForm::System {
         merged_system(rules, &shown, pushed)
@@ -74,6 +75,29 @@ pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Mer
         rules,
         missing: merging.missing,
         edited: merging.edited,
+    })
+}
+
+/// Those of `rules` that `form` can say, as they are read from it.
+pub(super) fn as_read(rules: &Rules, form: JavaForm) -> Vec<Rule> {
+    let shown = shown(rules, form).into_iter().flatten();
+    shown.map(|shown| shown.read).collect()
+}
+
+/// Whether the rule that `value` says in `form` is one of those that were [read](as_read).
+pub(super) fn is_among(read: &[Rule], form: JavaForm, value: &Value) -> bool {
+    let in_cluster = value["clusterMode"] == true;
+    // One that cannot be shared is read as if nobody had ticked that.
+    let rule = form.read(value);
+    let rule = rule.filter(|rule| rule.is_shared() == in_cluster);
+    rule.is_some_and(|rule| {
+        read.iter().any(|known| match (known, &rule) {
+            (Rule::System(known), Rule::System(rule)) => {
+                let known = parts(known);
+                parts(rule).iter().all(|part| known.contains(part))
+            }
+            (known, rule) => known == rule,
+        })
     })
 }
 
@@ -103,7 +127,7 @@ impl Merged {
     }
 }
 
-fn merged_each(rules: &Rules, shown: &[Option<ShownRule>], pushed: Rules) -> Merging {
+fn merged_each(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) -> Merging {
     let mut pushed: Vec<Option<Rule>> = pushed.into_iter().map(Some).collect();
     let mut after: Vec<Option<Rule>> = vec![None; rules.len()];
     // Equal ones first: of two rules of a resource, the other one has changed. Last come those that
@@ -200,7 +224,7 @@ fn parts(rule: &SystemRule) -> Vec<SystemRule> {
 }
 
 /// The dashboard has a rule for each limit. Those that came from one rule stay one.
-fn merged_system(rules: &Rules, shown: &[Option<ShownRule>], pushed: Rules) -> Merging {
+fn merged_system(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) -> Merging {
     let pushed = pushed.into_iter().flat_map(|rule| match rule {
         Rule::System(rule) => parts(&rule),
         _ => Vec::new(),

@@ -1,0 +1,150 @@
+//! Problems of the rules that a dashboard has sent, in the words of its forms.
+//!
+//! A person has filled in a form for one rule, and has not written the document in which it comes.
+//! So a problem names the resource, and the field as the form calls it, in Chinese, beside its key.
+//! Warnings are shown nowhere: one that changes what was asked for is a problem here.
+
+use serde_json::Value;
+
+use super::form::JavaForm;
+use crate::document::{Problem, Problems};
+
+/// Most problems that are told.
+const MOST_TOLD: usize = 5;
+/// Most characters of the name of a resource that are told.
+const MOST_NAME: usize = 100;
+
+/// A rule as it was sent.
+struct SentRule<'a> {
+    form: JavaForm,
+    value: &'a Value,
+}
+
+/// Why the rules `sent` cannot come into force, if there is a reason in `problems`. Those of a rule
+/// that `is_known`, as it is in force, are none.
+pub(super) fn told(
+    problems: &Problems,
+    form: JavaForm,
+    sent: &[Value],
+    has_store: bool,
+    is_known: impl Fn(&Value) -> bool,
+) -> Option<String> {
+    let mut found: Vec<(usize, &Problem)> = Vec::new();
+    for problem in problems {
+        let index = problem.index().unwrap_or(0);
+        let changes = !problem.is_warning()
+            || !problem.is_harmless() && !sent.get(index).is_some_and(&is_known);
+        if changes {
+            found.push((index, problem));
+        }
+    }
+    if found.is_empty() {
+        return None;
+    }
+    // The newest rule is the last one.
+    found.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
+    let mut lines: Vec<String> = found
+        .iter()
+        .take(MOST_TOLD)
+        .map(|(index, problem)| {
+            let value = sent.get(*index).unwrap_or(&Value::Null);
+            SentRule { form, value }.told(problem, has_store)
+        })
+        .collect();
+    if found.len() > MOST_TOLD {
+        lines.push(format!("and {} more", found.len() - MOST_TOLD));
+    }
+    lines.push(
+        "Nothing has changed. The dashboard would send this rule again with the next one: open its \
+         list of rules of this type before."
+            .to_owned(),
+    );
+    Some(lines.join("\n"))
+}
+
+impl SentRule<'_> {
+    fn told(&self, problem: &Problem, has_store: bool) -> String {
+        let name = self.name();
+        let path = problem.path();
+        let path = path.split_once(']').map_or(path, |(_, rest)| rest);
+        let path = path.trim_start_matches('.');
+        let (value, allowed) = (problem.value(), problem.allowed());
+        if path.is_empty() {
+            return if problem.is_warning() {
+                format!("{name}: {value}, and would be {allowed}")
+            } else {
+                format!("{name}: is {value}, must be {allowed}")
+            };
+        }
+        let field = match self.label(path) {
+            Some(label) => format!("{label} ({path})"),
+            None => path.to_owned(),
+        };
+        if path == "clusterMode" && !has_store {
+            return format!(
+                "{name}: {field} must be off: this program has no store over which processes count \
+                 together (Builder::store)"
+            );
+        }
+        if problem.is_warning() {
+            format!("{name}: {field} is {value}, and would be {allowed}")
+        } else {
+            format!("{name}: {field} is {value}, must be {allowed}")
+        }
+    }
+
+    fn name(&self) -> String {
+        if self.form == JavaForm::System {
+            return "system rule".to_owned();
+        }
+        match self.value["resource"].as_str() {
+            Some(name) => name.chars().take(MOST_NAME).collect(),
+            None => "a rule without a resource".to_owned(),
+        }
+    }
+
+    /// What the form calls the field at `path`.
+    fn label(&self, path: &str) -> Option<&'static str> {
+        let at = |key: &str| self.value[key].as_i64();
+        let config = &self.value["clusterConfig"];
+        let key = path.split(['.', '[']).next().unwrap_or(path);
+        Some(match (self.form, key) {
+            (JavaForm::System, "highestSystemLoad") => "LOAD",
+            (JavaForm::System, "avgRt") => "RT",
+            (JavaForm::System, "maxThread") => "线程数",
+            (JavaForm::System, "qps") => "入口 QPS",
+            (JavaForm::System, "highestCpuUsage") => "CPU 使用率",
+            (_, "resource") => "资源名",
+            (JavaForm::Flow, "limitApp") => "针对来源",
+            (JavaForm::Authority, "limitApp") => "流控应用",
+            (JavaForm::Authority, "strategy") => "授权类型",
+            (JavaForm::Flow, "grade") => "阈值类型",
+            (JavaForm::Degrade, "grade") => "熔断策略",
+            (JavaForm::Degrade, "count") => match at("grade") {
+                Some(1) => "比例阈值",
+                Some(2) => "异常数",
+                _ => "最大 RT",
+            },
+            (JavaForm::Degrade, "slowRatioThreshold") => "比例阈值",
+            (JavaForm::Degrade, "timeWindow") => "熔断时长",
+            (JavaForm::Degrade, "minRequestAmount") => "最小请求数",
+            (JavaForm::Degrade, "statIntervalMs") => "统计时长",
+            (_, "count") if self.value["clusterMode"] != true => "单机阈值",
+            (_, "count") if config["thresholdType"] == 1 => "集群阈值",
+            (_, "count") => "均摊阈值",
+            (_, "clusterMode") => "是否集群",
+            (_, "clusterConfig") if path.ends_with("thresholdType") => "集群阈值模式",
+            (_, "clusterConfig") if path.ends_with("fallbackToLocalWhenFail") => "失败退化",
+            (_, "strategy") => "流控模式",
+            (_, "refResource") if at("strategy") == Some(1) => "关联资源",
+            (_, "refResource") => "入口资源",
+            (_, "controlBehavior") => "流控效果",
+            (_, "warmUpPeriodSec") => "预热时长",
+            (_, "maxQueueingTimeMs") => "超时时间",
+            (_, "paramIdx") => "参数索引",
+            (_, "durationInSec") => "统计窗口时长",
+            (_, "paramFlowItemList") => "参数例外项",
+            _ => return None,
+        })
+    }
+}
