@@ -1,4 +1,4 @@
-//! An axum server that Sentinel's dashboard shows, and whose rules it changes.
+//! A small shop that Sentinel's dashboard shows, and whose rules it changes.
 //!
 //! ```text
 //! cargo run --example dashboard
@@ -7,13 +7,21 @@
 //!
 //! The dashboard is a program of its own, such as `java -jar sentinel-dashboard-1.8.9.jar`. Without
 //! one, the commands that it would send can be sent by curl. A file that is missing is created.
+//! Customers call the four routes all the time; with `LOAD=none` there are none but you.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use axum::Router;
-use axum::http::Uri;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::time::sleep;
+use tower::ServiceExt;
+use tower_sentinel::key::Header;
 use tower_sentinel::observe::dashboard::Dashboard;
 use tower_sentinel::source::{FileSource, RuleFile, RuleSource};
 use tower_sentinel::{BoxError, Sentinel, SentinelLayer};
@@ -30,9 +38,16 @@ async fn main() -> Result<(), BoxError> {
     let rules = FileSource::toml(&path).poll()?;
     let sentinel = Sentinel::new(rules.unwrap_or_default());
 
-    let app = Router::new()
-        .fallback(|uri: Uri| async move { format!("this is {}\n", uri.path()) })
-        .layer(SentinelLayer::with(sentinel.clone()));
+    // Forms may name a caller, such as `app`, and a value of the first parameter, such as `ann`.
+    let layer = SentinelLayer::with(sentinel.clone())
+        .origin(Header::from_static("x-app"))
+        .param(Header::from_static("x-user"));
+    let shop = Router::new()
+        .route("/search", get("found\n"))
+        .route("/cart", get(cart))
+        .route("/users/{id}", get("a user\n"))
+        .route("/pay", get(pay))
+        .layer(layer);
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await;
     let listener =
@@ -51,8 +66,13 @@ async fn main() -> Result<(), BoxError> {
         "listening on http://{addr}
 commands are taken at {commands}
 
-The dashboard at http://{at} shows \"shop\" after some calls:
-  for i in $(seq 8); do curl -s -o /dev/null -w '%{{http_code}} ' http://{addr}/search; done; echo
+The dashboard at http://{at} shows \"shop\" within a minute. Click first:
+  簇点链路 (the tree): four routes, of which /search refuses some calls already
+  + 流控 beside /cart, which is slow: 线程数 (threads), 单机阈值 (count) 1
+  + 熔断 beside /pay, which fails one call in three: 异常比例 (ratio), 0.2, 熔断时长 (s) 5
+  + 热点 beside /users/{{id}}: 参数索引 (index) 0, 单机阈值 (count) 1: each user by itself
+  + 授权 beside /search: 流控应用 (origins) web, 白名单 (allow): that is not the caller app
+  实时监控 (the curves): what each of these does
 
 It reads, from this machine:
   curl 'http://{commands}/jsonTree?type=root'
@@ -65,6 +85,39 @@ It sends rules, which limit at once, and are in {path} afterwards:
 ",
         path = path.display(),
     );
-    axum::serve(listener, app).await?;
+    if std::env::var("LOAD").as_deref() != Ok("none") {
+        for path in ["/search", "/cart", "/users/7", "/pay"] {
+            tokio::spawn(customers(shop.clone(), path));
+        }
+    }
+    axum::serve(listener, shop).await?;
     Ok(())
+}
+
+/// The slow one.
+async fn cart() -> &'static str {
+    sleep(Duration::from_millis(300)).await;
+    "a cart\n"
+}
+
+/// The one that fails at times.
+async fn pay() -> StatusCode {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    if CALLS.fetch_add(1, Ordering::Relaxed) % 3 == 2 {
+        StatusCode::BAD_GATEWAY
+    } else {
+        StatusCode::OK
+    }
+}
+
+/// Sends eight requests a second for `path`, as the callers `app` and `web` and some users.
+async fn customers(shop: Router, path: &'static str) {
+    for call in 0_usize.. {
+        sleep(Duration::from_millis(125)).await;
+        let request = Request::get(path)
+            .header("x-app", ["app", "web"][call % 2])
+            .header("x-user", ["ann", "bob", "cy", "ann"][call % 4]);
+        let request = request.body(Body::empty()).expect("the path is valid");
+        tokio::spawn(shop.clone().oneshot(request));
+    }
 }

@@ -41,6 +41,7 @@ fn dashboard_beats_and_keeps_what_is_sent() {
     let mut child = Command::new(path_of("dashboard"))
         .arg(&file)
         .env("PORT", "0")
+        .env("LOAD", "none")
         .env(
             "DASHBOARD",
             listener.local_addr().expect("it is bound").to_string(),
@@ -65,6 +66,21 @@ fn dashboard_beats_and_keeps_what_is_sent() {
             "{beat}"
         );
         assert!(beat.contains("app=shop&app_type=0&"), "{beat}");
+
+        // Each form has something to act on: four routes, of which one fails at times.
+        let get = |addr: &str, path: &str| {
+            let head = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
+            ask(addr, &head)
+        };
+        for path in ["/search", "/cart", "/users/7"] {
+            assert!(get(&addr, path).starts_with("HTTP/1.1 200 "), "{path}");
+        }
+        let paid = [0; 6].map(|_| get(&addr, "/pay").starts_with("HTTP/1.1 502 "));
+        assert_eq!(paid, [false, false, true, false, false, true]);
+        let tree = get(&commands, "/jsonTree?type=root");
+        for name in ["/search", "/cart", "/users/{id}", "/pay"] {
+            assert!(tree.contains(&format!("\"resource\":\"{name}\"")), "{tree}");
+        }
 
         let data =
             "type=flow&data=%5B%7B%22resource%22%3A+%22%2Fsearch%22%2C+%22count%22%3A+0%7D%5D";
