@@ -125,6 +125,17 @@ def content(browser, shop, pictures):
     told = tab.run(text_of("findings"))
     check("findings stand on top", "1 finding" in told and "no call" in told, told)
 
+    tab.run("document.querySelector('#findings-list button').click()")
+    tab.until("document.getElementById('findings').textContent.includes('1 put aside')")
+    tab.go("about:blank")
+    tab.go(shop.url)
+    wait_live(tab)
+    told = tab.run(text_of("findings"))
+    check("a finding that was put aside stays so", "1 put aside" in told and "no call" not in told, told)
+    tab.run("document.querySelector('#findings-list button').click()")
+    tab.until("document.getElementById('findings').textContent.includes('no call')")
+    passed("findings that were put aside are shown again")
+
     shop.get(*["/orders/1"] * 30, *["/search"] * 40)
     shop.get(*["/pay"] * 12, **{"x-fail": "1"})
     took = tab.until("!!document.querySelector('#breaker-rows .state.open')", 5)
