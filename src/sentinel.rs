@@ -9,7 +9,7 @@ use std::{fmt, io};
 use pin_project_lite::pin_project;
 
 use crate::base::invalid::InvalidSetting;
-use crate::base::sync::AtomicU64;
+use crate::base::sync::{AtomicU32, AtomicU64};
 use crate::blocked::Blocked;
 use crate::breaker::KeptBreakers;
 use crate::call::{Call, Direction, Key};
@@ -979,6 +979,7 @@ impl Builder {
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
+            marked: AtomicU32::new(0),
             lined_up: LinedUp::default(),
             store,
             part: if self.shadow {

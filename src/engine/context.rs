@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
 
-use crate::base::sync::{Arc, AtomicU64};
+use crate::base::sync::{Arc, AtomicU32, AtomicU64};
 use crate::breaker::KeptBreakers;
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -84,6 +84,9 @@ pub(crate) struct EngineContext {
     pub(crate) lined_up: LinedUp,
     /// The store of shared rules, from the first one on.
     pub(crate) store: OnceLock<Arc<Hub>>,
+    /// The requests with a mark of the engine that are on their way: see
+    /// [`wants_mark`](crate::engine::resource::Resource::wants_mark).
+    pub(crate) marked: AtomicU32,
     /// Which rules of a set are judged by, at first.
     pub(crate) part: RuleSelection,
 }
@@ -155,6 +158,7 @@ impl EngineContext {
             lined_up: LinedUp::default(),
             // Its rules have counters of their own there.
             store: self.store.clone(),
+            marked: AtomicU32::new(0),
             part,
         }
     }

@@ -11,21 +11,30 @@ use http::{HeaderMap, Request};
 use papaya::Equivalent;
 
 use super::settings::Settings;
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Ordering};
 use crate::call::{Call, Key};
 use crate::engine::resource::{Resource, ResourceKey, ResourceQuery};
 use crate::key::ClientAddr;
 
 /// The marks of a request: one for each engine, and each name, by which it was judged.
 #[derive(Clone, Debug, Default)]
-struct JudgedAs(Vec<JudgedName>);
+struct JudgedAs(Vec<Arc<JudgedName>>);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct JudgedName {
     /// The name under which the call was judged: that of `resource`, unless this one stands for
     /// names without a place of their own.
     key: ResourceKey,
     resource: Arc<Resource>,
+}
+
+impl Drop for JudgedName {
+    fn drop(&mut self) {
+        self.resource
+            .shared()
+            .marked
+            .fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Notes on `request` that the engine of `settings` has judged it, on `resource`.
@@ -38,10 +47,11 @@ pub(super) fn mark<B>(settings: &Settings, request: &mut Request<B>, resource: &
     });
     // It was described before, so it is not skipped.
     let Some(key) = key else { return };
-    let mark = JudgedName {
+    resource.shared().marked.fetch_add(1, Ordering::Relaxed);
+    let mark = Arc::new(JudgedName {
         key,
         resource: resource.clone(),
-    };
+    });
     look_at(settings, request, resource);
     let extensions = request.extensions_mut();
     match extensions.get_mut::<JudgedAs>() {
@@ -68,14 +78,33 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED) || headers.contains_key("x-forwarded-for")
 }
 
-/// Whether the engine of `settings` has judged `call` to `request` before.
+/// Whether an engine has judged `request` before. While no request of the engine of `settings` is
+/// marked, which is nearly always, the extensions are not searched.
 #[inline]
-pub(super) fn is_judged<B>(settings: &Settings, request: &Request<B>, call: &Call<'_>) -> bool {
-    let marks = request.extensions().get::<JudgedAs>();
-    marks.is_some_and(|marks| meets(settings, marks, call))
+pub(super) fn is_marked<B>(settings: &Settings, request: &Request<B>) -> bool {
+    // Relaxed: what has handed the request on has handed on what came before as well.
+    settings
+        .sentinel
+        .registry()
+        .shared()
+        .marked
+        .load(Ordering::Relaxed)
+        > 0
+        && request.extensions().get::<JudgedAs>().is_some()
 }
 
+/// Whether the engine of `settings` has judged `request` before, under the name that the layer
+/// gives it.
 #[cold]
+#[inline(never)]
+pub(super) fn is_judged<B>(settings: &Settings, request: &Request<B>) -> bool {
+    let is_judged = settings.describe(request, |call, _| {
+        let marks = request.extensions().get::<JudgedAs>();
+        marks.is_some_and(|marks| meets(settings, marks, call))
+    });
+    is_judged.unwrap_or_default()
+}
+
 fn meets(settings: &Settings, marks: &JudgedAs, call: &Call<'_>) -> bool {
     let shared = settings.sentinel.registry().shared();
     for mark in &marks.0 {

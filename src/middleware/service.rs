@@ -21,6 +21,7 @@ use super::settings::Settings;
 use crate::blocked::Blocked;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::{SlowVerdict, Verdict};
+use crate::engine::call::waiting::Waiting;
 
 /// A service with rules in front of it; made by a
 /// [`SentinelLayer`](crate::SentinelLayer).
@@ -114,7 +115,7 @@ impl<S, M: Mode> SentinelService<S, M> {
     #[inline(always)]
     fn dispatch<B>(
         &mut self,
-        mut request: Request<B>,
+        request: Request<B>,
         refuse: impl FnOnce(&Settings, &Request<B>, Blocked) -> M::Refusal,
     ) -> ResponseFuture<S, Request<B>, M>
     where
@@ -124,11 +125,10 @@ impl<S, M: Mode> SentinelService<S, M> {
         match &mut self.settings.judge(&request, &mut slow) {
             Some(pass) => {
                 slow.forget_empty();
-                if let Some(resource) = pass.to_mark() {
-                    mark(&self.settings, &mut request, resource);
-                }
-                if self.is_unready {
-                    return self.wait_for_inner(request, Some(pass.take_entry()));
+                // Also where it has to be marked: a request whose address is taken here is
+                // copied first.
+                if self.is_unready || pass.to_mark().is_some() {
+                    return self.run(request, pass.take_entry());
                 }
                 // Written out in place: request and future are large, and each function
                 // that takes or returns one of them copies it.
@@ -150,20 +150,7 @@ impl<S, M: Mode> SentinelService<S, M> {
                     }
                 }
                 Some(Verdict::Pass(entry)) => self.run(request, entry),
-                Some(Verdict::Wait(waiting)) => {
-                    if let Some(resource) = waiting.to_mark() {
-                        mark(&self.settings, &mut request, resource);
-                    }
-                    ResponseFuture {
-                        settings: Some(self.settings.clone()),
-                        state: CallState::waiting(
-                            waiting,
-                            &mut self.inner,
-                            request,
-                            self.settings.judge_first,
-                        ),
-                    }
-                }
+                Some(Verdict::Wait(waiting)) => self.wait(request, waiting),
                 None if self.is_unready => self.wait_for_inner(request, None),
                 None => ResponseFuture {
                     settings: None,
@@ -176,7 +163,27 @@ impl<S, M: Mode> SentinelService<S, M> {
         }
     }
 
-    /// Runs a call that passed on the slow path.
+    /// Lets a call wait for its turn.
+    #[cold]
+    fn wait<B>(
+        &mut self,
+        mut request: Request<B>,
+        waiting: Waiting,
+    ) -> ResponseFuture<S, Request<B>, M>
+    where
+        S: Service<Request<B>> + Clone,
+    {
+        if let Some(resource) = waiting.to_mark() {
+            mark(&self.settings, &mut request, resource);
+        }
+        let judge_first = self.settings.judge_first;
+        ResponseFuture {
+            settings: Some(self.settings.clone()),
+            state: CallState::waiting(waiting, &mut self.inner, request, judge_first),
+        }
+    }
+
+    /// Runs a call that passed on the slow path, or whose request is marked.
     // Not inlined: otherwise the future of the fast path is copied once more.
     #[inline(never)]
     fn run<B>(&mut self, mut request: Request<B>, entry: Entry) -> ResponseFuture<S, Request<B>, M>

@@ -8,7 +8,7 @@ use http::{Method, Request, Response, Version};
 use super::classify::Classify;
 use super::completion::Completion;
 use super::grpc_timeout::grpc_timeout;
-use super::judged::is_judged;
+use super::judged::{is_judged, is_marked};
 use super::told::Told;
 use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key, Param, Params};
@@ -150,10 +150,10 @@ impl Settings {
         request: &Request<B>,
         slow: &mut SlowVerdict,
     ) -> Option<FastPass> {
+        if is_marked(self, request) && is_judged(self, request) {
+            return None;
+        }
         let judged = self.describe(request, |call, named_by| {
-            if is_judged(self, request, call) {
-                return None;
-            }
             self.sentinel.core().judge(call, Some(named_by), slow)
         });
         let pass = judged.flatten();
