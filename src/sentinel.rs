@@ -22,7 +22,7 @@ use crate::engine::context::{Config, EngineContext, KeepsMinute};
 use crate::engine::registry::Routes;
 use crate::hook::finding::{Finding, Provided, ToldFindings};
 use crate::hook::{Hook, Hooks, OnFinding};
-use crate::report::{InboundView, NodeView, ShadowView, Snapshot, view};
+use crate::report::{BreakerView, InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Rule, RuleSelection, Rules};
 use crate::stat::{Edges, LinedUp, Outcome, Shape};
 use crate::store::{Hub, QuotaStore, StoreHandle, StoreSettings, StoreStatus};
@@ -515,6 +515,31 @@ impl Sentinel {
     #[must_use]
     pub fn outbound_node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
         view::find(self.core.registry(), resource.into(), Direction::Outbound)
+    }
+
+    /// Returns the circuit breakers of `resource`, in the order of their rules, to be looked at and
+    /// operated. Where a rule names the resource they are there before its first call, so that a
+    /// breaker can be [forced open](BreakerView::force_open) ahead of it. Any other resource has
+    /// none until it has been called.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, CircuitBreakerRule, Direction, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::new(CircuitBreakerRule::error_ratio("pay", 0.5));
+    /// assert!(sentinel.breakers(Direction::Inbound, "pay")[0].force_open());
+    /// assert!(matches!(sentinel.try_enter(Call::new("pay")), Verdict::Block(_)));
+    /// assert!(sentinel.breakers(Direction::Inbound, "search").is_empty());
+    /// ```
+    #[must_use]
+    pub fn breakers<'a>(
+        &self,
+        direction: Direction,
+        resource: impl Into<Key<'a>>,
+    ) -> Vec<BreakerView> {
+        let registry = self.core.registry();
+        let now = registry.shared().time.read();
+        let found = registry.named(direction, resource, now);
+        found.map_or_else(Vec::new, |found| NodeView::new(found).breakers())
     }
 
     /// Returns the rules in [shadow mode](crate::Rule::shadow), in their order.

@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,13 +23,15 @@ use tower_sentinel::observe::Body;
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::source::InMemory;
 use tower_sentinel::{
-    AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, ManualClock,
-    Rules, Sentinel, SentinelLayer, Verdict,
+    AuthorityRule, Call, CircuitBreakerRule, Clock, FlowRule, IsolationRule, KeyedRule,
+    ManualClock, Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 const LOCAL: &str = "127.0.0.1:4000";
 const ELSEWHERE: &str = "192.0.2.7:4000";
 const TOKEN: &str = "correct-horse-battery";
+/// More than the pause between two readings of few resources.
+const PAUSE: Duration = Duration::from_millis(260);
 
 fn engine(rules: impl Into<Rules>) -> (Sentinel, ManualClock) {
     let clock = ManualClock::new();
@@ -121,7 +127,10 @@ async fn a_name_that_is_not_the_pages_is_refused_whoever_asks() {
         let expected = if is_allowed { 200 } else { 403 };
         assert_eq!(status(&open, request()).await, expected, "{host:?}");
         let is_given = host.to_lowercase().contains("ops.example");
-        let expected = if is_allowed && !is_given { 200 } else { 403 };
+        // An address of elsewhere is none that a caller on this machine asks for.
+        let is_loopback = !host.contains("192.0.2") && !host.contains("2001");
+        let is_local = is_allowed && is_loopback && !is_given;
+        let expected = if is_local { 200 } else { 403 };
         assert_eq!(
             status(&page(), request()).await,
             expected,
@@ -205,6 +214,24 @@ async fn what_a_local_proxy_forwards_is_not_local() {
         "x-forwarded-whatever",
         "x-real-ip",
         "via",
+        "x-forward-for",
+        "x-original-forwarded-for",
+        "x-cluster-client-ip",
+        "x-client-ip",
+        "client-ip",
+        "true-client-ip",
+        "fastly-client-ip",
+        "fly-client-ip",
+        "x-azure-clientip",
+        "cf-connecting-ip",
+        "cf-ray",
+        "cdn-loop",
+        "x-envoy-external-address",
+        "x-amz-cf-id",
+        "x-amzn-trace-id",
+        "x-appengine-user-ip",
+        "x-remote-ip",
+        "x-original-url",
     ];
     let named = page().allow(["127.0.0.0/8".parse().unwrap()]);
     let other = page().allow(["10.0.0.0/8".parse().unwrap()]);
@@ -221,6 +248,38 @@ async fn what_a_local_proxy_forwards_is_not_local() {
 }
 
 #[tokio::test]
+async fn what_a_proxy_sends_that_adds_nothing_is_not_local() {
+    // As nginx does with no more than `proxy_pass http://127.0.0.1:3000;`.
+    let request = |host: &str, version| {
+        let peer = ClientAddr(LOCAL.parse().unwrap());
+        let request = Request::get("/?state").header("host", host);
+        request.version(version).extension(peer)
+    };
+    let (old, new) = (http::Version::HTTP_10, http::Version::HTTP_11);
+    let own = || page().host("ops.example.com").unwrap();
+    assert_eq!(status(&own(), request("127.0.0.1:3000", new)).await, 200);
+    let cases = [
+        ("127.0.0.1:3000", old),
+        // The name by which the proxy was asked for.
+        ("ops.example.com", new),
+        ("192.0.2.1", new),
+        ("[2001:db8::1]:80", new),
+    ];
+    for (host, version) in cases {
+        let refused = ask(&own(), request(host, version)).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{host}");
+        assert!(text(refused).await.contains(".token("), "{host}");
+        // The token is the answer, and so is a page that is open on purpose.
+        let with = own().token(TOKEN).unwrap();
+        let right = request(host, version).header("authorization", format!("Bearer {TOKEN}"));
+        assert_eq!(status(&with, right).await, 200, "{host}");
+        assert_eq!(status(&own().open(), request(host, version)).await, 200);
+        let proxy = own().allow(["127.0.0.1/32".parse().unwrap()]);
+        assert_eq!(status(&proxy, request(host, version)).await, 200);
+    }
+}
+
+#[tokio::test]
 async fn networks_that_are_allowed_may_look() {
     let page = page().allow(["192.0.2.0/24".parse().unwrap(), "fd00::/8".parse().unwrap()]);
     for (peer, expected) in [
@@ -231,15 +290,15 @@ async fn networks_that_are_allowed_may_look() {
     ] {
         let peer = ClientAddr(peer.parse().unwrap());
         let request = Request::get("/?state")
-            .header("host", "192.0.2.1")
+            .header("host", "127.0.0.1")
             .extension(peer);
         assert_eq!(status(&page, request).await, expected, "{peer:?}");
     }
 }
 
 #[tokio::test]
-async fn the_eleventh_wrong_token_of_a_minute_is_one_too_many() {
-    let (sentinel, clock) = engine(FlowRule::per_second("/search", 5));
+async fn wrong_tokens_never_keep_the_right_one_out() {
+    let (sentinel, _) = engine(FlowRule::per_second("/search", 5));
     let page = Page::new(&sentinel).token(TOKEN).unwrap();
     let with = |peer: &str, value: &str| {
         let peer = ClientAddr(peer.parse().unwrap());
@@ -262,17 +321,10 @@ async fn the_eleventh_wrong_token_of_a_minute_is_one_too_many() {
         status(&page, with(ELSEWHERE, &right.replace("Bearer", "bEARER"))).await,
         200
     );
-    for n in 0..10 {
+    for n in 0..100 {
         let wrong = format!("Bearer wrong-token-number-{n}");
         assert_eq!(status(&page, with(ELSEWHERE, &wrong)).await, 401, "{n}");
     }
-    let answer = ask(&page, with(ELSEWHERE, "Bearer wrong-token-number-11")).await;
-    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(answer.headers()["retry-after"], "60");
-    // A guess that is right has no other answer, and others are not locked out.
-    assert_eq!(status(&page, with(ELSEWHERE, &right)).await, 429);
-    assert_eq!(status(&page, with("192.0.2.8:1", &right)).await, 200);
-    clock.advance(Duration::from_secs(91));
     assert_eq!(status(&page, with(ELSEWHERE, &right)).await, 200);
 }
 
@@ -682,6 +734,7 @@ async fn breakers_and_rules_tell_their_state() {
         .unwrap();
     assert_eq!(told["resources"]["nodes"][pay]["breaker"], "open");
     assert!(!call(&sentinel, "/pay"));
+    clock.advance(PAUSE);
     let told = state(&page, "").await;
     let rules = told["rules"]["list"].as_array().unwrap();
     assert_eq!(
@@ -820,12 +873,147 @@ async fn a_name_with_markup_is_a_text() {
 
 #[tokio::test]
 async fn the_rules_in_force_are_told_after_a_reload() {
-    let (sentinel, _) = engine(FlowRule::per_second("/search", 5));
+    let (sentinel, clock) = engine(FlowRule::per_second("/search", 5));
     let page = Page::new(&sentinel);
     call(&sentinel, "/search");
     assert_eq!(state(&page, "").await["rules"]["list"][0]["limit"], "5/s");
     sentinel.reload(FlowRule::per_second("/search", 7).into());
+    clock.advance(PAUSE);
     let told = state(&page, "").await;
     assert_eq!(told["rules"]["list"][0]["limit"], "7/s");
     assert_eq!(told["resources"]["nodes"][0]["limit_qps"], 7);
+}
+
+// === what looking costs ===
+
+/// Rules for so many resources, and a call to each.
+fn many(count: usize, clock: impl Clock) -> Sentinel {
+    let name = |number| format!("/resource/{number}");
+    let rules = (0..count).map(|number| FlowRule::per_second(name(number), 5));
+    let sentinel = Sentinel::builder()
+        .rules(Rules::build(rules).unwrap())
+        .clock(clock)
+        .build();
+    for number in 0..count {
+        call(&sentinel, &name(number));
+    }
+    sentinel
+}
+
+fn completed(state: &Value) -> u64 {
+    let nodes = state["resources"]["nodes"].as_array().unwrap();
+    let totals = nodes.iter().map(|node| &node["totals"]["complete"]);
+    totals.map(|count| count.as_u64().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn a_state_is_read_once_for_all_requests_until_a_pause_is_over() {
+    let clock = ManualClock::new();
+    let sentinel = many(100, clock.clone());
+    let page = Page::new(&sentinel);
+    assert_eq!(completed(&state(&page, "&n=500").await), 100);
+    call(&sentinel, "/resource/7");
+    assert_eq!(completed(&state(&page, "&n=500").await), 100);
+    let other = page.clone();
+    assert_eq!(completed(&state(&other, "&n=500&sort=name").await), 100);
+    // 250 ms and 0.1 ms for each resource.
+    clock.advance(Duration::from_millis(259));
+    assert_eq!(completed(&state(&page, "&n=500").await), 100);
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(completed(&state(&page, "&n=500").await), 101);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_without_a_pause_wait_for_the_next_reading() {
+    let page = Page::new(&many(100, ManualClock::new()));
+    let began = tokio::time::Instant::now();
+    // The one that reads, and those that have at once what was read.
+    for _ in 0..17 {
+        state(&page, "").await;
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let four = [(); 4].map(|()| state(&page, ""));
+    futures_util::future::join_all(four).await;
+    assert_eq!(began.elapsed().as_millis(), 260);
+}
+
+/// Counts how often it is read.
+#[derive(Clone, Debug, Default)]
+struct CountingClock(Arc<AtomicUsize>);
+
+impl Clock for CountingClock {
+    fn now(&self) -> Tick {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Tick::from_millis(600_000)
+    }
+}
+
+#[tokio::test]
+async fn no_poll_reads_more_than_a_few_resources() {
+    const COUNT: usize = 2_000;
+    let clock = CountingClock::default();
+    let sentinel = many(COUNT, clock.clone());
+    let readings = clock.0.load(Ordering::Relaxed);
+    for query in ["/?state&n=500", "/?state&sort=name&q=7"] {
+        let page = Page::new(&sentinel);
+        let mut answer = pin!(page.oneshot(local(query).body(()).unwrap()));
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut polls, mut all) = (0, 0);
+        let answer = loop {
+            let before = clock.0.load(Ordering::Relaxed);
+            let polled = answer.as_mut().poll(&mut cx);
+            let read = clock.0.load(Ordering::Relaxed) - before;
+            assert!(read <= 80, "{read} readings of the clock in one poll");
+            (polls, all) = (polls + 1, all + read);
+            if let Poll::Ready(answer) = polled {
+                break answer.unwrap();
+            }
+            // Between two polls others may read everything.
+            if polls == 10 {
+                assert_eq!(sentinel.snapshot().resources(), COUNT);
+            }
+        };
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert!(polls >= COUNT / 32, "{polls} polls");
+        assert!(
+            all >= COUNT,
+            "each is read by a reading of the clock: {all}"
+        );
+    }
+    assert!(clock.0.load(Ordering::Relaxed) > readings);
+}
+
+#[tokio::test]
+async fn who_goes_away_hands_the_reading_on() {
+    let page = Page::new(&many(1_000, ManualClock::new()));
+    let request = || local("/?state").body(()).unwrap();
+    let mut first = Box::pin(page.clone().oneshot(request()));
+    let mut second = Box::pin(page.clone().oneshot(request()));
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..5 {
+        assert!(first.as_mut().poll(&mut cx).is_pending());
+        assert!(second.as_mut().poll(&mut cx).is_pending());
+    }
+    drop(first);
+    assert_eq!(second.await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_query_that_cannot_be_read_is_an_error_that_names_it() {
+    let page = page();
+    let cases = [
+        (
+            "n=many",
+            "n is \"many\", must be a whole number between 0 and 500.\n",
+        ),
+        (
+            "sort=latency",
+            "sort is \"latency\", must be refused, pass, failed, rt, in_flight or name.\n",
+        ),
+    ];
+    for (member, told) in cases {
+        let answer = ask(&page, local(&format!("/?state&{member}"))).await;
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+        assert_eq!(text(answer).await, told);
+    }
 }

@@ -458,7 +458,7 @@ async fn a_breaker_is_opened_and_handed_back() {
     let sentinel = Sentinel::new(five());
     let page = editable(&sentinel, InMemory);
     let call = || sentinel.try_enter(Call::new("/pay"));
-    drop(call());
+    // Before its first call, too.
     let body = |rule: &str, set: &str| json!({ "resource": "/pay", "rule": rule, "set": set });
     let set = async |body: Value| {
         let answer = send(&page, post("breaker"), body.to_string()).await;
@@ -480,8 +480,10 @@ async fn a_breaker_is_opened_and_handed_back() {
     assert_eq!(set(json!([])).await.0, 404);
     let outbound =
         json!({ "resource": "/pay", "direction": "outbound", "rule": "pay", "set": "open" });
-    assert_eq!(set(outbound).await.0, 404);
+    assert_eq!(set(outbound).await, (200, json!("open")));
     assert!(matches!(call(), Verdict::Pass(_)));
+    let outbound = Call::new("/pay").outbound();
+    assert!(matches!(sentinel.try_enter(outbound), Verdict::Block(_)));
 }
 
 #[tokio::test]

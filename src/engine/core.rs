@@ -3,6 +3,7 @@
 use std::sync::{Arc as StdArc, Weak};
 
 use super::Engine;
+use crate::base::pace::{StepPace, at_once};
 use crate::base::sync::Arc;
 use crate::blocked::Blocked;
 use crate::call::Call;
@@ -153,22 +154,28 @@ impl Core {
 
     /// Everything that looks like a mistake now. Hooks get those that they have not received yet.
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        self.registry().findings(self.missing_beside(), true)
+        at_once(self.findings_by(&mut StepPace::without_pauses(), true))
     }
 
     /// The same for a reader that may come at any time, also before the first calls: hooks get only
     /// those that no further call can explain.
     pub(crate) fn findings_so_far(&self) -> Vec<Finding> {
-        self.registry().findings(self.missing_beside(), false)
+        at_once(self.findings_by(&mut StepPace::without_pauses(), false))
     }
 
-    /// The keys that calls lacked which rules in shadow mode look at.
-    fn missing_beside(&self) -> Vec<Finding> {
-        let shadows = self.shadows.list();
-        let missing = shadows
-            .iter()
-            .map(|shadow| shadow.registry().missing_keys());
-        missing.flatten().collect()
+    /// Either of them, in steps.
+    pub(crate) async fn findings_by(
+        &self,
+        pace: &mut StepPace,
+        has_come_late: bool,
+    ) -> Vec<Finding> {
+        // The keys that calls lacked which rules in shadow mode look at.
+        let mut missing = Vec::new();
+        for shadow in self.shadows.list() {
+            missing.extend(shadow.registry().missing_keys(pace).await);
+        }
+        let registry = self.registry();
+        registry.findings(pace, missing, has_come_late).await
     }
 }
 

@@ -3,17 +3,22 @@
 //! Only names that callers cannot make up have series of their own, and only so many; all calls
 //! count in the series of the whole engine. Nothing here is a difference of two counters, which
 //! falls while others count: whoever reads it takes a fall for a restart.
+//!
+//! Where there are more names than places, resources that a rule names come first, then those with
+//! a breaker; among alike ones those that had series before, and then the older ones. So the choice
+//! is the same from one reading to the next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::family::{Family, Id, Text, Value};
-use super::rows::{Reasons, Row};
+use super::rows::{Reasons, ResourceLimits, Row};
+use crate::base::pace::StepPace;
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
 use crate::engine::registry::Registry;
-use crate::report::read_resources;
+use crate::report::{ResourceReading, read_resources_paced};
 use crate::rule::{Rule, RuleSelection, RuleSet};
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
@@ -37,13 +42,52 @@ pub(super) struct Collector {
     base: Vec<(&'static str, Text)>,
 }
 
+/// How many have series of their own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeriesBounds {
+    pub(super) resources: usize,
+    pub(super) rules: usize,
+}
+
 /// The memory of one reading of an engine for the next.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct LastReading {
     /// The resources that have series, each with what it had completed.
     listed: HashMap<u64, u64>,
     /// The completions of the whole engine.
     completed: u64,
+}
+
+/// The rank of a resource: the lower ones have series. First of all by what stands on it, then
+/// whether it is new here, then by its age.
+type RowPlace = (u8, bool, u64);
+
+// === impl LastReading ===
+
+impl LastReading {
+    /// Takes over what a reading has found that began with this, or with an older one.
+    pub(super) fn update(&mut self, mut new: Self) {
+        for (id, completed) in &mut new.listed {
+            let known = self.listed.get(id).copied().unwrap_or_default();
+            *completed = known.max(*completed);
+        }
+        self.listed = new.listed;
+        self.completed = self.completed.max(new.completed);
+    }
+
+    /// The place of a resource that may have series.
+    fn place(&self, reading: &ResourceReading<'_>) -> Option<RowPlace> {
+        let is_known = self.listed.contains_key(&reading.id());
+        if !is_known && !reading.is_listed() {
+            return None;
+        }
+        let class = match (reading.is_named(), reading.has_breakers()) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 2,
+        };
+        Some((class, !is_known, reading.id()))
+    }
 }
 
 // === impl Collector ===
@@ -85,72 +129,89 @@ impl Collector {
         }
     }
 
-    /// The figures of an engine, which is called `name` if there are several; at most so many
-    /// resources have series.
-    pub(super) fn add_engine(
+    /// The figures of an engine, which is called `name` if there are several. Returns how much
+    /// was read, as a number of resources with series.
+    pub(super) async fn add_engine(
         &mut self,
         name: Option<&Arc<str>>,
         sentinel: &Sentinel,
-        max_resources: usize,
+        bounds: SeriesBounds,
         memory: &mut LastReading,
-    ) {
+        pace: &mut StepPace,
+    ) -> usize {
         self.base.clear();
         let label = name.map(|name| ("engine", Text::from(name)));
         self.base.extend(label);
         let registry = sentinel.registry();
         let rules = registry.rules();
-        let rows = self.add_totals(registry, max_resources, memory);
-        let reasons = Reasons::of(&rules);
-        for row in &rows {
-            self.add_row(row, reasons.of_row(row));
+        let totals = self.add_totals(registry, bounds.resources, memory, pace);
+        let (rows, resources) = totals.await;
+        let reasons = Reasons::of(&rules, pace).await;
+        let limits = ResourceLimits::of(&rules, pace).await;
+        let read = rows.len() + resources / 16;
+        let rows = Row::sorted(rows.into_values(), pace).await;
+        for row in rows.into_values() {
+            self.add_row(&row, reasons.of_row(&row), &limits);
+            pace.spend(2).await;
         }
-        self.add_rules(&rules);
-        for shadow in sentinel.shadows() {
+        let shadows = sentinel.shadows();
+        let left_out = self.add_rules(&rules, bounds.rules, pace).await;
+        self.count(Id::RulesLeftOut, left_out as u64);
+        for shadow in shadows.iter().take(bounds.rules) {
             let labels = [("rule", Text::Shared(shadow.rule().into()))];
-            self.push(
-                Id::ShadowBlocked,
-                labels,
-                Value::Count(shadow.would_block()),
-            );
+            let count = shadow.would_block_by(pace).await;
+            self.push(Id::ShadowBlocked, labels, Value::Count(count));
         }
-        self.add_store(registry, &rules);
+        self.add_store(registry, &rules, bounds.rules, pace).await;
         self.add_system(registry, &rules);
         self.count(Id::HookPanics, sentinel.hooks().panics());
+        read
     }
 
-    /// Reads all resources. Returns those that have series of their own.
-    fn add_totals(
+    /// Reads all resources. Returns those that have series of their own, and how many there are.
+    async fn add_totals(
         &mut self,
         registry: &Registry,
         max_resources: usize,
         memory: &mut LastReading,
-    ) -> Vec<Row> {
-        let (mut totals, mut resources) = (Totals::default(), 0);
-        let (mut rows, mut living) = (Vec::new(), HashMap::new());
-        let evicted = read_resources(registry, |reading| {
+        pace: &mut StepPace,
+    ) -> (BTreeMap<RowPlace, Box<Row>>, usize) {
+        let (mut totals, mut resources, mut nameable) = (Totals::default(), 0, 0);
+        let mut rows: BTreeMap<RowPlace, Box<Row>> = BTreeMap::new();
+        let read = read_resources_paced(registry, pace, 1, |reading| {
             resources += 1;
             let mut own = reading.totals();
             totals.add(&own);
             reading.count_taken();
-            let known = memory.listed.get(&reading.id());
-            // Those that had series keep them.
-            let others = memory.listed.len() + living.len();
-            let has_place = known.is_some() || others < max_resources && reading.is_listed();
-            if has_place {
+            let Some(place) = memory.place(reading) else {
+                return;
+            };
+            nameable += 1;
+            let is_full = rows.len() == max_resources;
+            let has_place = |last: &RowPlace| !is_full || place < *last;
+            if max_resources > 0 && rows.keys().next_back().is_none_or(has_place) {
                 // Of a call of weight 0 two words are counted, and the first takes off what the second
                 // adds: between them there is less than before.
-                own.complete = own.complete.max(known.copied().unwrap_or_default());
-                memory.listed.remove(&reading.id());
-                living.insert(reading.id(), own.complete);
-                rows.push(Row::new(reading, own));
+                let known = memory.listed.get(&reading.id()).copied();
+                own.complete = own.complete.max(known.unwrap_or_default());
+                if is_full {
+                    rows.pop_last();
+                }
+                rows.insert(place, Box::new(Row::new(reading, own)));
             }
         });
-        memory.listed = living;
+        let evicted = read.await;
+        memory.listed = HashMap::new();
+        for ((.., id), row) in &rows {
+            memory.listed.insert(*id, row.totals.complete);
+            pace.spend(1).await;
+        }
         evicted.totals.iter().for_each(|gone| totals.add(gone));
         totals.complete = totals.complete.max(memory.completed);
         memory.completed = totals.complete;
         let mut origins = 0;
-        let gone_branches = registry.branches().read_all(|_| origins += 1);
+        let branches = registry.branches();
+        let gone_branches = branches.read_paced(pace, 1, |_| origins += 1).await;
 
         self.count(Id::EngineCompleted, totals.complete());
         self.count(Id::EngineFailed, totals.error());
@@ -160,15 +221,16 @@ impl Collector {
             let labels = [("reason", reason(kind).into())];
             self.push(Id::EngineBlocked, labels, Value::Count(count));
         }
-        self.count(Id::Resources, resources);
-        self.count(Id::ResourcesListed, memory.listed.len() as u64);
+        self.count(Id::Resources, resources as u64);
+        self.count(Id::ResourcesListed, rows.len() as u64);
+        self.count(Id::ResourcesLeftOut, nameable - rows.len() as u64);
         self.count(Id::Origins, origins);
         self.count(Id::Evicted, evicted.count + gone_branches.evicted);
         self.count(Id::Overflowed, registry.overflowed());
-        Row::sorted(rows)
+        (rows, resources)
     }
 
-    fn add_row(&mut self, row: &Row, reasons: u16) {
+    fn add_row(&mut self, row: &Row, reasons: u16, limits: &ResourceLimits<'_>) {
         let own = || {
             [
                 ("resource", Text::from(&row.name)),
@@ -203,6 +265,11 @@ impl Collector {
         self.push(Id::CallDuration, own(), call);
         let wait = times(totals.waited(), totals.waits(), waits);
         self.push(Id::WaitDuration, own(), wait);
+        for (scope, limit) in limits.of_row(row) {
+            let [resource, direction] = own();
+            let labels = [resource, direction, ("scope", scope.into())];
+            self.push(Id::CallsLimit, labels, Value::Figure(limit));
+        }
         if let Some((used, limit)) = details.slots {
             self.push(Id::SlotsUsed, own(), Value::Count(used.into()));
             self.push(Id::SlotsLimit, own(), Value::Count(limit.into()));
@@ -242,19 +309,28 @@ impl Collector {
         }
     }
 
-    fn add_rules(&mut self, rules: &RuleSet) {
+    /// Returns how many rules have no series of their own.
+    async fn add_rules(&mut self, rules: &RuleSet, max_rules: usize, pace: &mut StepPace) -> usize {
         let mut kinds = [0_u64; KINDS.len()];
-        let mut shadows = 0_u64;
-        for (rule, label) in rules.listed().with_labels() {
+        let (mut shadows, mut left_out) = (0_u64, 0);
+        for (number, (rule, label)) in rules.listed().with_labels().enumerate() {
+            pace.spend(1).await;
+            let has_series = number < max_rules;
+            left_out += usize::from(!has_series);
             let kind = kind(rule);
             let own = || [("rule", Text::from(&label.id)), ("kind", kind.into())];
             let is_enforced = rules.part() == RuleSelection::Enforced && !rule.is_shadow();
             if is_enforced {
-                self.push(Id::RuleBlocked, own(), Value::Count(label.refused()));
+                if has_series {
+                    self.push(Id::RuleBlocked, own(), Value::Count(label.refused()));
+                }
                 let place = KINDS.iter().position(|it| *it == kind);
                 kinds[place.unwrap_or_default()] += 1;
             } else {
                 shadows += 1;
+            }
+            if !has_series {
+                continue;
             }
             let [id, kind] = own();
             let labels = || {
@@ -277,11 +353,15 @@ impl Collector {
         let since = rules.made_at().duration_since(UNIX_EPOCH);
         let since = Value::Figure(since.unwrap_or_default().as_secs_f64());
         self.push(Id::RulesLastReload, [], since);
+        left_out
     }
 
     fn add_system(&mut self, registry: &Registry, rules: &RuleSet) {
         if let Some(sampler) = &registry.shared().config.sampler {
-            let readings = sampler.readings();
+            // Without a rule that looks at the machine, nobody else reads it.
+            let time = &registry.shared().time;
+            let now = time.check_making(time.read());
+            let readings = sampler.sample(now);
             for (id, figure) in [
                 (Id::SystemLoad, readings.load()),
                 (Id::SystemCpu, readings.cpu()),
@@ -290,7 +370,7 @@ impl Collector {
                     self.push(id, [], Value::Figure(figure));
                 }
             }
-            if let Some(memory) = sampler.last_memory() {
+            if let Some(memory) = sampler.sample_memory(now) {
                 for (kind, bytes) in [("used", memory.used()), ("limit", memory.limit())] {
                     self.push(
                         Id::SystemMemory,

@@ -146,6 +146,8 @@ families! {
         "Calls in flight.";
     WaitingCalls: Gauge "" "sentinel_waiting_calls"
         "Calls that wait for their turn, a coming window or a slot.";
+    CallsLimit: Gauge "" "sentinel_calls_limit"
+        "Calls in a second that the flow rules allow which count all calls of the resource.";
     SlotsUsed: Gauge "" "sentinel_slots_used"
         "Concurrency slots in use, where a rule limits calls at once.";
     SlotsLimit: Gauge "" "sentinel_slots_limit"
@@ -180,6 +182,8 @@ families! {
         "Resources that are counted apart.";
     ResourcesListed: Gauge "" "sentinel_resources_listed"
         "Resources that have series of their own here.";
+    ResourcesLeftOut: Gauge "" "sentinel_resources_left_out"
+        "Resources without series of their own, as there are too many; names that callers can make up apart.";
     Origins: Gauge "" "sentinel_origins"
         "Origins and contexts that have a place of their own.";
     Evicted: Counter "" "sentinel_evicted"
@@ -190,6 +194,8 @@ families! {
         "Notifications of hooks that ended in a panic.";
     Rules: Gauge "" "sentinel_rules"
         "Rules in force, by kind; those in shadow mode are one of their own.";
+    RulesLeftOut: Gauge "" "sentinel_rules_left_out"
+        "Rules without series of their own, as there are too many.";
     RulesReloads: Counter "" "sentinel_rules_reloads"
         "How often the rules were replaced by others.";
     RulesLastReload: Gauge "seconds" "sentinel_rules_last_reload_timestamp_seconds"
@@ -273,6 +279,10 @@ impl Family {
             self.kind = FamilyKind::Histogram;
         }
         self.samples.push(Sample { labels, value });
+    }
+
+    pub(super) fn take_samples(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.samples)
     }
 
     /// Returns the name, without the suffixes of samples such as `_total`.

@@ -2,10 +2,9 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
@@ -13,19 +12,23 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use tower_service::Service;
 
 use super::body::Body;
-use super::collect::{Collector, LastReading};
+use super::collect::{Collector, LastReading, SeriesBounds};
 use super::family::Family;
 use super::negotiate::negotiate;
+use super::rounds::{Rounds, SteppedWork};
 use super::text::TextFormat;
+use crate::base::pace::{StepPace, at_once};
 use crate::base::sync::Lock;
-use crate::clock::{Clock, MonotonicClock, Tick};
+use crate::clock::{Clock, MonotonicClock};
 use crate::sentinel::Sentinel;
 use crate::source::{Watch, WatchStatus};
 
 /// How many resources have series of their own, unless it is set.
 const MAX_RESOURCES: usize = 200;
-/// So long a text is served to others that ask for it.
-const KEPT: Duration = Duration::from_millis(250);
+/// How many rules have, unless it is set.
+const MAX_RULES: usize = 500;
+/// SteppedWork between two pauses, as a number of resources that are read.
+const PORTION: usize = 16;
 
 /// The figures of one engine, or of several, for Prometheus: the service behind `/metrics`.
 ///
@@ -36,9 +39,11 @@ const KEPT: Duration = Duration::from_millis(250);
 ///
 /// A resource has series of its own if [callers cannot make up its
 /// name](crate::NodeSnapshot::is_listed), for at most [`max_resources`](Self::max_resources) of
-/// them, in the order in which they were first seen here; it keeps them while it has its place in
-/// the engine. All calls, also those to any other name, count in the series `sentinel_engine_…`.
-/// Origins, contexts, parameters and keys are in no label; ids of rules are.
+/// them: first those that a rule names, then those with a circuit breaker; among alike ones those
+/// that have had series here, and then the older ones. `sentinel_resources_left_out` says how many
+/// have none. All calls, also those to any other name, count in the series `sentinel_engine_…`.
+/// Origins, contexts, parameters and keys are in no label; ids of rules are, of at most
+/// [`max_rules`](Self::max_rules).
 ///
 /// No counter is a difference of others, so none falls while its resource has its place.
 /// Successes are `rate(sentinel_completed_total[5m]) - rate(sentinel_failed_total[5m])`.
@@ -48,10 +53,11 @@ const KEPT: Duration = Duration::from_millis(250);
 /// # Manners
 ///
 /// GET and HEAD get the classic text, or OpenMetrics if the header `Accept` has it; other methods
-/// 405. A text serves all requests within a quarter of a second: a flood of requests costs little.
-/// Making one takes a millisecond for 200 resources, on the thread that asks. Whoever can reach
-/// the service can read all names of resources and rules: do not route it where the world comes
-/// in, or put authentication in front.
+/// 405. A text serves the requests of the next quarter of a second, and 0.1 ms more for each resource
+/// with series; where they are many, some wait for the next text: a flood of requests costs little.
+/// A text is made by the tasks that wait for it, in small steps between which other tasks run.
+/// Whoever can reach the service can read all names of resources and rules: do not route it where
+/// the world comes in, or put authentication in front.
 ///
 /// # Examples
 ///
@@ -92,28 +98,36 @@ pub struct Metrics {
 #[derive(Clone)]
 struct MetricsSettings {
     engines: Vec<(Option<Arc<str>>, Sentinel)>,
-    max_resources: usize,
+    bounds: SeriesBounds,
     watches: Vec<(Arc<str>, WatchStatus)>,
 }
 
 struct MetricsInner {
+    source: Arc<MetricsSource>,
+    /// The texts that are served, classic and OpenMetrics.
+    texts: [Rounds<Bytes>; 2],
+}
+
+/// What texts are made of.
+struct MetricsSource {
     settings: MetricsSettings,
     /// Of each engine, at its place.
     memory: Lock<Vec<LastReading>>,
-    /// The last text of each format that was served, and when.
-    kept: Lock<[Option<(Tick, Bytes)>; 2]>,
-    clock: Box<dyn Clock>,
 }
 
 impl Metrics {
     /// Creates the service of `sentinel`. Its series have no label for the engine.
     #[must_use]
     pub fn new(sentinel: &Sentinel) -> Self {
-        Self::of(MetricsSettings {
+        let settings = MetricsSettings {
             engines: vec![(None, sentinel.clone())],
-            max_resources: MAX_RESOURCES,
+            bounds: SeriesBounds {
+                resources: MAX_RESOURCES,
+                rules: MAX_RULES,
+            },
             watches: Vec::new(),
-        })
+        };
+        Self::of(settings, MonotonicClock::new())
     }
 
     /// Creates the service of `sentinel`, whose series have the label `engine="name"`: for several
@@ -149,7 +163,26 @@ impl Metrics {
     /// has about 15 lines, and about 35 more with the default histograms.
     #[must_use]
     pub fn max_resources(self, max: usize) -> Self {
-        self.change(|settings| settings.max_resources = max)
+        self.change(|settings| settings.bounds.resources = max)
+    }
+
+    /// Sets how many rules of each engine have series of their own, the first ones. Default: 500.
+    /// 0: none. Each has up to seven. `sentinel_rules_left_out` says how many have none.
+    ///
+    /// ```
+    /// use tower_sentinel::observe::{Metrics, TextFormat};
+    /// use tower_sentinel::{FlowRule, Rules, Sentinel};
+    ///
+    /// let rules = (0..9).map(|n| FlowRule::per_second(format!("/{n}"), 5));
+    /// let metrics = Metrics::new(&Sentinel::new(Rules::build(rules)?)).max_rules(2);
+    /// let text = metrics.render(TextFormat::Classic);
+    /// assert_eq!(text.matches("\nsentinel_rule_limit{").count(), 2);
+    /// assert!(text.contains("sentinel_rules_left_out 7\n"));
+    /// # Ok::<(), tower_sentinel::InvalidRule>(())
+    /// ```
+    #[must_use]
+    pub fn max_rules(self, max: usize) -> Self {
+        self.change(|settings| settings.bounds.rules = max)
     }
 
     /// Tells, as `sentinel_rule_source_up{source="name"}`, whether a [watch](crate::source::Watch)
@@ -178,7 +211,7 @@ impl Metrics {
     /// Returns the present figures as text.
     #[must_use]
     pub fn render(&self, format: TextFormat) -> String {
-        format.text(&self.families())
+        at_once(format.text(self.families(), &mut StepPace::without_pauses()))
     }
 
     /// Returns the present figures: all families, also those without samples, always in the same
@@ -201,67 +234,58 @@ impl Metrics {
     /// ```
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
-        let MetricsSettings {
-            engines,
-            max_resources,
-            watches,
-        } = &self.inner.settings;
-        let mut collector = Collector::new();
-        collector.add_process(watches);
-        let mut memory = self.inner.memory.lock();
-        for ((name, sentinel), memory) in engines.iter().zip(memory.iter_mut()) {
-            collector.add_engine(name.as_ref(), sentinel, *max_resources, memory);
-        }
-        collector.into_families()
+        let mut pace = StepPace::without_pauses();
+        let (families, _) = at_once(self.inner.source.families(&mut pace));
+        families
     }
 
-    fn of(settings: MetricsSettings) -> Self {
+    fn of(settings: MetricsSettings, clock: impl Clock) -> Self {
         let memory = settings.engines.iter().map(|_| LastReading::default());
-        let inner = MetricsInner {
+        let source = Arc::new(MetricsSource {
             memory: Lock::new(memory.collect()),
             settings,
-            kept: Lock::new([None, None]),
-            clock: Box::new(MonotonicClock::new()),
-        };
+        });
+        let clock: Arc<dyn Clock> = Arc::new(clock);
+        let texts = [TextFormat::Classic, TextFormat::OpenMetrics].map(|format| {
+            let (source, clock) = (source.clone(), clock.clone());
+            let make = move || -> SteppedWork<_> {
+                let source = source.clone();
+                Box::pin(async move { source.text(format).await })
+            };
+            Rounds::new(make, move || clock.now())
+        });
         Self {
-            inner: Arc::new(inner),
+            inner: Arc::new(MetricsInner { source, texts }),
         }
     }
 
     /// The service with other settings.
     fn change(self, change: impl FnOnce(&mut MetricsSettings)) -> Self {
-        let mut settings = self.inner.settings.clone();
+        let mut settings = self.inner.source.settings.clone();
         change(&mut settings);
-        Self::of(settings)
+        Self::of(settings, MonotonicClock::new())
     }
 
-    /// The text that is served: not older than it is kept.
-    fn served(&self, format: TextFormat) -> Bytes {
-        let now = self.inner.clock.now();
-        // Requests that come meanwhile wait, and get the same.
-        let mut kept = self.inner.kept.lock();
-        let kept = &mut kept[usize::from(format == TextFormat::OpenMetrics)];
-        match kept {
-            Some((at, text)) if *at <= now && now - *at < KEPT => text.clone(),
-            _ => {
-                let text = Bytes::from(self.render(format));
-                *kept = Some((now, text.clone()));
-                text
-            }
-        }
+    /// The text that is served; `None` if making it has panicked.
+    async fn served(&self, format: TextFormat) -> Option<Bytes> {
+        let place = usize::from(format == TextFormat::OpenMetrics);
+        self.inner.texts[place].look().await
     }
 
-    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+    /// The answer to a request of this method.
+    async fn answer(&self, method: Method, format: TextFormat) -> Response<Body> {
         let mut response = Response::new(Body::default());
-        let is_get = request.method() == Method::GET;
-        if !is_get && request.method() != Method::HEAD {
+        let is_get = method == Method::GET;
+        if !is_get && method != Method::HEAD {
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
             let allowed = HeaderValue::from_static("GET, HEAD");
             response.headers_mut().insert(ALLOW, allowed);
             return response;
         }
-        let format = negotiate(request.headers());
-        let text = self.served(format);
+        let Some(text) = self.served(format).await else {
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            return response;
+        };
         let headers = response.headers_mut();
         let content_type = HeaderValue::from_static(format.content_type());
         headers.insert(CONTENT_TYPE, content_type);
@@ -274,31 +298,59 @@ impl Metrics {
     }
 }
 
+impl MetricsSource {
+    /// The present figures, and how much was read for them.
+    async fn families(&self, pace: &mut StepPace) -> (Vec<Family>, usize) {
+        let (mut collector, mut read) = (Collector::new(), 0);
+        collector.add_process(&self.settings.watches);
+        for (place, (name, sentinel)) in self.settings.engines.iter().enumerate() {
+            // Others may read meanwhile, as no lock is held.
+            let mut memory = self.memory.lock()[place].clone();
+            let bounds = self.settings.bounds;
+            let engine = collector.add_engine(name.as_ref(), sentinel, bounds, &mut memory, pace);
+            read += engine.await;
+            self.memory.lock()[place].update(memory);
+        }
+        (collector.into_families(), read)
+    }
+
+    /// The text, and how much was read for it.
+    async fn text(&self, format: TextFormat) -> (Bytes, usize) {
+        let pace = &mut StepPace::of(PORTION);
+        let (families, read) = self.families(pace).await;
+        (format.text(families, pace).await.into(), read)
+    }
+}
+
 impl<B> Service<Request<B>> for Metrics {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        ready(Ok(self.answer(&request)))
+        let format = negotiate(request.headers());
+        let (metrics, method) = (self.clone(), request.method().clone());
+        Box::pin(async move { Ok(metrics.answer(method, format).await) })
     }
 }
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics")
-            .field("engines", &self.inner.settings.engines)
-            .field("max_resources", &self.inner.settings.max_resources)
+            .field("engines", &self.inner.source.settings.engines)
+            .field("bounds", &self.inner.source.settings.bounds)
             .finish_non_exhaustive()
     }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::call::Call;
     use crate::clock::ManualClock;
@@ -308,18 +360,18 @@ mod tests {
     fn a_text_serves_all_who_ask_within_a_quarter_of_a_second() {
         let sentinel = Sentinel::new(FlowRule::per_second("r", 100));
         let clock = ManualClock::new();
-        let mut inner = Metrics::new(&sentinel).inner;
-        Arc::get_mut(&mut inner).unwrap().clock = Box::new(clock.clone());
-        let metrics = Metrics { inner };
+        let settings = Metrics::new(&sentinel).inner.source.settings.clone();
+        let metrics = Metrics::of(settings, clock.clone());
         let has = |format, calls: u32| {
-            let text = String::from_utf8(metrics.served(format).to_vec()).unwrap();
+            let text = at_once(metrics.served(format)).unwrap();
+            let text = String::from_utf8(text.to_vec()).unwrap();
             text.contains(&format!("sentinel_engine_completed_total {calls}\n"))
         };
         let call = || drop(sentinel.try_enter(Call::new("r")));
         call();
         assert!(has(TextFormat::Classic, 1));
         call();
-        clock.advance(Duration::from_millis(249));
+        clock.advance(Duration::from_micros(250_099));
         assert!(has(TextFormat::Classic, 1), "kept");
         assert!(has(TextFormat::OpenMetrics, 2), "another one");
         assert!(
@@ -327,7 +379,7 @@ mod tests {
                 .render(TextFormat::Classic)
                 .contains("_completed_total 2\n")
         );
-        clock.advance(Duration::from_millis(1));
+        clock.advance(Duration::from_micros(1));
         assert!(has(TextFormat::Classic, 2));
     }
 }

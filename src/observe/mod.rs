@@ -21,6 +21,7 @@ mod metrics;
 mod negotiate;
 #[cfg(feature = "page")]
 pub mod page;
+mod rounds;
 mod rows;
 mod shared;
 #[cfg(any(feature = "page", all(feature = "dashboard", feature = "tracing")))]

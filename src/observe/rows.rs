@@ -1,8 +1,9 @@
 //! Resources that have series of their own, and which kinds of refusals they begin with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::base::pace::StepPace;
 use crate::blocked::BlockKind;
 use crate::call::Direction;
 use crate::report::{Details, ResourceReading};
@@ -26,6 +27,20 @@ pub(super) struct Reasons<'a> {
     of_all: u16,
     of_inbound: u16,
 }
+
+/// How many calls to each resource the flow rules allow in a second that count all of them.
+#[derive(Debug, Default)]
+pub(super) struct ResourceLimits<'a> {
+    of_one: HashMap<&'a str, Scopes>,
+    of_all: Scopes,
+}
+
+/// The tightest limit within a process, and over all processes of a store.
+type Scopes = [Option<f64>; 2];
+
+const SCOPES: [&str; 2] = ["process", "shared"];
+/// Settings of flow rules that count only some calls, or change the limit.
+const PARTIAL: [&str; 5] = ["by_origin", "for_origin", "when", "in_context", "memory"];
 
 /// The kind of refusals that a rule makes where its limit is reached.
 pub(super) fn block_kind(rule: &Rule) -> BlockKind {
@@ -68,15 +83,18 @@ impl Row {
 
     /// The rows by name, each name once for each direction: a number and the text that is
     /// written like it are two resources.
-    pub(super) fn sorted(mut rows: Vec<Self>) -> Vec<Self> {
-        let key = |row: &Self| (row.name.clone(), row.direction.as_str());
-        rows.sort_by_key(key);
-        let mut sorted: Vec<Self> = Vec::with_capacity(rows.len());
+    pub(super) async fn sorted(
+        rows: impl Iterator<Item = Box<Self>>,
+        pace: &mut StepPace,
+    ) -> BTreeMap<(Arc<str>, &'static str), Box<Self>> {
+        let mut sorted: BTreeMap<_, Box<Self>> = BTreeMap::new();
         for row in rows {
-            match sorted.last_mut().filter(|last| key(last) == key(&row)) {
-                Some(last) => last.merge(row),
-                None => sorted.push(row),
+            let key = (row.name.clone(), row.direction.as_str());
+            match sorted.get_mut(&key) {
+                Some(known) => known.merge(*row),
+                None => _ = sorted.insert(key, row),
             }
+            pace.spend(1).await;
         }
         sorted
     }
@@ -126,12 +144,13 @@ fn add_each([rt, waits]: [Histogram; 2], [more_rt, more_waits]: [Histogram; 2]) 
 // === impl Reasons ===
 
 impl<'a> Reasons<'a> {
-    pub(super) fn of(rules: &'a RuleSet) -> Self {
+    pub(super) async fn of(rules: &'a RuleSet, pace: &mut StepPace) -> Self {
         let mut reasons = Self::default();
         if rules.part() != RuleSelection::Enforced {
             return reasons;
         }
         for rule in rules.rules().iter().filter(|rule| !rule.is_shadow()) {
+            pace.spend(1).await;
             let kinds = BlockKind::ALL.into_iter();
             let bits = kinds
                 .filter(|kind| may_refuse(rule, *kind))
@@ -154,5 +173,47 @@ impl<'a> Reasons<'a> {
             Direction::Outbound => 0,
         };
         own | self.of_all | inbound
+    }
+}
+
+// === impl ResourceLimits ===
+
+impl<'a> ResourceLimits<'a> {
+    pub(super) async fn of(rules: &'a RuleSet, pace: &mut StepPace) -> Self {
+        let mut limits = Self::default();
+        if rules.part() != RuleSelection::Enforced {
+            return limits;
+        }
+        for rule in rules.rules().iter().filter(|rule| !rule.is_shadow()) {
+            pace.spend(1).await;
+            if !matches!(rule, Rule::Flow(_)) {
+                continue;
+            }
+            let scopes = if rule.is_default() {
+                &mut limits.of_all
+            } else {
+                // Also where it limits only some calls: it keeps the rules for all away.
+                limits.of_one.entry(rule.resource()).or_default()
+            };
+            let is_partial = rule
+                .settings()
+                .0
+                .iter()
+                .any(|(name, _)| PARTIAL.contains(name));
+            let rate = rule.limit().zip(rule.interval()).filter(|_| !is_partial);
+            if let Some((limit, interval)) = rate {
+                let known = &mut scopes[usize::from(rule.is_shared())];
+                let rate = limit / interval.as_secs_f64();
+                *known = Some(known.map_or(rate, |known| known.min(rate)));
+            }
+        }
+        limits
+    }
+
+    /// Those of a resource, each with its scope: of its own rules, or else of those for all.
+    pub(super) fn of_row(&self, row: &Row) -> impl Iterator<Item = (&'static str, f64)> + use<> {
+        let scopes = self.of_one.get(&*row.name).unwrap_or(&self.of_all);
+        let both = SCOPES.into_iter().zip(*scopes);
+        both.filter_map(|(scope, limit)| Some((scope, limit?)))
     }
 }

@@ -2,13 +2,20 @@
 
 use super::collect::Collector;
 use super::family::{Id, Text, Value};
+use crate::base::pace::StepPace;
 use crate::engine::registry::Registry;
 use crate::rule::{RuleSelection, RuleSet};
 use crate::store::{StoreErrorKind, StoreState};
 
 impl Collector {
     /// The store of shared rules, if the engine has one, and what these have taken there.
-    pub(super) fn add_store(&mut self, registry: &Registry, rules: &RuleSet) {
+    pub(super) async fn add_store(
+        &mut self,
+        registry: &Registry,
+        rules: &RuleSet,
+        max_rules: usize,
+        pace: &mut StepPace,
+    ) {
         let Some(store) = registry.shared().store_status() else {
             return;
         };
@@ -23,7 +30,8 @@ impl Collector {
             self.push(Id::StoreErrors, labels, Value::Count(store.errors(kind)));
         }
         let is_whole = rules.part() == RuleSelection::Enforced;
-        for (place, label, counts) in rules.listed().with_counts() {
+        for (place, label, counts) in rules.listed().with_counts().take(max_rules) {
+            pace.spend(1).await;
             let [granted, waited, refused, local, _, lost] = counts.read();
             let permits = [
                 (Id::SharedGranted, granted),

@@ -9,7 +9,11 @@
 use std::fmt::{self, Write};
 
 use super::family::{Family, FamilyKind, Sample, Value};
+use crate::base::pace::StepPace;
 use crate::stat::Histogram;
+
+/// So many samples are as much work as reading a resource.
+const WRITTEN_AT_ONCE: usize = 16;
 
 /// One of the two texts.
 ///
@@ -37,34 +41,41 @@ impl TextFormat {
         }
     }
 
-    /// The text of `families`.
-    pub(super) fn text(self, families: &[Family]) -> String {
+    /// The text of `families`, which are dropped as they are written.
+    pub(super) async fn text(self, families: Vec<Family>, pace: &mut StepPace) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut text, families);
-        text
-    }
-
-    fn write(self, text: &mut String, families: &[Family]) -> fmt::Result {
-        for family in families.iter().filter(|it| !it.samples().is_empty()) {
-            let (name, kind, help) = (family.name(), family.kind(), family.help());
-            let suffix = match (self, kind) {
-                (Self::Classic, FamilyKind::Counter) => "_total",
-                _ => "",
-            };
-            writeln!(text, "# HELP {name}{suffix} {help}")?;
-            writeln!(text, "# TYPE {name}{suffix} {kind}")?;
-            if let (Self::OpenMetrics, Some(unit)) = (self, family.unit()) {
-                writeln!(text, "# UNIT {name} {unit}")?;
+        for mut family in families {
+            let samples = family.take_samples();
+            if samples.is_empty() {
+                continue;
             }
-            for sample in family.samples() {
-                write_sample(text, family, sample)?;
+            // Writing to a string cannot fail.
+            let _ = self.write_head(&mut text, &family);
+            for (number, sample) in samples.into_iter().enumerate() {
+                let _ = write_sample(&mut text, &family, &sample);
+                if number % WRITTEN_AT_ONCE == 0 {
+                    pace.spend(1).await;
+                }
             }
         }
         if self == Self::OpenMetrics {
             text.push_str("# EOF\n");
         }
-        Ok(())
+        text
+    }
+
+    fn write_head(self, text: &mut String, family: &Family) -> fmt::Result {
+        let (name, kind, help) = (family.name(), family.kind(), family.help());
+        let suffix = match (self, kind) {
+            (Self::Classic, FamilyKind::Counter) => "_total",
+            _ => "",
+        };
+        writeln!(text, "# HELP {name}{suffix} {help}")?;
+        writeln!(text, "# TYPE {name}{suffix} {kind}")?;
+        match (self, family.unit()) {
+            (Self::OpenMetrics, Some(unit)) => writeln!(text, "# UNIT {name} {unit}"),
+            _ => Ok(()),
+        }
     }
 }
 

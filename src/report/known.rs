@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::base::pace::{StepPace, at_once};
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::stat::Totals;
@@ -79,14 +80,17 @@ impl KeyedSnapshot {
 
 /// How many calls the rules in shadow mode that `registry` counts for would have refused.
 pub(super) fn would_block(registry: &Registry) -> u64 {
-    let time = &registry.shared().time;
-    let now = time.read();
+    at_once(would_block_by(registry, &mut StepPace::without_pauses()))
+}
+
+/// The same in steps.
+pub(crate) async fn would_block_by(registry: &Registry, pace: &mut StepPace) -> u64 {
     let mut living = 0_u64;
-    let gone = registry.resources().read_all(|resource| {
-        let node = resource.node().latest();
-        let totals = node.totals(time.check(now, node.seen()));
+    let read = registry.resources().read_paced(pace, 1, |resource| {
+        let totals = resource.node().totals_so_far();
         living = living.wrapping_add(totals.block());
     });
+    let gone = read.await;
     let retired = gone.retired.iter().map(Totals::block);
     retired.fold(living, u64::wrapping_add)
 }

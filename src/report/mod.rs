@@ -21,4 +21,4 @@ pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{InboundView, NodeView};
 
 pub(crate) use json::write_text;
-pub(crate) use reading::{Details, ResourceReading, read_resources};
+pub(crate) use reading::{Details, ResourceReading, read_resources, read_resources_paced};

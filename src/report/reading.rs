@@ -1,12 +1,14 @@
 //! Reading all resources in place, for readers that come often: nothing is copied unless it is
 //! asked for.
 
+use std::borrow::Cow;
 use std::sync::Arc as StdArc;
 
 use super::breaker::BreakerView;
 use super::known::KeyedSnapshot;
 #[cfg(feature = "dashboard")]
 use super::view::NodeView;
+use crate::base::pace::{StepPace, at_once};
 use crate::base::sync::Arc;
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -20,6 +22,12 @@ pub(crate) struct ResourceReading<'a> {
     registry: &'a Registry,
     rules: &'a RuleSet,
     resource: &'a Arc<Resource>,
+}
+
+/// A resource at its present.
+pub(crate) struct PresentResource {
+    resource: Arc<Resource>,
+    pub(crate) now: Tick,
 }
 
 /// The details of a resource besides its counters.
@@ -44,16 +52,34 @@ pub(crate) struct Evicted {
 /// Has `read` look at each resource once; see [`Table::read_all`](crate::stat::Table::read_all).
 pub(crate) fn read_resources(
     registry: &Registry,
+    read: impl FnMut(&ResourceReading<'_>),
+) -> Evicted {
+    at_once(read_resources_paced(
+        registry,
+        &mut StepPace::without_pauses(),
+        1,
+        read,
+    ))
+}
+
+/// The same in steps of `pace`, each resource as so much work. What `read` gets is by the rules in
+/// force when it begins.
+pub(crate) async fn read_resources_paced(
+    registry: &Registry,
+    pace: &mut StepPace,
+    work: usize,
     mut read: impl FnMut(&ResourceReading<'_>),
 ) -> Evicted {
     let rules = registry.rules();
-    let gone = registry.resources().read_all(|resource| {
+    let table = registry.resources();
+    let gone = table.read_paced(pace, work, |resource| {
         read(&ResourceReading {
             registry,
             rules: &rules,
             resource,
         });
     });
+    let gone = gone.await;
     Evicted {
         count: gone.evicted,
         totals: gone.retired,
@@ -80,6 +106,16 @@ impl ResourceReading<'_> {
         self.resource.has_safe_name(self.rules)
     }
 
+    /// Whether a rule names it.
+    pub(crate) fn is_named(&self) -> bool {
+        self.rules.names(self.resource.text())
+    }
+
+    /// Whether it had breakers when it was last called.
+    pub(crate) fn has_breakers(&self) -> bool {
+        !self.resource.breaker_rules().is_empty()
+    }
+
     /// The counts, but for those of passes: the resource is not brought to the present for it.
     pub(crate) fn totals(&self) -> Totals {
         self.resource.node().totals_so_far()
@@ -104,20 +140,45 @@ impl ResourceReading<'_> {
         NodeView::new(self.resource.clone())
     }
 
+    /// The resource at its present, by the present rules.
+    pub(crate) fn present(&self) -> PresentResource {
+        let resource = self.registry.renewed(self.resource, self.rules);
+        let time = &self.registry.shared().time;
+        let now = time.check(time.read(), resource.node().latest().seen());
+        PresentResource { resource, now }
+    }
+
     /// Everything else, by the present rules.
     pub(crate) fn details(&self) -> Details {
-        let resource = self.registry.renewed(self.resource, self.rules);
-        let node = resource.node().latest();
-        let time = &self.registry.shared().time;
-        let now: Tick = time.check(time.read(), node.seen());
+        let present = self.present();
+        let (node, now) = (present.node(), present.now);
         Details {
             concurrency: node.concurrency(now),
             waiting: node.waiting(),
-            slots: slots(&resource, &node),
-            breakers: BreakerView::frozen(&resource, now),
-            keyed_rules: KeyedSnapshot::of(&resource),
+            slots: slots(&present.resource, &node),
+            breakers: present.breakers(),
+            keyed_rules: present.keyed_rules(),
             histograms: node.histograms(),
         }
+    }
+}
+
+impl PresentResource {
+    pub(crate) fn node(&self) -> Cow<'_, Node> {
+        self.resource.node().latest()
+    }
+
+    pub(crate) fn breakers(&self) -> Vec<BreakerView> {
+        BreakerView::frozen(&self.resource, self.now)
+    }
+
+    pub(crate) fn keyed_rules(&self) -> Vec<KeyedSnapshot> {
+        KeyedSnapshot::of(&self.resource)
+    }
+
+    #[cfg(feature = "page")]
+    pub(crate) fn adaptive_limit(&self) -> Option<u32> {
+        self.resource.adaptive_limit()
     }
 }
 

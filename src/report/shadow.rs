@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{NodeView, Snapshot, known, view};
+use crate::base::pace::StepPace;
 use crate::call::{Direction, Key};
 use crate::engine::shadow::Shadow;
 
@@ -47,6 +48,11 @@ impl ShadowView {
     #[must_use]
     pub fn would_block(&self) -> u64 {
         known::would_block(self.0.registry())
+    }
+
+    /// The same, in steps.
+    pub(crate) async fn would_block_by(&self, pace: &mut StepPace) -> u64 {
+        known::would_block_by(self.0.registry(), pace).await
     }
 
     /// Returns the statistics of inbound calls to `resource`; `None` if the rule has seen

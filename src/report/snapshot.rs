@@ -9,6 +9,7 @@ use super::breaker::BreakerView;
 use super::known::{KeyedSnapshot, would_block};
 use super::rules::{RuleSnapshot, RuleSnapshots};
 use super::shared::SharedSnapshot;
+use crate::base::pace::{StepPace, at_once};
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::Core;
@@ -427,7 +428,9 @@ impl Snapshot {
 
     /// That of a rule in shadow mode.
     pub(super) fn of_shadow(registry: &Registry) -> Self {
-        Self::of_tables(registry, &[], registry.findings(Vec::new(), false))
+        let mut pace = StepPace::without_pauses();
+        let findings = at_once(registry.findings(&mut pace, Vec::new(), false));
+        Self::of_tables(registry, &[], findings)
     }
 
     fn of_tables(registry: &Registry, shadows: &[Arc<Shadow>], findings: Vec<Finding>) -> Self {

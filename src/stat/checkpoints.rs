@@ -110,6 +110,20 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         (cell & STAMP_MASK == bucket & STAMP_MASK).then_some(cell >> STAMP_BITS)
     }
 
+    /// The checkpoints of all counters at `bucket`, if they stand.
+    pub(super) fn get_all(&self, bucket: u64) -> Option<[u64; WORDS]> {
+        let first = (bucket % self.slots()) as usize * WORDS;
+        let mut values = [0; WORDS];
+        for (value, cell) in values.iter_mut().zip(&self.0[first..]) {
+            let cell = cell.load(Ordering::Acquire);
+            if cell & STAMP_MASK != bucket & STAMP_MASK {
+                return None;
+            }
+            *value = cell >> STAMP_BITS;
+        }
+        Some(values)
+    }
+
     /// Writes `value` as the checkpoint of counter `word` at `bucket`, unless one stands. `stands`
     /// says whether the head is still where it was when the value was read; false means that the
     /// head has moved on.

@@ -55,7 +55,7 @@ const BUCKET_WORDS: usize = 6;
 /// Only in checkpoints of seconds.
 pub(super) const PASS: u32 = 5;
 pub(super) const OCCUPIED: u32 = 6;
-const SECOND_WORDS: usize = 7;
+pub(super) const SECOND_WORDS: usize = 7;
 /// Sixty seconds, the present one included, and the one being opened.
 const MINUTE_SLOTS: u32 = if cfg!(all(test, sentinel_loom)) {
     4

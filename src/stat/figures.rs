@@ -3,7 +3,7 @@
 use super::checkpoints::difference;
 use super::counters::{
     BLOCK, CALL_BITS, CALL_MASK, CALLS, CANCELLED, Counters, ERROR, EXTRA, OCCUPIED, PASS, RT,
-    RT_BITS,
+    RT_BITS, SECOND_WORDS, SecondCuts,
 };
 use super::event::Event;
 use super::extremes::Extreme;
@@ -14,6 +14,9 @@ use crate::base::spread::Stripes;
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
+
+/// The words of a checkpoint of seconds.
+type SecondCut = [u64; SECOND_WORDS];
 
 // === impl Counters ===
 
@@ -83,23 +86,6 @@ impl Counters {
             self.bucket_cuts.get(bucket + 1, word)?
         };
         Some(difference(later, self.bucket_cuts.get(bucket, word)?))
-    }
-
-    fn in_second(&self, ring: &LeapArray, word: u32, second: u64, head: u64) -> Option<u64> {
-        let cuts = &self.second_cuts()?.cuts;
-        let later = if second == self.shape.second(head) {
-            self.second_value(word, || self.passed_before_second(ring, second + 1))
-        } else {
-            cuts.get(second + 1, word)?
-        };
-        let difference = difference(later, cuts.get(second, word)?);
-        Some(if word == PASS {
-            // The ring counts modulo 2³², and less than half of that in a second. One that has
-            // moved has counted less than the checkpoint says.
-            (difference as u32 as i32).max(0) as u64
-        } else {
-            difference
-        })
     }
 
     /// Runs `read` with the head until the head does not move meanwhile, but not
@@ -181,17 +167,15 @@ impl Counters {
         })
     }
 
-    /// The counts of the last minute's seconds, oldest first; the last one is the present one.
-    /// Those that are known, if they were not kept from the first one on; `None` if they are not
-    /// kept.
-    pub(super) fn seconds(&self, ring: &LeapArray) -> Option<Vec<NodeBucket>> {
+    /// The counts of the last minute's seconds from `from` on, oldest first; the last one is the
+    /// present one. Those that are known, if they were not kept from the first one on; `None` if
+    /// they are not kept.
+    pub(super) fn seconds(&self, ring: &LeapArray, from: u64) -> Option<Vec<NodeBucket>> {
         self.minute.first()?;
         Some(self.steady(|head| {
             let newest = self.shape.second(head);
             let first = (newest + 1).saturating_sub(60).max(self.first_known()?);
-            (first..=newest)
-                .map(|second| self.second_at(ring, second, head))
-                .collect::<Option<Vec<_>>>()
+            self.seconds_between(ring, first.max(from), newest, head)
         }))
     }
 
@@ -208,23 +192,42 @@ impl Counters {
             return None;
         }
         Some(self.steady(|head| {
-            let newest = self.shape.second(head);
-            self.second_at(ring, newest.checked_sub(ago)?, head)
+            let second = self.shape.second(head).checked_sub(ago)?;
+            let seconds = self.seconds_between(ring, second, second, head)?;
+            seconds.first().copied()
         }))
     }
 
-    fn second_at(&self, ring: &LeapArray, second: u64, head: u64) -> Option<NodeBucket> {
-        if self.second_cuts().is_none() {
+    /// The counts of the seconds from `first` to `last`, with the head at `head`.
+    fn seconds_between(
+        &self,
+        ring: &LeapArray,
+        first: u64,
+        last: u64,
+        head: u64,
+    ) -> Option<Vec<NodeBucket>> {
+        let mut seconds = Vec::with_capacity(last.saturating_sub(first) as usize + 1);
+        let Some(SecondCuts { cuts, .. }) = self.second_cuts() else {
             self.minute.born()?;
-            return Some(self.first_second(ring, second, head));
+            seconds.extend((first..=last).map(|second| self.first_second(ring, second, head)));
+            return Some(seconds);
+        };
+        let mut earlier = None;
+        for second in first..=last {
+            let before = match earlier {
+                Some(earlier) => earlier,
+                None => cuts.get_all(second)?,
+            };
+            let later = if second == self.shape.second(head) {
+                let passed = || self.passed_before_second(ring, second + 1);
+                std::array::from_fn(|word| self.second_value(word as u32, passed))
+            } else {
+                cuts.get_all(second + 1)?
+            };
+            seconds.push(between(second, &before, &later));
+            earlier = Some(later);
         }
-        let of = |word| self.in_second(ring, word, second, head);
-        Some(NodeBucket {
-            start: Tick::from_millis(second * 1_000),
-            pass: of(PASS)?,
-            occupied: of(OCCUPIED)?,
-            ..counted(of)?
-        })
+        Some(seconds)
     }
 
     /// The counts of `second` while there is no ring of seconds yet: the node has not been used
@@ -279,6 +282,20 @@ impl Counters {
             waiting_dropped: load(&self.waiting_dropped),
             block_by: self.refused(),
         }
+    }
+}
+
+/// The counts of `second`, from the checkpoints at its start and at its end.
+fn between(second: u64, earlier: &SecondCut, later: &SecondCut) -> NodeBucket {
+    let of = |word: u32| difference(later[word as usize], earlier[word as usize]);
+    // The ring counts modulo 2³², and less than half of that in a second. One that has moved has
+    // counted less than the checkpoint says.
+    let pass = (of(PASS) as u32 as i32).max(0) as u64;
+    NodeBucket {
+        start: Tick::from_millis(second * 1_000),
+        pass,
+        occupied: of(OCCUPIED),
+        ..counted(|word| Some(of(word))).unwrap_or_default()
     }
 }
 
@@ -371,7 +388,7 @@ mod tests {
         let ring = LeapArray::with_grid(grid, at(0));
         let counters = Counters::new(Arc::new(Shape::new(500_000_000, 2)), true, at(0));
         let passes = || -> Vec<u64> {
-            let seconds = counters.seconds(&ring).expect("they are kept");
+            let seconds = counters.seconds(&ring, 0).expect("they are kept");
             seconds.iter().map(NodeBucket::pass).collect()
         };
         ring.add(at(100), 1);

@@ -125,12 +125,6 @@ impl Sampler {
         Memory::new(used.load(Ordering::Relaxed), limit.load(Ordering::Relaxed))
     }
 
-    /// The memory as it was read last, however long ago.
-    pub(crate) fn last_memory(&self) -> Option<Memory> {
-        let (used, limit) = (&self.0.used, &self.0.limit);
-        Memory::new(used.load(Ordering::Relaxed), limit.load(Ordering::Relaxed))
-    }
-
     /// Reads at `now`, whether or not a reading is due, unless another thread is reading.
     pub fn refresh(&self, now: Tick) -> Readings {
         let shared = &*self.0;

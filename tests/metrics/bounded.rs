@@ -1,8 +1,13 @@
 //! Names that callers make up add no series, and stand nowhere.
 
+use std::task::{Context, Poll, Waker};
+
+use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::call::Param;
 use tower_sentinel::observe::{Metrics, TextFormat};
-use tower_sentinel::{Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, Rules, Sentinel};
+use tower_sentinel::{
+    Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, Rules, Sentinel, SentinelLayer,
+};
 
 use crate::support::{attempts, configured, run};
 use crate::{count, figures, passes};
@@ -138,4 +143,84 @@ fn two_hundred_resources_with_histograms_are_less_than_two_megabytes() {
         assert!((500_000..2_000_000).contains(&size), "{size}");
     }
     assert_eq!(figures(&metrics, "sentinel_completed").len(), 200);
+}
+
+#[tokio::test]
+async fn what_has_rules_comes_first_then_breakers_and_a_gauge_says_how_many_have_no_series() {
+    // Names that a router has matched are told as well.
+    let matched = |n: usize| format!("/matched/{n}");
+    let (sentinel, _clock) = configured(Rules::new(), |it| it);
+    let call = async |name: &str| {
+        let layer = SentinelLayer::with(sentinel.clone()).named(name);
+        let service = layer.layer(service_fn(|_: http::Request<()>| async {
+            Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+        }));
+        service.oneshot(http::Request::new(())).await.unwrap();
+    };
+    for n in 0..5 {
+        call(&matched(n)).await;
+    }
+    let metrics = Metrics::new(&sentinel).max_resources(3).max_rules(2);
+    let shown = || {
+        let series = figures(&metrics, "sentinel_completed").into_iter();
+        let names = series.map(|(labels, _)| labels.split('"').nth(1).unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let gauge = |name: &str| figures(&metrics, name)[0].1;
+    assert_eq!(shown(), ["/matched/0", "/matched/1", "/matched/2"]);
+    assert_eq!(gauge("sentinel_resources_left_out"), 2.0);
+    assert_eq!(gauge("sentinel_rules_left_out"), 0.0);
+    // The choice does not change by itself, nor by calls to the others.
+    for n in (0..5).rev() {
+        call(&matched(n)).await;
+    }
+    assert_eq!(shown(), ["/matched/0", "/matched/1", "/matched/2"]);
+    // Two that rules name, and the others as before.
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/zebra", 9))
+        .with(FlowRule::per_second("/ape", 9))
+        .with(FlowRule::per_second("/never", 9));
+    sentinel.reload(rules.clone());
+    call("/zebra").await;
+    call("/ape").await;
+    assert_eq!(shown(), ["/ape", "/matched/0", "/zebra"]);
+    assert_eq!(gauge("sentinel_resources_left_out"), 4.0);
+    assert_eq!(gauge("sentinel_rules_left_out"), 1.0);
+    assert_eq!(figures(&metrics, "sentinel_rule_limit").len(), 2);
+    assert_eq!(figures(&metrics, "sentinel_rule_blocked").len(), 2);
+    assert_eq!(
+        figures(&metrics, "sentinel_rules")[0].1,
+        3.0,
+        "of all flow rules"
+    );
+    // One with a breaker comes before those without anything, whichever is older.
+    sentinel.reload(rules.with(CircuitBreakerRule::error_ratio("*", 0.5)));
+    call(&matched(4)).await;
+    assert_eq!(shown(), ["/ape", "/matched/4", "/zebra"]);
+}
+
+#[tokio::test]
+async fn no_poll_of_a_scrape_reads_more_than_a_few_resources() {
+    const COUNT: usize = 2_000;
+    let rules = (0..COUNT).map(|n| FlowRule::per_second(format!("/{n}"), 9));
+    let (sentinel, _clock) = configured(Rules::build(rules).unwrap(), |it| it);
+    for number in 0..COUNT {
+        passes(&sentinel, Call::new(&format!("/{number}")));
+    }
+    let metrics = Metrics::new(&sentinel).max_resources(COUNT);
+    let mut answer = std::pin::pin!(metrics.clone().oneshot(http::Request::new(())));
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut polls = 0;
+    let answer = loop {
+        polls += 1;
+        if let Poll::Ready(answer) = answer.as_mut().poll(&mut cx) {
+            break answer.unwrap();
+        }
+        // Others may read everything in between, and call.
+        if polls % 100 == 0 {
+            assert_eq!(figures(&metrics, "sentinel_completed").len(), COUNT);
+        }
+    };
+    assert_eq!(answer.status(), http::StatusCode::OK);
+    assert!(polls > COUNT / 16, "{polls}");
 }

@@ -2,6 +2,7 @@
 
 use tower_sentinel::observe::{FamilyKind, Metrics};
 use tower_sentinel::store::MemoryStore;
+use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
     MissingKey, Rule, Rules, Sentinel, SystemRule, Verdict,
@@ -291,4 +292,55 @@ fn who_waits_and_runs_is_told_as_it_is_now() {
     assert_eq!(now(), [0.0, 2.0, 2.0, 3.0]);
     let waits = family(&metrics, "sentinel_wait_duration_seconds");
     assert_eq!(waits.samples()[0].value().as_f64(), 0.1);
+}
+
+#[test]
+fn a_scrape_reads_the_machine_where_no_rule_does() {
+    let probe = ManualProbe::new();
+    probe.set_cpu(0.25);
+    probe.set_load(1.5);
+    let sampler = Sampler::new(probe.clone());
+    let (sentinel, clock) = configured(Rules::new(), |builder| builder.sampler(sampler));
+    let metrics = Metrics::new(&sentinel);
+    assert_eq!(
+        figures(&metrics, "sentinel_system_cpu_ratio"),
+        told([("", 0.25)])
+    );
+    assert_eq!(figures(&metrics, "sentinel_system_load"), told([("", 1.5)]));
+    probe.set_load(2.5);
+    clock.advance(ms(10_000));
+    assert_eq!(figures(&metrics, "sentinel_system_load"), told([("", 2.5)]));
+}
+
+#[test]
+fn the_limit_of_a_resource_is_that_of_the_rules_that_count_all_of_its_calls() {
+    let rules = Rules::new()
+        .with(FlowRule::per_minute("/a", 60))
+        .with(FlowRule::per_second("/a", 5))
+        .with(FlowRule::per_second("/a", 2).by_origin())
+        .with(FlowRule::per_second("/a", 3).shadow())
+        .with(FlowRule::per_minute("/ours", 120).shared())
+        .with(FlowRule::per_second("/mine", 4).for_origin("x"))
+        .with(IsolationRule::new("/other", 5))
+        .with(FlowRule::per_second("*", 9));
+    let (sentinel, _clock) = configured(rules, |builder| builder.store(MemoryStore::new()));
+    let metrics = Metrics::new(&sentinel);
+    for name in ["/a", "/ours", "/mine", "/other"] {
+        drop(run(&sentinel, Call::new(name)));
+    }
+    let told = told([
+        (
+            "resource=\"/a\",direction=\"inbound\",scope=\"process\"",
+            1.0,
+        ),
+        (
+            "resource=\"/other\",direction=\"inbound\",scope=\"process\"",
+            9.0,
+        ),
+        (
+            "resource=\"/ours\",direction=\"inbound\",scope=\"shared\"",
+            2.0,
+        ),
+    ]);
+    assert_eq!(figures(&metrics, "sentinel_calls_limit"), told);
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc as StdArc;
 
 use super::Registry;
+use crate::base::pace::StepPace;
 use crate::call::{Direction, Key, OVERFLOW};
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::hook::Interest;
@@ -20,6 +21,10 @@ const MOST_RULES: usize = 256;
 const LATE: u64 = 1_000;
 /// Most names, of those called most often, that the name of a rule is compared with.
 const MOST_NAMES: usize = 256;
+/// So many names are looked up while a resource is read.
+const LOOK_UPS: usize = 64;
+/// The work of comparing one rule with many names, as a number of resources that are read.
+const WORK_OF_NAMES: usize = 32;
 
 /// The resources that were called, and how often.
 #[derive(Debug, Default)]
@@ -38,10 +43,15 @@ impl Registry {
     ///
     /// Those with evidence come first. Such a reader gets those without only after a
     /// [thousand](LATE) calls: before, most rules have met none.
-    pub(crate) fn findings(&self, missing: Vec<Finding>, has_come_late: bool) -> Vec<Finding> {
-        let (set, called) = (self.rules(), self.called());
+    pub(crate) async fn findings(
+        &self,
+        pace: &mut StepPace,
+        missing: Vec<Finding>,
+        has_come_late: bool,
+    ) -> Vec<Finding> {
+        let (set, called) = (self.rules(), self.called(pace).await);
         let is_late = called.total >= LATE;
-        let mut found = self.look_for_findings(&set, called, missing);
+        let mut found = self.look_for_findings(pace, &set, called, missing).await;
         if !has_come_late && !is_late {
             let is_early =
                 |it: &Finding| it.kind() == FindingKind::RuleNotMet && !it.has_evidence();
@@ -56,8 +66,9 @@ impl Registry {
         found
     }
 
-    fn look_for_findings(
+    async fn look_for_findings(
         &self,
+        pace: &mut StepPace,
         set: &RuleSet,
         mut called: Called,
         missing_beside: Vec<Finding>,
@@ -74,9 +85,25 @@ impl Registry {
                 // The names that the others are meant for are not looked for: it takes time.
                 called.most.clear();
             }
-            found.extend(self.of_rule(rule, &id, set, &called));
+            let before = found.len();
+            found.extend(self.of_rule(rule, &id, &called));
+            if called.total > 0
+                && rule.is_default()
+                && called.all_have_others(rule, set, pace).await
+            {
+                let cause = "every resource that was called has a rule of the same kind of its own";
+                found.push(not_met(rule, &id, cause.to_owned()));
+            }
+            // A rule that has met no call is compared with many names.
+            let is_much = found.len() > before;
+            pace.spend(if is_much { WORK_OF_NAMES } else { 1 }).await;
         }
-        let mut missing = self.missing_keys();
+        // Many are dropped in steps as well.
+        let mut calls = called.calls.drain();
+        while calls.by_ref().take(LOOK_UPS).count() > 0 {
+            pace.spend(1).await;
+        }
+        let mut missing = self.missing_keys(pace).await;
         missing.extend(missing_beside);
         // That no layer provides a key says more than that no call had it.
         let is_new = |it: &Finding| found.iter().all(|known| !known.is_on_part_of(it));
@@ -207,7 +234,7 @@ impl Registry {
     }
 
     /// The findings on `rule`, as far as names and layers show them.
-    fn of_rule(&self, rule: &Rule, id: &str, set: &RuleSet, called: &Called) -> Vec<Finding> {
+    fn of_rule(&self, rule: &Rule, id: &str, called: &Called) -> Vec<Finding> {
         let mut found = Vec::new();
         let resource = rule.resource();
         let is_met = |name: &str| called.calls.contains_key(name);
@@ -231,10 +258,6 @@ impl Registry {
                 related,
                 cause,
             ));
-        }
-        if called.total > 0 && rule.is_default() && called.all_have_others(rule, set) {
-            let cause = "every resource that was called has a rule of the same kind of its own";
-            found.push(not_met(rule, id, cause.to_owned()));
         }
         found.extend(self.not_provided(rule, id));
         if rule.looks_at_machine() && self.shared.config.sampler.is_none() {
@@ -274,9 +297,9 @@ impl Registry {
 
     /// The rules that have met calls, and none with the key that they look at, or with a tier that
     /// is like one of theirs.
-    pub(crate) fn missing_keys(&self) -> Vec<Finding> {
+    pub(crate) async fn missing_keys(&self, pace: &mut StepPace) -> Vec<Finding> {
         let mut found = Vec::new();
-        self.resources.read_all(|resource| {
+        let read = self.resources.read_paced(pace, 1, |resource| {
             found.extend(resource.keys_without_calls());
             let Some(params) = resource.params() else {
                 return;
@@ -288,30 +311,37 @@ impl Registry {
                 found.extend(resource.unknown_tier(rule, &tier));
             }
         });
+        read.await;
         found
     }
 
-    fn called(&self) -> Called {
+    async fn called(&self, pace: &mut StepPace) -> Called {
         let mut called = Called::default();
-        let gone = self.resources.read_all(|resource| {
+        let read = self.resources.read_paced(pace, 1, |resource| {
             let calls = calls(resource.node());
             *called.calls.entry(resource.text().clone()).or_default() += calls;
             // A call of weight 0 counts for nothing, and has been made.
             called.total += calls.max(1);
         });
+        let gone = read.await;
         for retired in &gone.retired {
             called.total += retired.pass() + retired.block();
         }
         // A call to a name that has rules is meant for these.
         let set = self.rules();
-        let mut most: Vec<_> = called
-            .calls
-            .iter()
-            .filter(|(name, _)| !set.names(name))
-            .map(|(name, calls)| (name.clone(), *calls))
-            .collect();
-        most.sort_unstable_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
-        most.truncate(MOST_NAMES);
+        let mut most: Vec<(StdArc<str>, u64)> = Vec::new();
+        let more = |(a, more): &(StdArc<str>, u64), (b, less): &(StdArc<str>, u64)| {
+            less.cmp(more).then_with(|| a.cmp(b))
+        };
+        let mut calls = called.calls.iter().peekable();
+        while calls.peek().is_some() {
+            let few = calls.by_ref().take(LOOK_UPS);
+            let few = few.filter(|(name, _)| !set.names(name));
+            most.extend(few.map(|(name, calls)| (name.clone(), *calls)));
+            most.sort_unstable_by(more);
+            most.truncate(MOST_NAMES);
+            pace.spend(WORK_OF_NAMES / 4).await;
+        }
         called.most = most;
         called
     }
@@ -338,11 +368,26 @@ impl Called {
 
     /// Whether each resource that was called has a rule of its own that keeps the default
     /// `rule` away.
-    fn all_have_others(&self, rule: &Rule, set: &RuleSet) -> bool {
-        let others = set.rules().iter().filter(|other| !other.is_default());
-        let others = others.filter(|other| other.is_kind_of(rule));
-        let named: HashSet<_> = others.map(Rule::resource).collect();
-        self.calls.keys().all(|name| named.contains(&**name))
+    async fn all_have_others(&self, rule: &Rule, set: &RuleSet, pace: &mut StepPace) -> bool {
+        let mut named = HashSet::new();
+        for few in set.rules().iter().as_slice().chunks(LOOK_UPS) {
+            let others = few.iter().filter(|other| !other.is_default());
+            let others = others.filter(|other| other.is_kind_of(rule));
+            named.extend(others.map(Rule::resource));
+            pace.spend(1).await;
+        }
+        let mut names = self.calls.keys().peekable();
+        while names.peek().is_some() {
+            if !names
+                .by_ref()
+                .take(LOOK_UPS)
+                .all(|name| named.contains(&**name))
+            {
+                return false;
+            }
+            pace.spend(1).await;
+        }
+        true
     }
 }
 

@@ -146,6 +146,23 @@ impl Registry {
         self.find_or_renew(&query, now)
     }
 
+    /// The same for a resource that a rule names, made if it has never been called.
+    pub(crate) fn named<'a>(
+        &self,
+        direction: Direction,
+        name: impl Into<Key<'a>>,
+        now: Glance,
+    ) -> Option<Arc<Resource>> {
+        let (name, mut buffer) = (name.into().meant(), None);
+        let query = ResourceQuery {
+            direction,
+            name: name.shortened(&self.shared.hash, &mut buffer),
+        };
+        let known = self.find_or_renew(&query, now);
+        let is_named = || self.rules.load().names(&name.to_string());
+        known.or_else(|| is_named().then(|| self.install(&query, false, now)))
+    }
+
     /// Makes `stale` anew by the present rules. `None` if others want its place and
     /// have got it: nothing is known of it any more.
     pub(super) fn renew(

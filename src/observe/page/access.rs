@@ -9,28 +9,54 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, FORWARDED, HOST, VIA};
+use http::header::{AUTHORIZATION, HOST, HeaderName};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Request, Version};
 use ipnet::IpNet;
 
 use crate::base::invalid::InvalidSetting;
-use crate::call::Key;
-use crate::clock::Tick;
-use crate::key::{ClientIp, Head, KeyExtractor, Nets, PeerIp};
-use crate::keyed::KeyedLimiter;
+use crate::call::canonical;
+use crate::key::{ClientIp, Head, Nets, PeerIp};
 
 /// Fewest characters of a token.
 const LEAST_TOKEN: usize = 16;
 /// Most characters of a token.
 const MOST_TOKEN: usize = 1_024;
-/// Wrong tokens that a caller may send in a minute.
-const WRONG_TOKENS: u32 = 10;
-/// Callers whose wrong tokens are counted apart. All others share their number.
-const CALLERS: u32 = 1_024;
 
-/// The header fields, beside those by name, with which proxies tell whom they speak for.
-const FORWARDING: &str = "x-forwarded-";
+/// The beginnings of fields in which proxies and networks of them speak of a client, or of the
+/// request that it has sent to them.
+const FROM_PROXIES: [&str; 18] = [
+    "akamai-",
+    "ali-cdn-",
+    "cdn-",
+    "cf-",
+    "fastly-",
+    "fly-",
+    "forwarded",
+    "true-client-",
+    "via",
+    "x-akamai-",
+    "x-amz",
+    "x-appengine-",
+    "x-azure-",
+    "x-client-",
+    "x-envoy-",
+    "x-forward",
+    "x-original-",
+    "x-real-",
+];
+/// Their ends.
+const OF_CLIENTS: [&str; 9] = [
+    "-for",
+    "-proto",
+    "client-ip",
+    "clientip",
+    "connecting-ip",
+    "real-ip",
+    "remote-addr",
+    "remote-ip",
+    "source-ip",
+];
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +67,10 @@ pub(super) enum AccessDenied {
     UnknownPeer,
     /// It comes from elsewhere.
     ForeignPeer,
-    /// A proxy on this machine sent it, for anybody.
+    /// A proxy on this machine may have sent it, for anybody.
     Forwarded,
     /// It has no token, or not that one.
     Token,
-    /// Too many had another one.
-    TooManyTokens,
 }
 
 /// See the [module](self).
@@ -55,7 +79,7 @@ pub(super) struct Access {
     /// The names, in lower case, beside addresses and `localhost`.
     hosts: Vec<String>,
     peers: Peers,
-    token: Option<Arc<AccessToken>>,
+    token: Option<AccessToken>,
 }
 
 /// Where requests may come from.
@@ -68,11 +92,9 @@ enum Peers {
     Anywhere,
 }
 
-/// The text that a caller must present, and how many callers did not.
-struct AccessToken {
-    text: String,
-    wrong: KeyedLimiter,
-}
+/// The text that a caller must present. It is too long to be guessed, however often.
+#[derive(Clone)]
+struct AccessToken(Arc<str>);
 
 // === impl Access ===
 
@@ -104,8 +126,8 @@ impl Access {
         Ok(())
     }
 
-    /// Asks for `text` from `now` on.
-    pub(super) fn token(&mut self, text: String, now: Tick) -> Result<(), InvalidSetting> {
+    /// Asks for `text`.
+    pub(super) fn token(&mut self, text: &str) -> Result<(), InvalidSetting> {
         let length = text.chars().count();
         if !(LEAST_TOKEN..=MOST_TOKEN).contains(&length) {
             return Err(InvalidSetting::because(format!(
@@ -117,12 +139,7 @@ impl Access {
                            must have none of them";
             return Err(InvalidSetting::because(problem.to_owned()));
         }
-        let wrong = KeyedLimiter::per_minute(WRONG_TOKENS)
-            .window()
-            .max_keys(CALLERS)
-            .build(now);
-        let wrong = wrong.expect("its figures are constant and in range");
-        self.token = Some(Arc::new(AccessToken { text, wrong }));
+        self.token = Some(AccessToken(text.into()));
         Ok(())
     }
 
@@ -149,70 +166,46 @@ impl Access {
         if !peer.is_loopback() {
             return Err(AccessDenied::ForeignPeer);
         }
-        // All that a proxy on this machine passes on would be local.
-        if is_forwarded(request.headers()) {
-            return Err(AccessDenied::Forwarded);
+        // All that a proxy on this machine passes on would be local. A caller on it asks for this
+        // machine, and proxies speak HTTP/1.0 unless they are told otherwise.
+        let is_direct = request.version() >= Version::HTTP_11
+            && names(request).flatten().all(is_loopback)
+            && !is_forwarded(request.headers());
+        if is_direct {
+            Ok(())
+        } else {
+            Err(AccessDenied::Forwarded)
         }
-        Ok(())
     }
 
     /// Whether `request`, which may have the page, may have the state as well.
-    pub(super) fn check_state<B>(
-        &self,
-        request: &Request<B>,
-        now: Tick,
-    ) -> Result<(), AccessDenied> {
-        let Some(token) = &self.token else {
+    pub(super) fn check_state<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
+        let Some(AccessToken(token)) = &self.token else {
             return Ok(());
         };
-        let peer = PeerIp.key(Head::of(request)).unwrap_or(Key::Str(""));
-        // Also a caller that knows the token now: else every guess would have its answer.
-        if token.wrong.left(now, peer) == 0 {
-            return Err(AccessDenied::TooManyTokens);
-        }
         let mut given = request.headers().get_all(AUTHORIZATION).iter();
         let (Some(given), None) = (given.next(), given.next()) else {
             return Err(AccessDenied::Token);
         };
-        if bearer(given).is_some_and(|given| is_same(token.text.as_bytes(), given)) {
-            return Ok(());
-        }
-        match token.wrong.try_acquire(now, peer, 1) {
-            Ok(()) => Err(AccessDenied::Token),
-            Err(_) => Err(AccessDenied::TooManyTokens),
-        }
+        let is_right = bearer(given).is_some_and(|given| is_same(token.as_bytes(), given));
+        is_right.then_some(()).ok_or(AccessDenied::Token)
     }
 
-    /// Whether every name in `request` is one of the page's, and there is one.
+    /// Whether every name in `request` is one of the page's, and there is one and one field at most.
     fn is_own_name<B>(&self, request: &Request<B>) -> bool {
-        let authority = request.uri().authority().map(Authority::as_str);
-        let mut fields = request.headers().get_all(HOST).iter();
-        let (field, more) = (fields.next(), fields.next());
-        if more.is_some() {
-            return false;
-        }
-        let Ok(field) = field.map(HeaderValue::to_str).transpose() else {
-            return false;
-        };
-        let mut names = authority.into_iter().chain(field).peekable();
-        names.peek().is_some() && names.all(|name| self.is_own(name))
+        let mut names = names(request).peekable();
+        names.peek().is_some()
+            && request.headers().get_all(HOST).iter().count() <= 1
+            && names.all(|name| name.is_some_and(|name| self.is_own(name)))
     }
 
     /// Whether `host`, with or without a port, is an address or a name of the page.
     fn is_own(&self, host: &str) -> bool {
-        let Some(name) = without_port(host) else {
-            return false;
-        };
-        if let Some(address) = name.strip_prefix('[') {
-            let address = address.strip_suffix(']');
-            return address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+        match host_of(host) {
+            Some(HostName::Address(_)) => true,
+            Some(HostName::Name(name)) => is_localhost(&name) || self.hosts.contains(&name),
+            None => false,
         }
-        if name.parse::<IpAddr>().is_ok() {
-            return true;
-        }
-        let name = without_dot(name).to_ascii_lowercase();
-        let is_local = name == "localhost" || name.ends_with(".localhost");
-        is_local || self.hosts.contains(&name)
     }
 }
 
@@ -222,6 +215,46 @@ impl fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessToken").finish_non_exhaustive()
     }
+}
+
+/// The name of a server, without its port.
+enum HostName {
+    Address(IpAddr),
+    /// In lower case.
+    Name(String),
+}
+
+fn host_of(host: &str) -> Option<HostName> {
+    let name = without_port(host)?;
+    if let Some(address) = name.strip_prefix('[') {
+        let address = address.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?;
+        return Some(HostName::Address(address.into()));
+    }
+    Some(match name.parse() {
+        Ok(address) => HostName::Address(address),
+        Err(_) => HostName::Name(without_dot(name).to_ascii_lowercase()),
+    })
+}
+
+fn is_localhost(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Whether `host`, with or without a port, is this machine for a caller on it.
+fn is_loopback(host: &str) -> bool {
+    match host_of(host) {
+        Some(HostName::Address(address)) => canonical(address).is_loopback(),
+        Some(HostName::Name(name)) => is_localhost(&name),
+        None => false,
+    }
+}
+
+/// The names in `request`, of the target and of the field; `None` is one that is no text.
+fn names<B>(request: &Request<B>) -> impl Iterator<Item = Option<&str>> {
+    let authority = request.uri().authority().map(Authority::as_str);
+    let fields = request.headers().get_all(HOST).iter();
+    let fields = fields.map(|field: &HeaderValue| field.to_str().ok());
+    authority.map(Some).into_iter().chain(fields)
 }
 
 /// `host` without its port, if what follows the last colon is one.
@@ -241,14 +274,12 @@ fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// Whether a proxy says that it speaks for somebody else.
+/// Whether a field is there in which a proxy speaks of somebody else.
 fn is_forwarded(headers: &HeaderMap) -> bool {
-    let mut names = headers.keys();
+    let mut names = headers.keys().map(HeaderName::as_str);
     names.any(|name| {
-        name == FORWARDED
-            || name == VIA
-            || name == "x-real-ip"
-            || name.as_str().starts_with(FORWARDING)
+        FROM_PROXIES.iter().any(|start| name.starts_with(start))
+            || OF_CLIENTS.iter().any(|end| name.ends_with(end))
     })
 }
 

@@ -17,10 +17,10 @@ use tower_service::Service;
 
 use super::json::Json;
 use super::proposal::{read, tag, tag_of, told, written};
-use super::{Page, finish, method_refusal, now, refusal, set, text};
+use super::{Page, finish, method_refusal, refusal, set, text};
 use crate::base::panics::catch_panic_or;
 use crate::base::sync::Lock;
-use crate::call::Key;
+use crate::call::{Direction, Key};
 use crate::key::cut_ip;
 use crate::observe::Body;
 use crate::observe::diff::differences;
@@ -137,9 +137,7 @@ impl EditablePage {
                 "The request was sent for another site.\n",
             )));
         }
-        access
-            .check_state(head, now(&self.page.sentinel))
-            .map_err(refused)?;
+        access.check_state(head).map_err(refused)?;
         if !is_json(head.headers()) {
             return Err(Box::new(text(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -150,19 +148,21 @@ impl EditablePage {
     }
 
     /// The answer to a request other than one that changes something.
-    fn look(&self, head: &Request<()>) -> Response<Bytes> {
+    async fn look(&self, head: &Request<()>) -> Response<Bytes> {
         let is_get = matches!(*head.method(), Method::GET | Method::HEAD);
         let access = &self.page.settings.access;
         match head.uri().query().unwrap_or_default() {
             "rules" if is_get => {
                 let checked = access.check_page(head);
-                let now = now(&self.page.sentinel);
-                match checked.and_then(|()| access.check_state(head, now)) {
+                match checked.and_then(|()| access.check_state(head)) {
                     Ok(()) => self.rules(),
                     Err(denied) => refusal(denied),
                 }
             }
-            _ => self.page.answer(head),
+            _ => match self.page.answer(head) {
+                Ok(query) => self.page.state(query).await,
+                Err(answer) => *answer,
+            },
         }
     }
 
@@ -175,12 +175,15 @@ impl EditablePage {
     }
 
     fn act(&self, action: Action, head: &HeaderMap, body: &[u8]) -> Response<Bytes> {
-        match action {
+        let answer = match action {
             Action::Replace => self.replace(head, body),
             Action::Check => self.check(body),
             Action::Breaker => self.breaker(body),
             Action::Left => self.left(body),
-        }
+        };
+        // The next state shows it.
+        self.page.rounds.forget();
+        answer
     }
 
     fn check(&self, body: &[u8]) -> Response<Bytes> {
@@ -238,11 +241,11 @@ impl EditablePage {
     }
 
     fn breaker(&self, body: &[u8]) -> Response<Bytes> {
-        let Some((view, body)) = self.node(body) else {
+        let Some((direction, name, body)) = target(body) else {
             return not_found();
         };
         let rule = body["rule"].as_str();
-        let breakers = view.breakers();
+        let breakers = self.page.sentinel.breakers(direction, &*name);
         let Some(breaker) = breakers.iter().find(|it| Some(it.rule()) == rule) else {
             return not_found();
         };
@@ -279,14 +282,24 @@ impl EditablePage {
 
     /// The resource that `body` names, and the whole of `body`.
     fn node(&self, body: &[u8]) -> Option<(NodeView, Value)> {
-        let body: Value = serde_json::from_slice(body).ok()?;
-        let name = body["resource"].as_str()?;
-        let view = match body["direction"].as_str() {
-            Some("outbound") => self.page.sentinel.outbound_node(name),
-            _ => self.page.sentinel.node(name),
+        let (direction, name, body) = target(body)?;
+        let view = match direction {
+            Direction::Outbound => self.page.sentinel.outbound_node(&*name),
+            Direction::Inbound => self.page.sentinel.node(&*name),
         };
         Some((view?, body))
     }
+}
+
+/// The resource that `body` names, by its direction, and the whole of `body`.
+fn target(body: &[u8]) -> Option<(Direction, String, Value)> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let name = body["resource"].as_str()?.to_owned();
+    let direction = match body["direction"].as_str() {
+        Some("outbound") => Direction::Outbound,
+        _ => Direction::Inbound,
+    };
+    Some((direction, name, body))
 }
 
 impl<B> Service<Request<B>> for EditablePage
@@ -317,7 +330,7 @@ where
                     Err(refused) => *refused,
                 }
             } else {
-                this.look(&head)
+                this.look(&head).await
             };
             Ok(finish(answer, &method))
         })
@@ -409,7 +422,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn not_found() -> Response<Bytes> {
-    let why = "resource and rule must be those of a resource that was called, as in the state";
+    let why = "resource and rule must be those of a resource that was called, as in the state, or of \
+               one that a rule names";
     error(StatusCode::NOT_FOUND, why)
 }
 

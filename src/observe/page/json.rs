@@ -38,6 +38,30 @@ impl Json {
         });
     }
 
+    /// Begins a member that is a list, for items that are written one by one, with work between
+    /// them. Ends with [`end_list`](Self::end_list).
+    pub(super) fn begin_list(&mut self, key: &str) {
+        self.key(key);
+        self.begin('[');
+    }
+
+    pub(super) fn end_list(&mut self) {
+        self.end(']');
+    }
+
+    /// Begins a member that is an object, or without a key the whole, likewise.
+    pub(super) fn begin_object(&mut self, key: Option<&str>) {
+        match key {
+            Some(key) => self.key(key),
+            None => self.comma(),
+        }
+        self.begin('{');
+    }
+
+    pub(super) fn end_object(&mut self) {
+        self.end('}');
+    }
+
     /// Writes a member that is a number, `true` or `false`.
     pub(super) fn plain(&mut self, key: &str, value: impl Display) {
         self.key(key);
@@ -78,9 +102,17 @@ impl Json {
 
     fn nest(&mut self, open: char, close: char, write: impl FnOnce(&mut Self)) {
         self.comma();
+        self.begin(open);
+        write(self);
+        self.end(close);
+    }
+
+    fn begin(&mut self, open: char) {
         self.text.push(open);
         self.needs_comma = false;
-        write(self);
+    }
+
+    fn end(&mut self, close: char) {
         self.text.push(close);
         self.needs_comma = true;
     }
@@ -115,9 +147,14 @@ mod tests {
                 json.number("nan", Some(f64::NAN));
                 json.millis("time", Some(Duration::from_micros(1_500)));
             });
+            json.begin_object(Some("open"));
+            json.begin_list("in");
+            json.value(3);
+            json.end_list();
+            json.end_object();
             json.list("last", [1.5, 2.0], Json::value);
         });
-        let expected = r#"{"none":[],"some":[{"n":1},{"n":2}],"inner":{"text":"a\"b","nan":null,"time":1.5},"last":[1.5,2]}"#;
+        let expected = r#"{"none":[],"some":[{"n":1},{"n":2}],"inner":{"text":"a\"b","nan":null,"time":1.5},"open":{"in":[3]},"last":[1.5,2]}"#;
         assert_eq!(json.into_text(), expected);
     }
 }

@@ -4,8 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::words::{self, LimitFigures};
-use crate::report::NodeSnapshot;
-use crate::rule::Rule;
+use crate::base::pace::StepPace;
+use crate::rule::{Rule, RuleSet};
+
+/// Most rules that are told.
+pub(super) const MOST_RULES: usize = 500;
+
+/// The rules of one set.
+#[derive(Debug)]
+pub(super) struct RuleLines {
+    pub(super) version: u64,
+    /// The first ones.
+    pub(super) told: Vec<RuleLine>,
+    pub(super) count: usize,
+    by_name: HashMap<Box<str>, NameLimits>,
+}
 
 /// A rule as a line of a table.
 #[derive(Debug)]
@@ -15,47 +28,77 @@ pub(super) struct RuleLine {
     pub(super) resource: String,
     pub(super) is_shadow: bool,
     pub(super) words: String,
-    pub(super) limits: LimitFigures,
 }
 
-impl RuleLine {
-    pub(super) fn new((rule, id): (&Rule, Arc<str>)) -> Self {
-        Self {
-            id,
-            kind: rule.kind(),
-            resource: rule.resource().to_owned(),
-            is_shadow: rule.is_shadow(),
-            words: words::limit(rule),
-            limits: words::limits(rule),
+/// The tightest limits of the rules for one name, and of which kinds there are rules.
+#[derive(Clone, Copy, Debug, Default)]
+struct NameLimits {
+    limits: LimitFigures,
+    has_flow: bool,
+    has_isolation: bool,
+}
+
+// === impl RuleLines ===
+
+impl RuleLines {
+    pub(super) async fn of(rules: &RuleSet, pace: &mut StepPace) -> Self {
+        let mut lines = Self {
+            version: rules.version(),
+            told: Vec::new(),
+            count: 0,
+            by_name: HashMap::new(),
+        };
+        for (rule, id) in rules.with_ids() {
+            lines.count += 1;
+            lines.add(rule, &id);
+            pace.spend(1).await;
+        }
+        lines
+    }
+
+    fn add(&mut self, rule: &Rule, id: &Arc<str>) {
+        if self.told.len() < MOST_RULES {
+            self.told.push(RuleLine {
+                id: id.clone(),
+                kind: rule.kind(),
+                resource: rule.resource().to_owned(),
+                is_shadow: rule.is_shadow(),
+                words: words::limit(rule),
+            });
+        }
+        if rule.is_shadow() {
+            return;
+        }
+        let own = words::limits(rule);
+        if let Some(known) = self.by_name.get_mut(rule.resource()) {
+            known.add(rule, own);
+        } else {
+            let mut new = NameLimits::default();
+            new.add(rule, own);
+            self.by_name.insert(rule.resource().into(), new);
         }
     }
+
+    /// The limits of a resource: of its own rules, or else of those for all resources.
+    pub(super) fn limits_of(&self, resource: &str, adaptive_limit: Option<u32>) -> LimitFigures {
+        let of = |name: &str| self.by_name.get(name).copied().unwrap_or_default();
+        let (own, default) = (of(resource), of("*"));
+        let mut limits = own.limits;
+        if !own.has_flow {
+            limits.per_second = default.limits.per_second;
+        }
+        if !own.has_isolation {
+            limits.at_once = default.limits.at_once;
+        }
+        limits.at_once = adaptive_limit.map(f64::from).or(limits.at_once);
+        limits
+    }
 }
 
-/// The tightest limits of the rules for each name, and of which kinds there are rules.
-pub(super) fn limits_by_name(lines: &[RuleLine]) -> HashMap<&str, (LimitFigures, [bool; 2])> {
-    let mut limits: HashMap<&str, (LimitFigures, [bool; 2])> = HashMap::new();
-    for line in lines.iter().filter(|line| !line.is_shadow) {
-        let (known, has) = limits.entry(&line.resource).or_default();
-        *known = known.and(line.limits);
-        has[0] |= line.kind == "flow";
-        has[1] |= line.kind == "isolation";
+impl NameLimits {
+    fn add(&mut self, rule: &Rule, limits: LimitFigures) {
+        self.limits = self.limits.and(limits);
+        self.has_flow |= rule.kind() == "flow";
+        self.has_isolation |= rule.kind() == "isolation";
     }
-    limits
-}
-
-/// Those of `node`: of its own rules, or else of those for all resources.
-pub(super) fn limits_of(
-    node: &NodeSnapshot,
-    limits: &HashMap<&str, (LimitFigures, [bool; 2])>,
-) -> LimitFigures {
-    let (mut own, has) = limits.get(node.resource()).copied().unwrap_or_default();
-    let (default, _) = limits.get("*").copied().unwrap_or_default();
-    if !has[0] {
-        own.per_second = default.per_second;
-    }
-    if !has[1] {
-        own.at_once = default.at_once;
-    }
-    own.at_once = node.adaptive_limit().map(f64::from).or(own.at_once);
-    own
 }

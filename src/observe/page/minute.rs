@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::call::Direction;
 use crate::clock::Tick;
-use crate::engine::registry::Registry;
 use crate::sentinel::Sentinel;
 use crate::stat::NodeBucket;
 
@@ -41,16 +40,55 @@ pub(super) fn minute_of(
     Some(minute)
 }
 
-/// That of all resources that keep one.
-pub(super) fn minute_of_all(registry: &Registry, now: Tick) -> LastMinute {
-    let time = &registry.shared().time;
-    let mut minute = [Second::default(); SECONDS];
-    let _ = registry.resources().read_all(|resource| {
-        let node = resource.node().latest();
-        let present = time.check(time.read(), node.seen());
-        add(&mut minute, &node.seconds(present).unwrap_or_default(), now);
-    });
-    minute
+/// The minute of all resources, second by second as they end.
+#[derive(Clone, Debug)]
+pub(super) struct CommonMinute {
+    seconds: LastMinute,
+    /// The first second that is not in it.
+    next: u64,
+}
+
+impl CommonMinute {
+    pub(super) const fn new() -> Self {
+        Self {
+            seconds: [Second {
+                pass: 0,
+                block: 0,
+                error: 0,
+                calls: 0,
+                rt: Duration::ZERO,
+            }; SECONDS],
+            next: 0,
+        }
+    }
+
+    /// Moves on to `now`. Returns the start of the first second whose counts are to be added.
+    pub(super) fn begin(&mut self, now: Tick) -> Tick {
+        let present = now.as_nanos() / NANOS;
+        let first = self.next.max(present.saturating_sub(SECONDS as u64));
+        let gone = usize::try_from(present.saturating_sub(self.next)).unwrap_or(SECONDS);
+        self.seconds.rotate_left(gone.min(SECONDS) % SECONDS);
+        for second in &mut self.seconds[SECONDS - gone.min(SECONDS)..] {
+            *second = Second::default();
+        }
+        self.next = present.max(self.next);
+        Tick::from_nanos(first.saturating_mul(NANOS))
+    }
+
+    /// Adds those of `buckets` that began at `from` or later.
+    pub(super) fn add(&mut self, buckets: &[NodeBucket], from: Tick) {
+        let now = Tick::from_nanos(self.next.saturating_mul(NANOS));
+        let new = buckets.iter().position(|bucket| bucket.start() >= from);
+        add(
+            &mut self.seconds,
+            &buckets[new.unwrap_or(buckets.len())..],
+            now,
+        );
+    }
+
+    pub(super) const fn seconds(&self) -> LastMinute {
+        self.seconds
+    }
 }
 
 /// Adds what was counted in `buckets`, which are seconds, where they belong at `now`.

@@ -15,9 +15,12 @@
 //! # Who may look
 //!
 //! By default only callers on this machine: the address of the peer must be known, which in axum
-//! needs [connect info](crate::key::PeerIp#if-no-address-is-there), and be a loopback one, and no
-//! header field may say that a proxy has forwarded the request. Everybody else gets a 403 that
-//! names the line to write:
+//! needs [connect info](crate::key::PeerIp#if-no-address-is-there), and be a loopback one; the page
+//! must be asked for as `localhost`, as a name below `.localhost` or by a loopback address, with
+//! HTTP/1.1 or later; and no header field may be there in which proxies speak of clients, such as
+//! `Forwarded`, `Via`, `X-Forwarded-For` and `CF-Connecting-IP`. A proxy on this machine that is set
+//! to hide all of this cannot be told from a caller on it: where there may be one, set a
+//! [token](Page::token). Everybody else gets a 403 that names the line to write:
 //!
 //! | for | write |
 //! |---|---|
@@ -43,7 +46,8 @@
 //!
 //! `?state` is JSON. `n` is how many resources (default 50, at most 500), `sort` one of `refused`
 //! (the default), `pass`, `failed`, `rt`, `in_flight` and `name`, `q` a part that names must have,
-//! and `focus` with `direction` (`inbound` or `outbound`) the resource whose minute is told.
+//! and `focus` with `direction` (`inbound` or `outbound`) the resource whose minute is told. A value
+//! that cannot be read is answered with 400 and a line that names it.
 //! Figures have the names of [`Snapshot::to_json`](crate::Snapshot::to_json), but rates and
 //! response times are those of the last whole second where a resource keeps seconds. Times are in
 //! milliseconds. Lists of seconds have 60 entries, of which the last is the second before the
@@ -52,13 +56,17 @@
 //!
 //! # Cost
 //!
-//! Calls pay nothing. A request for the state looks at every resource, once for all requests
-//! within 250 ms if there are 1,000 or more. It does so on the thread that polls the service.
+//! Calls pay nothing. The state is read once for all requests, and the next time after a pause of
+//! 250 ms and 0.1 ms for each resource: 10,000 resources are read every 1.25 s, however many look.
+//! Within the pause a few requests have at once what was read before, and more of them wait for its
+//! end. Reading and writing is done by the tasks that wait for it, in small steps between which
+//! other tasks run, and holds no lock: with 10,000 resources no thread is held for a millisecond.
 
 mod access;
 mod assets;
 #[cfg(feature = "serde")]
 mod edits;
+mod gather;
 mod json;
 mod lines;
 mod minute;
@@ -71,7 +79,8 @@ mod words;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Ready, ready};
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -82,15 +91,18 @@ use ipnet::IpNet;
 use tower_service::Service;
 
 use super::Body;
+use super::rounds::Rounds;
 use crate::base::invalid::InvalidSetting;
+use crate::base::pace::StepPace;
 use crate::clock::Tick;
 use crate::sentinel::Sentinel;
 #[cfg(feature = "serde")]
 use crate::source::RuleSink;
 use crate::source::Watch;
 use access::{Access, AccessDenied};
+use gather::{Gathered, KeptParts, PORTION};
 use query::StateQuery;
-use state::{About, KeptParts};
+use state::{About, StateWriter};
 
 #[cfg(feature = "serde")]
 pub use edits::EditablePage;
@@ -137,7 +149,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 pub struct Page {
     sentinel: Sentinel,
     settings: Arc<PageSettings>,
-    kept: Arc<KeptParts>,
+    rounds: Arc<Rounds<Arc<Gathered>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -165,7 +177,7 @@ impl Page {
         Self {
             sentinel: sentinel.clone(),
             settings: Arc::new(settings),
-            kept: Arc::default(),
+            rounds: rounds(sentinel, false),
         }
     }
 
@@ -219,16 +231,14 @@ impl Page {
     /// the token and keeps it for as long as its tab is open. Scripts send it as
     /// `Authorization: Bearer`. There are no cookies, so no other site can use it.
     ///
-    /// A caller whose address has sent ten wrong tokens within a minute gets 429 for the rest of
-    /// it, even with the right one. Behind a proxy all callers have one address. The token is
-    /// sent as it is: use TLS wherever others may listen.
+    /// Wrong tokens get 401, and keep nobody with the right one out: 16 random characters cannot be
+    /// guessed. The token is sent as it is: use TLS wherever others may listen.
     ///
     /// # Errors
     ///
     /// Unless `token` has 16 to 1,024 characters of ASCII, without blanks.
     pub fn token(mut self, token: impl Into<String>) -> Result<Self, InvalidSetting> {
-        let now = now(&self.sentinel);
-        self.settings_mut().access.token(token.into(), now)?;
+        self.settings_mut().access.token(&token.into())?;
         Ok(self)
     }
 
@@ -248,6 +258,7 @@ impl Page {
     #[must_use]
     pub fn all_resources(mut self, all: bool) -> Self {
         self.settings_mut().about.all_resources = all;
+        self.rounds = rounds(&self.sentinel, all);
         self
     }
 
@@ -279,35 +290,52 @@ impl Page {
     }
 
     fn settings_mut(&mut self) -> &mut PageSettings {
+        // What others share was written with other settings.
+        self.rounds = rounds(&self.sentinel, self.settings.about.all_resources);
         Arc::make_mut(&mut self.settings)
     }
 
-    /// The answer to `request`.
-    fn answer<B>(&self, request: &Request<B>) -> Response<Bytes> {
+    /// The answer to `request`, or what state it asks for.
+    fn answer<B>(&self, request: &Request<B>) -> Result<StateQuery, Box<Response<Bytes>>> {
         let access = &self.settings.access;
         if let Err(denied) = access.check_page(request) {
-            return refusal(denied);
+            return Err(refusal(denied).into());
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return method_refusal("GET, HEAD");
+            return Err(method_refusal("GET, HEAD").into());
         }
         let query = request.uri().query().unwrap_or_default();
         let name = query.split(['&', '=']).next().unwrap_or_default();
         if name == "state" {
-            return match access.check_state(request, now(&self.sentinel)) {
-                Ok(()) => self.state(&StateQuery::of(query)),
-                Err(denied) => refusal(denied),
-            };
+            access.check_state(request).map_err(refusal)?;
+            let bad = |why| text(StatusCode::BAD_REQUEST, why).into();
+            return StateQuery::of(query).map_err(bad);
         }
-        match assets::named(name) {
+        Err(match assets::named(name) {
             Some(asset) => file(asset, request.headers()),
             None => text(StatusCode::NOT_FOUND, "There is no such query.\n"),
         }
+        .into())
     }
 
-    fn state(&self, query: &StateQuery) -> Response<Bytes> {
-        let state = state::state(&self.sentinel, &self.settings.about, &self.kept, query);
-        let mut answer = Response::new(state.into());
+    /// The state, which is read and written in small steps.
+    async fn state(&self, query: StateQuery) -> Response<Bytes> {
+        let state = async {
+            let gathered = self.rounds.look().await?;
+            let write = || {
+                let writer = StateWriter {
+                    sentinel: self.sentinel.clone(),
+                    about: self.settings.about.clone(),
+                    gathered: gathered.clone(),
+                };
+                Box::pin(writer.write(query.clone())) as super::rounds::SteppedWork<Bytes>
+            };
+            gathered.text(&query, write).wait().await
+        };
+        let Some(state) = state.await else {
+            return text(StatusCode::INTERNAL_SERVER_ERROR, "It panicked.\n");
+        };
+        let mut answer = Response::new(state);
         set(&mut answer, header::CONTENT_TYPE, "application/json");
         set(&mut answer, header::CACHE_CONTROL, "no-store");
         answer
@@ -317,15 +345,20 @@ impl Page {
 impl<B> Service<Request<B>> for Page {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let answer = self.answer(&request);
-        ready(Ok(finish(answer, request.method())))
+        let method = request.method().clone();
+        let query = match self.answer(&request) {
+            Ok(query) => query,
+            Err(answer) => return Box::pin(ready(Ok(finish(*answer, &method)))),
+        };
+        let page = self.clone();
+        Box::pin(async move { Ok(finish(page.state(query).await, &method)) })
     }
 }
 
@@ -346,6 +379,22 @@ fn finish(mut answer: Response<Bytes>, method: &Method) -> Response<Body> {
         *answer.body_mut() = Bytes::new();
     }
     answer.map(Body::from)
+}
+
+/// Readings of `sentinel` for a page.
+fn rounds(sentinel: &Sentinel, all_resources: bool) -> Arc<Rounds<Arc<Gathered>>> {
+    let (kept, clock) = (Arc::new(KeptParts::new()), sentinel.clone());
+    let sentinel = sentinel.clone();
+    let make = move || -> super::rounds::SteppedWork<_> {
+        let (sentinel, kept) = (sentinel.clone(), kept.clone());
+        Box::pin(async move {
+            let pace = &mut StepPace::of(PORTION);
+            let gathered = Gathered::of(&sentinel, all_resources, &kept, pace).await;
+            let read = gathered.rows.len();
+            (Arc::new(gathered), read)
+        })
+    };
+    Arc::new(Rounds::new(make, move || now(&clock)))
 }
 
 /// The present of `sentinel`.
@@ -375,21 +424,16 @@ fn refusal(denied: AccessDenied) -> Response<Bytes> {
         ),
         AccessDenied::Forwarded => (
             StatusCode::FORBIDDEN,
-            "A proxy on this machine has forwarded this request, perhaps for somebody elsewhere. \
-             Give the page `.token(…)?`, or `.allow([\"127.0.0.1/32\".parse()?])` if the proxy \
-             checks who may look.\n",
+            "A proxy on this machine may have sent this request for somebody elsewhere: a caller \
+             on this machine asks for localhost, by HTTP/1.1 or later, and without fields in which \
+             proxies speak of clients. Give the page `.token(…)?`, or \
+             `.allow([\"127.0.0.1/32\".parse()?])` if the proxy checks who may look.\n",
         ),
         AccessDenied::Token => (StatusCode::UNAUTHORIZED, "The data needs the token.\n"),
-        AccessDenied::TooManyTokens => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "Too many wrong tokens. Wait for a minute.\n",
-        ),
     };
     let mut answer = text(status, why);
-    match denied {
-        AccessDenied::Token => set(&mut answer, header::WWW_AUTHENTICATE, "Bearer"),
-        AccessDenied::TooManyTokens => set(&mut answer, header::RETRY_AFTER, "60"),
-        _ => {}
+    if denied == AccessDenied::Token {
+        set(&mut answer, header::WWW_AUTHENTICATE, "Bearer");
     }
     answer
 }
@@ -404,8 +448,8 @@ fn method_refusal(allowed: &'static str) -> Response<Bytes> {
     answer
 }
 
-fn text(status: StatusCode, text: &'static str) -> Response<Bytes> {
-    let mut answer = Response::new(Bytes::from_static(text.as_bytes()));
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Bytes> {
+    let mut answer = Response::new(text.into());
     *answer.status_mut() = status;
     set(
         &mut answer,

@@ -1,11 +1,26 @@
 //! The query of a request for the state.
 
 use crate::call::Direction;
+use crate::report::write_text;
 
 /// Rows that are returned unless it says otherwise.
 const ROWS: usize = 50;
 /// Most rows that are returned.
 const MOST_ROWS: usize = 500;
+
+/// The orders and the directions, by their names in queries.
+const SORTS: [(&str, Sort); 6] = [
+    ("refused", Sort::Refused),
+    ("pass", Sort::Passed),
+    ("failed", Sort::Failed),
+    ("rt", Sort::Rt),
+    ("in_flight", Sort::InFlight),
+    ("name", Sort::Name),
+];
+const DIRECTIONS: [(&str, Direction); 2] = [
+    ("inbound", Direction::Inbound),
+    ("outbound", Direction::Outbound),
+];
 
 /// By what rows are sorted, the largest figure first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,34 +46,60 @@ pub(super) struct StateQuery {
 }
 
 impl StateQuery {
-    /// Reads the members behind `state` in a request's query. A member that is unknown or cannot be
-    /// read has its default, so that a page of another version gets an answer.
-    pub(super) fn of(query: &str) -> Self {
+    /// Reads the members behind `state` in a request's query. Others than those of the documentation
+    /// are passed over; what cannot be read is an error that names it.
+    pub(super) fn of(query: &str) -> Result<Self, String> {
         let find = |name: &str| {
             let mut members = query.split('&');
             members.find_map(|member| Some(decoded(member.strip_prefix(name)?.strip_prefix('=')?)))
         };
-        let rows = find("n").and_then(|n| n.parse().ok());
-        let sort = match find("sort").as_deref() {
-            Some("pass") => Sort::Passed,
-            Some("failed") => Sort::Failed,
-            Some("rt") => Sort::Rt,
-            Some("in_flight") => Sort::InFlight,
-            Some("name") => Sort::Name,
-            _ => Sort::Refused,
+        let rows = match find("n") {
+            None => ROWS,
+            Some(text) => match text.parse() {
+                Ok(rows) if rows <= MOST_ROWS => rows,
+                _ => return Err(bad("n", &text, "a whole number between 0 and 500")),
+            },
         };
-        let direction = match find("direction").as_deref() {
-            Some("outbound") => Direction::Outbound,
-            _ => Direction::Inbound,
+        let sort = match find("sort") {
+            None => Sort::default(),
+            Some(text) => match one_of(&SORTS, &text) {
+                Some(sort) => sort,
+                None => {
+                    let names = "refused, pass, failed, rt, in_flight or name";
+                    return Err(bad("sort", &text, names));
+                }
+            },
+        };
+        let direction = match find("direction").filter(|name| !name.is_empty()) {
+            None => Direction::Inbound,
+            Some(text) => match one_of(&DIRECTIONS, &text) {
+                Some(direction) => direction,
+                None => return Err(bad("direction", &text, "inbound or outbound")),
+            },
         };
         let focus = find("focus").filter(|name| !name.is_empty());
-        Self {
-            rows: rows.unwrap_or(ROWS).min(MOST_ROWS),
+        Ok(Self {
+            rows,
             sort,
             part: find("q").unwrap_or_default().to_lowercase(),
             focus: focus.map(|name| (direction, name)),
-        }
+        })
     }
+}
+
+/// The value of that name.
+fn one_of<T: Copy>(all: &[(&str, T)], name: &str) -> Option<T> {
+    let found = all.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| *value)
+}
+
+/// Says that a member is `text`, and what it must be.
+fn bad(member: &str, text: &str, must_be: &str) -> String {
+    let shown: String = text.chars().take(64).collect();
+    let mut quoted = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_text(&mut quoted, &shown);
+    format!("{member} is {quoted}, must be {must_be}.\n")
 }
 
 /// `text` as it was before a form was made of it. Bytes that are not UTF-8 are replaced.
@@ -89,7 +130,8 @@ mod tests {
     #[test]
     fn a_query_is_read_member_by_member() {
         let query =
-            StateQuery::of("state&n=7&sort=rt&q=%2FOrd+%7Bid&focus=%2Fa%26b&direction=outbound");
+            StateQuery::of("state&n=7&sort=rt&q=%2FOrd+%7Bid&focus=%2Fa%26b&direction=outbound")
+                .unwrap();
         let expected = StateQuery {
             rows: 7,
             sort: Sort::Rt,
@@ -100,19 +142,48 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_has_its_default() {
-        let plain = StateQuery::of("state");
+    fn what_is_left_out_has_its_default_and_what_cannot_be_read_is_named() {
+        let plain = StateQuery::of("state").unwrap();
         assert_eq!(
             (plain.rows, plain.sort, &*plain.part),
             (50, Sort::Refused, "")
         );
         assert_eq!(plain.focus, None);
         assert_eq!(
-            StateQuery::of("state&n=x&sort=&focus=&direction=up&unknown=1"),
+            StateQuery::of("state&focus=&direction=&unknown=1").unwrap(),
             plain
         );
-        assert_eq!(StateQuery::of("state&n=99999999").rows, 500);
-        assert_eq!(StateQuery::of("state&n=99999999999999999999999").rows, 50);
+        assert_eq!(StateQuery::of("state&n=500").unwrap().rows, 500);
+        let names = "refused, pass, failed, rt, in_flight or name";
+        let cases = [
+            (
+                "n=501",
+                "n is \"501\", must be a whole number between 0 and 500.\n".to_owned(),
+            ),
+            (
+                "n=",
+                "n is \"\", must be a whole number between 0 and 500.\n".to_owned(),
+            ),
+            (
+                "n=-1",
+                "n is \"-1\", must be a whole number between 0 and 500.\n".to_owned(),
+            ),
+            (
+                "sort=latency",
+                format!("sort is \"latency\", must be {names}.\n"),
+            ),
+            (
+                "sort=%E2%80%AE",
+                format!("sort is \"\\u202e\", must be {names}.\n"),
+            ),
+            (
+                "direction=up",
+                "direction is \"up\", must be inbound or outbound.\n".to_owned(),
+            ),
+        ];
+        for (member, told) in cases {
+            assert_eq!(StateQuery::of(&format!("state&{member}")), Err(told));
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The store of shared rules, as the page shows it.
 
 use super::json::Json;
-use crate::report::Snapshot;
+use crate::store::StoreStatus;
 
 /// Writes its state, if the engine has one.
-pub(super) fn write_store(json: &mut Json, snapshot: &Snapshot) {
-    let Some(store) = snapshot.store() else {
+pub(super) fn write_store(json: &mut Json, store: Option<&StoreStatus>) {
+    let Some(store) = store else {
         return json.plain("store", "null");
     };
     json.member("store", |json| {

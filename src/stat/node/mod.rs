@@ -518,8 +518,14 @@ impl Node {
     /// for nodes that do not keep them; those that are known for a node that has begun to keep
     /// them since.
     pub(crate) fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
+        self.seconds_from(now, Tick::ZERO)
+    }
+
+    /// Those that began at `from` or later.
+    pub(crate) fn seconds_from(&self, now: Tick, from: Tick) -> Option<Vec<NodeBucket>> {
         self.advance_for_read(now);
-        self.counters.seconds(&self.ring)
+        let from = from.as_nanos().div_ceil(1_000_000_000);
+        self.counters.seconds(&self.ring, from)
     }
 
     /// The second before the present one; `None` for nodes that do not keep

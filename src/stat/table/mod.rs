@@ -16,10 +16,12 @@
 //!
 //! # Reading all entries
 //!
-//! A [reader of all](Table::read_all) holds a few entries at a time, so that the others can be
-//! evicted meanwhile. An entry that leaves before the reader has come to it is added to the
-//! reader's own sum of the retired instead; one that comes meanwhile is left to the next reader. So
-//! each entry is read or retired, and none is both.
+//! An entry keeps its slot for as long as it lives, in limbo too, and an entry that replaces it
+//! takes the slot over. So a reader goes through the slots from the first to the last, and where it
+//! stands says which entries it has read. It holds a few at a time, and the others can be evicted
+//! meanwhile: one that leaves before the reader has come to it is added to the reader's own sum of
+//! the retired, and one that comes meanwhile, whose number is higher, is left to the next reader. So
+//! each entry is read or retired, and none is both. Any number of readers may be under way.
 
 pub(super) mod settle;
 
@@ -30,6 +32,7 @@ use papaya::{Equivalent, Guard, HashMap, ResizeMode};
 
 use self::settle::settle;
 use super::turn::TableTurn;
+use crate::base::pace::StepPace;
 use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
 use crate::clock::Tick;
 
@@ -39,7 +42,9 @@ const LOOKS: usize = 16;
 const LIMBO: usize = 64;
 /// How many entries a reader of all holds at a time: a new key finds others to replace.
 const READ_AT_ONCE: usize = LOOKS / 2;
-/// The place of an entry that has left the map.
+/// How many empty slots a reader passes while it has the lock.
+const PASSED_AT_ONCE: usize = 256;
+/// The slot of an entry that has left the map.
 const UNLISTED: u32 = u32::MAX;
 
 /// An entry of a table.
@@ -67,13 +72,11 @@ pub(crate) trait Resident: Send + Sync + 'static {
     fn retire(&self, sum: &mut Self::Sum);
 }
 
-/// The table's notes on an entry. Written under the writer's lock.
+/// The table's note on an entry. Written under the writer's lock.
 #[derive(Debug, Default)]
 pub(crate) struct TablePlace {
     /// Where the writer finds the entry in its list.
     index: AtomicU32,
-    /// The last reading of all entries that need not come to this one any more.
-    reading: AtomicU32,
 }
 
 /// See the [module](self).
@@ -82,20 +85,28 @@ pub(crate) struct Table<V: Resident> {
     hash: foldhash::quality::RandomState,
     writer: Lock<Writer<V>>,
     turn: TableTurn,
-    /// Held by the thread that reads all entries.
-    reader: Lock<()>,
     capacity: usize,
 }
 
 #[derive(Debug)]
 struct Writer<V: Resident> {
-    entries: Vec<Arc<V>>,
+    slots: Vec<TableSlot<V>>,
+    /// The slots without an entry.
+    free: Vec<usize>,
     hand: usize,
-    limbo: Vec<Arc<V>>,
+    /// The slots of the entries in limbo.
+    limbo: Vec<usize>,
     gone: Gone<V::Sum>,
-    /// The number of the reading of all entries that is under way, or was last.
-    reading: u32,
-    reader: Option<Reader<V::Sum>>,
+    /// The number of the next entry or reading: whatever has a lower one came before.
+    next_number: u64,
+    readers: Vec<TableReader<V::Sum>>,
+}
+
+#[derive(Debug)]
+struct TableSlot<V> {
+    entry: Option<Arc<V>>,
+    /// When the entry came, as a number.
+    number: u64,
 }
 
 /// The sum of the entries that have left a table.
@@ -107,17 +118,23 @@ pub(crate) struct Gone<S> {
 
 /// How far a reading of all entries has come.
 #[derive(Debug)]
-struct Reader<S> {
-    /// The next place to look at.
+struct TableReader<S> {
+    /// When the reading began, as a number.
+    number: u64,
+    /// The next slot to look at.
     next: usize,
-    /// Places before that to which others have moved since.
-    again: Vec<usize>,
     /// The entries that had left before the reading came to them.
     gone: Gone<S>,
 }
 
+/// A reading of all entries in steps; it must be [ended](Table::end_reading).
+#[derive(Debug)]
+struct TableReading {
+    number: u64,
+}
+
 /// Ends a reading, also by a panic.
-struct EndReading<'a, V: Resident>(&'a Lock<Writer<V>>);
+struct EndReading<'a, V: Resident>(&'a Table<V>, TableReading);
 
 impl<V: Resident> fmt::Debug for Table<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,15 +159,15 @@ impl<V: Resident> Table<V> {
                 .build(),
             hash,
             writer: Lock::new(Writer {
-                entries: Vec::new(),
+                slots: Vec::new(),
+                free: Vec::new(),
                 hand: 0,
                 limbo: Vec::new(),
                 gone: Gone::default(),
-                reading: 0,
-                reader: None,
+                next_number: 0,
+                readers: Vec::new(),
             }),
             turn: TableTurn::new(),
-            reader: Lock::new(()),
             capacity,
         }
     }
@@ -198,17 +215,15 @@ impl<V: Resident> Table<V> {
         Q: Equivalent<V::Key> + Hash + ?Sized,
     {
         let insert = |writer: &mut Writer<V>| {
-            let entry = match writer.recall(key) {
-                Some(entry) => entry,
+            let (entry, slot) = match writer.recall(key) {
+                Some(recalled) => recalled,
                 None if writer.len() < self.capacity || self.make_room(writer, now) => {
-                    let entry = make();
-                    writer.needs_no_reading(&entry);
-                    entry
+                    (make(), writer.free_slot())
                 }
                 None => return None,
             };
             self.map.pin().insert(entry.key().clone(), entry.clone());
-            writer.push(entry.clone());
+            writer.list(slot, entry.clone());
             Some(entry)
         };
         let mark = self.hash.hash_one(key).max(TableTurn::FIRST_MARK);
@@ -231,61 +246,67 @@ impl<V: Resident> Table<V> {
         Q: Equivalent<V::Key> + Hash + ?Sized,
     {
         let mut writer = self.writer.lock();
-        let old = writer.recall(key).or_else(|| self.find(key, Arc::clone));
+        let (old, slot) = match writer.recall(key) {
+            Some((old, slot)) => (Some(old), Some(slot)),
+            None => (self.find(key, Arc::clone), None),
+        };
         let entry = Arc::new(change(old.as_ref()));
-        match &old {
-            // A reading that has come to the one need not come to the other.
-            Some(old) => {
-                let reading = old.place().reading.load(Ordering::Relaxed);
-                entry.place().reading.store(reading, Ordering::Relaxed);
-            }
-            None => writer.needs_no_reading(&entry),
-        }
         let listed = old.as_ref().filter(|old| old.is_listed());
-        if listed.is_none() && writer.len() >= self.capacity {
-            self.make_room(&mut writer, now);
-        }
+        let slot = match (slot, listed) {
+            (Some(slot), _) => slot,
+            (None, Some(old)) => old.place().index.load(Ordering::Relaxed) as usize,
+            (None, None) => {
+                if writer.len() >= self.capacity {
+                    self.make_room(&mut writer, now);
+                }
+                writer.free_slot()
+            }
+        };
         self.map.pin().insert(entry.key().clone(), entry.clone());
         // The shared node shall be the new entry's alone when no call uses the old one.
         self.map.guard().flush();
         if let Some(old) = listed {
-            let place = old.place().index.swap(UNLISTED, Ordering::Relaxed);
-            entry.place().index.store(place, Ordering::Relaxed);
-            writer.entries[place as usize] = entry.clone();
-        } else {
-            writer.push(entry.clone());
+            old.place().index.store(UNLISTED, Ordering::Relaxed);
         }
+        // A reading that has come to the old one need not come to the new one.
+        writer.list(slot, entry.clone());
         (entry, old)
     }
 
     /// Finds a place for one more entry.
     fn make_room(&self, writer: &mut Writer<V>, now: Tick) -> bool {
-        for _ in 0..LOOKS.min(writer.entries.len()) {
+        for _ in 0..LOOKS.min(writer.slots.len()) {
             if writer.limbo.len() >= LIMBO {
                 break;
             }
-            writer.hand %= writer.entries.len();
-            let entry = &writer.entries[writer.hand];
+            writer.hand %= writer.slots.len();
+            let slot = writer.hand;
+            let entry = writer.slots[slot].entry.as_ref();
             // More than the map and this list hold it: it is in use.
-            if Arc::strong_count(entry) > 2 || !entry.is_idle(now) {
-                writer.hand += 1;
-                continue;
+            let may_go = entry.filter(|entry| {
+                entry.is_listed() && Arc::strong_count(entry) <= 2 && entry.is_idle(now)
+            });
+            writer.hand += 1;
+            if let Some(entry) = may_go {
+                self.map.pin().remove(entry.key());
+                writer.take(slot);
+                break;
             }
-            let entry = writer.take(writer.hand);
-            self.map.pin().remove(entry.key());
-            writer.limbo.push(entry);
-            break;
         }
         // Make the map let go of the entries that it has removed.
         self.map.guard().flush();
-        let limbo = std::mem::take(&mut writer.limbo);
-        writer.limbo = limbo
-            .into_iter()
-            .filter_map(|entry| {
-                let retire = |entry: &V| writer.retire(entry);
-                settle(entry, |entry| entry.is_idle(now), retire).err()
-            })
-            .collect();
+        for slot in std::mem::take(&mut writer.limbo) {
+            let Some(entry) = writer.slots[slot].entry.take() else {
+                continue;
+            };
+            match settle(entry, |it| it.is_idle(now), |it| writer.retire(slot, it)) {
+                Ok(()) => writer.free.push(slot),
+                Err(entry) => {
+                    writer.slots[slot].entry = Some(entry);
+                    writer.limbo.push(slot);
+                }
+            }
+        }
         writer.len() < self.capacity
     }
 
@@ -297,128 +318,172 @@ impl<V: Resident> Table<V> {
 
     /// Calls `read` once with every entry that was there when it began, but for those that leave
     /// before it comes to them. Returns the sum of the entries that have left: these, and all that
-    /// had left before it began. Calls and new keys wait for no reader, readers of all for each
-    /// other. `read` must not read all entries of this table.
+    /// had left before it began. Calls, new keys and other readers do not wait for it.
     pub(crate) fn read_all(&self, mut read: impl FnMut(&Arc<V>)) -> Gone<V::Sum> {
-        let _only = self.reader.lock();
-        let _end = EndReading(&self.writer);
-        self.writer.lock().begin_reading();
-        let mut few = Vec::with_capacity(READ_AT_ONCE);
+        let mut reading = EndReading(self, self.begin_reading());
         loop {
-            let gone = self.writer.lock().give_few(&mut few);
+            let read = self.read_some(&mut reading.1, usize::MAX, &mut read);
+            if let Some(gone) = read {
+                return gone;
+            }
+        }
+    }
+
+    /// The same in steps of `pace`, each entry as so much work. Entries leave and come between two
+    /// steps, and nobody waits for a reading that pauses.
+    pub(crate) async fn read_paced(
+        &self,
+        pace: &mut StepPace,
+        work: usize,
+        mut read: impl FnMut(&Arc<V>),
+    ) -> Gone<V::Sum> {
+        let mut reading = EndReading(self, self.begin_reading());
+        loop {
+            let most = pace.left().div_ceil(work);
+            let mut count = 0;
+            let gone = self.read_some(&mut reading.1, most, &mut |entry| {
+                count += 1;
+                read(entry);
+            });
+            pace.spend(work.saturating_mul(count).max(1)).await;
             if let Some(gone) = gone {
                 return gone;
             }
-            few.drain(..).for_each(|entry| read(&entry));
         }
+    }
+
+    /// Begins a reading of all entries in steps. Entries leave and come between its steps.
+    fn begin_reading(&self) -> TableReading {
+        let mut writer = self.writer.lock();
+        let number = writer.next_number();
+        let gone = writer.gone.clone();
+        writer.readers.push(TableReader {
+            number,
+            next: 0,
+            gone,
+        });
+        TableReading { number }
+    }
+
+    /// The next step of `reading`: calls `read` with about `most` entries, or with all that are
+    /// left. Returns the sum of those that have left once there are none.
+    fn read_some(
+        &self,
+        reading: &mut TableReading,
+        most: usize,
+        read: &mut dyn FnMut(&Arc<V>),
+    ) -> Option<Gone<V::Sum>> {
+        let mut few = Vec::with_capacity(READ_AT_ONCE);
+        let mut left = most;
+        loop {
+            let gone = self.writer.lock().give_few(reading.number, &mut few);
+            if gone.is_some() {
+                return gone;
+            }
+            // Passing slots that are empty is work, too.
+            left = left.saturating_sub(few.len().max(1));
+            few.drain(..).for_each(|entry| read(&entry));
+            if left == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Ends `reading`, if it is not over.
+    fn end_reading(&self, reading: &TableReading) {
+        let mut writer = self.writer.lock();
+        writer.readers.retain(|it| it.number != reading.number);
     }
 }
 
 impl<V: Resident> Drop for EndReading<'_, V> {
     fn drop(&mut self) {
-        self.0.lock().reader = None;
+        self.0.end_reading(&self.1);
     }
 }
 
 impl<V: Resident> Writer<V> {
+    /// How many entries there are, with those in limbo.
     fn len(&self) -> usize {
-        self.entries.len() + self.limbo.len()
+        self.slots.len() - self.free.len()
     }
 
-    /// The entry of `key`, if it waits in limbo: out of it.
-    fn recall<Q>(&mut self, key: &Q) -> Option<Arc<V>>
+    fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// The entry of `key`, if it waits in limbo, and its slot: out of limbo.
+    fn recall<Q>(&mut self, key: &Q) -> Option<(Arc<V>, usize)>
     where
         Q: Equivalent<V::Key> + ?Sized,
     {
         let mut limbo = self.limbo.iter();
-        let index = limbo.position(|entry| key.equivalent(entry.key()))?;
-        Some(self.limbo.swap_remove(index))
+        let has_key = |slot: &usize| {
+            let entry = self.slots[*slot].entry.as_ref();
+            entry.is_some_and(|entry| key.equivalent(entry.key()))
+        };
+        let slot = limbo.position(has_key)?;
+        let slot = self.limbo.swap_remove(slot);
+        Some((self.slots[slot].entry.clone()?, slot))
     }
 
-    fn push(&mut self, entry: Arc<V>) {
-        let index = self.entries.len() as u32;
-        entry.place().index.store(index, Ordering::Relaxed);
-        self.entries.push(entry);
-    }
-
-    fn take(&mut self, place: usize) -> Arc<V> {
-        let entry = self.entries.swap_remove(place);
-        entry.place().index.store(UNLISTED, Ordering::Relaxed);
-        if let Some(moved) = self.entries.get(place) {
-            moved.place().index.store(place as u32, Ordering::Relaxed);
+    /// A slot for a new entry.
+    fn free_slot(&mut self) -> usize {
+        let number = self.next_number();
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let new = TableSlot {
+            entry: None,
+            number,
+        };
+        match self.slots.get_mut(slot) {
+            Some(free) => *free = new,
+            None => self.slots.push(new),
         }
-        if let Some(reader) = &mut self.reader {
-            let moved = self.entries.get(place).filter(|_| place < reader.next);
-            let is_unread = moved.is_some_and(|moved| moved.place().is_unread(self.reading));
-            reader.again.extend(is_unread.then_some(place));
-            reader.next = reader.next.min(self.entries.len());
-        }
-        entry
+        slot
     }
 
-    fn retire(&mut self, entry: &V) {
-        let unread = self.reader.as_mut();
-        let unread = unread.filter(|_| entry.place().is_unread(self.reading));
-        for gone in [&mut self.gone]
-            .into_iter()
-            .chain(unread.map(|it| &mut it.gone))
-        {
+    /// Puts `entry` into `slot`.
+    fn list(&mut self, slot: usize, entry: Arc<V>) {
+        entry.place().index.store(slot as u32, Ordering::Relaxed);
+        self.slots[slot].entry = Some(entry);
+    }
+
+    /// Has the entry in `slot`, which has left the map, wait in limbo.
+    fn take(&mut self, slot: usize) {
+        if let Some(entry) = &self.slots[slot].entry {
+            entry.place().index.store(UNLISTED, Ordering::Relaxed);
+            self.limbo.push(slot);
+        }
+    }
+
+    /// Adds the counts of `entry`, which leaves `slot`.
+    fn retire(&mut self, slot: usize, entry: &V) {
+        let number = self.slots[slot].number;
+        let unread = self.readers.iter_mut();
+        let unread = unread.filter(|reader| number < reader.number && slot >= reader.next);
+        for gone in unread.map(|it| &mut it.gone).chain([&mut self.gone]) {
             entry.retire(&mut gone.retired);
             gone.evicted += 1;
         }
     }
 
-    // --- reading all ---
-
-    fn begin_reading(&mut self) {
-        self.reading = self.reading.wrapping_add(1);
-        self.reader = Some(Reader {
-            next: 0,
-            again: Vec::new(),
-            gone: self.gone.clone(),
-        });
-    }
-
-    /// A new entry: a reading that is under way leaves it to the next one.
-    fn needs_no_reading(&self, entry: &V) {
-        entry.place().claim(self.reading);
-    }
-
-    /// Gives the reader some entries that it has not read. If there are none any more, ends the
-    /// reading and returns the sum of the entries that have left.
-    fn give_few(&mut self, few: &mut Vec<Arc<V>>) -> Option<Gone<V::Sum>> {
-        let reader = self.reader.as_mut()?;
-        let unread = |entry: &&Arc<V>| entry.place().claim(self.reading);
-        let mut is_over = false;
-        if !reader.again.is_empty() {
-            let from = reader.again.len().saturating_sub(READ_AT_ONCE);
-            let again = reader.again.drain(from..);
-            let again = again.filter_map(|place| self.entries.get(place));
-            few.extend(again.filter(unread).cloned());
-        } else if reader.next < self.entries.len() {
-            let rest = &self.entries[reader.next..];
-            let looked_at = &rest[..rest.len().min(READ_AT_ONCE)];
-            reader.next += looked_at.len();
-            few.extend(looked_at.iter().filter(unread).cloned());
-        } else {
-            let limbo = self.limbo.iter().filter(unread);
-            few.extend(limbo.take(READ_AT_ONCE).cloned());
-            is_over = few.is_empty();
+    /// Gives the reading of that number some entries that it has not read. If there are none any
+    /// more, ends the reading and returns the sum of the entries that have left.
+    fn give_few(&mut self, number: u64, few: &mut Vec<Arc<V>>) -> Option<Gone<V::Sum>> {
+        let place = self.readers.iter().position(|it| it.number == number)?;
+        let reader = &mut self.readers[place];
+        let rest = self.slots.get(reader.next..).unwrap_or_default();
+        for slot in rest.iter().take(PASSED_AT_ONCE) {
+            if few.len() == READ_AT_ONCE {
+                break;
+            }
+            reader.next += 1;
+            let unread = slot.entry.iter().filter(|_| slot.number < number);
+            few.extend(unread.cloned());
         }
-        let reader = if is_over { self.reader.take() } else { None };
-        reader.map(|reader| reader.gone)
-    }
-}
-
-impl TablePlace {
-    /// Whether the reading with this number must still come to the entry.
-    fn is_unread(&self, reading: u32) -> bool {
-        self.reading.load(Ordering::Relaxed) != reading
-    }
-
-    /// The same; from now on it need not.
-    fn claim(&self, reading: u32) -> bool {
-        self.reading.swap(reading, Ordering::Relaxed) != reading
+        let is_over = few.is_empty() && reader.next >= self.slots.len();
+        is_over.then(|| self.readers.swap_remove(place).gone)
     }
 }
 

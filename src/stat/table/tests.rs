@@ -115,10 +115,9 @@ fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
     {
         // Held in a way that the hand does not see: as if found while it looked.
         let mut writer = table.writer.lock();
-        let entry = writer.take(0);
         table.map.pin().remove(&1);
-        *held.borrow_mut() = Some(entry.clone());
-        writer.limbo.push(entry);
+        *held.borrow_mut() = writer.slots[0].entry.clone();
+        writer.take(0);
     }
     held.take().unwrap().count.fetch_add(5, Ordering::Relaxed);
     let again = table.find_or_make(&1, at(9), make(1, at(9))).unwrap();
@@ -274,4 +273,46 @@ fn a_reader_that_panics_keeps_nothing() {
     let mut alive = 0;
     let gone = table.read_all(|entry| alive += entry.count.load(Ordering::Relaxed));
     assert_eq!(alive + gone.retired, 20);
+}
+
+#[test]
+fn readings_in_steps_are_each_exact_beside_others_and_keep_nobody_waiting() {
+    const KEYS: u64 = 300;
+    let table = idle_ones(KEYS);
+    let mut readings: Vec<_> = (0..3).map(|_| (table.begin_reading(), 0, None)).collect();
+    let mut step = 0;
+    while readings.iter().any(|(.., gone)| gone.is_none()) {
+        for (place, (reading, read, gone)) in readings.iter_mut().enumerate() {
+            // Each at a pace of its own.
+            if gone.is_none() && step % (place + 1) == 0 {
+                let mut add = |entry: &Arc<Counter>| *read += entry.count.load(Ordering::Relaxed);
+                *gone = table.read_some(reading, 16, &mut add);
+            }
+        }
+        step += 1;
+        push_out(&table, 10_000 * step as u64..10_000 * step as u64 + 5);
+        // Readers of all do not wait for those that have not ended.
+        let mut alive = 0;
+        let all = table.read_all(|entry| alive += entry.count.load(Ordering::Relaxed));
+        assert_eq!(alive + all.retired, KEYS);
+    }
+    for (place, (_, read, gone)) in readings.into_iter().enumerate() {
+        assert_eq!(read + gone.unwrap().retired, KEYS, "reading {place}");
+    }
+    assert!(table.writer.lock().readers.is_empty());
+}
+
+#[test]
+fn a_step_reads_no_more_than_it_may_and_a_dropped_reading_leaves_nothing() {
+    let table = idle_ones(100);
+    let mut reading = table.begin_reading();
+    let mut read = 0;
+    assert!(
+        table
+            .read_some(&mut reading, 16, &mut |_| read += 1)
+            .is_none()
+    );
+    assert_eq!(read, 16);
+    table.end_reading(&reading);
+    assert!(table.writer.lock().readers.is_empty());
 }

@@ -2,7 +2,7 @@
 
 const $ = (id) => document.getElementById(id);
 const on = (id, event, act) => $(id).addEventListener(event, act);
-let token = "", version = "", state;
+let token = "", version = "", state, visible = String;
 
 async function send(query, body, more) {
 	const headers = { Authorization: "Bearer " + token, ...more };
@@ -22,12 +22,12 @@ async function send(query, body, more) {
 function tell(...lines) {
 	$("edit-told").replaceChildren(...lines.map((line) => {
 		const item = document.createElement("li");
-		item.textContent = line;
+		item.textContent = visible(line);
 		return item;
 	}));
 }
 
-/** What an answer says, and whether there is something to apply. */
+/** What an answer says, and whether it changes anything. */
 function report({ error, problems = [], diff }, before = []) {
 	const changes = (diff || []).map((it) => {
 		const name = it.kind + " " + it.resource + (it.rule ? " (" + it.rule + ")" : "");
@@ -101,13 +101,13 @@ function button(cell, text, isHarmless, act) {
 }
 
 document.addEventListener("state", ({ detail }) => {
-	({ state, token } = detail);
+	({ state, token, visible } = detail);
 	$("edit").hidden = state.edits == null;
 	if (state.edits == null) return;
 	$("edit-note").textContent = state.edits;
 	const keyed = state.rules.list.filter((it) => it.overflows != null).map((it) => it.id);
 	const known = [...$("left-rule").options].map((it) => it.value);
-	if (known.join("\n") !== keyed.join("\n")) $("left-rule").replaceChildren(...keyed.map((id) => new Option(id)));
+	if (known.join("\n") !== keyed.join("\n")) $("left-rule").replaceChildren(...keyed.map((id) => new Option(visible(id), id)));
 	$("left-form").hidden = !keyed.length;
 	state.breakers.list.forEach(({ resource, direction, rule, state: now }, place) => {
 		const set = now === "closed" ? "open" : "close";

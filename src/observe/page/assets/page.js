@@ -15,11 +15,12 @@ let state = null;
 let paused = false, failures = 0, timer = 0, running = null, lastAnswer = 0;
 let token = sessionStorage.getItem(KEY) || "";
 
-// === small things ===
+/** Shows characters that hide or turn text as codes. */
+const visible = (text) => String(text).replace(/(?! )[\p{C}\p{Z}]/gu, (c) => "\\u{" + c.codePointAt().toString(16) + "}");
 
 function made(node, attributes = {}, children) {
 	for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-	node.append(...children);
+	node.append(...children.map((it) => (typeof it === "string" ? visible(it) : it)));
 	return node;
 }
 
@@ -27,6 +28,7 @@ const element = (tag, attributes, ...children) => made(document.createElement(ta
 const svg = (tag, attributes, ...children) => made(document.createElementNS(SVG, tag), attributes, children);
 
 function setText(node, text) {
+	text = visible(text);
 	if (node.textContent !== text) node.textContent = text;
 }
 
@@ -36,7 +38,6 @@ function isNew(node, made) {
 	return of !== (node.dataset.of = JSON.stringify(made));
 }
 
-/** Shows a text where there is one. */
 function note(id, text) {
 	$(id).hidden = !text;
 	setText($(id), text);
@@ -51,21 +52,19 @@ function number(n) {
 
 function duration(ms) {
 	if (ms == null) return "–";
-	const s = ms / 1000;
-	if (s < 60) return Math.floor(s) + " s";
-	if (s < 3600) return Math.floor(s / 60) + " min";
-	if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
-	return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
+	const [s, m, h] = [1e3, 6e4, 36e5].map((unit) => Math.floor(ms / unit));
+	if (s < 60) return s + " s";
+	if (m < 60) return m + " min";
+	if (h < 24) return h + " h " + (m % 60) + " min";
+	return Math.floor(h / 24) + " d " + (h % 24) + " h";
 }
 
 const timeOf = (ms) => new Date(ms).toLocaleTimeString();
 const bytes = (n) => (n >= 2 ** 30 ? (n / 2 ** 30).toFixed(1) + " GiB" : Math.round(n / 2 ** 20) + " MiB");
 const percent = (share) => (share == null ? "–" : Math.round(share * 100) + " %");
 const keyOf = (it) => it.direction + " " + it.resource;
-const shownName = (it) => it.resource + (it.direction === "outbound" ? " (outbound)" : "");
+const shownName = (it) => visible(it.resource) + (it.direction === "outbound" ? " (outbound)" : "");
 const peak = (list) => Math.max(0, ...list);
-
-// === asking ===
 
 function schedule(delay) {
 	clearTimeout(timer);
@@ -81,7 +80,7 @@ async function poll() {
 		const query = new URLSearchParams(view);
 		const headers = token ? { Authorization: "Bearer " + token } : {};
 		const answer = await fetch("?state&" + query, { headers, signal: mine.signal, cache: "no-store" });
-		if (answer.status === 401 || answer.status === 429) return askForToken(answer.status);
+		if (answer.status === 401) return askForToken();
 		if (!answer.ok) throw new Error((await answer.text()).trim() || "status " + answer.status);
 		const next = await answer.json();
 		if (running !== mine) return;
@@ -114,17 +113,14 @@ function tellStatus(why) {
 	}
 }
 
-function askForToken(code) {
+function askForToken() {
 	$("ask").hidden = false;
 	$("all").hidden = true;
-	const why = code === 429 ? "Too many wrong tokens: wait for a minute." : token ? "That is not the token." : "";
-	setText($("token-why"), why);
+	setText($("token-why"), token ? "That is not the token." : "");
 	$("status").dataset.state = "wait";
 	setText($("status"), "waiting for the token");
 	$("token").focus();
 }
-
-// === showing ===
 
 function show(next) {
 	if (state && next.up < state.up) {
@@ -135,7 +131,7 @@ function show(next) {
 	$("ask").hidden = true;
 	$("all").hidden = false;
 	setText($("title"), state.title);
-	document.title = (state.title ? state.title + " – " : "") + "tower-sentinel";
+	document.title = visible(state.title ? state.title + " – " : "") + "tower-sentinel";
 	setText($("up"), "up " + duration(state.up * 1000));
 	setText($("footer"), "tower-sentinel " + state.version);
 	showTiles();
@@ -145,7 +141,7 @@ function show(next) {
 	showBreakers();
 	showRules();
 	showSystem();
-	document.dispatchEvent(new CustomEvent("state", { detail: { state, token } }));
+	document.dispatchEvent(new CustomEvent("state", { detail: { state, token, visible } }));
 }
 
 /** Fills a list with names, texts, and whether they are bad. */
@@ -198,8 +194,6 @@ function showFindings() {
 		return element("li", {}, text + " ", ...(act ? [button] : []));
 	}));
 }
-
-// === the plots ===
 
 const CALLS = [
 	{ name: "pass", color: "pass", width: 2, fill: true },
@@ -309,8 +303,6 @@ function fillFocusChoice() {
 	}
 	select.value = view.focus && keyOf(own);
 }
-
-// === tables ===
 
 /** Gives `body` one row for each item, in their order; rows stay the same elements. */
 function fillTable(body, items, key, make, fill) {
@@ -474,8 +466,6 @@ function showSystem() {
 	);
 	fillTerms($("system"), terms);
 }
-
-// === what the viewer does ===
 
 function changed() {
 	const hash = new URLSearchParams();

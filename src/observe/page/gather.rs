@@ -1,0 +1,315 @@
+//! What the state is written from: all that is read of an engine, in small steps, for all requests
+//! of a while.
+//!
+//! It never has an origin, a context, a parameter or a key: it is made of the nodes of resources
+//! alone.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use super::lines::{MOST_RULES, RuleLines};
+use super::minute::{CommonMinute, LastMinute, NANOS};
+use super::query::StateQuery;
+use crate::base::pace::StepPace;
+use crate::base::sync::Lock;
+use crate::breaker::BreakerState;
+use crate::call::Direction;
+use crate::clock::Tick;
+use crate::hook::Finding;
+use crate::observe::rounds::{Making, SteppedWork};
+use crate::report::{BreakerView, ResourceReading, read_resources_paced};
+use crate::sentinel::Sentinel;
+use crate::stat::{Event, Node, NodeBucket, Totals};
+use crate::store::StoreStatus;
+
+/// SteppedWork between two pauses, as a number of resources that are read.
+pub(super) const PORTION: usize = 32;
+/// Most breakers that are told.
+const MOST_BREAKERS: usize = 200;
+/// Most texts that requests share.
+const MOST_TEXTS: usize = 16;
+
+/// Parts that one reading leaves to the next.
+#[derive(Debug)]
+pub(super) struct KeptParts(Lock<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    lines: Option<Arc<RuleLines>>,
+    minute: CommonMinute,
+}
+
+/// See the [module](self).
+pub(super) struct Gathered {
+    pub(super) now: Tick,
+    names: String,
+    pub(super) rows: Vec<PageRow>,
+    pub(super) minute: LastMinute,
+    /// Those that refuse calls first, each with its resource.
+    pub(super) breakers: Vec<(String, Direction, BreakerView)>,
+    pub(super) breaker_count: usize,
+    /// Open ones of resources that are not told.
+    pub(super) unlisted_open: usize,
+    pub(super) keys: HashMap<String, Keys>,
+    pub(super) lines: Arc<RuleLines>,
+    pub(super) rules_since: SystemTime,
+    /// The refusals of each rule that is told.
+    pub(super) blocked: Vec<u64>,
+    pub(super) would_block: HashMap<String, u64>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) store: Option<StoreStatus>,
+    pub(super) origins: usize,
+    pub(super) evicted: u64,
+    pub(super) overflowed: u64,
+    texts: Lock<Vec<(StateQuery, Arc<Making<Bytes>>)>>,
+}
+
+/// The figures of a resource. It owns nothing, so many of them are dropped at once.
+#[derive(Debug)]
+pub(super) struct PageRow {
+    name: Range<usize>,
+    pub(super) direction: Direction,
+    pub(super) is_listed: bool,
+    /// Rates of passes, refusals, completions and errors.
+    pub(super) rates: [f64; RATES.len()],
+    pub(super) average_rt: Option<Duration>,
+    pub(super) concurrency: u32,
+    pub(super) waiting: u32,
+    pub(super) slots_in_use: u32,
+    pub(super) adaptive_limit: Option<u32>,
+    pub(super) breaker: Option<BreakerState>,
+    pub(super) totals: Totals,
+}
+
+/// The counts of a keyed rule over all known resources.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Keys {
+    pub(super) overflows: u64,
+    pub(super) missing: u64,
+}
+
+/// What rates are told of.
+pub(super) const RATES: [Event; 4] = [Event::Pass, Event::Block, Event::Complete, Event::Error];
+
+// === impl KeptParts ===
+
+impl KeptParts {
+    pub(super) fn new() -> Self {
+        Self(Lock::new(Parts {
+            lines: None,
+            minute: CommonMinute::new(),
+        }))
+    }
+}
+
+// === impl Gathered ===
+
+impl Gathered {
+    /// All of `sentinel`; resources are told whose names callers may have made up if `all_resources`
+    /// are.
+    pub(super) async fn of(
+        sentinel: &Sentinel,
+        all_resources: bool,
+        kept: &KeptParts,
+        pace: &mut StepPace,
+    ) -> Self {
+        let registry = sentinel.registry();
+        let time = &registry.shared().time;
+        let now = time.check_making(time.read());
+        let rules = registry.rules();
+        let (known, mut minute) = {
+            let kept = kept.0.lock();
+            (kept.lines.clone(), kept.minute.clone())
+        };
+        let lines = match known.filter(|lines| lines.version == rules.version()) {
+            Some(lines) => lines,
+            None => Arc::new(RuleLines::of(&rules, pace).await),
+        };
+        let from = minute.begin(now);
+        let mut reader = PageReader {
+            all_resources,
+            now,
+            from,
+            minute,
+            names: String::new(),
+            rows: Vec::new(),
+            breakers: Default::default(),
+            breaker_count: 0,
+            unlisted_open: 0,
+            keys: HashMap::new(),
+        };
+        let evicted = read_resources_paced(registry, pace, 1, |reading| reader.read(reading)).await;
+        let mut origins = 0;
+        let branches = registry.branches();
+        let gone_branches = branches.read_paced(pace, 1, |_| origins += 1).await;
+        let mut would_block = HashMap::new();
+        for shadow in sentinel.shadows() {
+            let count = shadow.would_block_by(pace).await;
+            would_block.insert(shadow.rule().to_owned(), count);
+        }
+        let findings = sentinel.core().findings_by(pace, false).await;
+        let labels = rules.listed().with_labels().take(MOST_RULES);
+        let blocked = labels.map(|(_, label)| label.refused()).collect();
+        let PageReader {
+            minute,
+            names,
+            rows,
+            breakers,
+            breaker_count,
+            unlisted_open,
+            keys,
+            ..
+        } = reader;
+        let gathered = Self {
+            now,
+            names,
+            rows,
+            minute: minute.seconds(),
+            breakers: breakers
+                .into_iter()
+                .rev()
+                .flatten()
+                .take(MOST_BREAKERS)
+                .collect(),
+            breaker_count,
+            unlisted_open,
+            keys,
+            lines: lines.clone(),
+            rules_since: rules.made_at(),
+            blocked,
+            would_block,
+            findings,
+            store: registry.shared().store_status(),
+            origins,
+            evicted: evicted.count + gone_branches.evicted,
+            overflowed: registry.overflowed(),
+            texts: Lock::new(Vec::new()),
+        };
+        *kept.0.lock() = Parts {
+            lines: Some(lines),
+            minute,
+        };
+        gathered
+    }
+
+    pub(super) fn name(&self, row: &PageRow) -> &str {
+        &self.names[row.name.clone()]
+    }
+
+    /// The text for `query`, which `write` begins to write unless another request has.
+    pub(super) fn text(
+        &self,
+        query: &StateQuery,
+        write: impl FnOnce() -> SteppedWork<Bytes>,
+    ) -> Arc<Making<Bytes>> {
+        let mut texts = self.texts.lock();
+        texts.retain(|(_, text)| !text.is_abandoned());
+        let known = texts.iter().find(|(known, _)| known == query);
+        if let Some((_, text)) = known {
+            return text.clone();
+        }
+        let text = Making::new(write());
+        if texts.len() < MOST_TEXTS {
+            texts.push((query.clone(), text.clone()));
+        }
+        text
+    }
+}
+
+/// A reading that is under way.
+struct PageReader {
+    all_resources: bool,
+    now: Tick,
+    /// The first second that `minute` lacks.
+    from: Tick,
+    minute: CommonMinute,
+    names: String,
+    rows: Vec<PageRow>,
+    /// By rank.
+    breakers: [Vec<(String, Direction, BreakerView)>; 3],
+    breaker_count: usize,
+    unlisted_open: usize,
+    keys: HashMap<String, Keys>,
+}
+
+impl PageReader {
+    fn read(&mut self, reading: &ResourceReading<'_>) {
+        let resource = reading.present();
+        let (node, present) = (resource.node(), resource.now);
+        let previous = Tick::from_nanos((self.now.as_nanos() / NANOS).saturating_sub(1) * NANOS);
+        let seconds = node.seconds_from(present, self.from.min(previous));
+        let seconds = seconds.unwrap_or_default();
+        self.minute.add(&seconds, self.from);
+        let second = seconds.iter().find(|second| second.start() == previous);
+        let second = second.filter(|_| self.now.as_nanos() >= NANOS);
+
+        let (name, direction) = (reading.name(), reading.direction());
+        let is_listed = self.all_resources || reading.is_listed();
+        let breakers = resource.breakers();
+        let worst = breakers
+            .iter()
+            .map(BreakerView::state)
+            .max_by_key(|it| rank(*it));
+        for breaker in breakers {
+            let state = breaker.state();
+            if is_listed {
+                self.breaker_count += 1;
+                let alike = &mut self.breakers[rank(state)];
+                if alike.len() < MOST_BREAKERS {
+                    alike.push((name.to_string(), direction, breaker));
+                }
+            } else if state != BreakerState::Closed {
+                self.unlisted_open += 1;
+            }
+        }
+        for params in resource.keyed_rules() {
+            let keys = self.keys.entry(params.rule().to_owned()).or_default();
+            keys.overflows += params.overflows();
+            keys.missing += params.missing();
+        }
+        let start = self.names.len();
+        self.names.push_str(name);
+        self.rows.push(PageRow {
+            name: start..self.names.len(),
+            direction,
+            is_listed,
+            rates: RATES.map(|event| rate(&node, present, second, event)),
+            average_rt: match second {
+                Some(second) => second.average_rt(),
+                None => node.average_rt(present),
+            },
+            concurrency: node.concurrency(present),
+            waiting: node.waiting(),
+            slots_in_use: node.slots_in_use(),
+            adaptive_limit: resource.adaptive_limit(),
+            breaker: worst,
+            totals: node.totals(present),
+        });
+    }
+}
+
+/// How many there were in the second before the present one, as plots have them. The window of a
+/// node that keeps no seconds also has a part of a bucket.
+fn rate(node: &Node, present: Tick, second: Option<&NodeBucket>, event: Event) -> f64 {
+    let count = second.and_then(|second| match event {
+        Event::Pass => Some(second.pass()),
+        Event::Block => Some(second.block()),
+        Event::Complete => Some(second.complete()),
+        Event::Error => Some(second.error()),
+        _ => None,
+    });
+    count.map_or_else(|| node.qps(present, event), |count| count as f64)
+}
+
+/// Closed, half-open, open.
+const fn rank(state: BreakerState) -> usize {
+    match state {
+        BreakerState::Closed => 0,
+        BreakerState::HalfOpen => 1,
+        BreakerState::Open => 2,
+    }
+}

@@ -1,0 +1,355 @@
+//! What viewers look at, made once for all of them, and only so often.
+//!
+//! A [`Making`] is work that is done in steps by whoever waits for its result: one of the waiting
+//! tasks takes the steps, and if it goes away, another one. So there is no thread and no task for
+//! it, and it ends with the last one that waits. [`Rounds`] are makings one after the other:
+//!
+//! ```text
+//! time      ├── making ──┼────────── pause ──────────┼── making ──┼──
+//! a request  joins it     has what is there, or waits  begins one
+//! ```
+//!
+//! Only so many requests have what is there: one that asks without a pause waits for the next
+//! making, and takes no more of the processor than one that comes once in a while.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::base::panics::catch_panic;
+use crate::base::sync::Lock;
+use crate::base::timer;
+use crate::clock::Tick;
+
+/// The shortest time between the end of a making and the next one.
+pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
+/// What each resource that was read adds to that, so that making takes a small share of the time.
+const PAUSE_OF_ONE: Duration = Duration::from_micros(100);
+/// How many requests have at once what was made before.
+const AT_ONCE: u32 = 16;
+
+/// SteppedWork in steps; it waits for nothing else.
+pub(super) type SteppedWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Makings one after the other.
+pub(super) struct Rounds<T> {
+    state: Lock<RoundState<T>>,
+    make: Box<dyn Fn() -> SteppedWork<(T, usize)> + Send + Sync>,
+    now: Arc<dyn Fn() -> Tick + Send + Sync>,
+}
+
+struct RoundState<T> {
+    /// The newest one.
+    making: Option<Arc<Making<Made<T>>>>,
+    /// How many more requests have it at once.
+    left: u32,
+}
+
+/// What was made, when that ended, and how many resources were read for it.
+#[derive(Clone)]
+struct Made<T> {
+    it: T,
+    at: Tick,
+    read: usize,
+}
+
+/// The next thing that a request does.
+enum LookStep<T> {
+    Take(T),
+    Join(Arc<Making<Made<T>>>),
+    /// Wait so long, unless there is no timer.
+    Wait(Duration, Arc<Making<Made<T>>>, T),
+}
+
+/// SteppedWork that all who wait for it do together.
+pub(super) struct Making<T>(Lock<MakingState<T>>);
+
+struct MakingState<T> {
+    /// Not there while a step of it is taken.
+    work: Option<SteppedWork<T>>,
+    /// `None` inside if it has panicked.
+    done: Option<Option<T>>,
+    /// The viewer that takes the steps.
+    driver: Option<u64>,
+    waiting: Vec<(u64, Waker)>,
+    viewers: usize,
+    next: u64,
+}
+
+/// A task that waits for a making.
+struct Viewer<T> {
+    making: Arc<Making<T>>,
+    number: u64,
+}
+
+// === impl Rounds ===
+
+impl<T: Clone + Send + 'static> Rounds<T> {
+    /// Rounds of what `make` makes, with the number of resources that it has read; `now` tells the
+    /// time between them.
+    pub(super) fn new(
+        make: impl Fn() -> SteppedWork<(T, usize)> + Send + Sync + 'static,
+        now: impl Fn() -> Tick + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            state: Lock::new(RoundState {
+                making: None,
+                left: 0,
+            }),
+            make: Box::new(make),
+            now: Arc::new(now),
+        }
+    }
+
+    /// What a request gets; `None` if making it has panicked.
+    pub(super) async fn look(&self) -> Option<T> {
+        let making = match self.step() {
+            LookStep::Take(made) => return Some(made),
+            LookStep::Join(making) => making,
+            LookStep::Wait(time, before, made) => {
+                let Ok(timer) = timer::sleep(time) else {
+                    return Some(made);
+                };
+                // Without a timer the pause is over at once.
+                let _ = timer.await;
+                self.after(&before)
+            }
+        };
+        Some(making.wait().await?.it)
+    }
+
+    /// Has the next request begin a new one.
+    pub(super) fn forget(&self) {
+        self.state.lock().making = None;
+    }
+
+    fn step(&self) -> LookStep<T> {
+        let now = (self.now)();
+        let state = &mut *self.state.lock();
+        let Some(making) = state.making.clone().filter(|it| !it.is_abandoned()) else {
+            return LookStep::Join(self.begin(state));
+        };
+        let made = match making.done() {
+            Some(Some(made)) => made,
+            Some(None) => return LookStep::Join(self.begin(state)),
+            None => return LookStep::Join(making),
+        };
+        let age = Duration::from_nanos(now.as_nanos().saturating_sub(made.at.as_nanos()));
+        let read = u32::try_from(made.read).unwrap_or(u32::MAX);
+        let pause = SHORTEST_PAUSE.saturating_add(PAUSE_OF_ONE.saturating_mul(read));
+        if age >= pause {
+            return LookStep::Join(self.begin(state));
+        }
+        if state.left > 0 {
+            state.left -= 1;
+            return LookStep::Take(made.it);
+        }
+        LookStep::Wait(pause - age, making, made.it)
+    }
+
+    /// What a request joins that has waited for the pause after the making `before`.
+    fn after(&self, before: &Arc<Making<Made<T>>>) -> Arc<Making<Made<T>>> {
+        let state = &mut *self.state.lock();
+        match &state.making {
+            Some(making) if !Arc::ptr_eq(making, before) && !making.is_abandoned() => {
+                making.clone()
+            }
+            _ => self.begin(state),
+        }
+    }
+
+    fn begin(&self, state: &mut RoundState<T>) -> Arc<Making<Made<T>>> {
+        let (work, now) = ((self.make)(), self.now.clone());
+        let making = Making::new(Box::pin(async move {
+            let (it, read) = work.await;
+            let at = now();
+            Made { it, at, read }
+        }));
+        state.making = Some(making.clone());
+        state.left = AT_ONCE;
+        making
+    }
+}
+
+// === impl Making ===
+
+impl<T: Clone> Making<T> {
+    pub(super) fn new(work: SteppedWork<T>) -> Arc<Self> {
+        Arc::new(Self(Lock::new(MakingState {
+            work: Some(work),
+            done: None,
+            driver: None,
+            waiting: Vec::new(),
+            viewers: 0,
+            next: 0,
+        })))
+    }
+
+    fn done(&self) -> Option<Option<T>> {
+        self.0.lock().done.clone()
+    }
+
+    /// Whether all who waited for it have gone before it was ready.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let state = self.0.lock();
+        state.done.is_none() && state.next > 0 && state.viewers == 0
+    }
+
+    /// Its result; `None` if it has panicked.
+    pub(super) fn wait(self: &Arc<Self>) -> impl Future<Output = Option<T>> + Send + use<T>
+    where
+        T: Send + 'static,
+    {
+        let mut state = self.0.lock();
+        let number = state.next;
+        (state.next, state.viewers) = (number + 1, state.viewers + 1);
+        drop(state);
+        Viewer {
+            making: self.clone(),
+            number,
+        }
+    }
+}
+
+impl<T: Clone> Future for Viewer<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let number = self.number;
+        let mut state = self.making.0.lock();
+        if let Some(done) = &state.done {
+            return Poll::Ready(done.clone());
+        }
+        let is_driver = *state.driver.get_or_insert(number) == number;
+        state.waiting.retain(|(viewer, _)| *viewer != number);
+        state.waiting.push((number, cx.waker().clone()));
+        let Some(mut work) = state.work.take_if(|_| is_driver) else {
+            return Poll::Pending;
+        };
+        drop(state);
+        // It pauses by waking this task.
+        let polled = catch_panic(|| work.as_mut().poll(cx));
+        let mut state = self.making.0.lock();
+        let done = match polled {
+            Some(Poll::Pending) => {
+                state.work = Some(work);
+                return Poll::Pending;
+            }
+            Some(Poll::Ready(made)) => Some(made),
+            None => None,
+        };
+        state.done = Some(done.clone());
+        for (viewer, waker) in std::mem::take(&mut state.waiting) {
+            if viewer != number {
+                waker.wake();
+            }
+        }
+        Poll::Ready(done)
+    }
+}
+
+impl<T> Drop for Viewer<T> {
+    fn drop(&mut self) {
+        let mut state = self.making.0.lock();
+        state.viewers -= 1;
+        state.waiting.retain(|(viewer, _)| *viewer != self.number);
+        let is_last = state.viewers == 0;
+        let abandoned = state.work.take_if(|_| is_last);
+        if state.driver == Some(self.number) {
+            state.driver = None;
+            if let Some((_, waker)) = state.waiting.first() {
+                waker.wake_by_ref();
+            }
+        }
+        drop(state);
+        drop(abandoned);
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::base::pace::StepPace;
+    use crate::clock::ManualClock;
+
+    /// Counts the makings, each of which takes three polls; the second one panics.
+    fn rounds(makings: &Arc<AtomicUsize>, clock: &ManualClock) -> Rounds<usize> {
+        let (makings, clock) = (makings.clone(), clock.clone());
+        let make = move || -> SteppedWork<_> {
+            let number = makings.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                let mut pace = StepPace::of(1);
+                pace.spend(1).await;
+                assert_ne!(number, 1, "the second one");
+                pace.spend(1).await;
+                (number, 100)
+            })
+        };
+        Rounds::new(make, move || crate::clock::Clock::now(&clock))
+    }
+
+    fn poll<T>(look: &mut Pin<Box<impl Future<Output = T>>>) -> Poll<T> {
+        look.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn only_one_viewer_takes_the_steps_and_the_next_one_when_it_goes() {
+        let (makings, clock) = (Arc::default(), ManualClock::new());
+        let rounds = rounds(&makings, &clock);
+        let mut viewers = [(); 3].map(|()| Box::pin(rounds.look()));
+        assert!(viewers.iter_mut().all(|viewer| poll(viewer).is_pending()));
+        let [first, mut second, mut third] = viewers;
+        drop(first);
+        // The first step was taken by the one that has gone.
+        assert!(poll(&mut third).is_ready() || poll(&mut second).is_pending());
+        let (mut polls, mut done) = (0, Poll::Pending);
+        while done.is_pending() {
+            polls += 1;
+            assert!(polls < 3, "steps were taken twice");
+            done = poll(&mut second);
+            if done.is_pending() {
+                done = poll(&mut third);
+            }
+        }
+        assert_eq!(done, Poll::Ready(Some(0)));
+        assert_eq!(makings.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_was_made_is_old_when_the_pause_is_over_since_then() {
+        let (makings, clock) = (Arc::default(), ManualClock::new());
+        let rounds = rounds(&makings, &clock);
+        let look = |rounds: &Rounds<usize>| {
+            let mut look = Box::pin(rounds.look());
+            while poll(&mut look).is_pending() {}
+        };
+        look(&rounds);
+        // Nobody looks in between: the pause does not begin with the next look.
+        clock.advance(Duration::from_millis(259));
+        look(&rounds);
+        assert_eq!(makings.load(Ordering::Relaxed), 1);
+        clock.advance(Duration::from_millis(1));
+        look(&rounds);
+        assert_eq!(makings.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_gone_on_with() {
+        let (makings, clock) = (Arc::default(), ManualClock::new());
+        let rounds = rounds(&makings, &clock);
+        let mut look = Box::pin(rounds.look());
+        assert!(poll(&mut look).is_pending());
+        drop(look);
+        let mut look = Box::pin(rounds.look());
+        assert!(poll(&mut look).is_pending());
+        assert_eq!(makings.load(Ordering::Relaxed), 2, "it begins anew");
+        // That one panics, and the next request begins another one.
+        assert_eq!(poll(&mut look), Poll::Ready(None));
+        let mut look = Box::pin(rounds.look());
+        while poll(&mut look).is_pending() {}
+        assert_eq!(makings.load(Ordering::Relaxed), 3);
+    }
+}
