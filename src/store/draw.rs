@@ -48,7 +48,7 @@ use super::StoreKey;
 /// assert_eq!(draw.arguments()[..4], [500_000, 2, 9, 1]);
 /// assert!(draw.key().starts_with("ts:1:{"));
 /// assert_eq!(draw.lifetime(), Duration::from_secs(2));
-/// assert_eq!(draw.wait(), Duration::from_millis(50)); // `StoreSettings::store_wait`
+/// assert_eq!(draw.wait(), Duration::from_millis(200)); // `StoreSettings::store_wait`
 /// # drop(handle);
 /// # });
 /// ```
@@ -234,6 +234,13 @@ impl Draw {
         let add = self.add.iter();
         all.extend(add.flat_map(|add| [add.bucket, add.permits.into()]));
         all
+    }
+
+    /// Whether all of its arguments after the fourth change nothing.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_plain(&self) -> bool {
+        let tells = self.known != Epoch::default() || !self.add.is_empty();
+        !tells && self.soft == 0 && !self.next && self.back.is_none()
     }
 
     pub(crate) fn bucket_us(&self) -> u64 {

@@ -24,6 +24,9 @@ const HELD_AT_ONCE: usize = 8;
 /// The rank of a process that has not heard which one it is.
 const NO_RANK: u32 = u32::MAX;
 
+/// How long a trip is taken to last before one was made.
+const FIRST_TRIP: Duration = Duration::from_millis(1);
+
 /// Whether the store can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -54,14 +57,18 @@ pub(crate) struct Hub {
     alive: AtomicU32,
     /// [`NO_RANK`] until a beat was answered.
     rank: AtomicU32,
-    /// How long a trip takes, in ns.
+    /// How long a trip takes, in ns; 0 before the first one.
     trip_ns: AtomicU64,
+    /// How long the slowest of the last ones took, in ns.
+    slowest_ns: AtomicU64,
     last_error: Lock<Option<super::StoreError>>,
     /// The last refusal, and when it came.
     last_refusal: Lock<Option<(super::StoreError, Tick)>>,
     /// Counters that the refiller must look at.
     asking: Lock<Vec<Arc<SharedQuota>>>,
     all: Lock<Registered>,
+    /// How many counters somebody holds.
+    counters: AtomicU64,
     late: LateCalls,
     waker: Lock<Option<Waker>>,
     pub(super) is_started: AtomicBool,
@@ -108,11 +115,13 @@ impl Hub {
             node: NodeId::random(),
             mode: AtomicU32::new(HubMode::Idle as u32),
             since: AtomicU64::new(0),
-            trip_ns: AtomicU64::new(1_000_000),
+            trip_ns: AtomicU64::new(0),
+            slowest_ns: AtomicU64::new(0),
             last_error: Lock::new(None),
             last_refusal: Lock::new(None),
             asking: Lock::new(Vec::new()),
             all: Lock::new(Registered::default()),
+            counters: AtomicU64::new(0),
             late: LateCalls::default(),
             waker: Lock::new(None),
             is_started: AtomicBool::new(false),
@@ -183,14 +192,28 @@ impl Hub {
     }
 
     pub(crate) fn trip(&self) -> Duration {
-        Duration::from_nanos(self.trip_ns.load(Ordering::Relaxed))
+        match self.trip_ns.load(Ordering::Relaxed) {
+            0 => FIRST_TRIP,
+            ns => Duration::from_nanos(ns),
+        }
+    }
+
+    /// How long the slowest of the last trips took: the more came after it, the less it counts.
+    pub(super) fn slowest_trip(&self) -> Duration {
+        Duration::from_nanos(self.slowest_ns.load(Ordering::Relaxed))
     }
 
     pub(super) fn note_trip(&self, took: Duration) {
         let last = self.trip_ns.load(Ordering::Relaxed);
         let took = crate::clock::nanos(took);
-        let mean = last - last / 8 + took / 8;
-        self.trip_ns.store(mean, Ordering::Relaxed);
+        let mean = match last {
+            0 => took,
+            last => last - last / 8 + took / 8,
+        };
+        self.trip_ns.store(mean.max(1), Ordering::Relaxed);
+        let slowest = self.slowest_ns.load(Ordering::Relaxed);
+        let slowest = took.max(slowest - slowest / 8);
+        self.slowest_ns.store(slowest, Ordering::Relaxed);
     }
 
     pub(super) fn note_error(&self, error: super::StoreError) {
@@ -244,6 +267,11 @@ impl Hub {
         *self.waker.lock() = Some(waker.clone());
     }
 
+    /// Whether there is a counter to look at.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asking.lock().is_empty()
+    }
+
     pub(super) fn take_asking(&self) -> Vec<Arc<SharedQuota>> {
         let asking = std::mem::take(&mut *self.asking.lock());
         for quota in &asking {
@@ -267,6 +295,7 @@ impl Hub {
     }
 
     pub(super) fn register(&self, quota: &Arc<SharedQuota>) {
+        self.counters.fetch_add(1, Ordering::Relaxed);
         let mut all = self.all.lock();
         if all.quotas.len() >= all.sweep_at {
             all.quotas.retain(|quota| quota.strong_count() > 0);
@@ -298,7 +327,12 @@ impl Hub {
 
     /// How many counters somebody holds.
     pub(crate) fn counters(&self) -> usize {
-        self.all().len()
+        self.counters.load(Ordering::Relaxed) as usize
+    }
+
+    /// A counter is gone.
+    pub(super) fn unregister(&self) {
+        self.counters.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -5,6 +5,7 @@
 //! no permit is valid.
 
 mod back;
+mod out;
 mod paid;
 mod pending;
 
@@ -49,7 +50,8 @@ pub(crate) struct Ledger {
     last: Seen,
     has_seen: bool,
     pub(super) report: Report,
-    pub(super) in_flight: bool,
+    /// When the request was sent whose answer was the last one to say what the store has.
+    heard: Tick,
     pub(super) is_hot: bool,
     /// The permits that were free at the last answer, and how much the process had of the window.
     free: u32,
@@ -86,7 +88,7 @@ impl Ledger {
             last: Seen::default(),
             has_seen: false,
             report: Report::Nothing,
-            in_flight: false,
+            heard: Tick::ZERO,
             is_hot: false,
             free: u32::MAX,
             had: 0,
@@ -149,8 +151,7 @@ impl Ledger {
 
     /// Whether nothing else keeps such a ledger: then a new one is as good.
     pub(super) fn is_at_rest(&self) -> bool {
-        let is_looked_at = self.in_flight || self.is_hot;
-        !is_looked_at && self.pending.is_none() && self.uncounted.permits == 0
+        !self.is_hot && self.pending.is_none() && self.uncounted.permits == 0
     }
 
     /// Takes over what an answer has said of the time and of what is free.
@@ -287,6 +288,20 @@ impl Ledger {
         let drawn = own.drawn.min(n - local);
         own.drawn -= drawn;
         drawn
+    }
+
+    /// Has `n` permits that the store has counted stand for such as were taken without it in that
+    /// bucket, unless it is being told of these. Returns how many do.
+    pub(crate) fn pay_local(&mut self, bucket: u64, n: u32) -> u32 {
+        if self.tells() || n == 0 {
+            return 0;
+        }
+        let own = self.own.iter_mut().find(|own| own.bucket == bucket);
+        own.map_or(0, |own| {
+            let paid = own.local.min(n);
+            own.local -= paid;
+            paid
+        })
     }
 
     /// How many permits of `bucket` the store has granted to the process.

@@ -88,6 +88,7 @@ mod terms;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 mod ticket;
+mod trips;
 
 use std::fmt;
 use std::pin::Pin;

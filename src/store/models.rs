@@ -12,11 +12,11 @@ use loom::thread;
 use super::cell::{BucketEnd, Cell, LeaseFound};
 use super::hub::HubMode;
 use super::late::LateCall;
-use super::quota::{Conditions, Grant, OnTheWay};
+use super::quota::{Conditions, Grant, OnTheWay, Prepared};
 use super::terms::Nodes;
 use super::{
-    Answer, Asked, Epoch, Hub, QuotaRule, RuleCounts, RuleFigures, SharedQuota, StoreSettings,
-    Terms, Ticket, WhenDown, Window,
+    Answer, Asked, Draw, Epoch, Hub, QuotaRule, RuleCounts, RuleFigures, SharedQuota,
+    StoreSettings, Terms, Ticket, WhenDown, Window,
 };
 use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, Ordering};
@@ -169,6 +169,7 @@ const CONDITIONS: Conditions = Conditions {
     },
     horizon: BUCKET,
     trip: BUCKET,
+    slow_trip: BUCKET,
     is_recovering: false,
 };
 
@@ -206,16 +207,24 @@ fn asked_before<const N: usize>(
     });
     // Otherwise it would be kept by the list for ever.
     drop(hub.take_asking());
-    let (_, sent) = SharedQuota::prepare(&quota, &CONDITIONS).expect("calls wait");
+    let (_, sent) = next(&quota);
     (hub, quota, tickets, sent)
 }
 
-/// The store has granted one permit.
-fn grant(quota: &SharedQuota, sent: &OnTheWay) {
-    grant_some(quota, sent, 1);
+/// The next draw, which calls wait for.
+fn next(quota: &Arc<SharedQuota>) -> (Draw, OnTheWay) {
+    match SharedQuota::prepare(quota, &CONDITIONS) {
+        Prepared::Sends(draw, sent) => (draw, sent),
+        other => panic!("calls wait: {other:?}"),
+    }
 }
 
-fn grant_some(quota: &SharedQuota, sent: &OnTheWay, permits: u32) {
+/// The store has granted one permit.
+fn grant(sent: OnTheWay) {
+    grant_some(sent, 1);
+}
+
+fn grant_some(sent: OnTheWay, permits: u32) {
     let grant = Grant {
         permits,
         free: 0,
@@ -226,7 +235,7 @@ fn grant_some(quota: &SharedQuota, sent: &OnTheWay, permits: u32) {
         sent: ms(10),
         received: ms(10),
     };
-    quota.granted(sent, &grant);
+    SharedQuota::granted(sent, &grant);
 }
 
 fn is_granted(answer: Answer) -> u32 {
@@ -239,10 +248,7 @@ model! {
         a_call_that_has_left_and_is_answered: TicketAnswersGone;
     || {
         let (_, quota, [ticket], sent) = asked();
-        let refiller = {
-            let quota = quota.clone();
-            thread::spawn(move || grant(&quota, &sent))
-        };
+        let refiller = thread::spawn(move || grant(sent));
         drop(ticket);
         refiller.join().unwrap();
         assert_eq!(quota.in_hand(ms(10)), 1, "its permit is there for others");
@@ -254,10 +260,7 @@ model! {
         a_deadline_that_looks_before_it_leaves: TicketLooksThenLeaves;
     || {
         let (hub, quota, [ticket], sent) = asked();
-        let refiller = {
-            let quota = quota.clone();
-            thread::spawn(move || grant(&quota, &sent))
-        };
+        let refiller = thread::spawn(move || grant(sent));
         let answer = ticket.take(ms(10));
         refiller.join().unwrap();
         // A call without an answer has the refiller look at its counter.
@@ -272,10 +275,7 @@ model! {
         the_first_of_two_that_has_left_and_is_answered: TicketAnswersGone;
     || {
         let (_, quota, [first, second], sent) = asked();
-        let refiller = {
-            let quota = quota.clone();
-            thread::spawn(move || grant(&quota, &sent))
-        };
+        let refiller = thread::spawn(move || grant(sent));
         drop(first);
         refiller.join().unwrap();
         assert!(second.is_answered(None));
@@ -289,10 +289,7 @@ model! {
         a_call_that_waits_without_a_second_look: TicketLooksThenWaits;
     || {
         let (_, quota, [ticket], sent) = asked();
-        let refiller = {
-            let quota = quota.clone();
-            thread::spawn(move || grant(&quota, &sent))
-        };
+        let refiller = thread::spawn(move || grant(sent));
         let woken = std::sync::Arc::new(Woken::default());
         let waits = !ticket.is_answered(Some(&Waker::from(woken.clone())));
         refiller.join().unwrap();
@@ -310,18 +307,15 @@ model! {
     || {
         let (hub, quota, [ticket], sent) = asked_before(Some(ms(500)));
         // There is none in this bucket, so the call is to have one of the next.
-        grant_some(&quota, &sent, 0);
-        let (draw, sent) = SharedQuota::prepare(&quota, &CONDITIONS).expect("it borrows");
+        grant_some(sent, 0);
+        let (draw, sent) = next(&quota);
         assert!(draw.next);
-        let refiller = {
-            let quota = quota.clone();
-            thread::spawn(move || grant(&quota, &sent))
-        };
+        let refiller = thread::spawn(move || grant(sent));
         drop(ticket);
         refiller.join().unwrap();
         drop(hub.take_asking());
         assert_eq!(quota.in_hand(ms(10)), 0, "its bucket has not begun");
-        let (draw, _) = SharedQuota::prepare(&quota, &CONDITIONS).expect("it has left");
+        let (draw, _) = next(&quota);
         let back = draw.back.map(|back| (back.bucket, back.permits));
         assert_eq!(back, Some((2, 1)), "the permit goes back, once");
     }
@@ -349,11 +343,11 @@ impl LateCall for RunningCall {
 
 /// Has a call that has asked judged by the store's task, which does `task` beside it. Returns how
 /// often it was judged.
-fn judged_beside(task: fn(&Hub, &SharedQuota, &OnTheWay)) -> u32 {
-    let (hub, quota, [ticket], sent) = asked();
+fn judged_beside(task: fn(&Hub, OnTheWay)) -> u32 {
+    let (hub, _, [ticket], sent) = asked();
     let refiller = {
-        let (hub, quota) = (hub.clone(), quota.clone());
-        thread::spawn(move || task(&hub, &quota, &sent))
+        let hub = hub.clone();
+        thread::spawn(move || task(&hub, sent))
     };
     let judged = std::sync::Arc::new(AtomicU32::new(0));
     hub.judge_late(Box::new(RunningCall {
@@ -370,8 +364,8 @@ model! {
     a_grant_beside_a_call_that_is_judged_late at 3 fails with
         a_call_that_looks_for_a_grant_before_it_is_kept: LateLooksThenKeeps;
     || {
-        let judged = judged_beside(|hub, quota, sent| {
-            grant(quota, sent);
+        let judged = judged_beside(|hub, sent| {
+            grant(sent);
             hub.late().settle_answered();
         });
         assert_eq!(judged, 1, "when its answer is there");
@@ -382,7 +376,7 @@ model! {
     the_end_of_the_task_beside_a_call_that_is_judged_late at 3 fails with
         a_call_that_looks_for_the_task_before_it_is_kept: LateLooksThenKeeps;
     || {
-        let judged = judged_beside(|hub, _, _| {
+        let judged = judged_beside(|hub, _| {
             hub.set_mode(HubMode::Idle, ms(10));
             hub.late().settle_all();
         });

@@ -2,7 +2,7 @@
 //! are busy, says that the process is alive, and decides whether the store is there.
 //!
 //! ```text
-//!  start_store                a beat or a trip fails
+//!  start_store         several beats are late, or anything else fails
 //!   Idle ─────────▶ Live ─────────────────────────────▶ Down
 //!                   ▲  │                                  │
 //!         two beats │  │ another epoch                    │ a beat is answered
@@ -12,9 +12,15 @@
 //!
 //! Calls that come before the first beat is answered wait for that, as for any answer.
 //!
+//! A beat that is late is followed by the next one at once; a store that answers none of
+//! [three](MOST_MISSED) is away. Meanwhile, and while trips are [silent](super::trips), it is sent no
+//! draws. What else is late fails for itself.
+//!
 //! A store that was away is asked by beats alone: a server that was stopped runs what was sent
 //! to it when it wakes, and draws would take permits for nobody. While it recovers, every
 //! process tells it what it does not know, and draws no more than its share.
+
+mod beats;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -26,9 +32,10 @@ use super::budget::Budget;
 use super::draw::{Draw, Drawn, Epoch};
 use super::hub::{Hub, HubMode};
 use super::ledger::Report;
-use super::quota::{After, Conditions, Grant, OnTheWay, SharedQuota};
-use super::request::Request;
+use super::quota::{After, Conditions, Grant, OnTheWay, Prepared, SharedQuota};
+use super::request::{self, Request};
 use super::seen::Seen;
+use super::trips::{self, Trip, TripAnswers, TripEnd, Trips};
 use super::{QuotaStore, StoreError, StoreErrorKind};
 use crate::base::sync::{Arc, Ordering};
 use crate::base::thread::this_process;
@@ -44,31 +51,36 @@ const FIRST_GAP: Duration = Duration::from_millis(20);
 const LAST_GAP: Duration = Duration::from_millis(200);
 /// How often busy counters are looked at.
 const TICK: Duration = Duration::from_millis(5);
-/// Most draws of a trip, and most trips at a time.
+/// Most draws of a trip.
 const MOST_DRAWS: usize = 512;
-const MOST_TRIPS: usize = 4;
-
-struct Trip {
-    request: Request<Vec<Result<Drawn, StoreError>>>,
-    sent: Vec<OnTheWay>,
-}
+/// A store that answers so many beats too late, one after the other, is away.
+const MOST_MISSED: u32 = 3;
 
 /// See the [module](self).
 pub(super) struct Refiller {
     hub: Arc<Hub>,
     store: std::sync::Arc<dyn QuotaStore>,
     pub(super) alive: Alive,
-    trips: Vec<Trip>,
+    trips: Trips,
     beat: Option<Request<Beat>>,
     /// Whether a beat was ever answered, or has failed. Until then calls wait for that.
     has_beaten: bool,
     beat_at: Tick,
+    /// How many beats were late since the last one that was answered.
+    missed: u32,
     gap: Duration,
     epoch: Epoch,
     recovers_until: Tick,
     due: Vec<Arc<SharedQuota>>,
+    /// Those of which calls wait for a draw that is on its way, and when they are looked at again.
+    put_off: Vec<Arc<SharedQuota>>,
+    put_off_until: Tick,
     hot: Vec<Arc<SharedQuota>>,
+    /// When these are looked at again.
+    hot_at: Tick,
     sleep: Option<(Tick, Timer)>,
+    /// Whether other tasks have run since a trip was due: their calls go along.
+    has_yielded: bool,
     jitter: u64,
     budget: Budget,
 }
@@ -80,19 +92,24 @@ impl Refiller {
         let node = hub.node.of_process(this_process());
         Self {
             jitter: node.0 as u64 | 1,
+            trips: Trips::new(hub.settings.store_wait, now),
             hub,
             store,
             alive: Alive::new(node),
-            trips: Vec::new(),
             beat: None,
             has_beaten: false,
             beat_at: now,
+            missed: 0,
             gap: FIRST_GAP,
             epoch: Epoch::default(),
             recovers_until: now,
             due: Vec::new(),
+            put_off: Vec::new(),
+            put_off_until: now,
             hot: Vec::new(),
+            hot_at: now,
             sleep: None,
+            has_yielded: false,
             budget: Budget::new(now),
         }
     }
@@ -120,6 +137,9 @@ impl Refiller {
                 self.hub.set_mode(HubMode::Live, now);
             }
             has_moved |= self.start_beat(now);
+            if self.yields(cx) {
+                return Poll::Pending;
+            }
             has_moved |= self.start_trips(now);
             self.hub.late().settle_answered();
             if !has_moved && self.poll_sleep(cx, now).is_pending() {
@@ -142,7 +162,7 @@ impl Refiller {
             }
             self.hub.late().settle_answered();
             let is_first_beat = self.beat.is_some() && !self.has_beaten;
-            if self.trips.is_empty() && !is_first_beat {
+            if !self.trips.is_any() && !is_first_beat {
                 return Poll::Ready(());
             }
             if !has_moved {
@@ -151,97 +171,14 @@ impl Refiller {
         }
     }
 
-    // --- beats ---
-
-    fn start_beat(&mut self, now: Tick) -> bool {
-        if self.beat.is_some() || now < self.beat_at {
-            return false;
+    /// Lets other tasks run before the counters are looked at that calls have asked for: the first of
+    /// several calls that come at once has woken this one.
+    fn yields(&mut self, cx: &mut Context<'_>) -> bool {
+        self.has_yielded = !self.has_yielded && self.hub.is_asked();
+        if self.has_yielded {
+            cx.waker().wake_by_ref();
         }
-        self.hub.rest_some(now);
-        let (store, alive) = (self.store.clone(), self.alive);
-        self.beat = Request::new(&self.hub, now, async move { store.beat(alive).await });
-        // Without a timer there is nothing to go by.
-        self.beat_at = now + BEAT;
-        self.beat.is_some()
-    }
-
-    fn poll_beat(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
-        let Some(beat) = &mut self.beat else {
-            return false;
-        };
-        let Poll::Ready(answer) = beat.poll(cx) else {
-            return false;
-        };
-        self.beat = None;
-        self.has_beaten = true;
-        match answer {
-            Ok(beat) => self.alive(beat, now),
-            Err(error) => self.fail(error, now),
-        }
-        true
-    }
-
-    /// The store has answered a beat.
-    fn alive(&mut self, beat: Beat, now: Tick) {
-        self.hub.set_nodes(beat.nodes, beat.rank);
-        let is_lost = beat.epoch != self.epoch;
-        let was_known = self.epoch != Epoch::default();
-        (self.epoch, self.alive.seen) = (beat.epoch, beat.count);
-        self.gap = FIRST_GAP;
-        self.beat_at = now + BEAT;
-        let report = if is_lost && was_known {
-            Report::All
-        } else {
-            Report::Local
-        };
-        match self.hub.mode() {
-            _ if report == Report::All => self.recover(report, now),
-            HubMode::Down | HubMode::Idle => self.recover(report, now),
-            HubMode::Live | HubMode::Recovering => {}
-        }
-    }
-
-    fn recover(&mut self, report: Report, now: Tick) {
-        self.recovers_until = now + RECOVERS;
-        self.hub.set_mode(HubMode::Recovering, now);
-        let all = self.hub.all().into_iter();
-        self.due
-            .extend(all.filter(|quota| quota.must_report(report, now)));
-    }
-
-    /// The store has failed.
-    fn fail(&mut self, error: StoreError, now: Tick) {
-        self.hub.note_error(error);
-        if self.hub.mode() != HubMode::Down {
-            self.hub.set_mode(HubMode::Down, now);
-        }
-        // Answers that come late are not taken: they are of another time.
-        for trip in std::mem::take(&mut self.trips) {
-            trip.sent
-                .iter()
-                .for_each(|sent| sent.quota.failed(now, false));
-        }
-        self.answer_all(now);
-        self.beat = None;
-        self.beat_at = now + self.jittered(self.gap);
-        self.gap = (self.gap * 2).min(LAST_GAP);
-    }
-
-    /// Answers all that ask without the store.
-    fn answer_all(&mut self, now: Tick) {
-        let asking = self.hub.take_asking();
-        for quota in self.due.drain(..).chain(asking) {
-            quota.answer_without_store(now);
-        }
-    }
-
-    /// `time`, more or less by a fifth.
-    fn jittered(&mut self, time: Duration) -> Duration {
-        // An ordinary xorshift: it only keeps processes apart.
-        self.jitter ^= self.jitter << 13;
-        self.jitter ^= self.jitter >> 7;
-        self.jitter ^= self.jitter << 17;
-        time * (80 + (self.jitter % 41) as u32) / 100
+        self.has_yielded
     }
 
     // --- trips ---
@@ -252,27 +189,44 @@ impl Refiller {
             nodes: self.hub.nodes(),
             horizon: self.budget.stretched(self.hub.settings.horizon),
             trip: self.hub.trip(),
+            slow_trip: self.hub.slowest_trip(),
             is_recovering: self.hub.mode() == HubMode::Recovering,
         }
     }
 
     fn start_trips(&mut self, now: Tick) -> bool {
-        if !self.has_beaten {
+        if !self.has_beaten || (self.hub.is_up() && self.is_in_doubt()) {
             return false;
         }
         self.due.extend(self.hub.take_asking());
+        if now >= self.put_off_until {
+            self.due.append(&mut self.put_off);
+        }
         if !self.hub.is_up() {
             let has_any = !self.due.is_empty();
             self.answer_all(now);
             return has_any;
         }
         let mut has_started = false;
-        while !self.due.is_empty() && self.trips.len() < MOST_TRIPS {
+        while !self.due.is_empty() && now >= self.trips.next_at() {
             let by = self.conditions(now);
             let take = self.due.len().min(MOST_DRAWS);
-            let due = self.due.drain(..take);
-            let (draws, sent): (Vec<_>, Vec<_>) =
-                due.filter_map(|it| SharedQuota::prepare(&it, &by)).unzip();
+            let (mut draws, mut sent) = (Vec::with_capacity(take), Vec::with_capacity(take));
+            for quota in self.due.drain(..take) {
+                match SharedQuota::prepare(&quota, &by) {
+                    Prepared::Nothing => {}
+                    Prepared::Sends(draw, on_the_way) => {
+                        draws.push(draw);
+                        sent.push(on_the_way);
+                    }
+                    Prepared::Waits(at) => {
+                        if self.put_off.is_empty() || at < self.put_off_until {
+                            self.put_off_until = at;
+                        }
+                        self.put_off.push(quota);
+                    }
+                }
+            }
             if draws.is_empty() {
                 continue;
             }
@@ -290,48 +244,64 @@ impl Refiller {
         let store = self.store.clone();
         let request = async move { store.draw(&draws).await };
         match Request::new(&self.hub, now, request) {
-            Some(request) => self.trips.push(Trip { request, sent }),
-            None => sent.iter().for_each(|sent| sent.quota.failed(now, false)),
+            Some(request) => self.trips.start(request, sent),
+            None => trips::fail(sent, now),
         }
     }
 
     fn poll_trips(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
         let mut has_moved = false;
-        let mut index = 0;
-        while index < self.trips.len() {
-            let Poll::Ready(answer) = self.trips[index].request.poll(cx) else {
-                index += 1;
-                continue;
-            };
+        self.trips.give_up_old(now);
+        while let Some(event) = self.trips.poll(cx, now) {
             has_moved = true;
-            let trip = self.trips.swap_remove(index);
-            match answer {
-                Ok(answers) if answers.len() == trip.sent.len() => {
-                    self.hub.note_trip(now - trip.request.sent);
-                    self.settle(&trip, answers, now);
-                }
-                Ok(_) => {
-                    let detail = "it did not answer each draw";
-                    let error = StoreError::new(StoreErrorKind::Refused, detail);
-                    trip.sent.iter().for_each(|it| it.quota.failed(now, false));
-                    self.fail(error, now);
-                    return true;
-                }
-                Err(error) => {
-                    trip.sent.iter().for_each(|it| it.quota.failed(now, false));
-                    self.fail(error, now);
-                    return true;
+            match event {
+                TripEnd::Answered(trip, answer) => self.take_answer(trip, answer, now),
+                TripEnd::Late => {
+                    self.hub.note_error(request::late());
+                    if self.trips.is_silent() {
+                        // A beat tells whether the store is there.
+                        self.beat_at = self.beat_at.min(now);
+                    }
                 }
             }
         }
         has_moved
     }
 
+    fn take_answer(&mut self, trip: Trip, answer: Result<TripAnswers, StoreError>, now: Tick) {
+        let is_late = trip.is_late();
+        let error = match answer {
+            Ok(answers) if answers.len() == trip.sent.len() => {
+                self.trips.note_heard(now);
+                if !is_late {
+                    self.hub.note_trip(now - trip.request.sent);
+                }
+                self.settle(trip, answers, now);
+                return;
+            }
+            Ok(_) => {
+                let detail = "it did not answer each draw";
+                StoreError::new(StoreErrorKind::Refused, detail)
+            }
+            Err(error) => error,
+        };
+        trip.fail(now);
+        if is_late {
+            return;
+        }
+        if error.kind() == StoreErrorKind::Late {
+            self.hub.note_error(error);
+            self.beat_at = self.beat_at.min(now);
+        } else {
+            self.fail(error, now);
+        }
+    }
+
     /// Takes the answers of a trip.
-    fn settle(&mut self, trip: &Trip, answers: Vec<Result<Drawn, StoreError>>, now: Tick) {
+    fn settle(&mut self, trip: Trip, answers: TripAnswers, now: Tick) {
         let mut is_lost = false;
-        for (sent, answer) in trip.sent.iter().zip(answers) {
-            let quota = &sent.quota;
+        for (sent, answer) in trip.sent.into_iter().zip(answers) {
+            let quota = sent.quota.clone();
             let after = match answer {
                 Ok(Drawn::Granted {
                     permits,
@@ -351,15 +321,16 @@ impl Refiller {
                         sent: trip.request.sent,
                         received: now,
                     };
-                    quota.granted(sent, &grant)
+                    SharedQuota::granted(sent, &grant)
                 }
                 Ok(Drawn::Lost { rest, bucket, .. }) => {
                     let length = quota.window().bucket;
-                    quota.lost(Seen::new(bucket, rest, trip.request.sent, now, length))
+                    let seen = Seen::new(bucket, rest, trip.request.sent, now, length);
+                    SharedQuota::lost(sent, seen)
                 }
                 Err(error) => {
                     self.hub.note_error(error);
-                    quota.failed(now, true);
+                    SharedQuota::failed(sent, now, true);
                     After::Nothing
                 }
             };
@@ -368,6 +339,9 @@ impl Refiller {
             }
             is_lost |= after == After::Lost;
             if quota.is_newly_hot() {
+                if self.hot.is_empty() {
+                    self.hot_at = now + TICK;
+                }
                 self.hot.push(quota.clone());
             }
         }
@@ -388,7 +362,13 @@ impl Refiller {
             until = until.min(self.recovers_until);
         }
         if !self.hot.is_empty() && self.hub.is_up() {
-            until = until.min(now + TICK);
+            until = until.min(self.hot_at);
+        }
+        if !self.put_off.is_empty() {
+            until = until.min(self.put_off_until);
+        }
+        if !self.due.is_empty() && !self.is_in_doubt() {
+            until = until.min(self.trips.next_at());
         }
         if self.sleep.as_ref().is_none_or(|(set, _)| *set > until) {
             let time = (until - now).max(Duration::from_micros(100));
@@ -406,14 +386,20 @@ impl Refiller {
             return Poll::Pending;
         }
         self.sleep = None;
-        let hot = std::mem::take(&mut self.hot);
-        for quota in hot {
+        if now >= self.hot_at {
+            self.look_at_hot(now);
+        }
+        Poll::Ready(())
+    }
+
+    fn look_at_hot(&mut self, now: Tick) {
+        self.hot_at = now + TICK;
+        for quota in std::mem::take(&mut self.hot) {
             if quota.is_still_hot() {
                 self.due.push(quota.clone());
                 self.hot.push(quota);
             }
         }
-        Poll::Ready(())
     }
 
     // --- the end ---
@@ -424,13 +410,7 @@ impl Refiller {
         let now = self.hub.now();
         let was_up = self.hub.is_up();
         self.hub.set_mode(HubMode::Idle, now);
-        let trips = std::mem::take(&mut self.trips);
-        for trip in &trips {
-            trip.sent
-                .iter()
-                .for_each(|sent| sent.quota.failed(now, false));
-        }
-        drop(trips);
+        self.trips.end(now);
         self.answer_all(now);
         self.hub.late().settle_all();
         if !was_up {
@@ -460,11 +440,7 @@ impl Drop for Refiller {
     fn drop(&mut self) {
         let now = self.hub.now();
         self.hub.set_mode(HubMode::Idle, now);
-        for trip in std::mem::take(&mut self.trips) {
-            trip.sent
-                .iter()
-                .for_each(|sent| sent.quota.failed(now, false));
-        }
+        self.trips.end(now);
         self.answer_all(now);
         self.hub.late().settle_all();
         self.hub.is_started.store(false, Ordering::Release);

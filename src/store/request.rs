@@ -1,4 +1,4 @@
-//! A request to a store on its way, with a deadline.
+//! A request to a store on its way, with a time by which it should be answered.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,11 +9,19 @@ use crate::base::panics::catch_panic_or;
 use crate::base::timer::{self, Timer};
 use crate::clock::Tick;
 
-/// See the [module](self). It ends with an error if it is late.
+/// See the [module](self).
 pub(super) struct Request<T> {
     answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>,
-    deadline: Timer,
+    /// `None` once it is over.
+    deadline: Option<Timer>,
     pub(super) sent: Tick,
+}
+
+/// What has become of a request.
+pub(super) enum Heard<T> {
+    Answer(Result<T, StoreError>),
+    /// Its time is over, which is said once. It may still be answered.
+    Late,
 }
 
 impl<T: Send + 'static> Request<T> {
@@ -25,27 +33,31 @@ impl<T: Send + 'static> Request<T> {
     ) -> Option<Self> {
         Some(Self {
             answer: Box::pin(make),
-            deadline: timer::sleep(hub.settings.store_wait).ok()?,
+            deadline: Some(timer::sleep(hub.settings.store_wait).ok()?),
             sent: now,
         })
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, StoreError>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard<T>> {
         let answer = &mut self.answer;
         let panicked = || StoreError::new(StoreErrorKind::Unreachable, "its client panicked");
         let polled = catch_panic_or(
             || answer.as_mut().poll(cx),
             |_| Poll::Ready(Err(panicked())),
         );
-        if polled.is_ready() {
-            return polled;
+        if let Poll::Ready(answer) = polled {
+            return Poll::Ready(Heard::Answer(answer));
         }
-        match Pin::new(&mut self.deadline).poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(_) => {
-                let detail = "its time was over";
-                Poll::Ready(Err(StoreError::new(StoreErrorKind::Late, detail)))
-            }
+        let deadline = self.deadline.as_mut();
+        let is_over = deadline.is_some_and(|timer| Pin::new(timer).poll(cx).is_ready());
+        if is_over {
+            self.deadline = None;
+            return Poll::Ready(Heard::Late);
         }
+        Poll::Pending
     }
+}
+
+pub(super) fn late() -> StoreError {
+    StoreError::new(StoreErrorKind::Late, "its time was over")
 }

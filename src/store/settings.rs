@@ -98,7 +98,7 @@ impl StoreSettings {
         Self {
             nodes: 1,
             when_down: WhenDown::LocalShare,
-            store_wait: Duration::from_millis(50),
+            store_wait: Duration::from_millis(200),
             horizon: Duration::from_millis(20),
             secret: None,
         }
@@ -125,8 +125,14 @@ impl StoreSettings {
         self
     }
 
-    /// Sets the longest that a call waits for the store: between 1 ms and 10 s. Default 50 ms.
-    /// A request to the store that takes longer has failed.
+    /// Sets the longest that a call waits for the store: between 1 ms and 10 s. Default 200 ms.
+    ///
+    /// A call that has no answer by then is served as without the store, alone: what the late
+    /// answer grants still counts. The store is away when it answers none of three beats in
+    /// a row within this time. So set it above the slowest answers of a store that is well, with
+    /// the time that a busy process needs to take them, and to no more than a call can spare:
+    /// a store that has just gone holds calls up for so long, up to four times one after the
+    /// other. Trips should be shorter than a tenth of the buckets.
     #[must_use]
     pub fn store_wait(mut self, wait: Duration) -> Self {
         self.store_wait = wait;

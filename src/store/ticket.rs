@@ -34,6 +34,7 @@ pub(super) struct Asker {
     pub(super) weight: u32,
     /// If it takes permits of the next bucket as well: it must start before this time.
     pub(super) latest: Option<Tick>,
+    pub(super) asked: Tick,
     pub(super) slot: Arc<Slot>,
 }
 
@@ -91,6 +92,11 @@ impl Slot {
             waker.wake();
         }
         true
+    }
+
+    /// Whether the call has left.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(*self.0.lock(), State::Gone)
     }
 
     /// The answer, if there is one; if not, `waker` is woken when there is.

@@ -181,7 +181,7 @@ async fn no_answer_to_a_beat_alone_admits_more_than_a_share() {
         let passed = passed(&sentinel, Call::new("/v1"), 12).await;
         assert!(passed <= 3, "{beat}: {passed}, and the share is 2 or less");
         let refused = sentinel.store().unwrap().errors(StoreErrorKind::Refused);
-        assert!(refused > 0, "{beat}");
+        assert!(refused > 0, "{beat}: {:?}", sentinel.store());
         handle.shutdown().await;
     }
 }

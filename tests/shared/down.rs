@@ -18,8 +18,9 @@ async fn no_call_waits_longer_than_it_may_and_the_store_is_not_asked_when_it_is_
     let start = fleet.clock.now();
     drop(fleet.engine(0).enter(Call::new("/v1")).await.unwrap());
     let waited = fleet.clock.now() - start;
-    assert!(waited <= ms(50), "{waited:?}");
-    tokio::time::sleep(ms(200)).await;
+    assert!(waited <= ms(200), "{waited:?}");
+    // Three beats are late.
+    tokio::time::sleep(ms(800)).await;
     assert_eq!(fleet.engine(0).store().unwrap().state(), StoreState::Down);
     // Its share is the half, and asks nobody.
     fleet.begin_second().await;

@@ -11,12 +11,14 @@ mod deploy;
 mod down;
 mod draws;
 mod keys;
+mod late;
 mod limits;
 mod no_store;
 mod own;
 mod paths;
 mod rules;
 mod shadow;
+mod slow;
 #[path = "../support/mod.rs"]
 mod support;
 mod told;

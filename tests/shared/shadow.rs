@@ -167,12 +167,12 @@ async fn enforced_calls_get_and_draw_the_same_with_and_without_it() {
 #[tokio::test(start_paused = true)]
 async fn no_call_waits_for_a_slow_or_silent_store() {
     let fleet = Fleet::new::<2>(exact(10).shadow()).await;
-    fleet.store.set_fault(Some(Fault::SlowRequest(ms(40))));
+    fleet.store.set_fault(Some(Fault::SlowRequest(ms(140))));
     let start = fleet.clock.now();
     assert_eq!(fleet.passed(30, Call::new("/v1")).await, 30);
     assert_eq!(fleet.clock.now(), start);
     assert_eq!(judged(&fleet).await, (0, 0), "no answer is there");
-    tokio::time::sleep(ms(100)).await;
+    tokio::time::sleep(ms(300)).await;
     assert_eq!(judged(&fleet).await, (10, 20));
 
     fleet.begin_minute().await;
@@ -180,7 +180,7 @@ async fn no_call_waits_for_a_slow_or_silent_store() {
     let start = fleet.clock.now();
     assert_eq!(fleet.passed(30, Call::new("/v1")).await, 30);
     assert_eq!(fleet.clock.now(), start);
-    tokio::time::sleep(ms(100)).await;
+    tokio::time::sleep(ms(300)).await;
     // Without an answer each engine judges by its share.
     assert_eq!(judged(&fleet).await, (20, 40));
 }

@@ -55,7 +55,7 @@ async fn a_verdict_to_wait_can_be_admitted_by_hand_or_dropped() {
     let Verdict::Wait(waiting) = engine.try_enter(Call::new("/v1")) else {
         panic!("the store must be asked");
     };
-    assert_eq!(waiting.delay(), ms(50));
+    assert_eq!(waiting.delay(), ms(200));
     tokio::time::sleep(ms(5)).await;
     drop(waiting.admit().unwrap());
     // Whoever is gone before the answer leaves the permit in the lease.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::Ledger;
+use super::out::Out;
 use crate::clock::Tick;
 use crate::store::ahead::Ahead;
 use crate::store::draw::Booking;
@@ -26,6 +27,7 @@ pub(in crate::store) struct Pending {
     pub(super) back: Vec<Booking>,
     /// Until then this counter alone is served without the store.
     down_until: Option<Tick>,
+    pub(super) out: Out,
 }
 
 impl Pending {
@@ -34,6 +36,7 @@ impl Pending {
             && self.ahead.is_none()
             && self.back.is_empty()
             && self.down_until.is_none()
+            && self.out.is_empty()
     }
 }
 
@@ -77,6 +80,23 @@ impl Ledger {
         std::mem::replace(&mut pending.tickets, others)
     }
 
+    /// Has calls whose draw was not applied ask once more, before all others: for the bucket after that
+    /// one, or for the present one.
+    pub(in crate::store) fn ask_again(&mut self, mut askers: Vec<Asker>, ahead_of: Option<u64>) {
+        if askers.is_empty() {
+            return;
+        }
+        let tickets = if let Some(number) = ahead_of {
+            let ahead = self.ahead_or_new();
+            ahead.asked_in = number;
+            &mut ahead.tickets
+        } else {
+            &mut self.pending_mut().tickets
+        };
+        askers.append(tickets);
+        *tickets = askers;
+    }
+
     /// Hands each of these to `answer`, in order, and keeps those for which it is false.
     pub(in crate::store) fn answer_tickets(
         &mut self,
@@ -92,10 +112,6 @@ impl Ledger {
     /// The calls that ask for permits of the next bucket.
     pub(in crate::store) fn ahead(&self) -> Option<&Ahead> {
         self.pending.as_ref()?.ahead.as_deref()
-    }
-
-    pub(in crate::store) fn ahead_mut(&mut self) -> Option<&mut Ahead> {
-        self.pending.as_mut()?.ahead.as_deref_mut()
     }
 
     pub(in crate::store) fn ahead_or_new(&mut self) -> &mut Ahead {

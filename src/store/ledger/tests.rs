@@ -226,6 +226,7 @@ fn a_call_that_has_asked_for_a_bucket_waits_in_it_when_it_has_begun() {
     let asker = || Asker {
         weight: 1,
         latest: Some(ms(1_200)),
+        asked: ms(1_000),
         slot: Arc::default(),
     };
     ledger.ask_ahead(asker(), ms(1_010));

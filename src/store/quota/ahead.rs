@@ -56,10 +56,15 @@ impl SharedQuota {
         by: &Conditions,
     ) -> Option<OnTheWay> {
         let here = ledger.here(by.now);
+        // The answer on its way says how much may still be borrowed.
+        let is_beside = ledger.is_out();
         let pending = ledger.pending.as_deref_mut()?;
         let ahead = pending.ahead.as_deref_mut()?;
         let has_others = !pending.tickets.is_empty();
-        if ahead.tickets.is_empty() || (std::mem::take(&mut ahead.was_last) && has_others) {
+        if is_beside
+            || ahead.tickets.is_empty()
+            || (std::mem::take(&mut ahead.was_last) && has_others)
+        {
             return None;
         }
         ahead.was_last = true;
@@ -79,10 +84,8 @@ impl SharedQuota {
                 asker.slot.answer(refused);
             }
         }
-        let tickets = kept.len();
-        ledger.ahead_or_new().tickets = kept;
-        (tickets > 0)
-            .then(|| OnTheWay::of(this, ledger, by.now, (tickets, firm, 0), Some(here.number)))
+        let of = (kept, firm, 0);
+        (firm > 0).then(|| OnTheWay::of(this, ledger, by.now, of, Some(here.number)))
     }
 
     /// Takes what a draw for the next bucket was granted, by calls that have asked in the bucket
@@ -90,21 +93,16 @@ impl SharedQuota {
     pub(super) fn granted_ahead(
         &self,
         ledger: &mut Ledger,
-        sent: &OnTheWay,
+        sent: &mut OnTheWay,
         grant: &Grant,
         (seen, asked_in): (Seen, u64),
     ) -> After {
         let of = grant.bucket.saturating_add(1);
-        let mut asked = ledger.ahead_mut().map_or_else(Vec::new, |ahead| {
-            let later = ahead
-                .tickets
-                .split_off(sent.tickets.min(ahead.tickets.len()));
-            std::mem::replace(&mut ahead.tickets, later)
-        });
+        let mut asked = std::mem::take(&mut sent.askers);
         let mut left = grant.permits;
         if grant.bucket == asked_in {
             let room_at = grant.received + grant.wait;
-            if grant.permits < sent.firm {
+            if grant.permits < sent.firm && !sent.is_late {
                 ledger.ahead_or_new().short_in = Some(asked_in);
                 self.note_none(ledger, room_at);
             }

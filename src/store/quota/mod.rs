@@ -7,6 +7,7 @@
 mod ahead;
 mod entry;
 mod exhausted;
+mod on_the_way;
 mod refilled;
 
 use std::time::Duration;
@@ -23,7 +24,8 @@ use crate::store::settings::WhenDown;
 use crate::store::terms::{QuotaRule, Terms, Window};
 use crate::store::ticket::{Answer, Asker, Slot, Ticket, Validity};
 
-pub(in crate::store) use refilled::{After, Conditions, Grant, OnTheWay};
+pub(in crate::store) use on_the_way::OnTheWay;
+pub(in crate::store) use refilled::{After, Conditions, Grant, Prepared};
 
 /// Without the store, calls are refused for no longer at a time: it may be back.
 const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
@@ -46,6 +48,12 @@ pub(crate) struct SharedQuota {
     place: TablePlace,
     /// When it was last asked for there, in [units](entry) that are counted modulo 2³².
     used: AtomicU32,
+}
+
+impl Drop for SharedQuota {
+    fn drop(&mut self) {
+        self.rule.hub.unregister();
+    }
 }
 
 /// The answer to a call that finds no permits in the cell.
@@ -160,6 +168,7 @@ impl SharedQuota {
         let asker = Asker {
             weight,
             latest,
+            asked: now,
             slot: slot.clone(),
         };
         if is_ahead {

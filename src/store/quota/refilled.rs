@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::{BUSY, SharedQuota};
+use super::{BUSY, OnTheWay, SharedQuota};
 use crate::base::sync::Arc;
 use crate::clock::Tick;
 use crate::store::cell::{BucketEnd, LeaseFound};
 use crate::store::demand::Demand;
-use crate::store::draw::{Booking, Draw, Epoch};
+use crate::store::draw::{Draw, Epoch};
 use crate::store::ledger::{Ledger, Report};
 use crate::store::seen::Seen;
 use crate::store::terms::Nodes;
-use crate::store::ticket::{Answer, Asker, Validity};
+use crate::store::ticket::{Answer, Validity};
 
 /// The conditions in which the refiller asks.
 #[derive(Clone, Copy, Debug)]
@@ -21,48 +21,20 @@ pub(in crate::store) struct Conditions {
     pub(in crate::store) horizon: Duration,
     /// How long a trip takes.
     pub(in crate::store) trip: Duration,
+    /// And one that is slow.
+    pub(in crate::store) slow_trip: Duration,
     /// Whether no more than the share may be drawn.
     pub(in crate::store) is_recovering: bool,
 }
 
-/// A draw that is on its way: what it was for.
+/// What is to be done about a counter.
 #[derive(Debug)]
-pub(in crate::store) struct OnTheWay {
-    pub(in crate::store) quota: Arc<SharedQuota>,
-    pub(super) tickets: usize,
-    pub(super) firm: u32,
-    pub(super) soft: u32,
-    /// If it is for the bucket after that one, by the process's clock.
-    pub(super) ahead_of: Option<u64>,
-    report: Report,
-    /// Of what it tells the store, that which the store does not know.
-    unknown: Vec<Booking>,
-}
-
-impl OnTheWay {
-    /// One for so many calls, which need so many permits, and for so many more; ahead of a bucket.
-    pub(super) fn of(
-        quota: &Arc<SharedQuota>,
-        ledger: &Ledger,
-        now: Tick,
-        (tickets, firm, soft): (usize, u32, u32),
-        ahead_of: Option<u64>,
-    ) -> Self {
-        Self {
-            quota: quota.clone(),
-            tickets,
-            firm,
-            soft,
-            ahead_of,
-            report: ledger.report,
-            unknown: ledger.unknown(now),
-        }
-    }
-
-    /// Whether no call waits for it.
-    pub(in crate::store) const fn is_refill(&self) -> bool {
-        self.firm == 0
-    }
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+pub(in crate::store) enum Prepared {
+    Nothing,
+    Sends(Draw, OnTheWay),
+    /// It is looked at again by then, if no answer has come before.
+    Waits(Tick),
 }
 
 /// The next step of the refiller after a draw.
@@ -114,13 +86,22 @@ impl SharedQuota {
     }
 
     /// The next draw, if one is due.
-    pub(in crate::store) fn prepare(this: &Arc<Self>, by: &Conditions) -> Option<(Draw, OnTheWay)> {
+    pub(in crate::store) fn prepare(this: &Arc<Self>, by: &Conditions) -> Prepared {
         let mut books = this.books.lock();
-        let ledger = books.ledger()?;
-        if ledger.in_flight {
-            return None;
-        }
+        let Some(ledger) = books.ledger() else {
+            return Prepared::Nothing;
+        };
         let now = by.now;
+        this.answer_old(ledger, by);
+        let is_beside = ledger.is_out();
+        if let Some(at) = ledger.put_off(now, by.slow_trip) {
+            let is_any = !ledger.tickets().is_empty();
+            return if is_any {
+                Prepared::Waits(at)
+            } else {
+                Prepared::Nothing
+            };
+        }
         let held = this.observe(ledger, now);
         let lost = ledger.forget_stale_back(now);
         this.rule.figures.counts().lost.add(lost.into());
@@ -131,7 +112,7 @@ impl SharedQuota {
             this.refuse_or_lend(ledger, now, at);
         }
         if let Some(sent) = Self::prepare_ahead(this, ledger, by) {
-            return Some(this.send(ledger, by, sent));
+            return this.send(ledger, by, sent);
         }
         let limit = ledger.terms.limit_of(by.nodes);
         let here = ledger.here(now);
@@ -141,7 +122,8 @@ impl SharedQuota {
             .fold(0, |sum: u32, asker| sum.saturating_add(asker.weight));
         let target = this.target(ledger, by, here.end - now).min(limit);
         let affords = ledger.affords();
-        let is_due = firm > 0 || (affords && held < target.div_ceil(2));
+        // What is drawn ahead comes with the draw that is on its way.
+        let is_due = !is_beside && (firm > 0 || (affords && held < target.div_ceil(2)));
         // The store has none, so only calls ask, when they may.
         let is_exhausted = matches!(this.cell.take(now, 0), LeaseFound::Exhausted(_))
             || this.none_before(ledger, now).is_some();
@@ -150,7 +132,7 @@ impl SharedQuota {
         } else {
             0
         };
-        if ledger.is_hot && affords {
+        if ledger.is_hot && affords && !is_beside {
             // A counter that rests keeps nothing for the rest of its bucket.
             let most = if this.is_busy(ledger) {
                 target.saturating_mul(4).max(4)
@@ -163,33 +145,43 @@ impl SharedQuota {
         }
         let (mut firm_now, mut soft) = (firm, soft);
         if by.is_recovering || this.is_recovering(ledger, now) {
+            if is_beside {
+                // The answer says how much of the share is left.
+                return Prepared::Nothing;
+            }
             let left = ledger.share_left(here.number, by.nodes);
             firm_now = firm.min(left);
             soft = soft.min(left - firm_now);
         }
-        let has_news = (affords && ledger.returns()) || !ledger.to_report(now).is_empty();
+        // A late answer that still comes may have paid for what it would tell.
+        let is_untold = !ledger.tells() && !ledger.is_late();
+        let has_news =
+            (affords && ledger.returns()) || (is_untold && !ledger.to_report(now).is_empty());
         // The store can be told of the past only when it has said which bucket it has: so it is
         // asked, even for nothing, and calls that wait are answered by the next draw.
-        let is_to_learn = firm_now == 0 && ledger.has_untold_past();
+        let is_to_learn =
+            firm_now == 0 && ledger.has_untold_past() && !is_beside && !ledger.is_late();
         if firm_now == 0 && soft == 0 && !has_news && !is_to_learn {
             if firm > 0 {
                 this.refuse_all(ledger, here.next);
                 ledger.tidy(now);
             }
-            return None;
+            return Prepared::Nothing;
         }
-        let tickets = if is_to_learn {
-            0
-        } else {
-            ledger.tickets().len()
-        };
-        let sent = OnTheWay::of(this, ledger, now, (tickets, firm_now, soft), None);
-        Some(this.send(ledger, by, sent))
+        let most = if is_to_learn { 0 } else { usize::MAX };
+        let askers = ledger.take_tickets(most);
+        let sent = OnTheWay::of(this, ledger, now, (askers, firm_now, soft), None);
+        this.send(ledger, by, sent)
     }
 
     /// The draw of what is `sent`, with all that the store must be told.
-    fn send(&self, ledger: &mut Ledger, by: &Conditions, sent: OnTheWay) -> (Draw, OnTheWay) {
-        ledger.in_flight = true;
+    fn send(&self, ledger: &mut Ledger, by: &Conditions, sent: OnTheWay) -> Prepared {
+        let add = if ledger.tells() {
+            Vec::new()
+        } else {
+            ledger.to_report(by.now)
+        };
+        ledger.note_sent(by.now, sent.tells());
         ledger.note_draw();
         let known = ledger.known_epoch(by.now);
         let back = ledger.take_back();
@@ -207,10 +199,10 @@ impl SharedQuota {
             next: sent.ahead_of.is_some(),
             back,
             known,
-            add: ledger.to_report(by.now),
+            add,
             wait: self.rule.hub.settings.store_wait,
         };
-        (draw, sent)
+        Prepared::Sends(draw, sent)
     }
 
     /// Whether this counter draws no more than its share, until all processes have told the store of
@@ -273,10 +265,15 @@ impl SharedQuota {
     }
 
     /// Takes what a draw was granted.
-    pub(in crate::store) fn granted(&self, sent: &OnTheWay, grant: &Grant) -> After {
-        let mut books = self.books.lock();
-        let ledger = books.open(&self.rule);
-        ledger.in_flight = false;
+    pub(in crate::store) fn granted(mut sent: OnTheWay, grant: &Grant) -> After {
+        let this = sent.quota.clone();
+        let mut books = this.books.lock();
+        let ledger = books.open(&this.rule);
+        this.take_grant(ledger, &mut sent, grant)
+    }
+
+    fn take_grant(&self, ledger: &mut Ledger, sent: &mut OnTheWay, grant: &Grant) -> After {
+        ledger.note_back(sent.tells(), sent.is_late);
         // The part of this grant that goes back can wait for the next draw: it may be drawn ahead in
         // vain.
         let returns = ledger.returns_ahead(grant.bucket);
@@ -284,13 +281,16 @@ impl SharedQuota {
         let length = self.rule.window.bucket;
         let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now, length);
         ledger.see_time(seen);
-        self.rule.note_seen(seen);
-        if sent.ahead_of.is_none() {
-            ledger.book_drawn(grant.bucket, grant.permits);
-            ledger.see(seen, grant.free);
-        } else {
-            ledger.book_drawn(grant.bucket.saturating_add(1), grant.permits);
-            ledger.see_ahead(seen);
+        let of = grant.bucket.saturating_add(sent.ahead_of.is_some().into());
+        ledger.book_drawn(of, grant.permits);
+        // Another answer may have overtaken it.
+        if !sent.is_late && ledger.is_news(grant.sent) {
+            self.rule.note_seen(seen);
+            if sent.ahead_of.is_none() {
+                ledger.see(seen, grant.free);
+            } else {
+                ledger.see_ahead(seen);
+            }
         }
         ledger.reported(&sent.unknown, sent.report, now);
         if grant.permits > 0 || sent.report != Report::Nothing {
@@ -300,21 +300,25 @@ impl SharedQuota {
             return self.granted_ahead(ledger, sent, grant, (seen, asked_in));
         }
         if now >= seen.end && grant.permits > 0 {
-            self.return_now(ledger, grant.bucket, grant.permits);
+            let paid = ledger.pay_local(grant.bucket, grant.permits);
+            self.return_now(ledger, grant.bucket, grant.permits - paid);
+            // It was of no use to these calls.
+            let askers = std::mem::take(&mut sent.askers);
+            ledger.ask_again(askers, None);
             return Self::after(ledger, now, returns);
         }
         // Calls have taken permits in hand while it was on its way.
         self.observe(ledger, now);
         let end = BucketEnd::at(seen.end);
         let available_at = now + grant.wait;
-        let is_short = grant.permits < sent.firm;
+        let is_short = grant.permits < sent.firm && !sent.is_late;
         let mut left = grant.permits;
         let mut next_at = None;
         if is_short {
             self.note_none(ledger, available_at);
             next_at = Some(available_at);
         }
-        for asker in ledger.take_tickets(sent.tickets) {
+        for asker in std::mem::take(&mut sent.askers) {
             let weight = asker.weight;
             if weight <= left {
                 if asker.slot.answer(Answer::Granted(Validity::until(end))) {
@@ -341,6 +345,8 @@ impl SharedQuota {
             is_answered
         });
         self.rule.hub.late().note_answers();
+        // Calls that had no answer in time have taken some of the share: these are paid for.
+        left -= ledger.pay_local(grant.bucket, left);
         let out = self.put(ledger, end, left, false);
         self.return_now(ledger, grant.bucket, out.new);
         if out.old > 0 {
@@ -348,7 +354,9 @@ impl SharedQuota {
             self.return_now(ledger, before, out.old);
         }
         ledger.last_held = self.in_hand(now);
-        self.note_exhausted(ledger, sent, grant, seen.next);
+        if !sent.is_late {
+            self.note_exhausted(ledger, sent, grant, seen.next);
+        }
         Self::after(ledger, now, returns)
     }
 
@@ -356,7 +364,8 @@ impl SharedQuota {
     pub(super) fn after(ledger: &mut Ledger, now: Tick, returns: bool) -> After {
         ledger.tidy(now);
         let asks = !ledger.tickets().is_empty() || ledger.asks_ahead();
-        if asks || returns || !ledger.unknown(now).is_empty() {
+        let tells = !ledger.tells() && !ledger.unknown(now).is_empty();
+        if asks || returns || tells {
             After::AskAgain
         } else {
             After::Nothing
@@ -371,51 +380,17 @@ impl SharedQuota {
     }
 
     /// A draw was not applied, because the store has lost its data.
-    pub(in crate::store) fn lost(&self, seen: Seen) -> After {
-        let mut books = self.books.lock();
-        let ledger = books.open(&self.rule);
-        ledger.in_flight = false;
+    pub(in crate::store) fn lost(mut sent: OnTheWay, seen: Seen) -> After {
+        let this = sent.quota.clone();
+        let mut books = this.books.lock();
+        let ledger = books.open(&this.rule);
+        ledger.note_back(sent.tells(), sent.is_late);
         ledger.see_time(seen);
-        self.rule.note_seen(seen);
+        this.rule.note_seen(seen);
         ledger.report_all();
+        let askers = std::mem::take(&mut sent.askers);
+        ledger.ask_again(askers, sent.ahead_of);
         After::Lost
-    }
-
-    /// A draw has failed. If it alone has, the counter is served without the store for a while.
-    pub(in crate::store) fn failed(&self, now: Tick, alone: bool) {
-        let mut books = self.books.lock();
-        let ledger = books.open(&self.rule);
-        ledger.in_flight = false;
-        if alone {
-            ledger.note_down(now);
-        }
-        drop(books);
-        self.answer_without_store(now);
-    }
-
-    /// Answers all calls that wait, without the store.
-    pub(in crate::store) fn answer_without_store(&self, now: Tick) {
-        let mut books = self.books.lock();
-        let Some(ledger) = books.ledger() else {
-            return;
-        };
-        // Permits that were to go back cannot, and are forgotten.
-        ledger.forget_back();
-        let tickets = ledger.take_tickets(usize::MAX).into_iter();
-        for Asker { weight, slot, .. } in tickets.chain(ledger.take_ahead()) {
-            let answer = self.serve(ledger, now, weight);
-            if !slot.answer(answer) {
-                if let Answer::Granted(Validity { end, .. }) = answer {
-                    let bucket = ledger.bucket_of(end);
-                    if !self.cell.refund(end, weight, now, self.rule.window.bucket) {
-                        ledger.unbook(bucket, weight);
-                    }
-                }
-            }
-        }
-        ledger.tidy(now);
-        drop(books);
-        self.rule.hub.late().note_answers();
     }
 
     /// The store is there again: whether it must be told of own permits.
@@ -441,13 +416,13 @@ impl SharedQuota {
             ledger.afford_one();
         }
         // Each takes the permits of one bucket along.
-        while let Some((draw, _)) = Self::prepare(this, by) {
+        while let Prepared::Sends(draw, sent) = Self::prepare(this, by) {
             draws.push(draw);
             let mut books = this.books.lock();
             let Some(ledger) = books.ledger() else {
                 break;
             };
-            ledger.in_flight = false;
+            ledger.note_back(sent.tells(), false);
             // That was told with the first one.
             ledger.report = Report::Nothing;
             ledger.afford_one();
@@ -455,7 +430,7 @@ impl SharedQuota {
                 break;
             }
         }
-        this.failed(by.now, false);
+        this.answer_without_store(by.now);
         draws
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 
 pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreError> {
     let answer = answer.as_ref().map_err(told)?;
-    let drawn = integers(answer).and_then(|numbers| Drawn::read(&numbers));
+    let drawn = floats(answer).and_then(|numbers| Drawn::read(&numbers));
     drawn.ok_or_else(unreadable)
 }
 
@@ -27,6 +27,26 @@ pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
     let (nodes, rank) = (u32::try_from(nodes).ok()?, u32::try_from(rank).ok()?);
     let (epoch, count) = (u64::try_from(epoch).ok()?, u64::try_from(count).ok()?);
     Some(Beat::new(nodes, rank, Epoch(epoch)).with_count(count))
+}
+
+/// The six whole numbers that the script returns as floats.
+fn floats(value: &Value) -> Option<[i64; 6]> {
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    let Value::BulkString(bytes) = value else {
+        return None;
+    };
+    let mut numbers = [0; 6];
+    if bytes.len() != 8 * numbers.len() {
+        return None;
+    }
+    for (number, word) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+        let float = f64::from_le_bytes(word.try_into().ok()?);
+        if !(-MOST..=MOST).contains(&float) || float.fract() != 0.0 {
+            return None;
+        }
+        *number = float as i64;
+    }
+    Some(numbers)
 }
 
 /// The list of integers that a script returns.
@@ -126,6 +146,27 @@ mod tests {
     use redis::make_extension_error;
 
     use super::*;
+
+    #[test]
+    fn only_six_whole_numbers_are_an_answer_to_a_draw() {
+        let read = |numbers: &[f64]| {
+            let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+            floats(&Value::BulkString(bytes.collect()))
+        };
+        let most = 9_007_199_254_740_992.0;
+        assert_eq!(
+            read(&[3.0, 0.0, -1.0, most, -most, 7.0]),
+            Some([3, 0, -1, 1 << 53, -(1 << 53), 7])
+        );
+        for bad in [0.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, most + 2.0] {
+            assert_eq!(read(&[1.0, 1.0, bad, 1.0, 1.0, 1.0]), None, "{bad}");
+        }
+        assert_eq!(read(&[1.0; 5]), None);
+        assert_eq!(read(&[1.0; 7]), None);
+        assert_eq!(read(&[]), None);
+        assert_eq!(floats(&Value::BulkString(vec![0; 47])), None);
+        assert_eq!(floats(&Value::Nil), None);
+    }
 
     /// The answers are those of servers of these versions.
     #[test]

@@ -325,8 +325,12 @@ impl RedisStore {
     fn command(&self, draw: &Draw) -> Cmd {
         let mut command = cmd("EVALSHA");
         command.arg(self.shared.draw.get_hash()).arg(1);
-        command.arg(draw.key());
-        for argument in draw.arguments() {
+        let kept_ms = draw.lifetime().as_micros().div_ceil(1_000);
+        let kept_ms = u64::try_from(kept_ms).unwrap_or(u64::MAX);
+        command.arg(draw.key()).arg(kept_ms);
+        let arguments = draw.arguments();
+        let sent = if draw.is_plain() { 4 } else { arguments.len() };
+        for &argument in &arguments[..sent] {
             command.arg(argument);
         }
         command

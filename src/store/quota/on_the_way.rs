@@ -1,0 +1,157 @@
+//! A draw that is on its way: what it was for, and what becomes of the calls that wait for it.
+
+use super::{Conditions, SharedQuota};
+use crate::base::sync::Arc;
+use crate::clock::Tick;
+use crate::store::cell::BucketEnd;
+use crate::store::draw::Booking;
+use crate::store::ledger::{Ledger, Report};
+use crate::store::ticket::{Answer, Asker, Validity};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::store) struct OnTheWay {
+    pub(in crate::store) quota: Arc<SharedQuota>,
+    /// The calls that wait for it; none once it is late.
+    pub(super) askers: Vec<Asker>,
+    pub(super) firm: u32,
+    pub(super) soft: u32,
+    /// If it is for the bucket after that one, by the process's clock.
+    pub(super) ahead_of: Option<u64>,
+    pub(super) report: Report,
+    /// Of what it tells the store, that which the store does not know.
+    pub(super) unknown: Vec<Booking>,
+    /// Its calls were answered without it.
+    pub(super) is_late: bool,
+}
+
+impl OnTheWay {
+    /// One for these calls, which need so many permits, and for so many more; ahead of a bucket. It
+    /// tells the store what that does not know, unless another one does already.
+    pub(super) fn of(
+        quota: &Arc<SharedQuota>,
+        ledger: &Ledger,
+        now: Tick,
+        (askers, firm, soft): (Vec<Asker>, u32, u32),
+        ahead_of: Option<u64>,
+    ) -> Self {
+        let (report, unknown) = if ledger.tells() {
+            (Report::Nothing, Vec::new())
+        } else {
+            (ledger.report, ledger.unknown(now))
+        };
+        Self {
+            quota: quota.clone(),
+            askers,
+            firm,
+            soft,
+            ahead_of,
+            report,
+            unknown,
+            is_late: false,
+        }
+    }
+
+    /// Whether no call waits for it.
+    pub(in crate::store) const fn is_refill(&self) -> bool {
+        self.firm == 0
+    }
+
+    pub(super) fn tells(&self) -> bool {
+        self.report != Report::Nothing
+    }
+
+    /// Its time is over: the calls that wait for it are answered without the store. What it grants
+    /// counts all the same, if its answer still comes.
+    pub(in crate::store) fn note_late(&mut self, now: Tick) {
+        let mut books = self.quota.books.lock();
+        let ledger = books.open(&self.quota.rule);
+        ledger.note_late(self.tells());
+        self.is_late = true;
+        let askers = std::mem::take(&mut self.askers);
+        self.quota.serve_all(ledger, now, askers);
+        drop(books);
+        self.quota.rule.hub.late().note_answers();
+    }
+
+    /// It is late, and nobody waits any longer for its answer.
+    pub(in crate::store) fn give_up(self) {
+        let mut books = self.quota.books.lock();
+        if let Some(ledger) = books.ledger() {
+            ledger.note_back(self.tells(), self.is_late);
+        }
+        drop(books);
+        self.quota.rule.hub.look_at(&self.quota);
+    }
+}
+
+impl SharedQuota {
+    /// A draw has failed. If it alone has, the counter is served without the store for a while.
+    pub(in crate::store) fn failed(mut sent: OnTheWay, now: Tick, alone: bool) {
+        let this = &sent.quota;
+        let mut books = this.books.lock();
+        let ledger = books.open(&this.rule);
+        ledger.note_back(sent.tells(), sent.is_late);
+        if alone {
+            ledger.note_down(now);
+        }
+        let askers = std::mem::take(&mut sent.askers);
+        this.serve_all(ledger, now, askers);
+        drop(books);
+        this.answer_without_store(now);
+    }
+
+    /// Answers all calls that wait, without the store.
+    pub(in crate::store) fn answer_without_store(&self, now: Tick) {
+        let mut books = self.books.lock();
+        let Some(ledger) = books.ledger() else {
+            return;
+        };
+        // Permits that were to go back cannot, and are forgotten.
+        ledger.forget_back();
+        let mut askers = ledger.take_tickets(usize::MAX);
+        askers.append(&mut ledger.take_ahead());
+        self.serve_all(ledger, now, askers);
+        ledger.tidy(now);
+        drop(books);
+        self.rule.hub.late().note_answers();
+    }
+
+    /// Answers the calls for which nothing was sent, and now it is too late: the answer would come when
+    /// they have left, and bring permits for nobody.
+    pub(super) fn answer_old(&self, ledger: &mut Ledger, by: &Conditions) {
+        let (now, wait) = (by.now, ledger.terms.wait());
+        // Nobody is given up early because trips were slow once.
+        let trip = by.trip.min(wait / 2);
+        let is_old = |asker: &Asker| asker.asked + wait < now + trip;
+        let old = ledger.tickets().iter().take_while(|it| is_old(it)).count();
+        if old > 0 {
+            let askers = ledger.take_tickets(old);
+            self.serve_all(ledger, now, askers);
+            self.rule.hub.late().note_answers();
+        }
+    }
+
+    /// Answers these calls without the store.
+    fn serve_all(&self, ledger: &mut Ledger, now: Tick, askers: Vec<Asker>) {
+        for Asker { weight, slot, .. } in askers {
+            if slot.is_gone() {
+                continue;
+            }
+            let answer = self.serve(ledger, now, weight);
+            if !slot.answer(answer) {
+                if let Answer::Granted(Validity { end, .. }) = answer {
+                    self.unserve(ledger, now, end, weight);
+                }
+            }
+        }
+    }
+
+    /// Takes back permits that a call has not taken, as it has left.
+    fn unserve(&self, ledger: &mut Ledger, now: Tick, end: BucketEnd, weight: u32) {
+        let bucket = ledger.bucket_of(end);
+        if !self.cell.refund(end, weight, now, self.rule.window.bucket) {
+            ledger.unbook(bucket, weight);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Beats: how the task of a store knows whether that is there.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::{BEAT, FIRST_GAP, LAST_GAP, MOST_MISSED, RECOVERS, Refiller};
+use crate::clock::Tick;
+use crate::store::beat::Beat;
+use crate::store::draw::Epoch;
+use crate::store::hub::HubMode;
+use crate::store::ledger::Report;
+use crate::store::request::{self, Heard, Request};
+use crate::store::{StoreError, StoreErrorKind};
+
+impl Refiller {
+    pub(super) fn start_beat(&mut self, now: Tick) -> bool {
+        if self.beat.is_some() || now < self.beat_at {
+            return false;
+        }
+        self.hub.rest_some(now);
+        let (store, alive) = (self.store.clone(), self.alive);
+        self.beat = Request::new(&self.hub, now, async move { store.beat(alive).await });
+        // Without a timer there is nothing to go by.
+        self.beat_at = now + BEAT;
+        self.beat.is_some()
+    }
+
+    pub(super) fn poll_beat(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
+        let Some(beat) = &mut self.beat else {
+            return false;
+        };
+        let Poll::Ready(heard) = beat.poll(cx) else {
+            return false;
+        };
+        let sent = beat.sent;
+        self.beat = None;
+        let answer = match heard {
+            Heard::Answer(answer) => answer,
+            Heard::Late => Err(request::late()),
+        };
+        match answer {
+            Ok(beat) => {
+                self.hub.note_trip(now - sent);
+                self.alive(beat, now);
+            }
+            Err(error) => self.beat_failed(error, now),
+        }
+        true
+    }
+
+    /// A beat was late, or has failed.
+    fn beat_failed(&mut self, error: StoreError, now: Tick) {
+        self.missed += 1;
+        let is_doubt = error.kind() == StoreErrorKind::Late && self.missed < MOST_MISSED;
+        if is_doubt && self.hub.is_up() {
+            self.hub.note_error(error);
+            self.beat_at = now;
+        } else {
+            self.fail(error, now);
+        }
+    }
+
+    /// Whether nobody knows at present that the store is there.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.missed > 0 || self.trips.is_silent()
+    }
+
+    /// The store has answered a beat.
+    fn alive(&mut self, beat: Beat, now: Tick) {
+        self.has_beaten = true;
+        self.missed = 0;
+        self.trips.note_heard(now);
+        self.hub.set_nodes(beat.nodes, beat.rank);
+        let is_lost = beat.epoch != self.epoch;
+        let was_known = self.epoch != Epoch::default();
+        (self.epoch, self.alive.seen) = (beat.epoch, beat.count);
+        self.gap = FIRST_GAP;
+        self.beat_at = now + BEAT;
+        let report = if is_lost && was_known {
+            Report::All
+        } else {
+            Report::Local
+        };
+        match self.hub.mode() {
+            _ if report == Report::All => self.recover(report, now),
+            HubMode::Down | HubMode::Idle => self.recover(report, now),
+            HubMode::Live | HubMode::Recovering => {}
+        }
+    }
+
+    pub(super) fn recover(&mut self, report: Report, now: Tick) {
+        self.recovers_until = now + RECOVERS;
+        self.hub.set_mode(HubMode::Recovering, now);
+        let all = self.hub.all().into_iter();
+        self.due
+            .extend(all.filter(|quota| quota.must_report(report, now)));
+    }
+
+    /// The store has failed.
+    pub(super) fn fail(&mut self, error: StoreError, now: Tick) {
+        self.hub.note_error(error);
+        self.has_beaten = true;
+        if self.hub.mode() != HubMode::Down {
+            self.hub.set_mode(HubMode::Down, now);
+        }
+        self.trips.note_late(now);
+        self.answer_all(now);
+        self.beat = None;
+        self.beat_at = now + self.jittered(self.gap);
+        self.gap = (self.gap * 2).min(LAST_GAP);
+    }
+
+    /// Answers all that ask without the store.
+    pub(super) fn answer_all(&mut self, now: Tick) {
+        let asking = self.hub.take_asking();
+        let waiting = self.due.drain(..).chain(self.put_off.drain(..));
+        for quota in waiting.chain(asking) {
+            quota.answer_without_store(now);
+        }
+    }
+
+    /// `time`, more or less by a fifth.
+    fn jittered(&mut self, time: Duration) -> Duration {
+        // An ordinary xorshift: it only keeps processes apart.
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        time * (80 + (self.jitter % 41) as u32) / 100
+    }
+}
