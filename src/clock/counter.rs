@@ -31,7 +31,7 @@ pub struct QuantaClock {
     start: u64,
     /// Nanoseconds of 2³² counts.
     scale: u64,
-    /// What a reading is behind the time of day by the counter alone.
+    /// The distance from a reading by the counter alone to the time of day, in ns.
     behind: u64,
 }
 
@@ -121,7 +121,7 @@ mod tests {
         let first = clock.clock.delta_as_nanos(0, FIRST) + clock.behind;
         let wall = wall_time().duration_since(std::time::UNIX_EPOCH).unwrap();
         let off = nanos(wall) % CALENDAR + CALENDAR - first % CALENDAR;
-        // What the program has taken until now, and a clock that is adjusted meanwhile.
+        // The bound is the time that the program takes until now, and adjustments of the clock.
         assert!(off % CALENDAR < 86_400 * 1_000_000_000, "{off}");
     }
 

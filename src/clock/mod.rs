@@ -436,7 +436,7 @@ mod tests {
     fn the_monotonic_clock_agrees_with_the_wall_time_of_its_start() {
         let (_, first) = *MONOTONIC_START;
         assert!(first >= Tick(LEAST_FIRST));
-        // What the program has taken until now, and a clock that is adjusted meanwhile.
+        // The bound is the time that the program takes until now, and adjustments of the clock.
         let wall = wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let off = nanos(wall) % CALENDAR + CALENDAR - first.0 % CALENDAR;
         assert!(off % CALENDAR < 86_400 * 1_000_000_000, "{off}");

@@ -62,7 +62,8 @@ pub(crate) struct Resource {
     /// matched it when it was first called.
     has_safe_name: bool,
     path_kind: PathKind,
-    /// What marked requests have shown about a layer within a layer: [`UNTRIED`] and the following.
+    /// Whether layers stand within each other, as far as marks have shown: [`UNTRIED`] and the
+    /// following.
     layers: AtomicU8,
 }
 
@@ -76,8 +77,8 @@ const NESTED: u8 = 2;
 /// One call in so many is marked, as the first one is: that may have ended between two layers, for
 /// want of a login say.
 const MARKED_IN: u64 = 1_024;
-/// The rest of its start, in ns, that picks it. Odd: times of whole microseconds never have it, so
-/// what a test by hand of the clock sees does not change from call to call.
+/// The remainder of the start, in ns, that selects it. Odd, so that times of whole microseconds never
+/// have it: with a clock that is set by hand, one call is as another.
 const MARKED_AT: u64 = 777;
 
 // === impl Resource ===

@@ -123,7 +123,7 @@ impl Resource {
     }
 }
 
-/// What became of calls without what `rule` needs; `None` if it does not need that, or if its table
+/// The effect of `rule` on calls without `need`; `None` if it does not need that, or if its table
 /// knows more.
 fn effect_without(rule: &Rule, need: Need<'_>) -> Option<&'static str> {
     if !rule.needs().contains(&need) || rule.missing_key().is_some() {

@@ -1,5 +1,4 @@
-//! What looks like a mistake in the set-up to a keyed rule: calls without its key, or of a tier that
-//! it does not know.
+//! Suspicions of a keyed rule about the set-up: calls without its key, or of a tier that is unknown.
 
 use std::fmt;
 
