@@ -199,11 +199,11 @@ fn is_of_same_resource(shown: &Rule, pushed: &Rule) -> bool {
 }
 
 /// A limit of one system rule as that of another.
-type Limit = fn(&SystemRule, SystemRule) -> Option<SystemRule>;
+type CopyLimit = fn(&SystemRule, SystemRule) -> Option<SystemRule>;
 
 /// The limits that a system rule may have, with Sentinel's names, in the order of the dashboard's
 /// choice.
-const LIMITS: [(&str, Limit); 5] = [
+const LIMITS: [(&str, CopyLimit); 5] = [
     ("highestSystemLoad", |from, to| {
         Some(to.load(from.get_load()?).capacity(from.get_capacity()))
     }),
