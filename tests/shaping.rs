@@ -215,17 +215,22 @@ fn of_a_rule_for_origins_so_many_wait_for_each_and_so_many_in_all() {
         });
         waiting.collect::<Vec<_>>()
     };
-    let each = || rule(2).throttle(ms(200_000)).for_origin("other");
+    let each = |origin| rule(2).throttle(ms(200_000)).for_origin(origin);
     // A rule for all callers says how many they are together, if it lets calls wait.
     for (all, origins) in [
         (None, [2, 2, 2]),
         (Some(rule(3)), [2, 1, 0]),
         (Some(rule(0)), [2, 2, 2]),
     ] {
-        let bench = Bench::new(Rules::build(all.into_iter().chain([each()])).unwrap());
+        let rules = all.into_iter().chain(["a", "b", "c"].map(each));
+        let bench = Bench::new(Rules::build(rules).unwrap());
         let queues = ["a", "b", "c"].map(|origin| wait(&bench, origin, 5));
         assert_eq!(queues.map(|queue| queue.len()), origins);
     }
+    // All other origins stand in one queue.
+    let bench = Bench::new(each("other"));
+    let queues = ["a", "b", "c"].map(|origin| wait(&bench, origin, 5));
+    assert_eq!(queues.map(|queue| queue.len()), [2, 0, 0]);
     // Without one they are 10 000.
     let bench = Bench::new(rule(20_000).throttle(ms(200_000)).for_origin("a"));
     assert_eq!(wait(&bench, "a", 10_100).len(), 10_000);
@@ -280,14 +285,93 @@ fn a_threshold_of_zero_refuses_for_ever() {
     assert!(bench.call(Call::new("r").batch(0)).is_ok());
 }
 
+/// The waits in ms of calls of `origins`, which come at once and all wait, one after the other.
+fn waits(bench: &Bench, origins: &[&str]) -> Vec<Option<u128>> {
+    let call = |origin: &&str| bench.call(Call::new("r").origin(*origin));
+    let all: Vec<_> = origins.iter().map(call).collect();
+    let waits = all.iter().map(|it| Some(it.as_ref().ok()?.0.as_millis()));
+    waits.collect()
+}
+
 #[test]
-fn each_origin_has_a_queue_of_its_own() {
-    let bench = Bench::new(paced(10, 50).for_origin("other"));
-    for origin in ["a", "b", "c"] {
-        let call = Call::new("r").origin(origin);
-        assert!(bench.call(call).is_ok());
-        assert!(bench.call(call).is_err(), "{origin}");
-    }
+fn all_other_origins_stand_in_one_queue() {
+    // As in Sentinel: ten a second together, and not each.
+    let bench = Bench::new(paced(10, 250).for_origin("other"));
+    let told = waits(&bench, &["app", "web", "x", "app"]);
+    assert_eq!(told, [Some(0), Some(100), Some(200), None]);
+    // One that a rule names has a queue of its own, and so has a call without an origin: none.
+    let rules = Rules::new()
+        .with(paced(10, 250).for_origin("other"))
+        .with(paced(5, 250).for_origin("app"));
+    let bench = Bench::new(rules);
+    let told = waits(&bench, &["app", "web", "app", "x", "app"]);
+    assert_eq!(told, [Some(0), Some(0), Some(200), Some(100), None]);
+    assert_eq!(bench.burst(3).0, [Some(0); 3]);
+    // Each still has a window of its own, beside the queue of all.
+    let rules = Rules::new()
+        .with(paced(10, 250).for_origin("other"))
+        .with(FlowRule::per_second("r", 1).for_origin("other").lend(false));
+    let bench = Bench::new(rules);
+    let told = waits(&bench, &["app", "app", "web", "x"]);
+    assert_eq!(told, [Some(0), None, Some(100), Some(200)]);
+    // So has the origin that finds no place any more.
+    let (sentinel, _) = support::configured(paced(10, 250).for_origin("other"), |builder| {
+        builder.max_origins(1)
+    });
+    let call = |origin| sentinel.try_enter(Call::new("r").origin(origin));
+    let told = ["app", "web", "x"].map(|origin| match call(origin) {
+        Verdict::Pass(_) => 0,
+        Verdict::Wait(waiting) => waiting.delay().as_millis(),
+        Verdict::Block(_) => u128::MAX,
+        other => panic!("{other:?}"),
+    });
+    // A dropped wait gives its turn to the next one.
+    assert_eq!(told, [0, 100, 100]);
+}
+
+#[test]
+fn the_queue_of_all_other_origins_goes_on_over_a_reload() {
+    let rule = |threshold| paced(threshold, 60_000).for_origin("other").id("q");
+    let bench = Bench::new(rule(1));
+    let call = |origin| bench.call(Call::new("r").origin(origin)).unwrap();
+    let queue = ["a", "b", "c"].map(call);
+    assert_eq!(queue.each_ref().map(|it| it.0.as_secs()), [0, 1, 2]);
+    assert!(bench.sentinel.reload(rule(2).into()));
+    assert_eq!(call("d").0, ms(2_500));
+}
+
+#[test]
+fn a_queue_of_all_other_origins_is_warm_by_the_calls_of_all() {
+    // As a rule for all callers, whoever they are.
+    let rule = || paced(30, 500).warm_up(Duration::from_secs(4));
+    let calls = |rule: FlowRule| {
+        let bench = Bench::new(rule);
+        let mut queue: Vec<Waiting> = Vec::new();
+        let mut taken = Vec::new();
+        for second in 0..12 {
+            let mut here = 0;
+            for step in 0..100 {
+                bench.at(second * 1_000 + step * 10);
+                for waiting in std::mem::take(&mut queue) {
+                    match waiting.admit() {
+                        Ok(entry) => drop(entry),
+                        Err(NotAdmitted::TooEarly(waiting)) => queue.push(waiting),
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+                let origin = ["a", "b", "c", "d"][step as usize % 4];
+                if let Ok((_, waiting)) = bench.call(Call::new("r").origin(origin)) {
+                    queue.extend(waiting);
+                    here += 1;
+                }
+            }
+            taken.push(here);
+        }
+        taken
+    };
+    let all = calls(rule());
+    assert!(all[1] * 2 < all[11], "{all:?}");
+    assert_eq!(calls(rule().for_origin("other")), all);
 }
 
 #[test]

@@ -94,7 +94,10 @@ pub(crate) struct ContextRules(Named<Vec<u32>>);
 /// The flow rules of one resource for single origins, and for each of the others.
 #[derive(Debug, Default)]
 pub(crate) struct OriginRules {
+    /// Those with a window, which each of the others has for itself.
     other: Vec<u32>,
+    /// Those with a queue, in which all others stand.
+    queued: Vec<u32>,
     only: Named<Vec<u32>>,
 }
 
@@ -491,6 +494,7 @@ impl OriginRules {
         match &rule.who {
             // One counts no origins apart, the other in a table.
             Who::Anyone | Who::Each => {}
+            Who::Other if rule.shaping.max_wait.is_some() => self.queued.push(index),
             Who::Other => self.other.push(index),
             Who::Only(origin) => self.only.change(origin, |rules| rules.push(index)),
         }
@@ -501,7 +505,7 @@ impl OriginRules {
     pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {
         // A rule for "other" does not apply to an origin that a rule names, but
         // that rule does.
-        !self.other.is_empty() || self.names(origin)
+        !self.other.is_empty() || !self.queued.is_empty() || self.names(origin)
     }
 
     /// Whether a rule is for `origin` alone.
@@ -513,6 +517,12 @@ impl OriginRules {
     /// The rules that count the calls of `origin` apart.
     pub(crate) fn of(&self, origin: &Key<'_>) -> Vec<u32> {
         self.only.get(origin).unwrap_or(&self.other).clone()
+    }
+
+    /// The rules for other origins in whose queue all of these stand one after the other: each is one
+    /// queue, and not one of each origin.
+    pub(crate) fn queued(&self) -> &[u32] {
+        &self.queued
     }
 
     /// The rules that all origins without a place of their own share: none of

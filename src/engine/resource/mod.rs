@@ -12,6 +12,7 @@ mod key;
 mod leases;
 mod notify;
 mod optional;
+mod other_origins;
 mod path;
 pub(crate) mod scope;
 mod seen_keys;
@@ -37,6 +38,7 @@ pub(crate) use in_hand::InHand;
 pub(crate) use key::{ResourceKey, ResourceQuery};
 pub(crate) use leases::{Asking, LeaseTargets, Leases, Taking};
 pub(crate) use optional::OptionalChecks;
+use other_origins::OtherOrigins;
 pub(crate) use path::PathKind;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -298,6 +300,11 @@ impl Resource {
         self.extras.as_ref()?.origins.as_ref()
     }
 
+    /// What all origins share that no rule names.
+    pub(crate) fn others(&self) -> Option<&OtherOrigins> {
+        self.extras.as_ref()?.others.as_ref()
+    }
+
     pub(crate) fn contexts(&self) -> Option<&StdArc<ContextRules>> {
         self.extras.as_ref()?.contexts.as_ref()
     }
@@ -350,7 +357,8 @@ impl Resource {
         let params = self.params().map_or(0, KeyedRules::footprint);
         let breakers =
             self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());
-        let extras = extras + limiter + related + params + breakers;
+        let others = self.others().map_or(0, OtherOrigins::footprint);
+        let extras = extras + limiter + related + params + breakers + others;
         let heap = extras + self.node.footprint() + self.compiled.footprint();
         shared_size::<Self>() + heap
     }
@@ -381,7 +389,8 @@ impl Resident for Resource {
         };
         let leases = self.leases().map_or(Duration::ZERO, Leases::memory);
         let memory = self.compiled.memory(self.node.ring());
-        let memory = memory.max(breakers).max(leases);
+        let others = self.others().map_or(Duration::ZERO, OtherOrigins::memory);
+        let memory = memory.max(breakers).max(leases).max(others);
         // A node was last used up to one step after the time that it tells.
         let step = if memory.is_zero() {
             Duration::ZERO

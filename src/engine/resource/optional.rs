@@ -4,6 +4,7 @@ use std::sync::Arc as StdArc;
 
 use super::leases::Leases;
 use super::notify;
+use super::other_origins::OtherOrigins;
 use super::seen_keys::SeenKeys;
 use crate::adaptive::Limiter;
 use crate::base::sync::Arc;
@@ -19,6 +20,8 @@ use crate::rule::{
 #[derive(Debug, Default)]
 pub(crate) struct OptionalChecks {
     pub(super) origins: Option<StdArc<OriginRules>>,
+    /// What the origins share that no rule names.
+    pub(super) others: Option<OtherOrigins>,
     pub(super) contexts: Option<StdArc<ContextRules>>,
     /// The rules that look at other resources.
     pub(super) related: Box<[u32]>,
@@ -58,6 +61,14 @@ impl OptionalChecks {
             seen_keys: (needs_origin || needs_context)
                 .then(|| SeenKeys::new(needs_origin, needs_context)),
             origins: own.origins.clone(),
+            others: OtherOrigins::new(
+                rules,
+                own,
+                text,
+                shared,
+                old.and_then(|old| old.others.as_ref()),
+                now,
+            ),
             contexts: own.contexts.clone(),
             related: own.related.as_slice().into(),
             authorities: own.authorities.clone(),
@@ -82,6 +93,7 @@ impl OptionalChecks {
         // By all their names, so that a new one is not left out.
         let Self {
             origins,
+            others: _,
             contexts,
             related,
             authorities,

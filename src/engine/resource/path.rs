@@ -40,6 +40,7 @@ impl PathKind {
         // By all their names, so that a new one must find its place below.
         let OptionalChecks {
             origins,
+            others: _,
             contexts,
             related,
             authorities,

@@ -57,6 +57,8 @@ pub(crate) struct ScopeNode {
     place: TablePlace,
     /// How long after its last use the scope node is kept in any case.
     idle: Duration,
+    /// Whether it is of origins that no rule names.
+    is_of_others: bool,
 }
 
 // === impl ScopeNode ===
@@ -96,6 +98,11 @@ impl ScopeNode {
             node,
             compiled,
             idle: shared.config.idle,
+            is_of_others: match query.kind {
+                ScopeKind::Origin => !origins.is_some_and(|origins| origins.names(query.name)),
+                ScopeKind::Overflow => true,
+                ScopeKind::Context => false,
+            },
         }
     }
 
@@ -115,6 +122,11 @@ impl ScopeNode {
 
     pub(crate) const fn kind(&self) -> ScopeKind {
         self.key.kind
+    }
+
+    /// Whether it is of origins that no rule names.
+    pub(crate) const fn is_of_others(&self) -> bool {
+        self.is_of_others
     }
 
     pub(crate) fn name(&self) -> Key<'_> {

@@ -297,11 +297,10 @@ impl FlowRule {
     /// origin then has its whole quota again.
     ///
     /// Where each origin needs [`strict`](Self::strict), [`buckets`](Self::buckets),
-    /// [`lend(true)`](Self::lend), [`throttle`](Self::throttle), [`warm_up`](Self::warm_up) or
-    /// [`memory`](Self::memory), use [`for_origin("other")`](Self::for_origin), which keeps a
-    /// node with statistics for each; these settings beside `by_origin` are errors. A queue by
-    /// turns for each origin is also a [`KeyedRule`](crate::KeyedRule) with
-    /// [`throttle`](crate::KeyedRule::throttle).
+    /// [`lend(true)`](Self::lend), [`warm_up`](Self::warm_up) or [`memory`](Self::memory), use
+    /// [`for_origin("other")`](Self::for_origin), which keeps a node with statistics for each;
+    /// these settings beside `by_origin` are errors. A queue by turns for each origin is a
+    /// [`KeyedRule`](crate::KeyedRule) with [`throttle`](crate::KeyedRule::throttle).
     #[must_use]
     pub fn by_origin(mut self) -> Self {
         self.who = Who::Each;
@@ -313,7 +312,9 @@ impl FlowRule {
     ///
     /// Sentinel's two special names have Sentinel's meaning: `"default"` counts all callers
     /// together, as without this method, and `"other"` gives a quota of its own to every
-    /// origin that no rule of the resource names.
+    /// origin that no rule of the resource names. With [`throttle`](Self::throttle) all of these
+    /// origins stand in one queue, also as to how warm it is: `n` of them have the threshold
+    /// together, and not `n` times.
     #[must_use]
     pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
         let origin = origin.into();

@@ -187,7 +187,11 @@ impl RuleSet {
             Whose::Each(MissingKey::Share) => call.origin.or(Some("-")),
             Whose::Each(_) => call.origin,
             Whose::Origin(origin) => call.origin.filter(|own| *own == origin),
-            Whose::OtherOrigins => call.origin.filter(|own| !is_named(own)),
+            Whose::OtherOrigins => {
+                let own = call.origin.filter(|own| !is_named(own))?;
+                // One queue for all of them, and a window for each.
+                Some(if flow.queue.is_some() { "" } else { own })
+            }
             Whose::Context(context) => call.context.filter(|own| *own == context),
         }
     }

@@ -1,7 +1,8 @@
 //! The nodes that count one call, and the rings on which it is judged, narrow to wide.
 //!
 //! A call counts on its resource, and on a scope node of it for its origin or its context where
-//! there is one. Each of these nodes has a [`LimitedRing`]: a ring with the rules that are judged
+//! there is one. Beside that of an origin that no rule names stands the node of all such origins, if
+//! they share a queue. Each of these nodes has a [`LimitedRing`]: a ring with the rules that are judged
 //! on it, from which the call takes its tokens. A rule may also have a ring of its own. The node of
 //! all inbound calls counts the call too, once it passes: no rule takes tokens there.
 
@@ -128,9 +129,18 @@ impl CallNodes {
     /// The nodes of the resource that count the call, narrow to wide, and the rules that are judged
     /// on them.
     fn gates(&self) -> impl Iterator<Item = (&Node, &CompiledRules)> {
-        let branches = self.origin().into_iter().chain(self.context());
-        let branches = branches.map(|branch| (branch.node(), branch.compiled()));
+        let origin = self.origin().map(|it| (it.node(), it.compiled()));
+        let context = self.context().map(|it| (it.node(), it.compiled()));
+        let branches = origin.into_iter().chain(self.others()).chain(context);
         branches.chain([(self.resource.node(), self.resource.compiled())])
+    }
+
+    /// What judges the calls of all origins that no rule names, if this is one and such rules have
+    /// queues.
+    fn others(&self) -> Option<(&Node, &CompiledRules)> {
+        let origin = self.origin()?;
+        let others = self.resource.others().filter(|_| origin.is_of_others())?;
+        Some(others.gate())
     }
 
     /// Every node that counts the call.
@@ -139,6 +149,9 @@ impl CallNodes {
         f(self.resource.node());
         if let Some(origin) = self.origin() {
             f(origin.node());
+            if let Some((others, _)) = self.others() {
+                f(others);
+            }
         }
         if let Some(context) = self.context() {
             f(context.node());
