@@ -47,16 +47,25 @@ const RUST: [&str; 24] = [
     "specific_items",
 ];
 
-/// A key that no rule of a gateway has: beside it, those of a gateway were written by mistake,
-/// and Sentinel does not look at them.
-const NO_GATEWAY: &str = "limitApp";
+/// Keys of `FlowRule` that no rule of a gateway has: beside them, those of a gateway were written by
+/// mistake, and Sentinel does not look at them.
+const NO_GATEWAY: [&str; 7] = [
+    "limitApp",
+    "strategy",
+    "refResource",
+    "warmUpPeriodSec",
+    "maxQueueingTimeMs",
+    "clusterMode",
+    "clusterConfig",
+];
 
 /// Whether a rule of this kind is none that is read here; the first key that tells is
 /// refused.
 pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     let table = fields.table;
-    let may_be_gateway = kind == Kind::Flow && !has(table, NO_GATEWAY);
     let first = |keys: &[&'static str]| keys.iter().copied().find(|key| has(table, key));
+    let of_no_gateway = first(&NO_GATEWAY);
+    let may_be_gateway = kind == Kind::Flow && of_no_gateway.is_none();
     if is_wrapped(table) {
         let allowed = "absent: the dashboard keeps a rule so, put its keys in its place";
         fields.refuse("rule", allowed);
@@ -73,21 +82,23 @@ pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
         let allowed = format!("absent beside `{key}`: a rule for Go has a `threshold`");
         fields.refuse("count", allowed);
     } else {
-        if kind == Kind::Flow {
-            warn_of_gateway(fields);
+        if let Some(key) = of_no_gateway.filter(|_| kind == Kind::Flow) {
+            warn_of_gateway(fields, key);
         }
         return false;
     }
     true
 }
 
-/// Warns of keys of a gateway's rule in one that is none.
-fn warn_of_gateway(fields: &mut Fields<'_>) {
+/// Warns of keys of a gateway's rule in one that is none, as the key `shows`.
+fn warn_of_gateway(fields: &mut Fields<'_>, shows: &str) {
     let table = fields.table;
     for key in GATEWAY.into_iter().filter(|key| has(table, key)) {
-        let note = "ignored, as by Sentinel: a rule with `limitApp` is none of a gateway, \
-             and its `count` is that of a second";
-        fields.warn(key, note);
+        let note = format!(
+            "ignored, as by Sentinel: a rule with `{shows}` is none of a gateway, and its `count` is \
+             that of a second"
+        );
+        fields.warn(key, &note);
     }
 }
 

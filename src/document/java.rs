@@ -6,14 +6,15 @@
 //! one more; a wait that must be shorter than the longest one is shorter by a nanosecond.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::cluster;
 use super::fields::Fields;
 use super::own::with;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, here, is_millis, just_above, number_or_0,
-    resource, whole_or_0, whole_part, whole_value,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, here, is_millis, just_above, number_or_0, resource,
+    whole_or_0, whole_part,
 };
 use super::value::Datum;
 use crate::rule::{
@@ -28,31 +29,8 @@ const INT: RangeInclusive<i32> = i32::MIN..=i32::MAX;
 const FROM_0: RangeInclusive<u32> = 0..=2_147_483_647;
 const FROM_1: RangeInclusive<u32> = 1..=2_147_483_647;
 const NANOSECOND: Duration = Duration::from_nanos(1);
-/// The classes of whole numbers.
-const WHOLE: [&str; 8] = [
-    "int",
-    "java.lang.Integer",
-    "long",
-    "java.lang.Long",
-    "short",
-    "java.lang.Short",
-    "byte",
-    "java.lang.Byte",
-];
-/// The classes of flags.
-const FLAG: [&str; 2] = ["boolean", "java.lang.Boolean"];
-/// The other classes of parameters, which are compared as text.
-const PLAIN: [&str; 9] = [
-    "",
-    "String",
-    "java.lang.String",
-    "double",
-    "java.lang.Double",
-    "float",
-    "java.lang.Float",
-    "char",
-    "java.lang.Character",
-];
+/// The context of calls without one, in Java.
+const DEFAULT_CONTEXT: &str = "sentinel_default_context";
 
 pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
@@ -90,9 +68,18 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
         fields.keys = &[("max", "count")];
         return Some(IsolationRule::new(resource, max).into());
     }
-    if strategy == 1 && origin != "default" {
-        let allowed = "\"default\" for `strategy` 1: all callers together yield";
+    if strategy != 0 && origin != "default" {
+        let allowed = "\"default\" for `strategy` 1 and 2, which count the calls of all callers";
         fields.refuse("limitApp", allowed);
+    }
+    if strategy == 1 && matches!(behavior, 1..=3) {
+        let allowed = "0 for `strategy` 1: a queue or a warm-up is one of its own resource";
+        fields.refuse("controlBehavior", allowed);
+    }
+    if strategy == 2 && reference == DEFAULT_CONTEXT {
+        let allowed = "a context that calls name: here a call without one is in none, and all calls \
+                       together have `strategy` 0";
+        fields.refuse("refResource", allowed);
     }
     let is_queue = matches!(behavior, 2 | 3);
     let count = if is_queue {
@@ -100,8 +87,9 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     } else {
         whole_or_0(fields, "count", count)
     };
+    let has_reference = !reference.trim().is_empty();
     let mut rule = FlowRule::per_second(resource, count).for_origin(origin);
-    if strategy != 0 && reference.trim().is_empty() {
+    if strategy != 0 && !has_reference {
         fields.refuse("refResource", "a name for `strategy` 1 and 2");
     }
     rule = match strategy {
@@ -129,6 +117,19 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     }
     if behavior > 3 {
         fields.warn("controlBehavior", "taken as 0, as Sentinel does");
+    }
+    // Dashboards write the defaults in any case.
+    if !matches!(behavior, 1 | 3) && warm_up != 10 {
+        fields.tell(
+            "warmUpPeriodSec",
+            "without effect but for `controlBehavior` 1 and 3",
+        );
+    }
+    if !is_queue && max_wait != 500 {
+        fields.tell(
+            "maxQueueingTimeMs",
+            "without effect but for `controlBehavior` 2 and 3",
+        );
     }
     fields.keys = &[
         ("threshold", "count"),
@@ -321,28 +322,63 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
-/// A value of a parameter with the count of its own, if it has one.
+/// A value of a parameter with the count of its own. A bad one is left out, as by Sentinel, and the
+/// rule stays.
 fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
-    let value = fields.needed_text("object");
-    let count = fields.whole("count", FROM_0);
-    if !fields.has("count") {
-        fields.warn("count", "left out with its value, as by Sentinel");
-    }
-    let class = fields.text("classType").unwrap_or_default();
-    let class = class.trim();
-    let value = if WHOLE.contains(&class) {
-        whole_value(fields, "object", &value)
-    } else if FLAG.contains(&class) {
-        flag_value(fields, "object", &value)
-    } else {
-        if !PLAIN.contains(&class) {
-            let allowed =
-                "\"int\", \"long\", \"boolean\", \"double\" and the like, or absent for a text";
-            fields.refuse("classType", allowed);
-        }
-        value
+    fields.known(&["object", "count", "classType"]);
+    let class = match fields.peek("classType") {
+        None => "",
+        Some(Datum::Text(class)) => class.trim(),
+        Some(_) => return left_out(fields, "classType"),
     };
-    Some((value, count?))
+    let value = match fields.peek("object") {
+        Some(Datum::Text(text)) => text.clone(),
+        Some(Datum::Whole(number)) => number.to_string(),
+        Some(Datum::Flag(flag)) => flag.to_string(),
+        _ => return left_out(fields, "object"),
+    };
+    let count = match fields.peek("count") {
+        Some(Datum::Whole(count)) => u32::try_from(*count).ok(),
+        Some(Datum::Number(count)) if count.fract() == 0.0 && *count >= 0.0 => Some(*count as u32),
+        _ => None,
+    };
+    let Some(count) = count.filter(|count| FROM_0.contains(count)) else {
+        return left_out(fields, "count");
+    };
+    let value = match class {
+        "int" | "java.lang.Integer" => whole_text::<i32>(&value),
+        "long" | "java.lang.Long" => whole_text::<i64>(&value),
+        "short" | "java.lang.Short" => whole_text::<i16>(&value),
+        "byte" | "java.lang.Byte" => whole_text::<i8>(&value),
+        "boolean" | "java.lang.Boolean" => {
+            let is_true = value.eq_ignore_ascii_case("true");
+            if !is_true && !value.eq_ignore_ascii_case("false") {
+                fields.warn("object", "taken as false, as by Sentinel");
+            }
+            Some(is_true.to_string())
+        }
+        "double" | "java.lang.Double" | "float" | "java.lang.Float" => {
+            Some(value).filter(|value| value.trim().parse::<f64>().is_ok())
+        }
+        "char" => value.chars().next().map(String::from),
+        "" | "String" | "java.lang.String" | "java.lang.Character" => Some(value),
+        _ => return left_out(fields, "classType"),
+    };
+    match value {
+        Some(value) => Some((value, count)),
+        None => left_out(fields, "object"),
+    }
+}
+
+/// The text of a whole number as every number is written, if `value` is one.
+fn whole_text<T: FromStr + ToString>(value: &str) -> Option<String> {
+    value.parse::<T>().ok().map(|number| number.to_string())
+}
+
+/// Warns that an item is left out for what stands under `key`.
+fn left_out<T>(fields: &mut Fields<'_>, key: &'static str) -> Option<T> {
+    fields.warn(key, "left out with its item, as by Sentinel");
+    None
 }
 
 /// Warns of a rule for one origin where Sentinel has none.

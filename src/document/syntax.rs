@@ -120,6 +120,9 @@ fn of_json(text: &str, error: &serde_json::Error) -> Problems {
     if error.is_syntax() && is_comment {
         message.push_str("; JSON has no comments");
     }
+    if looks_like_yaml(text) {
+        message.push_str(NO_YAML);
+    }
     // The reader says 0 where the text ends with its last line.
     let place = (place.0 > 0).then_some((place.0, place.1.max(1)));
     Problems::of_text(place, message)
@@ -128,7 +131,29 @@ fn of_json(text: &str, error: &serde_json::Error) -> Problems {
 fn of_toml(text: &str, error: &toml::de::Error) -> Problems {
     let place = error.span().map(|span| place(text, span.start));
     // Some messages continue with a list of the expected tokens.
-    Problems::of_text(place, error.message().replace('\n', ", "))
+    let mut message = error.message().replace('\n', ", ");
+    if looks_like_yaml(text) {
+        message.push_str(NO_YAML);
+    }
+    Problems::of_text(place, message)
+}
+
+/// What a message says of a text that is none, but YAML.
+const NO_YAML: &str = "; it looks like YAML, and only JSON and TOML are read";
+
+/// Whether the first line that says something is one of YAML: an item, or a key before a colon.
+fn looks_like_yaml(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim_end);
+    let first = lines.find(|line| !line.is_empty() && !line.trim_start().starts_with('#'));
+    first.is_some_and(|line| {
+        let is_key = |key: &str| {
+            let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            !key.is_empty() && key.chars().all(is_letter)
+        };
+        let key = line.split_once(':');
+        let key = key.filter(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
+        line == "---" || line.starts_with("- ") || key.is_some_and(|(key, _)| is_key(key))
+    })
 }
 
 /// The line and the column of the offset `at`.

@@ -156,7 +156,12 @@ const JAVA_FLOW: &str = r#"
 {"resource": "a", "count": 1, "strategy": 3} | .strategy | 3 | between 0 and 2
 {"resource": "a", "count": 1, "strategy": 1} | .refResource | missing | a name for `strategy` 1
 {"resource": "a", "count": 1, "refResource": " ", "strategy": 2} | .refResource | " " | a name for `strategy` 1 and 2
-{"resource": "a", "count": 1, "limitApp": "x", "refResource": "b", "strategy": 1} | .limitApp | "x" | "default" for `strategy` 1
+{"resource": "a", "count": 1, "limitApp": "x", "refResource": "b", "strategy": 1} | .limitApp | "x" | "default" for `strategy` 1 and 2
+{"resource": "a", "count": 1, "limitApp": "x", "refResource": "b", "strategy": 2} | .limitApp | "x" | "default" for `strategy` 1 and 2
+{"resource": "a", "controlBehavior": 1, "count": 1, "refResource": "b", "strategy": 1} | .controlBehavior | 1 | 0 for `strategy` 1
+{"resource": "a", "controlBehavior": 2, "count": 1, "refResource": "b", "strategy": 1} | .controlBehavior | 2 | 0 for `strategy` 1
+{"resource": "a", "controlBehavior": 3, "count": 1, "refResource": "b", "strategy": 1} | .controlBehavior | 3 | 0 for `strategy` 1
+{"resource": "a", "count": 1, "refResource": "sentinel_default_context", "strategy": 2} | .refResource | "sentinel_default_context" | a context that calls name
 {"resource": "a", "count": 1, "controlBehavior": -1} | .controlBehavior | -1 | between 0 and 2147483647
 {"resource": "a", "count": 1, "controlBehavior": 1, "warmUpPeriodSec": 0} | .warmUpPeriodSec | 0 | at least 1
 {"resource": "a", "count": 1, "controlBehavior": 2, "maxQueueingTimeMs": 0} | .maxQueueingTimeMs | 0 | at least 1
@@ -196,11 +201,6 @@ const JAVA_PARAM: &str = r#"
 {"resource": "a", "count": 1} | .paramIdx | missing | the index
 {"resource": "a", "count": 1, "durationInSec": 0, "paramIdx": 0} | .durationInSec | 0 | between 1 and
 {"resource": "a", "count": -2, "paramIdx": 0} | .count | -2 | between 0 and
-{"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "int", "count": 1, "object": "x"}], "paramIdx": 0} | .paramFlowItemList[0].object | "x" | a whole number as a text
-{"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "boolean", "count": 1, "object": "yes"}], "paramIdx": 0} | .paramFlowItemList[0].object | "yes" | "true" or "false"
-{"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "boolean", "count": 1, "object": true}], "paramIdx": 0} | .paramFlowItemList[0].object | true | a text
-{"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "Money", "count": 1, "object": "x"}], "paramIdx": 0} | .paramFlowItemList[0].classType | "Money" | "int", "long"
-{"resource": "a", "count": 1, "paramFlowItemList": [{"classType": "int", "count": 1, "object": 7}], "paramIdx": 0} | .paramFlowItemList[0].object | 7 | a text
 {"resource": "a", "count": 1, "paramFlowItemList": [3], "paramIdx": 0} | .paramFlowItemList[0] | 3 | a table
 "#;
 

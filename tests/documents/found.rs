@@ -444,7 +444,7 @@ fn a_value_without_a_count_is_left_out() {
     let document = sentinel(Kind::HotParam, &rule);
     assert_eq!(
         lines(&document),
-        ["[0].paramFlowItemList[0].count is missing: left out with its value, as by Sentinel"]
+        ["[0].paramFlowItemList[0].count is missing: left out with its item, as by Sentinel"]
     );
     let by_hand = KeyedRule::per_second("a", 5)
         .param_at(0)
@@ -545,6 +545,34 @@ fn a_single_rule_is_told_to_stand_in_a_list() {
             lines(&document)[0],
             "rules is missing, must be a list of tables, which may be empty"
         );
+    }
+}
+
+#[test]
+fn yaml_is_named() {
+    let told = |text: &str, format| Document::read(text, format).unwrap_err().to_string();
+    for text in [
+        "rules:\n  - kind: flow\n    resource: /a\n    threshold: 5\n",
+        "# of the shop\n\n- resource: /a\n  count: 5\n",
+        "---\nrules: []\n",
+        "kind: flow",
+    ] {
+        for format in [Format::Json, Format::Toml] {
+            let error = told(text, format);
+            let expected = "; it looks like YAML, and only JSON and TOML are read";
+            assert!(error.ends_with(expected), "{format}: {error}");
+        }
+    }
+    for (text, format) in [
+        ("[rules", Format::Toml),
+        ("a = ", Format::Toml),
+        ("{\"a\": 1", Format::Json),
+        ("[-]", Format::Json),
+        ("", Format::Json),
+        ("http://a/b", Format::Toml),
+    ] {
+        let error = told(text, format);
+        assert!(!error.contains("YAML"), "{error}");
     }
 }
 

@@ -547,3 +547,179 @@ fn a_kind_that_does_not_show_has_to_be_named() {
         );
     }
 }
+
+#[test]
+fn a_bad_item_costs_the_item_and_neither_the_rule_nor_the_others() {
+    let item = |object: Value, count: Value, class: &str| json!({"object": object, "count": count, "classType": class});
+    let left_out = "left out with its item, as by Sentinel";
+    // What stands in the item, what becomes of it, and what is said of which key.
+    let cases = [
+        (
+            item(json!(null), json!(1), "int"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!("x"), json!(1), "int"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!(" 7"), json!(1), "int"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!("3000000000"), json!(1), "int"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!("200"), json!(1), "byte"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!("40000"), json!(1), "java.lang.Short"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!("x"), json!(1), "double"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!(""), json!(1), "char"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!([7]), json!(1), "int"),
+            None,
+            ("object", left_out),
+        ),
+        (
+            item(json!("x"), json!(-1), "String"),
+            None,
+            ("count", left_out),
+        ),
+        (
+            item(json!("x"), json!(null), "String"),
+            None,
+            ("count", left_out),
+        ),
+        (
+            item(json!("x"), json!(1.5), "String"),
+            None,
+            ("count", left_out),
+        ),
+        (
+            item(json!("x"), json!("1"), "String"),
+            None,
+            ("count", left_out),
+        ),
+        (
+            item(json!("x"), json!(1), "Money"),
+            None,
+            ("classType", left_out),
+        ),
+        (
+            item(json!("yes"), json!(1), "boolean"),
+            Some("false"),
+            ("object", "taken as false, as by Sentinel"),
+        ),
+        (
+            item(json!("TRUE"), json!(1), "boolean"),
+            Some("true"),
+            ("", ""),
+        ),
+        (
+            item(json!("+7"), json!(1), "java.lang.Integer"),
+            Some("7"),
+            ("", ""),
+        ),
+        (
+            item(json!("3000000000"), json!(1), "long"),
+            Some("3000000000"),
+            ("", ""),
+        ),
+        (item(json!(7), json!(1.0), "int"), Some("7"), ("", "")),
+        (
+            item(json!(true), json!(1), "boolean"),
+            Some("true"),
+            ("", ""),
+        ),
+        (item(json!("xyz"), json!(1), "char"), Some("x"), ("", "")),
+    ];
+    for (item, expected, (key, note)) in cases {
+        let text = json!([{
+            "resource": "/a", "paramIdx": 0, "count": 5,
+            "paramFlowItemList": [item, {"object": "good", "count": 9}],
+        }]);
+        let document = Document::read_sentinel(&text.to_string(), Kind::HotParam).unwrap();
+        let mut rule = KeyedRule::per_second("/a", 5)
+            .param_at(0)
+            .missing(MissingKey::Skip);
+        if let Some(value) = expected {
+            rule = rule.except(value, 1);
+        }
+        let rules = Rules::from(rule.except("good", 9));
+        assert_eq!(document.strict().unwrap(), rules, "{item}");
+        assert_eq!(document.lenient().0, rules);
+        let told: Vec<_> = document.problems().iter().collect();
+        if key.is_empty() {
+            assert!(told.is_empty(), "{told:?}");
+            continue;
+        }
+        assert_eq!(told.len(), 1, "{item}");
+        assert_eq!(told[0].path(), format!("[0].paramFlowItemList[0].{key}"));
+        assert!(
+            told[0].is_warning() && told[0].allowed() == note,
+            "{}",
+            told[0]
+        );
+    }
+}
+
+#[test]
+fn a_setting_without_effect_is_told() {
+    let text = r#"[
+        {"resource": "/a", "count": 5, "controlBehavior": 2, "warmUpPeriodSec": 30},
+        {"resource": "/b", "count": 5, "controlBehavior": 1, "maxQueueingTimeMs": 90},
+        {"resource": "/d", "count": 5, "warmUpPeriodSec": 10, "maxQueueingTimeMs": 500}
+    ]"#;
+    let document = Document::read_sentinel(text, Kind::Flow).unwrap();
+    let told: Vec<_> = document.problems().warnings().map(|it| it.path()).collect();
+    assert_eq!(told, ["[0].warmUpPeriodSec", "[1].maxQueueingTimeMs"]);
+    assert_eq!(document.strict().unwrap().len(), 3);
+}
+
+#[test]
+fn a_flow_rule_with_a_key_of_a_gateway_is_a_flow_rule() {
+    let text = r#"[{"resource": "a", "grade": 1, "count": 100, "interval": 1, "strategy": 1,
+        "refResource": "b"}]"#;
+    let document = Document::read_sentinel(text, Kind::Flow).unwrap();
+    let rule = FlowRule::per_second("a", 100).when("b");
+    assert_eq!(document.strict().unwrap(), Rules::from(rule));
+    let told = document.problems().warnings().next().unwrap().to_string();
+    let expected =
+        "[0].interval is 1: ignored, as by Sentinel: a rule with `strategy` is none of a";
+    assert!(told.contains(expected), "{told}");
+    for key in [
+        "refResource",
+        "warmUpPeriodSec",
+        "maxQueueingTimeMs",
+        "clusterMode",
+    ] {
+        let mut rule = json!({"resource": "a", "count": 1, "interval": 1});
+        rule[key] = match key {
+            "refResource" => json!("b"),
+            "clusterMode" => json!(false),
+            _ => json!(10),
+        };
+        let text = json!([rule]).to_string();
+        let document = Document::read_sentinel(&text, Kind::Flow).unwrap();
+        assert!(document.strict().is_ok(), "{text}");
+    }
+}

@@ -243,3 +243,32 @@ fn passed_in(bench: &Bench, seconds: [u64; 4]) -> [u64; 4] {
         known.map(NodeBucket::pass).sum()
     })
 }
+
+/// What a rule that has room loses at once to a loan, though the loan is of a bucket to come: exact
+/// windows are kept so by one word for each, and a call may be refused that would fit.
+#[test]
+fn a_loan_takes_a_place_of_the_present_window_as_well() {
+    // Two tokens pass, two are lent at 1 000, and one would fit beside each: 2 + 1, then 1 + 2.
+    let bench = Bench::new(FlowRule::per_second("r", 3));
+    let call = |weight| Call::new("r").batch(weight);
+    bench.clock.set(at(0));
+    assert!(enter(&bench.sentinel, call(2)).is_ok());
+    let loan = bench.borrow_for(510, call(2)).unwrap();
+    assert_eq!(loan.delay(), ms(490));
+    assert!(!bench.passes(510));
+    drop(loan);
+    assert!(bench.passes(510));
+
+    // A loan that the rule for `app` needs is taken from the rule for all at once.
+    let rules = Rules::new()
+        .with(FlowRule::per_second("r", 3))
+        .with(FlowRule::per_second("r", 1).for_origin("app"));
+    let bench = Bench::new(rules);
+    let app = Call::new("r").origin("app");
+    bench.clock.set(at(0));
+    assert!(enter(&bench.sentinel, app).is_ok());
+    let loan = bench.borrow_for(510, app).unwrap();
+    assert_eq!(loan.delay(), ms(490));
+    // One of two that would fit.
+    assert_eq!([bench.passes(510), bench.passes(510)], [true, false]);
+}
