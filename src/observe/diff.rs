@@ -39,7 +39,7 @@ pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::Everything)
 }
 
-/// The same for a log, without the origins and values in lists, which may be names of people.
+/// [`differences`](compared) for a log, without the origins and values in lists, which may be names of people.
 #[cfg(feature = "tracing")]
 pub(super) fn differences_without_values(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::NoValues)

@@ -690,7 +690,11 @@ fn a_setting_without_effect_is_told() {
         {"resource": "/d", "count": 5, "warmUpPeriodSec": 10, "maxQueueingTimeMs": 500}
     ]"#;
     let document = Document::read_sentinel(text, Kind::Flow).unwrap();
-    let told: Vec<_> = document.problems().warnings().map(|it| it.path()).collect();
+    let told: Vec<_> = document
+        .problems()
+        .warnings()
+        .map(tower_sentinel::document::Problem::path)
+        .collect();
     assert_eq!(told, ["[0].warmUpPeriodSec", "[1].maxQueueingTimeMs"]);
     assert_eq!(document.strict().unwrap().len(), 3);
 }

@@ -46,7 +46,7 @@ pub(super) struct Merged {
     edited: usize,
 }
 
-/// The same before all rules were looked at together.
+/// A [`Merged`] before its rules are checked together.
 #[derive(Debug, Default)]
 struct Merging {
     after: Vec<Rule>,
