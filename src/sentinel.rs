@@ -418,8 +418,11 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// If the engine has no store, if the thread is in no tokio runtime with a timer, or if the
-    /// task was started before and has not been stopped.
+    /// If the engine has no store, if that has no [prefix](crate::store::QuotaStore::prefix), if the
+    /// thread is in no tokio runtime with a timer, or if the task was started before and has not been
+    /// stopped. That the store cannot be reached is none: it may come. Its
+    /// [state](crate::store::StoreStatus::state) says so, and a
+    /// [finding](crate::FindingKind::StoreUnreachable).
     ///
     /// ```
     /// use tower_sentinel::Sentinel;
@@ -432,7 +435,7 @@ impl Sentinel {
     /// assert_eq!(error.to_string(), "there is no tokio runtime with a timer");
     /// ```
     pub fn start_store(&self) -> io::Result<StoreHandle> {
-        StoreHandle::start(self.core.registry().shared().store.get())
+        self.core.start_store()
     }
 
     /// Returns the state of the [store](Builder::store), and the counts of its requests; `None` if

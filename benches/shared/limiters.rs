@@ -103,7 +103,7 @@ impl Process {
                 let settings = StoreSettings::new().nodes(nodes);
                 let sentinel = Sentinel::builder()
                     .rules(rule)
-                    .store(RedisStore::new(url).unwrap())
+                    .store(RedisStore::new(url).unwrap().with_prefix("ts").unwrap())
                     // A busy machine is no outage here.
                     .store_settings(settings.store_wait(Duration::from_secs(1)))
                     .build();

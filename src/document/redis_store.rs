@@ -57,10 +57,12 @@ impl RedisStore {
             Self::new(&url)?
         };
         let store = store.with_files(section)?;
-        match section.prefix() {
-            Some(prefix) => store.with_prefix(prefix),
-            None => Ok(store),
-        }
+        let Some(prefix) = section.prefix() else {
+            let missing = "store.prefix is missing, must be the name of the service: two services \
+                           without one would count their rules together";
+            return Err(InvalidSetting::because(missing));
+        };
+        store.with_prefix(prefix)
     }
 
     #[cfg(feature = "redis-cluster")]

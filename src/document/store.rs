@@ -44,7 +44,7 @@ const SHOWN: [&str; 9] = [
 /// | `cluster` | whether the server is one of a Cluster; `url` may then have several addresses between commas, see `RedisStore::cluster` |
 /// | `certificate_file` | the path of a file of certificates in PEM, of authorities that are trusted, instead of those of the machine: see `RedisStore::with_root_certificate` |
 /// | `client_certificate_file`, `client_key_file` | the paths of the certificate that is shown to servers, and of its key, both in PEM; one only beside the other: see `RedisStore::with_client_certificate` |
-/// | `prefix` | what stands before all keys: 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; only beside an address |
+/// | `prefix` | what stands before all keys: the name of the service, in 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; needed beside an address, and only there |
 /// | `nodes` | [`StoreSettings::nodes`]: the number of processes that use the store |
 /// | `digest_secret_env` | the name of the environment variable that has the [secret](StoreSettings::digest_secret) |
 /// | `when_down` | [`StoreSettings::when_down`]: `"local-share"`, `"open"` or `"closed"` |

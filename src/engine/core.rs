@@ -1,5 +1,6 @@
 //! The engine of the enforced rules, and beside it those of the rules in shadow mode.
 
+use std::io;
 use std::sync::{Arc as StdArc, Weak};
 
 use super::Engine;
@@ -21,6 +22,7 @@ use crate::engine::shadow::Shadows;
 use crate::hook::Finding;
 use crate::rule::{NumberedRules, Rules};
 use crate::stat::{Node, Reloaded};
+use crate::store::StoreHandle;
 
 /// See the [module](self). A handle refers to it.
 #[derive(Debug)]
@@ -61,6 +63,22 @@ impl Core {
             Some(pass) => Verdict::Pass(pass.into_entry()),
             None => slow.into_inner().expect("only layers skip calls"),
         }
+    }
+
+    /// Starts the task of the store, which has hooks hear what is wrong with that.
+    #[cold]
+    pub(crate) fn start_store(self: &StdArc<Self>) -> io::Result<StoreHandle> {
+        let hub = self.registry().shared().store.get();
+        let handle = StoreHandle::start(hub)?;
+        let core = StdArc::downgrade(self);
+        if let Some(hub) = hub {
+            hub.watch(move || {
+                if let Some(core) = core.upgrade() {
+                    core.registry().tell_of_store();
+                }
+            });
+        }
+        Ok(handle)
     }
 
     /// The same, with the answer in two forms: see [`Engine::judge`].

@@ -43,6 +43,15 @@ pub struct Alive {
     pub(crate) node: NodeId,
     pub(crate) is_leaving: bool,
     pub(crate) seen: u64,
+    pub(crate) settings: Agreed,
+}
+
+/// The settings that all processes of a store should have alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Agreed {
+    /// A hash of the secret of the names of counters.
+    pub(crate) secret: u32,
+    pub(crate) nodes: u32,
 }
 
 /// The answer to a [`beat`](super::QuotaStore::beat).
@@ -62,15 +71,18 @@ pub struct Beat {
     pub(crate) rank: u32,
     pub(crate) epoch: Epoch,
     pub(crate) count: u64,
+    /// How many processes alive have another secret, and how many another number of processes.
+    pub(crate) others: Agreed,
 }
 
 impl Alive {
     /// That of a process which has had no answer.
-    pub(crate) const fn new(node: NodeId) -> Self {
+    pub(crate) const fn new(node: NodeId, settings: Agreed) -> Self {
         Self {
             node,
             is_leaving: false,
             seen: 0,
+            settings,
         }
     }
 
@@ -91,6 +103,15 @@ impl Alive {
     #[must_use]
     pub const fn seen(&self) -> u64 {
         self.seen
+    }
+
+    /// Returns a text of the settings on which processes should agree: one word that shows no
+    /// secret. A store that keeps it beside the process can tell [how many others
+    /// differ](Beat::with_others).
+    #[must_use]
+    pub fn settings(&self) -> String {
+        let Agreed { secret, nodes } = self.settings;
+        format!("{secret:08x}:{nodes}")
     }
 
     /// Counts the beat in a store that has counted so many since `epoch`, 0 and none where it has
@@ -114,6 +135,16 @@ impl Alive {
     }
 }
 
+impl Agreed {
+    fn read(text: &str) -> Option<Self> {
+        let (secret, nodes) = text.split_once(':')?;
+        Some(Self {
+            secret: u32::from_str_radix(secret, 16).ok()?,
+            nodes: nodes.parse().ok()?,
+        })
+    }
+}
+
 impl Beat {
     /// Creates an answer: so many processes are alive, this one is that at `rank` among them,
     /// from 0 on, and the store has its data since `epoch`.
@@ -124,7 +155,29 @@ impl Beat {
             rank,
             epoch,
             count: 0,
+            others: Agreed {
+                secret: 0,
+                nodes: 0,
+            },
         }
+    }
+
+    /// Sets the [settings](Alive::settings) of all processes that are alive: then a finding says
+    /// where some differ from those of `alive`. Texts of another shape count as none.
+    #[must_use]
+    pub fn with_others<'a>(
+        mut self,
+        alive: &Alive,
+        settings: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        for text in settings {
+            let Some(other) = Agreed::read(text) else {
+                continue;
+            };
+            self.others.secret += u32::from(other.secret != alive.settings.secret);
+            self.others.nodes += u32::from(other.nodes != alive.settings.nodes);
+        }
+        self
     }
 
     /// Sets which beat it is, of all that the store has [counted](Alive::count). Default 0: the
@@ -144,7 +197,7 @@ mod tests {
     fn a_count_that_went_back_begins_another_epoch() {
         let seen = |seen| Alive {
             seen,
-            ..Alive::new(NodeId(1))
+            ..Alive::new(NodeId(1), Agreed::default())
         };
         let now = Duration::from_micros(100);
         for (own, count, epoch, counted) in [
@@ -164,5 +217,26 @@ mod tests {
                 "{own} {count} {epoch}"
             );
         }
+    }
+
+    #[test]
+    fn settings_that_differ_are_counted() {
+        let settings = Agreed {
+            secret: 0xab,
+            nodes: 3,
+        };
+        let alive = Alive::new(NodeId(1), settings);
+        assert_eq!(alive.settings(), "000000ab:3");
+        let all = [
+            "000000ab:3",
+            "000000ac:3",
+            "000000ab:2",
+            "0:0",
+            "",
+            "x:3",
+            "1:",
+        ];
+        let beat = Beat::new(7, 0, Epoch(1)).with_others(&alive, all);
+        assert_eq!((beat.others.secret, beat.others.nodes), (2, 2));
     }
 }

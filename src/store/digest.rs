@@ -20,7 +20,7 @@ pub(crate) struct Digester([Sip; 2]);
 
 /// The hash of what a rule is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RuleDigest([u64; 2]);
+pub(crate) struct RuleDigest(pub(super) [u64; 2]);
 
 /// The name of a counter: the halves of 128 bits, the high one first. A table of them takes less
 /// room than one of whole numbers, which are aligned to 16 bytes.

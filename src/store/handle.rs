@@ -6,6 +6,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::hub::Hub;
+use super::key::is_prefix;
 use super::refill::Refiller;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::timer;
@@ -37,6 +38,11 @@ impl StoreHandle {
     pub(crate) fn start(hub: Option<&Arc<Hub>>) -> io::Result<Self> {
         let with_store = hub.and_then(|hub| Some((hub, hub.store()?.clone())));
         let (hub, store) = with_store.ok_or_else(|| io::Error::other("the engine has no store"))?;
+        if !is_prefix(store.prefix()) {
+            let missing = "the store has no prefix, must have the name of the service: two services \
+                           without one would count their rules together";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, missing));
+        }
         let no_runtime = || io::Error::other("there is no tokio runtime with a timer");
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
         timer::sleep(std::time::Duration::ZERO).map_err(|_| no_runtime())?;

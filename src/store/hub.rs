@@ -5,7 +5,8 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::digest::{CounterDigest, Digester};
+use super::beat::{Agreed, Beat};
+use super::digest::{CounterDigest, Digester, RuleDigest};
 use super::figures::StoreFigures;
 use super::key::is_prefix;
 use super::late::{LateCall, LateCalls};
@@ -21,6 +22,8 @@ use crate::clock::timekeeper::Timekeeper;
 /// places away meanwhile: of fewer than a new key looks at.
 const REST_AT_ONCE: usize = 1_024;
 const HELD_AT_ONCE: usize = 8;
+/// How often the watcher is called, at most.
+const WATCHES: Duration = Duration::from_secs(1);
 /// The rank of a process that has not heard which one it is.
 const NO_RANK: u32 = u32::MAX;
 
@@ -37,7 +40,12 @@ pub(crate) enum HubMode {
     Down,
     /// It is there again, and is told what happened without it.
     Recovering,
+    /// It was asked for the first time, and has not answered.
+    Starting,
 }
+
+/// Looks at the state of the store, for the engine.
+type Watcher = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 /// See the [module](self).
 pub(crate) struct Hub {
@@ -55,6 +63,8 @@ pub(crate) struct Hub {
     count: AtomicU32,
     /// Of these, those that were alive at the last beat.
     alive: AtomicU32,
+    others: Lock<Agreed>,
+    watcher: Lock<(Option<Watcher>, Tick)>,
     /// [`NO_RANK`] until a beat was answered.
     rank: AtomicU32,
     /// How long a trip takes, in ns; 0 before the first one.
@@ -92,6 +102,7 @@ impl HubMode {
             1 => Self::Live,
             2 => Self::Down,
             3 => Self::Recovering,
+            4 => Self::Starting,
             _ => Self::Idle,
         }
     }
@@ -107,8 +118,10 @@ impl Hub {
             digester: Digester::new(settings.secret.as_deref()),
             prefix: prefix_of(store.as_deref()).into(),
             store,
-            count: AtomicU32::new(settings.nodes),
+            count: AtomicU32::new(settings.nodes_or_one()),
             alive: AtomicU32::new(0),
+            others: Lock::new(Agreed::default()),
+            watcher: Lock::new((None, Tick::ZERO)),
             rank: AtomicU32::new(NO_RANK),
             settings,
             time,
@@ -165,7 +178,7 @@ impl Hub {
 
     /// Whether calls may wait for the store.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.mode(), HubMode::Live | HubMode::Recovering)
+        !matches!(self.mode(), HubMode::Idle | HubMode::Down)
     }
 
     /// How many processes to reckon with.
@@ -178,12 +191,58 @@ impl Hub {
         }
     }
 
-    /// How many were alive at the last beat, and which of them this process is.
-    pub(super) fn set_nodes(&self, count: u32, rank: u32) {
-        self.alive.store(count, Ordering::Relaxed);
-        let count = count.max(self.settings.nodes);
+    /// Takes over how many were alive at a beat, which of them this process is, and how many have
+    /// other settings.
+    pub(super) fn note_beat(&self, beat: &Beat) {
+        self.alive.store(beat.nodes, Ordering::Relaxed);
+        let count = beat.nodes.max(self.settings.nodes_or_one());
         self.count.store(count, Ordering::Relaxed);
-        self.rank.store(rank.min(count - 1), Ordering::Relaxed);
+        self.rank.store(beat.rank.min(count - 1), Ordering::Relaxed);
+        *self.others.lock() = beat.others;
+    }
+
+    /// The settings on which all processes should agree.
+    pub(super) fn agreed(&self) -> Agreed {
+        let RuleDigest([_, half]) = self.digester.rule("the secret of all processes");
+        Agreed {
+            secret: half as u32,
+            nodes: self.settings.nodes_or_one(),
+        }
+    }
+
+    /// How many processes have another secret, and how many another number of processes.
+    pub(crate) fn others(&self) -> Agreed {
+        *self.others.lock()
+    }
+
+    /// Has `watcher` called now and then, by the task of the store.
+    pub(crate) fn watch(&self, watcher: impl Fn() + Send + Sync + 'static) {
+        self.watcher.lock().0 = Some(std::sync::Arc::new(watcher));
+    }
+
+    /// Does what is to be done now and then.
+    pub(super) fn at_a_beat(&self, now: Tick) {
+        self.rest_some(now);
+        self.notify_watcher(now);
+    }
+
+    /// Calls the watcher, if it was not called lately.
+    fn notify_watcher(&self, now: Tick) {
+        let mut watcher = self.watcher.lock();
+        if now < watcher.1 {
+            return;
+        }
+        watcher.1 = now + WATCHES;
+        let called = watcher.0.clone();
+        drop(watcher);
+        if let Some(called) = called {
+            called();
+        }
+    }
+
+    /// Whether it was asked, and has never answered a beat.
+    pub(crate) fn has_never_answered(&self) -> bool {
+        self.nodes().rank.is_none() && self.is_running()
     }
 
     /// How many were alive at the last beat; 0 before the first one.
@@ -306,7 +365,7 @@ impl Hub {
     }
 
     /// Lets some counters, one after the other, forget what matters no more at `now`.
-    pub(super) fn rest_some(&self, now: Tick) {
+    fn rest_some(&self, now: Tick) {
         let mut few = Vec::with_capacity(HELD_AT_ONCE);
         for _ in 0..REST_AT_ONCE / HELD_AT_ONCE {
             let mut all = self.all.lock();

@@ -64,7 +64,7 @@ struct MemoryState {
 #[derive(Clone, Debug, Default)]
 struct Data {
     values: HashMap<StoreKey, StoredValue>,
-    nodes: HashMap<NodeId, Duration>,
+    nodes: HashMap<NodeId, (Duration, Alive)>,
     /// When it began; none before the first beat.
     epoch: Epoch,
     /// How many beats it has counted.
@@ -250,16 +250,19 @@ impl MemoryStore {
         let now = self.now();
         let mut state = self.0.state.lock();
         let data = &mut state.data;
-        data.nodes.retain(|_, seen| *seen + ALIVE >= now);
+        data.nodes.retain(|_, (seen, _)| *seen + ALIVE >= now);
         if alive.is_leaving {
             data.nodes.remove(&alive.node);
         } else {
-            data.nodes.insert(alive.node, now);
+            data.nodes.insert(alive.node, (now, alive));
         }
         let others = data.nodes.keys();
         let rank = others.filter(|other| other.0 < alive.node.0).count();
         (data.beats, data.epoch) = alive.count(data.beats, data.epoch, now);
-        Beat::new(data.nodes.len() as u32, rank as u32, data.epoch).with_count(data.beats)
+        let settings: Vec<_> = data.nodes.values().map(|(_, it)| it.settings()).collect();
+        Beat::new(data.nodes.len() as u32, rank as u32, data.epoch)
+            .with_count(data.beats)
+            .with_others(&alive, settings.iter().map(String::as_str))
     }
 }
 
@@ -339,9 +342,9 @@ mod tests {
 
     fn says(node: u128, is_leaving: bool, seen: u64) -> Alive {
         Alive {
-            node: NodeId(node),
             is_leaving,
             seen,
+            ..Alive::new(NodeId(node), Default::default())
         }
     }
 

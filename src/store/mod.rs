@@ -174,7 +174,9 @@ pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat>;
 
     /// Returns what stands before the keys of all counters: 1 to 32 ASCII letters, digits, `_`,
-    /// `.`, `:` or `-`; anything else counts as `ts`, which is the default. Processes count together only if it is the same.
+    /// `.`, `:` or `-`. With anything else [`start_store`](crate::Sentinel::start_store) fails. Processes
+    /// count together only if it is the same, and services that must not count together need
+    /// different ones. Default `ts`.
     fn prefix(&self) -> &str {
         "ts"
     }

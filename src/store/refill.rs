@@ -2,12 +2,12 @@
 //! are busy, says that the process is alive, and decides whether the store is there.
 //!
 //! ```text
-//!  start_store         several beats are late, or anything else fails
-//!   Idle ─────────▶ Live ─────────────────────────────▶ Down
-//!                   ▲  │                                  │
-//!         two beats │  │ another epoch                    │ a beat is answered
-//!                   │  ▼                                  ▼
-//!                   └─ Recovering ◀───────────────────────┘
+//!  start_store  a beat is answered    several beats are late, or anything else fails
+//!   Idle ──▶ Starting ──▶ Live ──────────────────────▶ Down
+//!                         ▲  │                           │
+//!               two beats │  │ another epoch             │ a beat is answered
+//!                         │  ▼                           ▼
+//!                         └─ Recovering ◀────────────────┘
 //! ```
 //!
 //! Calls that come before the first beat is answered wait for that, as for any answer.
@@ -93,9 +93,9 @@ impl Refiller {
         Self {
             jitter: node.0 as u64 | 1,
             trips: Trips::new(hub.settings.store_wait, now),
+            alive: Alive::new(node, hub.agreed()),
             hub,
             store,
-            alive: Alive::new(node),
             beat: None,
             has_beaten: false,
             beat_at: now,
@@ -117,7 +117,7 @@ impl Refiller {
     /// Runs until it is told to stop, and then gives back what is in hand.
     pub(super) async fn run(mut self) {
         let now = self.hub.now();
-        self.hub.set_mode(HubMode::Live, now);
+        self.hub.set_mode(HubMode::Starting, now);
         poll_fn(|cx| self.poll(cx)).await;
         let until = self.hub.now() + self.hub.settings.store_wait;
         poll_fn(|cx| self.poll_last(cx, until)).await;

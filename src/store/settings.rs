@@ -24,7 +24,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// ```
 #[derive(Clone)]
 pub struct StoreSettings {
-    pub(crate) nodes: u32,
+    nodes: Option<u32>,
     pub(crate) when_down: WhenDown,
     pub(crate) store_wait: Duration,
     pub(crate) horizon: Duration,
@@ -96,7 +96,7 @@ impl StoreSettings {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            nodes: 1,
+            nodes: None,
             when_down: WhenDown::LocalShare,
             store_wait: Duration::from_millis(200),
             horizon: Duration::from_millis(20),
@@ -105,7 +105,7 @@ impl StoreSettings {
     }
 
     /// Sets the number of processes that use the store, which is that of the replicas: between 1
-    /// and 65 535. Default 1.
+    /// and 65 535. Default 1, and a finding that says that it was not set.
     ///
     /// It counts while the store is away: then each process admits its
     /// [share](WhenDown::LocalShare), the limit divided by this number, or by the number of
@@ -113,8 +113,17 @@ impl StoreSettings {
     /// not reached the store together admit more than the limit.
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
-        self.nodes = nodes;
+        self.nodes = Some(nodes);
         self
+    }
+
+    /// The number of processes; 1 where it was not set.
+    pub(crate) fn nodes_or_one(&self) -> u32 {
+        self.nodes.unwrap_or(1)
+    }
+
+    pub(crate) const fn has_nodes(&self) -> bool {
+        self.nodes.is_some()
     }
 
     /// Sets what rules do while the store cannot be asked, unless they say so themselves.
@@ -162,8 +171,8 @@ impl StoreSettings {
     pub(crate) fn problem(&self) -> Option<String> {
         let is_wait = |time: Duration| (LEAST_WAIT..=MOST_WAIT).contains(&time);
         let range = "must be between 1 ms and 10 s";
-        if !(1..=65_535).contains(&self.nodes) {
-            let nodes = self.nodes;
+        let nodes = self.nodes_or_one();
+        if !(1..=65_535).contains(&nodes) {
             return Some(format!("nodes is {nodes}, must be between 1 and 65535"));
         }
         if !is_wait(self.store_wait) {
@@ -187,7 +196,7 @@ impl fmt::Debug for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The secret is one.
         f.debug_struct("StoreSettings")
-            .field("nodes", &self.nodes)
+            .field("nodes", &self.nodes_or_one())
             .field("when_down", &self.when_down)
             .field("store_wait", &self.store_wait)
             .field("horizon", &self.horizon)

@@ -22,6 +22,8 @@ use super::{StoreError, StoreErrorKind};
 pub enum StoreState {
     /// It was not [started](crate::Sentinel::start_store), or was stopped.
     Idle,
+    /// It was [started](crate::Sentinel::start_store), and has not answered yet: calls wait for it.
+    Starting,
     /// It answers.
     Live,
     /// It does not answer, and is probed.
@@ -67,7 +69,7 @@ pub struct StoreStatus {
 }
 
 impl StoreState {
-    /// Returns the name of the state: `idle`, `live`, `down` or `recovering`.
+    /// Returns the name of the state: `idle`, `starting`, `live`, `down` or `recovering`.
     ///
     /// ```
     /// assert_eq!(tower_sentinel::store::StoreState::Down.as_str(), "down");
@@ -76,6 +78,7 @@ impl StoreState {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
+            Self::Starting => "starting",
             Self::Live => "live",
             Self::Down => "down",
             Self::Recovering => "recovering",
@@ -89,6 +92,7 @@ impl StoreStatus {
         Self {
             state: match hub.mode() {
                 HubMode::Idle => StoreState::Idle,
+                HubMode::Starting => StoreState::Starting,
                 HubMode::Live => StoreState::Live,
                 HubMode::Down => StoreState::Down,
                 HubMode::Recovering => StoreState::Recovering,

@@ -66,11 +66,15 @@ impl Terms {
         Duration::from_micros(self.wait_us as u64)
     }
 
+    /// Whether the limit is divided by the number of processes without the store.
+    pub(crate) fn is_split(&self) -> bool {
+        let has_share = self.when_down == WhenDown::LocalShare && self.local_limit.is_none();
+        has_share && !self.per_node
+    }
+
     /// Whether the share of some of these processes is nothing.
     pub(crate) fn may_lack_share(&self, nodes: Nodes) -> bool {
-        let has_share = self.when_down == WhenDown::LocalShare && self.local_limit.is_none();
-        let is_split = has_share && !self.per_node;
-        is_split && (1..nodes.count).contains(&self.limit)
+        self.is_split() && (1..nodes.count).contains(&self.limit)
     }
 
     /// The limit of all processes together.

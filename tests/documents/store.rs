@@ -404,14 +404,14 @@ fn a_redis_store_is_made_of_the_section() {
     let store = |store: Value| RedisStore::from_settings(&section(&store));
     let good = store(json!({"url": "redis://:hush@cache:6379", "prefix": "shop"})).unwrap();
     assert_eq!(good.prefix(), "shop");
-    assert_eq!(
-        store(json!({"url": "redis://cache"})).unwrap().prefix(),
-        "ts"
-    );
     for (bad, expected) in [
         (
             json!({}),
             "store.url is missing, must be given, or `url_env`",
+        ),
+        (
+            json!({"url": "redis://cache"}),
+            "store.prefix is missing, must be the name of the service",
         ),
         (
             json!({"url": "http://:hush@cache"}),
@@ -448,6 +448,8 @@ fn a_store_may_be_a_cluster_or_the_master_of_sentinels() {
         json!({"url": "redis://shop", "sentinels": ["redis://s1", "redis://s2"]}),
         json!({"url": "redis://shop", "sentinels": "redis://s1 , redis://s2"}),
     ] {
+        let mut good = good;
+        good["prefix"] = json!("shop");
         let section = section(&good);
         assert_eq!(section.is_cluster(), good["cluster"] == true);
         if good.get("sentinels").is_some() {

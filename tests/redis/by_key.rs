@@ -36,7 +36,10 @@ async fn child() {
     let words: Vec<_> = told.split(' ').collect();
     let (calls, seed): (u32, u64) = (words[1].parse().unwrap(), words[2].parse().unwrap());
     let rule = KeyedRule::per("/user", LIMIT, WINDOW).max_keys(1 << 18);
-    let store = RedisStore::new(words[0]).unwrap();
+    let store = RedisStore::new(words[0])
+        .unwrap()
+        .with_prefix("ts")
+        .unwrap();
     // The machine may be busy: late answers would be an outage, which has another bound.
     let wait = Duration::from_secs(5);
     let (sentinel, handle) = started(store, rule.window().shared(), wait).await;

@@ -17,7 +17,10 @@ async fn engines_on_clones_of_a_slow_store_are_never_without_it() {
     let proxy = Proxy::start(server.socket()).await;
     // Their beats overlap: each takes nearly as long as the time between two.
     proxy.set(Way::Delay(Duration::from_millis(200)));
-    let store = RedisStore::new(&proxy.url()).unwrap();
+    let store = RedisStore::new(&proxy.url())
+        .unwrap()
+        .with_prefix("ts")
+        .unwrap();
     let mut engines: Vec<(Sentinel, StoreHandle)> = Vec::new();
     for _ in 0..5 {
         let rule = FlowRule::per_minute("/v1", 500).shared().exact();
@@ -53,7 +56,10 @@ async fn connecting_goes_on_while_beats_are_given_up() {
     let proxy = Proxy::start(server.socket()).await;
     // Opening a connection takes several trips, and each beat has time for one and a half.
     proxy.set(Way::Delay(Duration::from_millis(200)));
-    let store = RedisStore::new(&proxy.url()).unwrap();
+    let store = RedisStore::new(&proxy.url())
+        .unwrap()
+        .with_prefix("ts")
+        .unwrap();
     let rule = FlowRule::per_minute("/v1", 8).shared().exact();
     let (sentinel, handle) = started(store, rule, Duration::from_millis(300)).await;
     crate::until(&sentinel, StoreState::Down).await;

@@ -104,14 +104,20 @@ impl Cluster {
     fn store_of(&self, user: &str) -> RedisStore {
         let ports = self.masters.iter().map(|(_, port)| port);
         let urls = ports.map(|port| format!("redis://{user}127.0.0.1:{port}"));
-        RedisStore::cluster(urls).unwrap()
+        RedisStore::cluster(urls)
+            .unwrap()
+            .with_prefix("ts")
+            .unwrap()
     }
 
     /// The same over TLS.
     pub(crate) fn secure_store(&self) -> RedisStore {
         let ports = self.masters.iter().map(|(_, port)| port);
         let urls = ports.map(|port| format!("rediss://127.0.0.1:{port}"));
-        RedisStore::cluster(urls).unwrap()
+        RedisStore::cluster(urls)
+            .unwrap()
+            .with_prefix("ts")
+            .unwrap()
     }
 
     fn slot(&self, key: &str) -> u16 {
@@ -258,7 +264,10 @@ async fn all_rules_of_a_call_take_one_trip_to_all_masters() {
             .settle("CLUSTER SLOTS", &format!(":{}\r\n", proxy.port()))
             .await;
     }
-    let store = RedisStore::cluster(proxies.iter().map(Proxy::url)).unwrap();
+    let store = RedisStore::cluster(proxies.iter().map(Proxy::url))
+        .unwrap()
+        .with_prefix("ts")
+        .unwrap();
     let rules = (0..12).map(|index| {
         let rule = FlowRule::per_minute("/v1", 100).id(format!("rule-{index}"));
         tower_sentinel::Rule::from(rule.shared().exact())

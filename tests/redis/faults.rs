@@ -58,7 +58,10 @@ async fn run(
     fault: impl AsyncFnOnce(&mut Server),
 ) {
     let stores = proxies.map(|proxy| match proxy {
-        Some(proxy) => RedisStore::new(&proxy.url()).unwrap(),
+        Some(proxy) => RedisStore::new(&proxy.url())
+            .unwrap()
+            .with_prefix("ts")
+            .unwrap(),
         None => store(server),
     });
     let crowd = Crowd::start(stores, STORE_WAIT);
@@ -293,7 +296,7 @@ async fn a_server_that_refuses_is_named_and_leaves_shares() {
     assert!(error.contains("NOAUTH"), "{error}");
     // With a wrong one, which nobody shows.
     let url = server.url() + "?pass=wrong";
-    let wrong = RedisStore::new(&url).unwrap();
+    let wrong = RedisStore::new(&url).unwrap().with_prefix("ts").unwrap();
     assert!(!format!("{wrong:?}").contains("wrong"));
     let sentinel = refused(wrong, StoreErrorKind::Refused).await;
     let error = sentinel.store().unwrap().last_error().unwrap().to_string();
@@ -314,6 +317,9 @@ async fn a_server_without_memory_or_rights_serves_shares() {
 
 #[tokio::test]
 async fn no_server_at_all_leaves_shares() {
-    let store = RedisStore::new("redis+unix:///nowhere/at/all").unwrap();
+    let store = RedisStore::new("redis+unix:///nowhere/at/all")
+        .unwrap()
+        .with_prefix("ts")
+        .unwrap();
     refused(store, StoreErrorKind::Unreachable).await;
 }

@@ -49,7 +49,10 @@ impl Fake {
     }
 
     fn store(&self) -> RedisStore {
-        RedisStore::new(&self.url()).unwrap()
+        RedisStore::new(&self.url())
+            .unwrap()
+            .with_prefix("ts")
+            .unwrap()
     }
 }
 
@@ -70,7 +73,7 @@ async fn serve(
             asked.fetch_add(1, Ordering::Relaxed);
         }
         let answer = match (words[0].as_str(), words.get(2).map(String::as_str)) {
-            ("EVALSHA", Some("2")) => beat,
+            ("EVALSHA", Some("3")) => beat,
             ("EVALSHA", _) => draw,
             ("CLUSTER", _) => &slots,
             ("PING", _) => "+PONG",
@@ -105,7 +108,7 @@ async fn read_number(client: &mut BufReader<TcpStream>, sign: char) -> Option<us
 
 const WAIT: Duration = Duration::from_secs(1);
 
-const ALIVE: &str = "*3|:1|:0|:5";
+const ALIVE: &str = "*6|:1|:0|:5|:1|:0|:0";
 
 /// What a fake server answers to draws, and then to beats.
 const ANSWERS: [&str; 28] = [
@@ -165,15 +168,18 @@ async fn no_answer_to_a_draw_or_beat_admits_more_than_a_share() {
 #[tokio::test]
 async fn no_answer_to_a_beat_alone_admits_more_than_a_share() {
     for beat in [
-        "*3|:0|:0|:0",
-        "*3|:1|:0|:0",
-        "*3|:1|:5|:5",
-        "*3|:-1|:0|:5",
-        "*3|:4294967295|:4294967295|:9223372036854775807",
-        "*3|:4294967296|:0|:5",
+        "*6|:0|:0|:0|:1|:0|:0",
+        "*6|:1|:0|:0|:1|:0|:0",
+        "*6|:1|:5|:5|:1|:0|:0",
+        "*6|:-1|:0|:5|:1|:0|:0",
+        "*6|:4294967295|:4294967295|:9223372036854775807|:1|:0|:0",
+        "*6|:4294967296|:0|:5|:1|:0|:0",
         "*2|:1|:0",
         "*4|:1|:0|:5|:5",
-        "*3|$1|1|:0|:5",
+        "*6|:1|:0|:5|:-1|:0|:0",
+        "*6|:1|:0|:5|:9223372036854775807|:4294967296|:0",
+        "*6|:1|:0|:5|:9223372036854775807|:4294967295|:7",
+        "*6|$1|1|:0|:5|:1|:0|:0",
     ] {
         let store = Fake::start(beat, "$-1").await.store();
         let (sentinel, handle) =
@@ -190,7 +196,10 @@ async fn no_answer_to_a_beat_alone_admits_more_than_a_share() {
 async fn a_slot_that_moves_to_where_it_was_is_given_up() {
     for draw in ["-MOVED 1 ITSELF", "-ASK 1 ITSELF", "-TRYAGAIN later", "$-1"] {
         let fake = Fake::start(ALIVE, draw).await;
-        let store = RedisStore::cluster([fake.url()]).unwrap();
+        let store = RedisStore::cluster([fake.url()])
+            .unwrap()
+            .with_prefix("ts")
+            .unwrap();
         let rule = FlowRule::per_minute("/v1", 8).shared().exact();
         let (sentinel, handle) = started(store, rule, Duration::from_secs(1)).await;
         let passed = passed(&sentinel, Call::new("/v1"), 4).await;
@@ -299,7 +308,7 @@ fn a_store_outlives_the_runtime_in_which_it_was_connecting() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
-    let store = RedisStore::new(&url).unwrap();
+    let store = RedisStore::new(&url).unwrap().with_prefix("ts").unwrap();
     let first = runtime();
     first.block_on(async {
         let (sentinel, _handle) = started(store.clone(), rule(), WAIT / 20).await;

@@ -40,6 +40,35 @@ fn an_address_that_is_none_is_refused() {
     assert_refused(RedisStore::new("rediss://:hush@cache/#insecure"), unchecked);
 }
 
+/// Else the database of `?db=4` would be 0, and `?tls=true` would send a password in the clear.
+#[test]
+fn a_parameter_that_is_none_is_refused_by_its_name() {
+    for (url, parameter) in [
+        ("redis://:hush@cache?db=4", "db"),
+        ("redis://cache:6379/?tls=true", "tls"),
+        ("redis://cache/0?protocol=resp3", "protocol"),
+        ("redis://cache?x", "x"),
+        ("rediss://cache/?ssl_cert_reqs=none", "ssl_cert_reqs"),
+        (
+            "redis+unix:///a/socket?db=1&user=ann&pass=hush&timeout=3",
+            "timeout",
+        ),
+        ("unix:///a/socket?password=hush", "password"),
+    ] {
+        let expected = format!("url has the parameter {parameter:?}, must have none behind a host");
+        assert_refused(RedisStore::new(url), &expected);
+        let expected = expected.replace("url", "sentinels[0]");
+        assert_refused(RedisStore::sentinel("redis://shop", [url]), &expected);
+    }
+    for url in [
+        "redis://ann:hush@cache:6379/4",
+        "redis://cache?",
+        "redis+unix:///a/socket?db=1&user=ann&pass=hush",
+    ] {
+        assert!(RedisStore::new(url).is_ok(), "{url}");
+    }
+}
+
 #[test]
 fn servers_that_are_none_are_refused_by_their_place() {
     let sentinels = |url: &str, all: &[&str]| RedisStore::sentinel(url, all);

@@ -106,8 +106,13 @@ async fn passed(sentinel: &Sentinel, call: Call<'_>, calls: u32) -> u32 {
     passed
 }
 
+/// A store at `url`, with the prefix of these tests.
+fn named(url: &str) -> RedisStore {
+    RedisStore::new(url).unwrap().with_prefix("ts").unwrap()
+}
+
 fn store(server: &redis::Server) -> RedisStore {
-    RedisStore::new(&server.url()).unwrap()
+    named(&server.url())
 }
 
 /// Makes so many calls a second until it is stopped. Returns how many were admitted for certain

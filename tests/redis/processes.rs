@@ -24,7 +24,10 @@ async fn child() {
     let words: Vec<_> = told.split(' ').collect();
     let (buckets, per_second) = (words[1].parse().unwrap(), words[2].parse().unwrap());
     // The machine may be busy: late answers would be an outage, which has another bound.
-    let store = RedisStore::new(words[0]).unwrap();
+    let store = RedisStore::new(words[0])
+        .unwrap()
+        .with_prefix("ts")
+        .unwrap();
     let (sentinel, handle) = engine_with(store, rule(buckets), Duration::from_secs(5));
     let stop = Arc::new(AtomicBool::new(false));
     let bucket_us = 1_000_000 / u64::from(buckets);

@@ -264,8 +264,16 @@ async fn after_a_failover_the_new_master_counts_on() {
         return;
     };
     let urls = group.urls("redis");
-    let store = |master: &str| RedisStore::sentinel(master, &urls).unwrap();
-    let backwards = RedisStore::sentinel("redis://shoe", urls.iter().rev()).unwrap();
+    let store = |master: &str| {
+        RedisStore::sentinel(master, &urls)
+            .unwrap()
+            .with_prefix("ts")
+            .unwrap()
+    };
+    let backwards = RedisStore::sentinel("redis://shoe", urls.iter().rev())
+        .unwrap()
+        .with_prefix("ts")
+        .unwrap();
     let unknown = "no Sentinel knows a master of that name";
     assert_refused([(store("redis://shoe"), unknown), (backwards, unknown)]).await;
     assert_counts_on(group, || store("redis://shop")).await;
@@ -279,7 +287,10 @@ fn showing(store: RedisStore, files: &Certificates, name: &str) -> RedisStore {
 
 /// Those of a test's own, which trusts the servers.
 fn trusting<'a>(files: &Certificates, urls: impl Iterator<Item = &'a String>) -> RedisStore {
-    let store = RedisStore::sentinel("rediss://shop", urls).unwrap();
+    let store = RedisStore::sentinel("rediss://shop", urls)
+        .unwrap()
+        .with_prefix("ts")
+        .unwrap();
     store.with_root_certificate(files.text("ca.pem")).unwrap()
 }
 

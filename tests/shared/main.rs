@@ -17,6 +17,7 @@ mod no_store;
 mod own;
 mod paths;
 mod rules;
+mod set_up;
 mod shadow;
 mod slow;
 #[path = "../support/mod.rs"]

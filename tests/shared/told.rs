@@ -225,6 +225,7 @@ async fn a_store_that_nobody_has_started_is_found() {
     let sentinel = Sentinel::builder()
         .rules(rule)
         .store(MemoryStore::new())
+        .store_settings(StoreSettings::new().nodes(1))
         .build();
     let [(kind, text)] = &found(&sentinel)[..] else {
         panic!("{:?}", found(&sentinel))
@@ -243,14 +244,15 @@ async fn more_processes_than_were_set_and_short_buckets_are_found() {
     let rules = Rules::new()
         .with(FlowRule::per("/fast", 9, ms(60)).shared().exact())
         .with(FlowRule::per_second("/slow", 9).shared().exact());
-    let fleet = Fleet::with::<2>(rules, StoreSettings::new()).await;
+    let fleet = Fleet::with::<2>(rules, StoreSettings::new().nodes(1)).await;
     let engine = fleet.engine(0);
     let kinds = || -> Vec<_> {
         let found = engine.findings().into_iter();
         found.map(|it| (it.kind(), it.rule().to_owned())).collect()
     };
     drop(engine.enter(Call::new("/fast")).await);
-    assert_eq!(kinds()[1..], [(FindingKind::MoreNodes, String::new())]);
+    let more = (FindingKind::MoreNodes, String::new());
+    assert!(kinds().contains(&more), "{:?}", kinds());
     fleet.store.set_fault(Some(Fault::SlowRequest(ms(5))));
     for _ in 0..100 {
         drop(engine.enter(Call::new("/fast")).await);
@@ -343,7 +345,7 @@ async fn no_address_password_or_key_is_in_any_output() {
     let rule = KeyedRule::per_second("/keys", 9).window().shared();
     let sentinel = Sentinel::builder()
         .rules(rule)
-        .store(RedisStore::new(&url).unwrap())
+        .store(RedisStore::new(&url).unwrap().with_prefix("ts").unwrap())
         .store_settings(StoreSettings::new().digest_secret(MARKER))
         .build();
     let handle = sentinel.start_store().unwrap();

@@ -130,6 +130,7 @@ impl Registry {
                 if rule.resource() == &**name {
                     let mut found = self.not_provided(rule, &id);
                     found.extend(self.no_store(rule, &id));
+                    found.extend(self.not_started(rule));
                     found.iter().for_each(|finding| self.shared.tell(finding));
                 }
             } else if is_silent(rule, |resource| self.was_called(resource)) {

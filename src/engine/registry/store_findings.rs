@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use super::Registry;
 use crate::call::Direction;
+use crate::hook::Interest;
 use crate::hook::finding::{Finding, FindingKind};
-use crate::rule::{RuleSet, SharedRule};
+use crate::rule::{Rule, RuleSet, SharedRule};
 use crate::store::Hub;
 
 /// A bucket must last so many trips: permits of a shorter one are mostly lost.
 const TRIPS: u32 = 10;
+/// A store that has not answered for so long since its start is told.
+const SILENT: Duration = Duration::from_secs(1);
 /// A refusal of the store is told for so long.
 const FRESH: Duration = Duration::from_secs(60);
 
@@ -26,13 +29,9 @@ impl Registry {
         let Some(hub) = self.shared.store.get().filter(|hub| hub.store().is_some()) else {
             return found;
         };
-        if !hub.is_running() {
-            let cause = "nobody has started it, or its handle was dropped; call \
-                         `Sentinel::start_store`, and keep the handle";
-            found.push(none(FindingKind::StoreNotStarted, cause.to_owned()));
-        }
-        let (alive, nodes) = (hub.alive(), hub.settings.nodes);
-        if alive > nodes {
+        found.extend(not_started(hub));
+        let (alive, nodes) = (hub.alive(), hub.settings.nodes_or_one());
+        if alive > nodes && hub.settings.has_nodes() {
             let cause = format!(
                 "{alive} are alive, and `nodes` is {nodes}; one that has not reached the store would \
                  admit the limit divided by {nodes}: set `StoreSettings::nodes` to the number of \
@@ -40,13 +39,96 @@ impl Registry {
             );
             found.push(none(FindingKind::MoreNodes, cause));
         }
+        found.extend(nodes_not_set(set, hub));
+        found.extend(other_settings(hub));
         found.extend(empty_shares(set, hub));
-        found.extend(refusal(hub));
+        let refusal = refusal(hub);
+        found.extend(refusal.is_none().then(|| silence(hub)).flatten());
+        found.extend(refusal);
         if hub.figures().trips.get() > 0 {
             found.extend(short_buckets(set, hub.trip()));
         }
         found
     }
+
+    /// Notifies hooks of what is wrong with the store.
+    pub(crate) fn tell_of_store(&self) {
+        if self.shared.hooks.want(Interest::FINDING) {
+            let found = self.store_findings(&self.rules());
+            found.iter().for_each(|finding| self.shared.tell(finding));
+        }
+    }
+
+    /// That `rule` is shared, and a call has come to it before anybody has started the store.
+    pub(super) fn not_started(&self, rule: &Rule) -> Option<Finding> {
+        let hub = self.shared.store.get().filter(|_| rule.is_shared())?;
+        hub.store().and_then(|_| not_started(hub))
+    }
+}
+
+/// That nothing asks the store.
+fn not_started(hub: &Hub) -> Option<Finding> {
+    let cause = "nobody has started it, or its handle was dropped; call `Sentinel::start_store`, and \
+                 keep the handle";
+    (!hub.is_running()).then(|| Finding::new(FindingKind::StoreNotStarted, "", "", cause))
+}
+
+/// That the store has not answered since it was started.
+fn silence(hub: &Hub) -> Option<Finding> {
+    let is_silent = hub.has_never_answered() && hub.now() - hub.since() >= SILENT;
+    is_silent.then(|| {
+        let error = hub.last_error();
+        let error = error.map_or_else(String::new, |error| format!("{error}; "));
+        let cause = format!("{error}look at its address, and whether it can be reached from here");
+        Finding::new(FindingKind::StoreUnreachable, "", "", cause)
+    })
+}
+
+/// That nobody has said how many processes there are, where shares go by that.
+fn nodes_not_set(set: &RuleSet, hub: &Hub) -> Option<Finding> {
+    let has_shares = || {
+        let all = of_shared(set, |rule| {
+            let terms = rule.terms(rule.limit(), &hub.settings);
+            terms
+                .is_split()
+                .then(|| (FindingKind::NodesNotSet, String::new()))
+        });
+        !all.is_empty()
+    };
+    (!hub.settings.has_nodes() && has_shares()).then(|| {
+        let alive = match hub.alive() {
+            0 | 1 => String::new(),
+            alive => format!("{alive} are alive; "),
+        };
+        let cause = format!(
+            "{alive}one that has not reached it admits the whole limit: set `StoreSettings::nodes` \
+             to the number of replicas"
+        );
+        Finding::new(FindingKind::NodesNotSet, "", "", cause)
+    })
+}
+
+/// That other processes do not agree on what all must agree on.
+fn other_settings(hub: &Hub) -> Option<Finding> {
+    let others = hub.others();
+    let mut causes = Vec::new();
+    if others.secret > 0 {
+        causes.push(format!(
+            "{} have another `digest_secret`, or none, and count apart from this one",
+            others.secret
+        ));
+    }
+    if others.nodes > 0 {
+        let nodes = hub.settings.nodes_or_one();
+        causes.push(format!(
+            "{} have another `nodes` than {nodes}",
+            others.nodes
+        ));
+    }
+    (!causes.is_empty()).then(|| {
+        let cause = causes.join("; ");
+        Finding::new(FindingKind::OtherSettings, "", "", cause)
+    })
 }
 
 /// That the store has refused a request of late. Its own words may have names in them.

@@ -63,6 +63,15 @@ pub enum FindingKind {
     StoreNotStarted,
     /// More processes use the store than [`nodes`](crate::store::StoreSettings::nodes) says.
     MoreNodes,
+    /// The store has not answered since it was [started](crate::Sentinel::start_store), for a second
+    /// or more.
+    StoreUnreachable,
+    /// The [number of processes](crate::store::StoreSettings::nodes) was not set: a process that has
+    /// not reached the store admits the whole limit.
+    NodesNotSet,
+    /// Processes that use the store have another secret or another number of processes than this
+    /// one: with another [secret](crate::store::StoreSettings::digest_secret) they count apart.
+    OtherSettings,
     /// A shared rule has a limit below the number of processes: while the store is away, some of
     /// them admit nothing.
     NoShare,
@@ -134,6 +143,9 @@ impl FindingKind {
             FindingKind::NoSampler => "no-sampler",
             FindingKind::StoreNotStarted => "store-not-started",
             FindingKind::MoreNodes => "more-nodes",
+            FindingKind::StoreUnreachable => "store-unreachable",
+            FindingKind::NodesNotSet => "nodes-not-set",
+            FindingKind::OtherSettings => "other-settings",
             FindingKind::NoShare => "no-share",
             FindingKind::ShortBuckets => "short-buckets",
             FindingKind::StoreRefuses => "store-refuses",
@@ -259,6 +271,13 @@ impl fmt::Display for Finding {
             FindingKind::StoreNotStarted => f.write_str("shared rules count without the store")?,
             FindingKind::MoreNodes => {
                 f.write_str("more processes use the store than the settings say")?;
+            }
+            FindingKind::StoreUnreachable => f.write_str("the store has not answered")?,
+            FindingKind::NodesNotSet => {
+                f.write_str("the number of processes that use the store was not set")?;
+            }
+            FindingKind::OtherSettings => {
+                f.write_str("processes that use the store have other settings")?;
             }
             FindingKind::NoShare => write!(
                 f,

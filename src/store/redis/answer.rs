@@ -1,12 +1,12 @@
 //! Answers of a server, and errors as they may be shown.
 
-#[cfg(any(feature = "redis-sentinel", feature = "redis-tls"))]
-use std::{error::Error, sync::Arc};
+use std::{error::Error, io, sync::Arc};
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 #[cfg(feature = "redis-sentinel")]
 use super::sentinels::UnknownMaster;
+use super::unopened::Unopened;
 use crate::store::{Beat, Drawn, Epoch, StoreError, StoreErrorKind};
 
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
@@ -19,14 +19,18 @@ pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreErro
     drawn.ok_or_else(unreadable)
 }
 
-/// The processes, the rank, the epoch and the count that a beat returns.
+/// The processes, the rank, the epoch and the count that a beat returns, and how many processes
+/// have another secret and another number of processes.
 pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
-    let &[nodes, rank, epoch, count] = answer else {
+    let &[nodes, rank, epoch, count, secret, others] = answer else {
         return None;
     };
     let (nodes, rank) = (u32::try_from(nodes).ok()?, u32::try_from(rank).ok()?);
     let (epoch, count) = (u64::try_from(epoch).ok()?, u64::try_from(count).ok()?);
-    Some(Beat::new(nodes, rank, Epoch(epoch)).with_count(count))
+    let mut beat = Beat::new(nodes, rank, Epoch(epoch)).with_count(count);
+    beat.others.secret = u32::try_from(secret).ok()?;
+    beat.others.nodes = u32::try_from(others).ok()?;
+    Some(beat)
 }
 
 /// The six whole numbers that the script returns as floats.
@@ -82,6 +86,9 @@ pub(super) fn told(error: &RedisError) -> StoreError {
     if let Some(unknown) = UnknownMaster::of(error) {
         return StoreError::new(Kind::Refused, unknown.to_string());
     }
+    if let Some(unopened) = Unopened::of(error) {
+        return StoreError::new(Kind::Unreachable, unopened.to_string());
+    }
     if error.is_timeout() {
         return StoreError::new(Kind::Late, "the connection timed out");
     }
@@ -89,7 +96,7 @@ pub(super) fn told(error: &RedisError) -> StoreError {
         return StoreError::new(Kind::Refused, "WRONGPASS, user and password do not match");
     }
     let Some(code) = code_of(error) else {
-        return StoreError::new(Kind::Unreachable, "the connection is gone");
+        return StoreError::new(Kind::Unreachable, broken(error));
     };
     let kind = match code {
         "READONLY" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => Kind::ReadOnly,
@@ -100,8 +107,45 @@ pub(super) fn told(error: &RedisError) -> StoreError {
     StoreError::new(kind, code)
 }
 
+/// Why there is no connection. Not in the words of the operating system: these may have names of
+/// hosts in them.
+fn broken(error: &RedisError) -> &'static str {
+    use io::ErrorKind as Kind;
+    /// The codes with which Windows does not find a name.
+    const NOT_FOUND: [i32; 3] = [11_001, 11_002, 11_004];
+    let Some(io) = cause(error).and_then(|cause| cause.downcast_ref::<io::Error>()) else {
+        return "the connection is gone";
+    };
+    let is_unknown = io
+        .raw_os_error()
+        .is_some_and(|code| NOT_FOUND.contains(&code))
+        || io
+            .to_string()
+            .starts_with("failed to lookup address information");
+    match io.kind() {
+        _ if is_unknown => "the name of the host is not known",
+        Kind::ConnectionRefused => "the connection was refused: nobody listens at the address",
+        Kind::NotFound => "there is no socket at the path",
+        Kind::PermissionDenied => "the address may not be used, for want of a right",
+        Kind::HostUnreachable | Kind::NetworkUnreachable => "there is no way to the host",
+        _ => "the connection is gone",
+    }
+}
+
+/// Whether the server has ended the connection. One that could not be opened was ended by nobody.
+pub(super) fn has_ended(error: &RedisError) -> bool {
+    use io::ErrorKind as Kind;
+    let io = cause(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    let ends = [
+        Kind::BrokenPipe,
+        Kind::ConnectionReset,
+        Kind::ConnectionAborted,
+        Kind::UnexpectedEof,
+    ];
+    io.is_some_and(|io| ends.contains(&io.kind()))
+}
+
 /// The error that `error` was made of.
-#[cfg(any(feature = "redis-sentinel", feature = "redis-tls"))]
 pub(super) fn cause(error: &RedisError) -> Option<&(dyn Error + 'static)> {
     type Shared = Arc<dyn Error + Send + Sync>;
     let source = error.source()?;
@@ -135,6 +179,9 @@ fn code_of(error: &RedisError) -> Option<&str> {
     }
     if LACKS.iter().any(|lacks| text.contains(lacks)) {
         return Some("NOPERM");
+    }
+    if text.contains("DB index is out of range") || text.contains("invalid DB index") {
+        return Some("ERR, there is no database of that number");
     }
     let mut words = text.split(' ').filter_map(|word| word.strip_prefix('-'));
     let reason = words.find_map(|word| REASONS.into_iter().find(|reason| *reason == word));

@@ -1,4 +1,5 @@
--- Says that the process ARGV[1] is alive, or leaves, which has seen the count ARGV[3]. KEYS[1]:
+-- Says that the process ARGV[1], a name and the settings of `Alive::settings` behind a colon, is
+-- alive, or leaves, which has seen the count ARGV[3]. KEYS[1]:
 -- those that are alive, by when they said so; KEYS[2]: since when the store has its data; KEYS[3]:
 -- how many beats it has counted, as `Alive::count` says in src/store/beat.rs.
 local t = redis.call('TIME')
@@ -19,13 +20,17 @@ end
 count = math.max(count, seen) + 1
 redis.call('SET', KEYS[3], string.format('%.0f', count))
 local nodes = redis.call('ZCARD', KEYS[1])
-local rank = 0
+local rank, other_secrets, other_nodes = 0, 0, 0
+local _, _, own_secret, own_nodes = string.find(ARGV[1], ':(%x+):(%d+)$')
 if nodes <= 256 then
   -- By name: by time, each would be the last one whenever it asks.
   for _, other in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
     if other < ARGV[1] then rank = rank + 1 end
+    local at, _, secret, number = string.find(other, ':(%x+):(%d+)$')
+    if at and secret ~= own_secret then other_secrets = other_secrets + 1 end
+    if at and number ~= own_nodes then other_nodes = other_nodes + 1 end
   end
 else
   rank = redis.call('ZRANK', KEYS[1], ARGV[1]) or 0
 end
-return {nodes, rank, epoch, count}
+return {nodes, rank, epoch, count, other_secrets, other_nodes}

@@ -16,6 +16,7 @@ mod servers;
 mod slots;
 #[cfg(feature = "redis-tls")]
 mod tls;
+mod unopened;
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -26,6 +27,8 @@ use tokio::time::Instant;
 use self::answer::{integers, is_unknown_script, read_beat, read_drawn, told, unreadable};
 use self::link::{CONNECTS, Connection, Link};
 use self::servers::{Servers, read_url};
+#[cfg(feature = "redis-tls")]
+use self::unopened::Unopened;
 use super::key::is_prefix;
 use super::{
     Alive, Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
@@ -242,12 +245,14 @@ impl RedisStore {
                 client_tls: None,
                 root_cert: None,
             },
-            prefix: "ts".into(),
+            prefix: "".into(),
             shared: Arc::default(),
         }
     }
 
-    /// Sets what stands before all keys. Default `ts`.
+    /// Sets what stands before all keys: the name of the service. It must be set, as services that
+    /// use one server and have the same prefix count their rules together: without it,
+    /// [`start_store`](crate::Sentinel::start_store) fails.
     ///
     /// # Errors
     ///
@@ -277,7 +282,7 @@ impl RedisStore {
     /// The error for the engine of a connection that could not be opened.
     fn not_opened(&self, error: &RedisError) -> StoreError {
         #[cfg(feature = "redis-tls")]
-        if self.servers.has_tls() {
+        if self.servers.has_tls() && Unopened::of(error).is_none() {
             let shows_certificate = self.certificates.client_tls.is_some();
             if let Some(reason) = tls::reason(error, shows_certificate) {
                 return reason;
@@ -350,7 +355,8 @@ impl RedisStore {
         for key in ["", "e", "n"] {
             beat.arg(format!("{prefix}:1:{{nodes}}{key}"));
         }
-        beat.arg(node.to_string()).arg(u8::from(alive.is_leaving));
+        beat.arg(format!("{node}:{}", alive.settings()));
+        beat.arg(u8::from(alive.is_leaving));
         beat.arg(alive.seen);
         let mut answer = link.ask_one(&beat).await;
         if answer.as_ref().is_err_and(is_unknown_script) {

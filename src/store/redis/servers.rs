@@ -1,11 +1,15 @@
 //! Where the server is that holds the counters: one server, the master of a group that
 //! Sentinels watch, or all masters of a Cluster.
 
+use std::io;
+use std::time::Duration;
+
 #[cfg(feature = "redis-tls")]
 use redis::Client;
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 use redis::RedisError;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
+use tokio::time::timeout;
 
 use super::SCRIPTS;
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
@@ -17,7 +21,12 @@ use super::masters::Masters;
 use super::sentinels::find_master;
 #[cfg(feature = "redis-tls")]
 use super::tls;
+use super::unopened::Unopened;
 use crate::base::invalid::InvalidSetting;
+
+/// The longest that a server may take for a new connection: there is time left of all that
+/// [connecting](super::link::CONNECTS) may take, to ask it why it does not answer.
+const OPENS: Duration = Duration::from_millis(750);
 
 /// See the [module](self).
 #[derive(Clone)]
@@ -37,6 +46,13 @@ pub(super) enum Servers {
 /// Reads the URL in the setting `field`. The error does not have it: there may be a password in it.
 pub(super) fn read_url(field: &str, url: &str) -> Result<ConnectionInfo, InvalidSetting> {
     let wrong = |problem: String| Err(InvalidSetting::because(format!("{field} {problem}")));
+    if let Some(parameter) = unknown_parameter(url) {
+        return wrong(format!(
+            "has the parameter {parameter:?}, must have none behind a host: the database is the \
+             path, as in `redis://host:port/4`, TLS is `rediss://`, and user and password stand \
+             before the host; `redis+unix:///path` may have `db`, `user` and `pass`"
+        ));
+    }
     let read = match url.into_connection_info() {
         Ok(read) => read,
         Err(error) => {
@@ -57,6 +73,18 @@ pub(super) fn read_url(field: &str, url: &str) -> Result<ConnectionInfo, Invalid
         }
         _ => Ok(read),
     }
+}
+
+/// The name of the first parameter of `url` that is none. Not its value, which may be a secret.
+fn unknown_parameter(url: &str) -> Option<&str> {
+    let (before, query) = url.split_once('?')?;
+    let is_socket = ["unix:", "redis+unix:", "valkey+unix:"]
+        .iter()
+        .any(|scheme| before.starts_with(scheme));
+    let query = query.split('#').next().unwrap_or_default();
+    let names = query.split('&').filter(|part| !part.is_empty());
+    let mut names = names.map(|part| part.split('=').next().unwrap_or_default());
+    names.find(|name| !(is_socket && ["db", "user", "pass"].contains(name)))
 }
 
 /// Reads all URLs in the setting `field`: at least one, and none of a socket.
@@ -165,7 +193,13 @@ impl Servers {
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(nodes) => return Ok(Link::Cluster(Masters::open(&nodes).await?)),
         };
-        let mut link = connect(info).await?;
+        let opened = timeout(OPENS, connect(info.clone())).await;
+        let opened =
+            opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+        let mut link = match opened {
+            Ok(link) => link,
+            Err(error) => return Err(Unopened::explain(info.addr(), error).await),
+        };
         // Where it is refused, the first use of a script says so.
         let _ = load_scripts(&mut link, &SCRIPTS).await;
         Ok(Link::One(link))

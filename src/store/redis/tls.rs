@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, InconsistentKeys};
 
-use super::answer::cause;
+use super::answer::{cause, has_ended};
 use crate::base::invalid::InvalidSetting;
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -119,17 +119,4 @@ fn tls_error(error: &RedisError) -> Option<&rustls::Error> {
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
     inner.map_or_else(|| cause.downcast_ref(), |inner| inner.downcast_ref())
-}
-
-/// Whether the server has ended the connection. One that could not be opened was ended by nobody.
-fn has_ended(error: &RedisError) -> bool {
-    use io::ErrorKind as Kind;
-    let io = cause(error).and_then(|cause| cause.downcast_ref::<io::Error>());
-    let ends = [
-        Kind::BrokenPipe,
-        Kind::ConnectionReset,
-        Kind::ConnectionAborted,
-        Kind::UnexpectedEof,
-    ];
-    io.is_some_and(|io| ends.contains(&io.kind()))
 }

@@ -17,7 +17,7 @@ impl Refiller {
         if self.beat.is_some() || now < self.beat_at {
             return false;
         }
-        self.hub.rest_some(now);
+        self.hub.at_a_beat(now);
         let (store, alive) = (self.store.clone(), self.alive);
         self.beat = Request::new(&self.hub, now, async move { store.beat(alive).await });
         // Without a timer there is nothing to go by.
@@ -70,7 +70,7 @@ impl Refiller {
         self.has_beaten = true;
         self.missed = 0;
         self.trips.note_heard(now);
-        self.hub.set_nodes(beat.nodes, beat.rank);
+        self.hub.note_beat(&beat);
         let is_lost = beat.epoch != self.epoch;
         let was_known = self.epoch != Epoch::default();
         (self.epoch, self.alive.seen) = (beat.epoch, beat.count);
@@ -84,6 +84,7 @@ impl Refiller {
         match self.hub.mode() {
             _ if report == Report::All => self.recover(report, now),
             HubMode::Down | HubMode::Idle => self.recover(report, now),
+            HubMode::Starting => self.hub.set_mode(HubMode::Live, now),
             HubMode::Live | HubMode::Recovering => {}
         }
     }

@@ -130,6 +130,13 @@ async fn processes_that_fork_count_as_one_each() {
     let here = Refiller::new(Arc::new(hub), store.clone()).alive.node;
     let elsewhere = built.of_process(std::process::id() + 1);
     for (node, nodes) in [(here, 1), (elsewhere, 2), (here, 2)] {
-        assert_eq!(store.beat(Alive::new(node)).await.unwrap().nodes, nodes);
+        assert_eq!(
+            store
+                .beat(Alive::new(node, Default::default()))
+                .await
+                .unwrap()
+                .nodes,
+            nodes
+        );
     }
 }
