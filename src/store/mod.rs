@@ -76,6 +76,7 @@ mod ledger;
 mod memory;
 #[cfg(all(test, sentinel_loom))]
 mod models;
+mod pace;
 mod quota;
 #[cfg(feature = "redis")]
 mod redis;

@@ -51,8 +51,10 @@ const FIRST_GAP: Duration = Duration::from_millis(20);
 const LAST_GAP: Duration = Duration::from_millis(200);
 /// How often busy counters are looked at.
 const TICK: Duration = Duration::from_millis(5);
-/// Most draws of a trip.
+/// Most draws of a trip by which all is given back.
 const MOST_DRAWS: usize = 512;
+/// Most counters of which a trip tells that nobody asks for: calls wait for it.
+const MOST_REPORTS: usize = 32;
 /// A store that answers so many beats too late, one after the other, is away.
 const MOST_MISSED: u32 = 3;
 
@@ -72,6 +74,8 @@ pub(super) struct Refiller {
     epoch: Epoch,
     recovers_until: Tick,
     due: Vec<Arc<SharedQuota>>,
+    /// Those of which the store is to be told after it was away.
+    reports: Vec<Arc<SharedQuota>>,
     /// Those of which calls wait for a draw that is on its way, and when they are looked at again.
     put_off: Vec<Arc<SharedQuota>>,
     put_off_until: Tick,
@@ -104,6 +108,7 @@ impl Refiller {
             epoch: Epoch::default(),
             recovers_until: now,
             due: Vec::new(),
+            reports: Vec::new(),
             put_off: Vec::new(),
             put_off_until: now,
             hot: Vec::new(),
@@ -133,7 +138,8 @@ impl Refiller {
             let now = self.hub.now();
             let mut has_moved = self.poll_beat(cx, now);
             has_moved |= self.poll_trips(cx, now);
-            if self.hub.mode() == HubMode::Recovering && now >= self.recovers_until {
+            let has_told = now >= self.recovers_until && self.reports.is_empty();
+            if self.hub.mode() == HubMode::Recovering && has_told {
                 self.hub.set_mode(HubMode::Live, now);
             }
             has_moved |= self.start_beat(now);
@@ -208,11 +214,18 @@ impl Refiller {
             return has_any;
         }
         let mut has_started = false;
-        while !self.due.is_empty() && now >= self.trips.next_at() {
+        while now >= self.trips.next_at() {
+            let take = self.due.len().min(self.trips.room());
+            let reports = self.reports.len().min(self.trips.room() - take);
+            let reports = reports.min(MOST_REPORTS);
+            if take + reports == 0 {
+                break;
+            }
+            let reports = self.reports.drain(self.reports.len() - reports..);
+            let counters: Vec<_> = self.due.drain(..take).chain(reports).collect();
             let by = self.conditions(now);
-            let take = self.due.len().min(MOST_DRAWS);
-            let (mut draws, mut sent) = (Vec::with_capacity(take), Vec::with_capacity(take));
-            for quota in self.due.drain(..take) {
+            let (mut draws, mut sent) = (Vec::new(), Vec::new());
+            for quota in counters {
                 match SharedQuota::prepare(&quota, &by) {
                     Prepared::Nothing => {}
                     Prepared::Sends(draw, on_the_way) => {
@@ -272,7 +285,7 @@ impl Refiller {
         let is_late = trip.is_late();
         let error = match answer {
             Ok(answers) if answers.len() == trip.sent.len() => {
-                self.trips.note_heard(now);
+                self.trips.note_answered(&trip, now);
                 if !is_late {
                     self.hub.note_trip(now - trip.request.sent);
                 }
@@ -367,7 +380,8 @@ impl Refiller {
         if !self.put_off.is_empty() {
             until = until.min(self.put_off_until);
         }
-        if !self.due.is_empty() && !self.is_in_doubt() {
+        let asks = !self.due.is_empty() || !self.reports.is_empty();
+        if asks && self.trips.room() > 0 && !self.is_in_doubt() {
             until = until.min(self.trips.next_at());
         }
         if self.sleep.as_ref().is_none_or(|(set, _)| *set > until) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::StoreError;
 use super::draw::Drawn;
+use super::pace::Pace;
 use super::quota::{OnTheWay, SharedQuota};
 use super::request::{Heard, Request};
 use crate::clock::Tick;
@@ -43,17 +44,19 @@ pub(super) struct Trips {
     all: Vec<Trip>,
     wait: Duration,
     started: Tick,
+    pace: Pace,
     /// When anything was heard of the store for the last time.
     heard: Tick,
 }
 
 impl Trips {
     /// Those of a store that is waited for so long.
-    pub(super) const fn new(wait: Duration, now: Tick) -> Self {
+    pub(super) fn new(wait: Duration, now: Tick) -> Self {
         Self {
             all: Vec::new(),
             wait,
             started: now,
+            pace: Pace::new(wait, now),
             heard: now,
         }
     }
@@ -86,9 +89,21 @@ impl Trips {
         self.on_their_way() > 0
     }
 
+    /// How many draws the next one may have.
+    pub(super) fn room(&self) -> usize {
+        let in_time = self.all.iter().filter(|trip| !trip.is_late());
+        self.pace.room(in_time.map(|trip| trip.sent.len()).sum())
+    }
+
     /// The store has answered.
     pub(super) const fn note_heard(&mut self, now: Tick) {
         self.heard = now;
+    }
+
+    /// The store has answered a `trip`.
+    pub(super) fn note_answered(&mut self, trip: &Trip, now: Tick) {
+        self.heard = now;
+        self.pace.note(trip.sent.len(), trip.request.sent, now);
     }
 
     /// Whether one is late, and nothing was heard since it was due.

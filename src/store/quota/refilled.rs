@@ -155,8 +155,8 @@ impl SharedQuota {
         }
         // A late answer that still comes may have paid for what it would tell.
         let is_untold = !ledger.tells() && !ledger.is_late();
-        let has_news =
-            (affords && ledger.returns()) || (is_untold && !ledger.to_report(now).is_empty());
+        let has_news = (affords && ledger.returns())
+            || (is_untold && !ledger.to_report(now + by.trip).is_empty());
         // The store can be told of the past only when it has said which bucket it has: so it is
         // asked, even for nothing, and calls that wait are answered by the next draw.
         let is_to_learn =

@@ -93,7 +93,8 @@ impl Refiller {
         self.recovers_until = now + RECOVERS;
         self.hub.set_mode(HubMode::Recovering, now);
         let all = self.hub.all().into_iter();
-        self.due
+        self.reports.clear();
+        self.reports
             .extend(all.filter(|quota| quota.must_report(report, now)));
     }
 
@@ -105,6 +106,7 @@ impl Refiller {
             self.hub.set_mode(HubMode::Down, now);
         }
         self.trips.note_late(now);
+        self.reports.clear();
         self.answer_all(now);
         self.beat = None;
         self.beat_at = now + self.jittered(self.gap);

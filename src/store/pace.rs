@@ -1,0 +1,107 @@
+//! How many draws are sent to a store at a time: no more than it answers within a part of what calls
+//! wait for.
+//!
+//! A server runs one command after the other, so whatever it was sent stands before what it is sent
+//! next, beats too. What more calls ask for waits in the process, and is not sent at all if these
+//! leave before its turn comes.
+
+use std::time::Duration;
+
+use crate::clock::{Tick, nanos};
+
+/// Draws on their way take the store at most this part of what calls wait for, and those of one trip
+/// the next part of that.
+const PART: u32 = 4;
+/// As many are on their way in any case. They take less than a trip over most networks.
+const LEAST: usize = 64;
+const MOST: usize = 4_096;
+/// Most draws of a trip.
+const MOST_OF_TRIP: usize = 512;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// What they may take together, in ns.
+    time_ns: u64,
+    /// What a draw takes, in ns, as a mean of the last trips.
+    draw_ns: u64,
+    /// When the last trip was answered.
+    answered: Tick,
+}
+
+impl Pace {
+    /// That of a store for which calls wait for so long.
+    pub(super) fn new(wait: Duration, now: Tick) -> Self {
+        Self {
+            time_ns: nanos(wait / PART),
+            draw_ns: 0,
+            answered: now,
+        }
+    }
+
+    /// Notes that so many draws, which were `sent` together, are answered at `now`.
+    pub(super) fn note(&mut self, draws: usize, sent: Tick, now: Tick) {
+        // Until the trip before was answered, the store had that to do.
+        let took = now.nanos_since(sent.max(self.answered).min(now));
+        self.answered = now;
+        let each = took / draws.max(1) as u64;
+        self.draw_ns = self.draw_ns - self.draw_ns / 8 + each / 8;
+    }
+
+    /// How many draws may be on their way.
+    fn most(&self) -> usize {
+        let most = self.time_ns / self.draw_ns.max(1);
+        usize::try_from(most).map_or(MOST, |most| most.clamp(LEAST, MOST))
+    }
+
+    /// How many draws the next trip may have, while so many are on their way.
+    pub(super) fn room(&self, on_their_way: usize) -> usize {
+        let most = self.most();
+        let of_trip = (most / PART as usize).min(MOST_OF_TRIP);
+        most.saturating_sub(on_their_way).min(of_trip)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    /// The room after so many trips, one after the other, of so many draws that take so long each.
+    fn room(wait_ms: u64, trips: u64, draws: u64, each_us: u64) -> usize {
+        let mut pace = Pace::new(Duration::from_millis(wait_ms), Tick::ZERO);
+        let mut now = Tick::ZERO;
+        for _ in 0..trips {
+            let sent = now;
+            now = now + Duration::from_micros(draws * each_us);
+            pace.note(draws as usize, sent, now);
+        }
+        pace.room(0)
+    }
+
+    #[test]
+    fn trips_take_a_part_of_what_calls_wait_for() {
+        for (wait_ms, trips, draws, each_us, expected) in [
+            // Nothing is known.
+            (200, 0, 1, 1, MOST_OF_TRIP),
+            // A quarter of the wait are 5 000 of these, and 1 000.
+            (200, 100, 16, 10, MOST_OF_TRIP),
+            (200, 100, 16, 50, 250),
+            (50, 100, 16, 50, LEAST),
+            // As many as there must be.
+            (50, 100, 16, 1_000, LEAST / 4),
+            (50, 100, 1, 30_000, LEAST / 4),
+        ] {
+            let room = room(wait_ms, trips, draws, each_us);
+            let name = format!("{wait_ms} ms, {draws} draws of {each_us} us");
+            let is_near = room * 10 >= expected * 9 && room * 9 <= expected * 10;
+            assert!(is_near, "{name}: {room}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn what_is_on_its_way_takes_room() {
+        let pace = Pace::new(Duration::from_millis(200), Tick::ZERO);
+        assert_eq!(pace.room(MOST - 10), 10);
+        assert_eq!(pace.room(MOST + 10), 0);
+    }
+}
