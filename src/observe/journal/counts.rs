@@ -21,6 +21,16 @@ const CALM: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct EpisodeKey(pub(super) Option<(Arc<str>, &'static str)>);
 
+impl EpisodeKey {
+    /// The name in a summary.
+    pub(super) fn name(&self) -> String {
+        match &self.0 {
+            Some((name, _)) => name.to_string(),
+            None => "others".to_owned(),
+        }
+    }
+}
+
 /// So much was refused since the last look.
 #[derive(Debug)]
 pub(super) struct Growth {

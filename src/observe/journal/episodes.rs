@@ -24,6 +24,7 @@ struct Episode {
     began: Tick,
     last: Tick,
     told: Tick,
+    /// Those that are in no summary.
     by_kind: ByKind,
 }
 
@@ -82,6 +83,19 @@ impl Episodes {
         });
         told
     }
+
+    /// Takes the refusals of an episode so far for a summary: its last line tells the others.
+    pub(super) fn sum_up(&mut self, who: &EpisodeKey) -> u64 {
+        let episode = self.0.get_mut(who);
+        episode.map_or(0, |episode| sum(&std::mem::take(&mut episode.by_kind)))
+    }
+}
+
+/// All of them together.
+pub(super) fn sum(by_kind: &ByKind) -> u64 {
+    by_kind
+        .iter()
+        .fold(0, |sum, more| sum.saturating_add(*more))
 }
 
 impl Episode {

@@ -1,23 +1,18 @@
-//! The lines of a journal, of which there are only so many a minute.
+//! The lines of a journal.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tracing::{debug, error, info, warn};
 
 use super::Changed;
-use super::counts::{EpisodeKey, most_of};
+use super::counts::most_of;
 use super::episodes::{ByKind, Refusals, Stage};
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
-use crate::clock::Tick;
 use crate::observe::collect::reason;
 use crate::report::write_text;
 use crate::rule::{Rule, Rules};
-
-/// Most lines of refusals and of breakers in a minute.
-const MOST: u32 = 20;
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// The target of all events.
 pub(super) const TARGET: &str = "tower_sentinel";
@@ -26,10 +21,21 @@ pub(super) const TARGET: &str = "tower_sentinel";
 #[derive(Debug)]
 pub(super) enum LogLine {
     Refusals(Refusals),
-    /// So many resources, and what was refused in episodes that ended without a line.
-    MoreRefusals(u64, u64),
+    /// What was refused in the episodes that had no line.
+    MoreRefusals {
+        resources: u64,
+        refused: u64,
+        names: String,
+    },
     Breaker(Changed),
-    MoreBreakers(u64),
+    /// The last one of so many changes.
+    Flapped(Changed, u64),
+    MoreBreakers {
+        changes: u64,
+        names: String,
+    },
+    /// So many changes of the store.
+    MoreStore(u64),
     RulesInForce {
         rules: usize,
         added: usize,
@@ -54,66 +60,6 @@ pub(super) enum Worry {
     KeysShare,
     NoKey,
     NoPlace,
-}
-
-/// How many lines there were in this minute, and what was left out.
-#[derive(Debug, Default)]
-pub(super) struct LineBudget {
-    began: Option<Tick>,
-    lines: u32,
-    left_out: HashSet<EpisodeKey>,
-    refused: u64,
-    breakers: u64,
-}
-
-// === impl LineBudget ===
-
-impl LineBudget {
-    /// A look begins. If a minute is over, what was left out in it is told.
-    pub(super) fn begin(&mut self, now: Tick, lines: &mut Vec<LogLine>) {
-        let is_over = self.began.is_none_or(|began| now - began >= MINUTE);
-        if !is_over {
-            return;
-        }
-        let before = std::mem::take(self);
-        self.began = Some(now);
-        if !before.left_out.is_empty() {
-            let resources = before.left_out.len() as u64;
-            lines.push(LogLine::MoreRefusals(resources, before.refused));
-        }
-        if before.breakers > 0 {
-            lines.push(LogLine::MoreBreakers(before.breakers));
-        }
-    }
-
-    fn has_room(&mut self) -> bool {
-        let has_room = self.lines < MOST;
-        self.lines += u32::from(has_room);
-        has_room
-    }
-
-    pub(super) fn refusals(&mut self, refusals: Refusals, lines: &mut Vec<LogLine>) {
-        if self.has_room() {
-            return lines.push(LogLine::Refusals(refusals));
-        }
-        if refusals.stage == Stage::Ended {
-            let refused = refusals.by_kind.iter().sum();
-            self.refused = self.refused.saturating_add(refused);
-        }
-        self.left_out.insert(refusals.who);
-    }
-
-    pub(super) fn breaker(&mut self, change: &Changed, lines: &mut Vec<LogLine>) {
-        if self.has_room() {
-            lines.push(LogLine::Breaker(change.clone()));
-        } else {
-            self.breakers += 1;
-        }
-    }
-
-    pub(super) fn more_breakers(&mut self, more: u64) {
-        self.breakers = self.breakers.saturating_add(more);
-    }
 }
 
 // === impl LogLine ===
@@ -146,21 +92,35 @@ impl LogLine {
     pub(super) fn write(&self) {
         match self {
             Self::Refusals(refusals) => write_refusals(refusals),
-            Self::MoreRefusals(resources, refused) => info!(
+            Self::MoreRefusals {
+                resources,
+                refused,
+                names,
+            } => info!(
                 target: TARGET,
                 {
                     sentinel.resources = *resources,
-                    sentinel.refused = *refused
+                    sentinel.refused = *refused,
+                    sentinel.names = %escaped(names)
                 },
                 "more refusals"
             ),
             Self::Breaker(change) => write_breaker(change),
-            Self::MoreBreakers(changes) => info!(
+            Self::Flapped(change, changes) => write_flapped(change, *changes),
+            Self::MoreBreakers { changes, names } => info!(
+                target: TARGET,
+                {
+                    sentinel.changes = *changes,
+                    sentinel.names = %escaped(names)
+                },
+                "more changes of breakers"
+            ),
+            Self::MoreStore(changes) => info!(
                 target: TARGET,
                 {
                     sentinel.changes = *changes
                 },
-                "more changes of breakers"
+                "more changes of the store"
             ),
             Self::RulesInForce {
                 rules,
@@ -294,6 +254,29 @@ fn write_breaker(change: &Changed) {
         BreakerState::Open => write!(warn, "breaker opened"),
         BreakerState::Closed => write!(info, "breaker closed"),
         BreakerState::HalfOpen => write!(debug, "breaker half-open"),
+    }
+}
+
+fn write_flapped(change: &Changed, changes: u64) {
+    let (resource, rule) = (escaped(&change.resource), escaped(&change.rule));
+    macro_rules! write {
+        ($level:ident) => {
+            $level!(
+                target: TARGET,
+                {
+                    sentinel.resource = %resource,
+                    sentinel.direction = change.direction,
+                    sentinel.rule = %rule,
+                    sentinel.changes = changes,
+                    sentinel.to = change.to.as_str()
+                },
+                "breaker flapped"
+            )
+        };
+    }
+    match change.to {
+        BreakerState::Open => write!(warn),
+        BreakerState::Closed | BreakerState::HalfOpen => write!(info),
     }
 }
 

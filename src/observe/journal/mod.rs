@@ -10,9 +10,8 @@
 //! |---|---|---|
 //! | `refusals began` | WARN | the first ones of a resource after 10 s without |
 //! | `refusals go on`, `refusals ended` | INFO | every 60 s; after 10 s without, with all there were |
-//! | `more refusals` | INFO | once a minute, if there were more lines than 20: of all others together |
-//! | `breaker opened`, `breaker closed`, `breaker half-open` | WARN, INFO, DEBUG | each change, within the same 20 lines |
-//! | `more changes of breakers` | INFO | likewise |
+//! | `breaker opened`, `breaker closed`, `breaker half-open` | WARN, INFO, DEBUG | each change |
+//! | `breaker flapped` | WARN if it is open, or INFO | instead, from the second opening within a minute on: 10 s after the last change, or once a minute |
 //! | `rules in force` | INFO | the rules were replaced |
 //! | `rules changed` | INFO | the page or Sentinel's dashboard has changed them: each that was added, changed, removed; also without a journal |
 //! | `rules refused` | WARN | Sentinel's dashboard has sent rules that were not taken, and why; also without a journal |
@@ -22,11 +21,18 @@
 //! | `store refuses` | WARN | once a minute while it refuses requests |
 //! | `hook panicked` | ERROR | a hook did |
 //!
+//! In a minute there are at most 20 lines `refusals began`, 10 of refusals that go on or have ended,
+//! 20 of breakers and 10 of the store. What had no line for that is summed up in `more refusals`,
+//! `more changes of breakers` and `more changes of the store` (INFO), with the names that it was
+//! most of; these are among the lines of the next minute.
+//!
 //! Resources whose names [callers can make up](crate::NodeSnapshot::is_listed) are `others`
 //! together. Names are escaped as in [JSON](crate::Snapshot::to_json). There are no spans: those
 //! belong to the server, which knows a refusal by [`is_refusal`](crate::rejection::is_refusal).
 
 #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+mod breakers;
+mod budget;
 mod changes;
 mod counts;
 mod episodes;
@@ -38,13 +44,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use breakers::BreakerEpisodes;
+use budget::LineBudget;
 #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
 pub(super) use changes::tell_changed;
 #[cfg(feature = "dashboard")]
 pub(super) use changes::tell_refused;
 use counts::{Counts, Watched};
 use episodes::Episodes;
-use lines::{LineBudget, LogLine};
+use lines::LogLine;
 use stores::StoreWatch;
 
 use crate::base::sync::Lock;
@@ -56,7 +64,7 @@ use crate::source::Watch;
 
 /// The hook's name.
 const NAME: &str = "journal";
-/// Most changes of breakers between two looks that are told one by one.
+/// Most changes of breakers between two looks that are kept one by one.
 const MOST_CHANGES: usize = 256;
 
 /// Writes what becomes of an engine to the log, by [`tracing`]; see the [module](self).
@@ -92,6 +100,7 @@ pub struct Journal {
 struct LastLook {
     counts: Counts,
     episodes: Episodes,
+    breakers: BreakerEpisodes,
     budget: LineBudget,
     store: StoreWatch,
     watched: Vec<Watched>,
@@ -117,6 +126,8 @@ struct Changed {
     from: BreakerState,
     to: BreakerState,
     value: Option<f64>,
+    /// For how many changes it stands, of which it is the last one.
+    times: u64,
 }
 
 impl Hook for Changes {
@@ -127,7 +138,16 @@ impl Hook for Changes {
     fn on_breaker(&self, event: &BreakerEvent<'_>) {
         let mut queue = self.0.lock();
         if queue.changes.len() == MOST_CHANGES {
-            queue.more += 1;
+            let mut latest = queue.changes.iter_mut().rev();
+            let known = latest.find(|known| {
+                known.resource == event.resource()
+                    && known.direction == event.direction().as_str()
+                    && known.rule == event.rule()
+            });
+            match known {
+                Some(known) => (known.to, known.times) = (event.to(), known.times + 1),
+                None => queue.more += 1,
+            }
             return;
         }
         queue.changes.push(Changed {
@@ -137,6 +157,7 @@ impl Hook for Changes {
             from: event.from(),
             to: event.to(),
             value: event.value(),
+            times: 1,
         });
     }
 }
@@ -149,6 +170,7 @@ impl Journal {
         let state = LastLook {
             counts: Counts::of(sentinel),
             episodes: Episodes::default(),
+            breakers: BreakerEpisodes::default(),
             budget: LineBudget::default(),
             store: StoreWatch::of(sentinel),
             watched: Vec::new(),
@@ -177,18 +199,22 @@ impl Journal {
             let registry = self.sentinel.registry();
             let time = &registry.shared().time;
             let now = time.check_making(time.read());
-            state.budget.begin(now, &mut lines);
+            state.budget.begin(now, &mut state.episodes, &mut lines);
             let queue = std::mem::take(&mut *self.changes.0.lock());
             for change in queue.changes {
-                state.budget.breaker(&change, &mut lines);
+                let budget = &mut state.budget;
+                state.breakers.changed(change, now, budget, &mut lines);
             }
-            state.budget.more_breakers(queue.more);
+            state.breakers.look(now, &mut state.budget, &mut lines);
+            state.budget.unknown_breakers(queue.more);
             let (growth, mut others) = state.counts.look(&self.sentinel, now);
             for line in state.episodes.look(now, growth) {
                 state.budget.refusals(line, &mut lines);
             }
             lines.append(&mut others);
-            state.store.look(&self.sentinel, now, &mut lines);
+            let mut told = Vec::new();
+            state.store.look(&self.sentinel, now, &mut told);
+            state.budget.store(told, &mut lines);
             lines.extend(state.watched.iter_mut().filter_map(Watched::look));
         }
         // Whoever listens may do as it likes.

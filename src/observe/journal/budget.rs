@@ -1,0 +1,138 @@
+//! How many lines a journal writes in a minute, and what it says of those that it leaves out.
+//!
+//! Each kind of line has a budget of its own, so that none keeps another one out: first refusals,
+//! what comes after them, changes of breakers, changes of the store. A summary of the minute before
+//! is one of the lines of the minute in which it is written.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Changed;
+use super::counts::EpisodeKey;
+use super::episodes::{Episodes, Refusals, Stage, sum};
+use super::lines::LogLine;
+use crate::clock::Tick;
+
+/// Most lines in a minute: of first refusals, with the summary of refusals; of later ones; of
+/// breakers and of the store, each with its summary.
+const MOST_BEGAN: u32 = 20;
+const MOST_LATER: u32 = 10;
+const MOST_BREAKERS: u32 = 20;
+const MOST_STORE: u32 = 10;
+const MINUTE: Duration = Duration::from_secs(60);
+/// Most names in a summary.
+const MOST_NAMES: usize = 10;
+
+/// The lines of this minute, and what was left out in it.
+#[derive(Debug, Default)]
+pub(super) struct LineBudget {
+    minute: Option<Tick>,
+    began: u32,
+    later: u32,
+    breakers: u32,
+    store: u32,
+    /// Episodes without a line, with what was refused in those that have ended since the last line.
+    refusals_left_out: BTreeMap<EpisodeKey, u64>,
+    /// Resources whose breakers have changed without a line, and how often.
+    breakers_left_out: BTreeMap<String, u64>,
+    /// Changes of breakers beyond those that are kept.
+    unknown: u64,
+    store_left_out: u64,
+}
+
+impl LineBudget {
+    /// A look begins. If a minute is over, what was left out in it is told.
+    pub(super) fn begin(&mut self, now: Tick, episodes: &mut Episodes, lines: &mut Vec<LogLine>) {
+        if self.minute.is_some_and(|began| now - began < MINUTE) {
+            return;
+        }
+        let before = std::mem::take(self);
+        self.minute = Some(now);
+        if !before.refusals_left_out.is_empty() {
+            let mut by_name = Vec::new();
+            for (who, gone) in before.refusals_left_out {
+                let refused = gone.saturating_add(episodes.sum_up(&who));
+                by_name.push((who.name(), refused));
+            }
+            self.began += 1;
+            lines.push(LogLine::MoreRefusals {
+                resources: by_name.len() as u64,
+                refused: by_name.iter().fold(0, |sum, it| sum.saturating_add(it.1)),
+                names: names(by_name),
+            });
+        }
+        let changes = before.breakers_left_out.values().sum::<u64>() + before.unknown;
+        if changes > 0 {
+            self.breakers += 1;
+            let names = names(before.breakers_left_out.into_iter().collect());
+            lines.push(LogLine::MoreBreakers { changes, names });
+        }
+        if before.store_left_out > 0 {
+            self.store += 1;
+            lines.push(LogLine::MoreStore(before.store_left_out));
+        }
+    }
+
+    pub(super) fn refusals(&mut self, refusals: Refusals, lines: &mut Vec<LogLine>) {
+        let (spent, most) = match refusals.stage {
+            Stage::Began => (&mut self.began, MOST_BEGAN),
+            Stage::GoesOn | Stage::Ended => (&mut self.later, MOST_LATER),
+        };
+        if takes(spent, most) {
+            return lines.push(LogLine::Refusals(refusals));
+        }
+        // One that goes on is counted when the summary is written.
+        let gone = if refusals.stage == Stage::Ended {
+            sum(&refusals.by_kind)
+        } else {
+            0
+        };
+        let known = self.refusals_left_out.entry(refusals.who).or_default();
+        *known = known.saturating_add(gone);
+    }
+
+    /// A line on a breaker, which stands for so many changes.
+    pub(super) fn breaker(&mut self, change: Changed, changes: u64, lines: &mut Vec<LogLine>) {
+        if takes(&mut self.breakers, MOST_BREAKERS) {
+            return lines.push(match changes {
+                0 | 1 => LogLine::Breaker(change),
+                _ => LogLine::Flapped(change, changes),
+            });
+        }
+        *self.breakers_left_out.entry(change.resource).or_default() += changes;
+    }
+
+    /// Changes of breakers of which nothing is known.
+    pub(super) fn unknown_breakers(&mut self, more: u64) {
+        self.unknown = self.unknown.saturating_add(more);
+    }
+
+    pub(super) fn store(&mut self, told: Vec<LogLine>, lines: &mut Vec<LogLine>) {
+        for line in told {
+            if takes(&mut self.store, MOST_STORE) {
+                lines.push(line);
+            } else {
+                self.store_left_out += 1;
+            }
+        }
+    }
+}
+
+/// Whether one more line may be written, which it then is.
+fn takes(spent: &mut u32, most: u32) -> bool {
+    let has_room = *spent < most;
+    *spent += u32::from(has_room);
+    has_room
+}
+
+/// The names with the largest counts.
+fn names(mut by_name: Vec<(String, u64)>) -> String {
+    by_name.sort_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
+    let more = by_name.len().saturating_sub(MOST_NAMES);
+    by_name.truncate(MOST_NAMES);
+    let mut names: Vec<_> = by_name.into_iter().map(|(name, _)| name).collect();
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    names.join(", ")
+}
