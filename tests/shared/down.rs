@@ -175,3 +175,35 @@ async fn calls_that_wait_when_the_task_ends_have_the_whole_share() {
     }
     assert_eq!(passed, 20);
 }
+
+/// Else the windows of two processes would overlap, and both shares of one would be in a window of
+/// the other. Nothing is waited for: a refusal says when the window ends.
+#[test]
+fn before_the_first_answer_windows_end_by_the_wall_clock() {
+    for hours in [1_u64, 24] {
+        let window = SECOND * 3_600 * hours as u32;
+        let sentinel = Sentinel::builder()
+            .rules(FlowRule::per("/v1", 1, window).buckets(1).shared())
+            .store(MemoryStore::new())
+            .build();
+        let first = sentinel.try_enter(Call::new("/v1"));
+        assert!(matches!(first, Verdict::Pass(_)), "{first:?}");
+        let Verdict::Block(refused) = sentinel.try_enter(Call::new("/v1")) else {
+            panic!("the share is one call");
+        };
+        let ends = wall() + refused.retry_after().unwrap();
+        let off = ends.as_secs() % window.as_secs();
+        // Both clocks are read one after the other, on a machine that may be busy.
+        let most = 60;
+        assert!(
+            off < most || off > window.as_secs() - most,
+            "{hours} h: the window ends {off} s after one of the wall clock"
+        );
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "windows go by it")]
+fn wall() -> Duration {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH).unwrap()
+}
