@@ -40,6 +40,8 @@ const KINDS: [&str; 7] = [
 pub(super) struct Collector {
     families: Vec<Family>,
     base: Vec<(&'static str, Text)>,
+    /// The resource whose own counts are added; 0 beside those.
+    origin: u64,
 }
 
 /// How many have series of their own.
@@ -97,6 +99,7 @@ impl Collector {
         Self {
             families: Family::all(),
             base: Vec::new(),
+            origin: 0,
         }
     }
 
@@ -111,7 +114,7 @@ impl Collector {
         value: Value,
     ) {
         let labels = self.base.iter().cloned().chain(labels).collect();
-        self.families[id as usize].push(labels, value);
+        self.families[id as usize].push(labels, value, self.origin);
     }
 
     pub(super) fn count(&mut self, id: Id, count: u64) {
@@ -237,6 +240,7 @@ impl Collector {
                 ("direction", row.direction.as_str().into()),
             ]
         };
+        self.origin = row.id;
         let (totals, details) = (&row.totals, &row.details);
         for (id, count) in [
             (Id::Completed, totals.complete()),
@@ -274,6 +278,8 @@ impl Collector {
             self.push(Id::SlotsUsed, own(), Value::Count(used.into()));
             self.push(Id::SlotsLimit, own(), Value::Count(limit.into()));
         }
+        // The counts of rules may outlive the resource.
+        self.origin = 0;
         for breaker in &details.breakers {
             for state in BreakerState::ALL {
                 let is_in_it = Value::Count((breaker.state() == state).into());

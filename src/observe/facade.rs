@@ -6,7 +6,7 @@
 //! Figures go to the recorder of `metrics` 0.24: a program that installs one of another minor sees
 //! nothing, without an error. `cargo tree -d` shows whether there are two.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -19,11 +19,20 @@ use crate::base::panics::catch_panic;
 use crate::base::sync::Lock;
 use crate::base::thread::{PeriodicThread, ThreadHandle};
 
+/// The most series without a sample whose last figures are kept.
+const MOST_ABSENT: usize = 10_000;
+
 /// Passes figures on to the recorder that the program has installed.
 ///
 /// Counters have the names of their samples, with `_total`. Of times the number (`_count`, a
 /// counter) and the sum (`_sum`, a gauge, in seconds) are told, without ranges. A gauge whose
-/// series has gone becomes 0 once; counters stay as they are.
+/// series has gone becomes 0 once.
+///
+/// Totals, which are the counters and the sums, are handed on as increments: by how much each has
+/// grown since it was told last. The count of a rule that goes and comes back begins anew, and the
+/// total of the recorder grows on. So install the recorder before the first figures are published,
+/// as it is not told of earlier ones again, and use one facade for it: two count twice. Of series
+/// that are absent, the last figures of 10 000 are kept.
 ///
 /// # Examples
 ///
@@ -44,8 +53,36 @@ use crate::base::thread::{PeriodicThread, ThreadHandle};
 #[must_use = "a facade does nothing unless it publishes"]
 pub struct Facade {
     metrics: Metrics,
-    /// The gauges that were told last.
-    gauges: Lock<HashMap<Key, ()>>,
+    told: Lock<PublishedFigures>,
+}
+
+/// What was told last.
+#[derive(Debug, Default)]
+struct PublishedFigures {
+    /// The number of publications.
+    round: u64,
+    gauges: HashMap<Key, ()>,
+    totals: HashMap<Key, PublishedTotal>,
+}
+
+/// The last figures of a series that only grow.
+#[derive(Debug, Default)]
+struct PublishedTotal {
+    count: u64,
+    /// Of times, their sum in seconds.
+    sum: f64,
+    /// The publication that had a sample of the series.
+    round: u64,
+    /// The [origin](Sample::origin) of the sample.
+    origin: u64,
+}
+
+/// The rules of a publication, each with the name of its engine. An engine that has left rules out
+/// may have more.
+#[derive(Default)]
+struct PresentRules {
+    rules: HashSet<[Option<String>; 2]>,
+    partial: HashSet<Option<String>>,
 }
 
 const METADATA: Metadata<'static> =
@@ -56,24 +93,29 @@ impl Facade {
     pub fn new(metrics: &Metrics) -> Self {
         Self {
             metrics: metrics.clone(),
-            gauges: Lock::default(),
+            told: Lock::default(),
         }
     }
 
     /// Passes the present figures on. Returns how many series there were. Without a recorder
     /// nothing else happens.
     pub fn publish(&self) -> usize {
-        let (mut series, mut gauges) = (0, HashMap::new());
+        // Two readings at once would take the older one for counts that begin anew.
+        let told = &mut *self.told.lock();
+        let (mut series, mut present) = (0, PresentRules::default());
+        let before = std::mem::take(&mut told.gauges);
+        told.round += 1;
         for family in self.metrics.families() {
             describe(&family);
             for sample in family.samples() {
                 series += 1;
-                publish(&family, sample, &mut gauges);
+                present.note(&family, sample);
+                told.publish(&family, sample);
             }
         }
-        let before = std::mem::replace(&mut *self.gauges.lock(), gauges.clone());
+        told.forget(&present);
         for (gone, ()) in before {
-            if !gauges.contains_key(&gone) {
+            if !told.gauges.contains_key(&gone) {
                 set_gauge(&gone, 0.0);
             }
         }
@@ -109,31 +151,102 @@ fn describe(family: &Family) {
     });
 }
 
-fn publish(family: &Family, sample: &Sample, gauges: &mut HashMap<Key, ()>) {
-    let labels: Vec<_> = sample
-        .labels()
-        .map(|(name, text)| Label::new(name, text.to_owned()))
-        .collect();
-    let key = |suffix: &str| {
-        let name = format!("{}{suffix}", family.name());
-        Key::from_parts(name, labels.clone())
-    };
-    let mut gauge = |key: Key, figure: f64| {
-        set_gauge(&key, figure);
-        gauges.insert(key, ());
-    };
-    match (sample.value(), family.kind()) {
-        (Value::Count(count), FamilyKind::Counter) => set_counter(&key("_total"), *count),
-        (Value::Times { sum, count, .. }, _) => {
-            set_counter(&key("_count"), *count);
-            gauge(key("_sum"), *sum);
+impl PublishedFigures {
+    fn publish(&mut self, family: &Family, sample: &Sample) {
+        let labels: Vec<_> = sample
+            .labels()
+            .map(|(name, text)| Label::new(name, text.to_owned()))
+            .collect();
+        let key = |suffix: &str| {
+            let name = format!("{}{suffix}", family.name());
+            Key::from_parts(name, labels.clone())
+        };
+        match (sample.value(), family.kind()) {
+            (Value::Count(count), FamilyKind::Counter) => {
+                let key = key("_total");
+                let (more, _) = self.grown(&key, sample.origin(), *count, 0.0);
+                add_to_counter(&key, more);
+            }
+            (Value::Times { sum, count, .. }, _) => {
+                let (counter, gauge) = (key("_count"), key("_sum"));
+                let (more, longer) = self.grown(&counter, sample.origin(), *count, *sum);
+                add_to_counter(&counter, more);
+                add_to_gauge(&gauge, longer);
+            }
+            (value, _) => {
+                let key = key("");
+                set_gauge(&key, value.as_f64());
+                self.gauges.insert(key, ());
+            }
         }
-        (value, _) => gauge(key(""), value.as_f64()),
+    }
+
+    /// By how much a series has grown: by all of it where its count has begun anew.
+    fn grown(&mut self, key: &Key, origin: u64, count: u64, sum: f64) -> (u64, f64) {
+        let now = PublishedTotal {
+            count,
+            sum,
+            round: self.round,
+            origin,
+        };
+        let Some(last) = self.totals.get_mut(key) else {
+            self.totals.insert(key.clone(), now);
+            return (count, sum);
+        };
+        let last = std::mem::replace(last, now);
+        if origin != last.origin || count < last.count || sum < last.sum {
+            return (count, sum);
+        }
+        (count - last.count, sum - last.sum)
+    }
+
+    /// Forgets the series of rules that have gone, and the oldest ones of too many that are absent.
+    /// Others are only left out of the export: their counts go up until they are back.
+    fn forget(&mut self, present: &PresentRules) {
+        let round = self.round;
+        self.totals
+            .retain(|key, total| total.round == round || !present.lacks_rule_of(key));
+        let rounds = self.totals.values().map(|total| total.round);
+        let mut absent: Vec<_> = rounds.filter(|last| *last < round).collect();
+        if absent.len() > MOST_ABSENT {
+            absent.sort_unstable();
+            let oldest = absent[absent.len() - MOST_ABSENT];
+            self.totals.retain(|_, total| total.round >= oldest);
+        }
     }
 }
 
-fn set_counter(key: &Key, count: u64) {
-    with_recorder(|recorder| recorder.register_counter(key, &METADATA).absolute(count));
+impl PresentRules {
+    fn note(&mut self, family: &Family, sample: &Sample) {
+        let text = |name| {
+            let mut labels = sample.labels();
+            labels.find_map(|(label, text)| (label == name).then(|| text.to_owned()))
+        };
+        if let rule @ Some(_) = text("rule") {
+            self.rules.insert([text("engine"), rule]);
+        }
+        if family.is_rules_left_out() && sample.value().as_f64() > 0.0 {
+            self.partial.insert(text("engine"));
+        }
+    }
+
+    /// Whether the series is of a rule that is certain to have gone.
+    fn lacks_rule_of(&self, key: &Key) -> bool {
+        let text = |name| {
+            let mut labels = key.labels();
+            labels.find_map(|label| (label.key() == name).then(|| label.value().to_owned()))
+        };
+        let (engine, rule) = (text("engine"), text("rule"));
+        rule.is_some() && !self.partial.contains(&engine) && !self.rules.contains(&[engine, rule])
+    }
+}
+
+fn add_to_counter(key: &Key, more: u64) {
+    with_recorder(|recorder| recorder.register_counter(key, &METADATA).increment(more));
+}
+
+fn add_to_gauge(key: &Key, more: f64) {
+    with_recorder(|recorder| recorder.register_gauge(key, &METADATA).increment(more));
 }
 
 fn set_gauge(key: &Key, figure: f64) {

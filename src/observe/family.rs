@@ -63,6 +63,11 @@ pub struct Family {
 pub struct Sample {
     labels: Vec<(&'static str, Text)>,
     value: Value,
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(dead_code, reason = "the facade reads it")
+    )]
+    origin: u64,
 }
 
 /// The value of a [`Sample`].
@@ -268,7 +273,7 @@ impl Family {
         SPECS.iter().map(empty).collect()
     }
 
-    pub(super) fn push(&mut self, labels: Vec<(&'static str, Text)>, value: Value) {
+    pub(super) fn push(&mut self, labels: Vec<(&'static str, Text)>, value: Value, origin: u64) {
         if matches!(
             &value,
             Value::Times {
@@ -278,7 +283,11 @@ impl Family {
         ) {
             self.kind = FamilyKind::Histogram;
         }
-        self.samples.push(Sample { labels, value });
+        self.samples.push(Sample {
+            labels,
+            value,
+            origin,
+        });
     }
 
     pub(super) fn take_samples(&mut self) -> Vec<Sample> {
@@ -310,6 +319,11 @@ impl Family {
         self.spec.help
     }
 
+    #[cfg(feature = "metrics")]
+    pub(super) fn is_rules_left_out(&self) -> bool {
+        std::ptr::eq(self.spec, &SPECS[Id::RulesLeftOut as usize])
+    }
+
     /// Returns the samples: none where nothing is known. No two have the same labels.
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
@@ -323,6 +337,13 @@ impl Sample {
     /// Iterates over the names and the texts of the labels, in their order. Texts are not escaped.
     pub fn labels(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.labels.iter().map(|(name, text)| (*name, &**text))
+    }
+
+    /// The number of the resource that has counted this, 0 for others: of two resources that have
+    /// one name after the other, each counts from 0.
+    #[cfg(feature = "metrics")]
+    pub(super) const fn origin(&self) -> u64 {
+        self.origin
     }
 
     /// Returns what it tells.

@@ -14,6 +14,8 @@ use crate::stat::{Histogram, Totals};
 /// all together.
 #[derive(Debug)]
 pub(super) struct Row {
+    /// The number of the resource; of several, of one of them.
+    pub(super) id: u64,
     pub(super) name: Arc<str>,
     pub(super) direction: Direction,
     pub(super) totals: Totals,
@@ -74,6 +76,7 @@ fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
 impl Row {
     pub(super) fn new(reading: &ResourceReading<'_>, totals: Totals) -> Self {
         Self {
+            id: reading.id(),
             name: reading.name().clone(),
             direction: reading.direction(),
             totals,
@@ -100,6 +103,7 @@ impl Row {
     }
 
     fn merge(&mut self, other: Self) {
+        self.id = self.id.min(other.id);
         self.totals.add(&other.totals);
         let (mine, others) = (&mut self.details, other.details);
         mine.concurrency = mine.concurrency.saturating_add(others.concurrency);
