@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -15,7 +16,8 @@ use tower_sentinel::source::{
 };
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, KeyedRule, Rules, Sentinel, SystemRule, Verdict,
+    Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, Rules, Sentinel, SystemRule,
+    Verdict,
 };
 
 const TOKEN: &str = "correct-horse-battery";
@@ -399,16 +401,12 @@ async fn only_the_page_itself_and_who_is_no_browser_may_change_anything() {
     };
     assert_eq!(status(other("localhost", TOKEN)).await, 200);
     assert_eq!(status(other("evil.example", TOKEN)).await, 403);
-    for n in 0..10 {
-        assert_eq!(
-            status(other("localhost", &format!("wrong-token-number-{n}"))).await,
-            401
-        );
+    for n in 0..20 {
+        let wrong = format!("wrong-token-number-{n}");
+        assert_eq!(status(other("localhost", &wrong)).await, 401);
     }
-    assert_eq!(
-        status(other("localhost", "wrong-token-number-x")).await,
-        429
-    );
+    // However many were wrong, the right one opens.
+    assert_eq!(status(other("localhost", TOKEN)).await, 200);
 }
 
 #[tokio::test]
@@ -517,7 +515,9 @@ async fn a_caller_can_be_looked_up_by_who_knows_it() {
 
 #[tokio::test]
 async fn the_page_says_where_changes_go_and_what_became_of_the_file() {
-    let sentinel = Sentinel::new(SystemRule::new().qps(5));
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder().rules(SystemRule::new().qps(5));
+    let sentinel = sentinel.clock(clock.clone()).build();
     let mut answers = [Ok(Some(five())), Err(SourceError::new("no answer"))].into_iter();
     let watch = Watch::new(sentinel.clone(), from_fn(move || answers.next().unwrap()));
     let page = Page::new(&sentinel).watch("rules.toml", &watch);
@@ -526,7 +526,11 @@ async fn the_page_says_where_changes_go_and_what_became_of_the_file() {
         .unwrap()
         .edits(RuleFile::toml("rules.toml"))
         .unwrap();
-    let state = async || read(send(&page, post("state").method("GET"), "").await).await;
+    let state = async || {
+        // Past the time for which a state serves all viewers.
+        clock.advance(Duration::from_secs(1));
+        read(send(&page, post("state").method("GET"), "").await).await
+    };
     let told = state().await;
     assert_eq!(told["sources"][0]["name"], "rules.toml");
     assert_eq!(told["sources"][0]["last_poll"], Value::Null);

@@ -614,7 +614,7 @@ async fn of_two_layers_the_outer_one_tells_of_no_larger_quota_in_other_fields() 
 #[tokio::test]
 async fn what_an_upstream_says_of_an_empty_quota_reaches_the_client() {
     let [ietf, draft, legacy] = FORMS;
-    let own = "\"own\";r=98;t=50";
+    let own = "\"own\";r=99;t=50";
     let cases = [
         (ietf, "\"up\";r=0;t=60", "\"up\";r=0;t=60"),
         (
@@ -626,19 +626,21 @@ async fn what_an_upstream_says_of_an_empty_quota_reaches_the_client() {
         (ietf, "\"up\";r=01;t=60", own),
         (ietf, "\",;r=0;\";r=7;t=60", own),
         (draft, "0", "0"),
-        (draft, "7", "98"),
+        (draft, "7", "99"),
         (legacy, "0", "0"),
-        (legacy, "7", "98"),
+        (legacy, "7", "99"),
     ];
     for ((fields, name), sent, told) in cases {
         let rule = FlowRule::per("/x", 100, ms(60_000)).id("own");
-        let Bench { sentinel, .. } = Bench::new(rule);
-        // Of two layers the outer one replaces it no more than the inner one.
-        let layer = SentinelLayer::with(sentinel).fields(fields);
+        // Of the layers of two engines the outer one replaces it no more than the inner one.
+        let layer = || {
+            let Bench { sentinel, .. } = Bench::new(rule.clone());
+            SentinelLayer::with(sentinel).fields(fields)
+        };
         let app = Router::new()
             .route("/x", any(async move || [(name, sent)]))
-            .layer(layer.clone())
-            .layer(layer);
+            .layer(layer())
+            .layer(layer());
         let response = ask(&app, get("/x")).await;
         assert_eq!(field(&response, name), Some(told), "{sent}");
     }

@@ -41,8 +41,6 @@ pub(super) struct ResourceLimits<'a> {
 type Scopes = [Option<f64>; 2];
 
 const SCOPES: [&str; 2] = ["process", "shared"];
-/// Settings of flow rules that count only some calls, or change the limit.
-const PARTIAL: [&str; 5] = ["by_origin", "for_origin", "when", "in_context", "memory"];
 
 /// The kind of refusals that a rule makes where its limit is reached.
 pub(super) fn block_kind(rule: &Rule) -> BlockKind {
@@ -199,12 +197,8 @@ impl<'a> ResourceLimits<'a> {
                 // Also where it limits only some calls: it keeps the rules for all away.
                 limits.of_one.entry(rule.resource()).or_default()
             };
-            let is_partial = rule
-                .settings()
-                .0
-                .iter()
-                .any(|(name, _)| PARTIAL.contains(name));
-            let rate = rule.limit().zip(rule.interval()).filter(|_| !is_partial);
+            let rate = rule.limit().zip(rule.interval());
+            let rate = rate.filter(|_| rule.limits_all_alike());
             if let Some((limit, interval)) = rate {
                 let known = &mut scopes[usize::from(rule.is_shared())];
                 let rate = limit / interval.as_secs_f64();

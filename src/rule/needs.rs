@@ -68,6 +68,18 @@ impl Rule {
         }
     }
 
+    /// Whether it is a flow rule that counts all calls to its resource together, against a threshold
+    /// that does not change.
+    pub(crate) fn limits_all_alike(&self) -> bool {
+        match self.itself() {
+            Rule::Flow(rule) => {
+                matches!((&rule.who, rule.basis()), (Who::Anyone, Basis::Own))
+                    && rule.shaping.memory.is_none()
+            }
+            _ => false,
+        }
+    }
+
     /// Whether both are rules of one kind.
     pub(crate) fn is_kind_of(&self, other: &Self) -> bool {
         self.kind() == other.kind()

@@ -20,7 +20,7 @@ const MOST_OF_TRIP: usize = 512;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct TripPace {
     /// What they may take together, in ns.
     time_ns: u64,
     /// What a draw takes, in ns, as a mean of the last trips.
@@ -29,7 +29,7 @@ pub(super) struct Pace {
     answered: Tick,
 }
 
-impl Pace {
+impl TripPace {
     /// That of a store for which calls wait for so long.
     pub(super) fn new(wait: Duration, now: Tick) -> Self {
         Self {
@@ -68,7 +68,7 @@ mod tests {
 
     /// The room after so many trips, one after the other, of so many draws that take so long each.
     fn room(wait_ms: u64, trips: u64, draws: u64, each_us: u64) -> usize {
-        let mut pace = Pace::new(Duration::from_millis(wait_ms), Tick::ZERO);
+        let mut pace = TripPace::new(Duration::from_millis(wait_ms), Tick::ZERO);
         let mut now = Tick::ZERO;
         for _ in 0..trips {
             let sent = now;
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_on_its_way_takes_room() {
-        let pace = Pace::new(Duration::from_millis(200), Tick::ZERO);
+        let pace = TripPace::new(Duration::from_millis(200), Tick::ZERO);
         assert_eq!(pace.room(MOST - 10), 10);
         assert_eq!(pace.room(MOST + 10), 0);
     }

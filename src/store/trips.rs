@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::StoreError;
 use super::draw::Drawn;
-use super::pace::Pace;
+use super::pace::TripPace;
 use super::quota::{OnTheWay, SharedQuota};
 use super::request::{Heard, Request};
 use crate::clock::Tick;
@@ -44,7 +44,7 @@ pub(super) struct Trips {
     all: Vec<Trip>,
     wait: Duration,
     started: Tick,
-    pace: Pace,
+    pace: TripPace,
     /// When anything was heard of the store for the last time.
     heard: Tick,
 }
@@ -56,7 +56,7 @@ impl Trips {
             all: Vec::new(),
             wait,
             started: now,
-            pace: Pace::new(wait, now),
+            pace: TripPace::new(wait, now),
             heard: now,
         }
     }
