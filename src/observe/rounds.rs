@@ -120,6 +120,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
     }
 
     /// Has the next request begin a new one.
+    #[cfg(all(feature = "page", feature = "serde"))]
     pub(super) fn forget(&self) {
         self.state.lock().making = None;
     }

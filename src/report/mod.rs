@@ -21,4 +21,6 @@ pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{InboundView, NodeView};
 
 pub(crate) use json::write_text;
-pub(crate) use reading::{Details, ResourceReading, read_resources, read_resources_paced};
+#[cfg(any(feature = "tracing", feature = "dashboard"))]
+pub(crate) use reading::read_resources;
+pub(crate) use reading::{Details, ResourceReading, read_resources_paced};

@@ -30,9 +30,9 @@
 //! together. Names are escaped as in [JSON](crate::Snapshot::to_json). There are no spans: those
 //! belong to the server, which knows a refusal by [`is_refusal`](crate::rejection::is_refusal).
 
-#[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
 mod breakers;
 mod budget;
+#[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
 mod changes;
 mod counts;
 mod episodes;
