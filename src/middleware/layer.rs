@@ -383,7 +383,7 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Sets the weight of each call: the number of tokens that it takes, like
-    /// [`Call::batch`]. Default: 1. Do not take it from anything that clients can write
+    /// [`Call::batch`](crate::Call::batch). Default: 1. Do not take it from anything that clients can write
     /// as they like.
     #[doc(alias("batch", "cost"))]
     #[must_use]
@@ -391,7 +391,7 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.weight = Some(Arc::new(weigh)))
     }
 
-    /// Sets how refusals are answered. Default: [`Auto`]. Not used if refusals are
+    /// Sets how refusals are answered. Default: [`Auto`](super::rejection::Auto). Not used if refusals are
     /// [errors](SentinelLayer::refusals_as_errors).
     #[doc(alias("error_handler", "fallback"))]
     #[must_use]
@@ -399,7 +399,7 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.rejection = Some(Arc::new(rejection)))
     }
 
-    /// Puts the [`Blocked`] of each refusal into the extensions of its response, so that a layer
+    /// Puts the [`Blocked`](crate::Blocked) of each refusal into the extensions of its response, so that a layer
     /// around this one, such as one that logs responses, can read which rule has refused the
     /// call. Default: only where [`is_refusal`](crate::rejection::is_refusal) could not tell the
     /// refusal otherwise, as for gRPC and for responses of one's own.
