@@ -856,11 +856,10 @@ fn a_flow_rule_by_origin_keeps_a_table_and_no_nodes() {
 #[test]
 fn what_a_table_of_origins_cannot_keep_is_refused_with_the_way_out() {
     let rule = || FlowRule::per("r", 5, MINUTE);
-    let cases: [(&str, FlowRule); 6] = [
+    let cases: [(&str, FlowRule); 5] = [
         ("lend is true", rule().lend(true)),
         ("strict is true", rule().strict()),
         ("buckets is 10", rule().buckets(10)),
-        ("throttle is 0ns", rule().throttle(ms(0))),
         ("warm_up is 60s", rule().warm_up(MINUTE)),
         ("memory is 0.7..0.9", rule().memory(0.7..0.9, 1)),
     ];
@@ -876,6 +875,15 @@ fn what_a_table_of_origins_cannot_keep_is_refused_with_the_way_out() {
         drop(bench.enter(Call::new("r").origin("b")).unwrap());
         assert_eq!(bench.sentinel.snapshot().origins(), 2);
     }
+    // All other origins stand in one queue, and each in one of its own by another rule.
+    let error = Rules::build([rule().throttle(ms(0)).by_origin()]).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("throttle is 0ns"), "{error}");
+    assert!(error.contains("`.by_origin().throttle(…)`"), "{error}");
+    let each = KeyedRule::per("r", 5, MINUTE).by_origin();
+    let bench = Bench::new(each.throttle(ms(0)));
+    drop(bench.enter(Call::new("r").origin("a")).unwrap());
+    drop(bench.enter(Call::new("r").origin("b")).unwrap());
     let most = FlowRule::per("r", 1_048_576, MINUTE).by_origin();
     let error = Rules::build([most]).unwrap_err().to_string();
     assert!(error.contains("threshold is 1048576"), "{error}");

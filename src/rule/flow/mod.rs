@@ -598,7 +598,11 @@ impl FlowRule {
         if buckets.get() != 2 {
             inspector.refuse("buckets", buckets.get(), allowed);
         }
-        shaping.inspect_absent(inspector, allowed);
+        // All other origins stand in one queue.
+        let queue = "left out with `by_origin`: a `KeyedRule` has a queue for each origin, by \
+                     `.by_origin().throttle(…)`";
+        let is_queue = shaping.max_wait.is_some();
+        shaping.inspect_absent(inspector, if is_queue { queue } else { allowed });
         if *threshold > f64::from(MOST_IN_WINDOW) {
             inspector.number("threshold", *threshold, 0..=MOST_IN_WINDOW);
         }
