@@ -207,7 +207,7 @@ impl<M> SentinelLayer<M> {
     /// # let service = tower::Layer::layer(&layer, ());
     /// // Where the layer is applied, callers are not told apart.
     /// assert_eq!(
-    ///     layer.sentinel().findings()[1].to_string(),
+    ///     layer.sentinel().findings()[0].to_string(),
     ///     "rule \"keyed-0\" for \"/search\" looks at a key that no call has: no layer has \
     ///      `.param(…)`; all callers share one quota",
     /// );

@@ -178,7 +178,7 @@ impl Metrics {
     /// let text = metrics.render(TextFormat::Classic);
     /// assert_eq!(text.matches("\nsentinel_rule_limit{").count(), 2);
     /// assert!(text.contains("sentinel_rules_left_out 7\n"));
-    /// # Ok::<(), tower_sentinel::InvalidRule>(())
+    /// # Ok::<(), tower_sentinel::InvalidRules>(())
     /// ```
     #[must_use]
     pub fn max_rules(self, max: usize) -> Self {
