@@ -46,8 +46,8 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | How are the terms defined: resource, origin, context, parameter, weight, queue? | [the words](guide::cookbook#words) |
-//! | How do I write a rule for …? How do I migrate from another crate? | [`guide::cookbook`], [`guide::migration`] |
+//! | How are the terms defined: resource, origin, context, parameter, weight, queue? | [`guide::words`] |
+//! | How do I …? How do I migrate from another crate? | [`guide::index`], [`guide::migration`] |
 //! | How do I limit a router, a gRPC server, a client? | [`SentinelLayer`], [`middleware`] |
 //! | How do I limit all routes together? | [`SentinelLayer::named`] |
 //! | Which rules are there? | [`FlowRule`], [`KeyedRule`], [`IsolationRule`], [`CircuitBreakerRule`], [`rule`] |
@@ -114,7 +114,7 @@
 //!   new callers [share a quota](KeyedRule::max_keys).
 //! * A call to a known resource takes no lock and allocates nothing:
 //!   `tests/allocations.rs`.
-//! * All guarantees, their limits, and the tests by name: [`guide::guarantees`].
+//! * All guarantees and their limits: [`guide::guarantees`]. `docs/proofs.md` has the tests by name.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -134,6 +134,7 @@ pub mod clock;
 #[cfg(feature = "serde")]
 pub mod document;
 mod engine;
+pub mod guide;
 pub mod hook;
 pub mod key;
 pub mod keyed;
@@ -170,18 +171,6 @@ pub use rule::{
 };
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;
-
-/// Pages without items: a cookbook with a glossary, guarantees, and migration from other crates.
-pub mod guide {
-    #[doc = include_str!("../docs/cookbook.md")]
-    pub mod cookbook {}
-
-    #[doc = include_str!("../docs/guarantees.md")]
-    pub mod guarantees {}
-
-    #[doc = include_str!("../docs/migration.md")]
-    pub mod migration {}
-}
 
 /// Has the programs of the README compiled as examples.
 #[cfg(doctest)]

@@ -33,7 +33,7 @@ use crate::system::Sampler;
 /// A clone is a handle of the same engine, and cloning costs one reference count. Engines
 /// are independent of each other, and there is no background thread. Terms such as
 /// resource, origin and entry are explained in the
-/// [cookbook](crate::guide::cookbook#words).
+/// [glossary](crate::guide::words).
 ///
 /// An engine takes about 42 KiB before its first call, and more where 32 threads or more
 /// can run at once; so does each rule in [shadow mode](crate::Rule::shadow). Each thread

@@ -975,7 +975,7 @@ fn a_probe_whose_future_is_dropped_leaves_the_way_free() {
     }
 }
 
-/// What the cookbook says of timeouts.
+/// What the guide says of timeouts.
 #[test]
 fn a_timeout_is_seen_by_where_it_stands() {
     let errors = || CircuitBreakerRule::error_ratio("r", 0.5).min_calls(3);

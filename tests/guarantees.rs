@@ -1,36 +1,35 @@
-//! The page of guarantees names tests that exist, and all pages keep to their form.
+//! Each guarantee has tests that exist, and all pages keep to their form.
 //!
-//! Each section of that page ends with a paragraph such as
+//! `docs/guarantees.md` has the promises, and `docs/proofs.md` a section of the same title for each of its sections,
+//! with lines such as
 //!
 //! ```text
-//! Held by `tests/flow.rs`: `a_test`, `another`; `src/stat/models/mod.rs`: `a_model`.
+//! * `tests/flow.rs`: `a_test`, `another`
 //! ```
-//!
-//! in which every test belongs to the file named last before it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The only section without tests.
-const OPEN: &str = "What is not promised";
+/// The sections that promise nothing, and so need no tests.
+const OPEN: [&str; 2] = ["Limitations", "What is not promised"];
 
-/// The file and the name of each test that `page` names.
-fn claims(page: &str) -> Vec<(String, String)> {
+/// The file and the name of each test that the list items of `proofs` name.
+fn claims(proofs: &str) -> Vec<(String, String)> {
     let mut claims = Vec::new();
-    for paragraph in page
-        .split("\n\n")
-        .filter(|text| text.starts_with("Held by "))
-    {
-        let mut file = None;
-        for span in paragraph.split('`').skip(1).step_by(2) {
-            if span.ends_with(".rs") {
-                file = Some(span);
-            } else {
-                let file = file.unwrap_or_else(|| panic!("{span} stands before any file"));
-                claims.push((file.to_owned(), span.to_owned()));
-            }
-        }
+    for item in proofs.split("\n\n").flat_map(|list| list.split("\n* ")) {
+        let Some(item) = item.trim_start_matches("* ").strip_prefix('`') else {
+            continue;
+        };
+        let mut spans = item.split('`').step_by(2);
+        let file = spans.next().unwrap();
+        assert!(file.ends_with(".rs"), "{file} is no file of tests");
+        claims.extend(
+            spans
+                .filter(|name| !name.is_empty())
+                .map(|name| (file.to_owned(), name.to_owned())),
+        );
     }
     claims
 }
@@ -71,37 +70,51 @@ fn missing(root: &Path, page: &str) -> Vec<String> {
         .collect()
 }
 
-fn page() -> String {
-    fs::read_to_string(root().join("docs/guarantees.md")).unwrap()
-}
-
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-#[test]
-fn every_test_that_the_page_names_exists() {
-    let page = page();
-    assert_eq!(missing(root(), &page), [""; 0]);
-    let named = claims(&page).len();
-    assert!(named >= 100, "only {named} tests were found on the page");
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// The title and the text of each section of `page`.
+fn sections(page: &str) -> BTreeMap<&str, &str> {
+    let sections = page.split("\n## ").skip(1);
+    sections
+        .map(|section| section.split_once('\n').unwrap())
+        .collect()
 }
 
 #[test]
-fn every_section_names_its_tests() {
-    let page = page();
-    for section in page.split("\n## ").skip(1) {
-        let title = section.lines().next().unwrap();
-        let is_held = !claims(section).is_empty();
-        assert_eq!(is_held, title != OPEN, "{title}");
+fn every_test_that_the_proofs_name_exists() {
+    let proofs = read("docs/proofs.md");
+    assert_eq!(missing(root(), &proofs), [""; 0]);
+    let named = claims(&proofs).len();
+    assert!(named >= 800, "only {named} tests were found on the page");
+}
+
+#[test]
+fn every_promise_has_its_proofs_and_each_proof_its_promise() {
+    let (guarantees, proofs) = (read("docs/guarantees.md"), read("docs/proofs.md"));
+    let proved: BTreeSet<_> = sections(&proofs)
+        .into_iter()
+        .filter(|(_, section)| !claims(section).is_empty())
+        .map(|(title, _)| title)
+        .collect();
+    let mut promised: BTreeSet<_> = sections(&guarantees).into_keys().collect();
+    for open in OPEN {
+        assert!(promised.remove(open), "there is no section {open}");
     }
+    assert_eq!(proved, promised);
+    assert_eq!(sections(&proofs).len(), proved.len());
 }
 
 #[test]
 fn a_name_without_a_test_is_found() {
-    let page = "## A promise\n\nHeld by `tests/guarantees.rs`: `no_such_test`,\n\
-        `a_name_without_a_test_is_found`, `missing`; `src/stat/models/mod.rs`: `two_takers_for_the_last_token`,\n\
-        `wish`; `tests/no_such_file.rs`: `any`.\n\nText that names `nothing`.";
+    let page = "## A promise\n\n* `tests/guarantees.rs`: `no_such_test`,\n  \
+        `a_name_without_a_test_is_found`, `missing`\n* `src/stat/models/mod.rs`: `two_takers_for_the_last_token`,\n  \
+        `wish`\n* `tests/no_such_file.rs`: `any`\n\nText that names `nothing`.";
     let expected = [
         "tests/guarantees.rs: no_such_test",
         "tests/guarantees.rs: missing",
@@ -109,6 +122,170 @@ fn a_name_without_a_test_is_found() {
         "tests/no_such_file.rs: any",
     ];
     assert_eq!(missing(root(), page), expected);
+}
+
+/// The pages that are modules of `guide`: the name of each module, and its file in `docs`.
+fn guide() -> Vec<(String, String)> {
+    let guide = read("src/guide.rs");
+    let pages = guide.lines().filter_map(|line| line.strip_prefix("page!("));
+    let pages = pages.map(|page| {
+        let (module, file) = page.split_once(", \"").unwrap();
+        (module.to_owned(), file.trim_end_matches("\");").to_owned())
+    });
+    let pages: Vec<_> = pages.collect();
+    assert!(pages.len() > 20);
+    pages
+}
+
+/// The lines of `page` outside of programs.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// The names by which the headings and the marks of `page` are found.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for line in prose(page) {
+        if line.starts_with('#') {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            let name = title.chars().filter_map(|c| match c {
+                ' ' => Some('-'),
+                c => (c.is_alphanumeric() || "-_".contains(c)).then_some(c),
+            });
+            anchors.insert(name.collect());
+        }
+        let marks = line.split("<a id=\"").skip(1);
+        anchors.extend(marks.map(|mark| mark.split('"').next().unwrap().to_owned()));
+    }
+    anchors
+}
+
+/// The label and the target of each `[label]: target`.
+fn definitions(text: &str) -> BTreeMap<&str, &str> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix('['));
+    let definitions = lines.filter_map(|line| line.split_once("]: "));
+    definitions
+        .filter(|(_, target)| !target.starts_with("http"))
+        .collect()
+}
+
+/// The targets of each `[text](target)`, but for those of other sites.
+fn links(page: &str) -> Vec<&str> {
+    let links = prose(page).flat_map(|line| line.split("](").skip(1));
+    let targets = links.map(|link| link.split(')').next().unwrap());
+    targets
+        .filter(|target| !target.starts_with("http"))
+        .collect()
+}
+
+/// Why nothing is at `target`, a path below `folder` or a place on `page`.
+fn broken(folder: &str, page: &str, target: &str) -> Option<String> {
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let there = match path {
+        "" => page.to_owned(),
+        path => match fs::read(root().join(folder).join(path)) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(_) => return Some(format!("there is no file for {target}")),
+        },
+    };
+    let is_there = anchor.is_empty() || anchors(&there).contains(anchor);
+    (!is_there).then(|| format!("there is no place for {target}"))
+}
+
+#[test]
+fn every_link_of_a_page_leads_somewhere() {
+    let page = "# A page\n\n[a](#a-page) [b](#no-place) [c](no-file.md) [d](words.md#no-place)\n\n\
+        ```text\n[e](#no-place)\n```";
+    let wrong = |folder, page: &str| -> Vec<_> {
+        let targets = links(page)
+            .into_iter()
+            .chain(definitions(page).into_values());
+        targets
+            .filter_map(|target| broken(folder, page, target))
+            .collect()
+    };
+    let expected = [
+        "there is no place for #no-place",
+        "there is no file for no-file.md",
+        "there is no place for words.md#no-place",
+    ];
+    assert_eq!(wrong("docs", page), expected);
+    for file in fs::read_dir(root().join("docs")).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".md") {
+            assert_eq!(
+                wrong("docs", &read(&format!("docs/{name}"))),
+                [""; 0],
+                "{name}"
+            );
+        }
+    }
+    for name in ["README.md", "CONTRIBUTING.md", "SECURITY.md"] {
+        assert_eq!(wrong("", &read(name)), [""; 0], "{name}");
+    }
+}
+
+/// In the crate's documentation a page is a module, so its links cannot be paths of files.
+#[test]
+fn each_label_leads_to_the_module_of_the_page_to_which_it_leads_in_the_file() {
+    let guide_rs = read("src/guide.rs");
+    let in_crate = definitions(&guide_rs);
+    let module_of: BTreeMap<_, _> = guide()
+        .into_iter()
+        .map(|(module, file)| (file, module))
+        .collect();
+    let mut used = BTreeSet::new();
+    for file in module_of.keys() {
+        let page = read(&format!("docs/{file}"));
+        for target in links(&page) {
+            assert!(
+                target.starts_with('#'),
+                "{file}: {target} is no link in the crate's documentation"
+            );
+        }
+        for (label, target) in definitions(&page) {
+            let (path, anchor) = target
+                .split_once('#')
+                .map_or((target, None), |(path, it)| (path, Some(it)));
+            let anchor = anchor
+                .map(|anchor| format!("#{anchor}"))
+                .unwrap_or_default();
+            let expected = format!("crate::guide::{}{anchor}", module_of[path]);
+            assert_eq!(
+                in_crate.get(label),
+                Some(&expected.as_str()),
+                "{file}: [{label}]"
+            );
+            assert!(
+                page.contains(&format!("][{label}]")),
+                "{file} does not use [{label}]"
+            );
+            used.insert(label.to_owned());
+        }
+        let uses = prose(&page).flat_map(|line| line.split("][").skip(1));
+        for label in uses.map(|rest| rest.split(']').next().unwrap()) {
+            let is_defined = page.contains(&format!("\n[{label}]: "));
+            assert!(is_defined, "{file}: [{label}] leads nowhere");
+        }
+    }
+    let labels: BTreeSet<_> = in_crate.into_keys().map(str::to_owned).collect();
+    assert_eq!(labels, used);
+}
+
+#[test]
+fn no_page_for_users_has_more_than_350_lines() {
+    for (_, file) in guide() {
+        let lines = read(&format!("docs/{file}")).lines().count();
+        assert!(
+            lines <= 350 || file == "guarantees.md",
+            "docs/{file} has {lines} lines"
+        );
+    }
 }
 
 /// The lines of `page` beyond 120 columns, outside of tables and code.
@@ -126,15 +303,9 @@ fn no_line_of_prose_has_more_than_120_columns() {
     let long = "a ".repeat(61);
     let page = format!("| {long}|\n```text\n{long}\n```\n{long}");
     assert_eq!(too_long(&page), [&*long]);
-    let pages = [
-        "README.md",
-        "docs/cookbook.md",
-        "docs/guarantees.md",
-        "docs/migration.md",
-    ];
-    for page in pages {
-        let text = fs::read_to_string(root().join(page)).unwrap();
-        assert_eq!(too_long(&text), [""; 0], "{page}");
+    let pages = guide().into_iter().map(|(_, file)| format!("docs/{file}"));
+    for page in pages.chain(["README.md".into(), "docs/proofs.md".into()]) {
+        assert_eq!(too_long(&read(&page)), [""; 0], "{page}");
     }
 }
 
@@ -156,16 +327,18 @@ fn by_origin(page: &str) -> Vec<&str> {
 /// Limits per caller are rules on parameters, but where a caller needs another rule.
 #[test]
 fn pages_and_examples_limit_each_caller_in_one_way() {
-    let read = |path: &Path| fs::read_to_string(path).unwrap();
-    let cookbook = read(&root().join("docs/cookbook.md"));
-    assert_eq!(by_origin(&cookbook), ["Made-up keys"]);
-    let migration = read(&root().join("docs/migration.md"));
-    assert_eq!(by_origin(&migration), ["Sentinel for Java"]);
-    assert_eq!(by_origin(&read(&root().join("README.md"))), [""; 0]);
+    let mut found = Vec::new();
+    for (_, file) in guide() {
+        let page = read(&format!("docs/{file}"));
+        found.extend(by_origin(&page).into_iter().map(str::to_owned));
+    }
+    assert_eq!(found, ["Made-up keys", "Sentinel for Java"]);
+    assert_eq!(by_origin(&read("README.md")), [""; 0]);
     let examples = fs::read_dir(root().join("examples")).unwrap();
     let files: Vec<_> = examples.map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() > 10);
     for file in files.iter().filter(|file| file.is_file()) {
-        assert_eq!(by_origin(&read(file)), [""; 0], "{}", file.display());
+        let code = fs::read_to_string(file).unwrap();
+        assert_eq!(by_origin(&code), [""; 0], "{}", file.display());
     }
 }

@@ -32,6 +32,7 @@ const ORDER: &[&[&str]] = &[
     &["key"],
     &["middleware"],
     &["observe"],
+    &["guide"],
 ];
 
 /// The rooms of the engine; all its other files are the room `engine`.

@@ -14,7 +14,7 @@ pub(crate) const MAX_KEY_BYTES: usize = 256;
 pub(crate) const OVERFLOW: &str = "__overflow__";
 
 /// A name under which calls are counted: a resource, an origin, a context, a tier, or the
-/// value of a parameter; see the [cookbook](crate::guide::cookbook#words).
+/// value of a parameter; see the [glossary](crate::guide::words).
 ///
 /// Looking up a known key does not allocate.
 ///

@@ -94,7 +94,7 @@ impl fmt::Display for Direction {
 /// One request, as the engine sees it.
 ///
 /// Resource, origin, context, parameter, tier and weight are explained in the
-/// [cookbook](crate::guide::cookbook#words).
+/// [glossary](crate::guide::words).
 ///
 /// # Examples
 ///

@@ -43,7 +43,7 @@ use crate::sentinel::Sentinel;
 /// [`Arc`].
 ///
 /// Terms such as resource, origin, context and parameter are explained in the
-/// [cookbook](crate::guide::cookbook#words).
+/// [glossary](crate::guide::words).
 ///
 /// # Examples
 ///

@@ -30,7 +30,7 @@
 //! are counted as one. A resource that has used some of its quota is not evicted to make
 //! room for another: with windows of an hour, each made-up name keeps its place for that
 //! long. So give one name to all paths that no route matches, as the
-//! [cookbook](crate::guide::cookbook#unknown-paths) does.
+//! [guide](crate::guide::first_limit#unknown-paths) does.
 //!
 //! Where paths are the resources, because there is no matched path of axum, the name of each rule
 //! of any kind is a template, also in shadow mode. So any rule for `/users/{id}` makes one resource

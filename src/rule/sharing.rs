@@ -179,7 +179,7 @@ macro_rules! shared_settings {
             /// Permits are drawn from the store in advance, so most calls are decided without it; a
             /// call waits for the store at most [`store_wait`](Self::store_wait). The
             /// [guarantees](crate::guide::guarantees) list every promise and its limits; the
-            /// [cookbook](crate::guide::cookbook#one-limit-over-all-replicas) shows how to set it
+            /// [guide](crate::guide::replicas) shows how to set it
             /// up.
             ///
             /// Processes count together if their rules have the same kind, the same id or

@@ -9,7 +9,7 @@ use tower_sentinel::{Rules, Sentinel};
 
 /// Files that name series.
 const FILES: [&str; 5] = [
-    "docs/cookbook.md",
+    "docs/metrics.md",
     "ops/grafana/tower-sentinel.json",
     "ops/prometheus/alerts.yml",
     "ops/prometheus/alerts_test.yml",

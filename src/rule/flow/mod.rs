@@ -34,8 +34,8 @@ pub(super) const MOST_WAITING: u32 = 10_000;
 /// [`strict`](Self::strict) gives a stronger guarantee.
 ///
 /// A call that finds the window full is refused; a [prioritized](crate::Call::prioritized)
-/// call may borrow tokens of a coming bucket and wait for it. The cookbook's
-/// [words](crate::guide::cookbook#words) explain borrowing, waiting and origins.
+/// call may borrow tokens of a coming bucket and wait for it. The
+/// [glossary](crate::guide::words) explains borrowing, waiting and origins.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without a flow rule of its own gets a separate window from it.
@@ -160,7 +160,7 @@ pub enum MissingKey {
     /// can leave a key out, and can send a second value, so that an
     /// [extractor](crate::key#different-spellings-of-a-key) finds none while the service
     /// reads one of the two. So another rule must limit such calls, by something that is
-    /// always there, as in the [cookbook](crate::guide::cookbook#per-user-or-api-key).
+    /// always there, as [here](crate::guide::callers#per-user-or-api-key).
     Skip,
     /// Calls without a key are refused; over HTTP, with status 403.
     Refuse,
@@ -276,8 +276,8 @@ impl FlowRule {
     }
 
     /// Gives every origin a quota of its own. To limit each caller, a
-    /// [`KeyedRule`](crate::KeyedRule) is the usual way; the cookbook says [when this is
-    /// needed](crate::guide::cookbook#when-a-caller-needs-another-rule).
+    /// [`KeyedRule`](crate::KeyedRule) is the usual way; the guide says [when this is
+    /// needed](crate::guide::callers#when-a-caller-needs-another-rule).
     ///
     /// Calls without an origin share one quota, under the name `-`, unless
     /// [`missing`](Self::missing) is set otherwise. If the layer's

@@ -380,7 +380,7 @@ impl KeyedRule {
     /// are not affected, no caller gets a fresh quota, and no more memory is used.
     /// [`overflows`](crate::KeyedView::overflows) counts the calls that used the shared quota. A
     /// rule with a coarser key in front [keeps such a flood
-    /// out](crate::guide::cookbook#made-up-keys). A flow rule over all callers does not: it is
+    /// out](crate::guide::floods#made-up-keys). A flow rule over all callers does not: it is
     /// checked after the rules with tables.
     ///
     /// # Reloads

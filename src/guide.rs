@@ -1,0 +1,98 @@
+//! Pages without items: the book for users, its index by question, and the guarantees.
+//!
+//! A page links to another one by a label, `[text][callers#plans]`. At the foot of the page the label leads to the file
+//! of the other page, for readers of the files. Here all labels lead to modules, and these definitions stand before each
+//! page: of two definitions the first one holds. `tests/guarantees.rs` compares them.
+
+/// The definitions of all labels.
+macro_rules! labels {
+    () => {
+        "\
+[addresses]: crate::guide::addresses
+[addresses#behind-a-proxy]: crate::guide::addresses#behind-a-proxy
+[addresses#per-ip-address]: crate::guide::addresses#per-ip-address
+[breakers]: crate::guide::breakers
+[callers#partners]: crate::guide::callers#partners
+[callers#per-user-or-api-key]: crate::guide::callers#per-user-or-api-key
+[callers#plans]: crate::guide::callers#plans
+[callers#when-a-caller-needs-another-rule]: crate::guide::callers#when-a-caller-needs-another-rule
+[concurrency#concurrency-limits]: crate::guide::concurrency#concurrency-limits
+[concurrency#streams-and-websockets]: crate::guide::concurrency#streams-and-websockets
+[dashboard]: crate::guide::dashboard
+[first-limit#a-route]: crate::guide::first_limit#a-route
+[first-limit#every-route]: crate::guide::first_limit#every-route
+[first-limit#health-checks]: crate::guide::first_limit#health-checks
+[first-limit#routes-that-share-a-limit]: crate::guide::first_limit#routes-that-share-a-limit
+[first-limit#unknown-paths]: crate::guide::first_limit#unknown-paths
+[floods#logins]: crate::guide::floods#logins
+[floods#made-up-keys]: crate::guide::floods#made-up-keys
+[grpc]: crate::guide::grpc
+[guarantees#limitations]: crate::guide::guarantees#limitations
+[layers#around-the-router]: crate::guide::layers#around-the-router
+[layers#graceful-shutdown]: crate::guide::layers#graceful-shutdown
+[layers#order-of-layers]: crate::guide::layers#order-of-layers
+[live-page]: crate::guide::live_page
+[metrics#alerts]: crate::guide::metrics#alerts
+[metrics#log-lines]: crate::guide::metrics#log-lines
+[metrics#opentelemetry]: crate::guide::metrics#opentelemetry
+[metrics#scraping]: crate::guide::metrics#scraping
+[migration]: crate::guide::migration
+[other-code#a-hyper-server]: crate::guide::other_code#a-hyper-server
+[other-code#any-other-code]: crate::guide::other_code#any-other-code
+[other-code#in-a-library]: crate::guide::other_code#in-a-library
+[outbound#fallbacks]: crate::guide::outbound#fallbacks
+[outbound#quotas-of-an-api-that-you-call]: crate::guide::outbound#quotas-of-an-api-that-you-call
+[outbound#retries]: crate::guide::outbound#retries
+[overload#adaptive-concurrency-limits]: crate::guide::overload#adaptive-concurrency-limits
+[overload#memory-pressure]: crate::guide::overload#memory-pressure
+[overload#overload-protection]: crate::guide::overload#overload-protection
+[overload#priorities]: crate::guide::overload#priorities
+[rates#bursts-and-even-spacing]: crate::guide::rates#bursts-and-even-spacing
+[rates#reads-that-yield-to-writes]: crate::guide::rates#reads-that-yield-to-writes
+[rates#warm-up]: crate::guide::rates#warm-up
+[rates#weights]: crate::guide::rates#weights
+[refusals#custom-refusals]: crate::guide::refusals#custom-refusals
+[refusals#what-retry-after-means]: crate::guide::refusals#what-retry-after-means
+[replicas]: crate::guide::replicas
+[rules#rules-from-a-file]: crate::guide::rules#rules-from-a-file
+[sentinel#sentinels-documents]: crate::guide::sentinel#sentinels-documents
+[testing#rules-without-effect]: crate::guide::testing#rules-without-effect
+[testing#shadow-mode]: crate::guide::testing#shadow-mode
+[testing#testing]: crate::guide::testing#testing
+[words]: crate::guide::words
+"
+    };
+}
+
+macro_rules! page {
+    ($name:ident, $file:literal) => {
+        #[doc = labels!()]
+        #[doc = include_str!(concat!("../docs/", $file))]
+        pub mod $name {}
+    };
+}
+
+page!(index, "README.md");
+page!(first_limit, "first-limit.md");
+page!(refusals, "refusals.md");
+page!(addresses, "addresses.md");
+page!(callers, "callers.md");
+page!(floods, "floods.md");
+page!(rates, "rates.md");
+page!(concurrency, "concurrency.md");
+page!(overload, "overload.md");
+page!(breakers, "breakers.md");
+page!(outbound, "outbound.md");
+page!(grpc, "grpc.md");
+page!(layers, "layers.md");
+page!(other_code, "other-code.md");
+page!(rules, "rules.md");
+page!(replicas, "replicas.md");
+page!(testing, "testing.md");
+page!(live_page, "live-page.md");
+page!(metrics, "metrics.md");
+page!(sentinel, "sentinel.md");
+page!(dashboard, "dashboard.md");
+page!(migration, "migration.md");
+page!(words, "words.md");
+page!(guarantees, "guarantees.md");
