@@ -77,12 +77,14 @@
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
 //! | `page` | `observe::page`: a live page of the engine, to be served under a path of one's own |
 //! | `dashboard` | `observe::dashboard`: Sentinel's dashboard shows the engine and changes its rules |
-//! | `redis` | [`store`]`::RedisStore`, by which limits hold over several processes |
+//! | `observe` | `observe`: the service behind `/metrics` for Prometheus; other features of `observe` imply it |
+//! | `tracing`, `metrics` | `observe::journal` and `observe::facade`: log lines by `tracing`, figures for the crate `metrics` |
+//! | `shared` | limits that several processes share: [`Builder::store`], and [`store`]`::MemoryStore` |
+//! | `redis` | `shared`, and [`store`]`::RedisStore` on a Redis or Valkey server |
 //! | `redis-sentinel`, `redis-cluster`, `redis-tls` | the same on the master of Sentinels, on a Cluster, with TLS |
 //! | `full` | all of them |
 //!
-//! `quanta`, `serde`, `system`, `page` and `dashboard` only add items. `axum` and `tonic` also
-//! change what a layer reads from a request:
+//! Most features only add items. `axum` and `tonic` also change what a layer reads from a request:
 //!
 //! * With `axum`, if axum has matched the request, its default resource is axum's matched
 //!   path. Without it, the path is matched against the templates among the names of
@@ -117,6 +119,14 @@
 //! * All guarantees and their limits: [`guide::guarantees`]. `docs/proofs.md` has the tests by name.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// What only stores and readers use stands beside what all builds use, and would need a mark each.
+#![cfg_attr(
+    not(all(feature = "observe", feature = "shared")),
+    allow(
+        dead_code,
+        reason = "a build with both features tells what nobody uses"
+    )
+)]
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!("tower-sentinel requires 64-bit atomics, which this target does not support");
@@ -139,6 +149,8 @@ pub mod hook;
 pub mod key;
 pub mod keyed;
 pub mod middleware;
+#[cfg(feature = "observe")]
+#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
 pub mod observe;
 mod report;
 pub mod rule;

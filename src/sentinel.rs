@@ -1,10 +1,10 @@
 //! The handle of an engine, and its builder.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
-use std::{fmt, io};
 
 use pin_project_lite::pin_project;
 
@@ -25,7 +25,9 @@ use crate::hook::{Hook, Hooks, OnFinding};
 use crate::report::{BreakerView, InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Rule, RuleSelection, Rules};
 use crate::stat::{Edges, LinedUp, Outcome, Shape};
-use crate::store::{Hub, QuotaStore, StoreHandle, StoreSettings, StoreStatus};
+use crate::store::StoreStatus;
+#[cfg(feature = "shared")]
+use crate::store::{Hub, QuotaStore, StoreHandle, StoreSettings};
 use crate::system::Sampler;
 
 /// An engine: the rules, and the counts of all calls that they judge.
@@ -434,7 +436,9 @@ impl Sentinel {
     /// let error = sentinel.start_store().unwrap_err();
     /// assert_eq!(error.to_string(), "there is no tokio runtime with a timer");
     /// ```
-    pub fn start_store(&self) -> io::Result<StoreHandle> {
+    #[cfg(feature = "shared")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
+    pub fn start_store(&self) -> std::io::Result<StoreHandle> {
         self.core.start_store()
     }
 
@@ -672,7 +676,9 @@ pub struct Builder {
     hooks: Hooks,
     config: Config,
     edges: Option<Edges>,
+    #[cfg(feature = "shared")]
     store: Option<Arc<dyn QuotaStore>>,
+    #[cfg(feature = "shared")]
     store_settings: StoreSettings,
     shadow: bool,
 }
@@ -685,7 +691,9 @@ impl Default for Builder {
             hooks: Hooks::default(),
             config: Config::default(),
             edges: None,
+            #[cfg(feature = "shared")]
             store: None,
+            #[cfg(feature = "shared")]
             store_settings: StoreSettings::new(),
             shadow: false,
         }
@@ -956,12 +964,16 @@ impl Builder {
     /// Sets the store by which [shared](crate::FlowRule::shared) rules count over several
     /// processes. Default: none; then there can be no such rules. Nothing is asked before
     /// [`Sentinel::start_store`].
+    #[cfg(feature = "shared")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
     pub fn store(mut self, store: impl QuotaStore) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
     /// Sets how the store is used.
+    #[cfg(feature = "shared")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
     pub fn store_settings(mut self, settings: StoreSettings) -> Self {
         self.store_settings = settings;
         self
@@ -985,14 +997,14 @@ impl Builder {
     pub fn build(mut self) -> Sentinel {
         let time = Timekeeper::new(self.clock);
         let store = OnceLock::new();
-        if let Some(problem) = self.store_settings.problem() {
-            panic!("store settings: {problem}");
-        }
-        if self.store.is_some() {
-            let hub = Hub::new(self.store, self.store_settings, time.clone());
+        #[cfg(feature = "shared")]
+        if let Some(hub) = hub_of(self.store, self.store_settings, &time) {
             let _ = store.set(crate::base::sync::Arc::new(hub));
-        } else if let Err(error) = self.rules.check_without_store() {
-            panic!("{error}");
+        }
+        if store.get().is_none() {
+            if let Err(error) = self.rules.check_without_store() {
+                panic!("{error}");
+            }
         }
         let mut shape = Shape::clone(&self.config.shape);
         shape.edges = self.edges.map(Arc::new);
@@ -1019,4 +1031,22 @@ impl Builder {
         let core = Core::new(self.rules, shared);
         Sentinel { core }
     }
+}
+
+/// What an engine shares with its `store`, if it has one.
+///
+/// # Panics
+///
+/// If a setting is out of its range.
+#[cfg(feature = "shared")]
+#[track_caller]
+fn hub_of(
+    store: Option<Arc<dyn QuotaStore>>,
+    settings: StoreSettings,
+    time: &Timekeeper,
+) -> Option<Hub> {
+    if let Some(problem) = settings.problem() {
+        panic!("store settings: {problem}");
+    }
+    store.map(|store| Hub::new(Some(store), settings, time.clone()))
 }

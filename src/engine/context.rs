@@ -13,7 +13,9 @@ use crate::hook::finding::{Finding, Provided, ToldFindings};
 use crate::hook::{Hooks, Interest};
 use crate::rule::{Before, CompiledRules, FlowRule, Plan, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
-use crate::store::{Hub, StoreSettings, StoreStatus};
+#[cfg(feature = "shared")]
+use crate::store::StoreSettings;
+use crate::store::{Hub, StoreStatus};
 use crate::system::Sampler;
 
 /// Most buckets of a resource's ring.
@@ -164,6 +166,7 @@ impl EngineContext {
     }
 
     /// The store of shared rules; one that is never there, if the engine has none.
+    #[cfg(feature = "shared")]
     pub(crate) fn hub(&self) -> &Arc<Hub> {
         self.store.get_or_init(|| {
             let settings = StoreSettings::new();

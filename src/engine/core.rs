@@ -1,6 +1,5 @@
 //! The engine of the enforced rules, and beside it those of the rules in shadow mode.
 
-use std::io;
 use std::sync::{Arc as StdArc, Weak};
 
 use super::Engine;
@@ -22,6 +21,7 @@ use crate::engine::shadow::Shadows;
 use crate::hook::Finding;
 use crate::rule::{NumberedRules, Rules};
 use crate::stat::{Node, Reloaded};
+#[cfg(feature = "shared")]
 use crate::store::StoreHandle;
 
 /// See the [module](self). A handle refers to it.
@@ -66,8 +66,9 @@ impl Core {
     }
 
     /// Starts the task of the store, which has hooks hear what is wrong with that.
+    #[cfg(feature = "shared")]
     #[cold]
-    pub(crate) fn start_store(self: &StdArc<Self>) -> io::Result<StoreHandle> {
+    pub(crate) fn start_store(self: &StdArc<Self>) -> std::io::Result<StoreHandle> {
         let hub = self.registry().shared().store.get();
         let handle = StoreHandle::start(hub)?;
         let core = StdArc::downgrade(self);

@@ -19,17 +19,21 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::base::carry_over::carry_over;
 use crate::blocked::Blocked;
-use crate::call::{Call, Key, OwnedCall, OwnedKey};
+#[cfg(feature = "shared")]
+use crate::call::OwnedCall;
+use crate::call::{Call, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::engine::Engine;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::Verdict;
+#[cfg(feature = "shared")]
 use crate::engine::call::waiting::Waiting;
 use crate::engine::context::EngineContext;
 use crate::engine::registry::{Registry, RuleChange};
 use crate::hook::{BlockEvent, Hooks, Interest, Subject};
 use crate::rule::{Named, Rule, RuleSelection, RuleSet};
 use crate::stat::Reloaded;
+#[cfg(feature = "shared")]
 use crate::store::LateCall;
 
 /// The rules of an engine that are in shadow mode.
@@ -66,6 +70,7 @@ pub(crate) struct Shadow {
     engine: StdArc<Engine>,
 }
 
+#[cfg(feature = "shared")]
 /// A call about which a rule has asked the store. It runs.
 #[derive(Debug)]
 struct Undecided {
@@ -314,6 +319,10 @@ impl Shadow {
         match verdict {
             Verdict::Pass(entry) => return Some(entry),
             Verdict::Block(blocked) => tell(&shared.hooks, call, &blocked),
+            // Only the store has a call wait that begins at once.
+            #[cfg(not(feature = "shared"))]
+            Verdict::Wait(_) => {}
+            #[cfg(feature = "shared")]
             Verdict::Wait(waiting) => {
                 let is_told = shared.hooks.want(Interest::SHADOW_BLOCK);
                 let undecided = Undecided {
@@ -347,6 +356,7 @@ fn tell(hooks: &Hooks, call: &Call<'_>, blocked: &Blocked) {
 
 // === impl Undecided ===
 
+#[cfg(feature = "shared")]
 impl LateCall for Undecided {
     fn is_answered(&self) -> bool {
         self.waiting.has_all()

@@ -4,6 +4,7 @@ mod breaker;
 mod json;
 mod keyed_rules;
 mod known;
+#[cfg(feature = "observe")]
 mod reading;
 mod rules;
 mod shadow;
@@ -23,4 +24,5 @@ pub use view::{InboundView, NodeView};
 pub(crate) use json::write_text;
 #[cfg(any(feature = "tracing", feature = "dashboard"))]
 pub(crate) use reading::read_resources;
+#[cfg(feature = "observe")]
 pub(crate) use reading::{Details, ResourceReading, read_resources_paced};

@@ -1,12 +1,16 @@
 //! The permits that shared rules have taken from their store, copied for a snapshot.
 
+#[cfg(feature = "shared")]
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::engine::registry::Registry;
+#[cfg(feature = "shared")]
 use crate::engine::resource::InHand;
 use crate::engine::shadow::Shadow;
-use crate::rule::{RuleSelection, RuleSet};
+#[cfg(feature = "shared")]
+use crate::rule::RuleSelection;
+use crate::rule::RuleSet;
 
 /// A rule that is [shared](crate::FlowRule::shared) over the processes of a store, and what this
 /// process has taken for it, on all resources and in both directions.
@@ -47,6 +51,12 @@ pub struct SharedSnapshot {
 
 impl SharedSnapshot {
     /// Those of `rules`, in their order; of those in shadow mode, the engines are `beside`.
+    #[cfg(not(feature = "shared"))]
+    pub(super) const fn of(_: &Registry, _: &RuleSet, _: &[Arc<Shadow>]) -> Vec<Self> {
+        Vec::new()
+    }
+
+    #[cfg(feature = "shared")]
     pub(super) fn of(registry: &Registry, rules: &RuleSet, beside: &[Arc<Shadow>]) -> Vec<Self> {
         if rules.listed().with_counts().next().is_none() {
             return Vec::new();
@@ -74,6 +84,7 @@ impl SharedSnapshot {
         })
         .collect()
     }
+
     /// Returns the id of the rule.
     #[must_use]
     pub fn rule(&self) -> &str {
@@ -141,6 +152,7 @@ impl SharedSnapshot {
 }
 
 /// Adds what the rules of `registry`, of which these are in force, have in hand.
+#[cfg(feature = "shared")]
 fn count_held(registry: &Registry, rules: &RuleSet, held: &mut HashMap<u32, InHand>) {
     let time = &registry.shared().time;
     registry.resources().read_all(|resource| {

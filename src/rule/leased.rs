@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::keyed_rule::{MOST_WAITING_OF_VALUE, ParamOf};
 use super::named::Named;
 use super::sharing::{Identity, Sharing};
-use super::{Basis, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection, Who};
+use super::{Basis, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection, RuleSet, Who};
 use crate::call::{Call, Direction, Key};
 use crate::store::{StoreSettings, Terms, Window};
 
@@ -233,10 +233,35 @@ fn add_direction(identity: &mut Identity, direction: Direction) {
     }
 }
 
+// === impl RuleSet ===
+
+impl RuleSet {
+    /// The rule at `index`, which is shared, as it counts on the resource `text`.
+    pub(crate) fn shared(
+        &self,
+        index: u32,
+        text: &str,
+        direction: Direction,
+        most_origins: u32,
+    ) -> Option<SharedRule> {
+        let rule = self.rule(index)?;
+        rule.as_shared(text, direction, most_origins, self.part())
+    }
+}
+
+// === impl Rule ===
+
 impl Rule {
+    /// The identity by which the rule counts, if it is shared.
+    pub(super) fn shared_identity(&self) -> Option<String> {
+        let part = RuleSelection::Enforced;
+        let rule = self.as_shared(self.resource(), Direction::Inbound, 1, part)?;
+        Some(rule.identity)
+    }
+
     /// The rule, if it is shared, as it counts on the resource `text` in an engine that knows at
     /// most so many origins, and where this `part` of all rules is judged by.
-    pub(super) fn as_shared(
+    fn as_shared(
         &self,
         text: &str,
         direction: Direction,

@@ -122,6 +122,7 @@ mod from;
 mod incremental;
 mod isolation;
 mod keyed_rule;
+#[cfg_attr(not(feature = "shared"), path = "no_leased.rs")]
 mod leased;
 mod limit;
 mod named;
@@ -152,7 +153,7 @@ use problem::{Inspector, verdict};
 use crate::base::spread::SpreadCount;
 use crate::blocked::Label;
 use crate::breaker::MAX_BREAKERS;
-use crate::call::{Direction, MAX_KEY_BYTES};
+use crate::call::MAX_KEY_BYTES;
 use crate::keyed::Counting;
 
 pub use adaptive::AdaptiveRule;
@@ -174,6 +175,7 @@ pub(crate) use compiled::{CompiledRules, DedicatedRing, Quotas};
 pub(crate) use default::ANY_RESOURCE;
 pub(crate) use flow::{Basis, Who};
 pub(crate) use keyed_rule::most_keys;
+#[cfg(feature = "shared")]
 pub(crate) use leased::{Selected, SharedRule};
 pub(crate) use named::Named;
 pub(crate) use params::{
@@ -300,13 +302,6 @@ impl Rule {
             Rule::Keyed(rule) => rule.is_shared(),
             _ => false,
         }
-    }
-
-    /// The identity by which the rule counts, if it is shared.
-    fn shared_identity(&self) -> Option<String> {
-        let part = RuleSelection::Enforced;
-        let rule = self.as_shared(self.resource(), Direction::Inbound, 1, part)?;
-        Some(rule.identity)
     }
 
     /// The id of the rule in a set where it is the one at `index`.

@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 use super::named::Named;
 use super::{
     Authorities, Basis, CircuitBreakerRule, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection,
-    Rules, SharedRule, SlotQueue, Who,
+    Rules, SlotQueue, Who,
 };
 use crate::adaptive::LimiterSettings;
 use crate::base::sync;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
-use crate::call::{Direction, Key};
+use crate::call::Key;
 use crate::clock::wall_time;
 use crate::store::RuleCounts;
 use crate::system::Limits;
@@ -385,18 +385,6 @@ impl RuleSet {
             Rule::Flow(rule) => Some(rule),
             _ => None,
         }
-    }
-
-    /// The rule at `index`, which is shared, as it counts on the resource `text`.
-    pub(crate) fn shared(
-        &self,
-        index: u32,
-        text: &str,
-        direction: Direction,
-        most_origins: u32,
-    ) -> Option<SharedRule> {
-        let rule = self.rule(index)?;
-        rule.as_shared(text, direction, most_origins, self.part)
     }
 
     /// The rule at `index`, if it is on a parameter, or counts for origins as one

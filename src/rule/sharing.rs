@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::problem::Inspector;
 use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
-use crate::store::{StoreSettings, Terms, WhenDown};
+use crate::store::WhenDown;
+#[cfg(feature = "shared")]
+use crate::store::{StoreSettings, Terms};
 
 /// Most buckets of a shared window: a store walks over all of them.
 pub(super) const MOST_SHARED_BUCKETS: u32 = 128;
@@ -52,6 +54,7 @@ impl Sharing {
 
     /// The terms of a counter with this `limit`, of which so many permits may be borrowed by one
     /// process.
+    #[cfg(feature = "shared")]
     pub(super) fn terms(&self, limit: u32, ahead: u32, settings: &StoreSettings) -> Terms {
         let wait = self.store_wait.unwrap_or(settings.store_wait);
         Terms {
@@ -174,7 +177,8 @@ macro_rules! shared_settings {
     ($rule:ty) => {
         impl $rule {
             /// Counts the rule over all processes that use the engine's
-            /// [store](crate::Builder::store): together they admit at most the threshold.
+            /// [store](crate::Builder::store), of the feature `shared`: together they admit at most
+            /// the threshold.
             ///
             /// Permits are drawn from the store in advance, so most calls are decided without it; a
             /// call waits for the store at most [`store_wait`](Self::store_wait). The

@@ -72,6 +72,7 @@ pub use file::FileSource;
 #[cfg(feature = "serde")]
 pub use rule_file::RuleFile;
 pub use sink::{InMemory, RuleSink};
+#[cfg(feature = "observe")]
 pub(crate) use status::WatchStatus;
 pub use watch::{Watch, WatchEvent};
 

@@ -76,6 +76,11 @@ impl StoreErrorKind {
         Self::Moved,
     ];
 
+    /// Its place in [`ALL`](Self::ALL).
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+
     /// Returns the name of the kind as a label: `unreachable`, `late`, `read-only`, `full`,
     /// `refused` or `moved`.
     ///

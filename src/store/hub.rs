@@ -276,7 +276,7 @@ impl Hub {
     }
 
     pub(super) fn note_error(&self, error: super::StoreError) {
-        self.figures.errors[kind_index(error.kind())].add(1);
+        self.figures.errors[error.kind().index()].add(1);
         if error.kind() == StoreErrorKind::Refused {
             *self.last_refusal.lock() = Some((error.clone(), self.now()));
         }
@@ -411,18 +411,6 @@ impl Registered {
 fn prefix_of(store: Option<&dyn QuotaStore>) -> &str {
     let prefix = store.map(QuotaStore::prefix);
     prefix.filter(|prefix| is_prefix(prefix)).unwrap_or("ts")
-}
-
-/// The place of a kind of error among all.
-pub(crate) const fn kind_index(kind: StoreErrorKind) -> usize {
-    match kind {
-        StoreErrorKind::Unreachable => 0,
-        StoreErrorKind::Late => 1,
-        StoreErrorKind::ReadOnly => 2,
-        StoreErrorKind::Full => 3,
-        StoreErrorKind::Refused => 4,
-        StoreErrorKind::Moved => 5,
-    }
 }
 
 impl fmt::Debug for Hub {

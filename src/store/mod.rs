@@ -56,65 +56,106 @@
 //! }
 //! ```
 
+#[cfg(feature = "shared")]
 mod ahead;
+#[cfg(feature = "shared")]
 mod beat;
+#[cfg(feature = "shared")]
 mod books;
+#[cfg(feature = "shared")]
 mod budget;
+#[cfg(feature = "shared")]
 mod cell;
+#[cfg(feature = "shared")]
 mod counter;
+#[cfg(feature = "shared")]
 mod demand;
 mod digest;
+#[cfg(feature = "shared")]
 mod draw;
 mod error;
 mod figures;
+#[cfg(feature = "shared")]
 mod handle;
+#[cfg_attr(not(feature = "shared"), path = "no_hub.rs")]
 mod hub;
 mod key;
+#[cfg(feature = "shared")]
 mod keyed;
+#[cfg(feature = "shared")]
 mod late;
+#[cfg(feature = "shared")]
 mod ledger;
+#[cfg(feature = "shared")]
 mod memory;
 #[cfg(all(test, sentinel_loom))]
 mod models;
+#[cfg(feature = "shared")]
 mod pace;
+#[cfg(feature = "shared")]
 mod quota;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "shared")]
 mod refill;
+#[cfg(feature = "shared")]
 mod request;
+#[cfg(feature = "shared")]
 mod seen;
 mod settings;
 mod status;
+#[cfg(feature = "shared")]
 mod terms;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
+#[cfg(feature = "shared")]
 mod ticket;
+#[cfg(feature = "shared")]
 mod trips;
 
+#[cfg(feature = "shared")]
 use std::fmt;
+#[cfg(feature = "shared")]
 use std::pin::Pin;
 
+#[cfg(feature = "shared")]
+#[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
 pub use beat::{Alive, Beat};
+#[cfg(feature = "shared")]
+#[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
 pub use draw::{Draw, Drawn, Epoch, NodeId};
 pub use error::{StoreError, StoreErrorKind};
+#[cfg(feature = "shared")]
+#[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
 pub use handle::StoreHandle;
+#[cfg(feature = "shared")]
 pub(crate) use key::StoreKey;
+#[cfg(feature = "shared")]
+#[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
 pub use memory::{Fault, MemoryStore};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use settings::{StoreSettings, WhenDown};
 pub use status::{StoreState, StoreStatus};
 
+#[cfg(feature = "shared")]
 pub(crate) use cell::LeaseFound;
 pub(crate) use digest::Digester;
-pub(crate) use figures::{RuleCounts, RuleFigures};
+pub(crate) use figures::RuleCounts;
+#[cfg(feature = "shared")]
+pub(crate) use figures::RuleFigures;
 pub(crate) use hub::Hub;
 #[cfg(feature = "serde")]
 pub(crate) use key::is_prefix;
+#[cfg(feature = "shared")]
 pub(crate) use keyed::KeyedQuotas;
+#[cfg(feature = "shared")]
 pub(crate) use late::LateCall;
+#[cfg(feature = "shared")]
 pub(crate) use quota::{Asked, SharedQuota};
+#[cfg(feature = "shared")]
 pub(crate) use terms::{QuotaRule, Terms, Window};
+#[cfg(feature = "shared")]
 pub(crate) use ticket::{Answer, Ticket, Validity};
 
 /// The result of a store: a boxed future, so that the trait is object-safe.
@@ -133,6 +174,8 @@ pub(crate) use ticket::{Answer, Ticket, Validity};
 /// assert_eq!(error.kind(), StoreErrorKind::Unreachable);
 /// # });
 /// ```
+#[cfg(feature = "shared")]
+#[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A store that several processes share.
@@ -155,6 +198,8 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// let store: Arc<dyn QuotaStore> = Arc::new(MemoryStore::new());
 /// assert_eq!(store.prefix(), "ts");
 /// ```
+#[cfg(feature = "shared")]
+#[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
 pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     /// Applies each of `draws` to the value of its key, at most once, and returns the answers in
     /// the same order. So a client must not send one again that may have arrived: what it gives

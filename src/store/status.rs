@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::hub::{Hub, HubMode, kind_index};
+#[cfg(feature = "shared")]
+use super::hub::{Hub, HubMode};
 use super::{StoreError, StoreErrorKind};
 
 /// Whether the store of an engine can be asked.
@@ -87,6 +88,7 @@ impl StoreState {
 }
 
 impl StoreStatus {
+    #[cfg(feature = "shared")]
     pub(crate) fn of(hub: &Hub) -> Self {
         let figures = hub.figures();
         Self {
@@ -155,7 +157,7 @@ impl StoreStatus {
     /// Returns how many requests and draws failed in this way.
     #[must_use]
     pub const fn errors(&self, kind: StoreErrorKind) -> u64 {
-        self.errors[kind_index(kind)]
+        self.errors[kind.index()]
     }
 
     /// Returns the last error, if there was one.

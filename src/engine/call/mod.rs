@@ -2,6 +2,7 @@
 
 pub(crate) mod arrival;
 pub(crate) mod entry;
+#[cfg_attr(not(feature = "shared"), path = "no_lease.rs")]
 pub(crate) mod lease;
 pub(crate) mod nodes;
 pub(crate) mod ring;

@@ -8,11 +8,14 @@ use crate::base::sync::Arc;
 use crate::call::{Call, OwnedCall};
 use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, stand_in_line};
+#[cfg(feature = "shared")]
 use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::call::waiting::{InLine, Waiting};
-use crate::engine::resource::{Asking, Resource};
+#[cfg(feature = "shared")]
+use crate::engine::resource::Asking;
+use crate::engine::resource::Resource;
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::{Node, Reloaded};
 
@@ -73,6 +76,7 @@ pub(super) fn line_up_for_share(
 }
 
 /// Has a call wait for the store, at most so long, and be judged again with its answer.
+#[cfg(feature = "shared")]
 #[cold]
 pub(super) fn wait_for_store(
     engine: EngineRef<'_>,

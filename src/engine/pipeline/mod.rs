@@ -57,11 +57,13 @@
 //! [`judge()`], the slow path through all checks. A call whose resource must be made first, or made
 //! anew after a reload, begins with [`judge()`].
 
+#[cfg_attr(not(feature = "shared"), path = "no_after_lease.rs")]
 mod after_lease;
 mod beside;
 mod crowded;
 mod enter;
 mod fast_path;
+#[cfg_attr(not(feature = "shared"), path = "no_lease.rs")]
 mod lease;
 mod line;
 mod precheck;

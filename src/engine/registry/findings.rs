@@ -110,6 +110,7 @@ impl Registry {
         missing.retain(is_new);
         found.extend(missing);
         found.extend(self.on_layers(set));
+        #[cfg(feature = "shared")]
         found.extend(self.store_findings(set));
         found.truncate(MOST_FINDINGS);
         found
@@ -130,6 +131,7 @@ impl Registry {
                 if rule.resource() == &**name {
                     let mut found = self.not_provided(rule, &id);
                     found.extend(self.no_store(rule, &id));
+                    #[cfg(feature = "shared")]
                     found.extend(self.not_started(rule));
                     found.iter().for_each(|finding| self.shared.tell(finding));
                 }

@@ -9,6 +9,7 @@ mod lookup;
 mod own_label;
 pub(crate) mod recent;
 mod reload;
+#[cfg(feature = "shared")]
 mod store_findings;
 
 use std::cell::OnceCell;

@@ -173,6 +173,15 @@ impl Resource {
             .with_limit(slots.limit, Duration::ZERO)
     }
 
+    /// The refusal of a call that gets no permits, which the rule counts.
+    pub(crate) fn blocked_without_lease(&self, none: NoShare, now: Tick) -> Blocked {
+        if let NoShare::Full { rule, .. } | NoShare::NoStore { rule } = none {
+            let counts = self.rules.shared_counts(rule);
+            counts.into_iter().for_each(|counts| counts.refused.add(1));
+        }
+        self.blocked_without_share(none, now)
+    }
+
     /// A refusal for want of a share, or of permits from a store.
     #[cold]
     pub(crate) fn blocked_without_share(&self, none: NoShare, now: Tick) -> Blocked {

@@ -4,11 +4,10 @@
 use std::task::Waker;
 use std::time::Duration;
 
+use super::OptionalChecks;
 use super::held_leases::HeldLeases;
-use super::{OptionalChecks, Resource};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
-use crate::blocked::Blocked;
 use crate::call::{Call, Direction, Key};
 use crate::clock::Tick;
 use crate::engine::context::EngineContext;
@@ -324,19 +323,6 @@ impl LeaseTarget {
             limit: self.advertised,
             available_at: at.map(|at| self.quota.available_at(at)),
         }
-    }
-}
-
-// === impl Resource ===
-
-impl Resource {
-    /// The refusal of a call that gets no permits, which the rule counts.
-    pub(crate) fn blocked_without_lease(&self, none: NoShare, now: Tick) -> Blocked {
-        if let NoShare::Full { rule, .. } | NoShare::NoStore { rule } = none {
-            let counts = self.rules.shared_counts(rule);
-            counts.into_iter().for_each(|counts| counts.refused.add(1));
-        }
-        self.blocked_without_share(none, now)
     }
 }
 

@@ -6,9 +6,12 @@
 //! nodes](crate::engine::resource::scope).
 
 mod admit;
+#[cfg(feature = "shared")]
 mod held_leases;
+#[cfg(feature = "shared")]
 mod in_hand;
 mod key;
+#[cfg_attr(not(feature = "shared"), path = "no_leases.rs")]
 mod leases;
 mod notify;
 mod optional;
@@ -33,10 +36,16 @@ use crate::rule::{
 use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 
 pub(crate) use admit::Place;
+#[cfg(feature = "shared")]
 pub(crate) use held_leases::HeldLeases;
+#[cfg(feature = "shared")]
 pub(crate) use in_hand::InHand;
 pub(crate) use key::{ResourceKey, ResourceQuery};
-pub(crate) use leases::{Asking, LeaseTargets, Leases, Taking};
+#[cfg(not(feature = "shared"))]
+pub(crate) use leases::HeldLeases;
+pub(crate) use leases::Leases;
+#[cfg(feature = "shared")]
+pub(crate) use leases::{Asking, LeaseTargets, Taking};
 pub(crate) use optional::OptionalChecks;
 use other_origins::OtherOrigins;
 pub(crate) use path::PathKind;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::CallNodes;
 use crate::call::Call;
 use crate::clock::Tick;
+#[cfg(feature = "shared")]
 use crate::engine::resource::LeaseTargets;
 use crate::stat::MAX_TOKENS;
 
@@ -75,6 +76,7 @@ impl CallNodes {
     }
 
     /// The same for shared rules, of whose counters `call` takes or will take its permits.
+    #[cfg(feature = "shared")]
     pub(crate) fn leases_left(
         &self,
         targets: &LeaseTargets,

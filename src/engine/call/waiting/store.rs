@@ -1,12 +1,16 @@
 //! A waiting call that needs permits of shared rules.
 
 use super::{InLine, Waiting};
+#[cfg(feature = "shared")]
 use crate::blocked::Blocked;
+#[cfg(feature = "shared")]
 use crate::engine::call::lease::WaitLeases;
+#[cfg(feature = "shared")]
 use crate::rule::NoShare;
 
 impl Waiting {
     /// The call needs permits of shared rules before it goes on.
+    #[cfg(feature = "shared")]
     pub(crate) fn has_leases(&mut self, leases: WaitLeases) {
         if let Some(inner) = &mut self.inner {
             inner.leases = Some(Box::new(leases));
@@ -19,11 +23,13 @@ impl Waiting {
     }
 
     /// Whether all that it waits for is there.
+    #[cfg(feature = "shared")]
     pub(crate) fn has_all(&self) -> bool {
         self.inner().has_what_it_waits_for(None)
     }
 
     /// Ends the wait of a call for which shared rules have no permits.
+    #[cfg(feature = "shared")]
     pub(crate) fn refuse_lease(mut self, none: NoShare) -> Blocked {
         let now = self.inner().now();
         let mut inner = self.take();

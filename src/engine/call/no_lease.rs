@@ -1,0 +1,57 @@
+//! The stand-in for the permits of shared rules that a waiting call needs, where no rule can be
+//! shared.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::engine::resource::HeldLeases;
+use crate::rule::NoShare;
+
+/// Nothing makes a value of it.
+#[derive(Debug)]
+pub(crate) enum WaitLeases {}
+
+/// What a call does next whose turn has come.
+pub(crate) enum Next {
+    /// It has all its permits.
+    Starts,
+}
+
+impl WaitLeases {
+    pub(crate) const fn is_answered(&self, _: Option<&Waker>) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn settle(&mut self, _: Tick) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn refusal(&self) -> Option<NoShare> {
+        match *self {}
+    }
+
+    pub(crate) const fn take(&mut self, _: Tick, _: u32) -> Result<Next, NoShare> {
+        match *self {}
+    }
+
+    pub(crate) const fn most(&self) -> Duration {
+        match *self {}
+    }
+
+    pub(crate) const fn start_after(&self, _: Tick) -> Option<Tick> {
+        match *self {}
+    }
+
+    pub(crate) const fn hand_over(&mut self) -> Option<Box<HeldLeases>> {
+        match *self {}
+    }
+
+    pub(crate) const fn refund(&mut self) {
+        match *self {}
+    }
+
+    pub(crate) const fn spend(&mut self) {
+        match *self {}
+    }
+}
