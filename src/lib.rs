@@ -111,7 +111,7 @@
 //!   interleaving of threads: `stat::models` (loom). For other intervals see
 //!   [`stat::LeapArray`] and [`FlowRule::strict`].
 //! * No call is lost, or counted in the wrong bucket: `stat::tests::model`.
-//! * Every call is recorded once, however it ends: `tests/cancel.rs`.
+//! * Every call is recorded once, however it ends: `tests/engine/cancel.rs`.
 //! * Memory is bounded for any requests: `tests/memory.rs`. The price is that made-up keys can make
 //!   new callers [share a quota](KeyedRule::max_keys).
 //! * A call to a known resource takes no lock and allocates nothing:

@@ -10,6 +10,7 @@ mod go;
 mod hostile;
 mod java;
 mod own;
+mod rule_source;
 mod spelling;
 mod store;
 mod whole;

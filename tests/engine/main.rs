@@ -1,0 +1,20 @@
+//! Engines: calls from their first judgement to their end, resources, reloads, and reports.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod blocking;
+mod calls;
+mod cancel;
+mod drops;
+mod hooks;
+mod judge_first;
+mod priority;
+mod registry;
+mod reload;
+mod report;
+mod reset;
+mod selection;
+mod skip;
+#[path = "../support/mod.rs"]
+mod support;
+mod upgrade;
+mod wait;

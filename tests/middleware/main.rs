@@ -1,0 +1,16 @@
+//! Layers and services, over HTTP and gRPC, and what they answer.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod at_head;
+mod client;
+mod extractors;
+mod forwarded;
+mod grpc;
+mod hostile;
+mod http;
+mod payloads;
+mod refusal;
+mod service;
+mod stacks;
+#[path = "../support/mod.rs"]
+mod support;

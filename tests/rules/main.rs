@@ -1,0 +1,13 @@
+//! Rules: who passes, one kind after the other.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod circuit_breaker;
+mod flow;
+mod histograms;
+mod isolation;
+mod keyed_rule;
+mod keys;
+mod long_windows;
+mod shadow;
+#[path = "../support/mod.rs"]
+mod support;
