@@ -46,7 +46,7 @@ pub(super) struct WindowTerms {
     pub(super) needed: u32,
     /// … or this is past …
     pub(super) latest: Tick,
-    /// … or so many calls or fewer are in flight. 0: never for that reason.
+    /// … or at most this many calls are in flight. 0: never for that reason.
     pub(super) calm: u32,
     /// Calls that end before this are not counted.
     pub(super) since: Tick,
@@ -149,7 +149,7 @@ impl SampleWindow {
 
     #[cold]
     fn take(&self, gate: u64) -> Option<Samples> {
-        // Acquire: the winner sees everything that the last one wrote. While the clock goes on no
+        // Acquire: the winner sees everything that the last one wrote. While the clock advances no
         // gate comes back, so the winner closes the window that it has judged.
         let won = self
             .gate
@@ -188,7 +188,7 @@ impl SampleWindow {
     }
 }
 
-/// Whether a clock at `now_ns` has stepped back since it was at `then_ns`.
+/// Returns whether a clock at `now_ns` has stepped back since it was at `then_ns`.
 pub(super) const fn has_stepped_back(then_ns: u64, now_ns: u64) -> bool {
     then_ns.saturating_sub(now_ns) > SLACK_NS
 }

@@ -20,7 +20,7 @@ pub(crate) fn catch_panic_or<T>(
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let answer = told(&*panic);
         if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            // It might go on like that for ever.
+            // Dropping that one might panic again, without an end.
             mem::forget(next);
         }
         answer

@@ -1,7 +1,7 @@
 //! Stripes of a count: words in cache lines of their own, one for each of some threads.
 //!
 //! Threads on several cores that add to one word wait for its cache line in turns, so together they
-//! get less done than one alone. A count that has proved to be crowded goes on in stripes: each
+//! get less done than one alone. A count that has proved to be crowded continues in stripes: each
 //! thread adds to its own. The count so far stays where it is, and the whole is the sum of both.
 //! Nothing is ever moved, so a reader misses nothing, counts nothing twice, and never sees
 //! the count fall.
@@ -52,7 +52,7 @@ impl SpreadCount {
         self.word.fetch_add(weight, Ordering::Relaxed);
     }
 
-    /// The same in a crowd.
+    /// Adds to the stripe of this thread.
     pub(crate) fn add_in_crowd(&self, weight: u64) {
         let crowd = self.crowd.get_or_init(Stripes::default);
         if planted(Bug::SpreadMovesWord) {

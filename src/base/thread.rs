@@ -20,7 +20,7 @@ pub(crate) struct PeriodicThread {
     /// the system may have given the id in the handle to another thread, which dropping would
     /// detach. That one could not be joined any more.
     thread: ManuallyDrop<Option<JoinHandle<()>>>,
-    /// The one that has the thread: one that forks from it has not.
+    /// The process that has the thread: a fork of it has none.
     process: u32,
 }
 

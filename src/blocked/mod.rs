@@ -106,7 +106,7 @@ impl Blocked {
         self.rule.refused.add(weight.into());
     }
 
-    /// The same where many threads refuse at once.
+    /// Counts a refusal where many threads refuse at once.
     pub(crate) fn count_in_crowd(&self, weight: u32) {
         self.rule.refused.add_in_crowd(weight.into());
     }
@@ -126,7 +126,7 @@ impl Blocked {
         self
     }
 
-    /// Whether `error` is a refusal, or one is among its sources.
+    /// Returns whether `error` is a refusal, or one is among its sources.
     pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
         let causes = iter::successors(Some(error), |&error| {
             // The error inside such a one is not its source, but the source of that is.
@@ -216,12 +216,12 @@ impl Label {
         }
     }
 
-    /// Whether it is such a copy of `other`.
+    /// Returns whether it is such a copy of `other`.
     pub(crate) fn is_copy(&self, other: &Self, resource: &str) -> bool {
         self.counts_with(other) && self.resource.as_deref() == Some(resource)
     }
 
-    /// Whether both count in one place.
+    /// Returns whether both count in one place.
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.refused, &other.refused)
     }

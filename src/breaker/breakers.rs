@@ -62,7 +62,7 @@ impl From<AllClosed> for Admission {
 }
 
 impl Admission {
-    /// Whether the call is a probe of the breaker at `index`.
+    /// Returns whether the call is a probe of the breaker at `index`.
     pub(super) const fn is_probe(self, index: usize) -> bool {
         self.probes >> index & 1 == 1
     }
@@ -122,8 +122,8 @@ impl Breakers {
         }
     }
 
-    /// Whether a call at `now` may pass: the first breaker that refuses it, and when it and all
-    /// others may be probed, or at the latest may be: a probe that is under way may end sooner.
+    /// Returns whether a call at `now` may pass: the first breaker that refuses it, and when it and
+    /// all others may be probed, or at the latest may be: a probe that is under way may end sooner.
     /// Never, if one was forced open. Takes nothing.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
         let mut refusals = self.list.iter().filter_map(|breaker| {
@@ -299,7 +299,7 @@ impl Breakers {
         }
     }
 
-    /// Whether each of them is closed.
+    /// Returns whether each of them is closed.
     pub(super) fn are_closed(&self) -> bool {
         let mut breakers = self.list.iter();
         breakers.all(|breaker| breaker.word().kind() == StateKind::Closed)

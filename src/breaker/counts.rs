@@ -102,7 +102,7 @@ impl OutcomeCounts {
 mod tests {
     use super::*;
 
-    /// Whether the calls were bad, and how long the row was after each.
+    /// Returns whether the calls were bad, and how long the row was after each.
     fn assert_rows(word: Stamped, calls: impl IntoIterator<Item = (bool, u64)>) {
         let counts = OutcomeCounts::Row(word);
         for (is_bad, row) in calls {

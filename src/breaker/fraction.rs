@@ -44,13 +44,13 @@ impl Fraction {
         }
     }
 
-    /// Whether `bad` of `total` is at least the fraction.
+    /// Returns whether `bad` of `total` is at least the fraction.
     pub(super) const fn is_reached(self, bad: u64, total: u64) -> bool {
         // Counts are below 2³² and terms below 2⁹³.
         bad as u128 * self.whole >= self.part * total as u128
     }
 
-    /// Whether `bad` of `total` is more than the fraction.
+    /// Returns whether `bad` of `total` is more than the fraction.
     pub(super) const fn is_exceeded(self, bad: u64, total: u64) -> bool {
         bad as u128 * self.whole > self.part * total as u128
     }

@@ -17,8 +17,8 @@ pub(super) struct History {
     changed: Latest,
     bad: Latest,
     opened_by: AtomicU64,
-    /// How often each state was entered, each at its place. A breaker that goes on where another
-    /// one is shares it, so that it never falls.
+    /// How often each state was entered, each at its place. A breaker that continues another one
+    /// shares its counts, so that they never fall.
     entered: Arc<[AtomicU64; BreakerState::ALL.len()]>,
 }
 
@@ -90,7 +90,7 @@ impl History {
         self.bad.note(now);
     }
 
-    /// So many bad calls have opened it; 0: an operator.
+    /// Notes that `bad` bad calls have opened the breaker; 0: an operator has.
     pub(super) fn note_opened_by(&self, bad: u64) {
         self.opened_by.store(bad, Ordering::Relaxed);
     }

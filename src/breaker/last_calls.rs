@@ -28,7 +28,7 @@ const _: () = assert!(MAX_LAST_CALLS < 1 << 6 && MAX_LAST_CALLS + 6 <= COUNT_BIT
 #[derive(Debug)]
 pub(super) struct LastCalls {
     word: Stamped,
-    /// So many are looked at.
+    /// How many calls are looked at.
     most: u32,
 }
 

@@ -56,7 +56,7 @@ pub(super) struct StateWord(pub(super) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment(pub(super) u64);
 
-/// Whether the epoch `a` is later than the epoch `b`.
+/// Returns whether the epoch `a` is later than the epoch `b`.
 pub(super) const fn is_newer(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
@@ -118,7 +118,7 @@ impl StateWord {
         (self.0 >> FAILED & FAILED_MASK) as u32
     }
 
-    /// The same with so many `failed`.
+    /// Returns this word with another number of `failed` probes.
     pub(super) const fn with_failed(self, failed: u32) -> Self {
         Self(self.0 & !(FAILED_MASK << FAILED) | (failed as u64) << FAILED)
     }
@@ -178,7 +178,7 @@ impl StateWord {
         Self(self.0 + (1 << GOOD))
     }
 
-    /// The same generation, said to have begun at `epoch`.
+    /// Returns this generation with `epoch` as its beginning.
     pub(super) const fn renewed(self, epoch: u32) -> Self {
         Self((epoch as u64) << SINCE | self.0 & (u64::MAX >> SINCE))
     }
@@ -197,12 +197,12 @@ impl Moment {
         self.0 as u16
     }
 
-    /// The same time for another version.
+    /// Returns this time for another version.
     pub(super) const fn with_version(self, version: u16) -> Self {
         Self(self.0 & !STAMP_MASK | version as u64)
     }
 
-    /// Whether it comes before `other`.
+    /// Returns whether it comes before `other`.
     pub(super) const fn is_before(self, other: Self) -> bool {
         let ahead = (other.0 >> 16).wrapping_sub(self.0 >> 16) & TIME_MASK;
         ahead != 0 && ahead <= TIME_MASK / 2

@@ -43,9 +43,9 @@ pub(crate) struct BreakerSpec {
 /// Which calls are bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strategy {
-    /// Those that take longer.
+    /// Calls that take longer are bad.
     Slow(Duration),
-    /// Those that fail.
+    /// Calls that fail are bad.
     Error,
 }
 
@@ -55,14 +55,14 @@ pub(crate) enum BadLimit {
     /// A part of all calls.
     Ratio(Fraction),
     Count(u32),
-    /// So many without a good one in between, whenever they ended.
+    /// This many bad calls without a good one in between, whenever they ended.
     Consecutive(u32),
 }
 
 /// Which calls a breaker looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
-    /// Those of an interval, in so many buckets.
+    /// The calls of an interval, in a number of buckets.
     Window(Duration, u32),
     /// The last ones.
     LastCalls(u32),
@@ -73,7 +73,7 @@ pub(super) enum Span {
 // === impl BreakerSpec ===
 
 impl BreakerSpec {
-    /// Whether a call that ended after `rt` is bad.
+    /// Returns whether a call that ended after `rt` is bad.
     pub(super) fn is_bad(&self, rt: Duration, is_error: bool) -> bool {
         match self.strategy {
             Strategy::Slow(max) => rt > max,
@@ -81,13 +81,13 @@ impl BreakerSpec {
         }
     }
 
-    /// Whether a call that was cancelled after `elapsed` is bad: it had been
+    /// Returns whether a call that was cancelled after `elapsed` is bad: it had been
     /// slow already, whenever it would have ended.
     pub(super) fn is_bad_cancelled(&self, elapsed: Duration) -> bool {
         self.cancelled_as_slow && self.is_bad(elapsed, false)
     }
 
-    /// Whether a breaker that counted `sum` opens.
+    /// Returns whether a breaker that counted `sum` opens.
     pub(super) fn is_met(&self, sum: Sum) -> bool {
         let Sum { total, bad } = sum;
         total >= u64::from(self.min_calls)
@@ -131,7 +131,7 @@ impl BreakerSpec {
         }
     }
 
-    /// Whether the counts made for `other` are those that this one would have made.
+    /// Returns whether the counts made for `other` are those that this one would have made.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         (self.strategy, self.span()) == (other.strategy, other.span())
     }

@@ -76,7 +76,7 @@ impl WindowCell {
         self.0 as u8
     }
 
-    /// The same without its counts.
+    /// Returns this bucket without its counts.
     const fn emptied(self) -> Self {
         Self(self.0 & TAG_MASK)
     }

@@ -55,7 +55,7 @@ pub enum Key<'a> {
     /// The hash of a long text, or of a secret one.
     #[doc(hidden)]
     Digest(u64, u64),
-    /// The same of a secret text, by keys that all processes of a service have.
+    /// The digest of a secret text, by keys that all processes of a service have.
     #[doc(hidden)]
     Agreed(u64, u64),
     /// A key that many calls share. It reads like a text, and no text is the same key.
@@ -99,7 +99,7 @@ impl<'a> Key<'a> {
         [text].into_iter().chain(others)
     }
 
-    /// The same key, short enough to be kept; `room` holds the short form of a
+    /// Returns a key that is short enough to be kept; `room` holds the short form of a
     /// long one. By reference, because a key is large.
     #[inline]
     pub(crate) fn shortened<'k>(
@@ -126,7 +126,7 @@ impl<'a> Key<'a> {
         Key::Digest(hash[0].hash_one(self), hash[1].hash_one(self))
     }
 
-    /// Whether `kept` is the same key.
+    /// Returns whether `kept` is the same key.
     #[inline]
     pub(crate) fn is_kept_as(&self, kept: &OwnedKey) -> bool {
         match (self, kept) {
@@ -141,7 +141,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether the key is the text `name`.
+    /// Returns whether the key is the text `name`.
     pub(crate) fn is(&self, name: &str) -> bool {
         match *self {
             Key::Str(text) => text == name,
@@ -157,7 +157,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Whether both are the same, by whole words: names are short, and calling `memcmp` takes
+/// Returns whether both are the same, by whole words: names are short, and calling `memcmp` takes
 /// longer than comparing them.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
@@ -236,7 +236,7 @@ impl Key<'_> {
         }
     }
 
-    /// The same for a key that is no plain text.
+    /// Hashes a key that is no plain text.
     #[inline(never)]
     fn hash_otherwise<const MARKS: bool, H: Hasher>(&self, state: &mut H) {
         let mut hash = |key: Key<'_>| key.hash_as::<MARKS, H>(state);
@@ -311,7 +311,7 @@ fn may_be_joined(text: &str) -> bool {
     text.as_bytes().first().is_some_and(u8::is_ascii_uppercase)
 }
 
-/// Whether [`split`] finds `first` where it is joined to something.
+/// Returns whether [`split`] finds `first` where it is joined to something.
 fn is_head(first: &str) -> bool {
     may_be_joined(first) && !first.as_bytes().contains(&b' ')
 }

@@ -25,7 +25,7 @@ pub(crate) struct Encoded<'a> {
 enum Code {
     /// `%` and two digits for a byte; a `%` without digits is one.
     Path,
-    /// The same, and a `+` for a space.
+    /// Percent-encoding with `+` for a space.
     Form,
     /// Capitals for small letters, of ASCII.
     Host,
@@ -68,7 +68,7 @@ impl<'a> Encoded<'a> {
             .then(|| first.key())?
     }
 
-    /// Whether it decodes to `text`.
+    /// Returns whether it decodes to `text`.
     pub(crate) fn is(&self, text: &str) -> bool {
         if self.is_plain() {
             self.text == text

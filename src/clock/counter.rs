@@ -35,8 +35,8 @@ pub struct QuantaClock {
     behind: u64,
 }
 
-/// So many counts are scaled by quanta, once; all others by that, with a shift that the
-/// compiler knows. It makes a difference below one nanosecond a second.
+/// quanta scales 2 to this power counts once, and that factor scales all readings, by a shift
+/// that the compiler knows. The error is below one nanosecond a second.
 const SCALE_BITS: u32 = 32;
 
 /// The tick that the first counter reads when it is made: so far the counter may be set back. At 5

@@ -146,8 +146,8 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// An implementation must be cheap, must not block and should not panic: a panic is caught, and
 /// time stands still at the last reading until the clock answers again. It should be monotonic
 /// across all threads; where it steps back, the engine's time stands still for up to a second and
-/// then goes on. The [guarantees](crate::guide::guarantees#clocks) list the other effects of a bad
-/// clock.
+/// then continues. The [guarantees](crate::guide::guarantees#clocks) list the other effects of a
+/// bad clock.
 ///
 /// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
 /// If tokio's clock runs ahead of this one, the call sleeps again, until its turn has come
@@ -263,10 +263,10 @@ fn aligned(least: Tick, wall: SystemTime) -> Tick {
 /// tokio's clock ([`tokio::time::Instant`]). A test can pause and advance it together with
 /// the timers that waiting calls sleep on.
 ///
-/// It starts when it is made, and stands still while tokio's clock is behind that. Engines that share a [`Sampler`](crate::system::Sampler)
-/// must use clones of one clock. A test pauses only the time of its runtime. On a thread
-/// outside any runtime this clock continues in real time, so let no call start or end
-/// there.
+/// It starts when it is made, and stands still while tokio's clock is behind that. Engines that
+/// share a [`Sampler`](crate::system::Sampler) must use clones of one clock. A test pauses only the
+/// time of its runtime. On a thread outside any runtime this clock continues in real time, so let
+/// no call start or end there.
 ///
 /// # Examples
 ///

@@ -10,7 +10,7 @@
 //! * Behind: usually the thread was asleep between reading and using it, and
 //!   the next reading is right.
 //! * Still behind, by more than the slack: the clock has stepped back, and time stands still. When
-//!   for as long as the slack no reading has come any further, time goes on, with an offset from
+//!   for as long as the slack no reading has come any further, time continues, with an offset from
 //!   the clock: by as much as the clock has moved since, so that nothing is lost.
 //!
 //! A new node has seen nothing yet. So a reading by which a node is made has to be confirmed in any

@@ -73,7 +73,7 @@ impl Document {
     }
 }
 
-/// Whether a rule of `list` is one that a token server is asked for.
+/// Returns whether a rule of `list` is one that a token server is asked for.
 pub(super) fn is_any(list: &[Datum]) -> bool {
     list.iter().any(|item| {
         let Datum::Table(table) = item else {

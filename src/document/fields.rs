@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
         keys.find(|key| self.has(key)).unwrap_or(last)
     }
 
-    /// Whether a value stands under `key`.
+    /// Returns whether a value stands under `key`.
     pub(super) fn has(&self, key: &str) -> bool {
         self.peek(key).is_some()
     }
@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
         self.table.iter().find(|(written, _)| is_key(written))
     }
 
-    /// Whether a value stands under `key` that is not this `number`, which may be written
+    /// Returns whether a value stands under `key` that is not this `number`, which may be written
     /// with a fraction of zero.
     pub(super) fn has_other(&self, key: &str, number: i32) -> bool {
         self.peek(key).is_some_and(|value| match value {
@@ -353,7 +353,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether nothing is wrong so far.
+    /// Returns whether nothing is wrong so far.
     pub(super) fn is_good(&self) -> bool {
         self.problems.iter().all(Problem::is_warning)
     }
@@ -424,7 +424,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Whether `written` is `name` but for hyphens and underscores.
+/// Returns whether `written` is `name` but for hyphens and underscores.
 fn is_spelled(written: &str, name: &str) -> bool {
     let is_dash = |byte: u8| matches!(byte, b'-' | b'_');
     let mut both = written.bytes().zip(name.bytes());

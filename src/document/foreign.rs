@@ -47,8 +47,8 @@ const RUST: [&str; 24] = [
     "specific_items",
 ];
 
-/// Keys of `FlowRule` that no rule of a gateway has: beside them, those of a gateway were written by
-/// mistake, and Sentinel does not look at them.
+/// Keys of `FlowRule` that no rule of a gateway has: beside them, those of a gateway were written
+/// by mistake, and Sentinel does not look at them.
 const NO_GATEWAY: [&str; 7] = [
     "limitApp",
     "strategy",
@@ -59,7 +59,7 @@ const NO_GATEWAY: [&str; 7] = [
     "clusterConfig",
 ];
 
-/// Whether a rule of this kind is none that is read here; the first key that tells is
+/// Returns whether a rule of this kind is none that is read here; the first key that tells is
 /// refused.
 pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     let table = fields.table;
@@ -102,7 +102,7 @@ fn warn_of_gateway(fields: &mut Fields<'_>, shows: &str) {
     }
 }
 
-/// Whether a table is refused regardless of its kind, which its keys do not show.
+/// Returns whether a table is refused regardless of its kind, which its keys do not show.
 pub(super) fn is_of_no_kind(table: &Entries) -> bool {
     is_wrapped(table) || of_tokens(table).is_some() || RUST.iter().any(|key| has(table, key))
 }
@@ -127,7 +127,7 @@ fn of_tokens(table: &Entries) -> Option<&'static str> {
     }
 }
 
-/// Whether a table is how the dashboard keeps a rule of some kinds: with the rule in it.
+/// Returns whether a table is how the dashboard keeps a rule of some kinds: with the rule in it.
 fn is_wrapped(table: &Entries) -> bool {
     !has(table, "resource") && matches!(find(table, "rule"), Some(Datum::Table(_)))
 }

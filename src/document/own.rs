@@ -66,7 +66,7 @@ const KEYS: [(&str, &str); 15] = [
 
 // === reading ===
 
-/// Whether `value` looks like a rule of this form.
+/// Returns whether `value` looks like a rule of this form.
 pub(super) fn is_rule(value: &Datum) -> bool {
     matches!(value, Datum::Table(table) if find(table, "kind").is_some())
 }

@@ -201,7 +201,7 @@ impl Problem {
         matches!(self.nature, Nature::Ignored | Nature::Noted)
     }
 
-    /// Whether it is a warning, and the rule does what was meant nevertheless.
+    /// Returns whether it is a warning, and the rule does what was meant nevertheless.
     #[cfg(feature = "dashboard")]
     pub(crate) fn is_harmless(&self) -> bool {
         self.nature == Nature::Noted

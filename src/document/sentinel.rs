@@ -178,7 +178,7 @@ impl Kind {
         kinds.all(|other| other == Some(kind)).then_some(kind)
     }
 
-    /// Whether a table looks like a single rule.
+    /// Returns whether a table looks like a single rule.
     pub(super) fn is_one(table: &Entries) -> bool {
         !has(table, "kind") && (has(table, "resource") || marks(table).next().is_some())
     }
@@ -242,7 +242,7 @@ fn marks(table: &Entries) -> impl Iterator<Item = (Kind, &'static str)> {
     })
 }
 
-/// Whether a table has more than null under `key`.
+/// Returns whether a table has more than null under `key`.
 pub(super) fn has(table: &Entries, key: &str) -> bool {
     find(table, key).is_some_and(|value| *value != Datum::Null)
 }
@@ -272,7 +272,7 @@ pub(super) fn here(fields: &mut Fields<'_>, key: &'static str, name: String) -> 
     ours
 }
 
-/// Whether `number`, which stands under `key`, is in milliseconds a time that a
+/// Returns whether `number`, which stands under `key`, is in milliseconds a time that a
 /// rule may have; else it is refused.
 pub(super) fn is_millis(fields: &mut Fields<'_>, key: &str, number: f64) -> bool {
     let longest = LONGEST_INTERVAL.as_millis() as f64;

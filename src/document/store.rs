@@ -51,8 +51,8 @@ const SHOWN: [&str; 9] = [
 /// | `store_wait` | [`StoreSettings::store_wait`]: the longest that a call waits for the store |
 /// | `horizon` | [`StoreSettings::horizon`]: for how long permits are drawn ahead |
 ///
-/// A comma in a password is written `%2C` where there may be several addresses. `Debug` shows neither
-/// addresses nor the values of variables.
+/// A comma in a password is written `%2C` where there may be several addresses. `Debug` shows
+/// neither addresses nor the values of variables.
 ///
 /// # Examples
 ///
@@ -155,7 +155,7 @@ impl StoreSection {
         }
     }
 
-    /// Whether there are to be Sentinels, wherever they stand.
+    /// Returns whether there are to be Sentinels, wherever they stand.
     #[cfg(feature = "redis")]
     pub(super) const fn has_sentinels(&self) -> bool {
         self.sentinels.is_some()
@@ -318,7 +318,7 @@ pub(super) fn split(text: &str) -> Vec<String> {
     parts.map(str::to_owned).collect()
 }
 
-/// Whether there is an item, and all of them are such.
+/// Returns whether there is an item, and all of them are such.
 fn all_of<T>(items: impl IntoIterator<Item = T>, is_such: impl Fn(&T) -> bool) -> bool {
     let mut items = items.into_iter().peekable();
     items.peek().is_some() && items.all(|item| is_such(&item))

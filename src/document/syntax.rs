@@ -141,7 +141,8 @@ fn of_toml(text: &str, error: &toml::de::Error) -> Problems {
 /// What a message says of a text that is none, but YAML.
 const NO_YAML: &str = "; it looks like YAML, and only JSON and TOML are read";
 
-/// Whether the first line that says something is one of YAML: an item, or a key before a colon.
+/// Returns whether the first line that says something is one of YAML: an item, or a key before a
+/// colon.
 fn looks_like_yaml(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_end);
     let first = lines.find(|line| !line.is_empty() && !line.trim_start().starts_with('#'));

@@ -63,7 +63,7 @@ impl Datum {
         }
     }
 
-    /// Whether the excerpt is the whole value.
+    /// Returns whether the excerpt is the whole value.
     pub(super) fn is_short(&self) -> bool {
         match self {
             Datum::Text(text) => text.len() <= LONGEST,

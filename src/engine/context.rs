@@ -28,7 +28,7 @@ const BRANCH_BUCKETS: u64 = 32;
 pub(crate) struct Config {
     /// How figures per second are kept.
     pub(crate) shape: StdArc<Shape>,
-    /// The same for resources, where times may be counted by their length.
+    /// The shape of the nodes of resources, where times may be counted by their length.
     pub(crate) shape_of_resources: StdArc<Shape>,
     /// Which nodes keep the seconds of the last minute as well.
     pub(crate) minute: KeepsMinute,
@@ -50,7 +50,7 @@ pub(crate) struct Config {
 /// Which resources keep the seconds of the last minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepsMinute {
-    /// Those that callers cannot make up: a rule names them, or a router has matched them.
+    /// Names that callers cannot make up: a rule has them, or a router has matched them.
     Known,
     All,
     None,
@@ -141,7 +141,7 @@ impl EngineContext {
         plan.build(shape, keeps_minute, config.sampler.as_ref(), now)
     }
 
-    /// The same for an engine in shadow mode.
+    /// Returns the context of an engine in shadow mode.
     pub(crate) fn for_shadow(&self, part: RuleSelection) -> Self {
         let mut config = self.config.clone();
         // These figures are never read.
@@ -174,7 +174,7 @@ impl EngineContext {
         })
     }
 
-    /// Whether rules can be shared.
+    /// Returns whether rules can be shared.
     pub(crate) fn has_store(&self) -> bool {
         self.store.get().is_some_and(|hub| hub.store().is_some())
     }
@@ -198,7 +198,7 @@ impl EngineContext {
         }
     }
 
-    /// Whether calls of this direction are counted together.
+    /// Returns whether calls of this direction are counted together.
     #[inline]
     pub(crate) fn counts_together(&self, direction: Direction) -> bool {
         direction == Direction::Inbound && self.inbound.get().is_some()

@@ -82,7 +82,7 @@ impl Core {
         Ok(handle)
     }
 
-    /// The same, with the answer in two forms: see [`Engine::judge`].
+    /// Judges a call, with the answer in two forms: see [`Engine::judge`].
     #[inline]
     pub(crate) fn judge(
         &self,
@@ -97,8 +97,8 @@ impl Core {
         pass
     }
 
-    /// The same without the fast path: for a call that was named once more, and for one that
-    /// rules in shadow mode are to judge as well.
+    /// Judges a call without the fast path: one that was given another name, or one that rules in
+    /// shadow mode judge as well.
     #[cold]
     pub(crate) fn judge_slowly(
         &self,
@@ -176,8 +176,8 @@ impl Core {
         at_once(self.findings_by(&mut StepPace::without_pauses(), true))
     }
 
-    /// The same for a reader that may come at any time, also before the first calls: hooks get only
-    /// those that no further call can explain.
+    /// The findings for a reader that may come at any time, also before the first calls. Hooks get
+    /// only findings that no further call can explain.
     pub(crate) fn findings_so_far(&self) -> Vec<Finding> {
         at_once(self.findings_by(&mut StepPace::without_pauses(), false))
     }

@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// The same, with the answer in two forms: see [`SlowVerdict`]. A known resource costs
+    /// Judges a call, with the answer in two forms: see [`SlowVerdict`]. A known resource costs
     /// one look-up. If the rules that the call was `named_by` are not those that would judge
     /// it, it is left open as [renamed](Open::Renamed).
     #[inline(always)]
@@ -156,8 +156,8 @@ impl Engine {
         settle(fall_back(self.by_ref(), resource, call, now, why), slow)
     }
 
-    /// Judges a call for which the fast path has done nothing: when it starts, unless `slow` has the
-    /// verdict. Never inlined, for the same reason, and what it returns fits into registers.
+    /// Judges a call for which the fast path has done nothing: when it starts, unless `slow` has
+    /// the verdict. Never inlined, for the same reason, and what it returns fits into registers.
     #[inline(never)]
     fn judge_elsewhere(
         &self,

@@ -52,7 +52,7 @@ pub(crate) struct List {
     of_all: Vec<usize>,
 }
 
-/// Those of the next set, and the changes of the engines that they keep.
+/// The shadow engines of the next set of rules, and the changes of those that are kept.
 #[derive(Debug)]
 pub(crate) struct NextShadows {
     list: StdArc<List>,
@@ -196,7 +196,7 @@ impl List {
         list
     }
 
-    /// Those that a call of `name`, counted as `resource`, may be for, in their order.
+    /// The shadow rules that may judge a call of `name`, counted as `resource`, in their order.
     fn of(&self, resource: &str, name: &Key<'_>) -> impl Iterator<Item = &Shadow> {
         let named = [&Key::Str(resource), name].map(|key| self.of_one.get(key));
         let mut places: Vec<_> = named.into_iter().flatten().flatten().collect();
@@ -248,7 +248,7 @@ impl<'a> Wanted<'a> {
         Self { part, id, rule }
     }
 
-    /// Whether both rules are for the same resource, or both for all.
+    /// Returns whether both rules are for the same resource, or both for all.
     fn names_like(&self, old: &Shadow) -> bool {
         self.rule.map(Rule::resource) == old.rule.as_ref().map(Rule::resource)
     }

@@ -478,7 +478,7 @@ impl Hooks {
         result
     }
 
-    /// Whether any hook wants `event`. Acquire: pairs with the release in `change`.
+    /// Returns whether any hook wants `event`. Acquire: pairs with the release in `change`.
     #[inline]
     pub(crate) fn want(&self, event: Interest) -> bool {
         self.wanted.load(Ordering::Acquire) & event.bits() != 0

@@ -179,7 +179,7 @@ pub trait ClientIp: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerIp;
 
-/// The same where IPv6 addresses are distinguished by another number of leading bits than 64.
+/// [`PeerIp`] with another number of leading bits of IPv6 addresses than 64.
 #[derive(Clone, Copy, Debug)]
 struct PeerNetwork {
     ipv6_prefix: u8,

@@ -194,7 +194,7 @@ pub struct Head<'a> {
     uri: &'a Uri,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
-    /// Those of an engine, if there is one.
+    /// The routes of the engine, if there is one.
     routes: Option<&'a Routes<'a>>,
     direction: Direction,
 }
@@ -276,7 +276,7 @@ impl<'a> Head<'a> {
         self.extensions
     }
 
-    /// Whether the call comes in or goes out.
+    /// Returns whether the call comes in or goes out.
     pub(crate) const fn direction(&self) -> Direction {
         self.direction
     }
@@ -330,7 +330,7 @@ impl<'a> Head<'a> {
         name.starts_with(prefix).then_some(name)
     }
 
-    /// Whether the path may be another one than routers have matched.
+    /// Returns whether the path may be another one than routers have matched.
     pub(crate) fn has_lost_slashes(&self) -> bool {
         route::has_lost_slashes(*self)
     }
@@ -445,8 +445,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// [requests without a key](self#requests-without-a-key).
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
 
-    /// Returns whether the key is, or may be, the address of the peer of the connection, which behind
-    /// a proxy is that of the proxy. It decides nothing: with it, an engine
+    /// Returns whether the key is, or may be, the address of the peer of the connection, which
+    /// behind a proxy is that of the proxy. It decides nothing: with it, an engine
     /// [finds](crate::FindingKind::BehindProxy) that all callers are one. Default: false.
     fn reads_peer(&self) -> bool {
         false

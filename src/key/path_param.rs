@@ -95,7 +95,7 @@ impl KeyExtractor for PathParam {
     }
 }
 
-/// Whether a template that was matched stands for this path. If not, only axum knows its
+/// Returns whether a template that was matched stands for this path. If not, only axum knows its
 /// parameters: it is another path that was matched, or there are second slashes in the part that
 /// routers have taken off. It depends on how these are inside of each other whether such a slash is
 /// left out, or a parameter is empty.

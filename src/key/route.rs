@@ -276,12 +276,12 @@ fn original(_: Head<'_>) -> Option<&str> {
     None
 }
 
-/// Whether there is a second slash in the part that is not seen here, or right behind it.
+/// Returns whether there is a second slash in the part that is not seen here, or right behind it.
 pub(super) fn has_second_slash((whole, outer): Whole<'_>) -> bool {
     outer > 0 && whole.get(..=outer).unwrap_or(whole).contains("//")
 }
 
-/// Whether routers have taken second slashes off the path. It need not be the one then that
+/// Returns whether routers have taken second slashes off the path. It need not be the one then that
 /// they have matched: for a router that is merged into another, such a slash is a parameter
 /// that is empty.
 pub(super) fn has_lost_slashes(head: Head<'_>) -> bool {

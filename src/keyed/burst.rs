@@ -6,9 +6,9 @@ use crate::stat::MAX_TOKENS;
 /// The setting as it was made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Burst {
-    /// So many tokens beside the threshold.
+    /// This many tokens in addition to the threshold.
     Beside(WholeNumber),
-    /// So many in all.
+    /// This many tokens, those of the threshold included.
     Capacity(WholeNumber),
 }
 

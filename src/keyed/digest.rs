@@ -124,7 +124,7 @@ impl Sip {
         sip.end(tail, text.len(), kind)
     }
 
-    /// The same for the text of both, with a space between them.
+    /// Hashes both texts with a space between them.
     #[cold]
     fn joined(&self, first: &str, second: &str) -> u64 {
         let mut sip = *self;

@@ -37,7 +37,8 @@ pub(crate) struct HotKeys {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeySpec {
     pub(crate) count: Counting,
-    /// At least 1 µs for a refilled quota, and 1 ms for others. Of no meaning for [`Counting::Running`].
+    /// At least 1 µs for a refilled quota, and 1 ms for others. Of no meaning for
+    /// [`Counting::Running`].
     pub(crate) interval: Duration,
     /// How many keys that are not at rest have a word of their own.
     pub(crate) max_keys: u32,
@@ -48,12 +49,12 @@ pub(crate) struct KeySpec {
 pub(crate) enum Counting {
     /// A quota that is refilled all the time.
     Refill,
-    /// So many in a sliding window of two buckets.
+    /// A number of tokens in a sliding window of two buckets.
     Window,
     /// One after the other, each waiting no longer than this, unless its limit
     /// [says otherwise](KeyLimit::waiting).
     Queue(Duration),
-    /// So many at once.
+    /// A number of calls at once.
     Running,
 }
 
@@ -119,8 +120,8 @@ impl HotKeys {
         }
     }
 
-    /// Whether a key but `digest` has spent anything since the table was made. Looks at slots
-    /// until it finds one.
+    /// Returns whether a key but `digest` has spent anything since the table was made. Looks at
+    /// slots until it finds one.
     pub(crate) fn knows_others_than(&self, digest: Digest) -> bool {
         self.table.has_owner_but(digest.0)
     }
@@ -343,7 +344,7 @@ impl HotKeys {
 // === impl KeyLimit ===
 
 impl KeyLimit {
-    /// The same limit, of calls that wait in a queue no longer than `most`.
+    /// Returns this limit for calls that wait in a queue for at most `most`.
     pub(crate) fn waiting(self, most: Duration) -> Self {
         match self {
             Self::Queue(pace, _) => Self::Queue(pace, most),

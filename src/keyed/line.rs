@@ -37,7 +37,7 @@ const LOCKS: usize = 1;
 
 /// See the [module](self).
 pub(super) struct Lines {
-    /// Those of some slots each.
+    /// Each part has the waiting calls of some of the slots.
     parts: Box<[Lock<Part>]>,
     /// The number of the next ticket.
     next: AtomicU64,
@@ -118,7 +118,7 @@ impl HotKeys {
         }
     }
 
-    /// Whether the call with this ticket has a place. If not, `waker` is woken when it has.
+    /// Returns whether the call with this ticket has a place. If not, `waker` is woken when it has.
     pub(crate) fn has_place(&self, ticket: LineTicket, waker: Option<&Waker>) -> bool {
         let lines = self.lines.get();
         lines.is_some_and(|lines| lines.has_place(ticket, waker))
@@ -164,13 +164,13 @@ impl HotKeys {
         }
     }
 
-    /// Whether a call could ever wait here.
+    /// Returns whether a call could ever wait here.
     pub(crate) fn has_lines(&self) -> bool {
         self.lines.get().is_some()
     }
 
-    /// Whether a call waits: one that lines up after this answer sees all that was done before
-    /// it.
+    /// Returns whether a call waits: one that lines up after this answer sees all that was done
+    /// before it.
     pub(crate) fn is_waited_for(&self) -> bool {
         let mut parts = self.lines.get().into_iter().flat_map(|lines| &lines.parts);
         parts.any(|part| !part.lock().lines.is_empty())
@@ -247,7 +247,7 @@ impl Lines {
         Ok(ticket)
     }
 
-    /// Counts one more call that waits, unless so many do.
+    /// Counts one more waiting call, unless `most` calls wait already.
     fn count_in(&self, most: u32) -> bool {
         let more = |waiting| (waiting < most).then(|| waiting + 1);
         let (won, lost) = (Ordering::Relaxed, Ordering::Relaxed);

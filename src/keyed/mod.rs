@@ -15,7 +15,7 @@
 //! * `table`: which slot belongs to which key, and which key may have it next.
 //! * `refill`, `window`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
-//! * `line`: the calls that wait where so many of their key run as may.
+//! * `line`: the calls that wait until another call of their key ends.
 //!
 //! A key is evicted only when that changes nothing for it: a word that is *at rest* is equivalent
 //! to a fresh one. So a full table never gives any key a new quota; keys that find no slot share

@@ -38,11 +38,11 @@ impl RunningCall {
     }
 }
 
-/// A call that goes on to wait: it marks the word, and takes nothing.
+/// A call that is about to wait: it marks the word, and takes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark;
 
-/// A call that takes one place beside the calls that wait, unless so many run.
+/// A call that takes a place ahead of the calls that wait, unless this many run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside(pub(super) u32);
 
@@ -53,7 +53,7 @@ pub(super) fn release(word: u64, weight: u32) -> Option<u64> {
     is_running.then(|| word - u64::from(weight))
 }
 
-/// Whether calls of the key wait.
+/// Returns whether calls of the key wait.
 #[inline]
 pub(super) const fn is_marked(word: u64) -> bool {
     word & WAITS != 0

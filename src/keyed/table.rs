@@ -126,7 +126,7 @@ struct SetRoom {
 pub(super) enum WordPlace {
     /// That of the key, in this slot.
     Slot(u32),
-    /// The one that all keys without a slot share.
+    /// The slot that all keys without one of their own share.
     Overflow,
 }
 
@@ -222,7 +222,7 @@ impl KeyTable {
         self.overflows.load(Ordering::Relaxed)
     }
 
-    /// Whether a slot is owned by another key than `tag`.
+    /// Returns whether a slot is owned by another key than `tag`.
     pub(super) fn has_owner_but(&self, tag: u64) -> bool {
         let mut slots = self.sets.iter().flat_map(|set| &set.0);
         slots.any(|slot| {

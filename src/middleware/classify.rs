@@ -190,7 +190,7 @@ impl<'a> ServiceError<'a> {
         self.downcast_ref::<T>().is_some()
     }
 
-    /// Whether it is a refusal, or a [`BoxError`] that has one among its sources.
+    /// Returns whether it is a refusal, or a [`BoxError`] that has one among its sources.
     pub(super) fn is_refusal(&self) -> bool {
         let in_box = || self.0.downcast_ref::<BoxError>();
         self.0.is::<Blocked>() || in_box().is_some_and(|error| Blocked::is_behind(&**error))
@@ -420,7 +420,7 @@ fn grpc_head(headers: &HeaderMap, extensions: &Extensions) -> Judgement {
     }
 }
 
-/// Whether a method has answered with a refusal, of which tonic keeps the status.
+/// Returns whether a method has answered with a refusal, of which tonic keeps the status.
 #[cfg(feature = "tonic")]
 fn has_refused(extensions: &Extensions) -> bool {
     let status = extensions.get::<tonic::Status>();

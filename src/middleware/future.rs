@@ -301,8 +301,8 @@ fn judge_head<B>(own: Option<&Arc<dyn Classify>>, response: &Response<B>) -> Jud
     }
 }
 
-/// Whether nothing follows the head. An upgraded connection lives outside of the service, and a
-/// body that is at its end may never be polled.
+/// Returns whether nothing follows the head. An upgraded connection lives outside of the service,
+/// and a body that is at its end may never be polled.
 fn has_ended<B: Body>(response: &Response<B>) -> bool {
     response.status() == StatusCode::SWITCHING_PROTOCOLS || response.body().is_end_stream()
 }

@@ -62,8 +62,8 @@ pub(super) fn mark<B>(settings: &Settings, request: &mut Request<B>, resource: &
     }
 }
 
-/// Looks for mistakes in the set-up that show only at requests: at few of them, and these are marked
-/// at some cost anyway.
+/// Looks for mistakes in the set-up that show only at requests: at few of them, and these are
+/// marked at some cost anyway.
 fn look_at<B>(settings: &Settings, request: &Request<B>, resource: &Resource) {
     let registry = settings.sentinel.registry();
     registry.look_late(resource);
@@ -73,13 +73,13 @@ fn look_at<B>(settings: &Settings, request: &Request<B>, resource: &Resource) {
     }
 }
 
-/// Whether `headers` have a field by which proxies name the client.
+/// Returns whether `headers` have a field by which proxies name the client.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED) || headers.contains_key("x-forwarded-for")
 }
 
-/// Whether an engine has judged `request` before. While no request of the engine of `settings` is
-/// marked, which is nearly always, the extensions are not searched.
+/// Returns whether an engine has judged `request` before. While no request of the engine of
+/// `settings` is marked, which is nearly always, the extensions are not searched.
 #[inline]
 pub(super) fn is_marked<B>(settings: &Settings, request: &Request<B>) -> bool {
     // Relaxed: what has handed the request on has handed on what came before as well.
@@ -93,8 +93,8 @@ pub(super) fn is_marked<B>(settings: &Settings, request: &Request<B>) -> bool {
         && request.extensions().get::<JudgedAs>().is_some()
 }
 
-/// Whether the engine of `settings` has judged `request` before, under the name that the layer
-/// gives it.
+/// Returns whether the engine of `settings` has judged `request` before, under the name that the
+/// layer gives it.
 #[cold]
 #[inline(never)]
 pub(super) fn is_judged<B>(settings: &Settings, request: &Request<B>) -> bool {

@@ -89,7 +89,7 @@ impl Settings {
         });
     }
 
-    /// Whether the address of the peer tells callers apart.
+    /// Returns whether the address of the peer tells callers apart.
     pub(super) fn reads_peer(&self) -> bool {
         let params = self.params.iter().map(|(_, extractor)| extractor);
         let one = [&self.origin, &self.context, &self.tier];
@@ -211,7 +211,7 @@ impl Settings {
         Some(judge(&call, routes.version()))
     }
 
-    /// Whether the layer leaves the request alone. By the routes that would name it: other
+    /// Returns whether the layer leaves the request alone. By the routes that would name it: other
     /// rules may come into force at any time.
     #[inline(never)]
     fn skips(&self, head: Head<'_>) -> bool {

@@ -102,7 +102,7 @@ pub fn paths<T: AsRef<str>>(
     }
 }
 
-/// Whether `path` has a segment `.` or `..`, and so may lead elsewhere than it seems to.
+/// Returns whether `path` has a segment `.` or `..`, and so may lead elsewhere than it seems to.
 fn has_dot_segment(path: &str) -> bool {
     Encoded::path(path).with_text(|path| {
         path.split(['/', '\\'])

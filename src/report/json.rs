@@ -256,7 +256,7 @@ fn write_store(json: &mut String, store: &StoreStatus) -> fmt::Result {
     Ok(())
 }
 
-/// Whether `c` would end a script or a line, or turn the text around it. All of
+/// Returns whether `c` would end a script or a line, or turn the text around it. All of
 /// them have four digits.
 const fn must_be_escaped(c: char) -> bool {
     matches!(

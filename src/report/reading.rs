@@ -103,18 +103,18 @@ impl ResourceReading<'_> {
         self.resource.direction()
     }
 
-    /// Whether its name may be reported; see
+    /// Returns whether its name may be reported; see
     /// [`NodeSnapshot::is_listed`](crate::NodeSnapshot::is_listed).
     pub(crate) fn is_listed(&self) -> bool {
         self.resource.has_safe_name(self.rules)
     }
 
-    /// Whether a rule names it.
+    /// Returns whether a rule names it.
     pub(crate) fn is_named(&self) -> bool {
         self.rules.names(self.resource.text())
     }
 
-    /// Whether it had breakers when it was last called.
+    /// Returns whether it had breakers when it was last called.
     pub(crate) fn has_breakers(&self) -> bool {
         !self.resource.breaker_rules().is_empty()
     }

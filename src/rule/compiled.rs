@@ -79,7 +79,7 @@ impl DedicatedRing {
         &self.rule
     }
 
-    /// Whether its limits never change.
+    /// Returns whether its limits never change.
     const fn is_fixed(&self) -> bool {
         matches!(self.threshold, Threshold::Fixed(_))
     }
@@ -104,8 +104,8 @@ impl DedicatedRing {
         }
     }
 
-    /// When the rule has room for `weight` tokens, `from` some time on, if no other call comes; `None`
-    /// if never.
+    /// When the rule has room for `weight` tokens, `from` some time on, if no other call comes;
+    /// `None` if never.
     fn available_at(&self, now: Tick, from: Tick, weight: u32) -> Option<Tick> {
         self.threshold
             .available_at(now, from, None, &self.ring, |threshold| {
@@ -149,7 +149,7 @@ impl DedicatedRing {
             .map_err(|denied| denied.by(&self.index))
     }
 
-    /// Whether its rule has room for `weight` tokens now. It takes none.
+    /// Returns whether its rule has room for `weight` tokens now. It takes none.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         self.ring
             .check_room(now, weight, std::slice::from_ref(&self.quota))
@@ -183,7 +183,8 @@ impl Quotas<'_> {
         }
     }
 
-    /// When each has room in `ring` for `weight` tokens, `from` some time on, if no other call comes;
+    /// When each has room in `ring` for `weight` tokens, `from` some time on, if no other call
+    /// comes;
     /// `None` if one never has. It may be before `from`: then it has room all the time since.
     #[inline]
     pub(crate) fn available_at(
@@ -256,8 +257,8 @@ impl CompiledRules {
         self.apart.as_ref().map_or(&[], |apart| &apart.dedicated)
     }
 
-    /// Whether one ring beside the node's is all that judges beside it, and its limits never
-    /// change.
+    /// Returns whether one ring beside the node's is all that judges beside it, and its limits
+    /// never change.
     pub(crate) fn has_one_side(&self) -> bool {
         match self.dedicated() {
             [side] => self.queues().is_empty() && side.is_fixed(),
@@ -277,7 +278,7 @@ impl CompiledRules {
         self.apart.as_ref().map_or(&[], |apart| &apart.queues)
     }
 
-    /// Whether the node's ring is all that judges: no rule has a ring or a queue of
+    /// Returns whether the node's ring is all that judges: no rule has a ring or a queue of
     /// its own.
     #[inline]
     pub(crate) const fn has_one_ring(&self) -> bool {

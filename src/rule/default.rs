@@ -14,13 +14,13 @@ pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, isolation an
      and flow rules that count all callers together, may be for all resources";
 
 impl Rule {
-    /// Whether the rule is for every resource without one of the same kind.
+    /// Returns whether the rule is for every resource without one of the same kind.
     pub(crate) fn is_default(&self) -> bool {
         self.resource() == ANY_RESOURCE
     }
 
-    /// Whether the rule may be a default one. A rule that keeps a table of callers may not: each
-    /// name that a client makes up would have one.
+    /// Returns whether the rule may be a default one. A rule that keeps a table of callers may not:
+    /// each name that a client makes up would have one.
     pub(super) fn may_be_default(&self) -> bool {
         match self.itself() {
             Rule::Flow(rule) => matches!((rule.basis(), &rule.who), (Basis::Own, Who::Anyone)),

@@ -148,12 +148,12 @@ impl SharedRule {
         Self { identity, ..self }
     }
 
-    /// Whether each key has a counter.
+    /// Returns whether each key has a counter.
     pub(crate) const fn is_by_key(&self) -> bool {
         matches!(self.selects, Selects::Each(_))
     }
 
-    /// Whether it counts all calls, together.
+    /// Returns whether it counts all calls, together.
     pub(crate) const fn is_of_all(&self) -> bool {
         matches!(self.selects, Selects::All)
     }

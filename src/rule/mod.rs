@@ -295,7 +295,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule counts over all processes of a store.
+    /// Returns whether the rule counts over all processes of a store.
     pub(crate) fn is_shared(&self) -> bool {
         match self.itself() {
             Rule::Flow(rule) => rule.is_shared(),

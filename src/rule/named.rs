@@ -47,7 +47,7 @@ impl<V: Default> Named<V> {
         self.said.is_empty()
     }
 
-    /// Whether `key` is named.
+    /// Returns whether `key` is named.
     #[inline]
     pub(crate) fn has(&self, key: &Key<'_>) -> bool {
         !self.is_empty() && self.find(key).is_ok()

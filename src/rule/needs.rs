@@ -49,7 +49,8 @@ impl Rule {
         }
     }
 
-    /// Whether a call may wait because of the rule: for its turn, a place, a loan or the store.
+    /// Returns whether a call may wait because of the rule: for its turn, a place, a loan or the
+    /// store.
     pub(crate) fn lets_wait(&self) -> bool {
         let is_queue = match self.itself() {
             Rule::Flow(rule) => rule.most_waiting().is_some_and(|most| most > 0),
@@ -68,8 +69,8 @@ impl Rule {
         }
     }
 
-    /// Whether it is a flow rule that counts all calls to its resource together, against a threshold
-    /// that does not change.
+    /// Returns whether it is a flow rule that counts all calls to its resource together, against a
+    /// threshold that does not change.
     pub(crate) fn limits_all_alike(&self) -> bool {
         match self.itself() {
             Rule::Flow(rule) => {
@@ -80,12 +81,12 @@ impl Rule {
         }
     }
 
-    /// Whether both are rules of one kind.
+    /// Returns whether both are rules of one kind.
     pub(crate) fn is_kind_of(&self, other: &Self) -> bool {
         self.kind() == other.kind()
     }
 
-    /// Whether the rule looks at figures of the machine.
+    /// Returns whether the rule looks at figures of the machine.
     pub(crate) fn looks_at_machine(&self) -> bool {
         match self.itself() {
             Rule::System(rule) => rule.looks_at_machine(),

@@ -160,7 +160,7 @@ impl KeyedRules {
         })
     }
 
-    /// Whether there is one rule, which lets a call pass now or refuses it, and keeps
+    /// Returns whether there is one rule, which lets a call pass now or refuses it, and keeps
     /// nothing of one that runs.
     pub(crate) fn are_simple(&self) -> bool {
         matches!(&*self.0, [only] if only.running.is_none() && only.rule.max_wait().is_zero())
@@ -428,8 +428,8 @@ impl KeyedState {
         }
     }
 
-    /// Whether calls came without a value, and none with one that took something. Looks at the
-    /// whole table if so.
+    /// Returns whether calls came without a value, and none with one that took something. Looks at
+    /// the whole table if so.
     fn has_met_no_key(&self) -> bool {
         self.missing.load(Ordering::Relaxed) > 0
             && !self.keys.knows_others_than(self.keys.digest(&Key::MISSING))

@@ -159,8 +159,8 @@ impl<'a> Plan<'a> {
         (node, compiled)
     }
 
-    /// Whether the node's ring can stay: its buckets are as long as a new ring's, which decides what
-    /// it lends; it is as long; and no rule is new in a ring of its own.
+    /// Returns whether the node's ring can stay: its buckets are as long as a new ring's, which
+    /// decides what it lends; it is as long; and no rule is new in a ring of its own.
     fn is_served_by(&self, ring: &LeapArray) -> bool {
         let old = ring.grid();
         self.own_rings.iter().all(|it| it.inherits.is_some())
@@ -245,7 +245,7 @@ fn with_old_queues<'a>(
     .collect()
 }
 
-/// Whether `ring`, which is of one rule alone, has the shape of `grid`. It may hold tokens
+/// Returns whether `ring`, which is of one rule alone, has the shape of `grid`. It may hold tokens
 /// further ahead, as calls could wait for longer before.
 fn serves(ring: &LeapArray, grid: Grid) -> bool {
     let old = ring.grid();

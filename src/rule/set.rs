@@ -258,7 +258,7 @@ impl RuleSet {
         &self.listed
     }
 
-    /// Whether a path may match a template other than itself.
+    /// Returns whether a path may match a template other than itself.
     pub(crate) const fn has_templates(&self) -> bool {
         self.listed.has_templates
     }
@@ -285,7 +285,7 @@ impl RuleSet {
         self.part
     }
 
-    /// Whether there are rules in shadow mode beside these.
+    /// Returns whether there are rules in shadow mode beside these.
     #[inline]
     pub(crate) const fn has_shadows(&self) -> bool {
         self.has_shadows
@@ -296,12 +296,12 @@ impl RuleSet {
         self.bare.as_ref().unwrap_or(self)
     }
 
-    /// Whether nothing at all is said of a resource.
+    /// Returns whether nothing at all is said of a resource.
     pub(crate) const fn is_defaults_only(&self) -> bool {
         self.bare.is_none()
     }
 
-    /// Whether both say the same where nothing is said of a resource.
+    /// Returns whether both say the same where nothing is said of a resource.
     pub(crate) fn agrees_on_others(&self, other: &Self) -> bool {
         let [one, two] = [self, other].map(|set| set.bare.as_deref().unwrap_or(set));
         let [labels, others] = [one, two].map(|set| &set.listed.labels);
@@ -356,12 +356,12 @@ impl RuleSet {
         self.by_resource.get(name).or(self.defaults.as_ref())
     }
 
-    /// Whether a rule names the resource `name`.
+    /// Returns whether a rule names the resource `name`.
     pub(crate) fn names(&self, name: &str) -> bool {
         self.by_resource.contains_key(name)
     }
 
-    /// Whether a rule in shadow mode beside these names the resource `name`.
+    /// Returns whether a rule in shadow mode beside these names the resource `name`.
     pub(crate) fn has_shadow_for(&self, name: &str) -> bool {
         self.shadowed.contains(name)
     }
@@ -465,7 +465,7 @@ impl ContextRules {
         self.0.change(context, |rules| rules.push(index));
     }
 
-    /// Whether a rule is for `context`.
+    /// Returns whether a rule is for `context`.
     #[inline]
     pub(crate) fn names(&self, context: &Key<'_>) -> bool {
         self.0.has(context)
@@ -488,7 +488,7 @@ impl OriginRules {
         }
     }
 
-    /// Whether any rule counts the calls of `origin` apart.
+    /// Returns whether any rule counts the calls of `origin` apart.
     #[inline]
     pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {
         // A rule for "other" does not apply to an origin that a rule names, but
@@ -496,7 +496,7 @@ impl OriginRules {
         !self.other.is_empty() || !self.queued.is_empty() || self.names(origin)
     }
 
-    /// Whether a rule is for `origin` alone.
+    /// Returns whether a rule is for `origin` alone.
     #[inline]
     pub(crate) fn names(&self, origin: &Key<'_>) -> bool {
         self.only.has(origin)
@@ -507,8 +507,8 @@ impl OriginRules {
         self.only.get(origin).unwrap_or(&self.other).clone()
     }
 
-    /// The rules for other origins in whose queue all of these stand one after the other: each is one
-    /// queue, and not one of each origin.
+    /// The rules for other origins in whose queue all of these stand one after the other: each is
+    /// one queue, and not one of each origin.
     pub(crate) fn queued(&self) -> &[u32] {
         &self.queued
     }

@@ -26,12 +26,12 @@ impl RuleSelection {
         }
     }
 
-    /// Whether all that is refused here would only have been refused.
+    /// Returns whether all that is refused here would only have been refused.
     pub(crate) const fn is_shadow(self) -> bool {
         matches!(self, RuleSelection::Everything | RuleSelection::Only(_))
     }
 
-    /// Whether `rule` is in shadow mode beside these.
+    /// Returns whether `rule` is in shadow mode beside these.
     pub(super) fn leaves_out(self, rule: &Rule) -> bool {
         match self {
             RuleSelection::Enforced => rule.is_shadow(),

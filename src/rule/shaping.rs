@@ -208,7 +208,7 @@ impl FlowRule {
 }
 
 impl Shaping {
-    /// Whether the threshold is not always the same.
+    /// Returns whether the threshold is not always the same.
     pub(super) const fn is_changing(&self) -> bool {
         self.warm_up.is_some() || self.memory.is_some()
     }

@@ -89,7 +89,7 @@ impl Templates {
         })
     }
 
-    /// Whether the template in `name` is known.
+    /// Returns whether the template in `name` is known.
     #[cfg(feature = "serde")]
     pub(super) fn has(&self, name: &str) -> bool {
         template_of(name).is_some_and(|template| self.known.contains_key(template))
@@ -116,7 +116,7 @@ impl Templates {
         }
     }
 
-    /// Whether a template matches more than the path that it is written as.
+    /// Returns whether a template matches more than the path that it is written as.
     pub(crate) fn have_braces(&self) -> bool {
         self.known.keys().any(|template| template.contains('{'))
     }

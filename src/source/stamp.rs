@@ -66,7 +66,7 @@ impl Stamp {
         }
     }
 
-    /// Whether the file has no hard link left, and is there nevertheless.
+    /// Returns whether the file has no hard link left, and is there nevertheless.
     pub(super) fn is_unlinked(&self) -> bool {
         self.inode.links == Some(0)
     }
@@ -105,7 +105,7 @@ impl LastRead {
         }
     }
 
-    /// Whether a file with `stamp` surely still has the content that was read.
+    /// Returns whether a file with `stamp` surely still has the content that was read.
     pub(super) fn is_settled_for(&self, stamp: &Stamp) -> bool {
         self.is_settled && self.stamp == *stamp
     }

@@ -21,13 +21,14 @@ impl LeapArray {
         self.left(now, quota).unwrap_or(0)
     }
 
-    /// Whether `quota` has room for `weight` tokens now. Where more is used than it lets, as
-    /// after a reload, it has none for 0 tokens either.
+    /// Returns whether `quota` has room for `weight` tokens now. Where more is used than it lets,
+    /// as after a reload, it has none for 0 tokens either.
     pub(crate) fn has_room(&self, now: Tick, weight: u32, quota: &Quota) -> bool {
         self.left(now, quota).is_some_and(|left| weight <= left)
     }
 
-    /// Whether every quota has room for `weight` tokens now, as an attempt to take them would find.
+    /// Returns whether every quota has room for `weight` tokens now, as an attempt to take them
+    /// would find.
     pub(crate) fn check_room(
         &self,
         now: Tick,
@@ -156,7 +157,7 @@ impl LeapArray {
         used
     }
 
-    /// Whether the head stands at the bucket of `head`.
+    /// Returns whether the head stands at the bucket of `head`.
     pub(super) fn is_still_at(&self, head: HeadWord) -> bool {
         self.load_head().stamp() == head.stamp() || planted(Bug::ReadAcrossBuckets)
     }

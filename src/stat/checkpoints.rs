@@ -24,8 +24,7 @@ const STAMP_BITS: u32 = 24;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 /// Values are kept modulo this.
 const VALUE_MASK: u64 = (1 << (64 - STAMP_BITS)) - 1;
-/// After so many buckets stamps come again; those of [extremes](super::extremes) do
-/// so too.
+/// Stamps repeat after this many buckets, in [extremes](super::extremes) as well.
 pub(super) const ROUND: u64 = 1 << STAMP_BITS;
 /// Most buckets that a head may skip at once: a quarter of the range that stamps distinguish.
 pub(super) const MAX_JUMP: u64 = 1 << (STAMP_BITS - 2);
@@ -86,7 +85,8 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         (self.0.len() / WORDS) as u64
     }
 
-    /// Whether all checkpoints have been rewritten since the head, now at `newest`, last jumped.
+    /// Returns whether all checkpoints have been rewritten since the head, now at `newest`, last
+    /// jumped.
     pub(super) fn is_whole(&self, newest: u64) -> bool {
         self.get(newest.wrapping_sub(self.slots() - 1), 0).is_some()
     }

@@ -195,7 +195,8 @@ impl Counters {
         Some(self.later.get()?.rare.get()?)
     }
 
-    /// The same, made if need be: with stripes for a crowd or without.
+    /// Returns the rare counters, and makes them first if there are none: with stripes for a crowd
+    /// or without.
     fn rare_made(&self, is_crowded: bool) -> &RareCounters {
         let make = || Box::new(RareCounters::new(is_crowded));
         self.later().rare.get_or_init(make)
@@ -206,7 +207,7 @@ impl Counters {
         self.rare()?.by_crowd.as_ref()
     }
 
-    /// Whether many threads refuse at once, or have done so.
+    /// Returns whether many threads refuse at once, or have done so.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.crowd.is_here()
@@ -239,7 +240,7 @@ impl Counters {
         (until / self.shape.step_ns).saturating_sub(1)
     }
 
-    /// Whether an event at `now` is the first one of its step. If it is not, the
+    /// Returns whether an event at `now` is the first one of its step. If it is not, the
     /// head is in that step or beyond. Acquire: pairs with the release in
     /// `note_use`.
     #[inline]
@@ -247,7 +248,7 @@ impl Counters {
         now.as_nanos() >= self.used_until.load(Ordering::Acquire)
     }
 
-    /// Whether `now` lies in the newest step that has had an event. Relaxed: nothing is
+    /// Returns whether `now` lies in the newest step that has had an event. Relaxed: nothing is
     /// done in that step because of it.
     #[inline]
     pub(super) fn is_in_step(&self, now: Tick) -> bool {
@@ -343,7 +344,7 @@ impl Counters {
             .note_concurrency(self.bucket(), self.in_flight(taken));
     }
 
-    /// A call started after `wait`, with so many borrowed tokens.
+    /// Counts a call that started after `wait` with `occupied` borrowed tokens.
     pub(super) fn waited(&self, occupied: u32, wait: Duration) {
         self.occupied
             .fetch_add(u64::from(occupied), Ordering::Relaxed);
@@ -408,7 +409,7 @@ impl Counters {
         Some(&self.rare()?.line)
     }
 
-    /// The same, made if need be.
+    /// Returns the line, and makes it first if there is none.
     pub(super) fn line_made(&self) -> &Line {
         &self.rare_made(false).line
     }
@@ -445,7 +446,7 @@ impl Counters {
         }
     }
 
-    /// Whether all checkpoints have been rewritten since the last jump.
+    /// Returns whether all checkpoints have been rewritten since the last jump.
     fn is_whole(&self, head: u64) -> bool {
         self.bucket_cuts.is_whole(self.shape.bucket(head))
             && self

@@ -1,7 +1,7 @@
 //! Finds out whether many threads refuse calls of one node at once.
 //!
-//! A look is taken once in so many refusals, by the thread whose refusal it is. There is a crowd if
-//! two looks in a row were of different threads, and so many calls were refused in between within a
+//! One refusal in a fixed number takes a look, on the thread that refuses. There is a crowd if two
+//! looks in a row were by different threads and the refusals between them took only a
 //! short time. At that rate a word that all of them write is on its way between cores for a good
 //! part of the time. A crowd is never forgotten: what it costs is paid.
 
@@ -11,7 +11,7 @@ use crate::clock::Tick;
 
 /// Refusals from one look to the next.
 const PER_LOOK: u64 = 1 << 10;
-/// Two looks of a crowd are less than so many µs apart.
+/// Two looks less than this many µs apart are of a crowd.
 const CROWD_US: u64 = 1_000;
 
 /// The crowd has come.
@@ -22,7 +22,7 @@ const HERE: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(super) struct Crowd(AtomicU64);
 
-/// Whether a look is due with a refusal after so many `before`.
+/// Returns whether the refusal after `before` earlier ones takes a look.
 #[inline]
 pub(super) const fn is_look_due(before: u64) -> bool {
     before % PER_LOOK == 0
@@ -31,7 +31,7 @@ pub(super) const fn is_look_due(before: u64) -> bool {
 // === impl Crowd ===
 
 impl Crowd {
-    /// Whether it [stays](Self::stay).
+    /// Returns whether it [stays](Self::stay).
     #[inline]
     pub(super) fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == HERE

@@ -1,5 +1,5 @@
-//! Taking tokens: a call is judged while the head stands, and one compare-and-swap of the head takes
-//! them, so no other call can have come between.
+//! Taking tokens: a call is judged while the head stands, and one compare-and-swap of the head
+//! takes them, so no other call can have come between.
 
 use super::leap_array::{Denied, LeapArray, Reloaded, Taken};
 use super::packed::{HeadWord, fits, holds, stamp};
@@ -32,8 +32,9 @@ impl LeapArray {
         Ok(taken)
     }
 
-    /// The same in one attempt: `None` where the head does not stand at the bucket of `now`, or
-    /// another thread was faster. It calls nothing, so a caller keeps all it knows in registers.
+    /// [`acquire`](Self::acquire) in one attempt: `None` where the head does not stand at the bucket
+    /// of `now`, or another thread was faster. It calls nothing, so a caller keeps its values in
+    /// registers.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
         &self,
@@ -55,8 +56,8 @@ impl LeapArray {
         is_ours.then_some(Ok(Taken { bucket, granted }))
     }
 
-    /// The same as [`acquire`](Self::acquire) for bucket `now`, also where it has to be opened first, the clock
-    /// is late, or another thread was faster.
+    /// [`acquire`](Self::acquire) for bucket `now`, also where that bucket must be opened first, the
+    /// clock is late, or another thread was faster.
     #[cold]
     pub(crate) fn acquire_at(
         &self,
@@ -101,8 +102,8 @@ impl LeapArray {
         is_ours.then_some(Ok(Taken { bucket, granted }))
     }
 
-    /// Whether every quota has room for `weight` tokens while `head` stands; `None` if a checkpoint
-    /// is missing, because the head stands in a jump.
+    /// Returns whether every quota has room for `weight` tokens while `head` stands; `None` if a
+    /// checkpoint is missing, because the head stands in a jump.
     #[inline(always)]
     pub(super) fn judge(
         &self,

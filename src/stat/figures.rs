@@ -68,8 +68,8 @@ impl Counters {
         widen(before, done & CALL_MASK, CALL_BITS)
     }
 
-    /// The same for a word of a second's checkpoint. Passes are those that `passed` tells: the ring
-    /// may have come further than that second.
+    /// The value for a word of a second's checkpoint. Passes come from `passed`, as the ring may be
+    /// further than that second.
     pub(super) fn second_value(&self, word: u32, passed: impl FnOnce() -> u32) -> u64 {
         match word {
             PASS => u64::from(passed()),
@@ -261,9 +261,9 @@ impl Counters {
 
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // First, and Acquire, which pairs with the fence in `complete`: of a call of weight 0 that is
-        // in `done`, its negative part in `extra` is read as well. So `complete` is never more than
-        // the calls that have come by the end of this reading.
+        // First, and Acquire, which pairs with the fence in `complete`: of a call of weight 0 that
+        // is in `done`, its negative part in `extra` is read as well. So `complete` is never more
+        // than the calls that have come by the end of this reading.
         let done = self.done.load(Ordering::Acquire);
         let calls = self.wide_calls(done);
         let rt_us = widen_up(load(&self.rt_before), narrow_rt(done, calls), RT_BITS);
@@ -335,8 +335,8 @@ const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
     before.wrapping_add_signed(ahead)
 }
 
-/// The same for a total that only grows: it may be further ahead of `before` than half of its
-/// range. It is at most 1/32 behind, by the counts of others while one thread notes the total.
+/// Widens a total that only grows: it may be ahead of `before` by more than half of its range. It
+/// is behind by at most 1/32, because other threads count while one notes the total.
 const fn widen_up(before: u64, narrow: u64, bits: u32) -> u64 {
     let behind = 1 << (bits - 5);
     let ahead = narrow.wrapping_sub(before).wrapping_add(behind) & (u64::MAX >> (64 - bits));

@@ -93,7 +93,7 @@ impl LeapArray {
         rooms.filter(|room| *room > at).min()
     }
 
-    /// The same while the head stands; `None` if a checkpoint is missing.
+    /// Finds the bucket while the head stands still; `None` if a checkpoint is missing.
     fn find_later(
         &self,
         stand: (HeadWord, u64),

@@ -84,8 +84,8 @@ type Cells = Box<[AtomicU64]>;
 // === impl Edges ===
 
 impl Edges {
-    /// Edges: up to 32, ascending, each of whole microseconds between 1 µs and 60 s. The error names
-    /// the edge that is not.
+    /// Edges: up to 32, ascending, each of whole microseconds between 1 µs and 60 s. The error
+    /// names the edge that is not.
     pub(crate) fn new(edges: impl IntoIterator<Item = Duration>) -> Result<Self, InvalidSetting> {
         // One more than there may be tells that there are too many.
         let edges: Vec<_> = edges.into_iter().take(MOST_EDGES + 1).collect();
@@ -209,13 +209,13 @@ impl Times {
         }
     }
 
-    /// A call took so many µs.
+    /// Counts a call that took `us` µs.
     #[inline]
     pub(super) fn note_rt(&self, us: u64) {
         self.rt[self.edges.place(us)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call has waited for so many µs.
+    /// Counts a call that waited for `us` µs.
     pub(super) fn note_wait(&self, us: u64) {
         let waits = self.waits.get_or_init(|| self.edges.cells());
         waits[self.edges.place(us)].fetch_add(1, Ordering::Relaxed);

@@ -215,13 +215,13 @@ pub(crate) struct Taken {
     pub(crate) granted: u32,
 }
 
-/// A reload has put another array in the place of a frozen one, or other rules in the place of those
-/// that a call was judged by: it must be judged again.
+/// A reload has put another array in the place of a frozen one, or other rules in the place of
+/// those that a call was judged by: it must be judged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reloaded;
 
 impl Denied {
-    /// The same by the rule whose quota is full: the quotas are those of `rules`.
+    /// Names the rule whose quota is full; quota `i` belongs to `rules[i]`.
     #[cold]
     pub(crate) fn by(self, rules: &[u32]) -> Self {
         match self {
@@ -420,8 +420,8 @@ impl LeapArray {
 
     /// Takes `weight` tokens if every quota has room for them, and none otherwise.
     ///
-    /// Costs one load per quota and one compare-and-swap; a refusal takes nothing, and looks for the
-    /// time at which there is room. `weight` = 0 passes while no quota is exceeded, and counts
+    /// Costs one load per quota and one compare-and-swap; a refusal takes nothing, and looks for
+    /// the time at which there is room. `weight` = 0 passes while no quota is exceeded, and counts
     /// nothing.
     ///
     /// # Errors
@@ -460,7 +460,7 @@ impl LeapArray {
 
     // --- reading words ---
 
-    /// Whether another array counts on in its place.
+    /// Returns whether another array counts on in its place.
     pub(super) fn has_moved(&self) -> bool {
         self.load_head().is_frozen()
     }

@@ -36,7 +36,7 @@ impl LinedUp {
         }
     }
 
-    /// Whether a call has ever stood in line. A reload asks after its version can be read.
+    /// Returns whether a call has ever stood in line. A reload asks after its version can be read.
     pub(crate) fn may_wait(&self) -> bool {
         if planted(Bug::LineLookByLoad) {
             self.0.load(Ordering::Acquire)

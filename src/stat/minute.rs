@@ -52,8 +52,8 @@ impl Minute {
         }
     }
 
-    /// Whether the checkpoint of a second that is to be opened must be taken. Asked after the head
-    /// was read and before it is moved.
+    /// Returns whether the checkpoint of a second that is to be opened must be taken. Asked after
+    /// the head was read and before it is moved.
     pub(super) fn needs_cut(&self) -> bool {
         if self.0.load(Ordering::Relaxed) != OFF {
             return true;
@@ -62,7 +62,7 @@ impl Minute {
         !planted(Bug::MinuteByLoad) && self.0.fetch_add(0, Ordering::AcqRel) != OFF
     }
 
-    /// Whether seconds are kept.
+    /// Returns whether seconds are kept.
     pub(super) fn is_kept(&self) -> bool {
         self.0.load(Ordering::Relaxed) != OFF
     }

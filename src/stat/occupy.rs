@@ -225,7 +225,7 @@ impl LeapArray {
         }
     }
 
-    /// Whether no window that lay in the future when the loan for `target` was
+    /// Returns whether no window that lay in the future when the loan for `target` was
     /// judged, at `judged`, holds too much, now that the loan is placed.
     fn still_fits(&self, judged: u64, target: u64, quotas: &[Quota]) -> bool {
         if quotas.is_empty() {
@@ -336,8 +336,8 @@ impl LeapArray {
         }
     }
 
-    /// The same for a thread that changes the cell while `bucket` is the newest one; `None` if that
-    /// is over.
+    /// The count for a thread that changes the cell while `bucket` is the newest one; `None` once a
+    /// newer bucket is open.
     fn open_count(&self, cell: LoanCell, bucket: u64, target: u64) -> Option<u32> {
         let is_open = if cell.stamp() == stamp(bucket) {
             !cell.is_sealed()
@@ -359,8 +359,8 @@ pub(super) struct Offer {
     quota: u32,
 }
 
-/// A ring as a call of `weight` finds it that comes in bucket `seen`. Its functions return `None` if a
-/// checkpoint is missing.
+/// A ring as a call of `weight` finds it that comes in bucket `seen`. Its functions return `None`
+/// if a checkpoint is missing.
 struct Looked<'a> {
     array: &'a LeapArray,
     head: HeadWord,

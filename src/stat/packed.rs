@@ -49,7 +49,7 @@ pub(super) const fn divide(number: u64, by: u64) -> u64 {
     number / by
 }
 
-/// Whether `at` lies in bucket `number` of those that are `bucket_ns` long.
+/// Returns whether `at` lies in bucket `number` of those that are `bucket_ns` long.
 #[inline]
 pub(super) const fn holds(number: u64, bucket_ns: u64, at: Tick) -> bool {
     let start = number.wrapping_mul(bucket_ns);
@@ -92,22 +92,22 @@ impl HeadWord {
         stamp_of(self.0)
     }
 
-    /// Whether takers may take: neither sealed nor frozen.
+    /// Returns whether takers may take: neither sealed nor frozen.
     pub(super) const fn is_open(self) -> bool {
         self.0 & (SEALED | FROZEN) == 0
     }
 
-    /// Whether takers may take in the bucket with this stamp.
+    /// Returns whether takers may take in the bucket with this stamp.
     pub(super) const fn is_open_at(self, stamp: u32) -> bool {
         self.0 as u32 == stamp << 2
     }
 
-    /// Whether the newest bucket is closed and the next one is being opened.
+    /// Returns whether the newest bucket is closed and the next one is being opened.
     pub(super) const fn is_sealed(self) -> bool {
         self.0 & SEALED != 0
     }
 
-    /// Whether the array has been replaced by another one.
+    /// Returns whether the array has been replaced by another one.
     pub(super) const fn is_frozen(self) -> bool {
         self.0 & FROZEN != 0
     }
@@ -128,7 +128,7 @@ impl HeadWord {
         Self(self.0 | FROZEN | SEALED)
     }
 
-    /// The same word, still sealed, at another bucket.
+    /// Returns this word at another bucket, still sealed.
     pub(super) const fn sealed_at(self, bucket: u64) -> Self {
         Self(pack(self.granted(), bucket, SEALED))
     }
@@ -151,7 +151,7 @@ impl Checkpoint {
         stamp_of(self.0)
     }
 
-    /// Whether the bucket was opened by a caller whose clock was in it (or
+    /// Returns whether the bucket was opened by a caller whose clock was in it (or
     /// late), and not just stepped over.
     pub(super) const fn is_used(self) -> bool {
         self.0 & USED != 0
@@ -184,7 +184,7 @@ impl LoanCell {
     }
 }
 
-/// Whether `weight` more tokens fit under `limit` when `granted − cut` are used.
+/// Returns whether `weight` more tokens fit under `limit` when `granted − cut` are used.
 #[inline]
 pub(super) fn fits(granted: u32, cut: u32, weight: u32, limit: u32) -> bool {
     match limit.checked_sub(weight) {

@@ -79,7 +79,7 @@ impl Quota {
         }
     }
 
-    /// The same window with another limit.
+    /// Returns this window with another limit.
     pub(crate) const fn limited_to(self, limit: u32) -> Self {
         Self { limit, ..self }
     }

@@ -74,7 +74,7 @@ impl Refusal {
         }
     }
 
-    /// The same until another one has room as well: its own time, or never.
+    /// Extends the refusal until another quota has room as well: at `other`, or never.
     pub(crate) fn and_until(mut self, other: Option<Tick>) -> Self {
         self.available_at = self.available_at.zip(other).map(|(a, b)| a.max(b));
         self

@@ -5,7 +5,7 @@
 //! swap and return that the array has moved. The tokens granted up to that instant are in the
 //! marked word, so nothing is lost and nothing can pass on the old array behind the new one's back.
 //!
-//! The new array goes on counting where the old one stopped. A token of old
+//! The new array counts on from where the old one stopped. A token of old
 //! bucket `b` counts in the newest new bucket that any moment of `b` lies in,
 //! which errs on the refusing side:
 //!
@@ -39,8 +39,8 @@ struct Image<'a> {
 }
 
 impl LeapArray {
-    /// Ends this array and returns one of another shape that goes on counting. Only one caller may
-    /// do this to an array at a time; every move of an array that has ended yields the same result.
+    /// Ends this array and returns one of another shape that continues its counts. Only one caller
+    /// may do this to an array at a time; moving an array that has ended always yields one result.
     pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
         // Bring it to the present first: tokens that are due then count where they were held.
         let _: Result<u64, Reloaded> = self.bring_to(now);

@@ -186,8 +186,7 @@ impl LeapArray {
         }
     }
 
-    /// The same where `quotas` need the checkpoint, which is never there for those of another
-    /// array.
+    /// Finds the checkpoint that `quotas` need. Quotas of another array never find one.
     #[cold]
     pub(super) fn find_cut(&self, head: HeadWord, bucket: u64, quotas: &[Quota]) {
         self.check(quotas);

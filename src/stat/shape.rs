@@ -18,7 +18,7 @@ pub(crate) struct Shape {
     pub(crate) stride: u32,
     /// Steps of one second.
     pub(crate) per_second: u32,
-    /// Those of the histograms of times, if there are any.
+    /// The edges of the histograms of times, if times are counted by their length.
     pub(crate) edges: Option<StdArc<Edges>>,
 }
 

@@ -43,7 +43,7 @@ use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
 const IN_USE: u64 = u32::MAX as u64;
 const ENTERING: u64 = 1 << 32;
-/// Each is a call in memory: there are never so many.
+/// Each is a call in memory, so there are always fewer.
 const MOST_ENTERING: u64 = (1 << 30) - 1;
 const OLDER: u64 = 1 << 62;
 const WAITS: u64 = 1 << 63;
@@ -103,30 +103,30 @@ impl Slots {
         (self.0.load(Ordering::Relaxed) & IN_USE) as u32
     }
 
-    /// The same with these calls, if there may be any.
+    /// The slots in use, plus the calls without a slot if there may be any.
     pub(super) fn in_use_or_older(&self, in_flight: impl Fn() -> u32) -> u32 {
         in_use(self.0.load(Ordering::Acquire), in_flight)
     }
 
-    /// Whether fewer than `limit` slots are in use. Never in a marked word.
+    /// Returns whether fewer than `limit` slots are in use. Never in a marked word.
     #[inline]
     pub(super) fn has_room(&self, limit: u32) -> bool {
         self.0.load(Ordering::Relaxed) < u64::from(limit)
     }
 
-    /// Whether there is more to look at than the number in use.
+    /// Returns whether there is more to look at than the number in use.
     #[inline]
     pub(super) fn is_marked(&self) -> bool {
         self.0.load(Ordering::Relaxed) > IN_USE
     }
 
-    /// Whether a call waits for a slot.
+    /// Returns whether a call waits for a slot.
     #[inline]
     pub(super) fn somebody_waits(&self) -> bool {
         self.0.load(Ordering::Relaxed) >= WAITS
     }
 
-    /// Whether calls without a slot count.
+    /// Returns whether calls without a slot count.
     pub(super) fn has_older(&self) -> bool {
         self.0.load(Ordering::Relaxed) & OLDER != 0
     }
@@ -173,7 +173,7 @@ impl Slots {
         false
     }
 
-    /// Whether fewer than `limit` slots are in use, and no call waits for one.
+    /// Returns whether fewer than `limit` slots are in use, and no call waits for one.
     pub(super) fn has_room_if_marked(&self, limit: u32, in_flight: impl Fn() -> u32) -> bool {
         let found = self.0.load(Ordering::Acquire);
         found & WAITS == 0 && in_use(found, in_flight) < limit
@@ -366,7 +366,7 @@ impl Line {
         }))
     }
 
-    /// Whether no call waits, said under the lock that each one takes.
+    /// Returns whether no call waits, said under the lock that each one takes.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().calls.is_empty()
     }
@@ -376,7 +376,8 @@ impl Line {
         self.0.lock().limit = limit;
     }
 
-    /// Whether the call with this ticket has got a slot. If not, `waker` is woken when it has.
+    /// Returns whether the call with this ticket has got a slot. If not, `waker` is woken when it
+    /// has.
     pub(super) fn has_slot(&self, ticket: u64, waker: Option<&Waker>) -> bool {
         let mut line = self.0.lock();
         let Some(own) = line.calls.get_mut(&ticket) else {

@@ -247,8 +247,8 @@ impl LeapArray {
                 break;
             }
         }
-        // The same word does not prove that no call borrowed and cancelled meanwhile. But after a
-        // bucket's beginning the sum of taken tokens is never below its checkpoint.
+        // An unchanged word does not prove that no call borrowed and cancelled meanwhile. But once
+        // a bucket has begun, the sum of taken tokens is never below its checkpoint.
         match self.cut(newest) {
             Some(cut) if (taken.wrapping_sub(cut) as i32) < 0 && !planted(Bug::TakenBelowCut) => {
                 cut
@@ -274,7 +274,7 @@ impl Reading<'_> {
         *self.taken.get_or_init(|| self.array.taken_at(self.newest))
     }
 
-    /// Whether the array still knows how many tokens had been taken when `bucket` opened.
+    /// Returns whether the array still knows how many tokens had been taken when `bucket` opened.
     pub(crate) fn reaches(&self, bucket: u64) -> bool {
         let back = self.newest.wrapping_sub(bucket) as i64;
         back <= i64::from(self.array.reach())

@@ -9,7 +9,7 @@ use crate::clock::{SHORTEST_INTERVAL, Tick};
 
 /// Longest window: sums that are compared with it cannot overflow.
 const LONGEST_NS: u64 = u64::MAX / 4;
-/// The same in words.
+/// The longest window, as error messages say it.
 const LONGEST: &str = "146 years";
 
 /// The bounds of any window.
@@ -20,7 +20,7 @@ const ANY: Bounds = Bounds {
     most_buckets: MAX_BUCKETS,
 };
 
-/// The same for a window that figures per second are read from. Each node has a
+/// The bounds of a window that figures per second are read from. Each node has a
 /// place for each bucket, and for each second of a longer one: 3 600 at most. And
 /// after an idle time it goes through a whole minute of buckets.
 const FIGURES: Bounds = Bounds {
@@ -36,7 +36,7 @@ impl InvalidSetting {
         Self::divide(interval, buckets, &ANY)
     }
 
-    /// The same, for a window that figures per second are read from.
+    /// Checks a window that figures per second are read from.
     pub(crate) fn check_figures(interval: Duration, buckets: u32) -> Result<u64, Self> {
         const SECOND_NS: u64 = 1_000_000_000;
         let bucket_ns = Self::divide(interval, buckets, &FIGURES)?;
@@ -148,7 +148,7 @@ struct Bounds {
     least_ns: u64,
     /// Longest window.
     longest_ns: u64,
-    /// The same in words.
+    /// `longest_ns` as error messages say it.
     longest: &'static str,
     most_buckets: u32,
 }

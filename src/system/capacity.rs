@@ -13,7 +13,7 @@
 //! capacity = 100 / s · 20 ms = 2 calls
 //! ```
 //!
-//! The same idea sets the window of the BBR congestion control of TCP: bandwidth
+//! BBR, a congestion control of TCP, sets its window by this idea: bandwidth
 //! times round trip, the largest of the one and the smallest of the other over
 //! some past time. Hence its name in Sentinel.
 

@@ -25,7 +25,7 @@ pub(crate) struct InboundFigures {
     pub(crate) capacity: Estimate,
 }
 
-/// Whether a call of `weight` may pass.
+/// Returns whether a call of `weight` may pass.
 ///
 /// A limit on the rate and on the concurrency may be reached and not exceeded, this call included.
 /// The others refuse once they are reached. The load refuses only if more calls than the capacity,

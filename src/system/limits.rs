@@ -25,7 +25,7 @@ pub(crate) struct Limits {
     pub(crate) capacity: Capacity,
 }
 
-/// Whether `value` is known and has come to `limit`.
+/// Returns whether `value` is known and has come to `limit`.
 pub(super) fn reaches<T: PartialOrd>(value: Option<T>, limit: Option<RuleLimit<T>>) -> bool {
     matches!((value, limit), (Some(value), Some(limit)) if value >= limit.value)
 }
@@ -33,13 +33,13 @@ pub(super) fn reaches<T: PartialOrd>(value: Option<T>, limit: Option<RuleLimit<T
 // === impl Limits ===
 
 impl Limits {
-    /// Whether there is none at all.
+    /// Returns whether there is none at all.
     pub(crate) fn is_empty(&self) -> bool {
         let machine = self.load.is_none() && self.cpu.is_none();
         machine && self.qps.is_none() && self.concurrency.is_none() && self.rt.is_none()
     }
 
-    /// The same limits of the rules that `number` gives their rules for.
+    /// Returns these limits with the numbers of their rules mapped by `number`.
     pub(crate) fn renumbered(self, mut number: impl FnMut(u32) -> u32) -> Self {
         let mut limits = self;
         let rules = [
@@ -55,12 +55,12 @@ impl Limits {
         limits
     }
 
-    /// Whether a limit needs the figures of the machine.
+    /// Returns whether a limit needs the figures of the machine.
     pub(crate) fn asks_machine(&self) -> bool {
         self.load.is_some() || self.cpu.is_some()
     }
 
-    /// Whether the capacity matters to a call that comes now. If not, its
+    /// Returns whether the capacity matters to a call that comes now. If not, its
     /// figures may be anything.
     pub(super) fn is_load_reached(&self, readings: Readings) -> bool {
         reaches(readings.load(), self.load)

@@ -29,7 +29,7 @@ use crate::clock::{SLACK, Tick, nanos};
 
 /// How long a reading is good for, as in Sentinel.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The same for memory: short beside the seconds in which it fills.
+/// The shortest time between two readings of memory: short beside the seconds in which it fills.
 const MEMORY_PERIOD: Duration = Duration::from_millis(150);
 
 /// A thread reads.
@@ -73,7 +73,7 @@ pub(super) struct Shared {
     /// The readings, as the bits of a number; not a number is not known.
     load: AtomicU64,
     cpu: AtomicU64,
-    /// The same for memory, in bytes; a limit of 0: not known.
+    /// When memory is read next; used and limit in bytes; a limit of 0 is unknown.
     memory_due: AtomicU64,
     used: AtomicU64,
     limit: AtomicU64,
@@ -222,7 +222,7 @@ impl Shared {
         finish(&self.due, next_due);
     }
 
-    /// The same for memory.
+    /// Reads memory, and sets when it is read next.
     #[cold]
     fn read_memory(&self, next_due: u64) {
         let memory = self.ask(Probe::memory);

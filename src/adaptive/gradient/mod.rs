@@ -89,15 +89,15 @@ const AGREES: f64 = 0.9;
 /// A response time that falls below this part, while the limit falls to three
 /// quarters, falls with the limit.
 const WITH_LIMIT: f64 = 0.8125;
-/// Response times beyond so many times the long one count as that.
+/// Longer response times count as this multiple of the long-term one.
 const OUTLIER: f64 = 4.0;
 /// The time between two probes, and before one that is to confirm another.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const CONFIRM_AFTER: Duration = Duration::from_secs(2);
-/// The same as multiples of how long the last probe took.
+/// The shortest time between two probes, as a multiple of how long the last probe took.
 const PROBE_BREAK: u32 = 20;
 const CONFIRM_BREAK: u32 = 2;
-/// A probe measures so many rounds of the calls that it lets in, but not more
+/// A probe measures this many rounds of the calls that it lets in, but not more
 /// calls than that.
 const PROBE_ROUNDS: u32 = 5;
 const PROBE_SAMPLES: u32 = 100;

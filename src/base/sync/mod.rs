@@ -19,7 +19,7 @@ mod imp {
         Arc::downgrade(arc)
     }
 
-    /// Whether `weak` refers to `value`.
+    /// Returns whether `weak` refers to `value`.
     pub(crate) fn is_reference<T>(weak: &Weak<T>, value: &T) -> bool {
         std::ptr::eq(weak.as_ptr(), value)
     }
@@ -139,7 +139,7 @@ pub(crate) enum Bug {
     AddWithoutRoll,
     /// An opener does not seal the bucket that it closes.
     OpenWithoutSeal,
-    /// An opener goes on although another one was faster at writing its checkpoint.
+    /// An opener continues although another one was faster at writing its checkpoint.
     SkipPublish,
     /// A thread that misses a checkpoint waits for the one that jumps.
     WaitInGap,
@@ -324,7 +324,7 @@ pub(crate) enum Bug {
     LateLooksThenKeeps,
 }
 
-/// Whether the running model has planted `bug`.
+/// Returns whether the running model has planted `bug`.
 #[cfg(not(all(test, sentinel_loom)))]
 #[inline(always)]
 pub(crate) const fn planted(_: Bug) -> bool {
@@ -357,7 +357,7 @@ pub(crate) mod fault {
 
     /// Runs `model` through all interleavings with at most `bound` preemptions.
     ///
-    /// `SENTINEL_LOOM_MORE` allows so many more than each model asks for;
+    /// `SENTINEL_LOOM_MORE` allows this many more than each model asks for;
     /// `LOOM_MAX_PREEMPTIONS` sets one bound for all of them instead.
     pub(crate) fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
         let more = std::env::var("SENTINEL_LOOM_MORE").map_or(0, |more| {
@@ -370,8 +370,8 @@ pub(crate) mod fault {
         builder.check(model);
     }
 
-    /// Declares a model, with at most so many preemptions, and its twins with
-    /// planted bugs, which must fail.
+    /// Declares a model with a bound on preemptions, and its twins with planted bugs, which must
+    /// fail.
     macro_rules! model {
         ($name:ident at $bound:literal fails with $($twin:ident: $bug:ident),+; $body:expr) => {
             #[test]

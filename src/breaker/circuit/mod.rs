@@ -24,10 +24,10 @@ use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, shared_size};
 use crate::clock::{Tick, nanos};
 
-/// After so many epochs a closed generation is said to have begun later, so that
-/// its distance from the present one stays small.
+/// The age, in epochs, at which a closed generation gets a later beginning, so that its
+/// distance from the present stays small.
 const OLD: u32 = 1 << 30;
-/// So many epochs ago: calls that run were admitted after that.
+/// The age, in epochs, of that later beginning: calls that still run were admitted after it.
 const RENEWED: u32 = OLD / 2;
 
 /// A rule's view of its circuit.
@@ -122,7 +122,7 @@ impl Longest {
 // === impl Breaker ===
 
 impl Breaker {
-    /// A closed breaker, or one that goes on where `old` is.
+    /// Creates a closed breaker, or one that continues in the state of `old`.
     pub(super) fn new(
         spec: BreakerSpec,
         index: usize,
@@ -196,7 +196,7 @@ impl Breaker {
         }
     }
 
-    /// Whether both have the same state.
+    /// Returns whether both have the same state.
     pub(super) fn inherits(&self, old: &Self) -> bool {
         Arc::ptr_eq(&self.circuit, &old.circuit)
     }
@@ -246,7 +246,7 @@ impl Breaker {
         StateWord(self.circuit.word.load(Ordering::Acquire))
     }
 
-    /// Whether a call that read `epoch` before passes, in the present generation.
+    /// Returns whether a call that read `epoch` before passes, in the present generation.
     #[inline]
     pub(super) fn is_closed_for(&self, epoch: u32) -> bool {
         let word = self.word();

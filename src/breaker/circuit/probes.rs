@@ -13,7 +13,7 @@ use crate::clock::Tick;
 // === impl Breaker ===
 
 impl Breaker {
-    /// Whether a call may join the probes of `word`.
+    /// Returns whether a call may join the probes of `word`.
     pub(super) fn has_place(&self, word: StateWord) -> bool {
         word.is_half_open() && word.running() < self.spec.probes
     }
@@ -91,7 +91,7 @@ impl Breaker {
             if !has_place {
                 return;
             }
-            // While others may still run, the period goes on.
+            // The period lasts while other probes may still run.
             let is_last = word.running() == 1 && word.good() == 0;
             let next = if is_last && word.kind() != StateKind::Outlived {
                 word.opened(StateKind::Ready)

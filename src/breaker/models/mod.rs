@@ -63,8 +63,8 @@ impl Caller {
         self.breakers.admit(now, &mut noting(&mut self.told))
     }
 
-    /// The same where a breaker is open or half-open, while others run beside it: without the look
-    /// at closed ones, which is of reads alone and always in vain.
+    /// Enters a breaker that is open or half-open while other calls run. It leaves out the look at
+    /// closed breakers, which only reads and finds none.
     fn enter_as_probe(&mut self, now: u64) -> Result<Admission, Refusal> {
         let (now, tell) = (Tick::from_millis(now), &mut noting(&mut self.told));
         self.breakers.admit_as_probe(now, tell)

@@ -16,7 +16,7 @@ pub(crate) struct Arrival {
     pub(crate) slot: Option<SlotHold>,
     /// Its place in line, for the case that it has to go back there.
     pub(crate) place: Option<PlaceInLine>,
-    /// The same of shares of the quotas of its values, if it has waited for one.
+    /// Its places in the lines for shares of the quotas of its values, if it has waited for one.
     pub(crate) shares: Option<Box<OfShares>>,
     /// When it came, if it has waited.
     pub(crate) since: Option<Tick>,
@@ -79,9 +79,9 @@ impl Arrival {
     }
 }
 
-/// A place in line for a slot, unless the call may not wait there. One that has stood there
-/// `before` has its old place. The caller goes on with
-/// [`Registry::catch_up`](crate::engine::registry::Registry::catch_up).
+/// Takes a place in line for a slot, unless the call may not wait there. A call that has stood
+/// there `before` has its old place. The caller must call
+/// [`Registry::catch_up`](crate::engine::registry::Registry::catch_up) next.
 pub(crate) fn stand_in_line(
     resource: &Resource,
     slots: SlotLimit,

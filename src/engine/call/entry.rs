@@ -90,7 +90,7 @@ const RUNNING: Tick = Tick::from_nanos(u64::MAX);
 // === impl Permits ===
 
 impl Permits {
-    /// Those of a call to `resource`; `None` if there are none.
+    /// The breakers of a call to `resource`; `None` if there are none.
     #[inline]
     pub(crate) fn new(
         resource: &Resource,
@@ -309,8 +309,8 @@ impl Entry {
         self.outcome = Some(outcome);
     }
 
-    /// Whether the call counts as ended when its response was there: it came in one piece, and
-    /// no rule needs the time at which all of it was gone, as a circuit breaker that waits for
+    /// Returns whether the call counts as ended when its response was there: it came in one piece,
+    /// and no rule needs the time at which all of it was gone, as a circuit breaker that waits for
     /// trailers, a limit on calls at once for each value and an adaptive limit do.
     #[inline]
     fn ends_with_response(&self) -> bool {

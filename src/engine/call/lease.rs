@@ -18,7 +18,7 @@ pub(crate) struct WaitLeases {
     refusal: Option<NoShare>,
 }
 
-/// How a call goes on whose turn has come.
+/// What a call does when its turn has come.
 pub(crate) enum Next {
     /// It has all its permits.
     Starts,
@@ -50,7 +50,8 @@ impl WaitLeases {
         }
     }
 
-    /// Whether all that were asked have answered; if not, `waker` is woken when one more has.
+    /// Returns whether all that were asked have answered; if not, `waker` is woken when one more
+    /// has.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         let asking = self.asking.as_ref();
         asking.is_some_and(|asking| asking.is_answered(waker))

@@ -47,7 +47,7 @@ impl LimitedRing<'_> {
         taken.map_err(|denied| denied.by(self.indices))
     }
 
-    /// Whether its rules have room for `weight` tokens now. It takes none.
+    /// Returns whether its rules have room for `weight` tokens now. It takes none.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         let checked = self.ring.check_room(now, weight, &self.quotas);
         checked.map_err(|denied| denied.by(self.indices))

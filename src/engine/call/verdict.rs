@@ -98,8 +98,8 @@ pub(crate) enum Open {
 // === impl Started ===
 
 impl Started {
-    /// Those of a call of `weight` that starts `at` a time, to a resource with slots and rings
-    /// alone.
+    /// The holdings of a call of `weight` that starts `at` a time, to a resource with only slots
+    /// and rings.
     #[inline(always)]
     pub(crate) fn without_breakers(resource: &Resource, at: Tick, weight: u32) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl FastPass {
         self.take_entry()
     }
 
-    /// The same without moving `self`. Only once.
+    /// Takes the entry without moving `self`. May be called once.
     #[inline(always)]
     pub(crate) fn take_entry(&mut self) -> Entry {
         let resource = self.resource.take().expect("only this takes it");
@@ -185,7 +185,7 @@ impl SlowVerdict {
         None
     }
 
-    /// Whether there is a verdict.
+    /// Returns whether there is a verdict.
     pub(crate) const fn is_settled(&self) -> bool {
         self.verdict.is_some()
     }

@@ -1,8 +1,8 @@
 //! The fast path of a resource with one shared rule that counts all calls together: a call takes a
 //! permit that is in hand, and then its slot and its tokens as any other.
 //!
-//! It is entered where the calls of all other resources have passed already or go on to all checks,
-//! so that those do not pay for it.
+//! It is entered where the calls of all other resources have passed already or take the slow path,
+//! so that they do not pay for it.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) fn try_after_lease(resource: &Resource, call: &Call<'_>, now: Glance)
     Some(at)
 }
 
-/// The same, from the first check on.
+/// Enters from the first check on.
 #[inline(never)]
 fn try_slowly(
     resource: &Resource,
@@ -64,7 +64,7 @@ fn try_slowly(
     take_own_or_refund(resource, quota, call, now, Validity::until(end))
 }
 
-/// The same, for a call that has its permits, which are refunded if it does not start.
+/// Takes the rest for a call that has its permits, and refunds them if the call does not start.
 #[inline(never)]
 fn take_own_or_refund(
     resource: &Resource,

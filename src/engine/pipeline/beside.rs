@@ -14,7 +14,7 @@ use crate::engine::resource::Resource;
 use crate::rule::{DedicatedRing, SlotLimit};
 use crate::stat::{Denied, Taken};
 
-/// The same as [`try_fast_path`](super::try_fast_path) for calls that it leaves to this function:
+/// Continues [`try_fast_path`](super::try_fast_path) for resources with a second ring. Returns
 /// when the call starts.
 ///
 /// Nearly always no slot is needed and both rings give their tokens in one attempt. Else the rest
@@ -47,7 +47,7 @@ pub(crate) fn try_beside_ring(
     Ok(at)
 }
 
-/// The same, from the first check on.
+/// Enters from the first check on.
 #[inline(never)]
 fn try_slowly(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Tick, Fallback> {
     let side = resource.compiled().side();
@@ -60,7 +60,7 @@ fn try_slowly(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Tick,
     Ok(now)
 }
 
-/// The same, where the ring beside the resource's own has given its tokens.
+/// Enters after the ring beside the resource's own has given its tokens.
 #[inline(never)]
 fn try_own_slowly(
     resource: &Resource,

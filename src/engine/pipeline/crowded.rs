@@ -17,7 +17,7 @@ use crate::engine::resource::{PathKind, Resource};
 use crate::hook::Interest;
 use crate::stat::Denied;
 
-/// Whether a crowd may have refused `call`: nothing but the window of `resource` judges it,
+/// Returns whether a crowd may have refused `call`: nothing but the window of `resource` judges it,
 /// no hook is notified, and it is no call that rules in shadow mode judge.
 pub(crate) fn may_refuse_in_crowd(resource: &Resource, call: &Call<'_>) -> bool {
     let is_window_only =

@@ -181,8 +181,7 @@ fn go_without(
     }
 }
 
-/// Has a call wait whose turn in the queue of `rule` comes later: its tokens are held for
-/// that time.
+/// Makes a call wait for its turn in the queue of `rule`. Its tokens are held until then.
 fn wait_for_turn(
     engine: EngineRef<'_>,
     nodes: &CallNodes,

@@ -121,7 +121,7 @@ pub(super) fn take_own_ring(resource: &Resource, now: Tick, weight: u32) -> Resu
     Ok(())
 }
 
-/// Whether that ring has the tokens now. It takes none.
+/// Returns whether that ring has the tokens now. It takes none.
 #[inline]
 pub(super) fn check_own_ring(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
     let rules = resource.compiled();

@@ -32,8 +32,9 @@ use crate::store::{LeaseFound, SharedQuota, Validity};
 
 /// Goes on with a call that has its `claims` and needs permits of `leases`.
 ///
-/// Nearly always they are of one rule that counts all calls together, and in hand. Then the call takes
-/// them here, and refunds them if it does not start: one that waits in a line is judged again.
+/// Nearly always they are of one rule that counts all calls together, and in hand. Then the call
+/// takes them here, and refunds them if it does not start: one that waits in a line is judged
+/// again.
 #[inline(never)]
 pub(super) fn enter_leased(
     engine: EngineRef<'_>,
@@ -55,8 +56,8 @@ pub(super) fn enter_leased(
     verdict
 }
 
-/// Takes permits of the only shared rule that are in hand, for a call that then starts now or stands
-/// in a line.
+/// Takes permits of the only shared rule that are in hand, for a call that then starts now or
+/// stands in a line.
 #[inline]
 fn take_only_one<'a>(
     leases: &'a Leases,
@@ -78,7 +79,7 @@ fn take_only_one<'a>(
     }
 }
 
-/// The same, for calls that need permits of several rules or keys, or must ask for them.
+/// Enters a call that needs permits of several rules or keys, or must ask for them.
 #[inline(never)]
 fn enter_with_targets(
     engine: EngineRef<'_>,
@@ -209,8 +210,8 @@ fn start(
     }
 }
 
-/// Has a call use what it has borrowed when its loan of other rules begins, or refuses it if that is
-/// too late.
+/// Makes a call use its borrowed permits when its loan of other rules begins, or refuses it if
+/// that is too late.
 #[cold]
 fn keep_for_loan(
     mut waiting: Waiting,
@@ -229,7 +230,8 @@ fn keep_for_loan(
     }
 }
 
-/// Has a call use what it has borrowed when its turn has come, if it can: otherwise it asks then.
+/// Makes a call use its borrowed permits when its turn comes. If they are void by then, it asks
+/// again.
 fn keep_for_turn(mut verdict: Verdict, targets: LeaseTargets, held: HeldLeases) -> Verdict {
     match &mut verdict {
         Verdict::Wait(waiting) if held.is_borrowed() && held.last_until(waiting.start()) => {
@@ -240,7 +242,7 @@ fn keep_for_turn(mut verdict: Verdict, targets: LeaseTargets, held: HeldLeases) 
     }
 }
 
-/// Has a call that waits for its start take its permits then.
+/// Makes a waiting call take its permits when it starts.
 fn with_targets(mut verdict: Verdict, targets: LeaseTargets) -> Verdict {
     if let Verdict::Wait(waiting) = &mut verdict {
         waiting.has_leases(WaitLeases::needed(targets));

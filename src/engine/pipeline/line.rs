@@ -19,8 +19,8 @@ use crate::engine::resource::Resource;
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::{Node, Reloaded};
 
-/// Has a call wait that finds no slot within the limit of `slots`, whose rule has a queue; or
-/// refuses it, if that is full or the call is not patient.
+/// Queues a call that finds no slot within the limit of `slots`. Refuses it if the queue is full
+/// or the call is not patient.
 #[cold]
 pub(super) fn line_up(
     engine: EngineRef<'_>,
@@ -48,8 +48,8 @@ pub(super) fn line_up(
     ))
 }
 
-/// Has a call wait whose value has no share left, `none`, of a rule that has a queue; or refuses
-/// it, as above.
+/// Queues a call whose value has no share left, `none`, of a rule that has a queue, or refuses it
+/// as above.
 #[cold]
 pub(super) fn line_up_for_share(
     engine: EngineRef<'_>,
@@ -75,7 +75,7 @@ pub(super) fn line_up_for_share(
     wait_in_line(engine, nodes.clone(), call, now, (line, left), arrived)
 }
 
-/// Has a call wait for the store, at most so long, and be judged again with its answer.
+/// Makes a call wait for the store, for a limited time, and be judged again with its answer.
 #[cfg(feature = "shared")]
 #[cold]
 pub(super) fn wait_for_store(
@@ -94,8 +94,8 @@ pub(super) fn wait_for_store(
     verdict
 }
 
-/// Has a call wait that stands in `line`, for at most `left`, the rest of its time. It holds
-/// nothing meanwhile.
+/// Makes a call wait in `line` for at most `left`, the rest of its time. It holds nothing
+/// meanwhile.
 fn wait_in_line(
     engine: EngineRef<'_>,
     nodes: CallNodes,

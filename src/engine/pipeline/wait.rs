@@ -128,7 +128,7 @@ fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, Denied> {
     Ok((all, latest))
 }
 
-/// Whether each ring holds its tokens in the bucket that `start` lies in.
+/// Returns whether each ring holds its tokens in the bucket that `start` lies in.
 fn agree(nodes: &CallNodes, now: Tick, held: &[Held], start: Tick) -> bool {
     let mut rings = nodes.limited_rings(now).zip(held);
     rings.all(|(ruled, held)| ruled.ring.bucket_number(start) <= held.bucket())

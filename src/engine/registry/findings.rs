@@ -17,11 +17,11 @@ use crate::stat::Node;
 const MOST_FINDINGS: usize = 1_000;
 /// Most rules whose names are compared with others.
 const MOST_RULES: usize = 256;
-/// After so many calls, that none has come to a rule is worth a word.
+/// A rule without a call is reported after this many calls to other names.
 const LATE: u64 = 1_000;
 /// Most names, of those called most often, that the name of a rule is compared with.
 const MOST_NAMES: usize = 256;
-/// So many names are looked up while a resource is read.
+/// The most names that are looked up while a resource is read.
 const LOOK_UPS: usize = 64;
 /// The work of comparing one rule with many names, as a number of resources that are read.
 const WORK_OF_NAMES: usize = 32;
@@ -188,7 +188,7 @@ impl Registry {
         oddity(name)
     }
 
-    /// The same for a name that hardly any call has by default.
+    /// The likely cause where hardly any call has such a name by default.
     fn cause_by_kind_of_name(&self, name: &str) -> Option<String> {
         let is_route = name.contains('/');
         (!is_route && self.shared.provided.has_layers()).then(|| {
@@ -369,7 +369,7 @@ impl Called {
         cause_of_silence(name, others)
     }
 
-    /// Whether each resource that was called has a rule of its own that keeps the default
+    /// Returns whether each resource that was called has a rule of its own that keeps the default
     /// `rule` away.
     async fn all_have_others(&self, rule: &Rule, set: &RuleSet, pace: &mut StepPace) -> bool {
         let mut named = HashSet::new();
@@ -394,7 +394,7 @@ impl Called {
     }
 }
 
-/// Whether `rule` has met no call, if those are the resources that were called.
+/// Returns whether `rule` has met no call, if those are the resources that were called.
 fn is_silent(rule: &Rule, was_called: impl Fn(&str) -> bool) -> bool {
     let resource = rule.resource();
     let is_of_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));

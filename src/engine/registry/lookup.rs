@@ -31,7 +31,7 @@ impl Registry {
         recent::find(fingerprint, query, &self.shared)
     }
 
-    /// The same from the table. A crowded resource may `refuse` the call at once.
+    /// Finds a resource in the table. A crowded resource may `refuse` the call at once.
     pub(crate) fn find_fresh(
         &self,
         query: &ResourceQuery<'_>,
@@ -146,7 +146,7 @@ impl Registry {
         self.find_or_renew(&query, now)
     }
 
-    /// The same for a resource that a rule names, made if it has never been called.
+    /// Finds a resource that a rule names, and makes it if it has never been called.
     pub(crate) fn named<'a>(
         &self,
         direction: Direction,

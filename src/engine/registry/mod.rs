@@ -86,7 +86,7 @@ impl Routes<'_> {
         self.naming(path)
     }
 
-    /// The same, and the path itself if a rule has it for its name.
+    /// Returns the template that matches, or the path itself if a rule has it for its name.
     #[inline(never)]
     pub(crate) fn naming(&self, path: &str) -> Option<&str> {
         let rules = self.loaded.get_or_init(|| self.registry.rules.load());

@@ -146,7 +146,7 @@ impl RecentSlot {
         resource: None,
     };
 
-    /// Whether it is empty, or its resource is gone.
+    /// Returns whether it is empty, or its resource is gone.
     fn is_free(&self) -> bool {
         let kept = self.resource.as_ref();
         kept.is_none_or(|resource| resource.strong_count() == 0)

@@ -9,11 +9,11 @@ use crate::hook::finding::{Finding, FindingKind};
 use crate::rule::{Rule, RuleSet, SharedRule};
 use crate::store::Hub;
 
-/// A bucket must last so many trips: permits of a shorter one are mostly lost.
+/// A bucket must last this many trips: permits of a shorter one are mostly lost.
 const TRIPS: u32 = 10;
-/// A store that has not answered for so long since its start is told.
+/// A store that has not answered for this long since its start is reported.
 const SILENT: Duration = Duration::from_secs(1);
-/// A refusal of the store is told for so long.
+/// A refusal of the store is reported for this long.
 const FRESH: Duration = Duration::from_secs(60);
 
 impl Registry {

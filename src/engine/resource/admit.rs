@@ -24,7 +24,7 @@ pub(crate) struct Place {
 // === impl Place ===
 
 impl Place {
-    /// Whether the call holds a slot.
+    /// Returns whether the call holds a slot.
     #[inline]
     pub(crate) const fn has_slot(&self) -> bool {
         self.slot.is_some()
@@ -68,8 +68,8 @@ impl Resource {
         KeyedRules::let_in(self.params(), old.and_then(Self::params));
     }
 
-    /// Whether a call waits for a slot or a share: one that lines up after this answer sees all
-    /// that was done before it.
+    /// Returns whether a call waits for a slot or a share: one that lines up after this answer sees
+    /// all that was done before it.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.node.is_waited_for() || self.params().is_some_and(KeyedRules::are_waited_for)
     }
@@ -94,7 +94,7 @@ impl Resource {
         self.rules.slot_queue(slots.rule)
     }
 
-    /// The same where no limit is adaptive, as on the fast path.
+    /// The limit where no limit is adaptive, as on the fast path.
     #[inline]
     pub(crate) const fn fixed_slot_limit(&self) -> Option<SlotLimit> {
         self.slots
@@ -127,14 +127,14 @@ impl Resource {
         }
     }
 
-    /// Whether a call can need a [`Place`].
+    /// Returns whether a call can need a [`Place`].
     #[inline]
     pub(crate) fn has_places(&self) -> bool {
         self.slot_limit().is_some() || self.breakers().is_some()
     }
 
-    /// Has a call with its `slot` pass the circuit breakers, as a probe if need be; or releases
-    /// the slot.
+    /// Asks the circuit breakers for a call that holds `slot`, which may become a probe. A refusal
+    /// releases the slot.
     #[inline]
     pub(crate) fn take_place(&self, now: Tick, slot: Option<SlotHold>) -> Result<Place, Blocked> {
         match self.admit(now) {

@@ -47,7 +47,7 @@ impl HeldLeases {
         self.0.iter().next().is_none()
     }
 
-    /// Whether some of its permits are borrowed.
+    /// Returns whether some of its permits are borrowed.
     pub(crate) fn is_borrowed(&self) -> bool {
         self.validities().any(Validity::is_borrowed)
     }
@@ -58,7 +58,7 @@ impl HeldLeases {
         starts.max().unwrap_or_default()
     }
 
-    /// Whether the call may still use all of them at `start`.
+    /// Returns whether the call may still use all of them at `start`.
     pub(crate) fn last_until(&self, start: Tick) -> bool {
         self.validities().all(|valid| !valid.end.is_over(start))
     }

@@ -37,8 +37,8 @@ impl Leases {
         })
     }
 
-    /// Counts the permits that calls have taken so far. Those of a rule by key are counted when
-    /// the task of the store comes by.
+    /// Counts the permits that calls have taken so far. Permits of a rule by key are counted by the
+    /// task of the store, at its next turn.
     pub(crate) fn count_taken(&self) {
         for leased in &self.rules {
             if let LeaseCounters::One(quota) = &leased.counters {

@@ -103,7 +103,7 @@ impl Leases {
         (!rules.is_empty()).then_some(Self { rules, hub })
     }
 
-    /// The same for a resource with the extras `old`.
+    /// The leases of a resource whose former extras are `old`.
     pub(super) fn of(
         set: &RuleSet,
         indices: &[u32],
@@ -225,8 +225,9 @@ impl LeaseCounters {
 // === impl LeaseTargets ===
 
 impl LeaseTargets {
-    /// Takes `weight` permits of each, or of none. Those that the call `had` before count. A call
-    /// with a `latest` time may ask for permits of the next bucket, if it can start before that.
+    /// Takes `weight` permits of each lease, or of none. Permits that the call `had` before count.
+    /// A call with a `latest` time may ask for permits of the next bucket, if it can start before
+    /// then.
     pub(crate) fn take(
         &self,
         now: Tick,
@@ -334,7 +335,7 @@ impl Asking {
         self.tickets.first().map_or(0, |(target, ..)| target.rule)
     }
 
-    /// Whether all answers are there; if not, `waker` is woken when one more is.
+    /// Returns whether all answers are there; if not, `waker` is woken when one more is.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         let tickets = self.tickets.iter();
         // Each one must know the waker.

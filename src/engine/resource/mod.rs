@@ -85,11 +85,11 @@ const SINGLE: u8 = 1;
 /// One has.
 const NESTED: u8 = 2;
 
-/// One call in so many is marked, as the first one is: that may have ended between two layers, for
-/// want of a login say.
+/// One call in this many is marked, and the first one is. That one may end between two layers,
+/// for example for want of a login.
 const MARKED_IN: u64 = 1_024;
-/// The remainder of the start, in ns, that selects it. Odd, so that times of whole microseconds never
-/// have it: with a clock that is set by hand, one call is as another.
+/// The remainder of the start, in ns, that selects it. Odd, so that times of whole microseconds
+/// never have it: with a clock that is set by hand, one call is as another.
 const MARKED_AT: u64 = 777;
 
 // === impl Resource ===
@@ -160,7 +160,7 @@ impl Resource {
         new
     }
 
-    /// Whether the resource was made by the present rules.
+    /// Returns whether the resource was made by the present rules.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.version.load(Ordering::Relaxed) == self.shared.version.load(Ordering::Acquire)
@@ -186,8 +186,8 @@ impl Resource {
         agrees
     }
 
-    /// Whether a layer must mark the request of a call that starts `at` a time, so that a layer
-    /// within it leaves that alone.
+    /// Returns whether a layer must mark the request of a call that starts `at` a time, so that a
+    /// layer within it leaves that alone.
     #[inline(always)]
     pub(crate) fn wants_mark(&self, at: Tick) -> bool {
         self.layers.load(Ordering::Relaxed) != SINGLE || at.as_nanos() % MARKED_IN == MARKED_AT
@@ -219,7 +219,7 @@ impl Resource {
         self.key.direction
     }
 
-    /// Whether its calls count among all inbound ones.
+    /// Returns whether its calls count among all inbound ones.
     #[inline]
     pub(crate) fn is_counted_inbound(&self) -> bool {
         self.shared.counts_together(self.direction())
@@ -233,7 +233,8 @@ impl Resource {
         self.id
     }
 
-    /// Whether callers cannot make up its name, also by a rule in shadow mode among `present` ones.
+    /// Returns whether callers cannot make up its name, also by a rule in shadow mode among
+    /// `present` ones.
     pub(crate) fn has_safe_name(&self, present: &RuleSet) -> bool {
         self.has_safe_name || present.has_shadow_for(&self.text)
     }
@@ -263,7 +264,7 @@ impl Resource {
         }
     }
 
-    /// The same, where it is in that step.
+    /// The time of `reading`, if it lies in the newest step.
     #[inline]
     pub(crate) fn time_in_step(&self, reading: Glance) -> Option<Tick> {
         let now = reading.undoubted();
@@ -275,7 +276,8 @@ impl Resource {
         self.shared.time.check(reading, self.node.seen())
     }
 
-    /// How long it takes from `now` to `at`; see [`Timekeeper::until`](crate::clock::timekeeper::Timekeeper::until).
+    /// How long it takes from `now` to `at`; see
+    /// [`Timekeeper::until`](crate::clock::timekeeper::Timekeeper::until).
     pub(crate) fn time_until(&self, at: Tick, now: Tick) -> Duration {
         self.shared.time.until(at, now)
     }

@@ -84,7 +84,7 @@ impl Resource {
         hooks.notify(Interest::BREAKER, |hook| hook.on_breaker(&event));
     }
 
-    /// The findings on the keyed rule at `rule`, which has met only calls without its key, so many.
+    /// The finding on the keyed rule at `rule`, all of whose `calls` so far came without its key.
     #[cold]
     pub(crate) fn missing_key(&self, rule: u32, calls: u64) -> Option<Finding> {
         missing_key(&self.rules, rule, (&self.text, self.direction()), calls)
@@ -150,7 +150,7 @@ fn missing_key(
     ))
 }
 
-/// The finding that all of so many `calls` to `resource` were without what the rule `id` needs.
+/// The finding that all `calls` to `resource` came without what the rule `id` needs.
 pub(super) fn key_missing(
     id: StdArc<str>,
     (resource, direction): (&StdArc<str>, Direction),

@@ -1,8 +1,8 @@
 //! What all origins that no rule names share: the queues of the rules for them.
 //!
 //! A window for other origins is one for each of them, on its scope node. A queue is one for all:
-//! the calls of all these origins start one after the other, as in Sentinel. So it stands beside the
-//! scope nodes, on a node of its own, whose ring tells a warm-up how many have passed.
+//! the calls of all these origins start one after the other, as in Sentinel. So it stands beside
+//! the scope nodes, on a node of its own, whose ring tells a warm-up how many have passed.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) struct OtherOrigins {
 }
 
 impl OtherOrigins {
-    /// Those of the resource `text`, of which `own` are the rules; over the node of `old`, if there
-    /// was one.
+    /// Creates the other origins of the resource `text` under the rules `own`, over the node of
+    /// `old`, if there was one.
     pub(super) fn new(
         rules: &RuleSet,
         own: &ResourceRules,

@@ -11,13 +11,11 @@ use crate::rule::{CompiledRules, RuleSet};
 pub(crate) enum PathKind {
     /// The resource's own ring and slots are all that judges and counts its calls.
     Fast,
-    /// The same beside one ring that a rule has of its own, as one far off the grid of the others
-    /// has.
+    /// As `Fast`, beside the ring of one rule that is far off the grid of the others.
     FastBesideRing,
-    /// The same as the first after a permit in hand of the only shared rule, which counts all calls
-    /// together.
+    /// As `Fast`, after taking a local permit of the single shared rule.
     FastAfterLease,
-    /// The same as the first after circuit breakers: the fast path as long as all are closed.
+    /// As `Fast`, after circuit breakers, while all of them are closed.
     FastAfterBreakers,
     /// The fast path after a share of one value's quota, which a call gets now or not at
     /// all.

@@ -106,7 +106,7 @@ impl ScopeNode {
         }
     }
 
-    /// Whether the scope node was made by the rules of `resource`.
+    /// Returns whether the scope node was made by the rules of `resource`.
     #[inline]
     pub(crate) fn agrees_with(&self, resource: &Resource) -> bool {
         self.version == resource.version()
@@ -124,7 +124,7 @@ impl ScopeNode {
         self.key.kind
     }
 
-    /// Whether it is of origins that no rule names.
+    /// Returns whether it is of origins that no rule names.
     pub(crate) const fn is_of_others(&self) -> bool {
         self.is_of_others
     }

@@ -9,7 +9,7 @@ use crate::hook::Interest;
 use crate::hook::finding::{Finding, Need};
 use crate::rule::Rule;
 
-/// After so many calls without a key, and none with one, hooks are notified.
+/// Hooks are notified after this many calls without a key, if none had one.
 const SUSPICIOUS: u64 = 8;
 /// Most calls without a key that are counted: a word that all of them write costs each of them.
 const MOST_COUNTED: u64 = 1_024;

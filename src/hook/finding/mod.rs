@@ -52,8 +52,8 @@ pub enum FindingKind {
     UnknownTier,
     /// A layer takes a parameter out of requests that no rule looks at.
     UnusedParam,
-    /// Callers are told apart by the address of the peer, and a proxy has forwarded the requests:
-    /// so all of them are one caller.
+    /// Callers are distinguished by the address of the peer, but a proxy has forwarded all
+    /// requests, so that they count as one caller.
     BehindProxy,
     /// A rule looks at the load, the CPU or the memory of the machine, and the engine has no
     /// [sampler](crate::Builder::sampler).
@@ -63,11 +63,11 @@ pub enum FindingKind {
     StoreNotStarted,
     /// More processes use the store than [`nodes`](crate::store::StoreSettings::nodes) says.
     MoreNodes,
-    /// The store has not answered since it was [started](crate::Sentinel::start_store), for a second
-    /// or more.
+    /// The store has not answered since it was [started](crate::Sentinel::start_store), for a
+    /// second or more.
     StoreUnreachable,
-    /// The [number of processes](crate::store::StoreSettings::nodes) was not set: a process that has
-    /// not reached the store admits the whole limit.
+    /// The [number of processes](crate::store::StoreSettings::nodes) was not set: a process that
+    /// has not reached the store admits the whole limit.
     NodesNotSet,
     /// Processes that use the store have another secret or another number of processes than this
     /// one: with another [secret](crate::store::StoreSettings::digest_secret) they count apart.
@@ -195,12 +195,13 @@ impl Finding {
         self
     }
 
-    /// Whether something was seen that speaks for it, and not only that a call is still to come.
+    /// Returns whether something was seen that speaks for it, and not only that a call is still to
+    /// come.
     pub(crate) const fn has_evidence(&self) -> bool {
         self.has_evidence
     }
 
-    /// Whether both are about one part of one rule.
+    /// Returns whether both are about one part of one rule.
     pub(crate) fn is_on_part_of(&self, other: &Self) -> bool {
         (&self.rule, self.part) == (&other.rule, other.part)
     }
@@ -211,7 +212,8 @@ impl Finding {
         self.kind
     }
 
-    /// Returns the id of the rule; empty where it is not about one, as for [`FindingKind::NoCalls`].
+    /// Returns the id of the rule; empty where it is not about one, as for
+    /// [`FindingKind::NoCalls`].
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule

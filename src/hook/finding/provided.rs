@@ -35,13 +35,13 @@ pub(crate) struct Provided {
     by_layers: Lock<ByLayers>,
     /// Whether the program also enters calls itself, with any keys.
     has_direct_calls: AtomicBool,
-    /// Requests that were looked at whose callers are told apart by the address of the peer: those
-    /// that a proxy has forwarded, and whether any has come without one.
+    /// Of the requests whose callers are distinguished by the address of the peer: how many a proxy
+    /// has forwarded, and whether any has come without one.
     forwarded: AtomicU32,
     has_unforwarded: AtomicBool,
 }
 
-/// So many requests, all of which a proxy has forwarded, show that one stands in front.
+/// This many requests, all forwarded by a proxy, show that one stands in front.
 const SUSPICIOUS: u32 = 8;
 /// Most layers of different parameters that are remembered.
 const MOST_LAYERS: usize = 16;
@@ -104,7 +104,7 @@ impl Provided {
         seen == SUSPICIOUS && self.is_behind_proxy()
     }
 
-    /// Whether a proxy has forwarded all requests that were looked at.
+    /// Returns whether a proxy has forwarded all requests that were looked at.
     pub(crate) fn is_behind_proxy(&self) -> bool {
         self.forwarded.load(Ordering::Relaxed) >= SUSPICIOUS
             && !self.has_unforwarded.load(Ordering::Relaxed)
@@ -117,8 +117,8 @@ impl Provided {
         (all.has_layers && !has_others).then(|| all.only_names.clone())
     }
 
-    /// The parameters that layers take and `is_used` says no rule looks at: all but the first, which
-    /// hooks get, and those with a name. Each as the layer writes it.
+    /// The parameters that layers take and `is_used` says no rule looks at: all but the first,
+    /// which hooks get, and those with a name. Each as the layer writes it.
     pub(crate) fn unused_params(&self, is_used: &dyn Fn(Need<'_>) -> bool) -> Vec<String> {
         let mut unused = Vec::new();
         for params in &self.by_layers.lock().params {
@@ -141,7 +141,7 @@ impl Provided {
         unused
     }
 
-    /// Whether a layer was put around a service.
+    /// Returns whether a layer was put around a service.
     pub(crate) fn has_layers(&self) -> bool {
         self.by_layers.lock().has_layers
     }
@@ -184,7 +184,7 @@ impl ByLayers {
 // === impl Need ===
 
 impl Need<'_> {
-    /// Whether it is what tells callers apart.
+    /// Returns whether it is what tells callers apart.
     pub(crate) const fn is_key(&self) -> bool {
         !matches!(self, Self::Context | Self::Tier)
     }

@@ -47,7 +47,8 @@ pub(crate) fn cause_of_silence<'a>(
     ))
 }
 
-/// Whether `word` is `meant` in other capitals, with spaces around it, or with a few other letters.
+/// Returns whether `word` is `meant` in other capitals, with spaces around it, or with a few other
+/// letters.
 pub(crate) fn is_meant(word: &str, meant: &str) -> bool {
     let (one, other) = (word.trim().to_lowercase(), meant.trim().to_lowercase());
     let longest = one.len().max(other.len());
@@ -187,7 +188,7 @@ fn is_parameter(segment: &str) -> bool {
     segment.starts_with('{') && !segment.starts_with("{{") && segment.ends_with('}')
 }
 
-/// Whether two templates differ by nothing but the names of their parameters.
+/// Returns whether two templates differ by nothing but the names of their parameters.
 fn is_same_shape(one: &str, other: &str) -> bool {
     let is_same = |(a, b): (&str, &str)| {
         a == b || is_parameter(a) && is_parameter(b) && a.starts_with("{*") == b.starts_with("{*")
@@ -203,19 +204,19 @@ fn before_rest(template: &str) -> Option<&str> {
     name.starts_with('*').then_some(prefix)
 }
 
-/// Whether `path` matches `template`, segment by segment.
+/// Returns whether `path` matches `template`, segment by segment.
 fn matches(template: &str, path: &str) -> bool {
     let is_match = |(a, b): (&str, &str)| a == b || is_parameter(a) && !b.is_empty();
     template.split('/').count() == path.split('/').count()
         && template.split('/').zip(path.split('/')).all(is_match)
 }
 
-/// Whether `whole` is `end` behind at least one more segment.
+/// Returns whether `whole` is `end` behind at least one more segment.
 fn is_suffix(end: &str, whole: &str) -> bool {
     end.len() > 1 && end.starts_with('/') && whole.len() > end.len() && whole.ends_with(end)
 }
 
-/// Whether few letters differ, outside of the parameters of both.
+/// Returns whether few letters differ, outside of the parameters of both.
 fn is_misspelt(one: &str, other: &str) -> bool {
     let longest = one.len().max(other.len());
     if longest > MOST_COMPARED || one.split('/').count() != other.split('/').count() {

@@ -31,8 +31,8 @@ pub(crate) struct ToldFindings {
 }
 
 impl ToldFindings {
-    /// Whether `finding` is the first of its kind for its rule or, where the store refuses, the
-    /// first within a minute. Notes that it was reported.
+    /// Returns whether `finding` is the first of its kind for its rule or, where the store refuses,
+    /// the first within a minute. Notes that it was reported.
     pub(crate) fn is_first(&self, finding: &Finding, now: impl FnOnce() -> Tick) -> bool {
         if finding.kind == FindingKind::StoreRefuses {
             let (mut refused, now) = (self.refused.lock(), now());
@@ -51,13 +51,14 @@ impl ToldFindings {
         told.len() < MOST_TOLD && told.insert((kind, finding.rule().into(), finding.part))
     }
 
-    /// Whether the rules without calls may be looked for once more, late. Counts the look.
+    /// Returns whether the rules without calls may be looked for once more, late. Counts the look.
     pub(crate) fn may_look_late(&self) -> bool {
         self.late.load(Ordering::Relaxed) < MOST_LATE
             && self.late.fetch_add(1, Ordering::Relaxed) < MOST_LATE
     }
 
-    /// Whether a new resource may be compared with the names of rules. Counts the comparison.
+    /// Returns whether a new resource may be compared with the names of rules. Counts the
+    /// comparison.
     pub(crate) fn may_compare(&self) -> bool {
         // Read first: most resources come after the last comparison.
         self.compared.load(Ordering::Relaxed) < MOST_COMPARED

@@ -108,8 +108,8 @@ impl Exact {
         self.running = (self.running - held.n).max(0);
     }
 
-    /// Whether the key has its whole quota again, and has had so before `now`. A window that has
-    /// counted tokens and refunded them still has a word of its bucket.
+    /// Returns whether the key has its whole quota again, and has had so before `now`. A window
+    /// that has counted tokens and refunded them still has a word of its bucket.
     pub(super) fn rests(
         &self,
         count: Counting,

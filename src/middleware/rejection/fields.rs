@@ -115,7 +115,8 @@ pub enum RateLimitFields {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which follow no draft: the reset in seconds from
     /// now.
     Legacy,
-    /// The same with the reset in seconds since 1970, by the wall clock of this machine, rounded up.
+    /// The same with the reset in seconds since 1970, by the wall clock of this machine, rounded
+    /// up.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -168,7 +169,7 @@ impl RateLimitFields {
         }
     }
 
-    /// Whether these fields are among `headers` and say that nothing is left: they may be
+    /// Returns whether these fields are among `headers` and say that nothing is left: they may be
     /// those of another server, whose response the service passes on.
     fn tell_of_nothing(self, headers: &HeaderMap) -> bool {
         let lines = |name| {
@@ -227,7 +228,7 @@ impl RateLimitFields {
     }
 }
 
-/// Whether an inner layer has reported a quota of which no more than `part` is left.
+/// Returns whether an inner layer has reported a quota of which no more than `part` is left.
 fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
     if let Some(LeastReported(least)) = response.extensions().get() {
         return *least <= part;

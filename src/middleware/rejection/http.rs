@@ -132,12 +132,12 @@ impl Http {
     }
 }
 
-/// Whether a response with `status` may have a body.
+/// Returns whether a response with `status` may have a body.
 fn has_content(status: StatusCode) -> bool {
     !matches!(status.as_u16(), 100..200 | 204 | 205 | 304)
 }
 
-/// Whether caches may keep a response with `status` that does not say so (RFC 9110, 15.1).
+/// Returns whether caches may keep a response with `status` that does not say so (RFC 9110, 15.1).
 fn is_cacheable(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
@@ -191,13 +191,14 @@ impl Rejection for Http {
     }
 }
 
-/// Whether the client that sent these fields gets a text by default.
+/// Returns whether the client that sent these fields gets a text by default.
 #[inline]
 pub(crate) fn wants_text(headers: &HeaderMap) -> bool {
     headers.is_empty() || !(is_grpc(headers) || accepts_problem(headers))
 }
 
-/// The text that most clients get by default. It is that of [`Http::new`], with no setting looked at.
+/// The text that most clients get by default. It is that of [`Http::new`], with no setting looked
+/// at.
 #[inline]
 pub(crate) fn plain_text(blocked: &Blocked) -> Response<Bytes> {
     let (status, _) = default_status(blocked.kind());
@@ -284,7 +285,7 @@ fn long_seconds_value(seconds: u64) -> HeaderValue {
     value
 }
 
-/// Whether the client would rather have a problem document than text.
+/// Returns whether the client would rather have a problem document than text.
 fn accepts_problem(headers: &HeaderMap) -> bool {
     if headers.is_empty() {
         return false;

@@ -195,13 +195,13 @@ impl Rejection for Auto {
     }
 }
 
-/// Whether a message with these headers is gRPC's, gRPC-Web included.
+/// Returns whether a message with these headers is gRPC's, gRPC-Web included.
 #[inline]
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     !headers.is_empty() && behind_grpc(headers).is_some()
 }
 
-/// Whether a message with these headers is gRPC-Web's, in binary or in text.
+/// Returns whether a message with these headers is gRPC-Web's, in binary or in text.
 pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
     behind_grpc(headers)
         .and_then(<[u8]>::first_chunk)

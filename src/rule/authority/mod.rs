@@ -199,7 +199,7 @@ impl OriginList {
         }
     }
 
-    /// Whether a call of `origin` passes.
+    /// Returns whether a call of `origin` passes.
     fn permits(&self, origin: Option<&Key<'_>>) -> bool {
         // An empty name is none.
         let Some(origin) = origin.filter(|origin| !origin.is("")) else {

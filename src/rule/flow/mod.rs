@@ -386,9 +386,9 @@ impl FlowRule {
         self
     }
 
-    /// Sets whether prioritized calls may borrow from coming buckets. Default: yes, except
-    /// for a [strict](Self::strict) rule. A rule [by origin](Self::by_origin) does not lend unless it
-    /// is [shared](Self::shared).
+    /// Sets whether prioritized calls may borrow from coming buckets. Default: yes, except for a
+    /// [strict](Self::strict) rule. A rule [by origin](Self::by_origin) does not lend unless it is
+    /// [shared](Self::shared).
     ///
     /// A shared rule lends permits of the next bucket only. The store counts them there, so each
     /// window admits no more than the limit.
@@ -619,7 +619,7 @@ impl FlowRule {
         rule
     }
 
-    /// Whether the rule is for every resource without one of its own.
+    /// Returns whether the rule is for every resource without one of its own.
     pub(super) fn is_for_any(&self) -> bool {
         self.resource == super::ANY_RESOURCE
     }
@@ -644,19 +644,19 @@ impl FlowRule {
         inspect_window(inspector, self.interval, self.buckets.get());
     }
 
-    /// Whether both were given the same id.
+    /// Returns whether both were given the same id.
     pub(super) fn is_named_like(&self, other: &Self) -> bool {
         self.id.is_some() && self.id == other.id
     }
 
-    /// Whether the two, rules of one node, count the same calls in the same window, so that one may
-    /// take over the counts of the other.
+    /// Returns whether the two, rules of one node, count the same calls in the same window, so that
+    /// one may take over the counts of the other.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.buckets, rule.strict);
         self.selects_like(other) && window(self) == window(other)
     }
 
-    /// Whether the two, rules of one node, are for the same calls. Both are for one
+    /// Returns whether the two, rules of one node, are for the same calls. Both are for one
     /// resource, by its name or as one of all.
     pub(super) fn selects_like(&self, other: &Self) -> bool {
         self.who == other.who && self.basis == other.basis

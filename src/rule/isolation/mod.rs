@@ -198,7 +198,7 @@ impl IsolationRule {
 }
 
 impl SlotQueue {
-    /// Whether any call may wait.
+    /// Returns whether any call may wait.
     pub(super) const fn lets_wait(&self) -> bool {
         !self.max_wait.is_zero() && self.max_waiting > 0
     }

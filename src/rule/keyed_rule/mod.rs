@@ -477,13 +477,13 @@ impl KeyedRule {
         }
     }
 
-    /// Whether both were given the same id.
+    /// Returns whether both were given the same id.
     pub(super) fn is_named_like(&self, other: &Self) -> bool {
         self.id.is_some() && self.id == other.id
     }
 
-    /// Whether the two count the same values in the same way, so that one may take over the other's
-    /// table.
+    /// Returns whether the two count the same values in the same way, so that one may take over the
+    /// other's table.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.max_keys);
         let same_count = match (self.count, other.count) {

@@ -35,7 +35,7 @@ pub(crate) struct OwnShare {
 // === impl PlaceInLine ===
 
 impl ValuePlaceInLine {
-    /// Whether the call has got its share. If not, `waker` is woken when it has.
+    /// Returns whether the call has got its share. If not, `waker` is woken when it has.
     pub(crate) fn has_share(&self, waker: Option<&Waker>) -> bool {
         self.keys.has_place(self.ticket, waker)
     }
@@ -48,7 +48,7 @@ impl ValuePlaceInLine {
         })
     }
 
-    /// Whether both stand in lines of one table.
+    /// Returns whether both stand in lines of one table.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys, &other.keys)
     }
@@ -146,7 +146,7 @@ impl KeyedRules {
         })
     }
 
-    /// Whether calls may wait for a share that there was not.
+    /// Returns whether calls may wait for a share that there was not.
     pub(crate) fn has_line(&self, none: &NoShare) -> bool {
         let param = self.full(none);
         param.is_some_and(|param| param.rule.place_queue().is_some())
@@ -176,8 +176,8 @@ impl KeyedRules {
         }
     }
 
-    /// Whether a call waits for a share: one that lines up after this answer sees all that was
-    /// done before it.
+    /// Returns whether a call waits for a share: one that lines up after this answer sees all that
+    /// was done before it.
     pub(crate) fn are_waited_for(&self) -> bool {
         self.0.iter().any(|param| param.keys.is_waited_for())
     }
@@ -214,7 +214,7 @@ impl KeyedState {
         }
     }
 
-    /// Whether `own` is the share that the rule asks of `call`.
+    /// Returns whether `own` is the share that the rule asks of `call`.
     fn asks_for(&self, own: &OwnShare, call: &Call<'_>) -> bool {
         let is_of_value = |key| self.keys.digest(key) == own.taken.digest();
         Arc::ptr_eq(&self.keys, &own.keys)

@@ -45,7 +45,7 @@ impl QuotasByValue {
         tier.map_or(&self.limit, |(_, quota)| quota)
     }
 
-    /// Whether the rule has tiers, and `tier` is none of them.
+    /// Returns whether the rule has tiers, and `tier` is none of them.
     #[inline]
     pub(super) fn is_unknown(&self, tier: &Key<'_>) -> bool {
         !self.tiers.is_empty() && !self.tiers.iter().any(|(name, _)| tier.is_kept_as(name))

@@ -200,7 +200,7 @@ impl SystemRule {
         };
     }
 
-    /// Whether a limit looks at the load or the CPU.
+    /// Returns whether a limit looks at the load or the CPU.
     pub(super) const fn looks_at_machine(&self) -> bool {
         self.load.is_some() || self.cpu.is_some()
     }

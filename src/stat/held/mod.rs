@@ -33,7 +33,7 @@ pub(super) struct Targets {
 // === impl HeldSums ===
 
 impl HeldSums {
-    /// Those of `array` as of `bucket`, its newest one.
+    /// Reads the tokens held in `array` while `bucket` is its newest one.
     pub(super) fn of(array: &LeapArray, bucket: u64) -> Self {
         let first = bucket.wrapping_add(1);
         let mut all = Self {

@@ -115,7 +115,7 @@ impl Node {
         }
     }
 
-    /// The same counters over the ring that this node's has moved to.
+    /// Returns a node with these counters over `ring`, to which this node's ring has moved.
     pub(crate) fn over(&self, ring: Arc<LeapArray>) -> Self {
         self.counters.go_on_with(&ring);
         Self::of(ring, self.counters.clone())
@@ -150,7 +150,7 @@ impl Node {
         &self.ring
     }
 
-    /// Whether others count on it as well. If not, all that they did is seen.
+    /// Returns whether others count on it as well. If not, all that they did is seen.
     pub(crate) fn is_shared(&self) -> bool {
         let holders = Arc::strong_count(&self.counters);
         // Pairs with the release with which the others have let go.
@@ -191,8 +191,8 @@ impl Node {
         }
     }
 
-    /// The same in [one attempt](LeapArray::acquire_at_once); `None` without tokens, and at the first
-    /// event of a step.
+    /// [`acquire`](Self::acquire) in [one attempt](LeapArray::acquire_at_once); `None` without tokens,
+    /// and at the first event of a step.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
         &self,
@@ -206,7 +206,7 @@ impl Node {
         self.ring.acquire_at_once(now, weight, quotas)?.ok()
     }
 
-    /// Whether every quota has room for `weight` tokens now. It takes none.
+    /// Returns whether every quota has room for `weight` tokens now. It takes none.
     #[inline]
     pub(crate) fn check_room(
         &self,
@@ -275,8 +275,8 @@ impl Node {
         }
     }
 
-    /// A call of `weight` was refused by a rule of this `kind`. Returns once in so many refusals
-    /// whether there is a [crowd](Self::is_crowded).
+    /// Counts a call of `weight` that a rule of this `kind` refused. One refusal in a fixed number
+    /// looks for a [crowd](Self::is_crowded), and returns whether there is one.
     pub(crate) fn block_by(&self, now: Tick, weight: u32, kind: BlockKind) -> bool {
         self.advance(now);
         self.counters.block(weight, kind, now)
@@ -289,7 +289,7 @@ impl Node {
         self.counters.block_in_crowd(weight);
     }
 
-    /// Whether many threads refuse calls at once, or have done so.
+    /// Returns whether many threads refuse calls at once, or have done so.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.counters.is_crowded()
@@ -319,7 +319,7 @@ impl Node {
         }
     }
 
-    /// Whether `now` lies in the newest step that has had an event.
+    /// Returns whether `now` lies in the newest step that has had an event.
     #[inline]
     pub(crate) fn is_in_step(&self, now: Tick) -> bool {
         self.counters.is_in_step(now)
@@ -521,7 +521,7 @@ impl Node {
         self.seconds_from(now, Tick::ZERO)
     }
 
-    /// Those that began at `from` or later.
+    /// Returns the seconds that began at `from` or later.
     pub(crate) fn seconds_from(&self, now: Tick, from: Tick) -> Option<Vec<NodeBucket>> {
         self.advance_for_read(now);
         let from = from.as_nanos().div_ceil(1_000_000_000);
@@ -541,7 +541,7 @@ impl Node {
         self.counters.totals(&self.ring)
     }
 
-    /// The same, but for passes, without bringing the node to the present.
+    /// Returns the totals without bringing the node to the present: passes may be out of date.
     pub(crate) fn totals_so_far(&self) -> Totals {
         self.counters.totals(&self.ring)
     }

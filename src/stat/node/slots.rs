@@ -8,7 +8,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::stat::slots::{LimitNow, SlotHold};
 
 impl Node {
-    /// Whether fewer than `limit` concurrency slots are in use.
+    /// Returns whether fewer than `limit` concurrency slots are in use.
     #[inline]
     pub(crate) fn has_free_slot(&self, limit: u32) -> bool {
         self.counters.slots.has_room(limit) || self.has_free_slot_if_marked(limit)
@@ -46,7 +46,7 @@ impl Node {
         counters.slots.take_if_marked(limit, || self.in_flight())
     }
 
-    /// The same beyond any limit.
+    /// Takes a slot, also beyond the limit.
     pub(crate) fn take_slot_anyway(&self) -> SlotHold {
         self.counters.slots.take_anyway()
     }
@@ -97,13 +97,13 @@ impl Node {
 
     // --- the line for a slot ---
 
-    /// Whether a call could ever wait for a slot here.
+    /// Returns whether a call could ever wait for a slot here.
     pub(crate) fn has_line(&self) -> bool {
         self.counters.line().is_some()
     }
 
-    /// Whether a call waits for a slot: one that lines up after this answer sees all that was
-    /// done before it.
+    /// Returns whether a call waits for a slot: one that lines up after this answer sees all that
+    /// was done before it.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.counters.line().is_some_and(|line| !line.is_empty())
     }
@@ -126,7 +126,8 @@ impl Node {
         self.counters.line_up(most, ticket, || self.in_flight())
     }
 
-    /// Whether the call with this `ticket` has got a slot; else `waker` is woken when it has.
+    /// Returns whether the call with this `ticket` has got a slot; else `waker` is woken when it
+    /// has.
     pub(crate) fn has_slot_in_line(&self, ticket: u64, waker: Option<&Waker>) -> bool {
         let line = self.counters.line();
         line.is_some_and(|line| line.has_slot(ticket, waker))
@@ -138,7 +139,7 @@ impl Node {
         has_slot.then_some(SlotHold::FROM_LINE)
     }
 
-    /// Whether both count on the same counters.
+    /// Returns whether both count on the same counters.
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.counters, &other.counters)
     }
@@ -153,7 +154,7 @@ impl Node {
         self.counters.in_line.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A call that has waited for a slot has started, with so many borrowed tokens.
+    /// Counts a call that has started after its wait for a slot, with `occupied` borrowed tokens.
     pub(crate) fn waited_in_line(&self, occupied: u32, wait: Duration) {
         self.counters.waited(occupied, wait);
     }

@@ -20,8 +20,8 @@
 //! takes the slot over. So a reader goes through the slots from the first to the last, and where it
 //! stands says which entries it has read. It holds a few at a time, and the others can be evicted
 //! meanwhile: one that leaves before the reader has come to it is added to the reader's own sum of
-//! the retired, and one that comes meanwhile, whose number is higher, is left to the next reader. So
-//! each entry is read or retired, and none is both. Any number of readers may be under way.
+//! the retired, and one that comes meanwhile, whose number is higher, is left to the next reader.
+//! So each entry is read or retired, and none is both. Any number of readers may be under way.
 
 pub(super) mod settle;
 
@@ -57,15 +57,15 @@ pub(crate) trait Resident: Send + Sync + 'static {
 
     fn place(&self) -> &TablePlace;
 
-    /// Whether the entry was neither evicted nor replaced: a call that has found it long ago may
-    /// count on it. One that leaves just now is one that was found just before.
+    /// Returns whether the entry was neither evicted nor replaced: a call that has found it long
+    /// ago may count on it. One that leaves just now is one that was found just before.
     #[inline]
     fn is_listed(&self) -> bool {
         self.place().index.load(Ordering::Relaxed) != UNLISTED
     }
 
-    /// Whether the entry can go: no rule stands on it, and it has not been used for so long that
-    /// nothing it counted matters any more.
+    /// Returns whether the entry can go: no rule stands on it, and it has not been used for so long
+    /// that nothing it counted matters any more.
     fn is_idle(&self, now: Tick) -> bool;
 
     /// Adds the counts of the entry.
@@ -202,8 +202,8 @@ impl<V: Resident> Table<V> {
         self.find_or_make_shared(key, now, || Arc::new(make()))
     }
 
-    /// The same for an entry to which others have weak references. A use by such a reference keeps no
-    /// entry from being [idle](Resident::is_idle), or the user finds it again by its key:
+    /// Finds or makes an entry to which others have weak references. A use by such a reference
+    /// keeps no entry from being [idle](Resident::is_idle), or the user finds it again by its key:
     /// one that is used while it is let go lives on as another one.
     pub(crate) fn find_or_make_shared<Q>(
         &self,
@@ -329,8 +329,8 @@ impl<V: Resident> Table<V> {
         }
     }
 
-    /// The same in steps of `pace`, each entry as so much work. Entries leave and come between two
-    /// steps, and nobody waits for a reading that pauses.
+    /// Reads all entries in steps of `pace`; each entry costs `work`. Entries may leave and come
+    /// between two steps, and no thread waits for a reading that pauses.
     pub(crate) async fn read_paced(
         &self,
         pace: &mut StepPace,

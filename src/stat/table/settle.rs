@@ -1,8 +1,8 @@
 //! How an entry that has left the map is let go of.
 //!
 //! Whoever finds no entry in the map may still have a weak reference, and use it and let go at any
-//! moment. As long as that happens before the evictor has the only reference, or while it is about to
-//! take it, the entry stays as it is:
+//! moment. As long as that happens before the evictor has the only reference, or while it is about
+//! to take it, the entry stays as it is:
 //!
 //! ```text
 //! evictor   alone? ─▶ idle? ─▶ unwrapped ─▶ idle? ─▶ retired
@@ -10,10 +10,10 @@
 //! it stays ◀───┴────────┴──────────┘          └─▶ it stays as another one
 //! ```
 //!
-//! From the unwrapping on no weak reference leads to the entry. A thread that has used one between the
-//! first look and that has let go since, so unwrapping synchronizes with it, and the second look sees
-//! all that it has done. Then nobody has a reference, and the entry comes back in another place: the
-//! weak references are gone, and whoever has them asks for the key again.
+//! From the unwrapping on no weak reference leads to the entry. A thread that has used one between
+//! the first look and that has let go since, so unwrapping synchronizes with it, and the second
+//! look sees all that it has done. Then nobody has a reference, and the entry comes back in another
+//! place: the weak references are gone, and whoever has them asks for the key again.
 
 use std::ops::Deref;
 
@@ -22,7 +22,7 @@ use crate::base::sync::{Arc, Bug, Ordering, fence, planted};
 /// A reference to an entry that others may have as well. A model has one of its own, as loom has no
 /// weak references.
 pub(super) trait Holding<V>: Deref<Target = V> + Sized {
-    /// Whether there are others, in no order with what they do.
+    /// Returns whether there are others, in no order with what they do.
     fn is_held_by_others(&self) -> bool;
 
     /// The entry, if there are none. Synchronizes with all that have let go.

@@ -37,7 +37,7 @@ impl Rng {
         (self.next() % n as u64) as usize
     }
 
-    /// Whether something happens that does in one of `n` cases.
+    /// Returns whether something happens that does in one of `n` cases.
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

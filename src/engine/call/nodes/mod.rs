@@ -1,10 +1,10 @@
 //! The nodes that count one call, and the rings on which it is judged, narrow to wide.
 //!
 //! A call counts on its resource, and on a scope node of it for its origin or its context where
-//! there is one. Beside that of an origin that no rule names stands the node of all such origins, if
-//! they share a queue. Each of these nodes has a [`LimitedRing`]: a ring with the rules that are judged
-//! on it, from which the call takes its tokens. A rule may also have a ring of its own. The node of
-//! all inbound calls counts the call too, once it passes: no rule takes tokens there.
+//! there is one. Beside that of an origin that no rule names stands the node of all such origins,
+//! if they share a queue. Each of these nodes has a [`LimitedRing`]: a ring with the rules that are
+//! judged on it, from which the call takes its tokens. A rule may also have a ring of its own. The
+//! node of all inbound calls counts the call too, once it passes: no rule takes tokens there.
 
 mod claims;
 mod quota_left;
@@ -62,7 +62,7 @@ impl CallNodes {
         }
     }
 
-    /// Whether this call takes all its tokens on the resource's own ring. That may be so on
+    /// Returns whether this call takes all its tokens on the resource's own ring. That may be so on
     /// any [path](crate::engine::resource::PathKind). More nodes may count it.
     #[inline]
     pub(crate) fn has_one_ring(&self) -> bool {
@@ -112,7 +112,7 @@ impl CallNodes {
         &self.resource
     }
 
-    /// Whether the resource's node is all that counts this call.
+    /// Returns whether the resource's node is all that counts this call.
     #[inline]
     pub(crate) const fn is_one_node(&self) -> bool {
         self.others.is_none()
@@ -249,7 +249,7 @@ impl CallNodes {
             .flat_map(|(node, compiled)| compiled.queues().iter().map(move |queue| (node, queue)))
     }
 
-    /// Whether every rule has room for `weight` tokens now. It takes none.
+    /// Returns whether every rule has room for `weight` tokens now. It takes none.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         self.limited_rings(now)
             .try_for_each(|ruled| ruled.check_room(now, weight))

@@ -29,7 +29,7 @@ impl QuotaLeft {
         part(self.remaining, self.limit)
     }
 
-    /// The one with the smallest part.
+    /// The quota with the smallest part left.
     pub(crate) fn tightest(all: impl Iterator<Item = Self>) -> Option<Self> {
         all.min_by(|a, b| a.part().total_cmp(&b.part()))
     }
@@ -67,7 +67,7 @@ impl CallNodes {
         tightest
     }
 
-    /// The same for the parameters of `call`.
+    /// What is left of the quotas of the parameters of `call`.
     pub(crate) fn params_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
         let all = self.resource.params()?.rates_left(call, now);
         QuotaLeft::tightest(all.map(|(rule, limit, remaining, more)| {
@@ -75,7 +75,7 @@ impl CallNodes {
         }))
     }
 
-    /// The same for shared rules, of whose counters `call` takes or will take its permits.
+    /// What is left of the shared rules from which `call` takes its permits.
     #[cfg(feature = "shared")]
     pub(crate) fn leases_left(
         &self,

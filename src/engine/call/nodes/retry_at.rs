@@ -46,7 +46,7 @@ impl CallNodes {
         self.retry_at_unrelated(call, now, related.max(from))
     }
 
-    /// The same without the rules that look at other resources.
+    /// When a retry can succeed, leaving out the rules that look at other resources.
     pub(crate) fn retry_at_unrelated(
         &self,
         call: &Call<'_>,
@@ -64,7 +64,7 @@ impl CallNodes {
         };
         let mut at = from.max(let_in);
         if of_values <= at && !call.prioritized && self.has_one_ring() {
-            // The same as below, without the iterators.
+            // As below, without the iterators.
             return own_ring_available_at(&self.resource, now, call.weight)
                 .map(|room| room.max(at));
         }
@@ -132,12 +132,13 @@ impl CallNodes {
         }
     }
 
-    /// Whether every window lets `call` in at `at`, to run or to wait, if no other call comes.
+    /// Returns whether every window lets `call` in at `at`, to run or to wait, if no other call
+    /// comes.
     pub(crate) fn lets_in_at(&self, call: &Call<'_>, now: Tick, at: Tick) -> bool {
         self.let_in_at(call, now, at, at) == Some(at)
     }
 
-    /// Whether all rings let the call of `visit` run or wait at one time.
+    /// Returns whether all rings let the call of `visit` run or wait at one time.
     fn foresee(&self, now: Tick, mut visit: Visit) -> Result<(), Nothing> {
         loop {
             let mut rings = self.limited_rings(now);
@@ -159,7 +160,7 @@ impl CallNodes {
         }
     }
 
-    /// Whether one more call may wait.
+    /// Returns whether one more call may wait.
     fn may_wait(&self) -> bool {
         self.waiting_limits()
             .all(|(node, most)| node.waiting() < most)

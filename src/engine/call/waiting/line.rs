@@ -34,8 +34,8 @@ pub(super) enum Got {
 }
 
 impl WaitingInner {
-    /// Whether the call stands in line and has got the slot, share or permits that it waits for
-    /// there. If not, `waker` is woken when it has.
+    /// Returns whether the call stands in line and has got the slot, share or permits that it waits
+    /// for there. If not, `waker` is woken when it has.
     pub(super) fn has_what_it_waits_for(&self, waker: Option<&Waker>) -> bool {
         match self.line {
             None | Some(InLine::Bucket) => false,

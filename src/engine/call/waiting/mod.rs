@@ -264,7 +264,7 @@ impl Waiting {
         self.inner.take().expect(TAKEN_LAST)
     }
 
-    /// Whether the call stands in line for a slot or a share.
+    /// Returns whether the call stands in line for a slot or a share.
     pub(crate) fn is_in_line(&self) -> bool {
         self.inner().line.is_some()
     }
@@ -278,8 +278,8 @@ impl Waiting {
         inner.until - inner.asked
     }
 
-    /// Waits until the call may go on with [`begin`](Self::begin): its turn has come, it has a
-    /// slot or a share, or it has waited for one as long as it may. `sleep` is the caller's to keep.
+    /// Waits until the call may [`begin`](Self::begin): its turn has come, it has a slot or a
+    /// share, or its time to wait for one is over. The caller keeps `sleep`.
     pub(crate) fn poll_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -383,7 +383,7 @@ impl Waiting {
         }
     }
 
-    /// The same, with the thread blocked meanwhile instead of a task.
+    /// Waits as [`ready`](Self::ready) does, but blocks the thread instead of a task.
     pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
         loop {
             // The call that passes on a slot or a share stops this sleep.
@@ -420,8 +420,8 @@ impl Waiting {
         }
     }
 
-    /// The same for a call that waits for nothing but the store. It takes a slot or a share beyond
-    /// the limit, if fewer calls have done so than may wait.
+    /// Begins a call that waits only for the store. It takes a slot or a share beyond the limit, if
+    /// fewer calls have done so than may wait.
     pub(crate) fn begin_at_once(mut self) -> Verdict {
         if self.asks_store() {
             return Verdict::Wait(self);

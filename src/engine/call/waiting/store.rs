@@ -17,12 +17,12 @@ impl Waiting {
         }
     }
 
-    /// Whether the call waits for the store.
+    /// Returns whether the call waits for the store.
     pub(super) fn asks_store(&self) -> bool {
         self.inner().line == Some(InLine::Store)
     }
 
-    /// Whether all that it waits for is there.
+    /// Returns whether all that it waits for is there.
     #[cfg(feature = "shared")]
     pub(crate) fn has_all(&self) -> bool {
         self.inner().has_what_it_waits_for(None)
