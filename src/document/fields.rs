@@ -193,7 +193,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The same, of 32 bits without a sign.
+    /// Reads a number of 32 bits without a sign.
     pub(super) fn count(&mut self, key: &'static str) -> Option<u32> {
         self.whole(key, 0..=u32::MAX)
     }

@@ -52,7 +52,7 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
                 may_end = false;
             }
             b'=' => may_end = false,
-            // No key goes on behind a value. Where one is missing, the next may be taken.
+            // No key continues behind a value. Where one is missing, the next may be taken.
             b',' | b'\n' if may_end => {
                 points = 0;
                 may_end = false;

@@ -108,7 +108,7 @@ pub(super) const NEVER_SO_LONG: &str = "without effect, as a call counts for a m
 
 /// The effect of a rule without a threshold.
 pub(super) const AS_0: &str = "taken as 0, as by Sentinel";
-/// The same, of a flow rule.
+/// The effect of a flow rule without a threshold.
 pub(super) const REFUSES_ALL: &str = "taken as 0, as by Sentinel: every call is refused";
 
 /// Keys of the Go dialect that no rule of the Java one has.

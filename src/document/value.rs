@@ -156,7 +156,7 @@ pub(super) struct AnyValue {
 }
 
 impl AnyValue {
-    /// A value with so many levels of lists and tables at most.
+    /// A value with at most this many levels of lists and tables.
     pub(super) const fn within(levels: usize) -> Self {
         Self { levels }
     }

@@ -187,7 +187,7 @@ where
     S: Service<Req>,
 {
     /// Waits for the call's turn or slot, and until the service is ready. Between the two, or
-    /// after both, the call goes on: it starts, is refused, or waits once more.
+    /// after both, the call starts, is refused, or waits once more.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWait<S::Future, Req, S::Error>> {
         loop {
             if !self.is_due {

@@ -183,7 +183,7 @@ where
     }
 }
 
-/// Makes the layer's answer of the service's. The call ends now, or goes on with the body; a call
+/// Turns the service's answer into the layer's. The call ends now or with the body; a call
 /// without an entry was skipped. An error is classified after `convert`, because the sources of an
 /// error can be looked at once it is in a box.
 // Always inlined: the compiler does so only sometimes, and a response is large. So it is
@@ -239,7 +239,7 @@ fn end_failed<E: 'static>(settings: Option<&Settings>, error: &E, running: &mut 
     }
 }
 
-/// The head of the `response` is there: the call ends, or goes on with the body.
+/// Notes that the head of the `response` is there: the call ends now or with the body.
 #[inline(always)]
 fn begin_body<B: Body>(
     settings: Option<&Settings>,

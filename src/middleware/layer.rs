@@ -165,7 +165,7 @@ impl SentinelLayer<Respond> {
 }
 
 impl<M> SentinelLayer<M> {
-    /// The same layer in another mode.
+    /// Returns this layer in another mode.
     pub(super) fn into_mode<N>(self) -> SentinelLayer<N> {
         SentinelLayer {
             settings: self.settings,
@@ -391,7 +391,8 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.weight = Some(Arc::new(weigh)))
     }
 
-    /// Sets how refusals are answered. Default: [`Auto`](super::rejection::Auto). Not used if refusals are
+    /// Sets how refusals are answered. Default: [`Auto`](super::rejection::Auto). Not used if
+    /// refusals are
     /// [errors](SentinelLayer::refusals_as_errors).
     #[doc(alias("error_handler", "fallback"))]
     #[must_use]
@@ -399,10 +400,10 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.rejection = Some(Arc::new(rejection)))
     }
 
-    /// Puts the [`Blocked`](crate::Blocked) of each refusal into the extensions of its response, so that a layer
-    /// around this one, such as one that logs responses, can read which rule has refused the
-    /// call. Default: only where [`is_refusal`](crate::rejection::is_refusal) could not tell the
-    /// refusal otherwise, as for gRPC and for responses of one's own.
+    /// Puts the [`Blocked`](crate::Blocked) of each refusal into the extensions of its response, so
+    /// that a layer around this one, such as one that logs responses, can read which rule has
+    /// refused the call. Default: only where [`is_refusal`](crate::rejection::is_refusal) could not
+    /// tell the refusal otherwise, as for gRPC and for responses of one's own.
     ///
     /// It costs three allocations for each refusal; without it a refusal takes two.
     ///
@@ -461,8 +462,8 @@ impl<M> SentinelLayer<M> {
     /// [`poll_ready`](tower_service::Service::poll_ready) returns at once is still returned by
     /// the layer, and belongs to no call.
     ///
-    /// Then nothing holds callers back but the rules. Without a rule that limits how many calls run,
-    /// any number of them wait for the inner service. To refuse these instead, put tower's
+    /// Then nothing holds callers back but the rules. Without a rule that limits how many calls
+    /// run, any number of them wait for the inner service. To refuse these instead, put tower's
     /// `LoadShed` around it.
     ///
     /// It costs nothing while the inner service is ready. A call that waits for it takes one

@@ -124,7 +124,7 @@ impl Settings {
         self.reject_by_setting(request, blocked)
     }
 
-    /// The same, if it may be any other than the default text.
+    /// Makes the answer where it may be another one than the default text.
     #[inline(never)]
     fn reject_by_setting<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
         let routes = self.sentinel.routes();

@@ -35,7 +35,7 @@ pub struct KeyedSnapshot {
 // === impl KeyedSnapshot ===
 
 impl KeyedSnapshot {
-    /// Those of `resource`, in the order of their rules.
+    /// The entries of `resource`, in the order of their rules.
     pub(super) fn of(resource: &Resource) -> Vec<Self> {
         let Some(params) = resource.params() else {
             return Vec::new();
@@ -83,7 +83,7 @@ pub(super) fn would_block(registry: &Registry) -> u64 {
     at_once(would_block_by(registry, &mut StepPace::without_pauses()))
 }
 
-/// The same in steps.
+/// Adds up, in steps, how many calls the shadow rules would have refused.
 pub(crate) async fn would_block_by(registry: &Registry, pace: &mut StepPace) -> u64 {
     let mut living = 0_u64;
     let read = registry.resources().read_paced(pace, 1, |resource| {

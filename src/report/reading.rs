@@ -65,8 +65,8 @@ pub(crate) fn read_resources(
     ))
 }
 
-/// The same in steps of `pace`, each resource as so much work. What `read` gets is by the rules in
-/// force when it begins.
+/// Reads all resources in steps of `pace`; each costs `work`. `read` gets them by the rules in
+/// force when the reading begins.
 pub(crate) async fn read_resources_paced(
     registry: &Registry,
     pace: &mut StepPace,

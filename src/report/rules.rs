@@ -42,7 +42,7 @@ pub(super) struct RuleSnapshots {
 }
 
 impl RuleSnapshots {
-    /// Those of `rules`.
+    /// The reports on `rules`.
     pub(super) fn of(rules: &RuleSet) -> Self {
         let listed = rules.listed().clone();
         let labels = listed.with_labels().map(|(_, label)| label);

@@ -50,7 +50,7 @@ impl ShadowView {
         known::would_block(self.0.registry())
     }
 
-    /// The same, in steps.
+    /// Adds up in steps how many calls the rule would have refused.
     pub(crate) async fn would_block_by(&self, pace: &mut StepPace) -> u64 {
         known::would_block_by(self.0.registry(), pace).await
     }

@@ -1,7 +1,7 @@
 //! The flow rules of one node in the form in which calls are judged.
 //!
 //! Some are judged on the node's ring, some on a ring of their own, and some have a
-//! queue. Which is which, and what goes on over a reload, a [plan](super::plan) says.
+//! queue. A [plan](super::plan) says where each is judged, and what outlasts a reload.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -84,7 +84,7 @@ impl DedicatedRing {
         matches!(self.threshold, Threshold::Fixed(_))
     }
 
-    /// The ring, for one that goes on with it.
+    /// The ring, for a rule that continues with it.
     pub(super) fn shared_ring(&self) -> Arc<LeapArray> {
         self.ring.clone()
     }

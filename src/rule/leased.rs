@@ -33,11 +33,11 @@ pub(crate) struct SharedRule {
 #[derive(Debug)]
 enum Selects {
     All,
-    /// Those of some origins.
+    /// The calls of some origins.
     Origins(Named<bool>),
     /// Those through some contexts.
     Contexts(Named<bool>),
-    /// Those of each key apart.
+    /// The calls of each key apart.
     Each(ParamOf),
 }
 
@@ -220,7 +220,7 @@ impl SharedRule {
         }
     }
 
-    /// `limit` as it is advertised: so many in which time.
+    /// `limit` as it is advertised: a number of calls, and the time in which they may be made.
     pub(crate) const fn advertised(&self, limit: u32) -> (u32, Duration) {
         (limit, self.interval)
     }
@@ -259,8 +259,8 @@ impl Rule {
         Some(rule.identity)
     }
 
-    /// The rule, if it is shared, as it counts on the resource `text` in an engine that knows at
-    /// most so many origins, and where this `part` of all rules is judged by.
+    /// The rule, if it is shared, as it counts on the resource `text` in an engine that knows a
+    /// limited number of origins and judges by this `part` of all rules.
     fn as_shared(
         &self,
         text: &str,

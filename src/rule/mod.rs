@@ -321,7 +321,7 @@ impl Rule {
         own.into_iter().chain(related.map(|name| ("related", name)))
     }
 
-    /// The kind of rule that a resource may have only so many of, and how many.
+    /// The kind of a rule of which a resource may have only a few, and how many.
     fn bound(&self) -> Option<(Bounded, usize)> {
         let (what, most) = match self.itself() {
             Rule::CircuitBreaker(_) => ("circuit breakers", MAX_BREAKERS),
@@ -467,7 +467,7 @@ pub struct Rules {
     templates: Templates,
 }
 
-/// Rules of which a resource may have only so many: their kind, whether they are in shadow mode,
+/// A kind of rule of which a resource may have only a few: the kind, whether it is in shadow mode,
 /// and the resource.
 type Bounded = (&'static str, bool, String);
 

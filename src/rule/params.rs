@@ -29,7 +29,7 @@ pub(super) const MOST_RUNNING: usize = 2;
 #[derive(Debug)]
 pub(crate) struct KeyedRules(Box<[KeyedState]>);
 
-/// After so many calls without a value, and none with one, [`OnSuspicion`] is called.
+/// [`OnSuspicion`] is called after this many calls without a value, if none had one.
 const SUSPICIOUS: u64 = 8;
 
 /// One rule.
@@ -42,7 +42,7 @@ struct KeyedState {
     /// Which of the rules that count calls at once it is, if it does.
     running: Option<usize>,
     quotas: QuotasByValue,
-    /// How many calls had no value. It goes on with the keys.
+    /// How many calls had no value. Over a reload it stays with the keys.
     missing: Arc<AtomicU64>,
     /// The tiers of calls that the rule does not know.
     unknown_tiers: UnknownTiers,
@@ -411,7 +411,7 @@ impl KeyedState {
         }
     }
 
-    /// The same for a call that asks to pass, which is counted.
+    /// What a call without a value gets, where it asks to pass and so is counted.
     #[cold]
     fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
         let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
@@ -478,7 +478,7 @@ impl KeyedState {
         }
     }
 
-    /// The limit of `quota` as it is advertised: so many in which time.
+    /// The limit of `quota` as it is advertised: a number of calls, and the time for them.
     fn advertised(&self, quota: &ValueQuota) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
         match self.rule.count {

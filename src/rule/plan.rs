@@ -1,7 +1,7 @@
 //! How the flow rules of one node are laid out: which share its ring, which have a ring of their
 //! own, which have a queue, and which state each of them inherits.
 //!
-//! Rules whose buckets fit on one grid of at most so many buckets share the
+//! Rules whose buckets fit on one grid of a limited number of buckets share the
 //! node's ring, so one compare-and-swap judges them all; each keeps its own
 //! buckets there. A rule far off that grid (a day beside a second) has a ring of
 //! its own, which is asked first and refunded when a later one refuses. So has one whose
@@ -23,8 +23,8 @@
 //!
 //! - A ring ends at most once for a reload, and only one that is left. A ring that stays in use is
 //!   never cast: tokens that pass there later would be missing from the copy.
-//! - The dedicated ring of a rule goes on as that of one rule at most, as [`carry_over`] hands out
-//!   no predecessor twice.
+//! - The dedicated ring of a rule becomes the ring of one later rule at most, as [`carry_over`]
+//!   hands out no predecessor twice.
 //! - The node's ring may be cast several times: for the node, and for every rule that is
 //!   new in a ring of its own, as its calls were counted with all others of the node. So
 //!   where there is such a rule the node has to leave its ring, however well it
@@ -280,7 +280,7 @@ impl Extent {
         }
     }
 
-    /// The same with those that `rule` needs.
+    /// Returns these needs with those of `rule`.
     fn with(self, rule: &FlowRule) -> Self {
         Self {
             bucket_ns: gcd(self.bucket_ns, rule.bucket_ns()),

@@ -155,7 +155,7 @@ impl NumberedRules {
 }
 
 impl RuleSet {
-    /// Those of `listed` that `part` selects.
+    /// Creates the set of the rules of `listed` that `part` selects.
     pub(crate) fn new(listed: impl Into<NumberedRules>, version: u64, part: RuleSelection) -> Self {
         let listed = listed.into();
         let rules = listed.rules.clone();
@@ -387,8 +387,8 @@ impl RuleSet {
         }
     }
 
-    /// The rule at `index`, if it is on a parameter, or counts for origins as one
-    /// would; it then knows at most so many origins.
+    /// The rule at `index`, if it is on a parameter, or counts for origins as if they were one. It
+    /// then knows at most `most_origins`.
     pub(crate) fn keyed_rule(&self, index: u32, most_origins: u32) -> Option<KeyedRule> {
         match self.rule(index)?.itself() {
             Rule::Keyed(rule) => Some(rule.clone()),

@@ -5,13 +5,13 @@ use super::{Basis, Rule, Rules};
 /// Which rules of a set an engine judges by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleSelection {
-    /// Those that refuse.
+    /// The rules that refuse.
     Enforced,
     /// None: all of them are in shadow mode.
     Nothing,
     /// All of them, in shadow mode.
     Everything,
-    /// The one at this place, in shadow mode.
+    /// The rule at this place, in shadow mode.
     Only(u32),
 }
 
@@ -50,7 +50,7 @@ impl RuleSelection {
         all.filter_map(move |(index, rule)| Some((index, self.select(index, rule)?)))
     }
 
-    /// Those of `rules` that these judge by or would judge beside.
+    /// The rules of `rules` that this part judges by or would judge beside.
     pub(super) fn beside(self, rules: &Rules) -> Vec<&Rule> {
         let all = (0..).zip(rules);
         let others = all.filter(|&(index, rule)| match self {
@@ -60,7 +60,7 @@ impl RuleSelection {
         others.map(|(_, rule)| rule.itself()).collect()
     }
 
-    /// Those of `rules` in shadow mode, beside these: each alone, as if it were
+    /// The rules of `rules` in shadow mode, beside this part: each alone, as if it were
     /// the only one to come.
     pub(crate) fn shadows(self, rules: &Rules) -> Vec<RuleSelection> {
         match self {

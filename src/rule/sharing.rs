@@ -52,8 +52,7 @@ impl Sharing {
         }
     }
 
-    /// The terms of a counter with this `limit`, of which so many permits may be borrowed by one
-    /// process.
+    /// The terms of a counter with this `limit`. One process may borrow up to `ahead` permits.
     #[cfg(feature = "shared")]
     pub(super) fn terms(&self, limit: u32, ahead: u32, settings: &StoreSettings) -> Terms {
         let wait = self.store_wait.unwrap_or(settings.store_wait);
@@ -190,8 +189,8 @@ macro_rules! shared_settings {
             /// else the same resource, the same selection of calls, and the same window. The
             /// threshold may differ, as during a rollout: then each process goes by its own.
             ///
-            /// In [shadow mode](crate::Rule::shadow) the rule counts in a counter of its own, and no
-            /// call waits for the store.
+            /// In [shadow mode](crate::Rule::shadow) the rule counts in a counter of its own, and
+            /// no call waits for the store.
             ///
             /// A [prioritized](crate::Call::prioritized) call that finds the limit used up borrows
             /// of the next bucket, if that begins within the [occupy
@@ -257,11 +256,11 @@ macro_rules! shared_settings {
                 self
             }
 
-            /// The rule, which a form of Sentinel's dashboard says, with the id of `old`, and shared
-            /// as that one where the form says nothing of it.
+            /// The rule, which a form of Sentinel's dashboard says, with the id of `old`, and
+            /// shared as that one where the form says nothing of it.
             ///
-            /// The dashboard numbers shared rules anew whenever it reads them, so its numbers are no
-            /// ids: without one, processes count together by the resource.
+            /// The dashboard numbers shared rules anew whenever it reads them, so its numbers are
+            /// no ids: without one, processes count together by the resource.
             #[cfg(feature = "dashboard")]
             pub(crate) fn carry_sharing(mut self, old: Option<&Self>) -> Self {
                 self.id = old.and_then(|old| old.id.clone());

@@ -24,7 +24,7 @@ pub(crate) struct Templates {
     router: Router,
     /// Each template with the index of the rule that brought it.
     known: HashMap<Arc<str>, usize>,
-    /// Those that the router still has, and that are no longer known: it takes no template
+    /// Templates that the router still has although no rule names them: it takes none
     /// back without leaving parameters of it, and to make it anew takes time.
     forgotten: HashSet<Arc<str>>,
 }

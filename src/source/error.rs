@@ -200,8 +200,8 @@ impl SourceError {
         Self::with(SourceErrorKind::Panicked, text, None, None)
     }
 
-    /// Returns whether both report the same problem, so that one report is enough. The same mistake
-    /// in two versions of a file is two problems: the author of the second one wants to know.
+    /// Returns whether both report the same problem, so that one report is enough. A mistake in two
+    /// versions of a file is two problems: the author of the second one wants to know.
     pub(super) fn is_same_problem_as(&self, other: &Self) -> bool {
         let (one, other) = (&*self.0, &*other.0);
         (one.kind, &one.text, one.content) == (other.kind, &other.text, other.content)

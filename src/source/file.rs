@@ -77,7 +77,7 @@ pub struct FileSource {
     has_store: bool,
     found: FoundFile,
     links: Links,
-    /// Those of the rules that were read last.
+    /// The warnings on the rules that were read last.
     warnings: Vec<String>,
 }
 

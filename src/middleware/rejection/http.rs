@@ -268,8 +268,8 @@ fn seconds_value(seconds: u64) -> HeaderValue {
     HeaderValue::from_static(TEXTS[begin..begin + MOST_DIGITS].trim_ascii_end())
 }
 
-/// The same beyond what is ready: the thread keeps the last text, which is that of all refusals
-/// of a rule for a second, so that making it anew is rare.
+/// The value of a number for which no text is prepared. The thread keeps the last text, which all
+/// refusals of a rule share for a second, so it is rarely made anew.
 #[cold]
 fn long_seconds_value(seconds: u64) -> HeaderValue {
     thread_local! {

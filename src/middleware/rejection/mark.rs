@@ -37,7 +37,8 @@ pub(crate) fn is_marked(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(is_mark)
 }
 
-/// The same for a refusal that has just been made: it has few fields, so all are looked at.
+/// Returns whether a refusal that has just been made has the mark: it has few fields, so all are
+/// compared.
 #[inline]
 pub(crate) fn has_mark(headers: &HeaderMap) -> bool {
     headers.values().any(is_mark)

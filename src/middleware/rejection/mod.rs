@@ -224,7 +224,7 @@ fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {
     (u128::from_ne_bytes(*media) | SMALL == GRPC).then_some(behind)
 }
 
-// Apart, because the hash takes so many registers.
+// A function of its own, because the hash takes many registers.
 #[inline(never)]
 fn content_type_behind_first(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(&CONTENT_TYPE)

@@ -95,7 +95,7 @@ pub struct AdaptiveRule {
 
 /// Where a limit starts by default.
 const START: u32 = 20;
-/// Largest tolerance: the limit settles at so many times the slots.
+/// Largest tolerance: the limit settles at this multiple of the slots.
 const MAX_TOLERANCE: u32 = 10;
 
 impl AdaptiveRule {

@@ -108,22 +108,22 @@ pub struct FlowRule {
 /// Whose calls a rule counts together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Who {
-    /// Those of all callers together.
+    /// The calls of all callers together.
     Anyone,
     /// Each origin's apart.
     Each,
-    /// Those of one origin.
+    /// The calls of one origin.
     Only(String),
-    /// Those of each origin that no other rule of the resource names, apart.
+    /// The calls of each origin that no other rule of the resource names, apart.
     Other,
 }
 
 /// Which calls fill the rule's window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Basis {
-    /// Those that it limits.
+    /// The calls that it limits.
     Own,
-    /// Those of another resource.
+    /// The calls of another resource.
     Related(String),
     /// Those through one context, which alone it limits.
     Context(String),
@@ -527,7 +527,7 @@ impl FlowRule {
         self.threshold as u32
     }
 
-    /// The limit as it is advertised: so many in which time.
+    /// The limit as it is advertised: a number of calls, and the time in which they may be made.
     pub(crate) fn advertised(&self) -> (u32, Duration) {
         if self.shaping.max_wait.is_some() {
             whole_rate(self.threshold, self.interval)
@@ -608,7 +608,7 @@ impl FlowRule {
         }
     }
 
-    /// The same rule, which is by origin, as one on the origin as a parameter.
+    /// Returns this rule by origin as a rule on the origin as a parameter.
     pub(super) fn as_keyed_rule(&self, most_origins: u32) -> KeyedRule {
         let mut rule = KeyedRule::per(&self.resource, self.threshold, self.interval)
             .window()

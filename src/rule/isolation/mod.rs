@@ -148,7 +148,7 @@ impl IsolationRule {
 
     /// Sets how many calls may wait at once in the [queue](Self::queue): between 0, at which no
     /// call waits, and 2³² − 1. Default 10 000. In [shadow mode](crate::Rule::shadow), where
-    /// none waits, so many may run beyond the limit.
+    /// none waits, this many may run beyond the limit.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
         self.max_waiting = max_waiting.into();

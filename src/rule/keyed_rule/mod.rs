@@ -324,7 +324,7 @@ impl KeyedRule {
     /// Sets how many calls of one value may wait at once in the [queue](Self::queue): between
     /// 0, at which no call waits, and 2³² − 1. Default 1 000. Of all values of the rule
     /// together at most 10 000 wait, or as many as of one value if those are more. In
-    /// [shadow mode](crate::Rule::shadow), where none waits, so many may run beyond the limit
+    /// [shadow mode](crate::Rule::shadow), where none waits, this many may run beyond the limit
     /// of a value. Only for a concurrency limit.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {

@@ -1,4 +1,5 @@
-//! Suspicions of a keyed rule about the set-up: calls without its key, or of a tier that is unknown.
+//! Suspicions of a keyed rule about the set-up: calls without its key, or of a tier that is
+//! unknown.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use crate::keyed::Digest;
 /// Something about calls that looks like a mistake in the set-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Suspicion<'a> {
-    /// The rule has met so many calls, all of them without the value that it looks at.
+    /// The rule has met this many calls, all of them without the value that it looks at.
     NoKey(u64),
     /// A call is of a tier that the rule does not know.
     UnknownTier(&'a str),
@@ -26,7 +27,7 @@ impl fmt::Debug for OnSuspicion {
 }
 
 impl KeyedState {
-    /// The same for a call that asks to pass, whose tier is noted if the rule does not know it.
+    /// The quota of a call that asks to pass. Notes the call's tier if the rule does not know it.
     pub(super) fn quota_to_take(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         if let Some(tier) = &call.tier {
             if self.quotas.is_unknown(tier) && self.unknown_tiers.note(tier) {
