@@ -387,4 +387,5 @@ impl Hash for OwnedKey {
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
+#[path = "tests/key.rs"]
 mod tests;

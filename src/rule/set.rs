@@ -521,4 +521,5 @@ impl OriginRules {
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
+#[path = "tests/set.rs"]
 mod tests;

@@ -535,4 +535,5 @@ pub(super) mod models {
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
+#[path = "tests/occupy.rs"]
 mod tests;

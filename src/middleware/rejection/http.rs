@@ -342,4 +342,5 @@ fn with_detail(problem: &[u8], detail: &str) -> Bytes {
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
+#[path = "tests/http.rs"]
 mod tests;
