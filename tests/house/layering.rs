@@ -369,7 +369,9 @@ fn no_type_has_the_name_of_another() {
             let part = part.to_str().unwrap().trim_end_matches(".rs");
             ["tests", "models", "oracle", "simulation"].contains(&part)
         };
-        if file.iter().any(is_test) {
+        // What stands in for the types of a feature that is off has their names.
+        let stem = file.file_stem().unwrap().to_str().unwrap();
+        if file.iter().any(is_test) || stem.starts_with("no_") {
             continue;
         }
         for line in code_of(&file).lines() {
