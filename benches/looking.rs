@@ -15,6 +15,7 @@
 )]
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
@@ -31,6 +32,7 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::Service;
 use tower_sentinel::key::ClientAddr;
+use tower_sentinel::observe::dashboard::Dashboard;
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::observe::{Body, Metrics};
 use tower_sentinel::{Call, CircuitBreakerRule, FlowRule, Rules, Sentinel, SentinelLayer};
@@ -38,7 +40,16 @@ use tower_sentinel::{Call, CircuitBreakerRule, FlowRule, Rules, Sentinel, Sentin
 const WORKERS: usize = 2;
 const CONNECTIONS: usize = 32;
 const SCRIPTS: usize = 4;
-const TIME: Duration = Duration::from_secs(5);
+/// What Sentinel's dashboard asks for.
+const COMMANDS: [&str; 5] = [
+    "metric?startTime=0",
+    "clusterNode",
+    "jsonTree",
+    "getRules?type=flow",
+    "systemStatus",
+];
+const TIME: Duration = Duration::from_secs(2);
+const PAIRS: usize = 7;
 
 fn main() {
     for resources in [500, 10_000] {
@@ -50,16 +61,31 @@ fn main() {
         }
         let metrics = Metrics::new(&sentinel).max_resources(resources);
         print_polls("/metrics", || polls(metrics.clone(), "/"));
-        for _ in 0..2 {
-            let quiet = requests(&sentinel, 0);
-            let beside = requests(&sentinel, SCRIPTS);
-            let share = beside.0 as f64 / quiet.0 as f64;
-            println!(
-                "  {} requests in 5 s; beside {SCRIPTS} scripts {}, {share:.2} of it, and {} states",
-                quiet.0, beside.0, beside.1
-            );
+        for command in COMMANDS {
+            print_gaps(&sentinel, command);
         }
+        print_shares(&sentinel);
     }
+}
+
+/// Prints how many requests are answered beside scripts, as a share of those without, in runs of
+/// either kind in turn: the median, as others have the processor now and then.
+fn print_shares(sentinel: &Sentinel) {
+    let mut shares = Vec::new();
+    let (mut before, mut all_states) = (requests(sentinel, 0).0, 0);
+    for _ in 0..PAIRS {
+        let (beside, states) = requests(sentinel, SCRIPTS);
+        let after = requests(sentinel, 0).0;
+        shares.push(2.0 * beside as f64 / (before + after) as f64);
+        (before, all_states) = (after, all_states + states);
+    }
+    shares.sort_by(f64::total_cmp);
+    let rate = before as f64 / TIME.as_secs_f64();
+    println!(
+        "  {rate:.0} requests a second; beside {SCRIPTS} scripts {:.2} of it ({shares:.2?}), and \
+         {all_states} states",
+        shares[PAIRS / 2]
+    );
 }
 
 /// An engine with so many resources that rules name, each called in this second.
@@ -132,6 +158,62 @@ where
     took.push(began.elapsed());
     assert!(body.is_ok_and(|body| body.to_bytes().len() > 1_000));
     took
+}
+
+/// Prints how long a command of Sentinel's dashboard takes, and how long it holds the only worker at
+/// once: the best of a few.
+fn print_gaps(sentinel: &Sentinel, command: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("it builds");
+    let runs = (0..5).map(|_| runtime.block_on(longest_gap(sentinel, command)));
+    let (longest, whole, bytes) = runs.min().expect("there are some");
+    println!("  {command}: {bytes} bytes in {whole:.1?}, at most {longest:.1?} at once");
+}
+
+/// The longest time for which a task that is always ready did not run while `command` was answered,
+/// how long that took, and how long the answer is.
+async fn longest_gap(sentinel: &Sentinel, command: &str) -> (Duration, Duration, usize) {
+    let dashboard = Dashboard::new(sentinel, "bench")
+        .allow(["127.0.0.1/32".parse().expect("it is a network")])
+        .bind(([127, 0, 0, 1], 0));
+    let running = dashboard.spawn().await.expect("a port is free");
+    let (addr, done) = (running.addr(), Arc::new(AtomicBool::new(false)));
+    let ask = format!("GET /{command} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n");
+    let client = thread::spawn({
+        let done = done.clone();
+        move || {
+            let mut stream = TcpStream::connect(addr).expect("it listens");
+            stream.write_all(ask.as_bytes()).expect("it is open");
+            let mut answer = Vec::new();
+            let read = stream.read_to_end(&mut answer);
+            done.store(true, Ordering::Relaxed);
+            read.map(|_| answer).expect("it answers")
+        }
+    });
+    let begin = Instant::now();
+    let (mut last, mut longest) = (begin, Duration::ZERO);
+    while !done.load(Ordering::Relaxed) {
+        // Tokio's own `yield_now` waits until 61 other tasks have been polled.
+        let mut has_paused = false;
+        poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            if std::mem::replace(&mut has_paused, true) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        let now = Instant::now();
+        longest = longest.max(now - last);
+        last = now;
+    }
+    let answer = client.join().expect("no panic");
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
+    running.stop().await;
+    (longest, begin.elapsed(), answer.len())
 }
 
 /// How many requests and how many states were answered.

@@ -22,7 +22,7 @@ pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{InboundView, NodeView};
 
 pub(crate) use json::write_text;
-#[cfg(any(feature = "tracing", feature = "dashboard"))]
+#[cfg(feature = "tracing")]
 pub(crate) use reading::read_resources;
 #[cfg(feature = "observe")]
 pub(crate) use reading::{Details, ResourceReading, read_resources_paced};

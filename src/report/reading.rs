@@ -9,7 +9,7 @@ use super::known::KeyedSnapshot;
 #[cfg(feature = "dashboard")]
 use super::view::NodeView;
 use crate::base::pace::StepPace;
-#[cfg(any(feature = "tracing", feature = "dashboard"))]
+#[cfg(feature = "tracing")]
 use crate::base::pace::at_once;
 use crate::base::sync::Arc;
 use crate::call::Direction;
@@ -52,7 +52,7 @@ pub(crate) struct Evicted {
 }
 
 /// Has `read` look at each resource once; see [`Table::read_all`](crate::stat::Table::read_all).
-#[cfg(any(feature = "tracing", feature = "dashboard"))]
+#[cfg(feature = "tracing")]
 pub(crate) fn read_resources(
     registry: &Registry,
     read: impl FnMut(&ResourceReading<'_>),

@@ -21,7 +21,7 @@ const JUMP: i128 = 2 * SECOND;
 const KEPT: u64 = 120;
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Calendar {
     /// From the last jump on.
     present: CalendarSpan,

@@ -1,5 +1,7 @@
 //! The commands, and the answer to each.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -7,19 +9,25 @@ use super::calendar::Calendar;
 use super::lines::lines;
 use super::problems::told;
 use super::rules::{JavaForm, as_read, is_among, merged, written};
-use super::tree::{list, tree};
+use super::tree::{average, list, tree};
 use super::wire::{CommandRefused, FormParams};
 use super::{VERSION, hostname};
+use crate::base::pace::StepPace;
 use crate::base::panics::catch_panic_or;
 use crate::base::sync::Lock;
+use crate::call::Direction;
 use crate::clock::wall_time;
 use crate::document::Document;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::{tell_changed, tell_refused};
+use crate::report::read_resources_paced;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 use crate::source::{RuleSink, SourceError, SourceErrorKind};
 use crate::stat::Event;
+
+/// Work between two pauses, as a number of resources that are read.
+pub(super) const PORTION: usize = 16;
 
 /// All commands, and what each is for.
 const COMMANDS: [(&str, &str); 12] = [
@@ -91,13 +99,15 @@ impl Commands {
         }
     }
 
-    /// Carries out `command`.
-    pub(super) fn answer(
+    /// Carries out `command`: in steps of `pace`, unless it replaces rules.
+    pub(super) async fn answer(
         &self,
         command: &str,
         params: &FormParams,
         is_post: bool,
+        pace: &mut StepPace,
     ) -> Result<String, CommandRefused> {
+        let registry = self.sentinel.registry();
         let told = match command {
             "api" => COMMANDS
                 .map(|(name, purpose)| json!({ "url": format!("/{name}"), "desc": purpose }))
@@ -106,16 +116,24 @@ impl Commands {
                 .to_string(),
             "basicInfo" => json!({ "app": self.app, "machine": hostname() }).to_string(),
             "version" => VERSION.to_owned(),
-            "clusterNode" => list(&self.sentinel, params.get("type") == Some("notZero")),
-            "jsonTree" => tree(&self.sentinel),
-            "metric" => return self.metric(params),
-            "systemStatus" => self.system_status(),
+            "clusterNode" => {
+                let is_busy = params.get("type") == Some("notZero");
+                list(registry, is_busy, pace).await
+            }
+            "jsonTree" => tree(registry, pace).await,
+            "metric" => return self.metric(params, pace).await,
+            "systemStatus" => self.system_status(pace).await,
             "getClusterMode" => json!({
                 "mode": -1, "lastModified": 0, "clientAvailable": false, "serverAvailable": false,
             })
             .to_string(),
-            "getRules" => written(&self.sentinel.rules(), type_of(params)?),
-            "getParamFlowRules" => written(&self.sentinel.rules(), JavaForm::ParamFlow),
+            "getRules" => {
+                let form = type_of(params)?;
+                written(registry.rules().rules(), form, pace).await
+            }
+            "getParamFlowRules" => {
+                written(registry.rules().rules(), JavaForm::ParamFlow, pace).await
+            }
             "setRules" => {
                 let form = type_of(params)?;
                 return self.replace(form, params, is_post);
@@ -129,25 +147,50 @@ impl Commands {
         Ok(told)
     }
 
-    fn metric(&self, params: &FormParams) -> Result<String, CommandRefused> {
-        let time = &self.sentinel.registry().shared().time;
+    async fn metric(
+        &self,
+        params: &FormParams,
+        pace: &mut StepPace,
+    ) -> Result<String, CommandRefused> {
+        let registry = self.sentinel.registry();
+        let time = &registry.shared().time;
         let now = time.check_making(time.read());
-        let mut calendar = self.calendar.lock();
-        calendar.look(now, wall_time());
-        lines(&self.sentinel, &calendar, now, params)
+        let calendar = {
+            let mut calendar = self.calendar.lock();
+            calendar.look(now, wall_time());
+            calendar.clone()
+        };
+        lines(registry, &calendar, now, params, pace).await
     }
 
-    fn system_status(&self) -> String {
-        let all = self.sentinel.inbound();
-        let rt = all
-            .average_rt()
-            .map_or(0.0, |rt| rt.as_secs_f64() * 1_000.0);
+    /// The figures of all inbound calls, as [`Sentinel::inbound`] has them.
+    async fn system_status(&self, pace: &mut StepPace) -> String {
+        let registry = self.sentinel.registry();
+        let (mut pass, mut block, mut complete) = (0, 0, 0);
+        let (mut calls, mut rt, mut concurrency) = (0, Duration::ZERO, 0_u32);
+        let read = read_resources_paced(registry, pace, 1, |reading| {
+            if reading.direction() != Direction::Inbound {
+                return;
+            }
+            let present = reading.present();
+            let (node, now) = (present.node(), present.now);
+            pass += node.sum(now, Event::Pass);
+            block += node.sum(now, Event::Block);
+            complete += node.sum(now, Event::Complete);
+            let (more, longer) = node.calls_and_rt(now);
+            calls += more;
+            rt += longer;
+            concurrency = concurrency.saturating_add(node.concurrency(now));
+        });
+        read.await;
+        let interval = registry.shared().config.shape.interval();
+        let rate = |event: Event, sum| event.per_second(sum, interval);
         json!({
-            "rqps": all.qps(Event::Complete),
-            "qps": all.qps(Event::Pass),
-            "b": all.qps(Event::Block),
-            "r": rt,
-            "t": all.concurrency(),
+            "rqps": rate(Event::Complete, complete),
+            "qps": rate(Event::Pass, pass),
+            "b": rate(Event::Block, block),
+            "r": average(calls, rt).map_or(0.0, |rt| rt.as_secs_f64() * 1_000.0),
+            "t": concurrency,
         })
         .to_string()
     }
@@ -263,5 +306,66 @@ fn type_of(params: &FormParams) -> Result<JavaForm, CommandRefused> {
         Some("system") => Ok(JavaForm::System),
         Some("authority") => Ok(JavaForm::Authority),
         _ => Err(CommandRefused::bad("invalid type")),
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::call::Call;
+    use crate::clock::ManualClock;
+    use crate::rule::FlowRule;
+
+    /// How many polls the answer to `command` takes.
+    fn polls(commands: &Commands, command: &str, query: &str) -> usize {
+        let (mut params, mut pace) = (FormParams::default(), StepPace::of(PORTION));
+        params.add(query).unwrap();
+        let mut answer = pin!(commands.answer(command, &params, false, &mut pace));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut polls = 1;
+        loop {
+            if let Poll::Ready(told) = answer.as_mut().poll(&mut cx) {
+                assert!(told.is_ok(), "{told:?}");
+                return polls;
+            }
+            polls += 1;
+            // Calls, and readers, wait for nothing between two of them.
+            drop(commands.sentinel.try_enter(Call::new("/0")));
+            assert!(polls % 100 > 0 || commands.sentinel.inbound().sum(Event::Pass) > 0);
+        }
+    }
+
+    #[test]
+    fn no_poll_of_a_command_reads_more_than_a_few_resources() {
+        const COUNT: usize = 2_000;
+        let clock = ManualClock::new();
+        let rules = (0..COUNT).map(|n| FlowRule::per_second(format!("/{n}"), 1_000));
+        let sentinel = Sentinel::builder()
+            .rules(Rules::build(rules).unwrap())
+            .clock(clock.clone())
+            .build();
+        for number in 0..COUNT {
+            drop(sentinel.try_enter(Call::new(&*format!("/{number}"))));
+        }
+        clock.advance(Duration::from_millis(1_100));
+        let commands = Commands::new(sentinel, "shop".to_owned(), None);
+        // A resource is read, and written; in a tree it is added as well, and a minute or a rule counts
+        // twice.
+        for (command, query, steps) in [
+            ("metric", "startTime=0", 3),
+            ("clusterNode", "", 2),
+            ("clusterNode", "type=notZero", 2),
+            ("jsonTree", "type=root", 3),
+            ("getRules", "type=flow", 2),
+            ("getParamFlowRules", "", 2),
+            ("systemStatus", "", 1),
+        ] {
+            let polls = polls(&commands, command, query);
+            let least = steps * COUNT / PORTION;
+            assert!(polls >= least, "{command} {query}: {polls} of {least}");
+        }
     }
 }

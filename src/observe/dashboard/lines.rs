@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use super::calendar::{Calendar, second_of};
 use super::wire::{CommandRefused, FormParams};
+use crate::base::pace::StepPace;
 use crate::clock::Tick;
-use crate::report::read_resources;
-use crate::sentinel::Sentinel;
+use crate::engine::registry::Registry;
+use crate::report::read_resources_paced;
 use crate::stat::NodeBucket;
 
 /// Most lines of one answer, if nothing is said, and at all.
 const LINES: usize = 6_000;
 const MOST_LINES: usize = 12_000;
+/// What the seconds of one resource cost beside a line.
+const WORK: usize = 2;
 /// The text that the dashboard takes for an answer without lines.
 const NONE: &str = "No metrics";
 
@@ -23,12 +27,20 @@ struct MetricSecond {
     concurrency: u32,
 }
 
+/// The first seconds by time and name, of all that are added.
+struct FirstSeconds {
+    seconds: BTreeMap<(i64, Arc<str>), MetricSecond>,
+    /// How many are kept.
+    most: usize,
+}
+
 /// The lines for the seconds that `params` ask for, by time and name.
-pub(super) fn lines(
-    sentinel: &Sentinel,
+pub(super) async fn lines(
+    registry: &Registry,
     calendar: &Calendar,
     now: Tick,
     params: &FormParams,
+    pace: &mut StepPace,
 ) -> Result<String, CommandRefused> {
     let number = |name: &str| match params.get(name).map(str::parse::<i64>) {
         None => Ok(None),
@@ -47,8 +59,12 @@ pub(super) fn lines(
         usize::try_from(most).unwrap_or(0).min(MOST_LINES)
     });
     let identity = params.get("identity");
-    let mut seconds: BTreeMap<(i64, String), MetricSecond> = BTreeMap::new();
-    read_resources(sentinel.registry(), |reading| {
+    let mut seconds = FirstSeconds {
+        seconds: BTreeMap::new(),
+        most,
+    };
+    let mut is_empty = true;
+    let read = read_resources_paced(registry, pace, WORK, |reading| {
         let name = plain(reading.name());
         let is_asked_for = identity.is_none_or(|it| it == &**reading.name());
         if !reading.is_listed() || name.trim().is_empty() || !is_asked_for {
@@ -61,17 +77,17 @@ pub(super) fn lines(
             let millis = calendar.unix(second).saturating_mul(1_000);
             // The present one has not ended.
             if second < second_of(now) && (start..=end).contains(&millis) && is_worth(&counts) {
-                let both = seconds.entry((millis, name.clone())).or_default();
-                both.counts.merge(&counts);
-                both.concurrency = both.concurrency.saturating_add(concurrency);
+                is_empty = false;
+                seconds.add(millis, &name, &counts, concurrency);
             }
         }
     });
-    if seconds.is_empty() {
+    read.await;
+    if is_empty {
         return Ok(NONE.to_owned());
     }
     let mut lines = String::new();
-    for ((millis, name), second) in seconds.iter().take(most) {
+    for ((millis, name), second) in seconds.seconds {
         let counts = &second.counts;
         let rt = counts.average_rt().map_or(0, |rt| rt.as_millis());
         // Writing to a string cannot fail.
@@ -85,8 +101,29 @@ pub(super) fn lines(
             counts.occupied(),
             second.concurrency,
         );
+        pace.spend(1).await;
     }
     Ok(lines)
+}
+
+// === impl FirstSeconds ===
+
+impl FirstSeconds {
+    fn add(&mut self, millis: i64, name: &Arc<str>, counts: &NodeBucket, concurrency: u32) {
+        if self.seconds.len() >= self.most {
+            // What is behind as many others is behind them for good.
+            let last = self.seconds.keys().next_back();
+            if last.is_none_or(|(last, of)| (*last, of) < (millis, name)) {
+                return;
+            }
+        }
+        let both = self.seconds.entry((millis, name.clone())).or_default();
+        both.counts.merge(counts);
+        both.concurrency = both.concurrency.saturating_add(concurrency);
+        if self.seconds.len() > self.most {
+            self.seconds.pop_last();
+        }
+    }
 }
 
 fn is_worth(counts: &NodeBucket) -> bool {
@@ -94,6 +131,10 @@ fn is_worth(counts: &NodeBucket) -> bool {
 }
 
 /// `name` without what ends a field or a line.
-fn plain(name: &str) -> String {
-    name.replace(['|', '\r', '\n'], "_")
+fn plain(name: &Arc<str>) -> Arc<str> {
+    const ENDS: [char; 3] = ['|', '\r', '\n'];
+    if name.contains(ENDS) {
+        return name.replace(ENDS, "_").into();
+    }
+    name.clone()
 }

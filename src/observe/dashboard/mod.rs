@@ -71,6 +71,7 @@ mod calendar;
 mod commands;
 mod form;
 mod lines;
+mod list;
 mod problems;
 mod rules;
 mod server;
@@ -391,8 +392,8 @@ impl DashboardHandle {
         self.state.0.lock().problem.clone()
     }
 
-    /// Stops beat and server, closes all connections, and waits until that is done. A command that
-    /// is being carried out is finished, unanswered.
+    /// Stops beat and server, closes all connections, and waits until that is done. A change of rules
+    /// that is being carried out is finished, unanswered.
     pub async fn stop(mut self) {
         for task in std::mem::take(&mut self.tasks) {
             task.abort();

@@ -6,33 +6,44 @@ use serde_json::Value;
 
 pub(super) use super::form::JavaForm;
 use super::form::{ShownRule, carry, unnumbered};
+use super::list::ListText;
+use crate::base::pace::StepPace;
 use crate::rule::{Rule, Rules, SystemRule};
 
+/// What one rule costs, which is written and read again.
+const WORK: usize = 2;
+
 /// The rules of `rules` that `form` can say, as the dashboard reads them.
-pub(super) fn written(rules: &Rules, form: JavaForm) -> String {
-    let shown = shown(rules, form).into_iter().flatten();
-    let values = shown.flat_map(|shown| match (&shown.read, form) {
-        // It shows one limit of each.
-        (Rule::System(rule), JavaForm::System) => {
-            let parts = parts(rule).into_iter();
-            let parts = parts.filter_map(|part| form.show(&part.into()));
-            parts.map(|part| part.value).collect()
+pub(super) async fn written(rules: &Rules, form: JavaForm, pace: &mut StepPace) -> String {
+    let mut values = ListText::default();
+    for shown in shown(rules, form) {
+        match shown {
+            // It shows one limit of each.
+            Some(ShownRule {
+                read: Rule::System(rule),
+                ..
+            }) => {
+                let parts = parts(&rule).into_iter();
+                let parts = parts.filter_map(|part| form.show(&part.into()));
+                parts.for_each(|part| values.push(&part.value));
+            }
+            Some(shown) => values.push(&shown.value),
+            None => {}
         }
-        _ => vec![shown.value],
-    });
-    Value::Array(values.collect()).to_string()
+        pace.spend(WORK).await;
+    }
+    values.into_text()
 }
 
 /// Each rule of `rules` in `form`, if it has one.
-fn shown(rules: &Rules, form: JavaForm) -> Vec<Option<ShownRule>> {
+fn shown(rules: &Rules, form: JavaForm) -> impl Iterator<Item = Option<ShownRule>> + Send {
     let mut with_authority = HashSet::new();
-    let show = |rule| {
+    rules.iter().map(move |rule| {
         let shown = form.show(rule)?;
         // Of a resource there is only one.
         let is_another = form == JavaForm::Authority && !with_authority.insert(rule.resource());
         (!is_another).then_some(shown)
-    };
-    rules.iter().map(show).collect()
+    })
 }
 
 /// The rules that are to come into force, and how they differ from those that the dashboard could
@@ -64,7 +75,7 @@ pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Mer
         return Err("资源名 (resource) is \"*\", must be the name of one".to_owned());
     }
     let pushed: Vec<Rule> = pushed.into_iter().map(unnumbered).collect();
-    let shown = shown(rules, form);
+    let shown: Vec<_> = shown(rules, form).collect();
     let merging = if form == JavaForm::System {
         merged_system(rules, &shown, pushed)
     } else {
@@ -80,7 +91,7 @@ pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Mer
 
 /// Those of `rules` that `form` can say, as they are read from it.
 pub(super) fn as_read(rules: &Rules, form: JavaForm) -> Vec<Rule> {
-    let shown = shown(rules, form).into_iter().flatten();
+    let shown = shown(rules, form).flatten();
     shown.map(|shown| shown.read).collect()
 }
 

@@ -4,23 +4,28 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{JoinSet, spawn_blocking, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::access::{KnownPeers, check};
-use super::commands::Commands;
+use super::commands::{Commands, PORTION};
 use super::wire::{
-    CommandRefused, FormParams, IncomingBytes, MOST_HEAD, answer, body_length, goes_on, is_form,
-    request,
+    CommandRefused, FormParams, IncomingBytes, MOST_HEAD, answer, body_length, goes_on, head,
+    is_form, request,
 };
+use crate::base::pace::{StepPace, at_once};
+use crate::observe::rounds::Making;
 
 /// Most connections at once.
 const MOST_OPEN: usize = 16;
 /// How long a request may take to come, and its answer to go.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Bytes of an answer that are sent at once.
+const PART: usize = 64 << 10;
 /// How long the server waits where the system gives it no connection.
 const WITHOUT_CONNECTION: Duration = Duration::from_millis(100);
 
@@ -59,38 +64,71 @@ async fn converse(mut stream: TcpStream, commands: Arc<Commands>) {
         let (told, goes_on) = match asked {
             Ok(Some(asked)) => {
                 let goes_on = goes_on(&asked.head);
-                let commands = commands.clone();
-                let carry_out = move || asked.carry_out(&commands);
-                // A subscriber of this thread alone hears what the command says.
-                #[cfg(feature = "tracing")]
-                let carry_out = {
-                    let heard = tracing::dispatcher::get_default(Clone::clone);
-                    move || tracing::dispatcher::with_default(&heard, carry_out)
-                };
-                // Engines with many resources take their time, and files may block.
-                let told = spawn_blocking(carry_out).await;
-                let panicked = |_| {
-                    Err(CommandRefused::new(
-                        StatusCode::INTERNAL_SERVER_ERROR,
-                        "panicked",
-                    ))
-                };
-                (told.unwrap_or_else(panicked), goes_on)
+                (carry_out(asked, commands.clone()).await, goes_on)
             }
             Ok(None) => return,
             // The rest of the request is not known.
             Err(refused) => (Err(refused), false),
         };
-        let bytes = match &told {
-            Ok(text) => answer(StatusCode::OK, text, goes_on),
-            Err(refused) => answer(refused.status, &refused.text, goes_on),
+        let (status, text) = match told {
+            Ok(text) => (StatusCode::OK, text),
+            Err(refused) => (refused.status, refused.text.into()),
         };
-        let sent = timeout(LONGEST, stream.write_all(&bytes)).await;
+        let sent = timeout(LONGEST, send(&mut stream, status, &text, goes_on)).await;
         if !goes_on || !matches!(sent, Ok(Ok(()))) {
             let _ = timeout(LONGEST, stream.shutdown()).await;
             return;
         }
     }
+}
+
+/// Carries out the command that was `asked` for: a reading one in small steps, and one that may
+/// write to files on a thread that may block.
+async fn carry_out(
+    asked: CommandRequest,
+    commands: Arc<Commands>,
+) -> Result<Bytes, CommandRefused> {
+    let told = if *asked.head.method() == Method::POST {
+        let carry_out = move || {
+            let pace = &mut StepPace::without_pauses();
+            at_once(asked.carry_out(&commands, pace))
+        };
+        // A subscriber of this thread alone hears what the command says.
+        #[cfg(feature = "tracing")]
+        let carry_out = {
+            let heard = tracing::dispatcher::get_default(Clone::clone);
+            move || tracing::dispatcher::with_default(&heard, carry_out)
+        };
+        spawn_blocking(carry_out).await.ok()
+    } else {
+        let steps = async move {
+            let pace = &mut StepPace::of(PORTION);
+            asked.carry_out(&commands, pace).await
+        };
+        Making::new(Box::pin(steps)).wait().await
+    };
+    told.unwrap_or_else(|| {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Err(CommandRefused::new(status, "panicked"))
+    })
+}
+
+/// Sends an answer in parts, between which other tasks run.
+async fn send(
+    stream: &mut TcpStream,
+    status: StatusCode,
+    text: &[u8],
+    goes_on: bool,
+) -> io::Result<()> {
+    let mut start = head(status, text.len(), goes_on);
+    let (first, rest) = text.split_at(text.len().min(PART));
+    start.extend_from_slice(first);
+    stream.write_all(&start).await?;
+    for part in rest.chunks(PART) {
+        yield_now().await;
+        stream.write_all(part).await?;
+    }
+    Ok(())
 }
 
 /// A request that has come as a whole.
@@ -135,7 +173,11 @@ async fn next(
 }
 
 impl CommandRequest {
-    fn carry_out(&self, commands: &Commands) -> Result<String, CommandRefused> {
+    async fn carry_out(
+        &self,
+        commands: &Commands,
+        pace: &mut StepPace,
+    ) -> Result<Bytes, CommandRefused> {
         let is_post = match *self.head.method() {
             Method::GET => false,
             Method::POST => true,
@@ -158,10 +200,8 @@ impl CommandRequest {
             params.add(body.map_err(|_| CommandRefused::bad("the form is not UTF-8"))?)?;
         }
         let command = self.head.uri().path();
-        commands.answer(
-            command.strip_prefix('/').unwrap_or(command),
-            &params,
-            is_post,
-        )
+        let command = command.strip_prefix('/').unwrap_or(command);
+        let told = commands.answer(command, &params, is_post, pace);
+        Ok(told.await?.into())
     }
 }

@@ -6,14 +6,17 @@
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::time::UNIX_EPOCH;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
-use crate::clock::wall_time;
-use crate::report::{NodeSnapshot, Scope};
-use crate::sentinel::Sentinel;
-use crate::stat::{Event, NodeBucket};
+use super::list::ListText;
+use crate::base::pace::StepPace;
+use crate::clock::{Tick, wall_time};
+use crate::engine::registry::Registry;
+use crate::report::read_resources_paced;
+use crate::stat::{Event, Node};
 
 const ROOT: &str = "machine-root";
 const ENTRANCE: &str = "sentinel_default_context";
@@ -27,22 +30,39 @@ struct TreeFigures {
     block: f64,
     success: f64,
     error: f64,
-    /// The count of the window, for the average.
-    window: NodeBucket,
-    minute: NodeBucket,
+    /// Of the window, for the average.
+    calls: u64,
+    rt: Duration,
+    minute: MinuteFigures,
+}
+
+/// The counts of the last minute.
+#[derive(Clone, Copy, Debug, Default)]
+struct MinuteFigures {
+    pass: u64,
+    block: u64,
+    error: u64,
 }
 
 impl TreeFigures {
-    fn add_node(&mut self, node: &NodeSnapshot) {
-        self.add(&Self {
-            threads: node.concurrency(),
-            pass: node.qps(Event::Pass),
-            block: node.qps(Event::Block),
-            success: node.qps(Event::Complete),
-            error: node.qps(Event::Error),
-            window: *node.window(),
-            minute: node.minute().copied().unwrap_or_default(),
-        });
+    fn of(node: &Node, now: Tick) -> Self {
+        let (calls, rt) = node.calls_and_rt(now);
+        let mut minute = MinuteFigures::default();
+        for second in node.seconds(now).unwrap_or_default() {
+            minute.pass += second.pass();
+            minute.block += second.block();
+            minute.error += second.error();
+        }
+        Self {
+            threads: node.concurrency(now),
+            pass: node.qps(now, Event::Pass),
+            block: node.qps(now, Event::Block),
+            success: node.qps(now, Event::Complete),
+            error: node.qps(now, Event::Error),
+            calls,
+            rt,
+            minute,
+        }
     }
 
     fn add(&mut self, other: &Self) {
@@ -51,14 +71,17 @@ impl TreeFigures {
         self.block += other.block;
         self.success += other.success;
         self.error += other.error;
-        self.window.merge(&other.window);
-        self.minute.merge(&other.minute);
+        self.calls += other.calls;
+        self.rt += other.rt;
+        self.minute.pass += other.minute.pass;
+        self.minute.block += other.minute.block;
+        self.minute.error += other.minute.error;
     }
 
     /// A node of the dashboard's, called `resource`.
     fn write(&self, resource: &str, at: u64) -> Map<String, Value> {
-        let rt = self.window.average_rt().map_or(0, |rt| rt.as_millis());
-        let (pass, block) = (self.minute.pass(), self.minute.block());
+        let rt = average(self.calls, self.rt).map_or(0, |rt| rt.as_millis());
+        let MinuteFigures { pass, block, error } = self.minute;
         let numbers: [(&str, u64); 12] = [
             ("threadNum", self.threads.into()),
             ("passQps", self.pass as u64),
@@ -69,7 +92,7 @@ impl TreeFigures {
             ("exceptionQps", self.error as u64),
             ("oneMinutePass", pass),
             ("oneMinuteBlock", block),
-            ("oneMinuteException", self.minute.error()),
+            ("oneMinuteException", error),
             ("oneMinuteTotal", pass.saturating_add(block)),
             ("timestamp", at),
         ];
@@ -80,24 +103,36 @@ impl TreeFigures {
     }
 }
 
+/// The time that each of `calls` took of `rt`.
+pub(super) fn average(calls: u64, rt: Duration) -> Option<Duration> {
+    let nanos = rt.as_nanos().checked_div(calls.into())?;
+    Some(Duration::from_nanos(nanos as u64))
+}
+
 /// The resources whose names callers cannot make up, by name.
-fn resources(sentinel: &Sentinel) -> BTreeMap<String, TreeFigures> {
-    let mut resources: BTreeMap<String, TreeFigures> = BTreeMap::new();
-    for node in sentinel.snapshot().nodes() {
-        if *node.scope() == Scope::Resource && node.is_listed() {
-            let figures = resources.entry(node.resource().to_owned()).or_default();
-            figures.add_node(node);
+async fn resources(registry: &Registry, pace: &mut StepPace) -> BTreeMap<Arc<str>, TreeFigures> {
+    let mut resources: BTreeMap<Arc<str>, TreeFigures> = BTreeMap::new();
+    let read = read_resources_paced(registry, pace, 1, |reading| {
+        if reading.is_listed() {
+            let present = reading.present();
+            let own = TreeFigures::of(&present.node(), present.now);
+            let figures = resources.entry(reading.name().clone()).or_default();
+            figures.add(&own);
         }
-    }
+    });
+    read.await;
     resources
 }
 
 /// The tree, parents before their children.
-pub(super) fn tree(sentinel: &Sentinel) -> String {
-    let (resources, at) = (resources(sentinel), millis());
+pub(super) async fn tree(registry: &Registry, pace: &mut StepPace) -> String {
+    let (resources, at) = (resources(registry, pace).await, millis());
     let mut all = TreeFigures::default();
-    resources.values().for_each(|figures| all.add(figures));
-    let mut nodes = Vec::new();
+    for figures in resources.values() {
+        all.add(figures);
+        pace.spend(1).await;
+    }
+    let mut nodes = ListText::default();
     let mut add = |figures: &TreeFigures, name: &str, parent: Option<&str>| {
         let id = unique();
         let mut node = figures.write(name, at);
@@ -105,26 +140,29 @@ pub(super) fn tree(sentinel: &Sentinel) -> String {
         if let Some(parent) = parent {
             node.insert("parentId".to_owned(), parent.into());
         }
-        nodes.push(Value::Object(node));
+        nodes.push(&Value::Object(node));
         id
     };
     let root = add(&all, ROOT, None);
     let entrance = add(&all, ENTRANCE, Some(&root));
-    for (name, figures) in &resources {
-        add(figures, name, Some(&entrance));
+    for (name, figures) in resources {
+        add(&figures, &name, Some(&entrance));
+        pace.spend(1).await;
     }
-    Value::Array(nodes).to_string()
+    nodes.into_text()
 }
 
 /// The list; if `is_busy`, of those that were called in the last minute.
-pub(super) fn list(sentinel: &Sentinel, is_busy: bool) -> String {
-    let at = millis();
-    let resources = resources(sentinel);
-    let nodes = resources
-        .iter()
-        .filter(|(_, figures)| !is_busy || figures.minute.pass() > 0 || figures.minute.block() > 0);
-    let nodes = nodes.map(|(name, figures)| Value::Object(figures.write(name, at)));
-    Value::Array(nodes.collect()).to_string()
+pub(super) async fn list(registry: &Registry, is_busy: bool, pace: &mut StepPace) -> String {
+    let (resources, at) = (resources(registry, pace).await, millis());
+    let mut nodes = ListText::default();
+    for (name, figures) in resources {
+        if !is_busy || figures.minute.pass > 0 || figures.minute.block > 0 {
+            nodes.push(&Value::Object(figures.write(&name, at)));
+        }
+        pace.spend(1).await;
+    }
+    nodes.into_text()
 }
 
 fn millis() -> u64 {

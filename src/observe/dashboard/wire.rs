@@ -275,14 +275,20 @@ pub(super) fn goes_on(request: &Request<()>) -> bool {
 
 /// An answer as it is sent.
 pub(super) fn answer(status: StatusCode, text: &str, goes_on: bool) -> Vec<u8> {
+    let mut answer = head(status, text.len(), goes_on);
+    answer.extend_from_slice(text.as_bytes());
+    answer
+}
+
+/// The head of an answer with a text of `length` bytes.
+pub(super) fn head(status: StatusCode, length: usize, goes_on: bool) -> Vec<u8> {
     let reason = status.canonical_reason().unwrap_or_default();
     let connection = if goes_on { "keep-alive" } else { "close" };
     format!(
         "HTTP/1.1 {} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\n\
-         Content-Length: {}\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n\
-         Connection: {connection}\r\n\r\n{text}",
+         Content-Length: {length}\r\nX-Content-Type-Options: nosniff\r\n\
+         Cache-Control: no-store\r\nConnection: {connection}\r\n\r\n",
         status.as_u16(),
-        text.len(),
     )
     .into_bytes()
 }
