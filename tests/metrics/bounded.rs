@@ -145,27 +145,32 @@ fn two_hundred_resources_with_histograms_are_less_than_two_megabytes() {
     assert_eq!(figures(&metrics, "sentinel_completed").len(), 200);
 }
 
+/// A call to `name`, as if a router had matched it: it is told as well.
+async fn call_matched(sentinel: &Sentinel, name: &str) {
+    let layer = SentinelLayer::with(sentinel.clone()).named(name);
+    let service = layer.layer(service_fn(|_: http::Request<()>| async {
+        Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+    }));
+    service.oneshot(http::Request::new(())).await.unwrap();
+}
+
+/// The names of the resources with series.
+fn shown(metrics: &Metrics) -> Vec<String> {
+    let series = figures(metrics, "sentinel_completed").into_iter();
+    let names = series.map(|(labels, _)| labels.split('"').nth(1).unwrap().to_owned());
+    names.collect()
+}
+
 #[tokio::test]
-async fn what_has_rules_comes_first_then_breakers_and_a_gauge_says_how_many_have_no_series() {
-    // Names that a router has matched are told as well.
+async fn what_has_rules_comes_first_and_a_gauge_says_how_many_have_no_series() {
     let matched = |n: usize| format!("/matched/{n}");
     let (sentinel, _clock) = configured(Rules::new(), |it| it);
-    let call = async |name: &str| {
-        let layer = SentinelLayer::with(sentinel.clone()).named(name);
-        let service = layer.layer(service_fn(|_: http::Request<()>| async {
-            Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-        }));
-        service.oneshot(http::Request::new(())).await.unwrap();
-    };
+    let call = async |name: &str| call_matched(&sentinel, name).await;
     for n in 0..5 {
         call(&matched(n)).await;
     }
     let metrics = Metrics::new(&sentinel).max_resources(3).max_rules(2);
-    let shown = || {
-        let series = figures(&metrics, "sentinel_completed").into_iter();
-        let names = series.map(|(labels, _)| labels.split('"').nth(1).unwrap().to_owned());
-        names.collect::<Vec<_>>()
-    };
+    let shown = || shown(&metrics);
     let gauge = |name: &str| figures(&metrics, name)[0].1;
     assert_eq!(shown(), ["/matched/0", "/matched/1", "/matched/2"]);
     assert_eq!(gauge("sentinel_resources_left_out"), 2.0);
@@ -199,6 +204,36 @@ async fn what_has_rules_comes_first_then_breakers_and_a_gauge_says_how_many_have
         call(&matched(n)).await;
     }
     assert_eq!(shown(), ["/ape", "/matched/0", "/zebra"]);
+}
+
+#[tokio::test]
+async fn what_has_a_breaker_comes_before_what_has_none_and_stays() {
+    let matched = |n: usize| format!("/matched/{n}");
+    let (sentinel, _clock) = configured(Rules::new(), |it| it);
+    for n in 0..5 {
+        call_matched(&sentinel, &matched(n)).await;
+    }
+    let metrics = Metrics::new(&sentinel).max_resources(2);
+    assert_eq!(shown(&metrics), [matched(0), matched(1)]);
+    // A resource has the breaker from its next call on.
+    sentinel.reload(CircuitBreakerRule::error_ratio("*", 0.5).into());
+    for n in [4, 3] {
+        call_matched(&sentinel, &matched(n)).await;
+    }
+    assert_eq!(shown(&metrics), [matched(3), matched(4)]);
+    // Once older ones have it, too, those that have series keep them.
+    for n in 0..5 {
+        call_matched(&sentinel, &matched(n)).await;
+    }
+    assert_eq!(shown(&metrics), [matched(3), matched(4)]);
+    // A rule for a name counts for more than a breaker.
+    sentinel.reload(
+        Rules::new()
+            .with(CircuitBreakerRule::error_ratio("*", 0.5))
+            .with(FlowRule::per_second("/zebra", 9)),
+    );
+    call_matched(&sentinel, "/zebra").await;
+    assert_eq!(shown(&metrics), [matched(3), "/zebra".to_owned()]);
 }
 
 #[tokio::test]
