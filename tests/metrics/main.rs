@@ -11,6 +11,7 @@ mod facade;
 mod falling;
 mod golden;
 mod names;
+mod otel;
 mod served;
 mod told;
 

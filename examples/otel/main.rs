@@ -12,7 +12,8 @@
     reason = "a program has locks and a clock of its own"
 )]
 
-use std::collections::HashMap;
+mod totals;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,8 @@ use opentelemetry_sdk::metrics::data::{
 };
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{SdkMeterProvider, Temporality};
-use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample, Value};
+use totals::Totals;
+use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample};
 use tower_sentinel::{BoxError, Call, CircuitBreakerRule, FlowRule, Rules, Sentinel};
 
 fn main() -> Result<(), BoxError> {
@@ -132,54 +134,6 @@ fn attributes(sample: &Sample) -> Vec<KeyValue> {
         .collect()
 }
 
-/// What counts of series that begin anew add to. A program that makes up names of rules without end
-/// has to forget the oldest ones.
-type Totals = HashMap<String, Total>;
-
-#[derive(Default)]
-struct Total {
-    /// The number and the sum that were read last.
-    last: [f64; 2],
-    /// By how much they have grown in all.
-    grown: [f64; 2],
-    is_there: bool,
-}
-
-/// The name of a series.
-fn series(family: &str, sample: &Sample) -> String {
-    format!("{family} {:?}", sample.labels().collect::<Vec<_>>())
-}
-
-/// Adds to `totals` what `families` have counted since the last time.
-fn add(totals: &mut Totals, families: &[Family]) {
-    for total in totals.values_mut() {
-        total.is_there = false;
-    }
-    for family in families {
-        for sample in family.samples() {
-            let now = match sample.value() {
-                Value::Times { sum, count, .. } => [*count as f64, *sum],
-                value if family.kind() == FamilyKind::Counter => [value.as_f64(), 0.0],
-                _ => continue,
-            };
-            let total = totals.entry(series(family.name(), sample)).or_default();
-            if (0..2).any(|it| now[it] < total.last[it]) {
-                total.last = [0.0; 2];
-            }
-            for (it, now) in now.into_iter().enumerate() {
-                total.grown[it] += now - total.last[it];
-            }
-            (total.last, total.is_there) = (now, true);
-        }
-    }
-    // A rule that has gone counts from 0 when it comes back.
-    for (series, total) in totals {
-        if !total.is_there && series.contains("(\"rule\", ") {
-            total.last = [0.0; 2];
-        }
-    }
-}
-
 type Moment = (Instant, Arc<[Family]>);
 
 /// The figures of one moment for all instruments, which are asked one after the other.
@@ -202,8 +156,7 @@ impl Figures {
     /// The number and the sum of a series, which never fall.
     fn total(&self, family: &str, sample: &Sample) -> [f64; 2] {
         let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        let total = totals.get(&series(family, sample));
-        total.map(|total| total.grown).unwrap_or_default()
+        totals.of(family, sample)
     }
 
     /// Calls `f` with each sample of a family.
@@ -215,10 +168,8 @@ impl Figures {
             _ => {
                 let families: Arc<[Family]> = self.metrics.families().into();
                 let totals = self.totals.lock();
-                add(
-                    &mut totals.unwrap_or_else(PoisonError::into_inner),
-                    &families,
-                );
+                let mut totals = totals.unwrap_or_else(PoisonError::into_inner);
+                totals.add(&families);
                 *last = Some((now, families.clone()));
                 families
             }
