@@ -5,6 +5,7 @@
 
 import http.client
 import http.server
+import json
 import os
 import pathlib
 import subprocess
@@ -45,6 +46,9 @@ CONTRAST = """
   return found;
 })()
 """
+
+# All that change the direction, by the Unicode bidirectional algorithm.
+TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 NAMES = "[...document.querySelectorAll('#rows tr')].map((row) => row.querySelector('button').textContent)"
 STATUS = "document.getElementById('status').dataset.state"
@@ -366,6 +370,29 @@ def edits(browser, shop, tab, pictures):
     tab.run("document.getElementById('edit-check').click()")
     tab.until(f"{told}.includes('must be between 0 and')")
     passed("a mistake is told", tab.run(told))
+    turned(shop, tab)
+
+
+def turned(shop, tab):
+    """A rule with characters that turn text around, in its name and its resource."""
+    field = {"host": f"localhost:{shop.port}", "authorization": f"Bearer {TOKEN}"}
+    connection = http.client.HTTPConnection("127.0.0.1", shop.port)
+    connection.request("GET", "/sentinel?rules", headers=field)
+    answer = connection.getresponse()
+    field |= {"if-match": answer.getheader("etag"), "content-type": "application/json"}
+    document = json.loads(answer.read())
+    name = f"/a{TURNING}b"
+    document["rules"].append({"kind": "flow", "id": name, "resource": name, "threshold": 5})
+    connection.request("POST", "/sentinel?rules", json.dumps(document), field)
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    check("a rule may have any name", answer.status == 200, text)
+    shown = "/a" + "".join(f"\\u{{{ord(c):x}}}" for c in TURNING) + "b"
+    cells = "[...document.querySelectorAll('#rule-rows tr')].map((row) => [...row.children].map((it) => it.textContent))"
+    tab.until(f"{cells}.some((cells) => cells.filter((it) => it === {json.dumps(shown)}).length === 2)")
+    left = tab.run(f"[...document.body.innerText].filter((c) => {json.dumps(TURNING)}.includes(c)).length")
+    check("characters that turn text around are shown as codes", left == 0, left)
 
 
 def crowd(browser, program):
