@@ -1,4 +1,4 @@
-//! A small shop under load, and the live page of its engine.
+//! A small shop under load, the live page of its engine, and its figures for Prometheus.
 //!
 //! ```text
 //! cargo run --example observe
@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 use tower_sentinel::key::{Header, KeyExtractor, PeerIp};
+use tower_sentinel::observe::Metrics;
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::source::InMemory;
 use tower_sentinel::system::{Sampler, SystemProbe};
@@ -59,13 +60,14 @@ async fn main() -> Result<(), BoxError> {
         .route("/pay", get(pay))
         .route("/report", get(async || sleep(SECOND / 4).await))
         .fallback(async || StatusCode::NOT_FOUND)
-        .layer(layer);
+        .layer(layer)
+        // What is routed below the layer is not limited by it.
+        .route_service("/metrics", Metrics::new(&sentinel));
 
     let set = |name: &str| std::env::var(name).ok();
     let page = Page::new(&sentinel)
         .title("the shop")
         .all_resources(set("ALL").is_some());
-    // Below the layer, so that whoever looks is not limited by it.
     let app = match set("TOKEN") {
         Some(token) => {
             let page = page.token(token)?.edits(InMemory)?;
