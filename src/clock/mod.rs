@@ -146,7 +146,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// An implementation must be cheap, must not block and should not panic: a panic is caught, and
 /// time stands still at the last reading until the clock answers again. It should be monotonic
 /// across all threads; where it steps back, the engine's time stands still for up to a second and
-/// then continues. The [guarantees](crate::guide::guarantees#clocks) list the other effects of a
+/// then continues. The [guarantees](crate::guide::engine_in_detail#clocks) list the other effects of a
 /// bad clock.
 ///
 /// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
