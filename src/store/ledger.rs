@@ -45,7 +45,8 @@ pub(crate) enum Report {
 pub(crate) struct Ledger {
     pub(crate) terms: Arc<Terms>,
     window: Arc<Window>,
-    own: Vec<Own>,
+    /// A vector would have room for more, and need eight bytes for how much.
+    own: Box<[Own]>,
     /// The last answer, if there is one.
     last: Seen,
     has_seen: bool,
@@ -84,7 +85,7 @@ impl Ledger {
         Self {
             terms,
             window,
-            own: Vec::new(),
+            own: Box::default(),
             last: Seen::default(),
             has_seen: false,
             report: Report::Nothing,
@@ -196,7 +197,8 @@ impl Ledger {
             return;
         }
         let (mut drawn, mut local) = (0_u32, 0_u32);
-        self.own.retain(|own| {
+        let mut all = std::mem::take(&mut self.own).into_vec();
+        all.retain(|own| {
             let is_to_come = own.bucket > bucket;
             if is_to_come {
                 drawn = drawn.saturating_add(own.drawn);
@@ -204,6 +206,7 @@ impl Ledger {
             }
             !is_to_come
         });
+        self.own = all.into_boxed_slice();
         let own = self.own_mut(bucket);
         own.drawn = own.drawn.saturating_add(drawn);
         own.local = own.local.saturating_add(local);
@@ -244,17 +247,19 @@ impl Ledger {
     }
 
     fn own_mut(&mut self, bucket: u64) -> &mut Own {
-        let keep = u64::from(self.window.buckets) + 2;
-        self.own.retain(|own| own.bucket + keep > bucket);
         let at = self.own.iter().position(|own| own.bucket == bucket);
         let at = at.unwrap_or_else(|| {
+            let keep = u64::from(self.window.buckets) + 2;
+            let mut all = std::mem::take(&mut self.own).into_vec();
+            all.retain(|own| own.bucket + keep > bucket);
             // There are as many ledgers as keys, and most need only one or two.
-            self.own.reserve_exact(1);
-            self.own.push(Own {
+            all.reserve_exact(1);
+            all.push(Own {
                 bucket,
                 drawn: 0,
                 local: 0,
             });
+            self.own = all.into_boxed_slice();
             self.own.len() - 1
         });
         &mut self.own[at]
