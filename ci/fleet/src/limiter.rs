@@ -47,7 +47,7 @@ impl Limiter {
         }
         let sentinel = Sentinel::builder()
             .rules(rule.max_keys(1 << 17))
-            .store(RedisStore::new(url).unwrap())
+            .store(RedisStore::new(url).unwrap().with_prefix("fleet").unwrap())
             .store_settings(settings)
             .build();
         let handle = sentinel.start_store().unwrap();

@@ -1,5 +1,6 @@
-//! Four processes on one Redis server, each of whose calls has a key of its own: what a standstill
-//! of the server does to them, and what a call costs, beside a script per call.
+//! Four processes on one Redis server: what a standstill of the server does to calls that have a key
+//! each, and what such a call costs, beside a script per call; and what they admit while the server
+//! loses its data, or some of it.
 //!
 //! `ci/fleet/run` says what is asserted. A child is this program, told so by its arguments.
 
@@ -9,6 +10,7 @@ mod child;
 mod figures;
 mod limiter;
 mod server;
+mod snapshot;
 
 use std::time::Duration;
 
@@ -38,12 +40,19 @@ fn main() {
                 number,
             );
         }
+        ["window", url, buckets, number] => {
+            snapshot::child(url, buckets.parse().unwrap(), number.parse().unwrap());
+        }
+        ["snapshot", runs] => snapshot::check(runs.parse().unwrap()),
         ["standstill", kind, runs] => standstill(kind, runs.parse().unwrap()),
         ["steady", kind, per_second, secs] => {
             steady(kind, per_second.parse().unwrap(), secs.parse().unwrap());
         }
         ["beside", per_second, secs] => beside(per_second.parse().unwrap(), secs.parse().unwrap()),
-        _ => panic!("standstill KIND RUNS | steady KIND PER_SECOND SECS | beside PER_SECOND SECS"),
+        _ => panic!(
+            "snapshot RUNS | standstill KIND RUNS | steady KIND PER_SECOND SECS | \
+             beside PER_SECOND SECS"
+        ),
     }
 }
 
