@@ -253,7 +253,7 @@ fn reading(first: std::time::Instant, tick: Tick, now: std::time::Instant) -> Ti
 
 /// The first tick from `least` on that agrees with `wall`, the present by the operating system.
 /// A time before 1970 is one that the machine does not know: it is taken for 1970.
-fn aligned(least: Tick, wall: SystemTime) -> Tick {
+pub(crate) fn aligned(least: Tick, wall: SystemTime) -> Tick {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH);
     let wall = nanos(since.unwrap_or_default()) % CALENDAR;
     let ahead = (wall + CALENDAR - least.0 % CALENDAR) % CALENDAR;

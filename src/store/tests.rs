@@ -1,5 +1,6 @@
 //! Several processes over one store in virtual time: what they admit together.
 
+mod before_contact;
 mod refiller;
 mod went_back;
 
@@ -81,6 +82,15 @@ impl Log {
 
 impl Process {
     fn new(setup: Setup, store: &MemoryStore, clock: TokioClock) -> Self {
+        let idle = Self::idle(setup, store, clock);
+        Self {
+            handle: Some(StoreHandle::start(Some(&idle.hub)).unwrap()),
+            ..idle
+        }
+    }
+
+    /// One whose store nobody has started.
+    fn idle(setup: Setup, store: &MemoryStore, clock: impl Clock) -> Self {
         let settings = StoreSettings::new().nodes(4).store_wait(STORE_WAIT);
         let time = Timekeeper::new(Box::new(clock));
         let hub = Arc::new(Hub::new(Some(StdArc::new(store.clone())), settings, time));
@@ -101,7 +111,7 @@ impl Process {
         let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
         let quota = SharedQuota::new([0, 1], terms, &QuotaRule::new(window, figures, &hub));
         Self {
-            handle: Some(StoreHandle::start(Some(&hub)).unwrap()),
+            handle: None,
             hub,
             quota,
         }
