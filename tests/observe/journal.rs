@@ -363,6 +363,93 @@ async fn a_store_that_goes_and_comes_back_is_told_and_refusals_of_it_once_a_minu
     }
 }
 
+/// As with a wrong host, and with a wrong password: `start_store` itself cannot know.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_wrong_from_its_start_has_a_line() {
+    for (kind, expected) in [
+        (
+            StoreErrorKind::Unreachable,
+            &["WARN store down, error unreachable"][..],
+        ),
+        (
+            StoreErrorKind::Refused,
+            &[
+                "WARN store down, error refused",
+                "WARN store refuses, refused ",
+            ],
+        ),
+    ] {
+        let store = MemoryStore::with_clock(TokioClock::new());
+        store.set_fault(Some(Fault::Error(kind)));
+        let sentinel = Sentinel::builder()
+            .rules(FlowRule::per_second("/v1", 9).shared())
+            .clock(TokioClock::new())
+            .store(store)
+            .build();
+        let (journal, log) = (Journal::new(&sentinel), Log::default());
+        let _handle = sentinel.start_store().unwrap();
+        // Nobody calls.
+        tokio::time::sleep(ms(1_000)).await;
+        tracing::subscriber::with_default(log.clone(), || journal.poll_once());
+        let said = log.said();
+        let is_expected = |(line, begin): (&String, &&str)| line.starts_with(*begin);
+        let are_expected =
+            said.len() == expected.len() && said.iter().zip(expected).all(is_expected);
+        assert!(are_expected, "{kind:?}: {said:?} instead of {expected:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_of_the_store_have_a_budget_that_no_storm_of_refusals_takes() {
+    let names: Vec<_> = (0..60).map(|number| format!("/r{number}")).collect();
+    let refused = names
+        .iter()
+        .map(|name| FlowRule::per_minute(name.as_str(), 0));
+    let rules = refused.fold(Rules::new(), Rules::with);
+    let store = MemoryStore::with_clock(TokioClock::new());
+    let sentinel = Sentinel::builder()
+        .rules(rules.with(FlowRule::per_second("/v1", 9).shared()))
+        .clock(TokioClock::new())
+        .store(store.clone())
+        .build();
+    let _handle = sentinel.start_store().unwrap();
+    tokio::time::sleep(ms(600)).await;
+    let (journal, log) = (Journal::new(&sentinel), Log::default());
+    let look = async || {
+        for name in &names {
+            assert!(matches!(
+                sentinel.try_enter(Call::new(name)),
+                Verdict::Block(_)
+            ));
+        }
+        tokio::time::sleep(ms(1_000)).await;
+        tracing::subscriber::with_default(log.clone(), || journal.poll_once());
+        log.said()
+    };
+    let mut said = look().await;
+    let of_refusals = said.len();
+    assert_eq!(of_refusals, 20, "the storm has taken all of its lines");
+    // Twelve outages of a second, in one minute.
+    for second in 0..48 {
+        let is_away = second % 4 == 0;
+        store.set_fault(is_away.then_some(Fault::Error(StoreErrorKind::Unreachable)));
+        said.append(&mut look().await);
+    }
+    let is_of_store = |line: &&String| line.contains("store");
+    let of_store: Vec<_> = said.iter().filter(is_of_store).collect();
+    assert_eq!(of_store.len(), 10, "{of_store:?}");
+    for pair in of_store.chunks(2) {
+        assert_eq!(pair[0], "WARN store down, error unreachable");
+        assert!(pair[1].starts_with("INFO store back, seconds "), "{pair:?}");
+    }
+    let mut later = Vec::new();
+    for _ in 0..20 {
+        later.append(&mut look().await);
+    }
+    let of_store: Vec<_> = later.iter().filter(is_of_store).collect();
+    assert_eq!(of_store, ["INFO more changes of the store, changes 14"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_shared_rule_would_refuse_is_no_refusal() {
     let rule = FlowRule::per_minute("/v1", 3).shared().exact();
