@@ -88,6 +88,7 @@ mod late;
 mod ledger;
 #[cfg(feature = "shared")]
 mod memory;
+mod mistake;
 #[cfg(all(test, sentinel_loom))]
 mod models;
 #[cfg(feature = "shared")]
@@ -133,6 +134,7 @@ pub(crate) use key::StoreKey;
 #[cfg(feature = "shared")]
 #[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
 pub use memory::{Fault, MemoryStore};
+pub use mistake::StoreMistake;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use settings::{StoreSettings, WhenDown};
@@ -225,5 +227,12 @@ pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     /// different ones. Default `ts`.
     fn prefix(&self) -> &str {
         "ts"
+    }
+
+    /// Returns the mistakes in its set-up that it has noticed by now: each is a
+    /// [finding](crate::Sentinel::findings). It is asked about once a second, and must answer at
+    /// once; if it panics, it has noticed none. Default: none.
+    fn mistakes(&self) -> Vec<StoreMistake> {
+        Vec::new()
     }
 }

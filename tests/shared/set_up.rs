@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::store::{
-    Fault, MemoryStore, RedisStore, StoreErrorKind, StoreHandle, StoreSettings, StoreState,
-    WhenDown,
+    Alive, Beat, Draw, Drawn, Fault, MemoryStore, QuotaStore, RedisStore, StoreError,
+    StoreErrorKind, StoreFuture, StoreHandle, StoreMistake, StoreSettings, StoreState, WhenDown,
 };
 use tower_sentinel::{Call, Finding, FindingKind, FlowRule, Rules, Sentinel};
 
@@ -206,6 +206,85 @@ async fn processes_with_other_settings_are_found_by_each_other() {
     tokio::time::sleep(SECOND * 3).await;
     drop(one.enter(Call::new("/v1")).await);
     assert_eq!(one.findings(), [], "the other one is gone");
+}
+
+/// Nothing is connected to: these hosts are names.
+#[test]
+fn a_password_that_goes_to_another_machine_in_plain_text_is_found() {
+    let one = |url: &str| RedisStore::new(url).unwrap();
+    let sentinel = |url: &str, at: &str| RedisStore::sentinel(url, [at]).unwrap();
+    for (store, is_found) in [
+        (one("redis://:hush@cache"), true),
+        (one("redis://ann:hush@10.0.0.9:6380/4"), true),
+        (one("redis://:hush@[2001:db8::1]"), true),
+        (one("rediss://:hush@cache"), false),
+        (one("redis://cache"), false),
+        (one("redis://ann@cache"), false),
+        (one("redis://:hush@localhost"), false),
+        (one("redis://:hush@127.0.0.9:6379"), false),
+        (one("redis://:hush@[::1]:6379"), false),
+        (one("redis+unix:///a/socket?pass=hush"), false),
+        (sentinel("redis://:hush@shop", "redis://s1:26379"), true),
+        (sentinel("redis://:hush@shop", "rediss://s1:26379"), true),
+        (sentinel("redis://shop", "redis://:hush@s1:26379"), true),
+        (sentinel("rediss://:hush@shop", "redis://s1:26379"), false),
+        (
+            sentinel("redis://:hush@shop", "redis://127.0.0.1:26379"),
+            false,
+        ),
+        (
+            RedisStore::cluster(["redis://:hush@127.0.0.1", "redis://:hush@b"]).unwrap(),
+            true,
+        ),
+        (RedisStore::cluster(["rediss://:hush@b"]).unwrap(), false),
+    ] {
+        let what = store.mistakes();
+        let sentinel = Sentinel::builder()
+            .rules(rule())
+            .store(store)
+            .store_settings(StoreSettings::new().nodes(3))
+            .build();
+        let found = sentinel.findings().into_iter();
+        let mut found = found.filter(|it| it.kind() == FindingKind::PlainPassword);
+        let told = found.next().map(|it| it.to_string());
+        let expected = "the password of the store is sent in plain text: use TLS, by an address that \
+                        begins with `rediss://`";
+        assert_eq!(told.as_deref(), is_found.then_some(expected), "{what:?}");
+    }
+}
+
+/// A store whose author has made a mistake.
+#[derive(Debug)]
+struct Careless(MemoryStore);
+
+impl QuotaStore for Careless {
+    fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>> {
+        self.0.draw(draws)
+    }
+
+    fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat> {
+        self.0.beat(alive)
+    }
+
+    fn mistakes(&self) -> Vec<StoreMistake> {
+        panic!("a mistake in the code that looks for mistakes")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_over_its_mistakes_has_noticed_none() {
+    let store = MemoryStore::with_clock(TokioClock::new());
+    let sentinel = Sentinel::builder()
+        .rules(rule())
+        .store(Careless(store))
+        .store_settings(StoreSettings::new().nodes(1))
+        .build();
+    let handle = sentinel.start_store().unwrap();
+    tokio::time::sleep(SECOND * 2).await;
+    assert!(sentinel.enter(Call::new("/v1")).await.is_ok());
+    assert_eq!(sentinel.findings(), []);
+    assert_eq!(sentinel.store().unwrap().state(), StoreState::Live);
+    drop(handle);
 }
 
 #[tokio::test]

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::Registry;
+use crate::base::panics::catch_panic;
 use crate::call::Direction;
 use crate::hook::Interest;
 use crate::hook::finding::{Finding, FindingKind};
 use crate::rule::{Rule, RuleSet, SharedRule};
-use crate::store::Hub;
+use crate::store::{Hub, StoreMistake};
 
 /// A bucket must last this many trips: permits of a shorter one are mostly lost.
 const TRIPS: u32 = 10;
@@ -41,6 +42,7 @@ impl Registry {
         }
         found.extend(nodes_not_set(set, hub));
         found.extend(other_settings(hub));
+        found.extend(mistakes(hub));
         found.extend(empty_shares(set, hub));
         let refusal = refusal(hub);
         found.extend(refusal.is_none().then(|| silence(hub)).flatten());
@@ -129,6 +131,28 @@ fn other_settings(hub: &Hub) -> Option<Finding> {
         let cause = causes.join("; ");
         Finding::new(FindingKind::OtherSettings, "", "", cause)
     })
+}
+
+/// The mistakes that the store itself has noticed.
+fn mistakes(hub: &Hub) -> Vec<Finding> {
+    let noticed = hub.store().and_then(|it| catch_panic(|| it.mistakes()));
+    let told = noticed.into_iter().flatten().map(|mistake| {
+        let (kind, cause) = match mistake {
+            StoreMistake::Evicts(policy) => {
+                let cause = format!(
+                    "its policy is {policy:?}, and a limit whose counter is removed is admitted once \
+                     more; set `maxmemory-policy` to noeviction, and leave it room"
+                );
+                (FindingKind::StoreEvicts, cause)
+            }
+            StoreMistake::PlainPassword => {
+                let cause = "use TLS, by an address that begins with `rediss://`";
+                (FindingKind::PlainPassword, cause.to_owned())
+            }
+        };
+        Finding::new(kind, "", "", cause)
+    });
+    told.collect()
 }
 
 /// That the store has refused a request of late. Its own words may have names in them.

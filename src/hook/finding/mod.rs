@@ -80,6 +80,10 @@ pub enum FindingKind {
     /// The store has refused requests within the last minute, for want of a password or a right, or
     /// because something else stands at its keys. Hooks are notified once a minute.
     StoreRefuses,
+    /// The store removes counters when its memory is full.
+    StoreEvicts,
+    /// The password of the store goes to another machine without TLS.
+    PlainPassword,
     /// A rule is [shared](crate::FlowRule::shared), and the engine has no
     /// [store](crate::Builder::store): it limits this process alone. Only
     /// [`reload`](crate::Sentinel::reload) puts such a rule in force.
@@ -149,6 +153,8 @@ impl FindingKind {
             FindingKind::NoShare => "no-share",
             FindingKind::ShortBuckets => "short-buckets",
             FindingKind::StoreRefuses => "store-refuses",
+            FindingKind::StoreEvicts => "store-evicts",
+            FindingKind::PlainPassword => "plain-password",
             FindingKind::NoStore => "no-store",
         }
     }
@@ -290,6 +296,12 @@ impl fmt::Display for Finding {
                 "rule {rule:?} for {resource:?} has buckets that are over before the store has answered"
             )?,
             FindingKind::StoreRefuses => f.write_str("the store refuses requests")?,
+            FindingKind::StoreEvicts => {
+                f.write_str("the store removes counters when its memory is full")?;
+            }
+            FindingKind::PlainPassword => {
+                f.write_str("the password of the store is sent in plain text")?;
+            }
             FindingKind::NoStore => write!(
                 f,
                 "rule {rule:?} for {resource:?} is shared, and limits this process alone"

@@ -215,6 +215,41 @@ mod tests {
         assert_eq!(floats(&Value::Nil), None);
     }
 
+    #[test]
+    fn a_server_that_cannot_be_reached_is_told_by_what_is_wrong() {
+        use std::net::ToSocketAddrs;
+        // No name has an empty part, so nobody is asked for it.
+        let unknown = ("cache..example", 6379).to_socket_addrs().unwrap_err();
+        let other = io::Error::other("failed to lookup address information: Try again");
+        let of = |kind: io::ErrorKind| io::Error::from(kind);
+        for (error, expected) in [
+            (unknown, "the name of the host is not known"),
+            (other, "the name of the host is not known"),
+            (
+                of(io::ErrorKind::ConnectionRefused),
+                "the connection was refused: nobody listens at the address",
+            ),
+            (
+                of(io::ErrorKind::NotFound),
+                "there is no socket at the path",
+            ),
+            (
+                of(io::ErrorKind::PermissionDenied),
+                "the address may not be used, for want of a right",
+            ),
+            (
+                of(io::ErrorKind::HostUnreachable),
+                "there is no way to the host",
+            ),
+            (of(io::ErrorKind::BrokenPipe), "the connection is gone"),
+        ] {
+            let what = format!("{error:?}");
+            let told = told(&error.into());
+            let expected = StoreError::new(StoreErrorKind::Unreachable, expected);
+            assert_eq!(told, expected, "{what}");
+        }
+    }
+
     /// The answers are those of servers of these versions.
     #[test]
     fn errors_in_scripts_are_named_by_their_reason() {

@@ -15,6 +15,8 @@ use redis::{
 };
 use tokio::time::Instant;
 
+use super::SCRIPTS;
+use super::evicting::Evicting;
 #[cfg(feature = "redis-cluster")]
 use super::masters::Masters;
 use crate::base::sync::Lock;
@@ -213,13 +215,26 @@ pub(super) async fn load_scripts(
     open: &mut MultiplexedConnection,
     scripts: &[&str],
 ) -> RedisResult<()> {
-    let load = |script: &&str| {
-        let mut command = cmd("SCRIPT");
-        command.arg("LOAD").arg(*script);
-        command
-    };
     let answers = run(open, scripts.iter().map(load)).await?;
     answers.into_iter().try_for_each(|answer| answer.map(drop))
+}
+
+/// Makes all scripts known to a server that was connected to, and asks for its policy of memory. Where
+/// it refuses a script, the first use of that says so.
+pub(super) async fn greet(open: &mut MultiplexedConnection, evicting: &Evicting) {
+    let mut memory = cmd("INFO");
+    memory.arg("memory");
+    let commands = SCRIPTS.iter().map(load).chain([memory]);
+    let answers = run(open, commands).await.unwrap_or_default();
+    if let Some(Ok(answer)) = answers.last() {
+        evicting.note(answer);
+    }
+}
+
+fn load(script: &&str) -> Cmd {
+    let mut command = cmd("SCRIPT");
+    command.arg("LOAD").arg(*script);
+    command
 }
 
 /// Runs `commands` on a server, in one trip.

@@ -19,7 +19,8 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::link::{CONNECTS, join_all, load_scripts};
+use super::evicting::Evicting;
+use super::link::{CONNECTS, greet, join_all, load_scripts};
 use super::servers::{more_telling, with_address};
 use super::slots::{MasterAddress, SlotMap, slot_of};
 use crate::base::sync::Lock;
@@ -36,6 +37,7 @@ pub(super) struct Masters(Arc<ClusterState>);
 struct ClusterState {
     /// A server of the Cluster: all others differ only in their addresses.
     like: ConnectionInfo,
+    evicting: Arc<Evicting>,
     known: Lock<KnownMasters>,
 }
 
@@ -69,11 +71,14 @@ type Errands = BTreeMap<MasterAddress, Vec<Errand>>;
 impl Masters {
     /// Connects to all masters of the Cluster of which `nodes` are some servers: at least one of
     /// each must be there.
-    pub(super) async fn open(nodes: &[ConnectionInfo]) -> RedisResult<Self> {
+    pub(super) async fn open(
+        nodes: &[ConnectionInfo],
+        evicting: Arc<Evicting>,
+    ) -> RedisResult<Self> {
         let mut failed = None;
         for node in nodes {
             let asked = async {
-                let mut link = connect(node.clone()).await?;
+                let mut link = connect(node.clone(), &evicting).await?;
                 ask_slots(&mut link, &address_of(node)).await
             };
             let slots = match within(EACH, asked).await {
@@ -85,6 +90,7 @@ impl Masters {
             };
             let masters = Self(Arc::new(ClusterState {
                 like: node.clone(),
+                evicting: evicting.clone(),
                 known: Lock::new(KnownMasters::default()),
             }));
             match masters.reach(slots).await {
@@ -313,7 +319,7 @@ impl Masters {
         let connect = away.into_iter().map(|at| async move {
             let info = self.0.like.clone();
             let address = with_address(info.addr(), at.host.clone(), at.port);
-            let opened = within(EACH, connect(info.set_addr(address))).await;
+            let opened = within(EACH, connect(info.set_addr(address), &self.0.evicting)).await;
             let mut known = self.0.known.lock();
             known.opened += 1;
             let (link, error) = match opened {
@@ -373,10 +379,9 @@ async fn within<T>(time: Duration, asked: impl Future<Output = RedisResult<T>>) 
 }
 
 /// Connects to one server, which knows the scripts then.
-async fn connect(info: ConnectionInfo) -> RedisResult<MultiplexedConnection> {
+async fn connect(info: ConnectionInfo, evicting: &Evicting) -> RedisResult<MultiplexedConnection> {
     let mut link = super::link::connect(info).await?;
-    // Where it is refused, the first use of a script says so.
-    let _ = load_scripts(&mut link, &super::SCRIPTS).await;
+    greet(&mut link, evicting).await;
     Ok(link)
 }
 

@@ -6,6 +6,7 @@
 //! is asked by nothing else until it has answered one.
 
 mod answer;
+mod evicting;
 mod link;
 #[cfg(feature = "redis-cluster")]
 mod masters;
@@ -25,6 +26,7 @@ use redis::{Cmd, RedisError, Script, cmd};
 use tokio::time::Instant;
 
 use self::answer::{integers, is_unknown_script, read_beat, read_drawn, told, unreadable};
+use self::evicting::Evicting;
 use self::link::{CONNECTS, Connection, Link};
 use self::servers::{Servers, read_url};
 #[cfg(feature = "redis-tls")]
@@ -32,6 +34,7 @@ use self::unopened::Unopened;
 use super::key::is_prefix;
 use super::{
     Alive, Beat, Draw, Drawn, NodeId, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
+    StoreMistake,
 };
 use crate::base::invalid::InvalidSetting;
 
@@ -41,10 +44,12 @@ const SCRIPTS: [&str; 2] = [BEAT, DRAW];
 
 /// A [`QuotaStore`] on a Redis server from 6.2 on, or a Valkey server from 7.2 on.
 ///
-/// The server needs no modules and no persistence. It must not evict keys: set `noeviction`, or
+/// The server needs no modules and no persistence. It must not evict keys: set `noeviction`, and
 /// leave it room; a counter of one or two buckets takes about 180 bytes. A user with an access list
 /// needs `~PREFIX:* +evalsha +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrange
 /// +zrank +zrem`; `+select` for another database than 0; and in a Cluster `+cluster|slots +asking`.
+/// With `+info`, another policy than `noeviction` is a [finding](crate::FindingKind::StoreEvicts); it
+/// is looked for when a connection is opened.
 ///
 /// All clones have one connection. It is opened by the task that asks the store, and opened anew
 /// if it breaks, if the server takes no writes any more, or does not answer. Processes that fork must
@@ -78,6 +83,7 @@ struct Common {
     draw: Script,
     beat: Script,
     connection: Connection,
+    evicting: Arc<Evicting>,
 }
 
 impl Default for Common {
@@ -86,6 +92,7 @@ impl Default for Common {
             draw: Script::new(DRAW),
             beat: Script::new(BEAT),
             connection: Connection::default(),
+            evicting: Arc::default(),
         }
     }
 }
@@ -270,9 +277,9 @@ impl RedisStore {
 
     /// The connection for a beat of `node`, and its number.
     async fn open_for_beat(&self, node: NodeId) -> Result<(Link, u64), StoreError> {
-        let servers = self.servers.clone();
+        let (servers, evicting) = (self.servers.clone(), self.shared.evicting.clone());
         let connect = || async {
-            let connected = tokio::time::timeout(CONNECTS, servers.connect()).await;
+            let connected = tokio::time::timeout(CONNECTS, servers.connect(evicting)).await;
             connected.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
         };
         let opened = self.shared.connection.get_or_open(node, connect).await;
@@ -386,6 +393,13 @@ impl QuotaStore for RedisStore {
 
     fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    fn mistakes(&self) -> Vec<StoreMistake> {
+        let evicts = self.shared.evicting.policy().map(StoreMistake::Evicts);
+        let shows = self.servers.show_password();
+        let shows = shows.then_some(StoreMistake::PlainPassword);
+        evicts.into_iter().chain(shows).collect()
     }
 }
 

@@ -2,6 +2,8 @@
 //! Sentinels watch, or all masters of a Cluster.
 
 use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "redis-tls")]
@@ -11,10 +13,10 @@ use redis::RedisError;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use tokio::time::timeout;
 
-use super::SCRIPTS;
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 use super::answer::says_why;
-use super::link::{Link, connect, load_scripts};
+use super::evicting::Evicting;
+use super::link::{Link, connect, greet};
 #[cfg(feature = "redis-cluster")]
 use super::masters::Masters;
 #[cfg(feature = "redis-sentinel")]
@@ -181,7 +183,8 @@ impl Servers {
     }
 
     /// Connects to the server that holds the counters now, and makes the scripts known to it.
-    pub(super) async fn connect(self) -> RedisResult<Link> {
+    pub(super) async fn connect(self, evicting: Arc<Evicting>) -> RedisResult<Link> {
+        evicting.forget();
         #[cfg(feature = "redis-tls")]
         if self.has_tls() {
             tls::choose_cryptography();
@@ -191,7 +194,9 @@ impl Servers {
             #[cfg(feature = "redis-sentinel")]
             Self::Sentinel { sentinels, master } => find_master(sentinels, master).await?,
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster(nodes) => return Ok(Link::Cluster(Masters::open(&nodes).await?)),
+            Self::Cluster(nodes) => {
+                return Ok(Link::Cluster(Masters::open(&nodes, evicting).await?));
+            }
         };
         let opened = timeout(OPENS, connect(info.clone())).await;
         let opened =
@@ -200,9 +205,24 @@ impl Servers {
             Ok(link) => link,
             Err(error) => return Err(Unopened::explain(info.addr(), error).await),
         };
-        // Where it is refused, the first use of a script says so.
-        let _ = load_scripts(&mut link, &SCRIPTS).await;
+        greet(&mut link, &evicting).await;
         Ok(Link::One(link))
+    }
+
+    /// Whether a password goes to another machine without TLS.
+    pub(super) fn show_password(&self) -> bool {
+        let shows = |info: &ConnectionInfo| has_plain_password(info) && is_elsewhere(info);
+        match self {
+            Self::One(info) => shows(info),
+            // A master is taken to be where the Sentinels are, as only they know its address.
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinel { sentinels, master } => {
+                let is_far = has_plain_password(master) && sentinels.iter().any(is_elsewhere);
+                is_far || sentinels.iter().any(shows)
+            }
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(nodes) => nodes.iter().any(shows),
+        }
     }
 
     /// Whether any of them has TLS.
@@ -218,6 +238,21 @@ impl Servers {
             Self::Cluster(nodes) => nodes.iter().any(is_secure),
         }
     }
+}
+
+fn has_plain_password(info: &ConnectionInfo) -> bool {
+    let is_plain = matches!(info.addr(), ConnectionAddr::Tcp(..));
+    is_plain && info.redis_settings().password().is_some()
+}
+
+/// Whether others can read what goes to the server.
+fn is_elsewhere(info: &ConnectionInfo) -> bool {
+    let (ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) = info.addr() else {
+        return false;
+    };
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse();
+    let is_here = address.is_ok_and(|address: IpAddr| address.to_canonical().is_loopback());
+    !is_here && !host.eq_ignore_ascii_case("localhost")
 }
 
 #[cfg(feature = "redis-tls")]

@@ -1,0 +1,85 @@
+//! Whether a server removes counters when its memory is full, which only its policy says.
+//!
+//! A managed server often forbids `CONFIG`, and `INFO` says it as well. A server that refuses both, or
+//! says something else, is taken for one that keeps its counters.
+
+use redis::{Value, from_redis_value};
+
+use crate::base::sync::Lock;
+
+/// The policy of a server that keeps its counters.
+const KEEPS: &str = "noeviction";
+const LINE: &str = "maxmemory_policy:";
+/// The longest name that is shown, as the server may be any.
+const LONGEST: usize = 32;
+
+/// The policy of the servers to which there is a connection, if one of them removes counters.
+#[derive(Debug, Default)]
+pub(super) struct Evicting(Lock<Option<String>>);
+
+impl Evicting {
+    /// Connections are opened anew.
+    pub(super) fn forget(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// A server has answered this to `INFO memory`.
+    pub(super) fn note(&self, answer: &Value) {
+        let Ok(text) = from_redis_value::<String>(answer.clone()) else {
+            return;
+        };
+        if let Some(policy) = policy_of(&text).filter(|policy| *policy != KEEPS) {
+            *self.0.lock() = Some(policy.to_owned());
+        }
+    }
+
+    pub(super) fn policy(&self) -> Option<String> {
+        self.0.lock().clone()
+    }
+}
+
+fn policy_of(text: &str) -> Option<&str> {
+    let policy = text.lines().find_map(|line| line.strip_prefix(LINE))?;
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
+    let is_policy = !policy.is_empty() && policy.len() <= LONGEST && policy.chars().all(is_name);
+    is_policy.then_some(policy)
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_name_of_a_policy_that_removes_keys_is_kept() {
+        let said = |text: &str| {
+            let evicting = Evicting::default();
+            evicting.note(&Value::BulkString(text.as_bytes().to_vec()));
+            evicting.policy()
+        };
+        for (text, policy) in [
+            (
+                "# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n",
+                Some("allkeys-lru"),
+            ),
+            ("maxmemory_policy:volatile-ttl", Some("volatile-ttl")),
+            ("maxmemory_policy:noeviction\r\n", None),
+            ("maxmemory_policy:\r\n", None),
+            ("maxmemory_policy:redis://:hush@cache\r\n", None),
+            (&format!("maxmemory_policy:{}", "a".repeat(33)), None),
+            ("# Memory\r\n", None),
+            ("", None),
+        ] {
+            assert_eq!(said(text).as_deref(), policy, "{text:?}");
+        }
+        let evicting = Evicting::default();
+        evicting.note(&Value::Nil);
+        evicting.note(&Value::Int(3));
+        assert_eq!(evicting.policy(), None);
+        evicting.note(&Value::SimpleString("maxmemory_policy:allkeys-lfu".into()));
+        // Another master of a Cluster keeps its counters.
+        evicting.note(&Value::SimpleString("maxmemory_policy:noeviction".into()));
+        assert_eq!(evicting.policy().as_deref(), Some("allkeys-lfu"));
+        evicting.forget();
+        assert_eq!(evicting.policy(), None);
+    }
+}
