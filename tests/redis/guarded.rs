@@ -1,12 +1,13 @@
 //! A user with no more rights than are needed.
 
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use tower_sentinel::store::{RedisStore, StoreErrorKind};
-use tower_sentinel::{Call, FlowRule};
+use tower_sentinel::store::{RedisStore, StoreErrorKind, StoreSettings};
+use tower_sentinel::{Call, Finding, FindingKind, FlowRule, Sentinel};
 
 use crate::redis::Server;
-use crate::{passed, started};
+use crate::{asked, errors, named, passed, started};
 
 const WAIT: Duration = Duration::from_secs(5);
 
@@ -27,12 +28,69 @@ async fn the_rights_of_the_documentation_suffice() {
     let url = server.url() + "?user=shop&pass=hush";
     let store = RedisStore::new(&url).unwrap().with_prefix("shop").unwrap();
     let (sentinel, handle) = started(store, rule(), WAIT).await;
+    let before = errors(&sentinel);
     assert_eq!(passed(&sentinel, Call::new("/v1"), 12).await, 8);
-    let status = sentinel.store().unwrap();
-    assert!(status.last_error().is_none(), "{status:?}");
+    assert_eq!(errors(&sentinel), before, "no draw has failed");
     handle.shutdown().await;
     let alive = server.say("ZCARD shop:1:{nodes}");
     assert_eq!(alive, ":0\r\n", "it has said that it leaves");
+}
+
+/// What is found about the policy of the server, when a store by this URL is live.
+async fn found_of_policy(url: &str) -> Option<String> {
+    let store = RedisStore::new(url).unwrap().with_prefix("shop").unwrap();
+    let (sentinel, _handle) = started(store, rule(), WAIT).await;
+    let found = sentinel.findings().into_iter();
+    let mut found = found.filter(|it| it.kind() == FindingKind::StoreEvicts);
+    found.next().map(|it| it.to_string())
+}
+
+#[tokio::test]
+async fn a_server_that_removes_counters_is_found_by_the_name_of_its_policy() {
+    let policy = ["--maxmemory-policy", "volatile-ttl"];
+    let Some(server) = Server::start("evicts", &policy).await else {
+        return;
+    };
+    let found = found_of_policy(&server.url()).await;
+    assert_eq!(
+        found.as_deref(),
+        Some(
+            "the store removes counters when its memory is full: its policy is \"volatile-ttl\", and \
+             a limit whose counter is removed is admitted once more; set `maxmemory-policy` to \
+             noeviction, and leave it room"
+        ),
+    );
+    // A managed server says no more than this.
+    server.say(&format!("ACL SETUSER some on >hush ~shop:* {RIGHTS} +info"));
+    server.say(&format!("ACL SETUSER none on >hush ~shop:* {RIGHTS}"));
+    let url = |user| server.url() + "?user=" + user + "&pass=hush";
+    assert_eq!(found_of_policy(&url("some")).await, found);
+    assert_eq!(found_of_policy(&url("none")).await, None, "it may not ask");
+    // It is asked with each new connection.
+    server.say("CONFIG SET maxmemory-policy noeviction");
+    assert_eq!(found_of_policy(&server.url()).await, None, "it keeps them");
+}
+
+/// Hooks hear of it without being asked, by the task of the store.
+#[tokio::test]
+async fn hooks_hear_of_a_server_that_removes_counters() {
+    let Some(server) = Server::start("evicts-told", &["--maxmemory-policy", "allkeys-lru"]).await
+    else {
+        return;
+    };
+    let (tell, told) = channel();
+    let sentinel = Sentinel::builder()
+        .rules(rule())
+        .store(named(&server.url()))
+        .store_settings(StoreSettings::new().nodes(1).store_wait(WAIT))
+        .on_finding(move |finding: &Finding| tell.send(finding.kind()).unwrap())
+        .build();
+    let _handle = sentinel.start_store().unwrap();
+    let mut found = Vec::new();
+    while !found.contains(&FindingKind::StoreEvicts) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        found.extend(told.try_iter());
+    }
 }
 
 #[tokio::test]
@@ -50,7 +108,7 @@ async fn a_right_that_is_missing_is_named() {
         server.say(&format!("ACL SETUSER shop reset on >hush ~shop:* {others}"));
         let url = server.url() + "?user=shop&pass=hush";
         let store = RedisStore::new(&url).unwrap().with_prefix("shop").unwrap();
-        let (sentinel, handle) = started(store, rule(), WAIT).await;
+        let (sentinel, handle) = asked(store, rule(), WAIT).await;
         let passed = passed(&sentinel, Call::new("/v1"), 12).await;
         assert_eq!(passed, 2, "without {right}: the share is 2");
         let findings = sentinel.findings();

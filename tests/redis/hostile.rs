@@ -11,7 +11,7 @@ use tower_sentinel::store::{RedisStore, StoreErrorKind, StoreState};
 use tower_sentinel::{Call, FlowRule, KeyedRule};
 
 use crate::redis::Server;
-use crate::{passed, started, store, until};
+use crate::{asked, passed, started, store, until};
 
 /// A server that answers beats and draws with these lines.
 struct Fake {
@@ -150,7 +150,7 @@ async fn no_answer_to_a_draw_or_beat_admits_more_than_a_share() {
         for (beat, draw) in [(ALIVE, answer), (answer, answer)] {
             let store = Fake::start(beat, draw).await.store();
             let (sentinel, handle) =
-                started(store, FlowRule::per_minute("/v1", 8).shared(), WAIT).await;
+                asked(store, FlowRule::per_minute("/v1", 8).shared(), WAIT).await;
             let passed = passed(&sentinel, Call::new("/v1"), 12).await;
             assert!(passed <= 3, "{answer}: {passed}, and the share is 2");
             let status = sentinel.store().unwrap();
@@ -182,8 +182,7 @@ async fn no_answer_to_a_beat_alone_admits_more_than_a_share() {
         "*6|$1|1|:0|:5|:1|:0|:0",
     ] {
         let store = Fake::start(beat, "$-1").await.store();
-        let (sentinel, handle) =
-            started(store, FlowRule::per_minute("/v1", 8).shared(), WAIT).await;
+        let (sentinel, handle) = asked(store, FlowRule::per_minute("/v1", 8).shared(), WAIT).await;
         let passed = passed(&sentinel, Call::new("/v1"), 12).await;
         assert!(passed <= 3, "{beat}: {passed}, and the share is 2 or less");
         let refused = sentinel.store().unwrap().errors(StoreErrorKind::Refused);
@@ -201,7 +200,7 @@ async fn a_slot_that_moves_to_where_it_was_is_given_up() {
             .with_prefix("ts")
             .unwrap();
         let rule = FlowRule::per_minute("/v1", 8).shared().exact();
-        let (sentinel, handle) = started(store, rule, Duration::from_secs(1)).await;
+        let (sentinel, handle) = asked(store, rule, Duration::from_secs(1)).await;
         let passed = passed(&sentinel, Call::new("/v1"), 4).await;
         assert_eq!(passed, 2, "{draw}: the share is 2");
         let status = sentinel.store().unwrap();
@@ -225,8 +224,7 @@ async fn servers_before_7_name_what_a_script_failed_of() {
     ] {
         let answer = format!("{script}-{word} it says why");
         let store = Fake::start(answer.leak(), "$-1").await.store();
-        let (sentinel, handle) =
-            started(store, FlowRule::per_minute("/v1", 8).shared(), WAIT).await;
+        let (sentinel, handle) = asked(store, FlowRule::per_minute("/v1", 8).shared(), WAIT).await;
         assert!(passed(&sentinel, Call::new("/v1"), 4).await <= 2);
         let status = sentinel.store().unwrap();
         assert!(status.errors(kind) > 0, "{word}: {status:?}");
@@ -311,13 +309,13 @@ fn a_store_outlives_the_runtime_in_which_it_was_connecting() {
     let store = RedisStore::new(&url).unwrap().with_prefix("ts").unwrap();
     let first = runtime();
     first.block_on(async {
-        let (sentinel, _handle) = started(store.clone(), rule(), WAIT / 20).await;
+        let (sentinel, _handle) = asked(store.clone(), rule(), WAIT / 20).await;
         until(&sentinel, StoreState::Down).await;
     });
     drop(first);
     runtime().block_on(async {
         let _fake = Fake::on(TcpListener::from_std(listener).unwrap(), ALIVE, "$-1");
-        let (sentinel, handle) = started(store, rule(), WAIT).await;
+        let (sentinel, handle) = asked(store, rule(), WAIT).await;
         for _ in 0..200 {
             drop(sentinel.enter(Call::new("/v1")).await);
             if sentinel.store().unwrap().trips() > 0 {

@@ -73,8 +73,19 @@ fn engine_with(
     (sentinel, handle)
 }
 
-/// The same, when it asks its store: until then it would serve calls from its share.
+/// Such an engine, when its store is live: until then calls may be served from its share.
 async fn started(
+    store: impl QuotaStore,
+    rule: impl Into<Rule>,
+    store_wait: Duration,
+) -> (Sentinel, StoreHandle) {
+    let (sentinel, handle) = engine_with(store, rule, store_wait);
+    until(&sentinel, StoreState::Live).await;
+    (sentinel, handle)
+}
+
+/// Such an engine, when its task asks a store that may never be live.
+async fn asked(
     store: impl QuotaStore,
     rule: impl Into<Rule>,
     store_wait: Duration,
@@ -84,6 +95,15 @@ async fn started(
         tokio::task::yield_now().await;
     }
     (sentinel, handle)
+}
+
+/// How many requests have failed. A busy machine may take several attempts to connect, so tests
+/// count from when the store is live.
+fn errors(sentinel: &Sentinel) -> u64 {
+    let json = sentinel.snapshot().to_json();
+    let snapshot: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let by_kind = snapshot["store"]["errors"].as_object().unwrap();
+    by_kind.values().map(|count| count.as_u64().unwrap()).sum()
 }
 
 /// Waits until the store of `sentinel` is in this state, for 20 s at the most.

@@ -8,7 +8,7 @@ use tower_sentinel::{Call, FlowRule, Sentinel};
 
 use crate::certificates::Certificates;
 use crate::redis::{Server, free_port};
-use crate::{named, passed, started, store, until};
+use crate::{asked, named, passed, store, until};
 
 /// What happens to a server, what is told of it, and whether it is for its operator to mend.
 const CASES: [(&str, StoreErrorKind, &str, bool); 6] = [
@@ -47,7 +47,7 @@ const CASES: [(&str, StoreErrorKind, &str, bool); 6] = [
 
 async fn assert_named(store: RedisStore, kind: StoreErrorKind, word: &str, is_found: bool) {
     let rule = FlowRule::per_minute("/v1", 8).shared();
-    let (sentinel, handle) = started(store, rule, Duration::from_secs(5)).await;
+    let (sentinel, handle) = asked(store, rule, Duration::from_secs(5)).await;
     assert_eq!(
         passed(&sentinel, Call::new("/v1"), 20).await,
         2,
@@ -107,7 +107,7 @@ async fn a_wrong_password_is_named_and_not_shown() {
 /// Waits for the last error of an engine on `store`, and asserts that it ends with these words.
 async fn assert_not_opened(store: RedisStore, words: &str) {
     let rule = FlowRule::per_minute("/v1", 8).shared();
-    let (sentinel, handle) = started(store, rule, Duration::from_secs(5)).await;
+    let (sentinel, handle) = asked(store, rule, Duration::from_secs(5)).await;
     until(&sentinel, StoreState::Down).await;
     let error = sentinel.store().unwrap().last_error().unwrap().to_string();
     assert!(error.ends_with(words), "{error:?} instead of {words:?}");
