@@ -182,7 +182,7 @@ impl Draw {
     /// another slot. 1 is the version of the format of the value.
     #[must_use]
     pub fn key(&self) -> String {
-        self.key.to_string()
+        self.key.to_text()
     }
 
     /// Returns how long the value must be kept after it was written.

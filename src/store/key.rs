@@ -1,10 +1,12 @@
 //! Names of counters in a store.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 /// Longest prefix, in bytes.
 const MOST_PREFIX: usize = 32;
+/// The bytes of a key behind its prefix.
+const REST: usize = 37;
 
 /// The key of a counter; its text is `{prefix}:1:{digest}`, see [`Draw::key`](super::Draw::key).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +19,14 @@ impl StoreKey {
     /// The key of the counter `digest`, behind a prefix that was [checked](is_prefix).
     pub(crate) const fn new(prefix: Arc<str>, digest: u128) -> Self {
         Self { prefix, digest }
+    }
+
+    /// Its text, in one allocation.
+    pub(super) fn to_text(&self) -> String {
+        let mut text = String::with_capacity(self.prefix.len() + REST);
+        let written = write!(text, "{self}");
+        debug_assert!(written.is_ok(), "a string takes any text");
+        text
     }
 }
 

@@ -224,7 +224,8 @@ impl Refiller {
             let reports = self.reports.drain(self.reports.len() - reports..);
             let counters: Vec<_> = self.due.drain(..take).chain(reports).collect();
             let by = self.conditions(now);
-            let (mut draws, mut sent) = (Vec::new(), Vec::new());
+            let most = counters.len();
+            let (mut draws, mut sent) = (Vec::with_capacity(most), Vec::with_capacity(most));
             for quota in counters {
                 match SharedQuota::prepare(&quota, &by) {
                     Prepared::Nothing => {}

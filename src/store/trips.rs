@@ -15,9 +15,8 @@ use super::quota::{OnTheWay, SharedQuota};
 use super::request::{Heard, Request};
 use crate::clock::Tick;
 
-/// So many trips may set off one after the other, and further ones only at a distance: together
-/// they take more calls along.
-const MOST_AT_ONCE: usize = 4;
+/// While a trip is on its way, the next one sets off only at a distance from it: it takes more calls
+/// along, and a trip costs both sides more than a draw.
 const DISTANCE: Duration = Duration::from_millis(1);
 /// An answer is waited for so many times as long as a call waits.
 const GIVEN_UP: u32 = 4;
@@ -72,21 +71,16 @@ impl Trips {
 
     /// When the next one may start.
     pub(super) fn next_at(&self) -> Tick {
-        if self.on_their_way() < MOST_AT_ONCE {
-            Tick::ZERO
-        } else {
+        if self.is_any() {
             self.started + DISTANCE
+        } else {
+            Tick::ZERO
         }
-    }
-
-    fn on_their_way(&self) -> usize {
-        let in_time = self.all.iter().filter(|trip| !trip.is_late());
-        in_time.count()
     }
 
     /// Whether calls wait for the answer of any.
     pub(super) fn is_any(&self) -> bool {
-        self.on_their_way() > 0
+        self.all.iter().any(|trip| !trip.is_late())
     }
 
     /// How many draws the next one may have.

@@ -41,6 +41,8 @@ use crate::base::invalid::InvalidSetting;
 const DRAW: &str = include_str!("draw.lua");
 const BEAT: &str = include_str!("beat.lua");
 const SCRIPTS: [&str; 2] = [BEAT, DRAW];
+/// Room for the words of nearly any draw, so that they are written without growing.
+const COMMAND_BYTES: usize = 192;
 
 /// A [`QuotaStore`] on a Redis server from 6.2 on, or a Valkey server from 7.2 on.
 ///
@@ -335,13 +337,16 @@ impl RedisStore {
     }
 
     fn command(&self, draw: &Draw) -> Cmd {
-        let mut command = cmd("EVALSHA");
-        command.arg(self.shared.draw.get_hash()).arg(1);
+        let arguments = draw.arguments();
+        let sent = if draw.is_plain() { 4 } else { arguments.len() };
+        let mut command = Cmd::with_capacity(5 + sent, COMMAND_BYTES);
+        command
+            .arg("EVALSHA")
+            .arg(self.shared.draw.get_hash())
+            .arg(1);
         let kept_ms = draw.lifetime().as_micros().div_ceil(1_000);
         let kept_ms = u64::try_from(kept_ms).unwrap_or(u64::MAX);
         command.arg(draw.key()).arg(kept_ms);
-        let arguments = draw.arguments();
-        let sent = if draw.is_plain() { 4 } else { arguments.len() };
         for &argument in &arguments[..sent] {
             command.arg(argument);
         }
