@@ -85,6 +85,7 @@ macro_rules! labels {
 [other-code#in-a-library]: crate::guide::other_code#in-a-library
 [outbound]: crate::guide::outbound
 [outbound#fallbacks]: crate::guide::outbound#fallbacks
+[outbound#hyper]: crate::guide::outbound#hyper
 [outbound#quotas-of-an-api-that-you-call]: crate::guide::outbound#quotas-of-an-api-that-you-call
 [outbound#reqwest]: crate::guide::outbound#reqwest
 [outbound#reqwest-middleware]: crate::guide::outbound#reqwest-middleware
@@ -106,6 +107,7 @@ macro_rules! labels {
 [replicas]: crate::guide::replicas
 [rules]: crate::guide::rules
 [rules#rules-from-a-file]: crate::guide::rules#rules-from-a-file
+[rules#rules-from-code]: crate::guide::rules#rules-from-code
 [sentinel]: crate::guide::sentinel
 [sentinel#sentinels-documents]: crate::guide::sentinel#sentinels-documents
 [testing]: crate::guide::testing
