@@ -6,7 +6,7 @@
 //! often probes have failed, and its counts. Beyond the most that may be kept, those are forgotten
 //! that have been here for longest.
 
-use std::collections::BTreeMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::Breakers;
 use crate::base::sync::{AtomicU32, Lock, Ordering};
@@ -28,8 +28,9 @@ pub(crate) struct KeptBreakers {
 #[derive(Debug, Default)]
 struct Kept {
     /// With the number under which they came.
-    by_name: BTreeMap<NameHash, (u64, Breakers)>,
-    by_number: BTreeMap<u64, NameHash>,
+    by_name: HashMap<NameHash, (u64, Breakers)>,
+    /// By the numbers, in ascending order.
+    by_number: VecDeque<(u64, NameHash)>,
     next: u64,
     /// Breakers in all.
     count: usize,
@@ -69,19 +70,24 @@ impl Kept {
         self.remove(&name);
         self.count += breakers.len();
         self.by_name.insert(name, (self.next, breakers));
-        self.by_number.insert(self.next, name);
+        self.by_number.push_back((self.next, name));
         self.next += 1;
     }
 
     fn remove(&mut self, name: &NameHash) -> Option<Breakers> {
         let (number, breakers) = self.by_name.remove(name)?;
-        self.by_number.remove(&number);
+        let numbered = self
+            .by_number
+            .binary_search_by_key(&number, |&(own, _)| own);
+        if let Ok(at) = numbered {
+            self.by_number.remove(at);
+        }
         self.count -= breakers.len();
         Some(breakers)
     }
 
     fn remove_oldest(&mut self) {
-        if let Some((_, name)) = self.by_number.pop_first() {
+        if let Some((_, name)) = self.by_number.pop_front() {
             self.remove(&name);
         }
     }

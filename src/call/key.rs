@@ -87,16 +87,22 @@ impl<'a> Key<'a> {
     /// number that is written so. Not every text of a number is one: "007" and "+7" are names. An
     /// address of IPv6 with one of IPv4 inside also stands for that one, as extractors know such a
     /// client by it. A shared key is named by its text.
-    pub(crate) fn spellings(text: &'a str) -> impl Iterator<Item = Self> {
-        let ip = text.parse::<IpAddr>().ok();
-        let plain = ip.map(canonical);
-        let number = text.parse::<u64>().ok();
-        let number = number.filter(|number| number.to_string() == text);
-        let ips = ip.into_iter().chain(plain.filter(|_| plain != ip));
-        let others = ips.map(Key::Ip).chain(number.map(Key::Int));
-        let text = Key::Str(text);
-        let others = others.chain(text.reserved());
-        [text].into_iter().chain(others)
+    pub(crate) fn spellings(text: &'a str) -> std::vec::IntoIter<Self> {
+        let mut all = vec![Key::Str(text)];
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            all.push(Key::Ip(ip));
+            let plain = canonical(ip);
+            if plain != ip {
+                all.push(Key::Ip(plain));
+            }
+        }
+        if let Ok(number) = text.parse::<u64>() {
+            if number.to_string() == text {
+                all.push(Key::Int(number));
+            }
+        }
+        all.extend(Key::Str(text).reserved());
+        all.into_iter()
     }
 
     /// Returns a key that is short enough to be kept; `room` holds the short form of a

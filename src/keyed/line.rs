@@ -15,15 +15,18 @@
 //! one word, so either the call finds a place that is released beside it, or the releasing call
 //! finds the mark.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc as StdArc;
 use std::task::Waker;
+
+use foldhash::fast::FixedState;
 
 use super::keys::{HotKeys, KeyTokens};
 use super::running::{self, Beside, Mark};
 use super::table::{KeyTable, WordPlace};
 use super::{Counting, Digest};
+use crate::base::numbered::Numbered;
 use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::call::{Key, OwnedKey};
@@ -48,11 +51,12 @@ pub(super) struct Lines {
 struct Part {
     limit: KeyLimitNow,
     /// None of them is empty. A call that is gone from its line has a place.
-    lines: BTreeMap<WordPlace, Waiters>,
+    /// The places of keys are secret, so no caller can choose them to collide.
+    lines: HashMap<WordPlace, Waiters, FixedState>,
 }
 
 /// The calls that wait, by the numbers of their tickets.
-type Waiters = BTreeMap<u64, Waiter>;
+type Waiters = Numbered<Waiter>;
 
 struct Waiter {
     key: Digest,
@@ -194,7 +198,7 @@ impl Lines {
         let limit: KeyLimitNow = StdArc::new(|_, _| u32::MAX);
         let part = || Part {
             limit: limit.clone(),
-            lines: BTreeMap::new(),
+            lines: HashMap::default(),
         };
         Self {
             parts: (0..LOCKS).map(|_| Lock::new(part())).collect(),
@@ -280,8 +284,7 @@ impl Lines {
             // The call that has set the mark is about to come, or to take it away.
             return;
         };
-        while let Some(first) = line.first_entry() {
-            let call = first.get();
+        while let Some(call) = line.first() {
             let tier = call.tier.as_ref().map(OwnedKey::as_key);
             let limit = (part.limit)(call.key, tier.as_ref());
             let let_in = |word| running::let_in(word, limit);
@@ -289,7 +292,7 @@ impl Lines {
                 return;
             }
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            woken.extend(first.remove().waker);
+            woken.extend(line.pop_first().and_then(|call| call.waker));
         }
         part.lines.remove(&place);
         part.unmark_if_empty(table, place);
@@ -301,7 +304,7 @@ impl Lines {
         let gone = {
             let mut part = self.part(ticket.place).lock();
             let line = part.lines.get_mut(&ticket.place);
-            let gone = line.and_then(|line| line.remove(&ticket.number));
+            let gone = line.and_then(|line| line.remove(ticket.number));
             if gone.is_some() {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 // The next one may be of another tier, and have room.
@@ -317,7 +320,7 @@ impl Lines {
     fn has_place(&self, ticket: LineTicket, waker: Option<&Waker>) -> bool {
         let mut part = self.part(ticket.place).lock();
         let line = part.lines.get_mut(&ticket.place);
-        let Some(call) = line.and_then(|line| line.get_mut(&ticket.number)) else {
+        let Some(call) = line.and_then(|line| line.get_mut(ticket.number)) else {
             return true;
         };
         let own = &mut call.waker;

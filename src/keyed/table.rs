@@ -122,7 +122,7 @@ struct SetRoom {
 }
 
 /// Whose word a call has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WordPlace {
     /// That of the key, in this slot.
     Slot(u32),

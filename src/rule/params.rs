@@ -355,19 +355,23 @@ impl KeyedState {
             // There may be many, and calls wait for them.
             Some(old) => old.quotas.exceptions.clone(),
             None => {
-                let exceptions = rule.exceptions.iter().flat_map(|(value, threshold)| {
+                let mut exceptions = Exceptions::default();
+                for (value, threshold) in rule.exceptions.iter() {
                     let quota = quota(*threshold);
-                    Key::spellings(value).map(move |key| (key, quota))
-                });
-                let exceptions = exceptions.map(|(key, quota)| (keys.digest(&key), quota));
-                StdArc::new(exceptions.collect())
+                    for key in Key::spellings(value) {
+                        exceptions.insert(keys.digest(&key), quota);
+                    }
+                }
+                StdArc::new(exceptions)
             }
         };
-        let tiers = rule.tiers.iter().rev();
-        let tiers = tiers.flat_map(|(tier, threshold)| {
+        let mut tiers = Vec::new();
+        for (tier, threshold) in rule.tiers.iter().rev() {
             let quota = quota(*threshold);
-            Key::spellings(tier).map(move |key| (key.into(), quota))
-        });
+            for key in Key::spellings(tier) {
+                tiers.push((OwnedKey::from(key), quota));
+            }
+        }
         Self {
             missing: old.map_or_else(Arc::default, |old| old.missing.clone()),
             on_suspicion,
@@ -377,7 +381,7 @@ impl KeyedState {
             quotas: QuotasByValue {
                 limit: quota(rule.threshold()),
                 exceptions,
-                tiers: tiers.collect(),
+                tiers: tiers.into(),
             },
             rule,
             keys,

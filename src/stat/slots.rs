@@ -33,11 +33,11 @@
 //! [`Node::end_without_slot`](super::Node::end_without_slot)). A new call finds no room in a marked
 //! word, so none overtakes the line.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::task::Waker;
 
 use super::counters::Counters;
+use crate::base::numbered::Numbered;
 use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
@@ -70,7 +70,7 @@ struct LineState {
     /// The number of the next ticket.
     next: u64,
     /// The waker of each call, once it has been polled. A call that is gone from here has a slot.
-    calls: BTreeMap<u64, Option<Waker>>,
+    calls: Numbered<Option<Waker>>,
     limit: LimitNow,
 }
 
@@ -256,7 +256,7 @@ impl Slots {
                 return;
             }
             if self.enter(found).is_ok() {
-                woken.extend(line.calls.pop_first().and_then(|(_, waker)| waker));
+                woken.extend(line.calls.pop_first().flatten());
             }
         }
         // The lock is held: no call joins meanwhile.
@@ -298,7 +298,7 @@ impl Slots {
     /// Leaves the line. Returns whether the call has got a slot before, which it then holds.
     pub(super) fn cancel(&self, line: &Line, ticket: u64) -> bool {
         let mut line = line.0.lock();
-        let gone = line.calls.remove(&ticket);
+        let gone = line.calls.remove(ticket);
         if line.calls.is_empty() {
             self.0.fetch_and(!WAITS, Ordering::Relaxed);
         }
@@ -361,7 +361,7 @@ impl Line {
     pub(super) fn new() -> Self {
         Self(Lock::new(LineState {
             next: 0,
-            calls: BTreeMap::new(),
+            calls: Numbered::default(),
             limit: Box::new(|| u32::MAX),
         }))
     }
@@ -380,7 +380,7 @@ impl Line {
     /// has.
     pub(super) fn has_slot(&self, ticket: u64, waker: Option<&Waker>) -> bool {
         let mut line = self.0.lock();
-        let Some(own) = line.calls.get_mut(&ticket) else {
+        let Some(own) = line.calls.get_mut(ticket) else {
             return true;
         };
         let is_new = |waker: &&Waker| own.as_ref().is_none_or(|own| !own.will_wake(waker));
