@@ -1,7 +1,7 @@
 //! A list that nearly always has at most `N` entries, and then needs no heap.
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SmallVec<T, const N: usize> {
     /// Filled from the front.
     inline: [Option<T>; N],

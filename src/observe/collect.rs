@@ -10,30 +10,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use super::family::{Family, Id, Text, Value};
+use super::family::{Family, Id, Labels, Text, Value};
 use super::rows::{Reasons, ResourceLimits, Row};
 use crate::base::pace::StepPace;
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
 use crate::engine::registry::Registry;
 use crate::report::{ResourceReading, read_resources_paced};
-use crate::rule::{Rule, RuleSelection, RuleSet};
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 use crate::stat::{Histogram, Totals};
-
-/// The kinds of rules, as labels.
-const KINDS: [&str; 7] = [
-    "flow",
-    "keyed",
-    "isolation",
-    "adaptive",
-    "circuit_breaker",
-    "authority",
-    "system",
-];
 
 /// Families that samples are added to, each with the labels that all of an engine have.
 #[derive(Debug)]
@@ -63,6 +51,23 @@ pub(super) struct LastReading {
 /// The rank of a resource: the lower ones have series. First of all by what stands on it, then
 /// whether it is new here, then by its age.
 type RowPlace = (u8, bool, u64);
+
+/// The families that may have a sample of each resource with series.
+const OF_EACH_ROW: [Id; 13] = [
+    Id::Completed,
+    Id::Failed,
+    Id::Cancelled,
+    Id::Panicked,
+    Id::WaitsDropped,
+    Id::Borrowed,
+    Id::ActiveCalls,
+    Id::WaitingCalls,
+    Id::CallDuration,
+    Id::WaitDuration,
+    Id::CallsLimit,
+    Id::SlotsUsed,
+    Id::SlotsLimit,
+];
 
 // === impl LastReading ===
 
@@ -113,8 +118,15 @@ impl Collector {
         labels: [(&'static str, Text); N],
         value: Value,
     ) {
-        let labels = self.base.iter().cloned().chain(labels).collect();
-        self.families[id as usize].push(labels, value, self.origin);
+        let mut all = Labels::default();
+        let labels = self.base.iter().cloned().chain(labels);
+        labels.for_each(|label| all.push(label));
+        self.families[id as usize].push(all, value, self.origin);
+    }
+
+    /// Makes room for so many more samples of a family.
+    pub(super) fn reserve(&mut self, id: Id, count: usize) {
+        self.families[id as usize].reserve(count);
     }
 
     pub(super) fn count(&mut self, id: Id, count: u64) {
@@ -153,6 +165,7 @@ impl Collector {
         let limits = ResourceLimits::of(&rules, pace).await;
         let read = rows.len() + resources / 16;
         let rows = Row::sorted(rows.into_values(), pace).await;
+        self.make_room(rows.values(), &reasons, pace).await;
         for row in rows.into_values() {
             self.add_row(&row, reasons.of_row(&row), &limits);
             pace.spend(2).await;
@@ -233,6 +246,36 @@ impl Collector {
         (rows, resources)
     }
 
+    /// Makes room for the samples of `rows`, as a long list that grows is moved at once.
+    async fn make_room(
+        &mut self,
+        rows: impl ExactSizeIterator<Item = &Box<Row>>,
+        reasons: &Reasons<'_>,
+        pace: &mut StepPace,
+    ) {
+        let count = rows.len();
+        let (mut blocks, mut breakers, mut keyed_rules) = (0, 0, 0);
+        for row in rows {
+            blocks += refusals(row, reasons.of_row(row)).count();
+            breakers += row.details.breakers.len();
+            keyed_rules += row.details.keyed_rules.len();
+            pace.spend(1).await;
+        }
+        let states = breakers * BreakerState::ALL.len();
+        for (ids, count) in [
+            (&OF_EACH_ROW[..], count),
+            (&[Id::Blocked], blocks),
+            (&[Id::BreakerState, Id::BreakerTransitions], states),
+            (&[Id::KeysOverflowed, Id::KeysMissing], keyed_rules),
+        ] {
+            for id in ids {
+                self.reserve(*id, count);
+                // That of an engine before this one is moved.
+                pace.spend(usize::MAX).await;
+            }
+        }
+    }
+
     fn add_row(&mut self, row: &Row, reasons: u16, limits: &ResourceLimits<'_>) {
         let own = || {
             [
@@ -254,12 +297,10 @@ impl Collector {
         ] {
             self.push(id, own(), Value::Count(count));
         }
-        for (kind, count) in totals.blocks() {
-            if count > 0 || reasons >> kind as u16 & 1 == 1 {
-                let [resource, direction] = own();
-                let labels = [resource, direction, ("reason", reason(kind).into())];
-                self.push(Id::Blocked, labels, Value::Count(count));
-            }
+        for (kind, count) in refusals(row, reasons) {
+            let [resource, direction] = own();
+            let labels = [resource, direction, ("reason", reason(kind).into())];
+            self.push(Id::Blocked, labels, Value::Count(count));
         }
         let [rt, waits] = match details.histograms.clone() {
             Some([rt, waits]) => [Some(rt), Some(waits)],
@@ -314,95 +355,12 @@ impl Collector {
             }
         }
     }
+}
 
-    /// Returns how many rules have no series of their own.
-    async fn add_rules(&mut self, rules: &RuleSet, max_rules: usize, pace: &mut StepPace) -> usize {
-        let mut kinds = [0_u64; KINDS.len()];
-        let (mut shadows, mut left_out) = (0_u64, 0);
-        for (number, (rule, label)) in rules.listed().with_labels().enumerate() {
-            pace.spend(1).await;
-            let has_series = number < max_rules;
-            left_out += usize::from(!has_series);
-            let kind = kind(rule);
-            let own = || [("rule", Text::from(&label.id)), ("kind", kind.into())];
-            let is_enforced = rules.part() == RuleSelection::Enforced && !rule.is_shadow();
-            if is_enforced {
-                if has_series {
-                    self.push(Id::RuleBlocked, own(), Value::Count(label.refused()));
-                }
-                let place = KINDS.iter().position(|it| *it == kind);
-                kinds[place.unwrap_or_default()] += 1;
-            } else {
-                shadows += 1;
-            }
-            if !has_series {
-                continue;
-            }
-            let [id, kind] = own();
-            let labels = || {
-                let resource = Text::Shared(rule.resource().into());
-                [id.clone(), kind.clone(), ("resource", resource)]
-            };
-            if let Some(limit) = rule.limit() {
-                self.push(Id::RuleLimit, labels(), Value::Figure(limit));
-            }
-            if let Some(interval) = rule.interval() {
-                let seconds = Value::Figure(interval.as_secs_f64());
-                self.push(Id::RuleInterval, labels(), seconds);
-            }
-        }
-        let all = KINDS.into_iter().zip(kinds).chain([("shadow", shadows)]);
-        for (kind, count) in all {
-            self.push(Id::Rules, [("kind", kind.into())], Value::Count(count));
-        }
-        self.count(Id::RulesReloads, rules.version());
-        let since = rules.made_at().duration_since(UNIX_EPOCH);
-        let since = Value::Figure(since.unwrap_or_default().as_secs_f64());
-        self.push(Id::RulesLastReload, [], since);
-        left_out
-    }
-
-    fn add_system(&mut self, registry: &Registry, rules: &RuleSet) {
-        if let Some(sampler) = &registry.shared().config.sampler {
-            // Without a rule that looks at the machine, nobody else reads it.
-            let time = &registry.shared().time;
-            let now = time.check_making(time.read());
-            let readings = sampler.sample(now);
-            for (id, figure) in [
-                (Id::SystemLoad, readings.load()),
-                (Id::SystemCpu, readings.cpu()),
-            ] {
-                if let Some(figure) = figure {
-                    self.push(id, [], Value::Figure(figure));
-                }
-            }
-            if let Some(memory) = sampler.sample_memory(now) {
-                for (kind, bytes) in [("used", memory.used()), ("limit", memory.limit())] {
-                    self.push(
-                        Id::SystemMemory,
-                        [("kind", kind.into())],
-                        Value::Count(bytes),
-                    );
-                }
-            }
-        }
-        let limits = rules.limits();
-        for (limit, figure) in [
-            ("qps", limits.qps.map(|it| it.value)),
-            ("concurrency", limits.concurrency.map(|it| it.value.into())),
-            ("rt_seconds", limits.rt.map(|it| it.value.as_secs_f64())),
-            ("load", limits.load.map(|it| it.value)),
-            ("cpu_ratio", limits.cpu.map(|it| it.value)),
-        ] {
-            if let Some(figure) = figure {
-                self.push(
-                    Id::SystemLimit,
-                    [("limit", limit.into())],
-                    Value::Figure(figure),
-                );
-            }
-        }
-    }
+/// The refusals of `row` by kind, of which those of `reasons` begin at 0.
+fn refusals(row: &Row, reasons: u16) -> impl Iterator<Item = (BlockKind, u64)> {
+    let blocks = row.totals.blocks();
+    blocks.filter(move |(kind, count)| *count > 0 || reasons >> *kind as u16 & 1 == 1)
 }
 
 /// The label of a kind of refusals.
@@ -417,28 +375,6 @@ pub(super) const fn reason(kind: BlockKind) -> &'static str {
         BlockKind::NoTimer => "no_timer",
         BlockKind::MissingKey => "missing_key",
         BlockKind::Store => "store",
-    }
-}
-
-/// The label of a kind of rules.
-fn kind(rule: &Rule) -> &'static str {
-    let [
-        flow,
-        keyed_rule,
-        isolation,
-        adaptive,
-        circuit_breaker,
-        authority,
-        system,
-    ] = KINDS;
-    match rule.itself() {
-        Rule::Flow(_) | Rule::Shadow(_) => flow,
-        Rule::Keyed(_) => keyed_rule,
-        Rule::Isolation(_) => isolation,
-        Rule::Adaptive(_) => adaptive,
-        Rule::CircuitBreaker(_) => circuit_breaker,
-        Rule::Authority(_) => authority,
-        Rule::System(_) => system,
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::base::small_vec::SmallVec;
 use crate::stat::Histogram;
 
 /// The kind of the samples of a [`Family`].
@@ -61,7 +62,7 @@ pub struct Family {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Sample {
-    labels: Vec<(&'static str, Text)>,
+    labels: Labels,
     value: Value,
     #[cfg_attr(
         not(feature = "metrics"),
@@ -96,6 +97,10 @@ pub enum Value {
         histogram: Option<Histogram>,
     },
 }
+
+/// The labels of a sample. They stand in it: many thousand small lists, each on the heap, would be
+/// freed one by one, and the allocator may go through all of them at once.
+pub(super) type Labels = SmallVec<(&'static str, Text), 4>;
 
 /// The text of a label.
 #[derive(Clone, Debug)]
@@ -273,7 +278,7 @@ impl Family {
         SPECS.iter().map(empty).collect()
     }
 
-    pub(super) fn push(&mut self, labels: Vec<(&'static str, Text)>, value: Value, origin: u64) {
+    pub(super) fn push(&mut self, labels: Labels, value: Value, origin: u64) {
         if matches!(
             &value,
             Value::Times {
@@ -288,6 +293,11 @@ impl Family {
             value,
             origin,
         });
+    }
+
+    /// Makes room for so many more samples.
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.samples.reserve_exact(count);
     }
 
     pub(super) fn take_samples(&mut self) -> Vec<Sample> {

@@ -23,6 +23,7 @@ mod negotiate;
 pub mod page;
 mod rounds;
 mod rows;
+mod rules;
 mod shared;
 #[cfg(any(feature = "page", all(feature = "dashboard", feature = "tracing")))]
 mod span;

@@ -43,7 +43,7 @@ impl TextFormat {
 
     /// The text of `families`, which are dropped as they are written.
     pub(super) async fn text(self, families: Vec<Family>, pace: &mut StepPace) -> String {
-        let mut text = String::new();
+        let mut text = String::with_capacity(length(&families, pace).await);
         for mut family in families {
             let samples = family.take_samples();
             if samples.is_empty() {
@@ -77,6 +77,31 @@ impl TextFormat {
             _ => Ok(()),
         }
     }
+}
+
+/// A length that the text of `families` hardly exceeds: a long one that grows is moved at once.
+async fn length(families: &[Family], pace: &mut StepPace) -> usize {
+    let mut length = 0;
+    for family in families {
+        let name = family.name().len();
+        length += 3 * (name + 30) + family.help().len();
+        for (number, sample) in family.samples().iter().enumerate() {
+            let labels = sample.labels();
+            let labels: usize = labels.map(|(name, text)| name.len() + text.len() + 4).sum();
+            let lines = match sample.value() {
+                Value::Times { histogram, .. } => {
+                    let buckets = histogram.iter().flat_map(Histogram::buckets);
+                    3 + buckets.count()
+                }
+                _ => 1,
+            };
+            length += lines * (name + labels + 40);
+            if number % (4 * WRITTEN_AT_ONCE) == 0 {
+                pace.spend(1).await;
+            }
+        }
+    }
+    length
 }
 
 fn write_sample(text: &mut String, family: &Family, sample: &Sample) -> fmt::Result {
