@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,9 +15,11 @@ use tower_service::Service;
 use super::body::Body;
 use super::collect::{Collector, LastReading, SeriesBounds};
 use super::family::Family;
+use super::host::Hosts;
 use super::negotiate::negotiate;
 use super::rounds::{Rounds, SteppedWork};
 use super::text::TextFormat;
+use crate::base::invalid::InvalidSetting;
 use crate::base::pace::{StepPace, at_once};
 use crate::base::sync::Lock;
 use crate::clock::{Clock, MonotonicClock};
@@ -57,7 +60,8 @@ const PORTION: usize = 16;
 /// with series; where they are many, some wait for the next text: a flood of requests costs little.
 /// A text is made by the tasks that wait for it, in small steps between which other tasks run.
 /// Whoever can reach the service can read all names of resources and rules: do not route it where
-/// the world comes in, or put authentication in front.
+/// the world comes in, or put authentication in front. With [`host`](Self::host) no web site reads them
+/// in the browser of a visitor with access.
 ///
 /// # Examples
 ///
@@ -100,6 +104,8 @@ struct MetricsSettings {
     engines: Vec<(Option<Arc<str>>, Sentinel)>,
     bounds: SeriesBounds,
     watches: Vec<(Arc<str>, WatchStatus)>,
+    /// `None` for all.
+    hosts: Option<Hosts>,
 }
 
 struct MetricsInner {
@@ -126,6 +132,7 @@ impl Metrics {
                 rules: MAX_RULES,
             },
             watches: Vec::new(),
+            hosts: None,
         };
         Self::of(settings, MonotonicClock::new())
     }
@@ -206,6 +213,44 @@ impl Metrics {
             settings.watches.retain(|(known, _)| *known != watch.0);
             settings.watches.push(watch);
         })
+    }
+
+    /// Answers only requests for `name`, such as `shop-7.example.com`, for an address, for
+    /// `localhost` or for a name below `.localhost`; all others get 403. A second call adds a name.
+    /// A port does not matter, nor do capitals. Default: requests are answered whatever name they
+    /// have.
+    ///
+    /// A web site could otherwise let its own name lead to this server, and read the figures in the
+    /// browser of a visitor with access to it. Prometheus asks for the name that its configuration
+    /// has.
+    ///
+    /// # Errors
+    ///
+    /// Unless `name` is one: letters, digits, `-`, `.` and `_`.
+    ///
+    /// ```
+    /// # use http::{Request, StatusCode};
+    /// # use tower::ServiceExt;
+    /// use tower_sentinel::observe::Metrics;
+    /// # use tower_sentinel::{Rules, Sentinel};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let sentinel = Sentinel::new(Rules::new());
+    /// let metrics = Metrics::new(&sentinel).host("shop-7.example.com")?;
+    /// # let status = async |host: &str| {
+    /// #     let request = Request::get("/metrics").header("host", host).body(()).unwrap();
+    /// #     metrics.clone().oneshot(request).await.unwrap().status()
+    /// # };
+    /// assert_eq!(status("shop-7.example.com:3000").await, StatusCode::OK);
+    /// assert_eq!(status("evil.example:3000").await, StatusCode::FORBIDDEN);
+    /// # Ok::<(), tower_sentinel::InvalidSetting>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn host(self, name: &str) -> Result<Self, InvalidSetting> {
+        let known = self.inner.source.settings.hosts.clone();
+        let mut hosts = known.unwrap_or(Hosts::new());
+        hosts.add(name)?;
+        Ok(self.change(|settings| settings.hosts = Some(hosts)))
     }
 
     /// Returns the present figures as text.
@@ -332,10 +377,27 @@ impl<B> Service<Request<B>> for Metrics {
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let hosts = self.inner.source.settings.hosts.as_ref();
+        if hosts.is_some_and(|hosts| !hosts.has_names_of(&request)) {
+            return Box::pin(ready(Ok(foreign_name())));
+        }
         let format = negotiate(request.headers());
         let (metrics, method) = (self.clone(), request.method().clone());
         Box::pin(async move { Ok(metrics.answer(method, format).await) })
     }
+}
+
+/// The answer to a request under a name that is not the service's.
+fn foreign_name() -> Response<Body> {
+    const WHY: &str = "The figures are not served under this name. If it is a name of this server, \
+                       write `.host(\"the.name\")?`; or use the address.\n";
+    let mut response = Response::new(Body::from(WHY));
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    let headers = response.headers_mut();
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    headers.insert(CONTENT_TYPE, content_type);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 impl fmt::Debug for Metrics {

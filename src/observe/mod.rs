@@ -15,6 +15,7 @@ mod diff;
 #[cfg(feature = "metrics")]
 pub mod facade;
 mod family;
+mod host;
 #[cfg(feature = "tracing")]
 pub mod journal;
 mod metrics;

@@ -4,7 +4,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ACCEPT, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{Method, Request, Response, StatusCode};
 use tower::ServiceExt;
 use tower_sentinel::observe::Metrics;
@@ -93,5 +93,48 @@ async fn it_is_a_route_of_axum_beside_the_layer_and_nested() {
         assert!(!text.contains("/no/such/route"));
         // What is scraped is not limited, and counts nowhere.
         assert!(!text.contains("resource=\"/metrics\""));
+    }
+}
+
+#[tokio::test]
+async fn a_service_with_a_name_is_asked_for_by_its_names_and_addresses_alone() {
+    let all = Metrics::new(&Sentinel::new(Rules::new()));
+    let own = all.clone().host("Ops.Example.com").unwrap();
+    let own = own.host("shop-7").unwrap();
+    let status = async |metrics: &Metrics, host: Option<&str>| {
+        let request = Request::get("/metrics");
+        let request = match host {
+            Some(host) => request.header(HOST, host),
+            None => request,
+        };
+        let answer = answer(metrics, request.body(Body::empty()).unwrap()).await;
+        let text = std::str::from_utf8(answer.body()).unwrap();
+        assert_eq!(text.contains("sentinel"), answer.status() == StatusCode::OK);
+        answer.status()
+    };
+    for host in [
+        "ops.example.com",
+        "OPS.example.com.:9090",
+        "shop-7:3000",
+        "192.0.2.7:3000",
+        "[2001:db8::7]",
+        "localhost:3000",
+        "a.localhost",
+    ] {
+        assert_eq!(status(&own, Some(host)).await, StatusCode::OK, "{host}");
+    }
+    for host in [Some("evil.example"), Some("shop-8"), Some("shop-7:x"), None] {
+        let told = status(&own, host).await;
+        assert_eq!(told, StatusCode::FORBIDDEN, "{host:?}");
+        assert_eq!(status(&all, host).await, StatusCode::OK, "{host:?}");
+    }
+    // HTTP/2 has the name in the target.
+    let request = Request::get("http://evil.example/metrics").header(HOST, "shop-7");
+    let answer = answer(&own, request.body(Body::empty()).unwrap()).await;
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+    for bad in ["", "a b", "http://a", "a:80", "a/b"] {
+        let told = all.clone().host(bad).unwrap_err().to_string();
+        let expected = format!("host is {bad:?}, must be a name without scheme, port and path");
+        assert_eq!(told, expected);
     }
 }

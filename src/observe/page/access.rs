@@ -6,17 +6,15 @@
 
 use std::fmt;
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, HOST, HeaderName};
-use http::uri::Authority;
+use http::header::{AUTHORIZATION, HeaderName};
 use http::{HeaderMap, HeaderValue, Request, Version};
 use ipnet::IpNet;
 
 use crate::base::invalid::InvalidSetting;
-use crate::call::canonical;
 use crate::key::{ClientIp, Head, Nets, PeerIp};
+use crate::observe::host::{Hosts, is_loopback, names};
 
 /// Fewest characters of a token.
 const LEAST_TOKEN: usize = 16;
@@ -76,8 +74,7 @@ pub(super) enum AccessDenied {
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(super) struct Access {
-    /// The names, in lower case, beside addresses and `localhost`.
-    hosts: Vec<String>,
+    hosts: Hosts,
     peers: Peers,
     token: Option<AccessToken>,
 }
@@ -101,7 +98,7 @@ struct AccessToken(Arc<str>);
 impl Access {
     pub(super) const fn local() -> Self {
         Self {
-            hosts: Vec::new(),
+            hosts: Hosts::new(),
             peers: Peers::Default,
             token: None,
         }
@@ -116,14 +113,7 @@ impl Access {
     }
 
     pub(super) fn host(&mut self, name: &str) -> Result<(), InvalidSetting> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-        if name.is_empty() || !name.chars().all(is_plain) {
-            return Err(InvalidSetting::because(format!(
-                "host is {name:?}, must be a name without scheme, port and path"
-            )));
-        }
-        self.hosts.push(without_dot(name).to_ascii_lowercase());
-        Ok(())
+        self.hosts.add(name)
     }
 
     /// Asks for `text`.
@@ -149,7 +139,7 @@ impl Access {
 
     /// Whether `request` may have the page, which tells nothing of the engine.
     pub(super) fn check_page<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
-        if !self.is_own_name(request) {
+        if !self.hosts.has_names_of(request) {
             return Err(AccessDenied::Host);
         }
         let nets = match &self.peers {
@@ -190,23 +180,6 @@ impl Access {
         let is_right = bearer(given).is_some_and(|given| is_same(token.as_bytes(), given));
         is_right.then_some(()).ok_or(AccessDenied::Token)
     }
-
-    /// Whether every name in `request` is one of the page's, and there is one and one field at most.
-    fn is_own_name<B>(&self, request: &Request<B>) -> bool {
-        let mut names = names(request).peekable();
-        names.peek().is_some()
-            && request.headers().get_all(HOST).iter().count() <= 1
-            && names.all(|name| name.is_some_and(|name| self.is_own(name)))
-    }
-
-    /// Whether `host`, with or without a port, is an address or a name of the page.
-    fn is_own(&self, host: &str) -> bool {
-        match host_of(host) {
-            Some(HostName::Address(_)) => true,
-            Some(HostName::Name(name)) => is_localhost(&name) || self.hosts.contains(&name),
-            None => false,
-        }
-    }
 }
 
 // === impl AccessToken ===
@@ -215,63 +188,6 @@ impl fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessToken").finish_non_exhaustive()
     }
-}
-
-/// The name of a server, without its port.
-enum HostName {
-    Address(IpAddr),
-    /// In lower case.
-    Name(String),
-}
-
-fn host_of(host: &str) -> Option<HostName> {
-    let name = without_port(host)?;
-    if let Some(address) = name.strip_prefix('[') {
-        let address = address.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?;
-        return Some(HostName::Address(address.into()));
-    }
-    Some(match name.parse() {
-        Ok(address) => HostName::Address(address),
-        Err(_) => HostName::Name(without_dot(name).to_ascii_lowercase()),
-    })
-}
-
-fn is_localhost(name: &str) -> bool {
-    name == "localhost" || name.ends_with(".localhost")
-}
-
-/// Whether `host`, with or without a port, is this machine for a caller on it.
-fn is_loopback(host: &str) -> bool {
-    match host_of(host) {
-        Some(HostName::Address(address)) => canonical(address).is_loopback(),
-        Some(HostName::Name(name)) => is_localhost(&name),
-        None => false,
-    }
-}
-
-/// The names in `request`, of the target and of the field; `None` is one that is no text.
-fn names<B>(request: &Request<B>) -> impl Iterator<Item = Option<&str>> {
-    let authority = request.uri().authority().map(Authority::as_str);
-    let fields = request.headers().get_all(HOST).iter();
-    let fields = fields.map(|field: &HeaderValue| field.to_str().ok());
-    authority.map(Some).into_iter().chain(fields)
-}
-
-/// `host` without its port, if what follows the last colon is one.
-fn without_port(host: &str) -> Option<&str> {
-    // The colons of an address stand in brackets.
-    let after = host.rfind(']').map_or(0, |end| end + 1);
-    let Some(colon) = host[after..].find(':') else {
-        return Some(host);
-    };
-    let (name, port) = host.split_at(after + colon);
-    let is_port = port[1..].chars().all(|c| c.is_ascii_digit());
-    is_port.then_some(name)
-}
-
-/// `name` without the dot that may end a full name.
-fn without_dot(name: &str) -> &str {
-    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// Whether a field is there in which a proxy speaks of somebody else.
