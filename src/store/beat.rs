@@ -114,9 +114,9 @@ impl Alive {
         format!("{secret:08x}:{nodes}")
     }
 
-    /// Counts the beat in a store that has counted so many since `epoch`, 0 and none where it has
-    /// no data, at the time `now` since the start of the store's clock. Returns the count and the
-    /// epoch from then on.
+    /// Counts the beat in a store that has counted `count` beats since `epoch`, 0 and none where it
+    /// has no data, at the time `now` since the start of the store's clock. Returns the count and
+    /// the epoch from then on.
     ///
     /// A count below that which the process has [seen](Self::seen) shows that the data of the store
     /// is older than the answer that the process had: the store was restarted from a snapshot, or a
@@ -146,8 +146,8 @@ impl Agreed {
 }
 
 impl Beat {
-    /// Creates an answer: so many processes are alive, this one is that at `rank` among them,
-    /// from 0 on, and the store has its data since `epoch`.
+    /// Creates an answer: `nodes` processes are alive, this one has `rank` among them, from 0 on,
+    /// and the store has had its data since `epoch`.
     #[must_use]
     pub const fn new(nodes: u32, rank: u32, epoch: Epoch) -> Self {
         Self {

@@ -73,7 +73,7 @@ impl BucketEnd {
         Self((at.as_nanos() / UNIT_NS).min(LAST_UNIT))
     }
 
-    /// Whether the bucket is over at `now`.
+    /// Returns whether the bucket is over at `now`.
     pub(crate) fn is_over(self, now: Tick) -> bool {
         now.as_nanos() / UNIT_NS >= self.0
     }
@@ -82,8 +82,8 @@ impl BucketEnd {
         Tick::from_nanos(self.0.saturating_mul(UNIT_NS))
     }
 
-    /// Whether both are of one bucket of length `bucket`: every trip sees the end of a bucket
-    /// a little elsewhere.
+    /// Returns whether both are of one bucket of length `bucket`: every trip sees the end of a
+    /// bucket a little elsewhere.
     pub(crate) fn is_bucket_of(self, other: Self, bucket: Duration) -> bool {
         let bucket = bucket.as_nanos() / u128::from(UNIT_NS);
         u128::from(self.0.abs_diff(other.0)) * 2 < bucket

@@ -62,7 +62,7 @@ pub struct Draw {
     pub(crate) firm: u32,
     /// Permits to be drawn ahead, as far as there are more.
     pub(crate) soft: u32,
-    /// Of what is free, at most one part in so many is drawn ahead.
+    /// At most the free permits divided by this are drawn ahead.
     pub(crate) divisor: u32,
     /// Whether the permits are for the bucket after the present one.
     pub(crate) next: bool,
@@ -191,7 +191,7 @@ impl Draw {
         self.bucket * (self.buckets + 2)
     }
 
-    /// Returns how long the engine waits for the answer, after which it goes on without it.
+    /// Returns how long the engine waits for the answer before it decides without it.
     ///
     /// A store on several servers answers before that, with an error of kind
     /// [`Late`](super::StoreErrorKind::Late) for each draw whose server has not: the others are
@@ -236,7 +236,7 @@ impl Draw {
         all
     }
 
-    /// Whether all of its arguments after the fourth change nothing.
+    /// Returns whether all of its arguments after the fourth change nothing.
     #[cfg(feature = "redis")]
     pub(crate) fn is_plain(&self) -> bool {
         let tells = self.known != Epoch::default() || !self.add.is_empty();

@@ -64,7 +64,7 @@ impl RuleFigures {
         *self.0.lock() = counts.clone();
     }
 
-    /// Those of the present id.
+    /// The counts under the present id.
     pub(super) fn counts(&self) -> Arc<RuleCounts> {
         self.0.lock().clone()
     }

@@ -18,8 +18,8 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, W
 use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 
-/// How many counters may rest at a time, and of how many of these the table is kept from giving their
-/// places away meanwhile: of fewer than a new key looks at.
+/// How many counters may rest at a time, and of how many of these the table is kept from giving
+/// their places away meanwhile: of fewer than a new key looks at.
 const REST_AT_ONCE: usize = 1_024;
 const HELD_AT_ONCE: usize = 8;
 /// How often the watcher is called, at most.
@@ -38,7 +38,7 @@ pub(crate) enum HubMode {
     Idle,
     Live,
     Down,
-    /// It is there again, and is told what happened without it.
+    /// It answers again, and learns what was admitted without it.
     Recovering,
     /// It was asked for the first time, and has not answered.
     Starting,
@@ -90,7 +90,7 @@ pub(crate) struct Hub {
 #[derive(Default)]
 struct Registered {
     quotas: Vec<Weak<SharedQuota>>,
-    /// Above so many, those that are gone are looked for.
+    /// With more counters than this, the ones that are gone are removed.
     sweep_at: usize,
     /// The next one that may rest.
     hand: usize,
@@ -176,7 +176,7 @@ impl Hub {
         Tick::from_nanos(self.since.load(Ordering::Relaxed))
     }
 
-    /// Whether calls may wait for the store.
+    /// Returns whether calls may wait for the store.
     pub(crate) fn is_up(&self) -> bool {
         !matches!(self.mode(), HubMode::Idle | HubMode::Down)
     }
@@ -240,7 +240,7 @@ impl Hub {
         }
     }
 
-    /// Whether it was asked, and has never answered a beat.
+    /// Returns whether it was asked, and has never answered a beat.
     pub(crate) fn has_never_answered(&self) -> bool {
         self.nodes().rank.is_none() && self.is_running()
     }
@@ -292,7 +292,7 @@ impl Hub {
         self.last_refusal.lock().clone()
     }
 
-    /// Whether its task runs.
+    /// Returns whether its task runs.
     pub(crate) fn is_running(&self) -> bool {
         self.mode() != HubMode::Idle
     }
@@ -326,7 +326,7 @@ impl Hub {
         *self.waker.lock() = Some(waker.clone());
     }
 
-    /// Whether there is a counter to look at.
+    /// Returns whether there is a counter to look at.
     pub(super) fn is_asked(&self) -> bool {
         !self.asking.lock().is_empty()
     }
@@ -358,7 +358,7 @@ impl Hub {
         let mut all = self.all.lock();
         if all.quotas.len() >= all.sweep_at {
             all.quotas.retain(|quota| quota.strong_count() > 0);
-            // Those that are gone keep their memory until then.
+            // Counters that are gone keep their memory until then.
             all.sweep_at = all.quotas.len() / 4 * 5 + 64;
         }
         all.quotas.push(downgrade(quota));

@@ -30,7 +30,8 @@ impl StoreKey {
     }
 }
 
-/// Whether `text` may stand before the keys of a store: ASCII letters, digits, `_`, `.`, `:` and `-`.
+/// Returns whether `text` may stand before the keys of a store: ASCII letters, digits, `_`, `.`,
+/// `:` and `-`.
 pub(crate) fn is_prefix(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
     (1..=MOST_PREFIX).contains(&text.len()) && text.bytes().all(is_allowed)

@@ -20,7 +20,7 @@ pub(crate) struct KeyedQuotas {
 }
 
 impl KeyedQuotas {
-    /// Those of the rule with this `digest`, of at most so many keys.
+    /// Creates the counters of the rule with this `digest`, for at most `most` keys.
     pub(crate) fn new(digest: RuleDigest, rule: Arc<QuotaRule>, terms: Terms, most: u32) -> Self {
         // A name that no key has.
         let others = rule.hub.digester().counter(digest, None);

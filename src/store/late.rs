@@ -12,7 +12,7 @@ use crate::base::sync::{AtomicBool, Bug, Lock, Ordering, planted};
 
 /// A call that is judged late.
 pub(crate) trait LateCall: fmt::Debug + Send {
-    /// Whether the store has answered.
+    /// Returns whether the store has answered.
     fn is_answered(&self) -> bool;
 
     /// Judges it: without an answer, as the rule does without the store. Runs code of others.

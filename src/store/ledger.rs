@@ -1,8 +1,8 @@
 //! The ledger of one counter in one process: its own permits per bucket, the last answer of the
 //! store, and which calls wait for the next one.
 //!
-//! Buckets are those of the [store's clock](super::seen). Between two of them lies one trip, in which
-//! no permit is valid.
+//! Buckets are those of the [store's clock](super::seen). Between two of them lies one trip, in
+//! which no permit is valid.
 
 mod back;
 mod out;
@@ -23,9 +23,9 @@ use crate::clock::{Tick, nanos};
 #[derive(Clone, Copy, Debug)]
 struct Own {
     bucket: u64,
-    /// Those that the store has counted.
+    /// Permits that the store has counted.
     drawn: u32,
-    /// Those that it does not know of.
+    /// Permits that the store does not know of.
     local: u32,
 }
 
@@ -34,7 +34,7 @@ struct Own {
 pub(crate) enum Report {
     #[default]
     Nothing,
-    /// Those that were taken without it.
+    /// Permits that were taken without the store.
     Local,
     /// All: it has lost its data.
     All,
@@ -70,7 +70,8 @@ pub(crate) struct Ledger {
     pub(super) pending: Option<Box<Pending>>,
 }
 
-/// The permits that were put into the cell, and of which it is not counted yet that calls took them.
+/// The permits that were put into the cell, and of which it is not counted yet that calls took
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Uncounted {
     /// The end of their bucket.
@@ -141,7 +142,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the window of the last answer and of all own permits is over at `now`.
+    /// Returns whether the window of the last answer and of all own permits is over at `now`.
     pub(super) fn is_of_the_past(&self, now: Tick) -> bool {
         let memory = u64::from(self.window.buckets) + 2;
         let here = self.here(now).number;
@@ -150,7 +151,7 @@ impl Ledger {
         !has_seen && self.own.iter().all(|own| is_past(own.bucket))
     }
 
-    /// Whether nothing else keeps such a ledger: then a new one is as good.
+    /// Returns whether nothing else keeps such a ledger: then a new one is as good.
     pub(super) fn is_at_rest(&self) -> bool {
         !self.is_hot && self.pending.is_none() && self.uncounted.permits == 0
     }
@@ -220,8 +221,8 @@ impl Ledger {
         self.see(seen, free);
     }
 
-    /// The number of the bucket at `now`, and when a call may use permits of the one after it; `None`
-    /// if the store has never answered.
+    /// The number of the bucket at `now`, and when a call may use permits of the one after it;
+    /// `None` if the store has never answered.
     pub(crate) fn next_bucket(&self, now: Tick) -> Option<(u64, Validity)> {
         let length = self.window.bucket;
         let here = self.seen()?.at(now, length);
@@ -273,7 +274,7 @@ impl Ledger {
         }
     }
 
-    /// Books `n` permits that were taken without the store, which is told with the next draw.
+    /// Books `n` permits that were taken without the store; the next draw reports them.
     pub(crate) fn book_local(&mut self, bucket: u64, n: u32) {
         if n > 0 {
             self.report = self.report.max(Report::Local);
@@ -328,8 +329,8 @@ impl Ledger {
         }
     }
 
-    /// A refill asks for the part of what is free that the process has of all that was drawn of the
-    /// window, and for no less than an equal part: for one of so many parts.
+    /// A refill asks for the free permits divided by this: as much as this process has of all that
+    /// was drawn of the window, and no less than an equal part.
     pub(crate) fn divisor(&self, now: Tick, nodes: Nodes) -> u32 {
         let number = self.here(now).number;
         let is_of_here = self.seen().is_some_and(|seen| seen.bucket == number);
@@ -408,7 +409,7 @@ impl Ledger {
         has_any
     }
 
-    /// The store has lost its data: it is told of all own permits that count, and has no others.
+    /// Reports all own permits that count, to a store that has lost its data.
     pub(crate) fn report_all(&mut self) {
         self.report = Report::All;
         self.forget_back();
@@ -438,8 +439,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Whether there are own permits from before the first answer: of these the store cannot be
-    /// told yet, as they have no numbers of its buckets.
+    /// Returns whether there are own permits from before the first answer: of these the store
+    /// cannot be told yet, as they have no numbers of its buckets.
     pub(crate) fn has_untold_past(&self) -> bool {
         self.seen().is_none() && !self.own.is_empty()
     }

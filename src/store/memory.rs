@@ -50,7 +50,7 @@ struct Inner {
 struct MemoryState {
     data: Data,
     saved: Data,
-    /// Above so many values, those that are over are looked for.
+    /// With more values than this, expired ones are removed.
     sweep_at: usize,
     /// The reading of its clock when the [`Clock`] reads zero.
     start: Duration,
@@ -109,7 +109,7 @@ pub enum Fault {
     LostRequest,
     /// The request arrives, and its answer never does.
     LostAnswer,
-    /// The request arrives twice, and the second answer is told.
+    /// The request arrives twice, and the second answer is returned.
     Twice,
     /// The request does not arrive, and the error says so.
     Error(StoreErrorKind),

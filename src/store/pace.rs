@@ -1,5 +1,5 @@
-//! How many draws are sent to a store at a time: no more than it answers within a part of what calls
-//! wait for.
+//! How many draws are sent to a store at a time: no more than it answers within a part of what
+//! calls wait for.
 //!
 //! A server runs one command after the other, so whatever it was sent stands before what it is sent
 //! next, beats too. What more calls ask for waits in the process, and is not sent at all if these
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
 
-/// Draws on their way take the store at most this part of what calls wait for, and those of one trip
-/// the next part of that.
+/// Draws on their way take the store at most this part of what calls wait for, and those of one
+/// trip the next part of that.
 const PART: u32 = 4;
 /// As many are on their way in any case. They take less than a trip over most networks.
 const LEAST: usize = 64;
@@ -39,7 +39,7 @@ impl TripPace {
         }
     }
 
-    /// Notes that so many draws, which were `sent` together, are answered at `now`.
+    /// Notes that `draws` draws, which were `sent` together, are answered at `now`.
     pub(super) fn note(&mut self, draws: usize, sent: Tick, now: Tick) {
         // Until the trip before was answered, the store had that to do.
         let took = now.nanos_since(sent.max(self.answered).min(now));
@@ -54,7 +54,7 @@ impl TripPace {
         usize::try_from(most).map_or(MOST, |most| most.clamp(LEAST, MOST))
     }
 
-    /// How many draws the next trip may have, while so many are on their way.
+    /// How many draws the next trip may have, while `on_their_way` draws are unanswered.
     pub(super) fn room(&self, on_their_way: usize) -> usize {
         let most = self.most();
         let of_trip = (most / PART as usize).min(MOST_OF_TRIP);

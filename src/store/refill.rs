@@ -55,7 +55,7 @@ const TICK: Duration = Duration::from_millis(5);
 const MOST_DRAWS: usize = 512;
 /// Most counters of which a trip tells that nobody asks for: calls wait for it.
 const MOST_REPORTS: usize = 32;
-/// A store that answers so many beats too late, one after the other, is away.
+/// A store that answers this many beats in a row too late is away.
 const MOST_MISSED: u32 = 3;
 
 /// See the [module](self).
@@ -74,10 +74,11 @@ pub(super) struct Refiller {
     epoch: Epoch,
     recovers_until: Tick,
     due: Vec<Arc<SharedQuota>>,
-    /// Those of which the store is to be told after it was away.
+    /// Counters that are reported to the store after it was away.
     reports: Vec<Arc<SharedQuota>>,
-    /// Those of which calls wait for a draw that is on its way, and when they are looked at again.
+    /// Counters of which calls wait for a draw on its way.
     put_off: Vec<Arc<SharedQuota>>,
+    /// When `put_off` is looked at again.
     put_off_until: Tick,
     hot: Vec<Arc<SharedQuota>>,
     /// When these are looked at again.
@@ -119,7 +120,7 @@ impl Refiller {
         }
     }
 
-    /// Runs until it is told to stop, and then gives back what is in hand.
+    /// Runs until its handle stops it, and then gives back what is in hand.
     pub(super) async fn run(mut self) {
         let now = self.hub.now();
         self.hub.set_mode(HubMode::Starting, now);
@@ -177,8 +178,8 @@ impl Refiller {
         }
     }
 
-    /// Lets other tasks run before the counters are looked at that calls have asked for: the first of
-    /// several calls that come at once has woken this one.
+    /// Lets other tasks run before the counters are looked at that calls have asked for: the first
+    /// of several calls that come at once has woken this one.
     fn yields(&mut self, cx: &mut Context<'_>) -> bool {
         self.has_yielded = !self.has_yielded && self.hub.is_asked();
         if self.has_yielded {

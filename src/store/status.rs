@@ -29,7 +29,7 @@ pub enum StoreState {
     Live,
     /// It does not answer, and is probed.
     Down,
-    /// It answers again, and is told what was admitted without it. Takes half a second.
+    /// It answers again, and learns what was admitted without it. This takes half a second.
     Recovering,
 }
 

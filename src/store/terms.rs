@@ -9,8 +9,8 @@ use super::seen::Seen;
 use super::settings::WhenDown;
 use crate::base::sync::{Arc, Lock};
 
-/// So many different terms of a rule are looked through for those of a new key. With more limits
-/// than that, some keys have terms of their own.
+/// At most this many different terms of a rule are compared with those of a new key. With more
+/// limits, some keys have terms of their own.
 const MOST_TERMS: usize = 16;
 
 /// The terms that a rule sets for its counter: those of two keys may differ.
@@ -66,13 +66,13 @@ impl Terms {
         Duration::from_micros(self.wait_us as u64)
     }
 
-    /// Whether the limit is divided by the number of processes without the store.
+    /// Returns whether the limit is divided by the number of processes without the store.
     pub(crate) fn is_split(&self) -> bool {
         let has_share = self.when_down == WhenDown::LocalShare && self.local_limit.is_none();
         has_share && !self.per_node
     }
 
-    /// Whether the share of some of these processes is nothing.
+    /// Returns whether the share of some of these processes is nothing.
     pub(crate) fn may_lack_share(&self, nodes: Nodes) -> bool {
         self.is_split() && (1..nodes.count).contains(&self.limit)
     }
@@ -119,7 +119,7 @@ impl QuotaRule {
         ledger
     }
 
-    /// The same terms, in the place where other counters have them.
+    /// Returns `terms` in the place where other counters have them.
     pub(super) fn share(&self, terms: Terms) -> Arc<Terms> {
         let mut known = self.terms.lock();
         if let Some(same) = known.iter().find(|known| ***known == terms) {

@@ -70,7 +70,7 @@ impl Validity {
         }
     }
 
-    /// Whether they are of the bucket after the one in which they were asked for.
+    /// Returns whether they are of the bucket after the one in which they were asked for.
     pub(crate) fn is_borrowed(self) -> bool {
         self.from > Tick::ZERO
     }
@@ -94,7 +94,7 @@ impl Slot {
         true
     }
 
-    /// Whether the call has left.
+    /// Returns whether the call has left.
     pub(super) fn is_gone(&self) -> bool {
         matches!(*self.0.lock(), State::Gone)
     }
@@ -139,7 +139,7 @@ impl Ticket {
         }
     }
 
-    /// Whether there is an answer; if not, `waker` is woken when there is.
+    /// Returns whether there is an answer; if not, `waker` is woken when there is.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         self.slot.poll(waker).is_some()
     }

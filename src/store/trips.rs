@@ -1,9 +1,9 @@
 //! The trips to a store that are on their way.
 //!
-//! A trip that is late fails the calls that wait for it, and no others: the store may be slow, or the
-//! answer be lost. Its answer is taken all the same, as the store has counted what it grants. Where
-//! nothing at all was heard since a trip was due, a server may stand still; it will run whatever it
-//! was sent once it wakes, so it is sent nothing but beats.
+//! A trip that is late fails the calls that wait for it, and no others: the store may be slow, or
+//! the answer be lost. Its answer is taken all the same, as the store has counted what it grants.
+//! Where nothing at all was heard since a trip was due, a server may stand still; it will run
+//! whatever it was sent once it wakes, so it is sent nothing but beats.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::quota::{OnTheWay, SharedQuota};
 use super::request::{Heard, Request};
 use crate::clock::Tick;
 
-/// While a trip is on its way, the next one sets off only at a distance from it: it takes more calls
-/// along, and a trip costs both sides more than a draw.
+/// While a trip is on its way, the next one sets off only at a distance from it: it takes more
+/// calls along, and a trip costs both sides more than a draw.
 const DISTANCE: Duration = Duration::from_millis(1);
-/// An answer is waited for so many times as long as a call waits.
+/// An answer is given up after this multiple of the time that a call waits.
 const GIVEN_UP: u32 = 4;
 
 /// The answers to the draws of a trip.
@@ -49,7 +49,7 @@ pub(super) struct Trips {
 }
 
 impl Trips {
-    /// Those of a store that is waited for so long.
+    /// Creates the trips to a store for which a call waits for `wait`.
     pub(super) fn new(wait: Duration, now: Tick) -> Self {
         Self {
             all: Vec::new(),
@@ -78,7 +78,7 @@ impl Trips {
         }
     }
 
-    /// Whether calls wait for the answer of any.
+    /// Returns whether calls wait for the answer of any.
     pub(super) fn is_any(&self) -> bool {
         self.all.iter().any(|trip| !trip.is_late())
     }
@@ -100,7 +100,7 @@ impl Trips {
         self.pace.note(trip.sent.len(), trip.request.sent, now);
     }
 
-    /// Whether one is late, and nothing was heard since it was due.
+    /// Returns whether one is late, and nothing was heard since it was due.
     pub(super) fn is_silent(&self) -> bool {
         let mut late = self.all.iter().filter_map(|trip| trip.late_at);
         late.any(|at| at > self.heard)

@@ -35,18 +35,19 @@ impl Ledger {
         pending.map_or(&[], |pending| &pending.back)
     }
 
-    /// Whether permits are to go back.
+    /// Returns whether permits are to go back.
     pub(crate) fn returns(&self) -> bool {
         !self.back().is_empty()
     }
 
-    /// Whether permits of a bucket after `present` are to go back: others may still borrow them, so
-    /// they wait for no other draw.
+    /// Returns whether permits of a bucket after `present` are to go back: others may still borrow
+    /// them, so they wait for no other draw.
     pub(crate) fn returns_ahead(&self, present: u64) -> bool {
         self.back().iter().any(|back| back.bucket > present)
     }
 
-    /// The permits that go back with the next draw: the oldest, which are the first to be of no use.
+    /// The permits that go back with the next draw: the oldest, which are the first to be of no
+    /// use.
     pub(crate) fn take_back(&mut self) -> Option<Booking> {
         let back = &mut self.pending.as_mut()?.back;
         (!back.is_empty()).then(|| back.remove(0))
@@ -59,8 +60,8 @@ impl Ledger {
         }
     }
 
-    /// Forgets those of buckets after `last`: the store has them in another bucket now, or not at all,
-    /// and they count until its end.
+    /// Forgets those of buckets after `last`: the store has them in another bucket now, or not at
+    /// all, and they count until its end.
     pub(super) fn forget_back_after(&mut self, last: u64) {
         if let Some(pending) = &mut self.pending {
             pending.back.retain(|back| back.bucket <= last);

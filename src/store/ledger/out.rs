@@ -1,8 +1,8 @@
 //! The draws of one counter that are on their way.
 //!
 //! Calls that come meanwhile wait for the answer, which may bring more than was asked for, and then
-//! ask together. Where that would be too late for one of them, it asks at once, beside the draw that
-//! is on its way.
+//! ask together. Where that would be too late for one of them, it asks at once, beside the draw
+//! that is on its way.
 
 use std::time::Duration;
 
@@ -34,17 +34,17 @@ impl Ledger {
         self.pending.as_ref().map(|pending| &pending.out)
     }
 
-    /// Whether the answer of a draw is awaited.
+    /// Returns whether the answer of a draw is awaited.
     pub(in crate::store) fn is_out(&self) -> bool {
         self.out().is_some_and(|out| out.draws > 0)
     }
 
-    /// Whether a late answer may still come.
+    /// Returns whether a late answer may still come.
     pub(in crate::store) fn is_late(&self) -> bool {
         self.out().is_some_and(|out| out.late > 0)
     }
 
-    /// Whether a draw on its way tells the store what it does not know.
+    /// Returns whether a draw on its way tells the store what it does not know.
     pub(in crate::store) fn tells(&self) -> bool {
         self.out().is_some_and(|out| out.tells)
     }
@@ -78,15 +78,15 @@ impl Ledger {
         out.late = out.late.saturating_add(1);
     }
 
-    /// Whether no answer was taken yet to a request after the one that was `sent` by then.
+    /// Returns whether no answer was taken yet to a request after the one that was `sent` by then.
     pub(in crate::store) fn is_news(&mut self, sent: Tick) -> bool {
         let is_news = sent >= self.heard;
         self.heard = self.heard.max(sent);
         is_news
     }
 
-    /// Until when calls that wait are not asked for, as a draw is on its way: that takes a `trip`, and
-    /// theirs takes another one. `None` if they are asked for now.
+    /// Until when calls that wait are not asked for, as a draw is on its way: that takes a `trip`,
+    /// and theirs takes another one. `None` if they are asked for now.
     pub(in crate::store) fn put_off(&self, now: Tick, trip: Duration) -> Option<Tick> {
         let out = self.out().filter(|out| out.draws > 0)?;
         let back = out.sent + trip;

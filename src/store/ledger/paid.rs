@@ -1,12 +1,12 @@
 //! Which draws a counter can afford.
 //!
-//! By key there are as many counters as users, so a draw is paid for by a call. A call that waits for
-//! the store pays for its own. Permits that are drawn ahead, or go back, are of no use to a call that
-//! waits: they go along with other draws, or are paid for by calls that have cost none.
+//! By key there are as many counters as users, so a draw is paid for by a call. A call that waits
+//! for the store pays for its own. Permits that are drawn ahead, or go back, are of no use to a
+//! call that waits: they go along with other draws, or are paid for by calls that have cost none.
 //!
-//! An answer that comes when its bucket is over was of no use, and has its calls ask once more: that
-//! draw, and what a store must be told that was away or has lost its data, are sent in any case, and
-//! paid for later.
+//! An answer that comes when its bucket is over was of no use, and has its calls ask once more:
+//! that draw, and what a store must be told that was away or has lost its data, are sent in any
+//! case, and paid for later.
 
 use super::Ledger;
 
@@ -34,7 +34,8 @@ impl Ledger {
         self.paid = self.paid.max(1);
     }
 
-    /// Whether a draw may be sent for which no call has come: as many as there are without keys.
+    /// Returns whether a draw may be sent for which no call has come: as many as there are without
+    /// keys.
     pub(in crate::store) fn affords(&self) -> bool {
         !self.terms.by_key || self.paid > 0
     }

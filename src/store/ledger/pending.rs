@@ -80,8 +80,8 @@ impl Ledger {
         std::mem::replace(&mut pending.tickets, others)
     }
 
-    /// Has calls whose draw was not applied ask once more, before all others: for the bucket after that
-    /// one, or for the present one.
+    /// Has calls whose draw was not applied ask once more, before all others: for the bucket after
+    /// that one, or for the present one.
     pub(in crate::store) fn ask_again(&mut self, mut askers: Vec<Asker>, ahead_of: Option<u64>) {
         if askers.is_empty() {
             return;
@@ -124,7 +124,7 @@ impl Ledger {
         ahead.map_or_else(Vec::new, |ahead| ahead.tickets)
     }
 
-    /// Has a call wait for permits of the bucket after that at `now`.
+    /// Makes a call wait for permits of the bucket after the one at `now`.
     pub(in crate::store) fn ask_ahead(&mut self, asker: Asker, now: Tick) {
         self.arrive(now);
         let number = self.here(now).number;
@@ -145,7 +145,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a call waits for permits of the next bucket.
+    /// Returns whether a call waits for permits of the next bucket.
     pub(in crate::store) fn asks_ahead(&self) -> bool {
         self.ahead().is_some_and(|ahead| !ahead.tickets.is_empty())
     }
@@ -157,12 +157,12 @@ impl Ledger {
         self.pending_mut().down_until = Some(now + CELL_DOWN);
     }
 
-    /// Whether this counter alone is served without the store.
+    /// Returns whether this counter alone is served without the store.
     pub(in crate::store) fn is_down(&self, now: Tick) -> bool {
         self.down_until().is_some_and(|until| now < until)
     }
 
-    /// Whether it is, or was until just now.
+    /// Returns whether it is, or was until just now.
     pub(in crate::store) fn was_down(&self, now: Tick) -> bool {
         let recovers = self.down_until().map(|until| until + CELL_RECOVERS);
         recovers.is_some_and(|until| now < until)

@@ -7,7 +7,7 @@
 //! back to the store and not into the [cell](crate::store::cell), where others would take them too
 //! soon.
 //!
-//! Nothing is borrowed without the store, nor while it is told what was taken without it.
+//! Nothing is borrowed without the store, nor while the store learns what was taken without it.
 
 use super::{After, Conditions, Grant, OnTheWay, SharedQuota};
 use crate::base::sync::{Arc, Ordering};
@@ -48,8 +48,8 @@ impl SharedQuota {
         ledger.terms.ahead.saturating_sub(held)
     }
 
-    /// The next draw for calls that ask for the next bucket, if it is their turn. Those that cannot
-    /// get any are refused.
+    /// The next draw for calls that ask for the next bucket, if it is their turn. Calls that cannot
+    /// get any permit are refused.
     pub(super) fn prepare_ahead(
         this: &Arc<Self>,
         ledger: &mut Ledger,

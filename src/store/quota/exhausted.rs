@@ -9,7 +9,8 @@ use crate::store::cell::LeaseFound;
 use crate::store::ledger::Ledger;
 use crate::store::ticket::{Answer, Asker};
 
-/// A hot counter without keys that is exhausted is asked about again after that: others may give back.
+/// A hot counter without keys that is exhausted is asked about again after that: others may give
+/// back.
 const HOT_RETRY: Duration = Duration::from_millis(20);
 
 impl SharedQuota {
@@ -50,14 +51,16 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Whether a call that gets no permits of the present bucket may ask for those of the next.
+    /// Returns whether a call that gets no permits of the present bucket may ask for those of the
+    /// next.
     pub(super) fn may_ask_ahead(&self, ledger: &Ledger, asker: &Asker, now: Tick) -> bool {
         let lends = |latest| self.lends(ledger, now, asker.weight, latest).is_some();
         ledger.affords() && asker.latest.is_some_and(lends)
     }
 
-    /// Has calls refused without the store after a draw that has found too few, until `next` if it has
-    /// not said for how long. By key that is so for all of the time, and once there is none left.
+    /// Has calls refused without the store after a draw that has found too few, until `next` if it
+    /// has not said for how long. By key that is so for all of the time, and once there is none
+    /// left.
     pub(super) fn note_exhausted(
         &self,
         ledger: &mut Ledger,

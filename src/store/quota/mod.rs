@@ -29,8 +29,8 @@ pub(in crate::store) use refilled::{After, Conditions, Grant, Prepared};
 
 /// Without the store, calls are refused for no longer at a time: it may be back.
 const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
-/// A counter is busy that needs a permit within so many of the shortest horizons. With more, of very
-/// many keys too many would be looked at.
+/// A counter that needs a permit within this multiple of the shortest horizon is busy. A larger
+/// one would look at too many counters where there are very many keys.
 const BUSY: u32 = 5;
 
 /// See the [module](self).
@@ -93,8 +93,8 @@ impl SharedQuota {
         self.rule.hub.key(self.digest)
     }
 
-    /// Whether the two count in one place of the store. A key that found no place in its table is
-    /// counted by a quota of its own each time it is looked up.
+    /// Returns whether the two count in one place of the store. A key that found no place in its
+    /// table is counted by a quota of its own each time it is looked up.
     pub(crate) fn counts_as(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
@@ -128,8 +128,8 @@ impl SharedQuota {
         self.cell.take(now, weight)
     }
 
-    /// Asks for `weight` permits that are not in hand. A call with a `latest` time takes those of the
-    /// next bucket as well, if it may start before that.
+    /// Asks for `weight` permits that are not in hand. A call with a `latest` time takes those of
+    /// the next bucket as well, if it may start before that.
     pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32, latest: Option<Tick>) -> Asked {
         let mut books = this.books.lock();
         let nodes = this.rule.hub.nodes();
@@ -192,13 +192,13 @@ impl SharedQuota {
         let answer = this.serve(books.open(&this.rule), now, weight);
         drop(books);
         if this.rule.hub.is_up() {
-            // The call alone has no answer: the store is told what it took.
+            // The call alone has no answer: the next draw reports what it took.
             this.rule.hub.look_at(this);
         }
         answer
     }
 
-    /// Whether the store is not to be asked.
+    /// Returns whether the store is not to be asked.
     fn is_down(&self, ledger: &Ledger, now: Tick) -> bool {
         ledger.is_down(now) || !self.rule.hub.is_up()
     }

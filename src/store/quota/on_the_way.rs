@@ -52,7 +52,7 @@ impl OnTheWay {
         }
     }
 
-    /// Whether no call waits for it.
+    /// Returns whether no call waits for it.
     pub(in crate::store) const fn is_refill(&self) -> bool {
         self.firm == 0
     }
@@ -117,8 +117,8 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Answers the calls for which nothing was sent, and now it is too late: the answer would come when
-    /// they have left, and bring permits for nobody.
+    /// Answers the calls for which nothing was sent, and now it is too late: the answer would come
+    /// when they have left, and bring permits for nobody.
     pub(super) fn answer_old(&self, ledger: &mut Ledger, by: &Conditions) {
         let (now, wait) = (by.now, ledger.terms.wait());
         // Nobody is given up early because trips were slow once.

@@ -205,8 +205,8 @@ impl SharedQuota {
         Prepared::Sends(draw, sent)
     }
 
-    /// Whether this counter draws no more than its share, until all processes have told the store of
-    /// the calls that they let in without it.
+    /// Returns whether this counter draws no more than its share, until all processes have told the
+    /// store of the calls that they let in without it.
     pub(super) fn is_recovering(&self, ledger: &Ledger, now: Tick) -> bool {
         ledger.was_down(now) || ledger.has_untold_past()
     }
@@ -221,8 +221,8 @@ impl SharedQuota {
         ledger.demand.within((horizon + by.trip).min(left))
     }
 
-    /// Whether at least one permit is needed within a few of the shortest horizons. Counters that are
-    /// looked at only when calls wait for them seem less busy than they are.
+    /// Returns whether at least one permit is needed within a few of the shortest horizons.
+    /// Counters that are looked at only when calls wait for them seem less busy than they are.
     fn is_busy(&self, ledger: &Ledger) -> bool {
         let time = self.rule.hub.settings.horizon * BUSY;
         !ledger.terms.exact && ledger.demand.within(time.min(self.rule.window.bucket / 10)) > 0
@@ -245,7 +245,7 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Whether it must be looked at often from now on.
+    /// Returns whether it must be looked at often from now on.
     pub(in crate::store) fn is_newly_hot(&self) -> bool {
         let mut books = self.books.lock();
         books.ledger().is_some_and(|ledger| {
@@ -255,7 +255,7 @@ impl SharedQuota {
         })
     }
 
-    /// Whether it still must be looked at often.
+    /// Returns whether it still must be looked at often.
     pub(in crate::store) fn is_still_hot(&self) -> bool {
         let mut books = self.books.lock();
         books.ledger().is_some_and(|ledger| {
@@ -274,8 +274,8 @@ impl SharedQuota {
 
     fn take_grant(&self, ledger: &mut Ledger, sent: &mut OnTheWay, grant: &Grant) -> After {
         ledger.note_back(sent.tells(), sent.is_late);
-        // The part of this grant that goes back can wait for the next draw: it may be drawn ahead in
-        // vain.
+        // The part of this grant that goes back can wait for the next draw: it may be drawn ahead
+        // in vain.
         let returns = ledger.returns_ahead(grant.bucket);
         let now = grant.received;
         let length = self.rule.window.bucket;
@@ -333,7 +333,7 @@ impl SharedQuota {
                 asker.slot.answer(Answer::Refused(Some(at)));
             }
         }
-        // Those that came while it was on its way have what is left, before calls to come.
+        // Calls that came while it was on its way get what is left, before calls to come.
         ledger.answer_tickets(|ledger, asker| {
             let is_answered =
                 asker.weight <= left && asker.slot.answer(Answer::Granted(Validity::until(end)));

@@ -69,7 +69,8 @@ pub(super) fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Refused, "its answer has another shape")
 }
 
-/// Whether a server has said what is wrong with this process, by which it will not be served.
+/// Returns whether a server has said what is wrong with this process, by which it will not be
+/// served.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn says_why(error: &RedisError) -> bool {
     #[cfg(feature = "redis-tls")]
@@ -132,7 +133,8 @@ fn broken(error: &RedisError) -> &'static str {
     }
 }
 
-/// Whether the server has ended the connection. One that could not be opened was ended by nobody.
+/// Returns whether the server has ended the connection. One that could not be opened was ended by
+/// nobody.
 pub(super) fn has_ended(error: &RedisError) -> bool {
     use io::ErrorKind as Kind;
     let io = cause(error).and_then(|cause| cause.downcast_ref::<io::Error>());

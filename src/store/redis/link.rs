@@ -1,6 +1,6 @@
 //! A connection, and how it comes to be there.
 //!
-//! Connecting takes several trips, so it goes on over several probes: each of them is given up
+//! Connecting takes several trips, so it lasts over several probes: each of them is given up
 //! by its own deadline, and the next one finds it further. Only what takes too long altogether
 //! begins anew.
 
@@ -219,8 +219,8 @@ pub(super) async fn load_scripts(
     answers.into_iter().try_for_each(|answer| answer.map(drop))
 }
 
-/// Makes all scripts known to a server that was connected to, and asks for its policy of memory. Where
-/// it refuses a script, the first use of that says so.
+/// Makes all scripts known to a server that was connected to, and asks for its policy of memory.
+/// Where it refuses a script, the first use of that says so.
 pub(super) async fn greet(open: &mut MultiplexedConnection, evicting: &Evicting) {
     let mut memory = cmd("INFO");
     memory.arg("memory");

@@ -105,8 +105,8 @@ impl Masters {
         Err(failed.unwrap_or_else(|| gone(io::ErrorKind::NotConnected)))
     }
 
-    /// Runs each of `commands`, all of which have a key, on the master that has it. Those of a
-    /// master that has not answered by then fail by themselves.
+    /// Runs each of `commands`, all of which have a key, on the master that has it. Commands to a
+    /// master that has not answered in time fail alone.
     pub(super) async fn ask(
         &self,
         commands: &[Cmd],
@@ -262,7 +262,7 @@ impl Masters {
 
     // --- mending ---
 
-    /// Has a task reach the masters that are away, and find out where slots are now.
+    /// Starts a task that reaches the masters that are away and finds out where slots are now.
     fn mend(&self) {
         let mut known = self.0.known.lock();
         known.must_mend = true;
@@ -344,7 +344,8 @@ async fn mend_all(masters: Weak<ClusterState>) {
         };
         if masters.mend_once().await {
             let mut known = masters.0.known.lock();
-            // With that under the lock, a trip that finds more to mend starts a task or is seen here.
+            // With that under the lock, a trip that finds more to mend starts a task or is seen
+            // here.
             if !known.must_mend || !known.links.values().any(MasterLink::is_open) {
                 known.mender = None;
                 return;

@@ -143,7 +143,7 @@ impl Servers {
         Ok(Self::Cluster(nodes))
     }
 
-    /// The same servers, for which these certificates hold.
+    /// Returns these servers with certificates that hold for them.
     #[cfg(feature = "redis-tls")]
     pub(super) fn with_certificates(
         self,
@@ -209,7 +209,7 @@ impl Servers {
         Ok(Link::One(link))
     }
 
-    /// Whether a password goes to another machine without TLS.
+    /// Returns whether a password goes to another machine without TLS.
     pub(super) fn show_password(&self) -> bool {
         let shows = |info: &ConnectionInfo| has_plain_password(info) && is_elsewhere(info);
         match self {
@@ -225,7 +225,7 @@ impl Servers {
         }
     }
 
-    /// Whether any of them has TLS.
+    /// Returns whether any of them has TLS.
     #[cfg(feature = "redis-tls")]
     pub(super) fn has_tls(&self) -> bool {
         match self {
@@ -245,7 +245,7 @@ fn has_plain_password(info: &ConnectionInfo) -> bool {
     is_plain && info.redis_settings().password().is_some()
 }
 
-/// Whether others can read what goes to the server.
+/// Returns whether others can read what goes to the server.
 fn is_elsewhere(info: &ConnectionInfo) -> bool {
     let (ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) = info.addr() else {
         return false;

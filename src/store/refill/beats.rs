@@ -60,7 +60,7 @@ impl Refiller {
         }
     }
 
-    /// Whether nobody knows at present that the store is there.
+    /// Returns whether nobody knows at present that the store is there.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.missed > 0 || self.trips.is_silent()
     }
