@@ -1,6 +1,6 @@
 //! Reads engines into families.
 //!
-//! Only names that callers cannot make up have series of their own, and only so many; all calls
+//! Only names that callers cannot make up have series of their own, up to a bound; all calls
 //! count in the series of the whole engine. Nothing here is a difference of two counters, which
 //! falls while others count: whoever reads it takes a fall for a restart.
 //!
@@ -206,8 +206,8 @@ impl Collector {
             let is_full = rows.len() == max_resources;
             let has_place = |last: &RowPlace| !is_full || place < *last;
             if max_resources > 0 && rows.keys().next_back().is_none_or(has_place) {
-                // Of a call of weight 0 two words are counted, and the first takes off what the second
-                // adds: between them there is less than before.
+                // Of a call of weight 0 two words are counted, and the first takes off what the
+                // second adds: between them there is less than before.
                 let known = memory.listed.get(&reading.id()).copied();
                 own.complete = own.complete.max(known.unwrap_or_default());
                 if is_full {

@@ -24,8 +24,8 @@ const MOST_ABSENT: usize = 10_000;
 
 /// Passes figures on to the recorder that the program has installed.
 ///
-/// Counters have the names of their samples, with `_total`. Of times the number (`_count`, a
-/// counter) and the sum (`_sum`, a gauge, in seconds) are told, without ranges. A gauge whose
+/// Counters have the names of their samples, with `_total`. Times are published as their number
+/// (`_count`, a counter) and their sum (`_sum`, a gauge, in seconds), without ranges. A gauge whose
 /// series has gone becomes 0 once.
 ///
 /// Totals, which are the counters and the sums, are handed on as increments: by how much each has
@@ -230,7 +230,7 @@ impl PresentRules {
         }
     }
 
-    /// Whether the series is of a rule that is certain to have gone.
+    /// Returns whether the series is of a rule that is certain to have gone.
     fn lacks_rule_of(&self, key: &Key) -> bool {
         let text = |name| {
             let mut labels = key.labels();

@@ -49,7 +49,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether every name in `request` is one of these, and there is one and one field at most.
+    /// Returns whether every name in `request` is one of these, and there is one and one field at
+    /// most.
     pub(super) fn has_names_of<B>(&self, request: &Request<B>) -> bool {
         let mut names = names(request).peekable();
         names.peek().is_some()
@@ -57,7 +58,7 @@ impl Hosts {
             && names.all(|name| name.is_some_and(|name| self.is_own(name)))
     }
 
-    /// Whether `host`, with or without a port, is an address or one of the names.
+    /// Returns whether `host`, with or without a port, is an address or one of the names.
     fn is_own(&self, host: &str) -> bool {
         match host_of(host) {
             Some(HostName::Address(_)) => true,
@@ -83,7 +84,7 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Whether `host`, with or without a port, is this machine for a caller on it.
+/// Returns whether `host`, with or without a port, is this machine for a caller on it.
 #[cfg(feature = "page")]
 pub(super) fn is_loopback(host: &str) -> bool {
     match host_of(host) {

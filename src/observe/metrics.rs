@@ -38,7 +38,7 @@ const PORTION: usize = 16;
 /// Everything is read from counters that the engines keep anyway, when somebody asks, so calls
 /// pay nothing for it. A clone is the same service.
 ///
-/// # What is told
+/// # What is exported
 ///
 /// A resource has series of its own if [callers cannot make up its
 /// name](crate::NodeSnapshot::is_listed), for at most [`max_resources`](Self::max_resources) of
@@ -56,12 +56,12 @@ const PORTION: usize = 16;
 /// # Manners
 ///
 /// GET and HEAD get the classic text, or OpenMetrics if the header `Accept` has it; other methods
-/// 405. A text serves the requests of the next quarter of a second, and 0.1 ms more for each resource
-/// with series; where they are many, some wait for the next text: a flood of requests costs little.
-/// A text is made by the tasks that wait for it, in small steps between which other tasks run.
-/// Whoever can reach the service can read all names of resources and rules: do not route it where
-/// the world comes in, or put authentication in front. With [`host`](Self::host) no web site reads them
-/// in the browser of a visitor with access.
+/// 405. A text serves the requests of the next quarter of a second, and 0.1 ms more for each
+/// resource with series; where they are many, some wait for the next text: a flood of requests
+/// costs little. A text is made by the tasks that wait for it, in small steps between which other
+/// tasks run. Whoever can reach the service can read all names of resources and rules: do not route
+/// it where the world comes in, or put authentication in front. With [`host`](Self::host) no web
+/// site reads them in the browser of a visitor with access.
 ///
 /// # Examples
 ///
@@ -87,9 +87,9 @@ const PORTION: usize = 16;
 /// use tower_sentinel::{Call, FlowRule, Sentinel};
 ///
 /// let sentinel = Sentinel::new(FlowRule::per_second("/search", 0));
-/// drop(sentinel.try_enter(Call::new("/search")));
-/// let text = Metrics::new(&sentinel).render(TextFormat::Classic);
-/// let refused = "sentinel_blocked_total{resource=\"/search\",direction=\"inbound\",reason=\"flow\"} 1";
+/// drop(sentinel.try_enter(Call::new("/search"))); let text =
+/// Metrics::new(&sentinel).render(TextFormat::Classic); let refused =
+/// "sentinel_blocked_total{resource=\"/search\",direction=\"inbound\",reason=\"flow\"} 1";
 /// assert!(text.contains(refused));
 /// ```
 #[doc(alias("prometheus", "exporter", "openmetrics"))]

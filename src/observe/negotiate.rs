@@ -18,7 +18,8 @@ pub(super) fn negotiate(headers: &HeaderMap) -> TextFormat {
     }
 }
 
-/// Whether a media range with its parameters is OpenMetrics, of a version that is written here.
+/// Returns whether a media range with its parameters is OpenMetrics, of a version that is written
+/// here.
 fn accepts_open_metrics(range: &str) -> bool {
     let mut parts = range.split(';').map(str::trim);
     let is_type = |it: &str| it.eq_ignore_ascii_case("application/openmetrics-text");

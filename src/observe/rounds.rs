@@ -9,8 +9,8 @@
 //! a request  joins it     has what is there, or waits  begins one
 //! ```
 //!
-//! Only so many requests have what is there: one that asks without a pause waits for the next
-//! making, and takes no more of the processor than one that comes once in a while.
+//! Only a few requests get the text that is there: a client that asks without a pause waits for
+//! the next one to be made, and takes no more of the processor than one that asks now and then.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -191,7 +191,7 @@ impl<T: Clone> Making<T> {
         self.0.lock().done.clone()
     }
 
-    /// Whether all who waited for it have gone before it was ready.
+    /// Returns whether all who waited for it have gone before it was ready.
     pub(super) fn is_abandoned(&self) -> bool {
         let state = self.0.lock();
         state.done.is_none() && state.next > 0 && state.viewers == 0

@@ -54,7 +54,7 @@ pub(super) fn block_kind(rule: &Rule) -> BlockKind {
     }
 }
 
-/// Whether a call to a resource of `rule` may be refused in this way because of it.
+/// Returns whether a call to a resource of `rule` may be refused in this way because of it.
 fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
     match kind {
         BlockKind::Flow
@@ -208,7 +208,8 @@ impl<'a> ResourceLimits<'a> {
         limits
     }
 
-    /// Those of a resource, each with its scope: of its own rules, or else of those for all.
+    /// The limits of a resource, each with its scope: of its own rules, or else of the rules for
+    /// all.
     pub(super) fn of_row(&self, row: &Row) -> impl Iterator<Item = (&'static str, f64)> + use<> {
         let scopes = self.of_one.get(&*row.name).unwrap_or(&self.of_all);
         let both = SCOPES.into_iter().zip(*scopes);

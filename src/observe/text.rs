@@ -12,7 +12,7 @@ use super::family::{Family, FamilyKind, Sample, Value};
 use crate::base::pace::StepPace;
 use crate::stat::Histogram;
 
-/// So many samples are as much work as reading a resource.
+/// Writing this many samples is as much work as reading a resource.
 const WRITTEN_AT_ONCE: usize = 16;
 
 /// One of the two texts.

@@ -32,7 +32,7 @@ impl KnownPeers {
         *self.dashboard.lock() = addresses;
     }
 
-    /// Whether commands may come from `peer`.
+    /// Returns whether commands may come from `peer`.
     pub(super) fn admits(&self, peer: IpAddr) -> bool {
         let peer = canonical(peer);
         self.others.contain(peer) || self.dashboard.lock().contains(&peer)
@@ -57,7 +57,7 @@ pub(super) fn check(request: &Request<()>) -> Result<(), CommandRefused> {
     }
 }
 
-/// Whether `host` is an address, with or without a port.
+/// Returns whether `host` is an address, with or without a port.
 fn is_address(host: &str) -> bool {
     let in_brackets = || host.strip_prefix('[')?.strip_suffix(']');
     host.parse::<SocketAddr>().is_ok()

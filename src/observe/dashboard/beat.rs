@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(3);
 /// Most bytes of its answer.
 const MOST_ANSWER: usize = 64 << 10;
-/// Most characters of what the dashboard says that are told.
+/// Most characters of the dashboard's answer that are logged.
 const MOST_TOLD: usize = 200;
 
 /// See the [module](self).

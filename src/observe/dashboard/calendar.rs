@@ -2,7 +2,7 @@
 //!
 //! The engine's seconds begin where its clock began, and wall time is set by people and servers.
 //! So the two differ by a whole number of seconds, which stays what it was at the start: each
-//! second of the engine has one place in unix time, and none is told twice or left out. Only if
+//! second of the engine has one place in unix time, and none is sent twice or left out. Only if
 //! wall time jumps, later seconds have another place:
 //!
 //! ```text

@@ -14,10 +14,10 @@
 //! The dashboard has five types of rules, and replaces all of a type at once. It knows only what
 //! its forms have. So it sees the rules that Sentinel for Java can express, and replaces only
 //! those; all others stay as they are, unseen: rules [by origin](crate::FlowRule::by_origin) or for
-//! another interval than a second, [strict](crate::FlowRule::strict) and adaptive ones, rules in [shadow mode](crate::Rule::shadow), and those for `*`. A rule that is
-//! changed keeps what a form has no field for: its id, its buckets, how many calls may wait, how
-//! many probes a breaker has, and whether it opens where its limit is reached or where it is
-//! exceeded.
+//! another interval than a second, [strict](crate::FlowRule::strict) and adaptive ones, rules in
+//! [shadow mode](crate::Rule::shadow), and those for `*`. A rule that is changed keeps what a form
+//! has no field for: its id, its buckets, how many calls may wait, how many probes a breaker has,
+//! and whether it opens where its limit is reached or where it is exceeded.
 //!
 //! | type | rules |
 //! |---|---|
@@ -39,20 +39,21 @@
 //! the dashboard keeps them: those of the program that it has listed last, and none after its
 //! restart. Rules that lack two of those in force, or that lack one and change another, come from a
 //! form that has not seen them. They are refused, and the answer says what to do: open the list of
-//! these rules, which reads them, and send again. A script that replaces all rules of a type says so
-//! by a third parameter, `replace=all`. With the feature `tracing` each change is one line of the log,
-//! with the rules that were added, changed and removed, and each refusal is one as well: of three
-//! types the dashboard does not show why rules were refused.
+//! these rules, which reads them, and send again. A script that replaces all rules of a type says
+//! so by a third parameter, `replace=all`. With the feature `tracing` each change is one line of
+//! the log, with the rules that were added, changed and removed, and each refusal is one as well:
+//! of three types the dashboard does not show why rules were refused.
 //!
-//! A rule of which the form says "cluster" is [shared](crate::FlowRule::shared), if the engine has a
+//! A rule of which the form says "cluster" is [shared](crate::FlowRule::shared), if the engine has
+//! a
 //! [store](crate::Builder::store), as [`Document::with_store`](crate::document::Document::with_store)
 //! reads it, but without an id: the dashboard numbers rules anew whenever it reads them, so the
 //! processes count together by the resource. A rule that has an id keeps it. Without a store such a
 //! rule is refused.
 //!
-//! A person reads what is wrong with a rule in the words of the form: its resource, the field and the
-//! range, the newest rule first. Nobody reads warnings there, so a rule that would do something else
-//! than the form says, such as one of 0.5 calls a second without a queue, is refused as well.
+//! A person reads what is wrong with a rule in the words of the form: its resource, the field and
+//! the range, the newest rule first. Nobody reads warnings there, so a rule that would do something
+//! else than the form says, such as one of 0.5 calls a second without a queue, is refused as well.
 //!
 //! # Access
 //!
@@ -165,8 +166,8 @@ pub struct Dashboard {
     sink: Option<Box<dyn RuleSink>>,
 }
 
-/// The tasks of a [`Dashboard`]: its beat and its server. Dropping the handle stops both, and closes
-/// all connections.
+/// The tasks of a [`Dashboard`]: its beat and its server. Dropping the handle stops both, and
+/// closes all connections.
 ///
 /// # Examples
 ///
@@ -302,7 +303,7 @@ impl Dashboard {
         Ok(DashboardHandle { addr, state, tasks })
     }
 
-    /// Whether all settings are in range.
+    /// Returns whether all settings are in range.
     fn check(&self) -> io::Result<()> {
         let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         let length = self.app.chars().count();
@@ -392,8 +393,8 @@ impl DashboardHandle {
         self.state.0.lock().problem.clone()
     }
 
-    /// Stops beat and server, closes all connections, and waits until that is done. A change of rules
-    /// that is being carried out is finished, unanswered.
+    /// Stops beat and server, closes all connections, and waits until that is done. A change of
+    /// rules that is being carried out is finished, unanswered.
     pub async fn stop(mut self) {
         for task in std::mem::take(&mut self.tasks) {
             task.abort();

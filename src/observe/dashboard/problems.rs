@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::form::JavaForm;
 use crate::document::{Problem, Problems};
 
-/// Most problems that are told.
+/// Most problems in an answer.
 const MOST_TOLD: usize = 5;
-/// Most characters of the name of a resource that are told.
+/// Most characters of the name of a resource in an answer.
 const MOST_NAME: usize = 100;
 
 /// A rule as it was sent.

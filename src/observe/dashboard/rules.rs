@@ -89,13 +89,13 @@ pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Mer
     })
 }
 
-/// Those of `rules` that `form` can say, as they are read from it.
+/// The rules of `rules` that `form` can say, as they are read from it.
 pub(super) fn as_read(rules: &Rules, form: JavaForm) -> Vec<Rule> {
     let shown = shown(rules, form).flatten();
     shown.map(|shown| shown.read).collect()
 }
 
-/// Whether the rule that `value` says in `form` is one of those that were [read](as_read).
+/// Returns whether the rule that `value` says in `form` is one of those that were [read](as_read).
 pub(super) fn is_among(read: &[Rule], form: JavaForm, value: &Value) -> bool {
     let in_cluster = value["clusterMode"] == true;
     // One that cannot be shared is read as if nobody had ticked that.
@@ -179,7 +179,7 @@ fn is_equal(shown: &Rule, pushed: &Rule) -> bool {
     shown == pushed
 }
 
-/// Whether both limit the same calls in the same way.
+/// Returns whether both limit the same calls in the same way.
 fn is_alike(shown: &Rule, pushed: &Rule) -> bool {
     let is_same = match (shown, pushed) {
         (Rule::CircuitBreaker(shown), Rule::CircuitBreaker(pushed)) => {
@@ -234,7 +234,7 @@ fn parts(rule: &SystemRule) -> Vec<SystemRule> {
         .collect()
 }
 
-/// The dashboard has a rule for each limit. Those that came from one rule stay one.
+/// The dashboard has a rule for each limit. Limits that came from one rule stay one rule.
 fn merged_system(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) -> Merging {
     let pushed = pushed.into_iter().flat_map(|rule| match rule {
         Rule::System(rule) => parts(&rule),

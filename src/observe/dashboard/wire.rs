@@ -243,7 +243,7 @@ pub(super) fn body_length(request: &Request<()>) -> Result<usize, CommandRefused
     }
 }
 
-/// Whether the body is a form, in UTF-8 if it says in what.
+/// Returns whether the body is a form, in UTF-8 if it says in what.
 pub(super) fn is_form(fields: &HeaderMap) -> bool {
     let Ok(Some(text)) = only(fields, &CONTENT_TYPE) else {
         return false;
@@ -261,7 +261,7 @@ pub(super) fn is_form(fields: &HeaderMap) -> bool {
         })
 }
 
-/// Whether another request may follow on the connection.
+/// Returns whether another request may follow on the connection.
 pub(super) fn goes_on(request: &Request<()>) -> bool {
     let has = |word: &str| {
         let values = request.headers().get_all(CONNECTION).iter();

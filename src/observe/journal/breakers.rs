@@ -9,7 +9,7 @@ use super::lines::LogLine;
 use crate::breaker::BreakerState;
 use crate::clock::Tick;
 
-/// One that flaps is told when it has not changed for so long, or after a minute.
+/// A breaker that flaps is logged when it has not changed for this long, or after a minute.
 const SETTLED: Duration = Duration::from_secs(10);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -29,7 +29,7 @@ struct BreakerEpisode {
 }
 
 impl BreakerEpisodes {
-    /// The first opening and what follows it are told at once; from the second one on it flaps.
+    /// The first opening and what follows it are logged at once; from the second one on it flaps.
     pub(super) fn changed(
         &mut self,
         change: Changed,

@@ -41,7 +41,7 @@ pub(super) struct LineBudget {
 }
 
 impl LineBudget {
-    /// A look begins. If a minute is over, what was left out in it is told.
+    /// Begins a look. If a minute is over, writes what was left out in it.
     pub(super) fn begin(&mut self, now: Tick, episodes: &mut Episodes, lines: &mut Vec<LogLine>) {
         if self.minute.is_some_and(|began| now - began < MINUTE) {
             return;
@@ -81,7 +81,7 @@ impl LineBudget {
         if takes(spent, most) {
             return lines.push(LogLine::Refusals(refusals));
         }
-        // One that goes on is counted when the summary is written.
+        // An episode that lasts is counted when the summary is written.
         let gone = if refusals.stage == Stage::Ended {
             sum(&refusals.by_kind)
         } else {
@@ -91,7 +91,7 @@ impl LineBudget {
         *known = known.saturating_add(gone);
     }
 
-    /// A line on a breaker, which stands for so many changes.
+    /// Writes a line on a breaker, which stands for `changes` changes.
     pub(super) fn breaker(&mut self, change: Changed, changes: u64, lines: &mut Vec<LogLine>) {
         if takes(&mut self.breakers, MOST_BREAKERS) {
             return lines.push(match changes {
@@ -118,7 +118,7 @@ impl LineBudget {
     }
 }
 
-/// Whether one more line may be written, which it then is.
+/// Returns whether one more line may be written, which it then is.
 fn takes(spent: &mut u32, most: u32) -> bool {
     let has_room = *spent < most;
     *spent += u32::from(has_room);

@@ -8,7 +8,7 @@ use super::lines::{TARGET, escaped};
 use crate::observe::diff::{Difference, differences_without_values};
 use crate::rule::Rules;
 
-/// Most rules of a line that are told one by one, of each of three lists.
+/// Most rules that a line names in each of its three lists.
 const MOST_TOLD: usize = 20;
 
 /// Tells which rules `by` has added, changed and removed, in one line.

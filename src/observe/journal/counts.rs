@@ -14,7 +14,7 @@ use crate::rule::{RuleSet, Rules};
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 
-/// A worry is told again after so long without a rise.
+/// A warning is logged again after this long without a rise.
 const CALM: Duration = Duration::from_secs(600);
 
 /// A resource with a direction, or all whose names callers can make up.
@@ -43,7 +43,7 @@ pub(super) struct Growth {
 /// The counters as they stood at the last look.
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// Of the resources that are told by name.
+    /// The refusals of the resources that are logged by name.
     listed: HashMap<u64, ByKind>,
     /// The newest resource that there was.
     newest: Option<u64>,
@@ -116,7 +116,7 @@ impl SeenCounts {
 }
 
 impl Counts {
-    /// Those of now: what was before is not told.
+    /// Reads the present counts: what was before is not logged.
     pub(super) fn of(sentinel: &Sentinel) -> Self {
         let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();

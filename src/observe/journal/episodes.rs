@@ -9,7 +9,7 @@ use crate::clock::Tick;
 
 /// An episode is over after so long without a refusal.
 const QUIET: Duration = Duration::from_secs(10);
-/// So often is told that one goes on.
+/// While an episode lasts, it is logged again at this interval.
 const GOES_ON: Duration = Duration::from_secs(60);
 
 /// Refusals by kind, each at its place.
@@ -24,7 +24,7 @@ struct Episode {
     began: Tick,
     last: Tick,
     told: Tick,
-    /// Those that are in no summary.
+    /// Refusals that are in no summary yet.
     by_kind: ByKind,
 }
 

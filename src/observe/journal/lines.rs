@@ -28,13 +28,13 @@ pub(super) enum LogLine {
         names: String,
     },
     Breaker(Changed),
-    /// The last one of so many changes.
+    /// The last one of a number of changes.
     Flapped(Changed, u64),
     MoreBreakers {
         changes: u64,
         names: String,
     },
-    /// So many changes of the store.
+    /// This many changes of the store.
     MoreStore(u64),
     RulesInForce {
         rules: usize,
@@ -50,7 +50,7 @@ pub(super) enum LogLine {
     StoreDown(&'static str),
     /// How long it was down.
     StoreBack(Duration),
-    /// So many requests.
+    /// This many requests.
     StoreRefuses(u64),
 }
 

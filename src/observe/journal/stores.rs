@@ -7,7 +7,7 @@ use crate::clock::Tick;
 use crate::sentinel::Sentinel;
 use crate::store::{StoreErrorKind, StoreState, StoreStatus};
 
-/// That the store refuses is told again after so long.
+/// A store that still refuses is logged again after this long.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// See the [module](self).

@@ -137,7 +137,7 @@ impl Access {
         self.token.is_some()
     }
 
-    /// Whether `request` may have the page, which tells nothing of the engine.
+    /// Returns whether `request` may have the page, which tells nothing of the engine.
     pub(super) fn check_page<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
         if !self.hosts.has_names_of(request) {
             return Err(AccessDenied::Host);
@@ -157,7 +157,7 @@ impl Access {
             return Err(AccessDenied::ForeignPeer);
         }
         // All that a proxy on this machine passes on would be local. A caller on it asks for this
-        // machine, and proxies speak HTTP/1.0 unless they are told otherwise.
+        // machine, and proxies speak HTTP/1.0 unless they are configured otherwise.
         let is_direct = request.version() >= Version::HTTP_11
             && names(request).flatten().all(is_loopback)
             && !is_forwarded(request.headers());
@@ -168,7 +168,7 @@ impl Access {
         }
     }
 
-    /// Whether `request`, which may have the page, may have the state as well.
+    /// Returns whether `request`, which may have the page, may have the state as well.
     pub(super) fn check_state<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
         let Some(AccessToken(token)) = &self.token else {
             return Ok(());
@@ -190,7 +190,7 @@ impl fmt::Debug for AccessToken {
     }
 }
 
-/// Whether a field is there in which a proxy speaks of somebody else.
+/// Returns whether a field is there in which a proxy speaks of somebody else.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let mut names = headers.keys().map(HeaderName::as_str);
     names.any(|name| {
@@ -207,7 +207,8 @@ fn bearer(value: &HeaderValue) -> Option<&[u8]> {
         .then(|| token.trim_ascii())
 }
 
-/// Whether the two are the same, found out in a time that depends on the length of `given` alone.
+/// Returns whether the two are the same, found out in a time that depends on the length of `given`
+/// alone.
 fn is_same(token: &[u8], given: &[u8]) -> bool {
     let mut difference = u8::from(token.len() != given.len());
     for (byte, expected) in given.iter().zip(token.iter().cycle()) {

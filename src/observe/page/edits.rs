@@ -119,7 +119,7 @@ impl EditablePage {
         }
     }
 
-    /// Whether `head` may have anything changed, and what.
+    /// Returns whether `head` may have anything changed, and what.
     fn action(&self, head: &Request<()>) -> Result<Action, Box<Response<Bytes>>> {
         let access = &self.page.settings.access;
         let refused = |denied| Box::new(refusal(denied));
@@ -390,7 +390,7 @@ async fn whole<B: HttpBody>(body: B) -> Result<Vec<u8>, Response<Bytes>> {
     Ok(bytes)
 }
 
-/// Whether the page itself may have sent it, or something that is no browser.
+/// Returns whether the page itself may have sent it, or something that is no browser.
 fn is_same_origin(head: &Request<()>) -> bool {
     let headers = head.headers();
     let mut sites = headers.get_all("sec-fetch-site").iter();

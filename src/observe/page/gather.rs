@@ -28,7 +28,7 @@ use crate::store::StoreStatus;
 
 /// SteppedWork between two pauses, as a number of resources that are read.
 pub(super) const PORTION: usize = 32;
-/// Most breakers that are told.
+/// Most breakers that are shown.
 const MOST_BREAKERS: usize = 200;
 /// Most texts that requests share.
 const MOST_TEXTS: usize = 16;
@@ -49,7 +49,7 @@ pub(super) struct Gathered {
     names: String,
     pub(super) rows: Vec<PageRow>,
     pub(super) minute: LastMinute,
-    /// Those that refuse calls first, each with its resource.
+    /// Breakers, each with its resource; the ones that refuse calls come first.
     pub(super) breakers: Vec<(String, Direction, BreakerView)>,
     pub(super) breaker_count: usize,
     /// Open ones of resources that are not told.
@@ -57,7 +57,7 @@ pub(super) struct Gathered {
     pub(super) keys: HashMap<String, Keys>,
     pub(super) lines: Arc<RuleLines>,
     pub(super) rules_since: SystemTime,
-    /// The refusals of each rule that is told.
+    /// The refusals of each rule that is shown.
     pub(super) blocked: Vec<u64>,
     pub(super) would_block: HashMap<String, u64>,
     pub(super) findings: Vec<Finding>,
@@ -92,7 +92,7 @@ pub(super) struct Keys {
     pub(super) missing: u64,
 }
 
-/// What rates are told of.
+/// The events whose rates are shown.
 pub(super) const RATES: [Event; 4] = [Event::Pass, Event::Block, Event::Complete, Event::Error];
 
 // === impl KeptParts ===
@@ -109,8 +109,8 @@ impl KeptParts {
 // === impl Gathered ===
 
 impl Gathered {
-    /// All of `sentinel`; resources are told whose names callers may have made up if `all_resources`
-    /// are.
+    /// Gathers the figures of `sentinel`; with `all_resources` also of resources whose names
+    /// callers may have made up.
     pub(super) async fn of(
         sentinel: &Sentinel,
         all_resources: bool,

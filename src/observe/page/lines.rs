@@ -7,7 +7,7 @@ use super::words::{self, LimitFigures};
 use crate::base::pace::StepPace;
 use crate::rule::{Rule, RuleSet};
 
-/// Most rules that are told.
+/// Most rules that are shown.
 pub(super) const MOST_RULES: usize = 500;
 
 /// The rules of one set.

@@ -7,7 +7,7 @@ use crate::clock::Tick;
 use crate::sentinel::Sentinel;
 use crate::stat::NodeBucket;
 
-/// Seconds that are told.
+/// Seconds that are shown.
 const SECONDS: usize = 60;
 pub(super) const NANOS: u64 = 1_000_000_000;
 
@@ -21,7 +21,7 @@ pub(super) struct Second {
     pub(super) rt: Duration,
 }
 
-/// Those of the last minute, oldest first.
+/// The seconds of the last minute, oldest first.
 pub(super) type LastMinute = [Second; SECONDS];
 
 /// The minute of one resource; `None` if it keeps none.

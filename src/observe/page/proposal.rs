@@ -12,10 +12,10 @@ use crate::observe::diff::Difference;
 use crate::rule::{InvalidRule, Rules};
 use crate::sentinel::Sentinel;
 
-/// Most problems and differences that are told, each.
+/// Most problems, and most differences, in an answer.
 const MOST_TOLD: usize = 200;
 
-/// A problem of a document, as it is told.
+/// A problem of a document, as an answer has it.
 #[derive(Debug, Default)]
 pub(super) struct ToldProblem {
     text: String,

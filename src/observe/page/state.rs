@@ -19,16 +19,16 @@ use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 use crate::stat::Totals;
 
-/// Most findings that are told.
+/// Most findings that are shown.
 const MOST_FINDINGS: usize = 50;
-/// How many rows are looked at for those that are told, between two pauses.
+/// How many rows are compared between two pauses, to choose the ones that are shown.
 const LOOKED_AT: usize = 128;
 
 /// Facts of the state that the engine does not know.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) title: String,
-    /// Whether resources are told whose names callers may have made up.
+    /// Whether resources whose names callers may have made up are shown.
     pub(super) all_resources: bool,
     pub(super) since: Tick,
     /// The note that people read before they change rules, if they may.
@@ -58,7 +58,7 @@ impl StateWriter {
         json.text("title", &about.title);
         let up = now.as_nanos().saturating_sub(about.since.as_nanos());
         json.plain("up", up / NANOS);
-        // How long ago the last second ended that is told.
+        // How long ago the last second that is shown ended.
         let age = Duration::from_nanos(now.as_nanos() % NANOS);
         json.millis("second_age", Some(age));
         self.write_now(&mut json, pace).await;

@@ -111,7 +111,7 @@ impl Known {
         }
     }
 
-    /// So many calls in such a time.
+    /// Writes a number of calls and the time for them.
     fn rate(&self, words: &mut String) -> std::fmt::Result {
         let threshold = self.number("threshold").unwrap_or_default();
         match self.time("interval") {
