@@ -29,9 +29,6 @@ pub(super) const MOST_RUNNING: usize = 2;
 #[derive(Debug)]
 pub(crate) struct KeyedRules(Box<[KeyedState]>);
 
-/// [`OnSuspicion`] is called after this many calls without a value, if none had one.
-const SUSPICIOUS: u64 = 8;
-
 /// One rule.
 #[derive(Debug)]
 struct KeyedState {
@@ -413,30 +410,6 @@ impl KeyedState {
             MissingKey::Skip => Ok(None),
             MissingKey::Refuse => Err(NoShare::Missing { rule: self.index }),
         }
-    }
-
-    /// What a call without a value gets, where it asks to pass and so is counted.
-    #[cold]
-    fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
-        let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
-        if missing == SUSPICIOUS {
-            self.suspect(missing);
-        }
-        self.instead()
-    }
-
-    #[inline(never)]
-    fn suspect(&self, missing: u64) {
-        if self.has_met_no_key() {
-            (self.on_suspicion.0)(Suspicion::NoKey(missing));
-        }
-    }
-
-    /// Returns whether calls came without a value, and none with one that took something. Looks at
-    /// the whole table if so.
-    fn has_met_no_key(&self) -> bool {
-        self.missing.load(Ordering::Relaxed) > 0
-            && !self.keys.knows_others_than(self.keys.digest(&Key::MISSING))
     }
 
     fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyTokens>, NoShare> {

@@ -3,10 +3,14 @@
 
 use std::fmt;
 
-use super::KeyedState;
 use super::quotas::ValueQuota;
-use crate::call::Call;
+use super::{KeyedState, NoShare};
+use crate::base::sync::Ordering;
+use crate::call::{Call, Key};
 use crate::keyed::Digest;
+
+/// [`OnSuspicion`] is called after this many calls without a value, if none had one.
+const SUSPICIOUS: u64 = 8;
 
 /// Something about calls that looks like a mistake in the set-up.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,30 @@ impl fmt::Debug for OnSuspicion {
 }
 
 impl KeyedState {
+    /// What a call without a value gets, where it asks to pass and so is counted.
+    #[cold]
+    pub(super) fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
+        let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
+        if missing == SUSPICIOUS {
+            self.suspect(missing);
+        }
+        self.instead()
+    }
+
+    #[inline(never)]
+    fn suspect(&self, missing: u64) {
+        if self.has_met_no_key() {
+            (self.on_suspicion.0)(Suspicion::NoKey(missing));
+        }
+    }
+
+    /// Returns whether calls came without a value, and none with one that took something. Looks at
+    /// the whole table if so.
+    pub(super) fn has_met_no_key(&self) -> bool {
+        self.missing.load(Ordering::Relaxed) > 0
+            && !self.keys.knows_others_than(self.keys.digest(&Key::MISSING))
+    }
+
     /// The quota of a call that asks to pass. Notes the call's tier if the rule does not know it.
     pub(super) fn quota_to_take(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         if let Some(tier) = &call.tier {
