@@ -69,7 +69,15 @@ impl PeriodicThread {
     pub(crate) fn spawn(
         name: &str,
         every: Duration,
-        mut act: impl FnMut() + Send + 'static,
+        act: impl FnMut() + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::spawn_boxed(name, every, Box::new(act))
+    }
+
+    fn spawn_boxed(
+        name: &str,
+        every: Duration,
+        mut act: Box<dyn FnMut() + Send>,
     ) -> io::Result<Self> {
         let stop = Arc::new(StopSignal::default());
         let stopped = stop.clone();

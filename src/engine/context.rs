@@ -194,7 +194,7 @@ impl EngineContext {
                 .is_first(finding, || self.time.check_making(self.time.read()))
         {
             self.hooks
-                .notify(Interest::FINDING, |hook| hook.on_finding(finding));
+                .notify(Interest::FINDING, &|hook| hook.on_finding(finding));
         }
     }
 

@@ -350,7 +350,7 @@ fn tell(hooks: &Hooks, call: &Call<'_>, blocked: &Blocked) {
             param: call.param_at(0).copied(),
             blocked,
         };
-        hooks.notify(Interest::SHADOW_BLOCK, |hook| hook.on_shadow_block(&event));
+        hooks.notify(Interest::SHADOW_BLOCK, &|hook| hook.on_shadow_block(&event));
     }
 }
 

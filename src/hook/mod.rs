@@ -486,7 +486,7 @@ impl Hooks {
 
     /// Calls every hook that wants `event`, in order.
     #[cold]
-    pub(crate) fn notify(&self, event: Interest, call: impl Fn(&dyn Hook)) {
+    pub(crate) fn notify(&self, event: Interest, call: &dyn Fn(&dyn Hook)) {
         // A guard would keep a slot of this thread busy while hooks run.
         let hooks = self.list.load_full();
         for known in hooks.iter().filter(|it| it.interest.contains(event)) {

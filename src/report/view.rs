@@ -238,7 +238,7 @@ impl<'a> InboundView<'a> {
 
     /// Calls `read` with each node and its present, and returns the counts of evicted nodes: one
     /// that is being evicted is seen either alive or retired.
-    fn each(&self, mut read: impl FnMut(&Node, Tick)) -> Totals {
+    fn each(&self, read: &mut dyn FnMut(&Node, Tick)) -> Totals {
         let shared = self.registry.shared();
         let (now, mut room) = (shared.time.read(), None);
         let mut read = |node: &Node| read(node, shared.time.check(now, node.seen()));
@@ -267,7 +267,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn sum(&self, event: Event) -> u64 {
         let mut sum = 0;
-        self.each(|node, now| sum += node.sum(now, event));
+        self.each(&mut |node, now| sum += node.sum(now, event));
         sum
     }
 
@@ -286,7 +286,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
         let (mut calls, mut rt) = (0, Duration::ZERO);
-        self.each(|node, now| {
+        self.each(&mut |node, now| {
             let (more, longer) = node.calls_and_rt(now);
             calls += more;
             rt += longer;
@@ -298,7 +298,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
         let mut min: Option<Duration> = None;
-        self.each(|node, now| min = min.into_iter().chain(node.min_rt(now)).min());
+        self.each(&mut |node, now| min = min.into_iter().chain(node.min_rt(now)).min());
         min
     }
 
@@ -306,7 +306,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn concurrency(&self) -> u32 {
         let mut sum: u32 = 0;
-        self.each(|node, now| sum = sum.saturating_add(node.concurrency(now)));
+        self.each(&mut |node, now| sum = sum.saturating_add(node.concurrency(now)));
         sum
     }
 
@@ -315,7 +315,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn waiting(&self) -> u32 {
         let mut sum: u32 = 0;
-        self.each(|node, _| sum = sum.saturating_add(node.waiting()));
+        self.each(&mut |node, _| sum = sum.saturating_add(node.waiting()));
         sum
     }
 
@@ -324,7 +324,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn previous_second(&self) -> NodeBucket {
         let mut sum: Option<NodeBucket> = None;
-        self.each(|node, now| {
+        self.each(&mut |node, now| {
             if let Some(second) = node.previous_second(now) {
                 match &mut sum {
                     Some(sum) => sum.merge(&second),
@@ -339,7 +339,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn buckets(&self) -> Vec<NodeBucket> {
         let mut sum = Vec::new();
-        self.each(|node, now| merge_buckets(&mut sum, &node.buckets(now)));
+        self.each(&mut |node, now| merge_buckets(&mut sum, &node.buckets(now)));
         sum
     }
 
@@ -348,7 +348,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn seconds(&self) -> Vec<NodeBucket> {
         let mut sum = Vec::new();
-        self.each(|node, now| merge_buckets(&mut sum, &node.seconds(now).unwrap_or_default()));
+        self.each(&mut |node, now| merge_buckets(&mut sum, &node.seconds(now).unwrap_or_default()));
         sum
     }
 
@@ -359,7 +359,7 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut sum = Totals::default();
-        let retired = self.each(|node, now| sum.add(&node.totals(now)));
+        let retired = self.each(&mut |node, now| sum.add(&node.totals(now)));
         sum.add(&retired);
         sum
     }

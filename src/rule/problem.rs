@@ -171,6 +171,10 @@ impl Inspector {
         value: impl fmt::Display,
         allowed: impl fmt::Display,
     ) {
+        self.note(field, &value, &allowed);
+    }
+
+    fn note(&mut self, field: &'static str, value: &dyn fmt::Display, allowed: &dyn fmt::Display) {
         if self.problems.len() >= MOST_TOLD {
             return;
         }

@@ -84,8 +84,9 @@ impl Templates {
             Some((&**text, *index))
         });
         known.find(|(other, _)| {
-            let mut both = matchit::Router::new();
-            both.insert(*other, ()).is_ok() && both.insert(template, ()).is_err()
+            let mut both = Router::new();
+            let mut is_taken = |template| both.insert(template, Arc::from("")).is_ok();
+            is_taken(*other) && !is_taken(template)
         })
     }
 
@@ -144,7 +145,7 @@ pub(crate) fn check_template(template: &str) -> Result<(), String> {
             "a template with at most {MOST_PARAMETERS} parameters"
         ));
     }
-    let alone = matchit::Router::new().insert(template, ());
+    let alone = Router::new().insert(template, Arc::from(""));
     alone.map_err(|error| format!("a template such as \"/users/{{id}}\" ({error})"))
 }
 

@@ -57,7 +57,9 @@ impl Registry {
                 |it: &Finding| it.kind() == FindingKind::RuleNotMet && !it.has_evidence();
             found.retain(|finding| !is_early(finding));
         }
-        found.sort_by_key(|finding| !finding.has_evidence());
+        let (mut found, without): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(Finding::has_evidence);
+        found.extend(without);
         for finding in &found {
             if has_come_late || finding.has_evidence() {
                 self.shared.tell(finding);

@@ -30,7 +30,7 @@ impl Resource {
                 param: call.and_then(|call| call.param_at(0).copied()),
                 waited,
             };
-            hooks.notify(Interest::PASS, |hook| hook.on_pass(&event));
+            hooks.notify(Interest::PASS, &|hook| hook.on_pass(&event));
         }
     }
 
@@ -47,7 +47,7 @@ impl Resource {
                 param: call.and_then(|call| call.param_at(0).copied()),
                 blocked,
             };
-            hooks.notify(Interest::BLOCK, |hook| hook.on_block(&event));
+            hooks.notify(Interest::BLOCK, &|hook| hook.on_block(&event));
         }
     }
 
@@ -60,7 +60,7 @@ impl Resource {
             rt,
         };
         let hooks = &self.shared.hooks;
-        hooks.notify(Interest::EXIT, |hook| hook.on_exit(&event));
+        hooks.notify(Interest::EXIT, &|hook| hook.on_exit(&event));
     }
 
     /// One of its `breakers` has changed its state, unless it is of no rule any more.
@@ -81,7 +81,7 @@ impl Resource {
             to: change.to,
             value: change.value,
         };
-        hooks.notify(Interest::BREAKER, |hook| hook.on_breaker(&event));
+        hooks.notify(Interest::BREAKER, &|hook| hook.on_breaker(&event));
     }
 
     /// The finding on the keyed rule at `rule`, all of whose `calls` so far came without its key.
