@@ -56,7 +56,7 @@ pub struct Facade {
     told: Lock<PublishedFigures>,
 }
 
-/// What was told last.
+/// The figures of the last publication.
 #[derive(Debug, Default)]
 struct PublishedFigures {
     /// The number of publications.

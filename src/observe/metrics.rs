@@ -114,7 +114,7 @@ struct MetricsInner {
     texts: [Rounds<Bytes>; 2],
 }
 
-/// What texts are made of.
+/// The engines and settings that texts are made from.
 struct MetricsSource {
     settings: MetricsSettings,
     /// Of each engine, at its place.

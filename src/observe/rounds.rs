@@ -1,4 +1,4 @@
-//! What viewers look at, made once for all of them, and only so often.
+//! Texts for viewers, made once for all of them and at a limited rate.
 //!
 //! A [`Making`] is work that is done in steps by whoever waits for its result: one of the waiting
 //! tasks takes the steps, and if it goes away, another one. So there is no thread and no task for
@@ -24,7 +24,7 @@ use crate::clock::Tick;
 
 /// The shortest time between the end of a making and the next one.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
-/// What each resource that was read adds to that, so that making takes a small share of the time.
+/// The pause that each resource adds, so that making texts takes a small share of the time.
 const PAUSE_OF_ONE: Duration = Duration::from_micros(100);
 /// How many requests have at once what was made before.
 const AT_ONCE: u32 = 16;
@@ -46,7 +46,7 @@ struct RoundState<T> {
     left: u32,
 }
 
-/// What was made, when that ended, and how many resources were read for it.
+/// The text that was made, when that ended, and how many resources were read for it.
 #[derive(Clone)]
 struct Made<T> {
     it: T,
@@ -102,7 +102,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
         }
     }
 
-    /// What a request gets; `None` if making it has panicked.
+    /// The text for a request; `None` if making it has panicked.
     pub(super) async fn look(&self) -> Option<T> {
         let making = match self.step() {
             LookStep::Take(made) => return Some(made),

@@ -75,7 +75,7 @@ impl Collector {
         left_out
     }
 
-    /// What was read of the machine, and the limits of system rules.
+    /// The readings of the machine, and the limits of system rules.
     pub(super) fn add_system(&mut self, registry: &Registry, rules: &RuleSet) {
         if let Some(sampler) = &registry.shared().config.sampler {
             // Without a rule that looks at the machine, nobody else reads it.

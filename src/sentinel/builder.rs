@@ -161,10 +161,10 @@ impl Builder {
     /// a hash of the name takes its place.
     ///
     /// With the defaults, names that callers make up take at most 20 MiB in all, if each is 256
-    /// bytes long, has been called in several seconds and was refused, by a system rule or a
-    /// window for `*`. Each further rule for `*` adds at most 768 bytes a name with the default
-    /// buckets, 12 MiB for 16 384: with an isolation rule and two breakers beside the window that is
-    /// 56 MiB at most. With [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
+    /// bytes long, has been called in several seconds and was refused, by a system rule or a window
+    /// for `*`. Each further rule for `*` adds at most 768 bytes a name with the default buckets,
+    /// 12 MiB for 16 384: with an isolation rule and two breakers beside the window that is 56 MiB
+    /// at most. With [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
     pub fn max_resources(mut self, max: usize) -> Self {
         self.config.max_resources = max.max(1);
         self
@@ -251,9 +251,10 @@ impl Builder {
     /// Counts, for each resource, how many calls took how long, and how many waited how long, in
     /// ranges. Default: no.
     ///
-    /// The ranges end at 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500 and 750 ms, and 1, 2.5, 5, 7.5
-    /// and 10 s: the edges of Prometheus's clients, and one more for answers from memory. Longer times
-    /// have a range of their own. For other edges see [`histograms_with`](Self::histograms_with).
+    /// The ranges end at 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500 and 750 ms, and 1, 2.5, 5,
+    /// 7.5 and 10 s: the edges of Prometheus's clients, and one more for answers from memory.
+    /// Longer times have a range of their own. For other edges see
+    /// [`histograms_with`](Self::histograms_with).
     ///
     /// Each call costs one relaxed addition more; each resource takes up to 200 bytes more with
     /// these edges, and as many again with its first call that waits. Origins and contexts have
@@ -401,7 +402,7 @@ impl Builder {
     }
 }
 
-/// What an engine shares with its `store`, if it has one.
+/// The part of an engine that its `store` uses, if it has one.
 ///
 /// # Panics
 ///

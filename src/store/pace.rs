@@ -21,9 +21,9 @@ const MOST_OF_TRIP: usize = 512;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct TripPace {
-    /// What they may take together, in ns.
+    /// The time that draws on their way may take together, in ns.
     time_ns: u64,
-    /// What a draw takes, in ns, as a mean of the last trips.
+    /// The time of a draw, in ns, as a mean of the last trips.
     draw_ns: u64,
     /// When the last trip was answered.
     answered: Tick,

@@ -17,7 +17,7 @@ pub(super) struct Request<T> {
     pub(super) sent: Tick,
 }
 
-/// What has become of a request.
+/// The result of a request.
 pub(super) enum Heard<T> {
     Answer(Result<T, StoreError>),
     /// Its time is over, which is said once. It may still be answered.

@@ -31,7 +31,7 @@ pub(super) struct Trip {
     late_at: Option<Tick>,
 }
 
-/// What has become of a trip.
+/// The end of a trip.
 pub(super) enum TripEnd {
     Answered(Trip, Result<TripAnswers, StoreError>),
     /// The calls that wait for it were answered without it.

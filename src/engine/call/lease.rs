@@ -18,7 +18,7 @@ pub(crate) struct WaitLeases {
     refusal: Option<NoShare>,
 }
 
-/// What a call does when its turn has come.
+/// The next step of a call whose turn has come.
 pub(crate) enum Next {
     /// It has all its permits.
     Starts,

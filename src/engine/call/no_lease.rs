@@ -12,7 +12,7 @@ use crate::rule::NoShare;
 #[derive(Debug)]
 pub(crate) enum WaitLeases {}
 
-/// What a call does next whose turn has come.
+/// The next step of a call whose turn has come.
 pub(crate) enum Next {
     /// It has all its permits.
     Starts,

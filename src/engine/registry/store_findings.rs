@@ -196,7 +196,7 @@ fn short_buckets(set: &RuleSet, trip: Duration) -> Vec<Finding> {
     })
 }
 
-/// What `look` finds about each shared rule of `set`.
+/// The findings of `look` about each shared rule of `set`.
 fn of_shared(
     set: &RuleSet,
     look: impl Fn(&SharedRule) -> Option<(FindingKind, String)>,

@@ -311,7 +311,7 @@ impl Resource {
         self.extras.as_ref()?.origins.as_ref()
     }
 
-    /// What all origins share that no rule names.
+    /// The state that all origins share that no rule names.
     pub(crate) fn others(&self) -> Option<&OtherOrigins> {
         self.extras.as_ref()?.others.as_ref()
     }

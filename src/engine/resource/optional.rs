@@ -20,7 +20,7 @@ use crate::rule::{
 #[derive(Debug, Default)]
 pub(crate) struct OptionalChecks {
     pub(super) origins: Option<StdArc<OriginRules>>,
-    /// What the origins share that no rule names.
+    /// The state that all origins share that no rule names.
     pub(super) others: Option<OtherOrigins>,
     pub(super) contexts: Option<StdArc<ContextRules>>,
     /// The rules that look at other resources.

@@ -1,4 +1,4 @@
-//! What all origins that no rule names share: the queues of the rules for them.
+//! The state that all origins share that no rule names: the queues of the rules for them.
 //!
 //! A window for other origins is one for each of them, on its scope node. A queue is one for all:
 //! the calls of all these origins start one after the other, as in Sentinel. So it stands beside
@@ -40,7 +40,7 @@ impl OtherOrigins {
         Some(Self { node, compiled })
     }
 
-    /// What judges a call beside its scope node.
+    /// The checks of a call beside its scope node.
     pub(crate) const fn gate(&self) -> (&Node, &CompiledRules) {
         (&self.node, &self.compiled)
     }

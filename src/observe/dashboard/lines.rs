@@ -15,7 +15,7 @@ use crate::stat::NodeBucket;
 /// Most lines of one answer, if nothing is said, and at all.
 const LINES: usize = 6_000;
 const MOST_LINES: usize = 12_000;
-/// What the seconds of one resource cost beside a line.
+/// The cost of the seconds of one resource, in lines.
 const WORK: usize = 2;
 /// The text that the dashboard takes for an answer without lines.
 const NONE: &str = "No metrics";

@@ -103,7 +103,7 @@ impl SentRule<'_> {
         }
     }
 
-    /// What the form calls the field at `path`.
+    /// The name that the form has for the field at `path`.
     fn label(&self, path: &str) -> Option<&'static str> {
         let at = |key: &str| self.value[key].as_i64();
         let config = &self.value["clusterConfig"];

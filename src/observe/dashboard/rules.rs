@@ -10,7 +10,7 @@ use super::list::ListText;
 use crate::base::pace::StepPace;
 use crate::rule::{Rule, Rules, SystemRule};
 
-/// What one rule costs, which is written and read again.
+/// The cost of one rule, which is written and read again.
 const WORK: usize = 2;
 
 /// The rules of `rules` that `form` can say, as the dashboard reads them.

@@ -21,7 +21,7 @@ pub(super) const TARGET: &str = "tower_sentinel";
 #[derive(Debug)]
 pub(super) enum LogLine {
     Refusals(Refusals),
-    /// What was refused in the episodes that had no line.
+    /// The refusals of the episodes that had no line.
     MoreRefusals {
         resources: u64,
         refused: u64,

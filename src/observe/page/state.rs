@@ -37,7 +37,7 @@ pub(super) struct About {
     pub(super) watches: Vec<(String, WatchStatus)>,
 }
 
-/// What the state is written from.
+/// The figures from which the state is written.
 pub(super) struct StateWriter {
     pub(super) sentinel: Sentinel,
     pub(super) about: About,

@@ -31,7 +31,7 @@ impl fmt::Debug for OnSuspicion {
 }
 
 impl KeyedState {
-    /// What a call without a value gets, where it asks to pass and so is counted.
+    /// The value that judges a call without one, where the call asks to pass and so is counted.
     #[cold]
     pub(super) fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
         let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;

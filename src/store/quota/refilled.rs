@@ -27,7 +27,7 @@ pub(in crate::store) struct Conditions {
     pub(in crate::store) is_recovering: bool,
 }
 
-/// What is to be done about a counter.
+/// The work that a counter needs.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(in crate::store) enum Prepared {

@@ -1,8 +1,8 @@
 //! Why a server ends a new connection without a word: it is asked once more, in plain text.
 //!
-//! A server that has all the clients that it takes says so and closes the connection, and the client
-//! has mostly written by then, so that the words are lost. One that speaks no TLS takes a handshake
-//! for the beginning of a long line, and waits for the rest.
+//! A server that has all the clients that it takes says so and closes the connection, and the
+//! client has mostly written by then, so that the words are lost. One that speaks no TLS takes a
+//! handshake for the beginning of a long line, and waits for the rest.
 
 use std::error::Error;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Unopened {
         }
     }
 
-    /// What a server means that says this to plain text.
+    /// The meaning of this answer of a server to plain text.
     fn of_words(words: &[u8], has_tls: bool) -> Option<Self> {
         let is_plain = matches!(words.first(), Some(b'+' | b'-'));
         if words.starts_with(b"-ERR max number of clients") {

@@ -67,7 +67,7 @@ impl CallNodes {
         tightest
     }
 
-    /// What is left of the quotas of the parameters of `call`.
+    /// The rest of the quotas of the parameters of `call`.
     pub(crate) fn params_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
         let all = self.resource.params()?.rates_left(call, now);
         QuotaLeft::tightest(all.map(|(rule, limit, remaining, more)| {
@@ -75,7 +75,7 @@ impl CallNodes {
         }))
     }
 
-    /// What is left of the shared rules from which `call` takes its permits.
+    /// The rest of the shared rules from which `call` takes its permits.
     #[cfg(feature = "shared")]
     pub(crate) fn leases_left(
         &self,
