@@ -19,6 +19,8 @@ const MOST_RULES: usize = 256;
 /// The keys that rules on a resource look at. Keyed rules look for theirs in their tables.
 #[derive(Debug)]
 pub(super) struct SeenKeys {
+    /// Whether calls have had all of them, so that there is nothing left to note.
+    are_met: AtomicBool,
     origin: Option<SeenKey>,
     context: Option<SeenKey>,
 }
@@ -35,6 +37,7 @@ struct SeenKey {
 impl SeenKeys {
     pub(super) fn new(needs_origin: bool, needs_context: bool) -> Self {
         Self {
+            are_met: AtomicBool::new(false),
             origin: needs_origin.then(SeenKey::default),
             context: needs_context.then(SeenKey::default),
         }
@@ -67,9 +70,12 @@ impl SeenKey {
             && self.without.fetch_add(1, Ordering::Relaxed) + 1 == SUSPICIOUS
     }
 
+    fn is_met(&self) -> bool {
+        self.is_met.load(Ordering::Relaxed)
+    }
+
     fn calls_without_any(&self) -> u64 {
-        let is_met = self.is_met.load(Ordering::Relaxed);
-        if is_met {
+        if self.is_met() {
             0
         } else {
             self.without.load(Ordering::Relaxed)
@@ -82,12 +88,25 @@ impl Resource {
     /// some calls had one.
     #[inline]
     pub(crate) fn note_keys(&self, call: &Call<'_>) {
-        let Some(seen) = self.seen_keys() else { return };
+        if let Some(seen) = self.seen_keys() {
+            // Relaxed: a call that does not see it yet notes its keys once more.
+            if !seen.are_met.load(Ordering::Relaxed) {
+                self.note_unmet_keys(seen, call);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn note_unmet_keys(&self, seen: &SeenKeys, call: &Call<'_>) {
         let note = |key: &Option<SeenKey>, value| key.as_ref().is_some_and(|key| key.note(value));
         let is_suspicious =
             note(&seen.origin, call.origin.as_ref()) | note(&seen.context, call.context.as_ref());
         if is_suspicious {
             self.tell_missing_keys();
+        }
+        let is_met = |key: &Option<SeenKey>| key.as_ref().is_none_or(SeenKey::is_met);
+        if is_met(&seen.origin) && is_met(&seen.context) {
+            seen.are_met.store(true, Ordering::Relaxed);
         }
     }
 

@@ -129,18 +129,27 @@ impl CallNodes {
     /// The nodes of the resource that count the call, narrow to wide, and the rules that are judged
     /// on them.
     fn gates(&self) -> impl Iterator<Item = (&Node, &CompiledRules)> {
-        let origin = self.origin().map(|it| (it.node(), it.compiled()));
-        let context = self.context().map(|it| (it.node(), it.compiled()));
-        let branches = origin.into_iter().chain(self.others()).chain(context);
-        branches.chain([(self.resource.node(), self.resource.compiled())])
+        let resource = (self.resource.node(), self.resource.compiled());
+        // An array is walked with fewer steps than a chain of options.
+        let gates = match &self.others {
+            None => [Some(resource), None, None, None],
+            Some(nodes) => [
+                nodes.origin.as_ref().map(|it| (it.node(), it.compiled())),
+                self.others(),
+                nodes.context.as_ref().map(|it| (it.node(), it.compiled())),
+                Some(resource),
+            ],
+        };
+        gates.into_iter().flatten()
     }
 
-    /// What judges the calls of all origins that no rule names, if this is one and such rules have
-    /// queues.
+    /// The gate of all origins that no rule names, if this is one of them and such rules have queues.
+    #[inline]
     fn others(&self) -> Option<(&Node, &CompiledRules)> {
-        let origin = self.origin()?;
-        let others = self.resource.others().filter(|_| origin.is_of_others())?;
-        Some(others.gate())
+        let others = self.resource.others()?;
+        self.origin()
+            .is_some_and(|origin| origin.is_of_others())
+            .then(|| others.gate())
     }
 
     /// Every node that counts the call.
@@ -149,9 +158,9 @@ impl CallNodes {
         f(self.resource.node());
         if let Some(origin) = self.origin() {
             f(origin.node());
-            if let Some((others, _)) = self.others() {
-                f(others);
-            }
+        }
+        if let Some((others, _)) = self.others() {
+            f(others);
         }
         if let Some(context) = self.context() {
             f(context.node());
