@@ -50,6 +50,7 @@ pub enum Key<'a> {
     Int(u64),
     /// A text as it is written in a URL: the same key as the decoded text.
     #[doc(hidden)]
+    // Users can neither make nor read the text inside.
     #[allow(private_interfaces, reason = "extractors alone make and read it")]
     Encoded(Encoded<'a>),
     /// The hash of a long text, or of a secret one.

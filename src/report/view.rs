@@ -9,7 +9,7 @@ use crate::clock::Tick;
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::engine::resource::scope::ScopeKind;
-use crate::stat::{Event, Histogram, Node, NodeBucket, Totals};
+use crate::stat::{Event, Histogram, Node, NodeBucket, Totals, average_rt};
 
 /// The current statistics of one resource, and the state of the rules that were in force
 /// when the view was made.
@@ -291,7 +291,7 @@ impl<'a> InboundView<'a> {
             calls += more;
             rt += longer;
         });
-        (calls > 0).then(|| Duration::from_nanos((rt.as_nanos() / u128::from(calls)) as u64))
+        average_rt(calls, rt.as_micros() as u64)
     }
 
     /// Returns the smallest response time in the window.

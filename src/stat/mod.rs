@@ -87,6 +87,7 @@ pub use refusal::Refusal;
 pub(crate) use shape::Shape;
 pub(crate) use slots::SlotHold;
 pub(crate) use table::{Resident, Table, TablePlace};
+pub(crate) use totals::average_rt;
 pub use totals::{NodeBucket, Totals};
 pub use window::SlidingWindow;
 

@@ -221,6 +221,11 @@ figures!(NodeBucket {
     calls: u64,
 });
 
+/// The average response time of `calls` that took `rt_us` µs together; `None` without a call.
+pub(crate) fn average_rt(calls: u64, rt_us: u64) -> Option<Duration> {
+    (calls > 0).then(|| Duration::from_nanos(rt_us * 1_000 / calls))
+}
+
 impl NodeBucket {
     /// Adds the counts of another bucket; the start stays.
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -237,7 +242,7 @@ impl NodeBucket {
     /// Returns the average response time; `None` if no call ended.
     #[must_use]
     pub fn average_rt(&self) -> Option<Duration> {
-        (self.calls > 0).then(|| Duration::from_nanos(self.rt_us * 1_000 / self.calls))
+        average_rt(self.calls, self.rt_us)
     }
 
     /// Returns the smallest response time; `None` if no call ended. Not kept for whole

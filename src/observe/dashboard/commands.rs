@@ -9,7 +9,7 @@ use super::calendar::Calendar;
 use super::lines::lines;
 use super::problems::told;
 use super::rules::{JavaForm, as_read, is_among, merged, written};
-use super::tree::{average, list, tree};
+use super::tree::{list, tree};
 use super::wire::{CommandRefused, FormParams};
 use super::{VERSION, hostname};
 use crate::base::pace::StepPace;
@@ -24,7 +24,7 @@ use crate::report::read_resources_paced;
 use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 use crate::source::{RuleSink, SourceError, SourceErrorKind};
-use crate::stat::Event;
+use crate::stat::{Event, average_rt};
 
 /// Work between two pauses, as a number of resources that are read.
 pub(super) const PORTION: usize = 16;
@@ -189,7 +189,7 @@ impl Commands {
             "rqps": rate(Event::Complete, complete),
             "qps": rate(Event::Pass, pass),
             "b": rate(Event::Block, block),
-            "r": average(calls, rt).map_or(0.0, |rt| rt.as_secs_f64() * 1_000.0),
+            "r": average_rt(calls, rt.as_micros() as u64).map_or(0.0, |rt| rt.as_secs_f64() * 1_000.0),
             "t": concurrency,
         })
         .to_string()

@@ -16,7 +16,7 @@ use crate::base::pace::StepPace;
 use crate::clock::{Tick, wall_time};
 use crate::engine::registry::Registry;
 use crate::report::read_resources_paced;
-use crate::stat::{Event, Node};
+use crate::stat::{Event, Node, average_rt};
 
 const ROOT: &str = "machine-root";
 const ENTRANCE: &str = "sentinel_default_context";
@@ -80,7 +80,7 @@ impl TreeFigures {
 
     /// A node of the dashboard's, called `resource`.
     fn write(&self, resource: &str, at: u64) -> Map<String, Value> {
-        let rt = average(self.calls, self.rt).map_or(0, |rt| rt.as_millis());
+        let rt = average_rt(self.calls, self.rt.as_micros() as u64).map_or(0, |rt| rt.as_millis());
         let MinuteFigures { pass, block, error } = self.minute;
         let numbers: [(&str, u64); 12] = [
             ("threadNum", self.threads.into()),
@@ -101,12 +101,6 @@ impl TreeFigures {
         node.insert("resource".to_owned(), resource.into());
         node
     }
-}
-
-/// The time that each of `calls` took of `rt`.
-pub(super) fn average(calls: u64, rt: Duration) -> Option<Duration> {
-    let nanos = rt.as_nanos().checked_div(calls.into())?;
-    Some(Duration::from_nanos(nanos as u64))
 }
 
 /// The resources whose names callers cannot make up, by name.

@@ -24,7 +24,7 @@ use super::occupy::{Loan, Wish};
 use super::packed::divide;
 use super::quota::Quota;
 use super::shape::Shape;
-use super::totals::{NodeBucket, Totals};
+use super::totals::{NodeBucket, Totals, average_rt};
 use crate::base::sync::{Arc, Bug, Ordering, fence, planted};
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
@@ -447,7 +447,7 @@ impl Node {
     pub(crate) fn average_rt(&self, now: Tick) -> Option<Duration> {
         self.advance_for_read(now);
         let (calls, rt_us) = self.counters.calls_and_rt();
-        (calls > 0).then(|| Duration::from_nanos(rt_us * 1_000 / calls))
+        average_rt(calls, rt_us)
     }
 
     /// How many calls ended in the window, and their response times together.
