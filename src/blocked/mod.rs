@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::base::spread::SpreadCount;
 
 pub use kind::BlockKind;
+pub(crate) use kind::Retry;
 pub use reason::SystemReason;
 
 /// How deep a refusal is looked for: far deeper than errors are wrapped.
@@ -263,13 +264,7 @@ impl fmt::Debug for Blocked {
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call to {:?} refused", self.resource())?;
-        // Two kinds are not kinds of rules.
-        match self.kind {
-            BlockKind::NoTimer => f.write_str(": it has to wait, which needs tokio's timer")?,
-            BlockKind::MissingKey => f.write_str(" for a missing key by")?,
-            BlockKind::Store => f.write_str(" without its store by")?,
-            kind => write!(f, " by {kind}")?,
-        }
+        f.write_str(self.kind.terms().phrase)?;
         if !self.rule().is_empty() {
             write!(f, " rule {:?}", self.rule())?;
         }

@@ -234,7 +234,7 @@ impl Collector {
         self.count(Id::EngineCancelled, totals.cancelled());
         self.count(Id::EnginePanicked, totals.panicked());
         for (kind, count) in totals.blocks() {
-            let labels = [("reason", reason(kind).into())];
+            let labels = [("reason", kind.terms().label.into())];
             self.push(Id::EngineBlocked, labels, Value::Count(count));
         }
         self.count(Id::Resources, resources as u64);
@@ -299,7 +299,7 @@ impl Collector {
         }
         for (kind, count) in refusals(row, reasons) {
             let [resource, direction] = own();
-            let labels = [resource, direction, ("reason", reason(kind).into())];
+            let labels = [resource, direction, ("reason", kind.terms().label.into())];
             self.push(Id::Blocked, labels, Value::Count(count));
         }
         let [rt, waits] = match details.histograms.clone() {
@@ -361,21 +361,6 @@ impl Collector {
 fn refusals(row: &Row, reasons: u16) -> impl Iterator<Item = (BlockKind, u64)> {
     let blocks = row.totals.blocks();
     blocks.filter(move |(kind, count)| *count > 0 || reasons >> *kind as u16 & 1 == 1)
-}
-
-/// The label of a kind of refusals.
-pub(super) const fn reason(kind: BlockKind) -> &'static str {
-    match kind {
-        BlockKind::Flow => "flow",
-        BlockKind::Isolation => "isolation",
-        BlockKind::Keyed => "keyed",
-        BlockKind::CircuitBreaker => "circuit_breaker",
-        BlockKind::Authority => "authority",
-        BlockKind::System => "system",
-        BlockKind::NoTimer => "no_timer",
-        BlockKind::MissingKey => "missing_key",
-        BlockKind::Store => "store",
-    }
 }
 
 fn times(sum: Duration, count: u64, histogram: Option<Histogram>) -> Value {

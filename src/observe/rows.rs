@@ -43,7 +43,7 @@ type Scopes = [Option<f64>; 2];
 const SCOPES: [&str; 2] = ["process", "shared"];
 
 /// The kind of refusals that a rule makes where its limit is reached.
-pub(super) fn block_kind(rule: &Rule) -> BlockKind {
+fn block_kind(rule: &Rule) -> BlockKind {
     match rule.itself() {
         Rule::Flow(_) | Rule::Shadow(_) => BlockKind::Flow,
         Rule::Keyed(_) => BlockKind::Keyed,
@@ -55,7 +55,7 @@ pub(super) fn block_kind(rule: &Rule) -> BlockKind {
 }
 
 /// Returns whether a call to a resource of `rule` may be refused in this way because of it.
-fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
+pub(super) fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
     match kind {
         BlockKind::Flow
         | BlockKind::Isolation

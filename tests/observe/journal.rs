@@ -11,7 +11,7 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::observe::dashboard::Dashboard;
 use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::source::{InMemory, SourceError, Watch, from_fn};
-use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind};
+use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind, WhenDown};
 use tower_sentinel::{
     AuthorityRule, Call, CircuitBreakerRule, FlowRule, Hook, KeyedRule, ManualClock, Rules,
     Sentinel, Verdict, hook::PassEvent,
@@ -327,6 +327,28 @@ fn a_hook_that_panics_is_told_and_a_journal_leaves_no_hook() {
         .unwrap();
     handle.stop();
     assert_eq!(*sentinel.hooks().names(), [Arc::<str>::from("broken")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_for_want_of_the_store_name_the_rule_that_needs_it() {
+    let store = MemoryStore::with_clock(TokioClock::new());
+    let rule = FlowRule::per_second("/v1", 9).shared();
+    let sentinel = Sentinel::builder()
+        .rules(rule.when_down(WhenDown::Closed).id("fleet"))
+        .clock(TokioClock::new())
+        .store(store.clone())
+        .build();
+    let _handle = sentinel.start_store().unwrap();
+    store.set_fault(Some(Fault::Error(StoreErrorKind::Unreachable)));
+    tokio::time::sleep(ms(3_000)).await;
+    let (journal, log) = (Journal::new(&sentinel), Log::default());
+    assert!(sentinel.enter(Call::new("/v1")).await.is_err());
+    tokio::time::sleep(ms(1_000)).await;
+    tracing::subscriber::with_default(log.clone(), || journal.poll_once());
+    let began = "WARN refusals began, direction inbound, reason store, refused 1, \
+                 resource /v1, rule fleet";
+    let said = log.said();
+    assert!(said.contains(&began.to_owned()), "{said:?}");
 }
 
 #[tokio::test(start_paused = true)]

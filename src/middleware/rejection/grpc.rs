@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response};
 
 use super::details::{base64, retry_status};
-use super::{Rejection, default_status, is_grpc, retry_after};
+use super::{Rejection, is_grpc, retry_after};
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::call::Direction;
@@ -78,7 +78,7 @@ impl Grpc {
 
     fn code_of(&self, kind: BlockKind) -> u8 {
         let own = self.codes.iter().find(|(known, _)| *known == kind);
-        own.map_or_else(|| default_status(kind).1, |(_, code)| *code)
+        own.map_or_else(|| kind.terms().grpc, |(_, code)| *code)
     }
 }
 

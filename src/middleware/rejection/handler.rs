@@ -65,7 +65,6 @@ mod tonic {
     use ::tonic::{Code, Status};
 
     use crate::blocked::Blocked;
-    use crate::middleware::rejection::default_status;
     use crate::middleware::rejection::grpc::{PUSHBACK, details, message, pushback};
 
     /// The status of [`Grpc::new`](crate::rejection::Grpc::new) for an inbound call, with
@@ -98,7 +97,7 @@ mod tonic {
         fn from(blocked: Blocked) -> Self {
             let mut metadata = MetadataMap::new();
             metadata.insert(PUSHBACK, MetadataValue::from(pushback(&blocked)));
-            let (_, code) = default_status(blocked.kind());
+            let code = blocked.kind().terms().grpc;
             let message = message(&blocked);
             let details = details(code, &message, &blocked).unwrap_or_default();
             let code = Code::from_i32(code.into());

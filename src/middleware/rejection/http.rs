@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::fields::RateLimitFields;
 use super::mark;
-use super::{Rejection, default_status, is_grpc, parts, retry_after, whole_seconds};
+use super::{Rejection, is_grpc, parts, retry_after, whole_seconds};
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::engine::call::nodes::QuotaLeft;
@@ -128,7 +128,7 @@ impl Http {
 
     fn status_of(&self, kind: BlockKind) -> StatusCode {
         let own = self.statuses.iter().find(|(known, _)| *known == kind);
-        own.map_or_else(|| default_status(kind).0, |(_, status)| *status)
+        own.map_or_else(|| kind.terms().status, |(_, status)| *status)
     }
 }
 
@@ -201,8 +201,7 @@ pub(crate) fn wants_text(headers: &HeaderMap) -> bool {
 /// at.
 #[inline]
 pub(crate) fn plain_text(blocked: &Blocked) -> Response<Bytes> {
-    let (status, _) = default_status(blocked.kind());
-    text(status, retry_after(blocked))
+    text(blocked.kind().terms().status, retry_after(blocked))
 }
 
 /// A response that says its status in a text.
@@ -312,22 +311,28 @@ fn accepts_problem(headers: &HeaderMap) -> bool {
 
 /// A problem document. Its types are those of the IETF's draft on rate limits.
 fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
-    let document: &'static str = match (kind, status.as_u16()) {
-        (BlockKind::Flow | BlockKind::Keyed, 429) => {
-            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429}"#
+    static BY_KIND: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let mut texts = Vec::new();
+        for kind in BlockKind::ALL {
+            let terms = kind.terms();
+            texts.push(problem_text(terms.status, terms.problem));
         }
-        (BlockKind::Isolation, 429) => {
-            r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Too Many Requests","status":429}"#
-        }
-        (BlockKind::NoTimer, 503) => {
-            r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Service Unavailable","status":503}"#
-        }
-        (_, code) => {
-            let title = status.canonical_reason().unwrap_or("Refused");
-            return format!(r#"{{"type":"about:blank","title":"{title}","status":{code}}}"#).into();
-        }
+        texts
+    });
+    if status == kind.terms().status {
+        return Bytes::from_static(BY_KIND[kind as usize].as_bytes());
+    }
+    problem_text(status, None).into()
+}
+
+fn problem_text(status: StatusCode, name: Option<&str>) -> String {
+    let (registry, name) = match name {
+        Some(name) => ("https://iana.org/assignments/http-problem-types#", name),
+        None => ("", "about:blank"),
     };
-    Bytes::from_static(document.as_bytes())
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let code = status.as_u16();
+    format!(r#"{{"type":"{registry}{name}","title":"{title}","status":{code}}}"#)
 }
 
 /// The `problem`, a JSON object, with a member `detail`.

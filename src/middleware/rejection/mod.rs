@@ -2,15 +2,15 @@
 //!
 //! | refused by | HTTP | gRPC | when to retry |
 //! |---|---|---|---|
-//! | [flow](BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, or lets the call wait |
-//! | [keyed](BlockKind::Keyed) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again, or lets the call wait; for a limit on concurrent calls in 1 second, because the time is not known |
-//! | [isolation](BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second, because the time is not known |
-//! | [circuit breaker](BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
-//! | [system](BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
-//! | [authority](BlockKind::Authority) | 403 | `PERMISSION_DENIED` | never |
-//! | [a missing key](BlockKind::MissingKey) | 403 | `PERMISSION_DENIED` | never |
-//! | [no timer](BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
-//! | [the store](BlockKind::Store) | 503 | `UNAVAILABLE` | in 1 second |
+//! | [flow](crate::BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, or lets the call wait |
+//! | [keyed](crate::BlockKind::Keyed) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again, or lets the call wait; for a limit on concurrent calls in 1 second, because the time is not known |
+//! | [isolation](crate::BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second, because the time is not known |
+//! | [circuit breaker](crate::BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
+//! | [system](crate::BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
+//! | [authority](crate::BlockKind::Authority) | 403 | `PERMISSION_DENIED` | never |
+//! | [a missing key](crate::BlockKind::MissingKey) | 403 | `PERMISSION_DENIED` | never |
+//! | [no timer](crate::BlockKind::NoTimer) | 503 | `UNAVAILABLE` | in 1 second |
+//! | [the store](crate::BlockKind::Store) | 503 | `UNAVAILABLE` | in 1 second |
 //!
 //! The time is the earliest one at which the call would be admitted or let in to wait, if no other
 //! call came first. It is sent in whole seconds over HTTP and in milliseconds over gRPC, both
@@ -66,11 +66,10 @@ mod mark;
 use std::time::Duration;
 
 use ::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use ::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use ::http::{HeaderMap, HeaderValue, Response};
 use bytes::Bytes;
 
-use crate::blocked::BlockKind;
-use crate::blocked::Blocked;
+use crate::blocked::{Blocked, Retry};
 use crate::key::Head;
 
 pub use self::http::Http;
@@ -244,31 +243,18 @@ fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The HTTP status and the gRPC code of the [table](self).
-const fn default_status(kind: BlockKind) -> (StatusCode, u8) {
-    match kind {
-        BlockKind::Flow | BlockKind::Keyed | BlockKind::Isolation => {
-            (StatusCode::TOO_MANY_REQUESTS, 8)
-        }
-        BlockKind::CircuitBreaker | BlockKind::System | BlockKind::NoTimer | BlockKind::Store => {
-            (StatusCode::SERVICE_UNAVAILABLE, 14)
-        }
-        BlockKind::Authority | BlockKind::MissingKey => (StatusCode::FORBIDDEN, 7),
-    }
-}
-
 /// How long the client should wait, if it should come back at all.
 fn retry_after(blocked: &Blocked) -> Option<Duration> {
-    match blocked.kind() {
+    match blocked.kind().terms().retry {
         // The ends of calls at once are unknown.
-        BlockKind::Keyed if blocked.interval().is_none() => {
+        Retry::OwnTime if blocked.limit().is_some() && blocked.interval().is_none() => {
             blocked.retry_after().map(|after| after.max(SECOND))
         }
-        BlockKind::Flow | BlockKind::Keyed | BlockKind::CircuitBreaker => blocked.retry_after(),
-        BlockKind::Isolation if blocked.limit() == Some(0) => None,
-        BlockKind::Isolation | BlockKind::System | BlockKind::NoTimer => Some(SECOND),
-        BlockKind::Store => blocked.retry_after(),
-        BlockKind::Authority | BlockKind::MissingKey => None,
+        Retry::OwnTime => blocked.retry_after(),
+        // No end of a call makes room under a limit of no calls.
+        Retry::OneSecond if blocked.limit() == Some(0) => None,
+        Retry::OneSecond => Some(SECOND),
+        Retry::Never => None,
     }
 }
 
@@ -294,6 +280,7 @@ mod tests {
     use ::http::{Request, StatusCode};
 
     use super::*;
+    use crate::blocked::BlockKind;
 
     #[test]
     fn a_status_of_ones_own_is_that_of_one_kind_and_the_last_one_counts() {

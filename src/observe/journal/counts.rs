@@ -8,7 +8,7 @@ use super::episodes::ByKind;
 use super::lines::{LogLine, Worry};
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
-use crate::observe::rows::block_kind;
+use crate::observe::rows::may_refuse;
 use crate::report::read_resources;
 use crate::rule::{RuleSet, Rules};
 use crate::sentinel::Sentinel;
@@ -228,13 +228,12 @@ fn rule_that_grew_most(
     let kind = most_of(by_kind);
     let listed = rules.listed().with_labels();
     let may_be = listed.filter(|(rule, _)| {
-        let is_of_kind = block_kind(rule) == kind || kind == BlockKind::MissingKey;
         let is_its = match &who.0 {
             Some((name, _)) => rule.resource() == &**name,
             None => false,
         };
         let is_for_all = rule.is_default() || kind == BlockKind::System;
-        is_of_kind && (is_its || is_for_all)
+        may_refuse(rule, kind) && (is_its || is_for_all)
     });
     let most = may_be
         .map(|(_, label)| (grown(&label.id), &label.id))

@@ -10,7 +10,6 @@ use super::counts::most_of;
 use super::episodes::{ByKind, Refusals, Stage};
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
-use crate::observe::collect::reason;
 use crate::report::write_text;
 use crate::rule::{Rule, Rules};
 
@@ -191,7 +190,7 @@ fn write_refusals(refusals: &Refusals) {
         None => ("others".to_owned(), "any"),
     };
     let refused: u64 = refusals.by_kind.iter().sum();
-    let most = reason(most_of(&refusals.by_kind));
+    let most = most_of(&refusals.by_kind).terms().label;
     let (seconds, reasons) = (refusals.lasted.as_secs(), reasons(&refusals.by_kind));
     match refusals.stage {
         Stage::Began => warn!(
@@ -314,7 +313,7 @@ fn reasons(by_kind: &ByKind) -> String {
     let all = BlockKind::ALL.into_iter().zip(by_kind);
     let there = all.filter(|(_, count)| **count > 0);
     let texts: Vec<_> = there
-        .map(|(kind, count)| format!("{}={count}", reason(kind)))
+        .map(|(kind, count)| format!("{}={count}", kind.terms().label))
         .collect();
     texts.join(" ")
 }

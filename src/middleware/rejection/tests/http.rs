@@ -1,6 +1,7 @@
 //! The status, the fields and the body of an answer to a refusal.
 
 use super::*;
+use crate::blocked::Retry;
 
 fn refused(rejection: &Http, accept: Option<&str>, blocked: &Blocked) -> Response<Bytes> {
     let mut request = http::Request::new(());
@@ -100,15 +101,7 @@ fn a_problem_document_comes_to_whom_accepts_it() {
             "{accept:?}"
         );
     }
-    for kind in [
-        BlockKind::Flow,
-        BlockKind::Isolation,
-        BlockKind::CircuitBreaker,
-        BlockKind::Authority,
-        BlockKind::System,
-        BlockKind::NoTimer,
-        BlockKind::MissingKey,
-    ] {
+    for kind in BlockKind::ALL {
         for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::IM_A_TEAPOT] {
             let http = Http::new().status(kind, status);
             let blocked = Blocked::new(kind, "/x".into(), "r".into());
@@ -118,6 +111,64 @@ fn a_problem_document_comes_to_whom_accepts_it() {
             assert_eq!(response.status(), status);
         }
     }
+}
+
+#[test]
+fn a_problem_has_its_type_unless_its_status_is_another() {
+    let registered = |name| format!("https://iana.org/assignments/http-problem-types#{name}");
+    let quota = registered("quota-exceeded");
+    let capacity = registered("temporary-reduced-capacity");
+    let cases = [
+        (BlockKind::Flow, &*quota, "Too Many Requests", 429),
+        (BlockKind::Keyed, &quota, "Too Many Requests", 429),
+        (BlockKind::Isolation, &capacity, "Too Many Requests", 429),
+        (BlockKind::NoTimer, &capacity, "Service Unavailable", 503),
+        (BlockKind::System, "about:blank", "Service Unavailable", 503),
+        (
+            BlockKind::CircuitBreaker,
+            "about:blank",
+            "Service Unavailable",
+            503,
+        ),
+        (BlockKind::Store, "about:blank", "Service Unavailable", 503),
+        (BlockKind::Authority, "about:blank", "Forbidden", 403),
+        (BlockKind::MissingKey, "about:blank", "Forbidden", 403),
+    ];
+    for (kind, of_type, title, status) in cases {
+        let blocked = Blocked::new(kind, "/x".into(), "r".into());
+        let expected = format!(r#"{{"type":"{of_type}","title":"{title}","status":{status}}}"#);
+        let response = refused(&Http::new(), Some("application/json"), &blocked);
+        assert_eq!(response.body(), expected.as_bytes());
+        let own = Http::new().status(kind, StatusCode::IM_A_TEAPOT);
+        let response = refused(&own, Some("application/json"), &blocked);
+        let expected = br#"{"type":"about:blank","title":"I'm a teapot","status":418}"#;
+        assert_eq!(&response.body()[..], expected);
+    }
+}
+
+#[test]
+fn the_table_of_the_page_says_what_is_sent() {
+    let codes = [
+        ("PERMISSION_DENIED", 7),
+        ("RESOURCE_EXHAUSTED", 8),
+        ("UNAVAILABLE", 14),
+    ];
+    let mut said = 0;
+    for line in include_str!("../mod.rs").lines() {
+        let Some(row) = line.strip_prefix("//! | [") else {
+            continue;
+        };
+        let is_of = |kind: &&BlockKind| row.contains(&format!("BlockKind::{kind:?})"));
+        let kind = BlockKind::ALL.iter().find(is_of).expect(row);
+        let terms = kind.terms();
+        let (name, _) = codes.iter().find(|(_, code)| *code == terms.grpc).unwrap();
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        assert_eq!(cells[1], terms.status.as_str(), "{kind}");
+        assert_eq!(cells[2], format!("`{name}`"), "{kind}");
+        assert_eq!(cells[3] == "never", terms.retry == Retry::Never, "{kind}");
+        said += 1;
+    }
+    assert_eq!(said, BlockKind::ALL.len());
 }
 
 #[test]
