@@ -24,6 +24,7 @@ macro_rules! labels {
 [costs]: crate::guide::costs
 [dashboard]: crate::guide::dashboard
 [engine-in-detail]: crate::guide::engine_in_detail
+[engine-in-detail#changes-while-running]: crate::guide::engine_in_detail#changes-while-running
 [engine-in-detail#clocks]: crate::guide::engine_in_detail#clocks
 [engine-in-detail#cost]: crate::guide::engine_in_detail#cost
 [engine-in-detail#documents-of-sentinel]: crate::guide::engine_in_detail#documents-of-sentinel

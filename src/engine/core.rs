@@ -5,6 +5,8 @@ use std::sync::{Arc as StdArc, Weak};
 use super::Engine;
 use crate::base::pace::{StepPace, at_once};
 use crate::base::sync::Arc;
+#[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+use crate::base::sync::Lock;
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::clock::Tick;
@@ -29,6 +31,9 @@ use crate::store::StoreHandle;
 pub(crate) struct Core {
     engine: Engine,
     shadows: Shadows,
+    /// Held while somebody changes the rules in force. Code of users runs meanwhile.
+    #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+    changing: Lock<()>,
 }
 
 impl Core {
@@ -36,6 +41,8 @@ impl Core {
         let core = StdArc::new_cyclic(|own: &Weak<Self>| Self {
             engine: Engine::new(rules, shared, own.clone()),
             shadows: Shadows::default(),
+            #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+            changing: Lock::new(()),
         });
         let (shared, rules) = (core.registry().shared(), core.registry().rules());
         // Only those in force now need a time, and these are made by one of their own.
@@ -143,6 +150,12 @@ impl Core {
         }
         let shared = self.registry().shared();
         Ok(shadows.judge(shared, resource.text(), call, verdict))
+    }
+
+    /// See [`Sentinel`](crate::Sentinel::begin_change).
+    #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+    pub(crate) fn begin_change(&self) -> impl Sized {
+        self.changing.lock()
     }
 
     /// Puts `rules` in force. Every call from here on is judged by them; everything that they do

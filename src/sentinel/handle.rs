@@ -394,6 +394,13 @@ impl Sentinel {
         Ok(self.reload(rules))
     }
 
+    /// Begins a change that is made of the rules in force: another one waits until the returned lock
+    /// is dropped.
+    #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+    pub(crate) fn begin_change(&self) -> impl Sized {
+        self.core.begin_change()
+    }
+
     /// Whether `rules` need a store, and there is none.
     pub(crate) fn check_store(&self, rules: &Rules) -> Result<(), InvalidRules> {
         match self.core.registry().shared().has_store() {

@@ -6,6 +6,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::base::panics::catch_panic_or;
+
 /// The cause of a [`SourceError`].
 pub(super) type Cause = Box<dyn Error + Send + Sync>;
 
@@ -88,7 +90,7 @@ pub enum SourceErrorKind {
     NotUtf8,
     /// The parser rejected the text.
     Invalid,
-    /// The parser or the source panicked.
+    /// The parser, the source or the sink panicked.
     Panicked,
     /// A [sink](super::RuleSink) keeps other rules than those that were to be replaced.
     Changed,
@@ -194,12 +196,6 @@ impl SourceError {
         Self::with(kind, text, Some(cause), Some(content))
     }
 
-    /// A source panicked with `payload`.
-    pub(super) fn of_panic(payload: &(dyn Any + Send)) -> Self {
-        let text = format!("the source panicked: {}", panic_text(payload));
-        Self::with(SourceErrorKind::Panicked, text, None, None)
-    }
-
     /// Returns whether both report the same problem, so that one report is enough. A mistake in two
     /// versions of a file is two problems: the author of the second one wants to know.
     pub(super) fn is_same_problem_as(&self, other: &Self) -> bool {
@@ -220,6 +216,16 @@ impl SourceError {
             content,
         }))
     }
+}
+
+/// The result of `call`, which is code of a user's `role`, or its panic as an error.
+pub(super) fn ask_user<T>(role: &str, call: impl FnOnce() -> T) -> Result<T, SourceError> {
+    let told = |panic: &(dyn Any + Send)| {
+        let text = format!("the {role} panicked: {}", panic_text(panic));
+        let kind = SourceErrorKind::Panicked;
+        Err(SourceError::with(kind, text, None, None))
+    };
+    catch_panic_or(|| Ok(call()), told)
 }
 
 /// The text of a panic.

@@ -56,6 +56,7 @@
 mod access;
 mod error;
 mod file;
+mod put;
 #[cfg(feature = "serde")]
 mod rule_file;
 mod sink;
@@ -69,6 +70,8 @@ use crate::rule::Rules;
 
 pub use error::{SourceError, SourceErrorKind};
 pub use file::FileSource;
+#[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
+pub(crate) use put::{NotPut, put};
 #[cfg(feature = "serde")]
 pub use rule_file::RuleFile;
 pub use sink::{InMemory, RuleSink};

@@ -7,11 +7,11 @@ use crate::rule::Rules;
 
 /// Keeps rules that are changed while the program runs, such as on a page.
 ///
-/// A sink is asked before the rules come into force. If it fails, the old rules stay in force, and
-/// the page shows the reason; only Sentinel's dashboard, whose protocol has a word for it, puts new
-/// rules in force that a sink could not keep, unless it keeps [others](SourceError::changed). It is
-/// called on one thread at a time for each page, and may block. If it panics, that counts as a
-/// failure.
+/// A sink is asked after the rules were checked, and before they come into force. If it fails, the
+/// old rules stay in force, and the page or the dashboard that sent the new ones shows the reason.
+/// It is called on one thread at a time for each engine, and may block. If it panics, that counts
+/// as a failure. It must not wait for another change on a page or a dashboard of the engine, which
+/// would wait for it.
 ///
 /// # Examples
 ///

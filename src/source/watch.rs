@@ -14,13 +14,14 @@ use std::time::{Duration, SystemTime};
 use std::{fmt, io, thread};
 
 use super::RuleSource;
-use super::error::SourceError;
+use super::error::{SourceError, ask_user};
+use super::put::put;
+use super::sink::InMemory;
 use super::status::WatchStatus;
-use crate::base::panics::{catch_panic, catch_panic_or};
+use crate::base::panics::catch_panic;
 use crate::base::sync::Lock;
 use crate::base::thread::{PeriodicThread, ThreadHandle};
 use crate::clock::wall_time;
-use crate::rule::Rules;
 use crate::sentinel::Sentinel;
 
 /// Keeps the rules of an engine equal to those of a source.
@@ -219,18 +220,19 @@ impl Watch {
         // Forgotten before the lock is free, even if a clock panics.
         let _polling = Polling::new(&self.polled.polling, this);
         let UserCode { source, on_event } = &mut *user_code;
-        let polled = ask_source(|| source.poll()).unwrap_or_else(Err);
+        let polled = ask_user("source", || source.poll()).unwrap_or_else(Err);
         let now = wall_time();
         self.status.with(|status| status.last_poll = Some(now));
         let event = match polled {
             Ok(rules) => {
                 let rules = rules?;
                 // Rules come once, so they are put in force without their warnings if need be.
-                let warnings = ask_source(|| source.warnings())
+                let warnings = ask_user("source", || source.warnings())
                     .unwrap_or_else(|error| vec![error.to_string()]);
-                match self.sentinel.check_store(&rules) {
-                    Ok(()) => self.reload(rules, warnings),
-                    Err(error) => self.fail(SourceError::new(error)),
+                // The source has them already.
+                match put(&self.sentinel, &InMemory, &self.sentinel.rules(), &rules) {
+                    Ok(is_new) => self.loaded(is_new, rules.len(), warnings),
+                    Err(why) => self.fail(why.into()),
                 }
             }
             Err(error) => self.fail(error),
@@ -347,10 +349,9 @@ impl Watch {
         })
     }
 
-    /// Puts `rules` in force. Returns the event to report.
-    fn reload(&self, rules: Rules, warnings: Vec<String>) -> Option<WatchEvent> {
-        let count = rules.len();
-        let is_new = self.sentinel.reload(rules);
+    /// Notes that as many `rules` of the source are in force, new ones or those that were. Returns
+    /// the event to report.
+    fn loaded(&self, is_new: bool, rules: usize, warnings: Vec<String>) -> Option<WatchEvent> {
         self.status.with(|status| {
             let has_recovered = status.last_error.take().is_some();
             let known: HashSet<_> = status.warnings.iter().collect();
@@ -358,7 +359,6 @@ impl Watch {
             status.warnings.clone_from(&warnings);
             if is_new {
                 status.reloads += 1;
-                let rules = count;
                 return Some(WatchEvent::Reloaded { rules, warnings });
             }
             if is_warning {
@@ -430,11 +430,6 @@ impl fmt::Display for WatchEvent {
             }
         }
     }
-}
-
-/// The result of `call`, or its panic as an error.
-fn ask_source<T>(call: impl FnOnce() -> T) -> Result<T, SourceError> {
-    catch_panic_or(|| Ok(call()), |panic| Err(SourceError::of_panic(panic)))
 }
 
 /// Writes how many warnings there are, and the first.

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
 use serde_json::json;
+use tower::ServiceExt;
+use tower_sentinel::observe::Body;
+use tower_sentinel::observe::page::Page;
 use tower_sentinel::source::{FileSource, InMemory, RuleFile, RuleSink, RuleSource, SourceError};
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, KeyedRule, Rules, Sentinel, SystemRule, Verdict,
 };
 
 use super::{Answer, Line, connected, local};
-
-const HALF: &str = "partial success (write data source failed)";
 
 /// What the dashboard sends for a rule of its flow page.
 fn flow(name: &str, count: f64) -> serde_json::Value {
@@ -289,54 +290,95 @@ async fn rules_change_by_post_and_with_a_sink_alone() {
 }
 
 #[tokio::test]
-async fn a_sink_that_fails_leaves_a_partial_success_to_be_made_good() {
-    let limit = |limit: u32| Rules::from(FlowRule::per_second("/search", limit));
-    let sentinel = Sentinel::new(limit(5));
-    let full = || SourceError::new("the disk is full");
-    let sink = Sink::failing([full(), full()]);
-    let handle = local(&sentinel).push(sink.clone()).spawn().await.unwrap();
-    let mut line = connected(&handle).await;
-    for limit in [6.0, 7.0] {
-        let answer = push(&mut line, "flow", json!([flow("/search", limit)])).await;
-        assert_eq!(answer, Answer::ok(HALF));
-    }
-    assert_eq!(sentinel.rules(), limit(7));
-    // The same rules once more: they are in force, and now they are kept as well.
-    let answer = push(&mut line, "flow", json!([flow("/search", 7.0)])).await;
-    assert_eq!(answer, success());
-    let answer = push(&mut line, "flow", json!([flow("/search", 8.0)])).await;
-    assert_eq!(answer, success());
-    let expected = [(5, 6), (5, 7), (5, 7), (7, 8)].map(|(a, b)| [limit(a), limit(b)]);
-    assert_eq!(*sink.stored.read().unwrap(), expected);
-    // The sink is not asked for what it has.
-    let answer = push(&mut line, "flow", json!([flow("/search", 8.0)])).await;
-    assert_eq!((answer, sink.stored.read().unwrap().len()), (success(), 4));
-}
-
-#[tokio::test]
-async fn rules_of_others_end_what_is_to_be_made_good() {
+async fn a_sink_that_fails_leaves_the_old_rules_in_force() {
     let limit = |limit: u32| Rules::from(FlowRule::per_second("/search", limit));
     let sentinel = Sentinel::new(limit(5));
     let sink = Sink::failing([SourceError::new("the disk is full")]);
     let handle = local(&sentinel).push(sink.clone()).spawn().await.unwrap();
     let mut line = connected(&handle).await;
     let answer = push(&mut line, "flow", json!([flow("/search", 6.0)])).await;
-    assert_eq!(answer, Answer::ok(HALF));
-    sentinel.reload(limit(9));
-    let answer = push(&mut line, "flow", json!([flow("/search", 7.0)])).await;
-    assert_eq!(answer, success());
-    let expected = [(5, 6), (9, 7)].map(|(a, b)| [limit(a), limit(b)]);
+    assert_eq!((answer.status, &*answer.text), (500, "the disk is full"));
+    assert_eq!(sentinel.rules(), limit(5));
+    // It is asked again, and nothing is left of what it has not kept.
+    for limit in [7.0, 7.0] {
+        let answer = push(&mut line, "flow", json!([flow("/search", limit)])).await;
+        assert_eq!(answer, success());
+    }
+    assert_eq!(sentinel.rules(), limit(7));
+    let expected = [(5, 6), (5, 7)].map(|(a, b)| [limit(a), limit(b)]);
     assert_eq!(*sink.stored.read().unwrap(), expected);
 }
 
 #[tokio::test]
-async fn a_sink_that_panics_counts_as_failed() {
+async fn a_sink_that_panics_leaves_the_old_rules_in_force() {
     let sentinel = Sentinel::new(Rules::new());
     let handle = local(&sentinel).push(Broken).spawn().await.unwrap();
     let mut line = connected(&handle).await;
     let answer = push(&mut line, "flow", json!([flow("/search", 6.0)])).await;
-    assert_eq!(answer, Answer::ok(HALF));
-    assert_eq!(sentinel.rules().len(), 1);
+    let text = "the sink panicked: broken";
+    assert_eq!((answer.status, &*answer.text), (500, text));
+    assert_eq!(sentinel.rules(), Rules::new());
+}
+
+#[tokio::test]
+async fn rules_that_need_a_store_are_kept_by_no_sink_where_there_is_none() {
+    let before = Rules::from(FlowRule::per_second("/fleet", 5).shared());
+    let sentinel = Sentinel::new(Rules::new());
+    // The program itself may load them.
+    assert!(sentinel.reload(before.clone()));
+    let sink = Sink::default();
+    let handle = local(&sentinel).push(sink.clone()).spawn().await.unwrap();
+    let mut line = connected(&handle).await;
+    let authority = json!([{ "limitApp": "a", "resource": "/pay", "strategy": 0 }]);
+    let answer = push(&mut line, "authority", authority).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.text.contains("no store"), "{}", answer.text);
+    assert_eq!(sentinel.rules(), before);
+    assert!(sink.stored.read().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_on_a_page_and_by_the_dashboard_follow_each_other() {
+    const TOKEN: &str = "correct-horse-battery";
+    let sentinel = Sentinel::new(Rules::new());
+    let sink = Sink::default();
+    let handle = local(&sentinel).push(sink.clone()).spawn().await.unwrap();
+    let page = Page::new(&sentinel).token(TOKEN).unwrap();
+    let page = page.edits(sink.clone()).unwrap();
+    let request = |query: &str| {
+        let request = http::Request::builder().uri(format!("/?{query}"));
+        let request = request.header("host", "localhost");
+        request.header("authorization", format!("Bearer {TOKEN}"))
+    };
+    let mut line = connected(&handle).await;
+    let by_dashboard = async {
+        for limit in 1..=40 {
+            let rules = json!([flow("/dashboard", f64::from(limit))]);
+            replace(&mut line, "flow", rules).await;
+        }
+    };
+    let by_page = async {
+        for limit in 1..=40 {
+            let rules = request("rules").body(Body::default()).unwrap();
+            let rules = page.clone().oneshot(rules).await.unwrap();
+            let change = request("rules").method("POST");
+            let change = change.header("if-match", &rules.headers()["etag"]);
+            let change = change.header("content-type", "application/json");
+            let document = json!({
+                "rules": [{ "kind": "isolation", "resource": "/page", "max": limit }],
+            });
+            let change = change.body(Body::from(document.to_string())).unwrap();
+            page.clone().oneshot(change).await.unwrap();
+        }
+    };
+    tokio::join!(by_dashboard, by_page);
+    let stored = sink.stored.read().unwrap();
+    let mut last = &Rules::new();
+    for [before, after] in &*stored {
+        assert_eq!(before, last);
+        last = after;
+    }
+    assert_eq!(*last, sentinel.rules());
 }
 
 #[tokio::test]

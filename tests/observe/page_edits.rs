@@ -299,7 +299,7 @@ async fn a_sink_that_fails_leaves_the_old_rules_in_force() {
     };
     for (page, why) in [
         (editable(&sentinel, failing), "the disk is full"),
-        (editable(&sentinel, Broken), "the sink panicked"),
+        (editable(&sentinel, Broken), "the sink panicked: broken"),
     ] {
         let (_, version) = rules(&page).await;
         let answer = send(

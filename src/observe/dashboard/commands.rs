@@ -13,7 +13,6 @@ use super::tree::{list, tree};
 use super::wire::{CommandRefused, FormParams};
 use super::{VERSION, hostname};
 use crate::base::pace::StepPace;
-use crate::base::panics::catch_panic_or;
 use crate::base::sync::Lock;
 use crate::call::Direction;
 use crate::clock::wall_time;
@@ -21,9 +20,8 @@ use crate::document::Document;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::{tell_changed, tell_refused};
 use crate::report::read_resources_paced;
-use crate::rule::Rules;
 use crate::sentinel::Sentinel;
-use crate::source::{RuleSink, SourceError, SourceErrorKind};
+use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 use crate::stat::{Event, average_rt};
 
 /// Work between two pauses, as a number of resources that are read.
@@ -64,9 +62,6 @@ const COMMANDS: [(&str, &str); 12] = [
 #[cfg(feature = "tracing")]
 const BY: &str = "dashboard";
 
-/// Rules are in force that the sink does not have.
-const HALF_DONE: &str = "partial success (write data source failed)";
-
 /// The engine and the settings that the commands read and change.
 #[derive(Debug)]
 pub(super) struct Commands {
@@ -74,16 +69,6 @@ pub(super) struct Commands {
     app: String,
     calendar: Lock<Calendar>,
     sink: Option<Box<dyn RuleSink>>,
-    /// Held while rules are replaced.
-    unsaved: Lock<Option<Unsaved>>,
-}
-
-/// Rules of the sink that are not those in force, since it failed.
-#[derive(Debug)]
-struct Unsaved {
-    kept: Rules,
-    /// The version of those in force.
-    version: u64,
 }
 
 impl Commands {
@@ -95,7 +80,6 @@ impl Commands {
             sentinel,
             app,
             sink,
-            unsaved: Lock::new(None),
         }
     }
 
@@ -244,7 +228,7 @@ impl Commands {
             document
         };
 
-        let mut unsaved = self.unsaved.lock();
+        let _turn = self.sentinel.begin_change();
         let before = self.sentinel.rules();
         let known = as_read(&before, form);
         let is_known = |value: &Value| is_among(&known, form, value);
@@ -258,44 +242,22 @@ impl Commands {
             return Err(CommandRefused::bad(why));
         }
         let after = merged.rules;
-        let version = self.sentinel.rules_version();
-        // Others than these have come into force since, so the sink has what they come from.
-        let kept = unsaved.take().filter(|it| it.version == version);
-        let kept = kept.map_or_else(|| before.clone(), |it| it.kept);
-        if kept == after && before == after {
-            return Ok("success".to_owned());
-        }
-        let store = || sink.store(&kept, &after);
-        let stored = catch_panic_or(store, |_| Err(SourceError::new("the sink panicked")));
-        match stored {
-            Ok(()) => {
-                self.put_in_force(&before, after);
-                Ok("success".to_owned())
+        match put(&self.sentinel, &**sink, &before, &after) {
+            Ok(false) => {}
+            Ok(true) => {
+                #[cfg(feature = "tracing")]
+                tell_changed(BY, &before, &after);
             }
-            // Rules that another hand has written come into force, or are to be looked at.
-            Err(why) if why.kind() == SourceErrorKind::Changed => {
-                if kept != before {
-                    *unsaved = Some(Unsaved { kept, version });
-                }
-                Err(CommandRefused::bad(why.to_string()))
-            }
-            Err(_) => {
-                self.put_in_force(&before, after);
-                let version = self.sentinel.rules_version();
-                *unsaved = Some(Unsaved { kept, version });
-                Ok(HALF_DONE.to_owned())
+            Err(NotPut::Invalid(invalid)) => return Err(CommandRefused::bad(invalid.to_string())),
+            Err(NotPut::NotKept(why)) => {
+                let status = match why.kind() {
+                    SourceErrorKind::Changed => StatusCode::BAD_REQUEST,
+                    _ => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                return Err(CommandRefused::new(status, why.to_string()));
             }
         }
-    }
-
-    /// Replaces the rules `before` by those `after`, and tells what has changed.
-    fn put_in_force(&self, before: &Rules, after: Rules) {
-        if *before == after {
-            return;
-        }
-        #[cfg(feature = "tracing")]
-        tell_changed(BY, before, &after);
-        self.sentinel.reload(after);
+        Ok("success".to_owned())
     }
 }
 
@@ -317,7 +279,7 @@ mod tests {
     use super::*;
     use crate::call::Call;
     use crate::clock::ManualClock;
-    use crate::rule::FlowRule;
+    use crate::rule::{FlowRule, Rules};
 
     /// How many polls the answer to `command` takes.
     fn polls(commands: &Commands, command: &str, query: &str) -> usize {

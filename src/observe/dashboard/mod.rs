@@ -29,11 +29,8 @@
 //!
 //! With a [sink](Dashboard::push), rules that the dashboard sends are checked, kept by the sink,
 //! and come into force, so that the next start of the program finds them. If any of them is bad,
-//! nothing changes, and the dashboard shows why. If the sink
-//! [keeps other rules](crate::source::SourceErrorKind::Changed) than those in force, nothing
-//! changes either. If it fails in another way, the rules are in force, and the dashboard says
-//! `partial success (write data source failed)`; the next rules that it sends are kept together
-//! with these.
+//! nothing changes, and the dashboard shows why. Nor does anything change if the sink fails, or
+//! [keeps other rules](crate::source::SourceErrorKind::Changed) than those in force.
 //!
 //! A form of the dashboard adds, changes or removes one rule, and sends all others of the type as
 //! the dashboard keeps them: those of the program that it has listed last, and none after its

@@ -16,10 +16,8 @@ use serde_json::Value;
 use tower_service::Service;
 
 use super::json::Json;
-use super::proposal::{read, tag, tag_of, told, written};
+use super::proposal::{ToldProblem, read, tag, tag_of, told, written};
 use super::{Page, finish, method_refusal, refusal, set, text};
-use crate::base::panics::catch_panic_or;
-use crate::base::sync::Lock;
 use crate::call::{Direction, Key};
 use crate::key::cut_ip;
 use crate::observe::Body;
@@ -27,7 +25,7 @@ use crate::observe::diff::differences;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::tell_changed;
 use crate::report::NodeView;
-use crate::source::{RuleSink, SourceError, SourceErrorKind};
+use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 
 /// Most bytes of a request's body.
 const MOST_BYTES: usize = 1 << 20;
@@ -87,13 +85,7 @@ const IPV6_PREFIX: u8 = 64;
 #[derive(Clone)]
 pub struct EditablePage {
     page: Page,
-    edits: Arc<Edits>,
-}
-
-struct Edits {
-    sink: Box<dyn RuleSink>,
-    /// Held while rules are replaced.
-    replacing: Lock<()>,
+    sink: Arc<dyn RuleSink>,
 }
 
 /// The action that a request asks for.
@@ -109,13 +101,9 @@ enum Action {
 
 impl EditablePage {
     pub(super) fn new(page: Page, sink: impl RuleSink) -> Self {
-        let edits = Edits {
-            sink: Box::new(sink),
-            replacing: Lock::new(()),
-        };
         Self {
             page,
-            edits: Arc::new(edits),
+            sink: Arc::new(sink),
         }
     }
 
@@ -188,7 +176,12 @@ impl EditablePage {
 
     fn check(&self, body: &[u8]) -> Response<Bytes> {
         let before = self.page.sentinel.rules();
-        let mut answer = match read(body, &self.page.sentinel) {
+        let checked = read(body).and_then(|(after, warnings)| {
+            let checked = self.page.sentinel.check_store(&after);
+            checked.map_err(|invalid| ToldProblem::of_each(invalid.problems()))?;
+            Ok((after, warnings))
+        });
+        let mut answer = match checked {
             Ok((after, warnings)) => {
                 let diff = differences(&before, &after);
                 told(StatusCode::OK, &warnings, Some(&diff))
@@ -206,30 +199,34 @@ impl EditablePage {
             let why = "If-Match is missing, must be the version of the rules in force";
             return error(StatusCode::PRECONDITION_REQUIRED, why);
         };
-        let (after, warnings) = match read(body, &self.page.sentinel) {
+        let (after, warnings) = match read(body) {
             Ok(read) => read,
             Err(problems) => return told(StatusCode::BAD_REQUEST, &problems, None),
         };
-        let _only = self.edits.replacing.lock();
         let sentinel = &self.page.sentinel;
+        let _turn = sentinel.begin_change();
         let before = sentinel.rules();
         if version.as_bytes() != tag_of(&before).as_bytes() {
             let why = "other rules are in force by now; load them, and change these";
             return error(StatusCode::PRECONDITION_FAILED, why);
         }
-        if before != after {
-            let store = || self.edits.sink.store(&before, &after);
-            let stored = catch_panic_or(store, |_| Err(SourceError::new("the sink panicked")));
-            if let Err(why) = stored {
+        match put(sentinel, &*self.sink, &before, &after) {
+            Ok(false) => {}
+            Ok(true) => {
+                #[cfg(feature = "tracing")]
+                tell_changed("page", &before, &after);
+            }
+            Err(NotPut::Invalid(invalid)) => {
+                let problems = ToldProblem::of_each(invalid.problems());
+                return told(StatusCode::BAD_REQUEST, &problems, None);
+            }
+            Err(NotPut::NotKept(why)) => {
                 let status = match why.kind() {
                     SourceErrorKind::Changed => StatusCode::CONFLICT,
                     _ => StatusCode::INTERNAL_SERVER_ERROR,
                 };
                 return error(status, &why.to_string());
             }
-            sentinel.reload(after.clone());
-            #[cfg(feature = "tracing")]
-            tell_changed("page", &before, &after);
         }
         let mut answer = told(
             StatusCode::OK,

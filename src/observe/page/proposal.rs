@@ -10,7 +10,6 @@ use super::json::Json;
 use crate::document::{Document, Format, Problem};
 use crate::observe::diff::Difference;
 use crate::rule::{InvalidRule, Rules};
-use crate::sentinel::Sentinel;
 
 /// Most problems, and most differences, in an answer.
 const MOST_TOLD: usize = 200;
@@ -21,6 +20,15 @@ pub(super) struct ToldProblem {
     text: String,
     line: Option<usize>,
     is_warning: bool,
+}
+
+impl ToldProblem {
+    pub(super) fn of_each<'a, P>(problems: &'a [P]) -> Vec<Self>
+    where
+        Self: From<&'a P>,
+    {
+        problems.iter().map(Self::from).collect()
+    }
 }
 
 impl From<&Problem> for ToldProblem {
@@ -42,11 +50,8 @@ impl From<&InvalidRule> for ToldProblem {
     }
 }
 
-/// The rules in `body` with what is to be warned of, or why `sentinel` can have none of them.
-pub(super) fn read(
-    body: &[u8],
-    sentinel: &Sentinel,
-) -> Result<(Rules, Vec<ToldProblem>), Vec<ToldProblem>> {
+/// The rules in `body` with what is to be warned of, or why it has none.
+pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<ToldProblem>), Vec<ToldProblem>> {
     let Ok(text) = std::str::from_utf8(body) else {
         let text = "the document is not UTF-8".to_owned();
         return Err(vec![ToldProblem {
@@ -54,13 +59,11 @@ pub(super) fn read(
             ..ToldProblem::default()
         }]);
     };
-    let all = |problems: &[Problem]| problems.iter().map(ToldProblem::from).collect::<Vec<_>>();
     let read =
         Document::read(text, Format::Json).and_then(|document| Ok((document.strict()?, document)));
-    let (rules, document) = read.map_err(|problems| all(problems.as_slice()))?;
-    match sentinel.check_store(&rules) {
-        Ok(()) => Ok((rules, all(document.problems().as_slice()))),
-        Err(error) => Err(error.problems().iter().map(ToldProblem::from).collect()),
+    match read {
+        Ok((rules, document)) => Ok((rules, ToldProblem::of_each(document.problems().as_slice()))),
+        Err(problems) => Err(ToldProblem::of_each(problems.as_slice())),
     }
 }
 

@@ -1,0 +1,48 @@
+//! The one way on which other rules come into force while a program runs: all of it, or none.
+//!
+//! Rules are checked, then kept by a sink, and only then loaded. What may fail comes before what
+//! cannot: a check changes nothing, a sink that fails has changed nothing, and rules that were
+//! checked are loaded without fail. So after any failure the old rules are in force and in the
+//! sink, and after success the new ones are in both.
+
+use super::error::{SourceError, ask_user};
+use super::sink::RuleSink;
+use crate::rule::{InvalidRules, Rules};
+use crate::sentinel::Sentinel;
+
+/// Why rules were not put in force. Those that were stay.
+#[derive(Debug)]
+pub(crate) enum NotPut {
+    /// They cannot be in force on this engine.
+    Invalid(InvalidRules),
+    /// The sink does not have them.
+    NotKept(SourceError),
+}
+
+/// Puts `after` in force in place of `before`, kept by `sink`. False if they are in force already:
+/// then the sink is not asked.
+///
+/// A caller that makes `after` of `before` holds the [turn](Sentinel::begin_change) meanwhile.
+pub(crate) fn put(
+    sentinel: &Sentinel,
+    sink: &dyn RuleSink,
+    before: &Rules,
+    after: &Rules,
+) -> Result<bool, NotPut> {
+    sentinel.check_store(after).map_err(NotPut::Invalid)?;
+    if before != after {
+        let kept = ask_user("sink", || sink.store(before, after));
+        kept.and_then(|kept| kept).map_err(NotPut::NotKept)?;
+    }
+    // Others may have come into force since: then these follow them, as the sink has these.
+    Ok(sentinel.reload(after.clone()))
+}
+
+impl From<NotPut> for SourceError {
+    fn from(why: NotPut) -> Self {
+        match why {
+            NotPut::Invalid(rules) => Self::new(rules),
+            NotPut::NotKept(error) => error,
+        }
+    }
+}
