@@ -152,7 +152,7 @@ pub mod middleware;
 #[cfg(feature = "observe")]
 #[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
 pub mod observe;
-mod report;
+mod read;
 pub mod rule;
 mod sentinel;
 mod shape;
@@ -173,7 +173,7 @@ pub use keyed::KeyedLimiter;
 #[doc(inline)]
 pub use middleware::rejection;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
-pub use report::{
+pub use read::{
     BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView, RuleSnapshot,
     Scope, ShadowView, SharedSnapshot, Snapshot,
 };

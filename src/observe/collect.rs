@@ -18,7 +18,7 @@ use crate::base::pace::StepPace;
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
 use crate::engine::registry::Registry;
-use crate::report::{ResourceReading, read_resources_paced};
+use crate::read::{ResourceReading, read_resources_paced};
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 use crate::stat::{Histogram, Totals};

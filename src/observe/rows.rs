@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::pace::StepPace;
 use crate::blocked::BlockKind;
 use crate::call::Direction;
-use crate::report::{Details, ResourceReading};
+use crate::read::{Details, ResourceReading};
 use crate::rule::{MissingKey, Rule, RuleSelection, RuleSet};
 use crate::stat::{Histogram, Totals};
 

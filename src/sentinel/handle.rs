@@ -17,7 +17,7 @@ use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::Routes;
 use crate::hook::Hooks;
 use crate::hook::finding::{Finding, Provided};
-use crate::report::{BreakerView, InboundView, NodeView, ShadowView, Snapshot, view};
+use crate::read::{BreakerView, InboundView, NodeView, ShadowView, Snapshot, view};
 use crate::rule::{InvalidRules, Rule, Rules};
 use crate::stat::Outcome;
 #[cfg(feature = "shared")]

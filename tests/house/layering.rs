@@ -25,7 +25,7 @@ const ORDER: &[&[&str]] = &[
     &["engine"],
     &["engine/shadow"],
     &["engine/core"],
-    &["report"],
+    &["read"],
     &["sentinel"],
     &["source"],
     &["key"],

@@ -16,7 +16,7 @@ use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::engine::call::nodes::QuotaLeft;
 use crate::key::Head;
-use crate::report::write_text;
+use crate::read::write_text;
 
 /// Responds with a status, with `Retry-After` if a retry can succeed, and with a short
 /// body: text, or a problem document (RFC 9457) if the client's `Accept` names

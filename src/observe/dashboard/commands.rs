@@ -19,7 +19,7 @@ use crate::clock::wall_time;
 use crate::document::Document;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::{tell_changed, tell_refused};
-use crate::report::read_resources_paced;
+use crate::read::read_resources_paced;
 use crate::sentinel::Sentinel;
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 use crate::stat::{Event, average_rt};

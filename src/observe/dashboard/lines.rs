@@ -9,7 +9,7 @@ use super::wire::{CommandRefused, FormParams};
 use crate::base::pace::StepPace;
 use crate::clock::Tick;
 use crate::engine::registry::Registry;
-use crate::report::read_resources_paced;
+use crate::read::read_resources_paced;
 use crate::stat::NodeBucket;
 
 /// Most lines of one answer, if nothing is said, and at all.

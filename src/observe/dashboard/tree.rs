@@ -15,7 +15,7 @@ use super::list::ListText;
 use crate::base::pace::StepPace;
 use crate::clock::{Tick, wall_time};
 use crate::engine::registry::Registry;
-use crate::report::read_resources_paced;
+use crate::read::read_resources_paced;
 use crate::stat::{Event, Node, average_rt};
 
 const ROOT: &str = "machine-root";

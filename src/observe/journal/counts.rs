@@ -9,7 +9,7 @@ use super::lines::{LogLine, Worry};
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
 use crate::observe::rows::may_refuse;
-use crate::report::read_resources;
+use crate::read::read_resources;
 use crate::rule::{RuleSet, Rules};
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;

@@ -10,7 +10,7 @@ use super::counts::most_of;
 use super::episodes::{ByKind, Refusals, Stage};
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
-use crate::report::write_text;
+use crate::read::write_text;
 use crate::rule::{Rule, Rules};
 
 /// The target of all events.

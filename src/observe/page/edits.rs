@@ -24,7 +24,7 @@ use crate::observe::Body;
 use crate::observe::diff::differences;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::tell_changed;
-use crate::report::NodeView;
+use crate::read::NodeView;
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 
 /// Most bytes of a request's body.

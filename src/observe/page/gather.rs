@@ -21,7 +21,7 @@ use crate::call::Direction;
 use crate::clock::Tick;
 use crate::hook::Finding;
 use crate::observe::rounds::{Making, SteppedWork};
-use crate::report::{BreakerView, ResourceReading, read_resources_paced};
+use crate::read::{BreakerView, ResourceReading, read_resources_paced};
 use crate::sentinel::Sentinel;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 use crate::store::StoreStatus;

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-use crate::report::write_text;
+use crate::read::write_text;
 
 /// An object or a list that is being written.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! The query of a request for the state.
 
 use crate::call::Direction;
-use crate::report::write_text;
+use crate::read::write_text;
 
 /// Rows that are returned unless it says otherwise.
 const ROWS: usize = 50;

@@ -16,37 +16,37 @@ pub(super) struct Asset {
 /// The page itself.
 pub(super) static INDEX: Asset = Asset {
     content_type: "text/html; charset=utf-8",
-    content: include_bytes!("assets/index.html"),
+    content: include_bytes!("index.html"),
     etag: LazyLock::new(|| etag(INDEX.content)),
 };
 
 static EDIT_JS: Asset = Asset {
     content_type: "text/javascript; charset=utf-8",
-    content: include_bytes!("assets/edit.js"),
+    content: include_bytes!("edit.js"),
     etag: LazyLock::new(|| etag(EDIT_JS.content)),
 };
 
 static PAGE_CSS: Asset = Asset {
     content_type: "text/css; charset=utf-8",
-    content: include_bytes!("assets/page.css"),
+    content: include_bytes!("page.css"),
     etag: LazyLock::new(|| etag(PAGE_CSS.content)),
 };
 
 static PAGE_JS: Asset = Asset {
     content_type: "text/javascript; charset=utf-8",
-    content: include_bytes!("assets/page.js"),
+    content: include_bytes!("page.js"),
     etag: LazyLock::new(|| etag(PAGE_JS.content)),
 };
 
 static UPLOT_CSS: Asset = Asset {
     content_type: "text/css; charset=utf-8",
-    content: include_bytes!("assets/uplot.css"),
+    content: include_bytes!("uplot.css"),
     etag: LazyLock::new(|| etag(UPLOT_CSS.content)),
 };
 
 static UPLOT_JS: Asset = Asset {
     content_type: "text/javascript; charset=utf-8",
-    content: include_bytes!("assets/uplot.js"),
+    content: include_bytes!("uplot.js"),
     etag: LazyLock::new(|| etag(UPLOT_JS.content)),
 };
 
