@@ -21,8 +21,10 @@ const THRESHOLD: &str = "between 0 and 2147483647";
 const INTERVAL: &str = "between 1 ms and 366 days";
 const BUCKETS: &str = "between 1 and 1024";
 const BLANK: &str = "a name that is not blank";
-const NO_STAR: &str = "a name: only circuit breakers, isolation and adaptive rules, \
-     and flow rules that count all callers together, may be for all resources";
+const NO_STAR: &str = "a name: only circuit breakers, adaptive rules, and \
+     flow and isolation rules that count all callers together, may be for all resources";
+const NO_LINE: &str =
+    "left out with `for_origin` and `when`: calls wait for slots that all callers share";
 const LONG: &str = "at most 256 bytes";
 const CONTROL: &str = "free of control characters";
 const RATIO: &str = "above 0 and at most 1";
@@ -171,6 +173,56 @@ fn cases() -> Vec<Case> {
             THRESHOLD,
         ),
         case(IsolationRule::new("/r", 1).id(" "), "id", "\" \"", BLANK),
+        case(
+            IsolationRule::new("/r", 1).for_origin(" "),
+            "origin",
+            "\" \"",
+            BLANK,
+        ),
+        case(
+            IsolationRule::new("/r", 1).when(""),
+            "related",
+            "\"\"",
+            BLANK,
+        ),
+        case(
+            IsolationRule::new("/r", 1).when("*"),
+            "related",
+            "\"*\"",
+            NO_STAR,
+        ),
+        case(
+            IsolationRule::new("/r", 1).for_origin("a").when("/s"),
+            "related",
+            "\"/s\"",
+            "without an origin where the rule counts origins apart",
+        ),
+        case(
+            IsolationRule::new("/r", 1)
+                .for_origin("other")
+                .queue(Duration::from_secs(1)),
+            "queue",
+            "1s",
+            NO_LINE,
+        ),
+        case(
+            IsolationRule::new("/r", 1).when("/s").queue(Duration::ZERO),
+            "queue",
+            "0ns",
+            NO_LINE,
+        ),
+        case(
+            IsolationRule::new("*", 1).for_origin("other"),
+            "resource",
+            "\"*\"",
+            NO_STAR,
+        ),
+        case(
+            IsolationRule::new("*", 1).when("/s"),
+            "resource",
+            "\"*\"",
+            NO_STAR,
+        ),
         case(
             AdaptiveRule::new("/r")
                 .floor(1_u32 << 31)

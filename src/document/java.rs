@@ -56,21 +56,31 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     if origin.contains(',') {
         fields.warn("limitApp", "taken as one name, as by Sentinel");
     }
-    if grade == 0 {
-        if origin != "default" {
-            let allowed = "\"default\" for `grade` 0: calls at once are limited over all callers";
-            fields.refuse("limitApp", allowed);
-        }
-        if strategy != 0 {
-            fields.refuse("strategy", "0 for `grade` 0");
-        }
-        let max = whole_part(fields, "count", count);
-        fields.keys = &[("max", "count")];
-        return Some(IsolationRule::new(resource, max).into());
-    }
     if strategy != 0 && origin != "default" {
         let allowed = "\"default\" for `strategy` 1 and 2, which count the calls of all callers";
         fields.refuse("limitApp", allowed);
+    }
+    let has_reference = !reference.trim().is_empty();
+    if strategy != 0 && !has_reference {
+        fields.refuse("refResource", "a name for `strategy` 1 and 2");
+    }
+    if grade == 0 {
+        let max = whole_part(fields, "count", count);
+        let mut rule = IsolationRule::new(resource, max).for_origin(origin);
+        match strategy {
+            1 => rule = rule.when(here(fields, "refResource", reference)),
+            2 => {
+                let allowed = "0 or 1 for `grade` 0: calls at once are not limited by context";
+                fields.refuse("strategy", allowed);
+            }
+            _ => {}
+        }
+        fields.keys = &[
+            ("max", "count"),
+            ("origin", "limitApp"),
+            ("related", "refResource"),
+        ];
+        return Some(rule.into());
     }
     if strategy == 1 && matches!(behavior, 1..=3) {
         let allowed = "0 for `strategy` 1: a queue or a warm-up is one of its own resource";
@@ -87,11 +97,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     } else {
         whole_or_0(fields, "count", count)
     };
-    let has_reference = !reference.trim().is_empty();
     let mut rule = FlowRule::per_second(resource, count).for_origin(origin);
-    if strategy != 0 && !has_reference {
-        fields.refuse("refResource", "a name for `strategy` 1 and 2");
-    }
     rule = match strategy {
         1 => rule.when(here(fields, "refResource", reference)),
         2 => rule.in_context(reference),

@@ -177,6 +177,8 @@ fn isolation(fields: &mut Fields<'_>) -> Rule {
     let resource = fields.needed_text("resource");
     let max = fields.needed_count("max");
     let rule = IsolationRule::new(resource, max);
+    let rule = with(rule, fields.text("for_origin"), IsolationRule::for_origin);
+    let rule = with(rule, fields.text("when"), IsolationRule::when);
     let rule = with(rule, fields.time("queue"), IsolationRule::queue);
     let most = fields.count("max_waiting");
     let rule = with(rule, most, IsolationRule::max_waiting);

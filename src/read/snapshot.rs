@@ -110,8 +110,8 @@ impl fmt::Display for Scope {
 
 /// A copy of the statistics of one node. Its window is that of
 /// [`Builder::window`](crate::Builder::window). The state of single rules is in the nodes of
-/// resources: those of origins and contexts have no breakers, no keyed rules, no
-/// adaptive limit and no slots.
+/// resources: those of origins and contexts have no breakers, no keyed rules and no
+/// adaptive limit. Only a node of an origin that an isolation rule is for has slots of its own.
 ///
 /// # Examples
 ///
@@ -161,7 +161,6 @@ impl NodeSnapshot {
     fn of_resource(resource: &Resource, rules: &RuleSet, now: Tick) -> Self {
         Self {
             is_listed: resource.has_safe_name(rules),
-            slots_in_use: resource.node().slots_in_use(),
             adaptive_limit: resource.adaptive_limit(),
             breakers: BreakerView::frozen(resource, now),
             keyed_rules: KeyedSnapshot::of(resource),
@@ -221,7 +220,7 @@ impl NodeSnapshot {
             concurrency: node.concurrency(now),
             waiting: node.waiting(),
             held: node.held(now),
-            slots_in_use: 0,
+            slots_in_use: node.slots_in_use(),
             adaptive_limit: None,
             breakers: Vec::new(),
             keyed_rules: Vec::new(),

@@ -10,8 +10,8 @@ pub(crate) const ANY_RESOURCE: &str = "*";
 pub(super) const MOST_DEFAULTS: usize = 32;
 
 /// The allowed values instead of `*` where that would limit no call.
-pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, isolation and adaptive rules, \
-     and flow rules that count all callers together, may be for all resources";
+pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, adaptive rules, and \
+     flow and isolation rules that count all callers together, may be for all resources";
 
 impl Rule {
     /// Returns whether the rule is for every resource without one of the same kind.
@@ -24,7 +24,8 @@ impl Rule {
     pub(super) fn may_be_default(&self) -> bool {
         match self.itself() {
             Rule::Flow(rule) => matches!((rule.basis(), &rule.who), (Basis::Own, Who::Anyone)),
-            Rule::Isolation(_) | Rule::Adaptive(_) | Rule::CircuitBreaker(_) => true,
+            Rule::Isolation(rule) => rule.is_for_all_calls(),
+            Rule::Adaptive(_) | Rule::CircuitBreaker(_) => true,
             Rule::Keyed(_) | Rule::Authority(_) | Rule::System(_) | Rule::Shadow(_) => false,
         }
     }

@@ -5,9 +5,9 @@
 //! | here | Sentinel (Java / Go) |
 //! |---|---|
 //! | [`FlowRule`] | `FlowRule` of QPS grade / `flow.Rule` |
-//! | [`FlowRule::for_origin`] | `limitApp` / – |
+//! | [`FlowRule::for_origin`], [`IsolationRule::for_origin`] | `limitApp` / – |
 //! | [`FlowRule::throttle`], [`FlowRule::warm_up`] | control behaviours rate limiter and warm-up / throttling, warm-up |
-//! | [`FlowRule::when`], [`FlowRule::in_context`] | strategies relate and chain / associated resource |
+//! | [`FlowRule::when`], [`IsolationRule::when`], [`FlowRule::in_context`] | strategies relate and chain / associated resource |
 //! | [`CircuitBreakerRule`] | `DegradeRule` / `circuitbreaker.Rule` |
 //! | [`KeyedRule`] | `ParamFlowRule` / `hotspot.Rule` |
 //! | [`AdaptiveRule`] | – / – (Gradient2 of Netflix's concurrency-limits) |
@@ -24,7 +24,7 @@
 //!
 //! A rule for the resource `*` is the default: every resource that no rule of the same kind
 //! names gets a separate window, separate slots or a separate breaker from it. A rule that
-//! only observes a resource, by [`FlowRule::when`], does not count as a rule of that
+//! only observes a resource, by [`FlowRule::when`] or [`IsolationRule::when`], does not count as a rule of that
 //! resource, nor does a rule in [shadow mode](Rule::shadow): such a resource still gets the
 //! default. All resources beyond [`Builder::max_resources`](crate::Builder::max_resources)
 //! are counted as one. A resource that has used some of its quota is not evicted to make
@@ -36,10 +36,10 @@
 //! of any kind is a template, also in shadow mode. So any rule for `/users/{id}` makes one resource
 //! of all paths that match, and this resource gets one quota from a default rule.
 //!
-//! Circuit breakers, isolation rules and adaptive rules may be defaults, and so may flow
-//! rules that count all callers together: up to 32 flow and isolation rules, 32 circuit
-//! breakers and 1 adaptive rule. A rule that keeps a table of callers may not be a default,
-//! as that would need a table for each resource.
+//! Circuit breakers and adaptive rules may be defaults, and so may flow and isolation rules that
+//! count all callers together: up to 32 flow and isolation rules, 32 circuit breakers and 1
+//! adaptive rule. A rule that keeps a table or a node for each caller may not be a default, as
+//! that would need one for each resource.
 //!
 //! ```
 //! use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -132,6 +132,7 @@ mod plan;
 mod problem;
 mod queue;
 mod respell;
+mod scopes;
 mod set;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod setting;
@@ -141,6 +142,7 @@ mod sharing;
 mod system;
 mod template;
 mod threshold;
+mod whose;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -173,7 +175,6 @@ pub use crate::base::number::{Number, WholeNumber};
 pub(crate) use authority::Authorities;
 pub(crate) use compiled::{CompiledRules, DedicatedRing, Quotas};
 pub(crate) use default::ANY_RESOURCE;
-pub(crate) use flow::{Basis, Who};
 pub(crate) use keyed_rule::most_keys;
 #[cfg(feature = "shared")]
 pub(crate) use leased::{Selected, SharedRule};
@@ -183,13 +184,15 @@ pub(crate) use params::{
 };
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{Queue, QueuedTurn, Turns};
-pub(crate) use set::{ContextRules, NumberedRules, OriginRules, ResourceRules, RuleSet, SlotLimit};
+pub(crate) use scopes::{ContextRules, OriginRules};
+pub(crate) use set::{NumberedRules, ResourceRules, RuleSet, SlotLimit};
 #[cfg(any(feature = "page", feature = "serde"))]
 pub(crate) use setting::Setting;
 pub(crate) use shadow::RuleSelection;
 pub(crate) use template::{Templates, check_template};
 #[cfg(feature = "serde")]
 pub(crate) use template::{by_method, respelled_name};
+pub(crate) use whose::{Basis, Who};
 
 /// A single rule of any kind.
 ///
@@ -314,8 +317,7 @@ impl Rule {
     pub(crate) fn resources(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let (own, related) = match self.itself() {
             Rule::System(_) => (None, None),
-            Rule::Flow(rule) => (Some(rule.resource()), rule.related()),
-            rule => (Some(rule.resource()), None),
+            rule => (Some(rule.resource()), rule.related()),
         };
         let own = own.map(|name| ("resource", name));
         own.into_iter().chain(related.map(|name| ("related", name)))

@@ -25,7 +25,8 @@ impl Rule {
                 let tier = (!rule.tiers.is_empty()).then_some(Need::Tier);
                 [value].into_iter().chain(tier).collect()
             }
-            Rule::Authority(_) => vec![Need::Origin],
+            Rule::Isolation(rule) if rule.who == Who::Anyone => Vec::new(),
+            Rule::Isolation(_) | Rule::Authority(_) => vec![Need::Origin],
             _ => Vec::new(),
         }
     }
@@ -65,6 +66,7 @@ impl Rule {
     pub(crate) fn related(&self) -> Option<&str> {
         match self.itself() {
             Rule::Flow(rule) => rule.related(),
+            Rule::Isolation(rule) => rule.get_when(),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::named::Named;
+use super::scopes::{ContextRules, OriginRules};
 use super::{
     Authorities, Basis, CircuitBreakerRule, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection,
     Rules, SlotQueue, Who,
@@ -13,7 +13,6 @@ use crate::adaptive::LimiterSettings;
 use crate::base::sync;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
-use crate::call::Key;
 use crate::clock::wall_time;
 use crate::store::RuleCounts;
 use crate::system::Limits;
@@ -69,14 +68,16 @@ pub(crate) struct ResourceRules {
     pub(crate) params: Vec<u32>,
     /// Rules that count over all processes of a store.
     pub(crate) shared: Vec<u32>,
-    /// By the tightest isolation rule.
+    /// By the tightest isolation rule that counts all callers together.
     pub(crate) slots: Option<SlotLimit>,
-    /// Flow rules that count origins apart, if there are any.
+    /// Flow and isolation rules that count origins apart, if there are any.
     pub(crate) origins: Option<Arc<OriginRules>>,
     /// Flow rules for single contexts, if there are any.
     pub(crate) contexts: Option<Arc<ContextRules>>,
     /// Flow rules that look at other resources.
     pub(crate) related: Vec<u32>,
+    /// By the isolation rules that look at other resources.
+    pub(crate) related_slots: Vec<SlotLimit>,
     /// The origins that may call at all, if a rule says so.
     pub(crate) authorities: Option<Arc<Authorities>>,
     /// The longest that a rule lets calls wait in its queue.
@@ -85,20 +86,6 @@ pub(crate) struct ResourceRules {
     pub(crate) breakers: Vec<u32>,
     /// The adaptive rule.
     pub(crate) adaptive: Option<(u32, LimiterSettings)>,
-}
-
-/// The flow rules of one resource for single contexts.
-#[derive(Debug, Default)]
-pub(crate) struct ContextRules(Named<Vec<u32>>);
-
-/// The flow rules of one resource for single origins, and for each of the others.
-#[derive(Debug, Default)]
-pub(crate) struct OriginRules {
-    /// Those with a window, which each of the others has for itself.
-    other: Vec<u32>,
-    /// Those with a queue, in which all others stand.
-    queued: Vec<u32>,
-    only: Named<Vec<u32>>,
 }
 
 impl From<Rules> for NumberedRules {
@@ -215,6 +202,13 @@ impl RuleSet {
     fn add(&mut self, index: u32, rule: &Rule) {
         match rule {
             Rule::System(rule) => return rule.tighten(&mut self.limits, index),
+            Rule::Isolation(rule) => {
+                // Its figures stay while the resource is idle, as those of one that has a rule.
+                if let Some(related) = rule.get_when() {
+                    let related = self.by_resource.entry(related.to_owned());
+                    related.or_default();
+                }
+            }
             Rule::Flow(rule) => {
                 if let Basis::Related(related) = rule.basis() {
                     self.watchers.insert(index, rule.watcher(related));
@@ -420,6 +414,15 @@ impl RuleSet {
     }
 }
 
+impl SlotLimit {
+    /// Puts this limit in place of a larger one. Of two equal ones the first is named.
+    pub(super) fn tighten(self, slots: &mut Option<Self>) {
+        if slots.is_none_or(|tightest| self.limit < tightest.limit) {
+            *slots = Some(self);
+        }
+    }
+}
+
 impl ResourceRules {
     fn add(&mut self, index: u32, rule: &Rule) {
         match rule {
@@ -427,9 +430,14 @@ impl ResourceRules {
             Rule::Authority(rule) => owned(&mut self.authorities).add(index, rule),
             Rule::Adaptive(rule) => self.adaptive = Some((index, rule.settings())),
             Rule::Isolation(rule) => {
-                let limit = rule.max();
-                if self.slots.is_none_or(|tightest| limit < tightest.limit) {
-                    self.slots = Some(SlotLimit { rule: index, limit });
+                let slots = SlotLimit {
+                    rule: index,
+                    limit: rule.max(),
+                };
+                match (rule.get_when(), &rule.who) {
+                    (Some(_), _) => self.related_slots.push(slots),
+                    (None, Who::Anyone) => slots.tighten(&mut self.slots),
+                    (None, who) => owned(&mut self.origins).add_slots(slots, who),
                 }
             }
             Rule::Flow(rule) if rule.is_shared() => self.shared.push(index),
@@ -458,66 +466,6 @@ impl ResourceRules {
 /// The value in `rules`, made if need be, while a set is being made.
 fn owned<T: Default>(rules: &mut Option<Arc<T>>) -> &mut T {
     Arc::get_mut(rules.get_or_insert_default()).expect("nobody else has it yet")
-}
-
-impl ContextRules {
-    fn add(&mut self, index: u32, context: &str) {
-        self.0.change(context, |rules| rules.push(index));
-    }
-
-    /// Returns whether a rule is for `context`.
-    #[inline]
-    pub(crate) fn names(&self, context: &Key<'_>) -> bool {
-        self.0.has(context)
-    }
-
-    /// The rules for `context`.
-    pub(crate) fn of(&self, context: &Key<'_>) -> Vec<u32> {
-        self.0.get(context).cloned().unwrap_or_default()
-    }
-}
-
-impl OriginRules {
-    fn add(&mut self, index: u32, rule: &FlowRule) {
-        match &rule.who {
-            // One counts no origins apart, the other in a table.
-            Who::Anyone | Who::Each => {}
-            Who::Other if rule.shaping.max_wait.is_some() => self.queued.push(index),
-            Who::Other => self.other.push(index),
-            Who::Only(origin) => self.only.change(origin, |rules| rules.push(index)),
-        }
-    }
-
-    /// Returns whether any rule counts the calls of `origin` apart.
-    #[inline]
-    pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {
-        // A rule for "other" does not apply to an origin that a rule names, but
-        // that rule does.
-        !self.other.is_empty() || !self.queued.is_empty() || self.names(origin)
-    }
-
-    /// Returns whether a rule is for `origin` alone.
-    #[inline]
-    pub(crate) fn names(&self, origin: &Key<'_>) -> bool {
-        self.only.has(origin)
-    }
-
-    /// The rules that count the calls of `origin` apart.
-    pub(crate) fn of(&self, origin: &Key<'_>) -> Vec<u32> {
-        self.only.get(origin).unwrap_or(&self.other).clone()
-    }
-
-    /// The rules for other origins in whose queue all of these stand one after the other: each is
-    /// one queue, and not one of each origin.
-    pub(crate) fn queued(&self) -> &[u32] {
-        &self.queued
-    }
-
-    /// The rules that all origins without a place of their own share: none of
-    /// them is one that a rule names, for that one has a place.
-    pub(crate) fn of_unnamed(&self) -> Vec<u32> {
-        self.other.clone()
-    }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

@@ -1,6 +1,6 @@
 //! Shadow mode: rules that count the calls that they would refuse, and refuse none.
 
-use super::{Basis, Rule, Rules};
+use super::{Rule, Rules};
 
 /// Which rules of a set an engine judges by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl Rule {
     pub(crate) fn only_resource(&self) -> Option<&str> {
         match self.itself() {
             Rule::System(_) => None,
-            Rule::Flow(rule) if matches!(rule.basis(), Basis::Related(_)) => None,
+            rule if rule.related().is_some() => None,
             rule => (!rule.is_default()).then(|| rule.resource()),
         }
     }

@@ -221,6 +221,8 @@ fn a_circuit_breaker_tells_its_settings() {
 #[test]
 fn rules_of_other_kinds_tell_their_settings() {
     let read = reads! { IsolationRule::new("r", 9);
+        for_origin("other") => get_for_origin: None, Some("other");
+        when("s") => get_when: None, Some("s");
         queue(SECOND) => get_queue: None, Some(SECOND);
         max_waiting(7) => get_max_waiting: 10_000, 7;
         id("i") => get_id: None, Some("i");

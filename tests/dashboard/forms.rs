@@ -90,6 +90,18 @@ fn visible() -> Vec<(&'static str, Rule)> {
         ("flow", IsolationRule::new("/a", 0).into()),
         (
             "flow",
+            IsolationRule::new("/a", 2)
+                .for_origin("other")
+                .max_waiting(3)
+                .into(),
+        ),
+        (
+            "flow",
+            IsolationRule::new("/a", 2).for_origin("x").id("y").into(),
+        ),
+        ("flow", IsolationRule::new("/a", 2).when("/b").into()),
+        (
+            "flow",
             IsolationRule::new("/a", 5)
                 .queue(second)
                 .max_waiting(3)

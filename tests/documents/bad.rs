@@ -104,6 +104,8 @@ const OTHERS: &str = r#"
 {"kind": "isolation", "resource": "a", "max": -1} | .max | -1 | between 0 and 4294967295
 {"kind": "isolation", "resource": "a", "max": 3000000000} | .max | 3000000000 | between 0 and 2147483647
 {"kind": "isolation", "resource": "a"} | .max | missing | a whole number
+{"kind": "isolation", "resource": "a", "max": 1, "for_origin": "x", "when": "b"} | .when | "b" | without an origin
+{"kind": "isolation", "resource": "a", "max": 1, "for_origin": "x", "queue": "1s"} | .queue | "1s" | left out with `for_origin` and `when`
 {"kind": "adaptive", "resource": "a", "floor": 0} | .floor | 0 | between 1 and
 {"kind": "adaptive", "resource": "a", "start": 201} | .start | 201 | the ceiling, 200
 {"kind": "circuit-breaker", "resource": "a", "error_ratio": 1.5} | .error_ratio | 1.5 | above 0 and at most 1
@@ -169,8 +171,10 @@ const JAVA_FLOW: &str = r#"
 {"resource": "a", "count": 1, "warmUpPeriodSec": 5000000000} | .warmUpPeriodSec | 5000000000 | between -2147483648 and 2147483647
 {"resource": "a", "count": 1, "regex": true} | .regex | true | false: a resource is named in full
 {"resource": "a", "count": 1, "clusterMode": 1} | .clusterMode | 1 | true or false
-{"resource": "a", "count": 1, "grade": 0, "limitApp": "shop"} | .limitApp | "shop" | "default" for `grade` 0
-{"resource": "a", "count": 1, "grade": 0, "strategy": 2} | .strategy | 2 | 0 for `grade` 0
+{"resource": "a", "count": 1, "grade": 0, "limitApp": "shop", "strategy": 1, "refResource": "b"} | .limitApp | "shop" | "default" for `strategy` 1 and 2
+{"resource": "a", "count": 1, "grade": 0, "strategy": 1} | .refResource | missing | a name for `strategy` 1 and 2
+{"resource": "a", "count": 1, "grade": 0, "strategy": 1, "refResource": "*"} | .refResource | "*" | a name: only circuit breakers
+{"resource": "a", "count": 1, "grade": 0, "strategy": 2, "refResource": "c"} | .strategy | 2 | 0 or 1 for `grade` 0
 {"resource": "a", "count": -1, "grade": 0} | .count | -1 | between 0 and 2147483647
 "#;
 

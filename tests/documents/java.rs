@@ -118,6 +118,20 @@ fn flow_rules() {
                 json!({"resource": "/a", "grade": 0, "count": 8.9, "controlBehavior": 2}),
                 IsolationRule::new("/a", 8).into(),
             ),
+            (
+                json!({"resource": "/a", "grade": 0, "count": 8, "limitApp": "shop"}),
+                IsolationRule::new("/a", 8).for_origin("shop").into(),
+            ),
+            (
+                json!({"resource": "/a", "grade": 0, "count": 8, "limitApp": "other"}),
+                IsolationRule::new("/a", 8).for_origin("other").into(),
+            ),
+            (
+                json!({
+                    "resource": "/a", "grade": 0, "count": 8, "strategy": 1, "refResource": "/b",
+                }),
+                IsolationRule::new("/a", 8).when("/b").into(),
+            ),
         ],
     );
 }

@@ -55,6 +55,14 @@ fn limits() -> Vec<(Value, Rule)> {
                 .into(),
         ),
         (
+            json!({"kind": "isolation", "resource": "/s", "max": 3, "for_origin": "shop"}),
+            IsolationRule::new("/s", 3).for_origin("shop").into(),
+        ),
+        (
+            json!({"kind": "isolation", "resource": "/s", "max": 3, "when": "/t"}),
+            IsolationRule::new("/s", 3).when("/t").into(),
+        ),
+        (
             json!({
                 "kind": "flow", "resource": "/m", "threshold": 30,
                 "memory": "0.7..0.9", "memory_threshold": 5,

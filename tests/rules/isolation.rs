@@ -187,6 +187,11 @@ fn calls_that_a_spent_quota_refuses_take_no_slot_from_others() {
             flood,
         ),
         (
+            "slots of an origin",
+            IsolationRule::new("r", 0).for_origin("flood").into(),
+            flood,
+        ),
+        (
             "a queue",
             FlowRule::per_second("r", 5)
                 .for_origin("flood")

@@ -8,6 +8,7 @@ mod isolation;
 mod keyed_rule;
 mod keys;
 mod long_windows;
+mod narrow_slots;
 mod shadow;
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,14 +5,14 @@ use super::EngineRef;
 use super::fast_path::take_own_ring;
 use super::lease::enter_leased;
 use super::line::{line_up, line_up_for_share};
-use super::refusal::{Counted, refuse, refuse_flow, refuse_share};
+use super::refusal::{Counted, refuse, refuse_flow, refuse_share, refuse_slots};
 use super::wait::wait;
 use crate::base::sync::Arc;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::entry::{Entry, Permits};
-use crate::engine::call::nodes::{CallNodes, Claims};
+use crate::engine::call::nodes::{CallNodes, Claims, NoSlot};
 use crate::engine::call::ring::LimitedRing;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Resource;
@@ -28,6 +28,9 @@ pub(super) fn enter(
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let nodes = CallNodes::find(engine.registry, resource, call, now)?;
+    if let Err(slots) = nodes.check_narrow_slots(engine.registry, now) {
+        return Ok(refuse_slots(&nodes, call, now, slots));
+    }
     let mut claims = Claims::default();
     if let Some(verdict) = claim(engine, &nodes, call, now, &mut claims, arrived)? {
         return Ok(verdict);
@@ -118,19 +121,23 @@ fn take_and_enter(
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let resource = nodes.resource();
-    if resource.has_places() {
+    if nodes.have_places() {
         if let Err(denied) = nodes.check_room(now, call.weight) {
             return go_without(engine, &nodes, call, now, denied, claims, arrived);
         }
     }
-    let slot = match resource.take_slot(&mut arrived.slot) {
-        Ok(slot) => slot,
-        Err(slots) => {
+    let slots = match nodes.take_slots(&mut arrived.slot) {
+        Ok(slots) => slots,
+        Err(NoSlot::Own(slots)) => {
             nodes.release(claims);
             return line_up(engine, resource, call, now, slots, arrived);
         }
+        Err(NoSlot::OfOrigin(slots)) => {
+            nodes.release(claims);
+            return Ok(refuse_slots(&nodes, call, now, slots));
+        }
     };
-    let place = match resource.take_place(now, slot) {
+    let place = match nodes.take_place(now, slots) {
         Ok(place) => place,
         Err(blocked) => {
             nodes.release(claims);
@@ -138,10 +145,10 @@ fn take_and_enter(
         }
     };
     if let Err(denied) = take_tokens(&nodes, now, call.weight) {
-        resource.release(place);
+        nodes.release_place(place);
         return go_without(engine, &nodes, call, now, denied, claims, arrived);
     }
-    resource.place_started(place);
+    nodes.place_started(place);
     nodes.pass_inbound(now, call.weight);
     arrived.count_wait(&nodes, now, call.weight);
     resource.notify_passed(call.weight, Some(call), arrived.waited(now));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::EngineRef;
-use super::refusal::{Counted, refuse, refuse_share};
+use super::refusal::{Counted, refuse_share, refuse_slots};
 use crate::base::sync::Arc;
 use crate::call::{Call, OwnedCall};
 use crate::clock::Tick;
@@ -31,10 +31,13 @@ pub(super) fn line_up(
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let nodes = CallNodes::find(engine.registry, resource, call, now)?;
+    // A call that its origin's slots refuse need not wait for that.
+    if let Err(narrow) = nodes.check_narrow_slots(engine.registry, now) {
+        return Ok(refuse_slots(&nodes, call, now, narrow));
+    }
     let before = arrived.place;
     let Some(place) = stand_in_line(resource, slots, call.patience, before) else {
-        let blocked = resource.blocked_by_slots(slots);
-        return Ok(refuse(Counted::On(&nodes), call, now, blocked));
+        return Ok(refuse_slots(&nodes, call, now, slots));
     };
     arrived.place = Some(place);
     let line = InLine::Slot;

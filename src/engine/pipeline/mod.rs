@@ -8,6 +8,8 @@
 //! isolation   whether a concurrency slot of the resource is free; if the rule  slow_path.rs
 //!             has a queue, a call waits for one, and is judged from the        line.rs
 //!             first check on when it has it
+//! narrow      whether a slot of its origin is free, where a rule limits that;  enter.rs
+//! slots       and whether few enough calls of other resources run
 //! origin      whether a rule by origin refuses calls without one               enter.rs
 //! parameters  for a share of the quota of each value that a rule looks at; if  enter.rs
 //!             that is a limit of calls at once with a queue, a call waits for  line.rs
@@ -18,7 +20,7 @@
 //! lease       for permits of each shared rule: those in hand, or the call waits for  lease.rs
 //!             the store, and is judged from the first check on with what it got;
 //!             for one that waits for its turn or a loan, when that has come
-//! place       for that slot, held until the call ends, and for the probe of    enter.rs
+//! place       for those slots, held until the call ends, and for the probe of  enter.rs
 //!             each circuit breaker that is open and due
 //! tokens      for tokens of each ring: of the origin, the context, the         enter.rs
 //!             resource

@@ -11,7 +11,7 @@ use crate::engine::call::nodes::{CallNodes, later};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::registry::{Registry, forget};
 use crate::engine::resource::Resource;
-use crate::rule::NoShare;
+use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Node;
 
 /// Where a refusal counts.
@@ -83,6 +83,18 @@ pub(super) fn refuse_share(
     }
     let blocked = counted.resource().blocked_without_share(none, now);
     refuse(counted, call, now, blocked)
+}
+
+/// A refusal for want of a slot within the limit of `slots`.
+#[cold]
+pub(super) fn refuse_slots(
+    nodes: &CallNodes,
+    call: &Call<'_>,
+    now: Tick,
+    slots: SlotLimit,
+) -> Verdict {
+    let blocked = nodes.resource().blocked_by_slots(slots);
+    refuse(Counted::On(nodes), call, now, blocked)
 }
 
 /// The refusal of a call that has waited for a share by `rule` for as long as it may. It has

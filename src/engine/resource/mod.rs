@@ -35,7 +35,6 @@ use crate::rule::{
 };
 use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 
-pub(crate) use admit::Place;
 #[cfg(feature = "shared")]
 pub(crate) use held_leases::HeldLeases;
 #[cfg(feature = "shared")]
@@ -324,6 +323,13 @@ impl Resource {
         self.extras.as_ref().map_or(&[], |extras| &extras.related)
     }
 
+    /// The limits on the calls at once of other resources.
+    #[inline]
+    pub(crate) fn related_slots(&self) -> &[SlotLimit] {
+        let extras = self.extras.as_ref();
+        extras.map_or(&[], |extras| &extras.related_slots)
+    }
+
     /// The rules by parameters.
     #[inline]
     pub(crate) fn params(&self) -> Option<&KeyedRules> {
@@ -364,7 +370,7 @@ impl Resource {
     pub(crate) fn footprint(&self) -> usize {
         let extras = self.extras.as_deref().map_or(0, size_of_val);
         let limiter = self.limiter().map_or(0, |_| shared_size::<Limiter>());
-        let related = size_of_val(self.related());
+        let related = size_of_val(self.related()) + size_of_val(self.related_slots());
         let params = self.params().map_or(0, KeyedRules::footprint);
         let breakers =
             self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());

@@ -13,7 +13,8 @@ use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::context::EngineContext;
 use crate::rule::{
-    Authorities, ContextRules, KeyedRules, OriginRules, ResourceRules, RuleSet, most_keys,
+    Authorities, ContextRules, KeyedRules, OriginRules, ResourceRules, RuleSet, SlotLimit,
+    most_keys,
 };
 
 /// Checks that most resources do not have.
@@ -23,8 +24,10 @@ pub(crate) struct OptionalChecks {
     /// The state that all origins share that no rule names.
     pub(super) others: Option<OtherOrigins>,
     pub(super) contexts: Option<StdArc<ContextRules>>,
-    /// The rules that look at other resources.
+    /// The flow rules that look at other resources.
     pub(super) related: Box<[u32]>,
+    /// The isolation rules that look at other resources.
+    pub(super) related_slots: Box<[SlotLimit]>,
     pub(super) authorities: Option<StdArc<Authorities>>,
     /// The adaptive limit, and its rule. It is shared with an equal rule of an
     /// older set, for the calls in flight.
@@ -71,6 +74,7 @@ impl OptionalChecks {
             ),
             contexts: own.contexts.clone(),
             related: own.related.as_slice().into(),
+            related_slots: own.related_slots.as_slice().into(),
             authorities: own.authorities.clone(),
             adaptive: own.adaptive.map(|(rule, settings)| {
                 let limiter = Limiter::new(settings, now);
@@ -96,6 +100,7 @@ impl OptionalChecks {
             others: _,
             contexts,
             related,
+            related_slots,
             authorities,
             adaptive,
             params,
@@ -106,6 +111,7 @@ impl OptionalChecks {
         origins.is_some()
             || contexts.is_some()
             || !related.is_empty()
+            || !related_slots.is_empty()
             || authorities.is_some()
             || adaptive.is_some()
             || params.is_some()

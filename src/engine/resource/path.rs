@@ -41,6 +41,7 @@ impl PathKind {
             others: _,
             contexts,
             related,
+            related_slots,
             authorities,
             adaptive,
             params,
@@ -52,12 +53,12 @@ impl PathKind {
         // Rules with rings or queues of their own judge beside the resource's ring.
         let has_side = compiled.has_one_side();
         let has_more_rings = !(compiled.has_one_ring() || has_side);
-        // Rules of an origin or a context judge on the ring of a scope node.
+        // Rules of an origin or a context judge on a scope node.
         let has_branch_rules = origins.is_some() || contexts.is_some();
         // Origins and contexts may be counted though no rule asks for it.
         let has_branches = shared.config.origins || shared.config.contexts;
-        // Rules on a relation judge by the ring of another resource.
-        let looks_elsewhere = !related.is_empty();
+        // Rules on a relation judge by the ring or the calls at once of another resource.
+        let looks_elsewhere = !(related.is_empty() && related_slots.is_empty());
         // Rules in shadow mode judge the calls that the others let pass.
         let has_shadows = rules.has_shadows();
         // Several shared rules, or one that asks for a key, look at each call apart.
@@ -138,7 +139,8 @@ mod tests {
         let param = || KeyedRule::per_second("r", 9);
         let errors = || CircuitBreakerRule::error_ratio("r", 0.5);
         let hour = || FlowRule::per("r", 9, second * 3_600);
-        let cases: [(PathKind, Rules); 25] = [
+        let at_once = || IsolationRule::new("r", 9);
+        let cases: [(PathKind, Rules); 27] = [
             (PathKind::Fast, Rules::new()),
             (PathKind::Fast, flow().into()),
             (PathKind::FastBesideRing, hour().into()),
@@ -195,6 +197,8 @@ mod tests {
             (PathKind::FastAfterParam, flow().by_origin().into()),
             (PathKind::Full, flow().for_origin("other").strict().into()),
             (PathKind::Full, flow().when("other").into()),
+            (PathKind::Full, at_once().for_origin("a").into()),
+            (PathKind::Full, at_once().when("other").into()),
             (PathKind::Full, flow().shadow().into()),
         ];
         for (path, rules) in cases {

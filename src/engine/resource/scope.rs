@@ -14,7 +14,7 @@ use crate::call::{Direction, Key, OwnedKey};
 use crate::clock::Tick;
 use crate::engine::context::NodeOf;
 use crate::engine::resource::Resource;
-use crate::rule::CompiledRules;
+use crate::rule::{CompiledRules, SlotLimit};
 use crate::stat::{Node, Resident, TablePlace};
 
 /// The calls that a scope node stands for.
@@ -52,6 +52,8 @@ pub(crate) struct ScopeNode {
     direction: Direction,
     node: Node,
     compiled: CompiledRules,
+    /// How many of its calls may run at once, if a rule says so.
+    slots: Option<SlotLimit>,
     /// That of the rules that it was made by.
     version: u64,
     place: TablePlace,
@@ -74,17 +76,28 @@ impl ScopeNode {
     ) -> Self {
         let (rules, shared) = (resource.rules(), resource.shared());
         let origins = resource.origins();
-        let indices = match query.kind {
+        let of_origin = match query.kind {
             ScopeKind::Origin => origins.map(|origins| origins.of(query.name)),
             ScopeKind::Overflow => origins.map(|origins| origins.of_unnamed()),
-            ScopeKind::Context => resource.contexts().map(|rules| rules.of(query.name)),
+            ScopeKind::Context => None,
         };
-        let indices = indices.unwrap_or_default();
+        let slots = of_origin.and_then(|rules| rules.slots);
+        let contexts = resource
+            .contexts()
+            .filter(|_| query.kind == ScopeKind::Context);
+        let indices = match of_origin {
+            Some(rules) => &rules.flows,
+            None => contexts.map_or(&[][..], |rules| rules.of(query.name)),
+        };
         let longest_wait = rules.of(resource.text()).map(|own| own.longest_wait);
         let longest_wait = longest_wait.unwrap_or_default();
-        let flows = rules.flows(resource.text(), &indices);
+        let flows = rules.flows(resource.text(), indices);
         let before = old.map(|old| old.compiled.on(&old.node));
         let (node, compiled) = shared.node(flows, before, longest_wait, NodeOf::ScopeNode, now);
+        if slots.is_some() && old.is_some_and(|old| old.slots.is_none()) {
+            // The calls that run hold none.
+            node.mark_older();
+        }
         Self {
             key: BranchKey {
                 resource: query.resource,
@@ -97,6 +110,7 @@ impl ScopeNode {
             place: TablePlace::default(),
             node,
             compiled,
+            slots,
             idle: shared.config.idle,
             is_of_others: match query.kind {
                 ScopeKind::Origin => !origins.is_some_and(|origins| origins.names(query.name)),
@@ -118,6 +132,12 @@ impl ScopeNode {
 
     pub(crate) const fn compiled(&self) -> &CompiledRules {
         &self.compiled
+    }
+
+    /// How many of its calls may run at once, if a rule says so.
+    #[inline]
+    pub(crate) const fn slots(&self) -> Option<SlotLimit> {
+        self.slots
     }
 
     pub(crate) const fn kind(&self) -> ScopeKind {

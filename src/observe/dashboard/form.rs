@@ -139,15 +139,19 @@ fn cluster(
 }
 
 fn isolation(rule: &IsolationRule) -> Value {
-    json!({
+    let mut value = json!({
         "resource": rule.resource(),
-        "limitApp": "default",
+        "limitApp": rule.get_for_origin().unwrap_or("default"),
         "grade": 0,
         "count": rule.max(),
-        "strategy": 0,
+        "strategy": u8::from(rule.get_when().is_some()),
         "controlBehavior": 0,
         "clusterMode": false,
-    })
+    });
+    if let Some(related) = rule.get_when() {
+        value["refResource"] = related.into();
+    }
+    value
 }
 
 fn breaker(rule: &CircuitBreakerRule) -> Option<Value> {

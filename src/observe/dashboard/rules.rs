@@ -198,6 +198,7 @@ fn is_alike(shown: &Rule, pushed: &Rule) -> bool {
 fn is_of_same_calls(shown: &Rule, pushed: &Rule) -> bool {
     let origin = |rule: &Rule| match rule {
         Rule::Flow(rule) => rule.get_for_origin().map(str::to_owned),
+        Rule::Isolation(rule) => rule.get_for_origin().map(str::to_owned),
         _ => None,
     };
     shown.kind() == pushed.kind()

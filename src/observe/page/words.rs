@@ -42,14 +42,15 @@ pub(super) fn limit(rule: &Rule) -> String {
 pub(super) fn limits(rule: &Rule) -> LimitFigures {
     let known = Known(rule.settings().0);
     let is_partial = ["by_origin", "for_origin", "when", "in_context", "memory"];
+    let is_whole = is_partial.iter().all(|name| known.find(name).is_none());
     let mut limits = LimitFigures::default();
     match rule {
-        Rule::Flow(_) if is_partial.iter().all(|name| known.find(name).is_none()) => {
+        Rule::Flow(_) if is_whole => {
             let interval = known.time("interval").map(|time| time.as_secs_f64());
             let rate = known.number("threshold").zip(interval);
             limits.per_second = rate.map(|(threshold, interval)| threshold / interval);
         }
-        Rule::Isolation(_) => limits.at_once = known.number("max"),
+        Rule::Isolation(_) if is_whole => limits.at_once = known.number("max"),
         _ => {}
     }
     limits
@@ -125,17 +126,8 @@ impl Known {
         self.rate(words)?;
         if self.find("by_origin").is_some() {
             words.push_str(" for each origin");
-        } else if let Some(origin) = self.text("for_origin") {
-            let is_other = origin == "other";
-            words.push_str(if is_other {
-                " for each other origin"
-            } else {
-                " for one origin"
-            });
         }
-        if let Some(related) = self.text("when") {
-            write!(words, ", counted on {related:?}")?;
-        }
+        self.whose(words)?;
         if self.find("in_context").is_some() {
             words.push_str(", in one context");
         }
@@ -176,6 +168,7 @@ impl Known {
 
     fn isolation(&self, words: &mut String) -> std::fmt::Result {
         write!(words, "{} at once", self.number("max").unwrap_or_default())?;
+        self.whose(words)?;
         self.add_time(words, ", queue up to", "queue")
     }
 
@@ -228,6 +221,19 @@ impl Known {
         parts.extend(self.time("rt").map(|rt| format!("RT below {}", time(rt))));
         words.push_str(&parts.join(", "));
         Ok(())
+    }
+
+    /// Adds whose calls count, where these are not all calls of the rule's resource.
+    fn whose(&self, words: &mut String) -> std::fmt::Result {
+        match self.text("for_origin") {
+            Some("other") => words.push_str(" for each other origin"),
+            Some(_) => words.push_str(" for one origin"),
+            None => {}
+        }
+        match self.text("when") {
+            Some(related) => write!(words, ", counted on {related:?}"),
+            None => Ok(()),
+        }
     }
 
     /// Adds the time of that `name` behind `before`, if it is set.
@@ -320,6 +326,14 @@ mod tests {
                 "8 at once, queue up to 20 ms",
             ),
             (
+                IsolationRule::new("a", 8).for_origin("other").into(),
+                "8 at once for each other origin",
+            ),
+            (
+                IsolationRule::new("a", 8).when("b").into(),
+                "8 at once, counted on \"b\"",
+            ),
+            (
                 AdaptiveRule::new("a").into(),
                 "1 to 200 at once, by response times",
             ),
@@ -377,6 +391,14 @@ mod tests {
         );
         assert_eq!(of(FlowRule::per_second("a", 5).shadow()), (None, None));
         assert_eq!(of(IsolationRule::new("a", 5).into()), (None, Some(5.0)));
+        assert_eq!(
+            of(IsolationRule::new("a", 5).for_origin("b").into()),
+            (None, None)
+        );
+        assert_eq!(
+            of(IsolationRule::new("a", 5).when("b").into()),
+            (None, None)
+        );
         let [few, many] = [2, 3].map(|n| limits(&FlowRule::per_second("a", n).into()));
         assert_eq!(
             (many.and(few).per_second, few.and(many).per_second),

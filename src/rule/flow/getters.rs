@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Basis, FlowRule, MissingKey, OTHER_ORIGIN, Who};
+use super::{Basis, FlowRule, MissingKey, Who};
 use crate::rule::shaping::Marks;
 
 impl FlowRule {
@@ -29,11 +29,7 @@ impl FlowRule {
     /// for calls of any origin, or of none.
     #[must_use]
     pub fn get_for_origin(&self) -> Option<&str> {
-        match &self.who {
-            Who::Only(origin) => Some(origin),
-            Who::Other => Some(OTHER_ORIGIN),
-            Who::Anyone | Who::Each => None,
-        }
+        self.who.origin()
     }
 
     /// Returns the other resource whose calls [fill the window](Self::when), if there is one.

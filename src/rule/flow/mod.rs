@@ -12,6 +12,7 @@ use super::problem::Inspector;
 use super::shaping::Shaping;
 use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
 use super::threshold::whole_rate;
+use super::whose::{Basis, Who};
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::SHORTEST_INTERVAL;
 use crate::keyed::MOST_IN_WINDOW;
@@ -19,10 +20,6 @@ use crate::stat::{Lending, MAX_TOKENS, Quota};
 
 /// Most buckets of one window.
 const MAX_BUCKETS: u32 = 1_024;
-/// The origin that Sentinel calls "any".
-const DEFAULT_ORIGIN: &str = "default";
-/// The origin that Sentinel calls "none of those that have a rule".
-const OTHER_ORIGIN: &str = "other";
 
 /// How many calls of a resource may wait at once, unless a rule says otherwise.
 pub(super) const MOST_WAITING: u32 = 10_000;
@@ -103,30 +100,6 @@ pub struct FlowRule {
     max_waiting: WholeNumber,
     pub(super) sharing: Sharing,
     pub(super) id: Option<String>,
-}
-
-/// Whose calls a rule counts together.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Who {
-    /// The calls of all callers together.
-    Anyone,
-    /// Each origin's apart.
-    Each,
-    /// The calls of one origin.
-    Only(String),
-    /// The calls of each origin that no other rule of the resource names, apart.
-    Other,
-}
-
-/// Which calls fill the rule's window.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Basis {
-    /// The calls that it limits.
-    Own,
-    /// The calls of another resource.
-    Related(String),
-    /// Those through one context, which alone it limits.
-    Context(String),
 }
 
 /// How a rule treats a call that has no key for it: no origin for a rule [by
@@ -317,12 +290,7 @@ impl FlowRule {
     /// together, and not `n` times.
     #[must_use]
     pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
-        let origin = origin.into();
-        self.who = match origin.as_str() {
-            DEFAULT_ORIGIN => Who::Anyone,
-            OTHER_ORIGIN => Who::Other,
-            _ => Who::Only(origin),
-        };
+        self.who = Who::of_origin(origin.into());
         self
     }
 
@@ -680,20 +648,14 @@ impl FlowRule {
         if self.who == Who::Each && self.sharing == Sharing::default() {
             self.inspect_by_origin(inspector);
         }
-        if let Who::Only(origin) = &self.who {
-            inspector.name("origin", origin);
-        }
         let basis = match &self.basis {
             Basis::Own => None,
             Basis::Related(name) => Some(("related", name)),
             Basis::Context(name) => Some(("context", name)),
         };
+        let basis = basis.map(|(field, name)| (field, &**name));
+        self.who.inspect(basis, inspector);
         if let Some((field, name)) = basis {
-            inspector.name(field, name);
-            if self.who != Who::Anyone {
-                let allowed = "without an origin where the rule counts origins apart";
-                inspector.refuse(field, format_args!("{name:?}"), allowed);
-            }
             if field == "related" && self.shaping != Shaping::default() {
                 let allowed = "without `throttle`, `warm_up` or `memory`: nothing is taken there";
                 inspector.refuse(field, format_args!("{name:?}"), allowed);

@@ -1,8 +1,9 @@
 //! The settings of a flow rule by name.
 
-use super::{Basis, FlowRule, OTHER_ORIGIN, Who};
+use super::{Basis, FlowRule, Who};
 use crate::rule::setting::WrittenSettings;
 use crate::rule::shaping::{Marks, Shaping};
+use crate::rule::whose::OTHER_ORIGIN;
 
 impl FlowRule {
     pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {

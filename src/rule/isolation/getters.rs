@@ -12,6 +12,20 @@ impl IsolationRule {
         self.queue
     }
 
+    /// Returns the origin that the rule is [for](Self::for_origin), or `other`; `None`: it is
+    /// for calls of any origin, or of none.
+    #[must_use]
+    pub fn get_for_origin(&self) -> Option<&str> {
+        self.who.origin()
+    }
+
+    /// Returns the other resource whose [calls at once](Self::when) are limited, if there is
+    /// one.
+    #[must_use]
+    pub fn get_when(&self) -> Option<&str> {
+        self.related.as_deref()
+    }
+
     /// Returns how many calls [may wait](Self::max_waiting) at once.
     #[must_use]
     pub const fn get_max_waiting(&self) -> u32 {

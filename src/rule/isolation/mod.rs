@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use super::flow::MOST_WAITING;
 use super::problem::Inspector;
+use super::whose::Who;
 use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
 /// The longest that a call may wait for a slot.
 pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(86_400);
 
-/// Limits concurrency: at most `max` calls of a resource run at once.
+/// Limits concurrency: at most `max` calls of a resource run at once. It counts all callers
+/// together, or [single ones](Self::for_origin), or the calls of [another resource](Self::when).
 ///
 /// A call takes a slot when it starts and releases it when it ends; under a
 /// [layer](crate::SentinelLayer) it ends with the response body. Checking the limit and
@@ -56,6 +58,10 @@ pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(86_400);
 pub struct IsolationRule {
     resource: String,
     max: WholeNumber,
+    /// Not [`Who::Each`].
+    pub(super) who: Who,
+    /// The resource whose calls at once are counted instead of its own.
+    related: Option<String>,
     /// How long a call may wait for a slot, if it may.
     queue: Option<Duration>,
     max_waiting: WholeNumber,
@@ -78,10 +84,93 @@ impl IsolationRule {
         Self {
             resource: resource.into(),
             max: max.into(),
+            who: Who::Anyone,
+            related: None,
             queue: None,
             max_waiting: WholeNumber::new(MOST_WAITING),
             id: None,
         }
+    }
+
+    /// Counts and limits only the calls of `origin`, by slots that are its own. An address or a
+    /// number is written as text, and stands for both the text and the address or number.
+    ///
+    /// Sentinel's two special names have Sentinel's meaning, as in
+    /// [`FlowRule::for_origin`](crate::FlowRule::for_origin): `"default"` counts all callers
+    /// together, as without this method, and `"other"` gives slots of its own to every origin that
+    /// no flow or isolation rule of the resource names. A call without an origin is not limited.
+    ///
+    /// The limit is as exact as that on all callers: checking it and taking a slot are one atomic
+    /// step on the node of the origin. A call that also needs a slot of another rule holds the
+    /// first one for a moment if another call takes the second at that time. Once the engine's
+    /// [limit on origins](crate::Builder::max_origins) is reached, further origins that no rule
+    /// names share the slots of one.
+    ///
+    /// Of the calls that run when the rule comes, those count whose origin was counted apart when
+    /// they began: by another rule for single origins, or by
+    /// [`Builder::origins`](crate::Builder::origins). It cannot be combined with a
+    /// [queue](Self::queue) or with [`when`](Self::when), and it cannot be a
+    /// [default rule](crate::rule#default-rules). A
+    /// [`KeyedRule::concurrency`](crate::KeyedRule::concurrency) by origin has a queue.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, IsolationRule, Rules, Sentinel, Verdict};
+    ///
+    /// let rules = Rules::new()
+    ///     .with(IsolationRule::new("report", 2).for_origin("batch"))
+    ///     .with(IsolationRule::new("report", 1).for_origin("other"));
+    /// let sentinel = Sentinel::new(rules);
+    /// let enter = |origin| match sentinel.try_enter(Call::new("report").origin(origin)) {
+    ///     Verdict::Pass(running) => Some(running),
+    ///     _ => None,
+    /// };
+    /// let running = [enter("batch"), enter("batch"), enter("shop"), enter("desk")];
+    /// assert!(running.iter().all(Option::is_some));
+    /// assert!(enter("batch").is_none() && enter("shop").is_none());
+    /// drop(running);
+    /// assert!(enter("shop").is_some());
+    /// ```
+    #[must_use]
+    pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
+        self.who = Who::of_origin(origin.into());
+        self
+    }
+
+    /// Limits by the calls of another resource: calls of the rule's own resource are refused while
+    /// at least `max` calls of `related` run. So reports can yield to orders. `related` may be a
+    /// template, like the name of a rule. Only those calls of `related` count that have the same
+    /// direction. At a `max` of 0 every call is refused.
+    ///
+    /// The rule looks at the number of calls that run at that moment, and takes nothing: it limits
+    /// neither the calls of `related`, nor how many of its own run beside fewer of these. A call
+    /// that waits afterwards, for its turn or for a borrowed place, is not looked at again. The
+    /// rule does not apply until `related` has been called for the first time. It cannot be
+    /// combined with an origin or a [queue](Self::queue), and it cannot be a
+    /// [default rule](crate::rule#default-rules).
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, IsolationRule, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::new(IsolationRule::new("report", 1).when("order"));
+    /// let enter = |name| match sentinel.try_enter(Call::new(name)) {
+    ///     Verdict::Pass(running) => Some(running),
+    ///     _ => None,
+    /// };
+    /// let order = enter("order");
+    /// assert!(order.is_some() && enter("order").is_some());
+    /// assert!(enter("report").is_none());
+    /// drop(order);
+    /// assert!(enter("report").is_some());
+    /// ```
+    ///
+    /// # Accuracy
+    ///
+    /// The number is that of [`NodeView::concurrency`](crate::NodeView::concurrency), exact while
+    /// no call of `related` starts or ends at that moment.
+    #[must_use]
+    pub fn when(mut self, related: impl Into<String>) -> Self {
+        self.related = Some(related.into());
+        self
     }
 
     /// Lets calls that find no free slot wait for one, for at most `max_wait`, instead of
@@ -101,7 +190,8 @@ impl IsolationRule {
     /// `max_wait` counts on. Response time and concurrency begin after the wait, which is recorded
     /// apart.
     ///
-    /// If several isolation rules are for one resource, the queue of the tightest one counts.
+    /// If several isolation rules are for one resource, the queue of the tightest one counts. A rule
+    /// [for an origin](Self::for_origin), or [by another resource](Self::when), has no queue.
     /// While an [adaptive rule](crate::AdaptiveRule) is tighter, it refuses new calls. Calls
     /// wait on a tokio runtime with its timer, as in any queue; see
     /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a
@@ -183,6 +273,18 @@ impl IsolationRule {
             let allowed = format_args!("at most 1 day");
             inspector.refuse("queue", format_args!("{queue:?}"), allowed);
         }
+        let related = self.related.as_deref().map(|name| ("related", name));
+        self.who.inspect(related, inspector);
+        if let Some(queue) = self.queue.filter(|_| !self.is_for_all_calls()) {
+            let allowed = "left out with `for_origin` and `when`: calls wait for slots that all \
+                           callers share";
+            inspector.refuse("queue", format_args!("{queue:?}"), allowed);
+        }
+    }
+
+    /// Returns whether the rule counts all calls to its resource together, and no others.
+    pub(super) fn is_for_all_calls(&self) -> bool {
+        self.who == Who::Anyone && self.related.is_none()
     }
 
     // --- for the engine; the rule has been inspected ---

@@ -1,6 +1,7 @@
 //! Which rules a set finds for a call.
 
 use super::*;
+use crate::call::Key;
 
 #[test]
 fn sentinels_origins_keep_their_meaning() {
@@ -17,19 +18,19 @@ fn sentinels_origins_keep_their_meaning() {
     let of = set.of("r").unwrap();
     assert_eq!((&*of.anyone, &*of.params), (&[0][..], &[3, 5][..]));
     let origins = of.origins.as_ref().unwrap();
-    assert_eq!(origins.of(&Key::Str("a")), [1]);
-    assert_eq!(origins.of(&Key::Str("b")), [2]);
-    assert_eq!(origins.of(&Key::Str("10.0.0.1")), [4]);
-    assert_eq!(origins.of(&Key::Ip([10, 0, 0, 1].into())), [4]);
-    assert_eq!(origins.of(&Key::Int(42)), [6]);
-    assert_eq!(origins.of_unnamed(), [2]);
+    assert_eq!(origins.of(&Key::Str("a")).flows, [1]);
+    assert_eq!(origins.of(&Key::Str("b")).flows, [2]);
+    assert_eq!(origins.of(&Key::Str("10.0.0.1")).flows, [4]);
+    assert_eq!(origins.of(&Key::Ip([10, 0, 0, 1].into())).flows, [4]);
+    assert_eq!(origins.of(&Key::Int(42)).flows, [6]);
+    assert_eq!(origins.of_unnamed().flows, [2]);
     let contexts = of.contexts.as_ref().unwrap();
     for context in [Key::Str("42"), Key::Int(42)] {
         assert!(contexts.names(&context));
         assert_eq!(contexts.of(&context), [7]);
     }
     // A caller that calls itself "other" is one of the others.
-    assert_eq!(origins.of(&Key::Str("other")), [2]);
+    assert_eq!(origins.of(&Key::Str("other")).flows, [2]);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 mod claims;
 mod quota_left;
 mod retry_at;
+mod slots;
 
 use crate::base::sync::Arc;
 use crate::call::Call;
@@ -23,6 +24,7 @@ use crate::stat::{Denied, Node, Reloaded};
 
 pub(crate) use claims::Claims;
 pub(crate) use quota_left::QuotaLeft;
+pub(crate) use slots::{NoSlot, Place};
 
 /// See the [module](self).
 #[derive(Clone, Debug)]

@@ -33,10 +33,10 @@ use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine, stand_in_line};
 use crate::engine::call::entry::{Entry, Permits};
 use crate::engine::call::lease::WaitLeases;
-use crate::engine::call::nodes::{CallNodes, Claims};
+use crate::engine::call::nodes::{CallNodes, Claims, NoSlot, Place};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::resource::{Place, Resource};
+use crate::engine::resource::Resource;
 use crate::stat::{Node, SlotHold};
 
 use line::Got;
@@ -508,9 +508,13 @@ impl WaitingInner {
             Err(blocked) => return Verdict::Block(blocked),
         }
         let resource = self.nodes.resource();
-        let slot = match resource.take_slot(&mut slot) {
-            Ok(slot) => slot,
-            Err(slots) => {
+        let slots = match self.nodes.take_slots(&mut slot) {
+            Ok(slots) => slots,
+            Err(NoSlot::OfOrigin(slots)) => {
+                let blocked = resource.blocked_by_slots(slots);
+                return Verdict::Block(self.refuse(now, blocked));
+            }
+            Err(NoSlot::Own(slots)) => {
                 let place = stand_in_line(resource, slots, patience, self.place);
                 let Some(place) = place else {
                     let blocked = resource.blocked_by_slots(slots);
@@ -520,7 +524,7 @@ impl WaitingInner {
                 return Verdict::Wait(Waiting { inner: Some(self) });
             }
         };
-        match resource.take_place(now, slot) {
+        match self.nodes.take_place(now, slots) {
             Ok(place) => Verdict::Pass(self.enter(now, place)),
             Err(blocked) => Verdict::Block(self.refuse(now, blocked)),
         }
@@ -547,7 +551,7 @@ impl WaitingInner {
             node.stop_waiting();
             node.start_waited(now, weight, occupied, waited);
         });
-        resource.place_started(place);
+        nodes.place_started(place);
         resource.notify_passed(weight, None, waited);
         let permits = Permits::new(resource, place.admission, &claims);
         let mut entry = Entry::new(nodes, now, weight, place.has_slot(), permits);
