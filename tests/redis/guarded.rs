@@ -4,8 +4,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use tower_sentinel::store::{RedisStore, StoreErrorKind, StoreSettings};
-use tower_sentinel::{Call, Finding, FindingKind, FlowRule, Sentinel};
+use tower_sentinel::{Call, Finding, FindingKind, FlowRule, KeyedRule, Sentinel};
 
+use crate::cluster::{Cluster, USERS};
 use crate::redis::Server;
 use crate::{asked, errors, named, passed, started};
 
@@ -69,6 +70,35 @@ async fn a_server_that_removes_counters_is_found_by_the_name_of_its_policy() {
     // It is asked with each new connection.
     server.say("CONFIG SET maxmemory-policy noeviction");
     assert_eq!(found_of_policy(&server.url()).await, None, "it keeps them");
+}
+
+#[tokio::test]
+async fn one_master_of_a_cluster_that_removes_counters_is_enough() {
+    let Some(cluster) = Cluster::start("evicts-cluster").await else {
+        return;
+    };
+    for evicts in [None, Some(0), Some(1), Some(2)] {
+        for (index, (master, _)) in cluster.masters.iter().enumerate() {
+            let policy = if Some(index) == evicts {
+                "allkeys-lfu"
+            } else {
+                "noeviction"
+            };
+            master.say(&format!("CONFIG SET maxmemory-policy {policy}"));
+        }
+        // A key on each master, as only those that are asked have a connection.
+        let rule = KeyedRule::per_minute("/v1", 8).window().shared().exact();
+        let (sentinel, _handle) = started(cluster.store(), rule, WAIT).await;
+        for user in 0..USERS {
+            passed(&sentinel, Call::new("/v1").param(user), 1).await;
+        }
+        let found = sentinel.findings().into_iter();
+        let mut found = found.filter(|it| it.kind() == FindingKind::StoreEvicts);
+        let names_policy = found
+            .next()
+            .map(|it| it.to_string().contains("allkeys-lfu"));
+        assert_eq!(names_policy, evicts.map(|_| true), "{evicts:?}");
+    }
 }
 
 /// Hooks hear of it without being asked, by the task of the store.
