@@ -1,14 +1,23 @@
-//! `Body`: an answer that is ready.
+//! `Body`: an answer that is ready, and the parts of a long one.
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::vec::IntoIter;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-/// The body of an answer: bytes that are ready, in one frame. Its length is known, so no answer
-/// is chunked.
+use crate::base::pace::StepPace;
+
+/// A long text is kept in parts of about this many bytes. Nothing moves them as the text grows, and
+/// a server frees them one by one: memory of 40 MB that is freed at once holds a worker for
+/// milliseconds.
+const PART: usize = 64 << 10;
+
+/// The body of an answer: bytes that are ready, a long text in several frames. Its length is known,
+/// so no answer is chunked.
 ///
 /// # Examples
 ///
@@ -23,12 +32,83 @@ use http_body::{Frame, SizeHint};
 /// # });
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Body(Option<Bytes>);
+pub struct Body(IntoIter<Bytes>);
+
+/// A text in parts, which its readers share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TextParts(Arc<Vec<Bytes>>);
+
+/// A text in parts that grows at its end.
+#[derive(Debug, Default)]
+pub(super) struct GrowingText {
+    full: Vec<Bytes>,
+    last: String,
+}
+
+// === impl GrowingText ===
+
+impl GrowingText {
+    /// The end of the text, to be written to: at least once for each line, as a part ends between
+    /// two calls.
+    pub(super) fn end(&mut self) -> &mut String {
+        if self.last.len() >= PART {
+            let full = std::mem::take(&mut self.last);
+            self.full.push(full.into());
+        }
+        if self.last.capacity() == 0 {
+            self.last.reserve_exact(PART + PART / 8);
+        }
+        &mut self.last
+    }
+
+    pub(super) fn into_parts(self) -> TextParts {
+        let Self { mut full, last } = self;
+        if !last.is_empty() {
+            full.push(last.into());
+        }
+        TextParts(Arc::new(full))
+    }
+}
+
+// === impl TextParts ===
+
+impl TextParts {
+    /// In bytes.
+    pub(super) fn length(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// The text as one.
+    pub(super) fn joined(&self) -> String {
+        let mut text = String::with_capacity(self.length());
+        for part in self.0.iter() {
+            text.push_str(&String::from_utf8_lossy(part));
+        }
+        text
+    }
+
+    pub(super) fn into_body(self) -> Body {
+        Body(Arc::unwrap_or_clone(self.0).into_iter())
+    }
+
+    /// Frees the text in steps, unless others still read it.
+    pub(super) async fn free(self, pace: &mut StepPace) {
+        for part in Arc::into_inner(self.0).unwrap_or_default() {
+            drop(part);
+            pace.spend(usize::MAX).await;
+        }
+    }
+}
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
         let bytes = bytes.into();
-        Self((!bytes.is_empty()).then_some(bytes))
+        let parts = if bytes.is_empty() {
+            Vec::new()
+        } else {
+            vec![bytes]
+        };
+        Self(parts.into_iter())
     }
 }
 
@@ -40,14 +120,15 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+        Poll::Ready(self.0.next().map(|part| Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_none()
+        self.0.len() == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+        let left = self.0.as_slice().iter().map(Bytes::len).sum::<usize>();
+        SizeHint::with_exact(left as u64)
     }
 }

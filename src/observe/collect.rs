@@ -52,23 +52,6 @@ pub(super) struct LastReading {
 /// whether it is new here, then by its age.
 type RowPlace = (u8, bool, u64);
 
-/// The families that may have a sample of each resource with series.
-const OF_EACH_ROW: [Id; 13] = [
-    Id::Completed,
-    Id::Failed,
-    Id::Cancelled,
-    Id::Panicked,
-    Id::WaitsDropped,
-    Id::Borrowed,
-    Id::ActiveCalls,
-    Id::WaitingCalls,
-    Id::CallDuration,
-    Id::WaitDuration,
-    Id::CallsLimit,
-    Id::SlotsUsed,
-    Id::SlotsLimit,
-];
-
 // === impl LastReading ===
 
 impl LastReading {
@@ -124,11 +107,6 @@ impl Collector {
         self.families[id as usize].push(all, value, self.origin);
     }
 
-    /// Makes room for so many more samples of a family.
-    pub(super) fn reserve(&mut self, id: Id, count: usize) {
-        self.families[id as usize].reserve(count);
-    }
-
     pub(super) fn count(&mut self, id: Id, count: u64) {
         self.push(id, [], Value::Count(count));
     }
@@ -165,7 +143,6 @@ impl Collector {
         let limits = ResourceLimits::of(&rules, pace).await;
         let read = rows.len() + resources / 16;
         let rows = Row::sorted(rows.into_values(), pace).await;
-        self.make_room(rows.values(), &reasons, pace).await;
         for row in rows.into_values() {
             self.add_row(&row, reasons.of_row(&row), &limits);
             pace.spend(2).await;
@@ -244,36 +221,6 @@ impl Collector {
         self.count(Id::Evicted, evicted.count + gone_branches.evicted);
         self.count(Id::Overflowed, registry.overflowed());
         (rows, resources)
-    }
-
-    /// Makes room for the samples of `rows`, as a long list that grows is moved at once.
-    async fn make_room(
-        &mut self,
-        rows: impl ExactSizeIterator<Item = &Box<Row>>,
-        reasons: &Reasons<'_>,
-        pace: &mut StepPace,
-    ) {
-        let count = rows.len();
-        let (mut blocks, mut breakers, mut keyed_rules) = (0, 0, 0);
-        for row in rows {
-            blocks += refusals(row, reasons.of_row(row)).count();
-            breakers += row.details.breakers.len();
-            keyed_rules += row.details.keyed_rules.len();
-            pace.spend(1).await;
-        }
-        let states = breakers * BreakerState::ALL.len();
-        for (ids, count) in [
-            (&OF_EACH_ROW[..], count),
-            (&[Id::Blocked], blocks),
-            (&[Id::BreakerState, Id::BreakerTransitions], states),
-            (&[Id::KeysOverflowed, Id::KeysMissing], keyed_rules),
-        ] {
-            for id in ids {
-                self.reserve(*id, count);
-                // That of an engine before this one is moved.
-                pace.spend(usize::MAX).await;
-            }
-        }
     }
 
     fn add_row(&mut self, row: &Row, reasons: u16, limits: &ResourceLimits<'_>) {

@@ -27,6 +27,10 @@ pub enum FamilyKind {
     Summary,
 }
 
+/// Samples are collected in parts of this many. A list of 30 000 that is moved as it grows, or is
+/// freed at once, holds a worker for more than a millisecond.
+const PART: usize = 256;
+
 /// Samples of one name, kind and unit.
 ///
 /// ```
@@ -45,6 +49,8 @@ pub struct Family {
     /// That of times depends on whether there are ranges.
     kind: FamilyKind,
     samples: Vec<Sample>,
+    /// Those before, in parts of `PART`, until the family is [whole](Self::into_whole).
+    parts: Vec<Vec<Sample>>,
 }
 
 /// One figure, or one set of ranges, with its labels.
@@ -274,6 +280,7 @@ impl Family {
             spec,
             kind: spec.kind,
             samples: Vec::new(),
+            parts: Vec::new(),
         };
         SPECS.iter().map(empty).collect()
     }
@@ -288,6 +295,10 @@ impl Family {
         ) {
             self.kind = FamilyKind::Histogram;
         }
+        if self.samples.len() == PART {
+            let next = Vec::with_capacity(PART);
+            self.parts.push(std::mem::replace(&mut self.samples, next));
+        }
         self.samples.push(Sample {
             labels,
             value,
@@ -295,13 +306,19 @@ impl Family {
         });
     }
 
-    /// Makes room for so many more samples.
-    pub(super) fn reserve(&mut self, count: usize) {
-        self.samples.reserve_exact(count);
+    /// Takes all samples, in parts.
+    pub(super) fn take_parts(&mut self) -> Vec<Vec<Sample>> {
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.push(std::mem::take(&mut self.samples));
+        parts
     }
 
-    pub(super) fn take_samples(&mut self) -> Vec<Sample> {
-        std::mem::take(&mut self.samples)
+    /// The family with all samples in one list.
+    pub(super) fn into_whole(mut self) -> Self {
+        for part in self.take_parts() {
+            self.samples.extend(part);
+        }
+        self
     }
 
     /// Returns the name, without the suffixes of samples such as `_total`.

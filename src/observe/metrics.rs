@@ -7,12 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use tower_service::Service;
 
-use super::body::Body;
+use super::body::{Body, TextParts};
 use super::collect::{Collector, LastReading, SeriesBounds};
 use super::family::Family;
 use super::host::Hosts;
@@ -111,7 +110,7 @@ struct MetricsSettings {
 struct MetricsInner {
     source: Arc<MetricsSource>,
     /// The texts that are served, classic and OpenMetrics.
-    texts: [Rounds<Bytes>; 2],
+    texts: [Rounds<TextParts>; 2],
 }
 
 /// The engines and settings that texts are made from.
@@ -256,7 +255,9 @@ impl Metrics {
     /// Returns the present figures as text.
     #[must_use]
     pub fn render(&self, format: TextFormat) -> String {
-        at_once(format.text(self.families(), &mut StepPace::without_pauses()))
+        let pace = &mut StepPace::without_pauses();
+        let (families, _) = at_once(self.inner.source.families(pace));
+        at_once(format.text(families, pace)).joined()
     }
 
     /// Returns the present figures: all families, also those without samples, always in the same
@@ -281,7 +282,7 @@ impl Metrics {
     pub fn families(&self) -> Vec<Family> {
         let mut pace = StepPace::without_pauses();
         let (families, _) = at_once(self.inner.source.families(&mut pace));
-        families
+        families.into_iter().map(Family::into_whole).collect()
     }
 
     fn of(settings: MetricsSettings, clock: impl Clock) -> Self {
@@ -293,9 +294,9 @@ impl Metrics {
         let clock: Arc<dyn Clock> = Arc::new(clock);
         let texts = [TextFormat::Classic, TextFormat::OpenMetrics].map(|format| {
             let (source, clock) = (source.clone(), clock.clone());
-            let make = move || -> SteppedWork<_> {
+            let make = move |before: Option<TextParts>| -> SteppedWork<_> {
                 let source = source.clone();
-                Box::pin(async move { source.text(format).await })
+                Box::pin(async move { source.text(format, before).await })
             };
             Rounds::new(make, move || clock.now())
         });
@@ -312,7 +313,7 @@ impl Metrics {
     }
 
     /// The text that is served; `None` if making it has panicked.
-    async fn served(&self, format: TextFormat) -> Option<Bytes> {
+    async fn served(&self, format: TextFormat) -> Option<TextParts> {
         let place = usize::from(format == TextFormat::OpenMetrics);
         self.inner.texts[place].look().await
     }
@@ -334,10 +335,10 @@ impl Metrics {
         let headers = response.headers_mut();
         let content_type = HeaderValue::from_static(format.content_type());
         headers.insert(CONTENT_TYPE, content_type);
-        headers.insert(CONTENT_LENGTH, text.len().into());
+        headers.insert(CONTENT_LENGTH, text.length().into());
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if is_get {
-            *response.body_mut() = text.into();
+            *response.body_mut() = text.into_body();
         }
         response
     }
@@ -359,11 +360,14 @@ impl MetricsSource {
         (collector.into_families(), read)
     }
 
-    /// The text, and how much was read for it.
-    async fn text(&self, format: TextFormat) -> (Bytes, usize) {
+    /// The text, and how much was read for it. That of `before` is freed first.
+    async fn text(&self, format: TextFormat, before: Option<TextParts>) -> (TextParts, usize) {
         let pace = &mut StepPace::of(PORTION);
+        if let Some(before) = before {
+            before.free(pace).await;
+        }
         let (families, read) = self.families(pace).await;
-        (format.text(families, pace).await.into(), read)
+        (format.text(families, pace).await, read)
     }
 }
 
@@ -426,8 +430,8 @@ mod tests {
         let metrics = Metrics::of(settings, clock.clone());
         let has = |format, calls: u32| {
             let text = at_once(metrics.served(format)).unwrap();
-            let text = String::from_utf8(text.to_vec()).unwrap();
-            text.contains(&format!("sentinel_engine_completed_total {calls}\n"))
+            text.joined()
+                .contains(&format!("sentinel_engine_completed_total {calls}\n"))
         };
         let call = || drop(sentinel.try_enter(Call::new("r")));
         call();

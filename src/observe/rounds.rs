@@ -32,10 +32,13 @@ const AT_ONCE: u32 = 16;
 /// SteppedWork in steps; it waits for nothing else.
 pub(super) type SteppedWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// Begins a making, with what the one before has made.
+type BeginMaking<T> = dyn Fn(Option<T>) -> SteppedWork<(T, usize)> + Send + Sync;
+
 /// Makings one after the other.
 pub(super) struct Rounds<T> {
     state: Lock<RoundState<T>>,
-    make: Box<dyn Fn() -> SteppedWork<(T, usize)> + Send + Sync>,
+    make: Box<BeginMaking<T>>,
     now: Arc<dyn Fn() -> Tick + Send + Sync>,
 }
 
@@ -86,10 +89,11 @@ struct Viewer<T> {
 // === impl Rounds ===
 
 impl<T: Clone + Send + 'static> Rounds<T> {
-    /// Rounds of what `make` makes, with the number of resources that it has read; `now` tells the
-    /// time between them.
+    /// Rounds of what `make` makes, with the number of resources that it has read. It gets what
+    /// the round before has made, if anything, to free it in steps. `now` tells the time between
+    /// rounds.
     pub(super) fn new(
-        make: impl Fn() -> SteppedWork<(T, usize)> + Send + Sync + 'static,
+        make: impl Fn(Option<T>) -> SteppedWork<(T, usize)> + Send + Sync + 'static,
         now: impl Fn() -> Tick + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -161,7 +165,9 @@ impl<T: Clone + Send + 'static> Rounds<T> {
     }
 
     fn begin(&self, state: &mut RoundState<T>) -> Arc<Making<Made<T>>> {
-        let (work, now) = ((self.make)(), self.now.clone());
+        let before = state.making.take().and_then(|making| making.done());
+        let before = before.flatten().map(|made| made.it);
+        let (work, now) = ((self.make)(before), self.now.clone());
         let making = Making::new(Box::pin(async move {
             let (it, read) = work.await;
             let at = now();
@@ -279,7 +285,7 @@ mod tests {
     /// Counts the makings, each of which takes three polls; the second one panics.
     fn rounds(makings: &Arc<AtomicUsize>, clock: &ManualClock) -> Rounds<usize> {
         let (makings, clock) = (makings.clone(), clock.clone());
-        let make = move || -> SteppedWork<_> {
+        let make = move |_| -> SteppedWork<_> {
             let number = makings.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 let mut pace = StepPace::of(1);

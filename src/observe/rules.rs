@@ -29,9 +29,6 @@ impl Collector {
     ) -> usize {
         let mut kinds = [0_u64; KINDS.len()];
         let (mut shadows, mut left_out) = (0_u64, 0);
-        for id in [Id::RuleBlocked, Id::RuleLimit, Id::RuleInterval] {
-            self.reserve(id, rules.rules().len().min(max_rules));
-        }
         for (number, (rule, label)) in rules.listed().with_labels().enumerate() {
             pace.spend(1).await;
             let has_series = number < max_rules;

@@ -8,6 +8,7 @@
 
 use std::fmt::{self, Write};
 
+use super::body::{GrowingText, TextParts};
 use super::family::{Family, FamilyKind, Sample, Value};
 use crate::base::pace::StepPace;
 use crate::stat::Histogram;
@@ -42,26 +43,28 @@ impl TextFormat {
     }
 
     /// The text of `families`, which are dropped as they are written.
-    pub(super) async fn text(self, families: Vec<Family>, pace: &mut StepPace) -> String {
-        let mut text = String::with_capacity(length(&families, pace).await);
+    pub(super) async fn text(self, families: Vec<Family>, pace: &mut StepPace) -> TextParts {
+        let mut text = GrowingText::default();
         for mut family in families {
-            let samples = family.take_samples();
-            if samples.is_empty() {
+            let parts = family.take_parts();
+            if parts.iter().all(Vec::is_empty) {
                 continue;
             }
             // Writing to a string cannot fail.
-            let _ = self.write_head(&mut text, &family);
-            for (number, sample) in samples.into_iter().enumerate() {
-                let _ = write_sample(&mut text, &family, &sample);
-                if number % WRITTEN_AT_ONCE == 0 {
-                    pace.spend(1).await;
+            let _ = self.write_head(text.end(), &family);
+            for part in parts {
+                for (number, sample) in part.into_iter().enumerate() {
+                    let _ = write_sample(text.end(), &family, &sample);
+                    if number % WRITTEN_AT_ONCE == 0 {
+                        pace.spend(1).await;
+                    }
                 }
             }
         }
         if self == Self::OpenMetrics {
-            text.push_str("# EOF\n");
+            text.end().push_str("# EOF\n");
         }
-        text
+        text.into_parts()
     }
 
     fn write_head(self, text: &mut String, family: &Family) -> fmt::Result {
@@ -77,31 +80,6 @@ impl TextFormat {
             _ => Ok(()),
         }
     }
-}
-
-/// A length that the text of `families` hardly exceeds: a long one that grows is moved at once.
-async fn length(families: &[Family], pace: &mut StepPace) -> usize {
-    let mut length = 0;
-    for family in families {
-        let name = family.name().len();
-        length += 3 * (name + 30) + family.help().len();
-        for (number, sample) in family.samples().iter().enumerate() {
-            let labels = sample.labels();
-            let labels: usize = labels.map(|(name, text)| name.len() + text.len() + 4).sum();
-            let lines = match sample.value() {
-                Value::Times { histogram, .. } => {
-                    let buckets = histogram.iter().flat_map(Histogram::buckets);
-                    3 + buckets.count()
-                }
-                _ => 1,
-            };
-            length += lines * (name + labels + 40);
-            if number % (4 * WRITTEN_AT_ONCE) == 0 {
-                pace.spend(1).await;
-            }
-        }
-    }
-    length
 }
 
 fn write_sample(text: &mut String, family: &Family, sample: &Sample) -> fmt::Result {

@@ -385,7 +385,7 @@ fn finish(mut answer: Response<Bytes>, method: &Method) -> Response<Body> {
 fn rounds(sentinel: &Sentinel, all_resources: bool) -> Arc<Rounds<Arc<Gathered>>> {
     let (kept, clock) = (Arc::new(KeptParts::new()), sentinel.clone());
     let sentinel = sentinel.clone();
-    let make = move || -> super::rounds::SteppedWork<_> {
+    let make = move |_| -> super::rounds::SteppedWork<_> {
         let (sentinel, kept) = (sentinel.clone(), kept.clone());
         Box::pin(async move {
             let pace = &mut StepPace::of(PORTION);
