@@ -67,6 +67,12 @@ impl OriginRules {
         }
     }
 
+    /// Returns whether any rule limits the calls at once of an origin.
+    pub(super) fn have_slots(&self) -> bool {
+        let mut all = self.only.values().chain([&self.other]);
+        all.any(|rules| rules.slots.is_some())
+    }
+
     /// Returns whether any rule counts the calls of `origin` apart.
     #[inline]
     pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {

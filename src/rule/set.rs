@@ -424,6 +424,13 @@ impl SlotLimit {
 }
 
 impl ResourceRules {
+    /// Returns whether a rule limits the calls at once of single origins, or looks at those of
+    /// another resource.
+    pub(crate) fn have_narrow_slots(&self) -> bool {
+        let origins = self.origins.as_ref();
+        origins.is_some_and(|rules| rules.have_slots()) || !self.related_slots.is_empty()
+    }
+
     fn add(&mut self, index: u32, rule: &Rule) {
         match rule {
             Rule::CircuitBreaker(_) => self.breakers.push(index),

@@ -367,7 +367,7 @@ impl Entry {
         } else {
             resource.node().end_without_slot();
         }
-        self.nodes.release_origin_slot();
+        self.nodes.end_origin_slot();
         if resource.shared().hooks.want(Interest::EXIT) {
             resource.notify_ended(self.weight, outcome, end - self.start);
         }

@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::entry::{Entry, Permits};
-use crate::engine::call::nodes::{CallNodes, Claims, NoSlot};
+use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::LimitedRing;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Resource;
@@ -121,34 +121,41 @@ fn take_and_enter(
     arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     let resource = nodes.resource();
-    if nodes.have_places() {
+    if resource.has_places() {
         if let Err(denied) = nodes.check_room(now, call.weight) {
             return go_without(engine, &nodes, call, now, denied, claims, arrived);
         }
     }
-    let slots = match nodes.take_slots(&mut arrived.slot) {
-        Ok(slots) => slots,
-        Err(NoSlot::Own(slots)) => {
-            nodes.release(claims);
-            return line_up(engine, resource, call, now, slots, arrived);
-        }
-        Err(NoSlot::OfOrigin(slots)) => {
+    let of_origin = match nodes.take_origin_slot() {
+        Ok(hold) => hold,
+        Err(slots) => {
             nodes.release(claims);
             return Ok(refuse_slots(&nodes, call, now, slots));
         }
     };
-    let place = match nodes.take_place(now, slots) {
+    let slot = match resource.take_slot(&mut arrived.slot) {
+        Ok(slot) => slot,
+        Err(slots) => {
+            nodes.release_origin_slot(of_origin);
+            nodes.release(claims);
+            return line_up(engine, resource, call, now, slots, arrived);
+        }
+    };
+    let place = match resource.take_place(now, slot) {
         Ok(place) => place,
         Err(blocked) => {
+            nodes.release_origin_slot(of_origin);
             nodes.release(claims);
             return Ok(refuse(Counted::On(&nodes), call, now, blocked));
         }
     };
     if let Err(denied) = take_tokens(&nodes, now, call.weight) {
-        nodes.release_place(place);
+        resource.release(place);
+        nodes.release_origin_slot(of_origin);
         return go_without(engine, &nodes, call, now, denied, claims, arrived);
     }
-    nodes.place_started(place);
+    resource.place_started(place);
+    nodes.origin_slot_started(of_origin);
     nodes.pass_inbound(now, call.weight);
     arrived.count_wait(&nodes, now, call.weight);
     resource.notify_passed(call.weight, Some(call), arrived.waited(now));

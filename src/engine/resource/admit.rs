@@ -1,4 +1,5 @@
-//! What a call gets at its resource, or is refused: a slot, and admission by the circuit breakers.
+//! The place that a call gets at its resource, or is refused: a slot, and admission by the
+//! circuit breakers.
 
 use std::time::Duration;
 
@@ -12,6 +13,23 @@ use crate::stat::{Refusal, SlotHold};
 
 /// When a call may come again that the store has not answered.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The parts of its resource that a call takes, besides tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) slot: Option<SlotHold>,
+    pub(crate) admission: Option<Admission>,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Returns whether the call holds a slot.
+    #[inline]
+    pub(crate) const fn has_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+}
 
 // === impl Resource ===
 
@@ -109,15 +127,44 @@ impl Resource {
         }
     }
 
-    /// Returns whether a call can need a slot or a probe.
+    /// Returns whether a call can need a [`Place`].
     #[inline]
     pub(crate) fn has_places(&self) -> bool {
-        self.slot_limit().is_some() || self.breakers().is_some()
+        self.slot_limit().is_some() || self.breakers().is_some() || self.has_narrow_slots()
     }
 
-    /// Releases the probe of a call that does not start.
-    pub(crate) fn release_probe(&self, admission: Admission) {
-        self.with_breakers(|breakers, notify| breakers.release(admission, notify));
+    /// Asks the circuit breakers for a call that holds `slot`, which may become a probe. A refusal
+    /// releases the slot.
+    #[inline]
+    pub(crate) fn take_place(&self, now: Tick, slot: Option<SlotHold>) -> Result<Place, Blocked> {
+        match self.admit(now) {
+            Ok(admission) => Ok(Place { slot, admission }),
+            Err(blocked) => {
+                if let Some(hold) = slot {
+                    self.node.release_slot(hold);
+                }
+                Err(blocked)
+            }
+        }
+    }
+
+    /// The call that has this place has its tokens.
+    #[inline]
+    pub(crate) fn place_started(&self, place: Place) {
+        if let Some(hold) = place.slot {
+            self.node.slot_started(hold);
+        }
+    }
+
+    /// Releases the place of a call that does not start.
+    #[cold]
+    pub(crate) fn release(&self, place: Place) {
+        if let Some(hold) = place.slot {
+            self.node.release_slot(hold);
+        }
+        if let Some(admission) = place.admission {
+            self.with_breakers(|breakers, notify| breakers.release(admission, notify));
+        }
     }
 
     /// A refusal for want of a slot. The time at which one will be free is unknown.
@@ -167,7 +214,7 @@ impl Resource {
 
     /// Passes the circuit breakers, as a probe if need be.
     #[inline]
-    pub(crate) fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
+    fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
         let admitted = self.with_breakers(|breakers, notify| breakers.admit(now, notify));
         let admission = admitted.transpose();
         admission.map_err(|refusal| self.blocked_by_breaker(refusal))

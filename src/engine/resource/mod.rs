@@ -31,10 +31,12 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::context::{EngineContext, NodeOf};
 use crate::rule::{
-    Authorities, CompiledRules, ContextRules, KeyedRules, OriginRules, RuleSet, SlotLimit,
+    Authorities, CompiledRules, ContextRules, KeyedRules, OriginRules, ResourceRules, RuleSet,
+    SlotLimit,
 };
 use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 
+pub(crate) use admit::Place;
 #[cfg(feature = "shared")]
 pub(crate) use held_leases::HeldLeases;
 #[cfg(feature = "shared")]
@@ -72,6 +74,9 @@ pub(crate) struct Resource {
     /// matched it when it was first called.
     has_safe_name: bool,
     path_kind: PathKind,
+    /// Whether a rule limits the calls at once of single origins, or looks at those of another
+    /// resource.
+    has_narrow_slots: bool,
     /// Whether layers stand within each other, as far as marks have shown: [`UNTRIED`] and the
     /// following.
     layers: AtomicU8,
@@ -135,6 +140,7 @@ impl Resource {
         }
         let new = Self {
             path_kind: PathKind::new(key.direction, &compiled, extras.as_deref(), rules, &shared),
+            has_narrow_slots: own.is_some_and(ResourceRules::have_narrow_slots),
             id: old.map_or(id, |old| old.id),
             slots: own.and_then(|own| own.slots),
             extras,
@@ -323,8 +329,14 @@ impl Resource {
         self.extras.as_ref().map_or(&[], |extras| &extras.related)
     }
 
-    /// The limits on the calls at once of other resources.
+    /// Returns whether a rule limits the calls at once of single origins, or looks at those of
+    /// another resource.
     #[inline]
+    pub(crate) const fn has_narrow_slots(&self) -> bool {
+        self.has_narrow_slots
+    }
+
+    /// The limits on the calls at once of other resources.
     pub(crate) fn related_slots(&self) -> &[SlotLimit] {
         let extras = self.extras.as_ref();
         extras.map_or(&[], |extras| &extras.related_slots)

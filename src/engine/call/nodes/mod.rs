@@ -24,7 +24,6 @@ use crate::stat::{Denied, Node, Reloaded};
 
 pub(crate) use claims::Claims;
 pub(crate) use quota_left::QuotaLeft;
-pub(crate) use slots::{NoSlot, Place};
 
 /// See the [module](self).
 #[derive(Clone, Debug)]

@@ -8,7 +8,8 @@ use crate::blocked::Blocked;
 use crate::clock::Tick;
 use crate::engine::call::arrival::PlaceInLine;
 use crate::engine::call::lease::Next;
-use crate::rule::{OwnShare, ShareInLine};
+use crate::engine::call::verdict::Verdict;
+use crate::rule::{OwnShare, ShareInLine, SlotLimit};
 use crate::stat::{Node, SlotHold};
 
 const STANDS_THERE: &str = "it stands in that line";
@@ -153,6 +154,22 @@ impl WaitingInner {
             InLine::Store => self.leases.as_mut()?.settle(now).then_some(Got::Leases),
             InLine::Bucket => Some(Got::Leases),
         }
+    }
+
+    /// Refuses the call, which finds no slot within the limit of `slots` when it starts: it passes
+    /// on its `own`, that of the resource.
+    #[cold]
+    pub(super) fn refuse_without_slot(
+        &self,
+        now: Tick,
+        slots: SlotLimit,
+        own: Option<SlotHold>,
+    ) -> Verdict {
+        if let Some(hold) = own {
+            self.node().release_slot(hold);
+        }
+        let blocked = self.nodes.resource().blocked_by_slots(slots);
+        Verdict::Block(self.refuse(now, blocked))
     }
 
     /// Leaves the line, and passes the slot or share that it has got there to the next call.

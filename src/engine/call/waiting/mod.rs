@@ -33,10 +33,10 @@ use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine, stand_in_line};
 use crate::engine::call::entry::{Entry, Permits};
 use crate::engine::call::lease::WaitLeases;
-use crate::engine::call::nodes::{CallNodes, Claims, NoSlot, Place};
+use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::resource::Resource;
+use crate::engine::resource::{Place, Resource};
 use crate::stat::{Node, SlotHold};
 
 use line::Got;
@@ -508,30 +508,33 @@ impl WaitingInner {
             Err(blocked) => return Verdict::Block(blocked),
         }
         let resource = self.nodes.resource();
-        let slots = match self.nodes.take_slots(&mut slot) {
-            Ok(slots) => slots,
-            Err(NoSlot::OfOrigin(slots)) => {
-                let blocked = resource.blocked_by_slots(slots);
-                return Verdict::Block(self.refuse(now, blocked));
-            }
-            Err(NoSlot::Own(slots)) => {
+        let of_origin = match self.nodes.take_origin_slot() {
+            Ok(hold) => hold,
+            Err(slots) => return self.refuse_without_slot(now, slots, slot),
+        };
+        let slot = match resource.take_slot(&mut slot) {
+            Ok(slot) => slot,
+            Err(slots) => {
+                self.nodes.release_origin_slot(of_origin);
                 let place = stand_in_line(resource, slots, patience, self.place);
                 let Some(place) = place else {
-                    let blocked = resource.blocked_by_slots(slots);
-                    return Verdict::Block(self.refuse(now, blocked));
+                    return self.refuse_without_slot(now, slots, None);
                 };
                 self.stand_in_line(now, place);
                 return Verdict::Wait(Waiting { inner: Some(self) });
             }
         };
-        match self.nodes.take_place(now, slots) {
-            Ok(place) => Verdict::Pass(self.enter(now, place)),
-            Err(blocked) => Verdict::Block(self.refuse(now, blocked)),
+        match resource.take_place(now, slot) {
+            Ok(place) => Verdict::Pass(self.enter(now, place, of_origin)),
+            Err(blocked) => {
+                self.nodes.release_origin_slot(of_origin);
+                Verdict::Block(self.refuse(now, blocked))
+            }
         }
     }
 
-    /// The entry of the call, which has its tokens and its `place`.
-    fn enter(mut self, now: Tick, place: Place) -> Entry {
+    /// The entry of the call, which has its tokens, its `place` and a slot of its origin.
+    fn enter(mut self, now: Tick, place: Place, of_origin: Option<SlotHold>) -> Entry {
         if let Some(leases) = &mut self.leases {
             leases.spend();
         }
@@ -551,7 +554,8 @@ impl WaitingInner {
             node.stop_waiting();
             node.start_waited(now, weight, occupied, waited);
         });
-        nodes.place_started(place);
+        resource.place_started(place);
+        nodes.origin_slot_started(of_origin);
         resource.notify_passed(weight, None, waited);
         let permits = Permits::new(resource, place.admission, &claims);
         let mut entry = Entry::new(nodes, now, weight, place.has_slot(), permits);
