@@ -171,7 +171,7 @@ impl Collector {
     ) -> (BTreeMap<RowPlace, Box<Row>>, usize) {
         let (mut totals, mut resources, mut nameable) = (Totals::default(), 0, 0);
         let mut rows: BTreeMap<RowPlace, Box<Row>> = BTreeMap::new();
-        let read = read_resources_paced(registry, pace, 1, |reading| {
+        let mut read = |reading: &ResourceReading<'_>| {
             resources += 1;
             let mut own = reading.totals();
             totals.add(&own);
@@ -192,8 +192,8 @@ impl Collector {
                 }
                 rows.insert(place, Box::new(Row::new(reading, own)));
             }
-        });
-        let evicted = read.await;
+        };
+        let evicted = read_resources_paced(registry, pace, 1, &mut read).await;
         memory.listed = HashMap::new();
         for ((.., id), row) in &rows {
             memory.listed.insert(*id, row.totals.complete);
@@ -202,9 +202,7 @@ impl Collector {
         evicted.totals.iter().for_each(|gone| totals.add(gone));
         totals.complete = totals.complete.max(memory.completed);
         memory.completed = totals.complete;
-        let mut origins = 0;
-        let branches = registry.branches();
-        let gone_branches = branches.read_paced(pace, 1, |_| origins += 1).await;
+        let (origins, evicted_origins) = registry.branches().places();
 
         self.count(Id::EngineCompleted, totals.complete());
         self.count(Id::EngineFailed, totals.error());
@@ -217,8 +215,8 @@ impl Collector {
         self.count(Id::Resources, resources as u64);
         self.count(Id::ResourcesListed, rows.len() as u64);
         self.count(Id::ResourcesLeftOut, nameable - rows.len() as u64);
-        self.count(Id::Origins, origins);
-        self.count(Id::Evicted, evicted.count + gone_branches.evicted);
+        self.count(Id::Origins, origins as u64);
+        self.count(Id::Evicted, evicted.count + evicted_origins);
         self.count(Id::Overflowed, registry.overflowed());
         (rows, resources)
     }

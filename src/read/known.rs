@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::reading::{ResourceReading, read_resources_paced};
 use crate::base::pace::{StepPace, at_once};
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
@@ -86,11 +87,10 @@ pub(super) fn would_block(registry: &Registry) -> u64 {
 /// Adds up, in steps, how many calls the shadow rules would have refused.
 pub(crate) async fn would_block_by(registry: &Registry, pace: &mut StepPace) -> u64 {
     let mut living = 0_u64;
-    let read = registry.resources().read_paced(pace, 1, |resource| {
-        let totals = resource.node().totals_so_far();
-        living = living.wrapping_add(totals.block());
-    });
-    let gone = read.await;
-    let retired = gone.retired.iter().map(Totals::block);
+    let mut add = |row: &ResourceReading<'_>| {
+        living = living.wrapping_add(row.totals().block());
+    };
+    let gone = read_resources_paced(registry, pace, 1, &mut add).await;
+    let retired = gone.totals.iter().map(Totals::block);
     retired.fold(living, u64::wrapping_add)
 }

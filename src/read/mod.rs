@@ -4,7 +4,6 @@ mod breaker;
 mod json;
 mod keyed_rules;
 mod known;
-#[cfg(feature = "observe")]
 mod reading;
 mod rules;
 mod shadow;

@@ -8,23 +8,28 @@ use super::breaker::BreakerView;
 use super::known::KeyedSnapshot;
 #[cfg(feature = "dashboard")]
 use super::view::NodeView;
-use crate::base::pace::StepPace;
-#[cfg(feature = "tracing")]
-use crate::base::pace::at_once;
+use crate::base::pace::{StepPace, at_once};
 use crate::base::sync::Arc;
 use crate::call::Direction;
 use crate::clock::Tick;
+use crate::clock::timekeeper::Glance;
 use crate::engine::registry::Registry;
-use crate::engine::resource::Resource;
+use crate::engine::resource::scope::ScopeNode;
+use crate::engine::resource::{Leases, Resource};
 use crate::rule::RuleSet;
 use crate::stat::{Histogram, Node, Totals};
 
-/// One resource, as it is read.
+/// One resource, as it is read: the row from which views, snapshots and exports are filled.
 pub(crate) struct ResourceReading<'a> {
     registry: &'a Registry,
     rules: &'a RuleSet,
     resource: &'a Arc<Resource>,
+    /// When all resources are read, if that is one moment.
+    moment: Option<Glance>,
 }
+
+/// A reader of rows. A reading that pauses may continue on another thread.
+pub(crate) type ReadRow<'a> = dyn FnMut(&ResourceReading<'_>) + Send + 'a;
 
 /// A resource at its present.
 pub(crate) struct PresentResource {
@@ -51,18 +56,12 @@ pub(crate) struct Evicted {
     pub(crate) totals: [Totals; 2],
 }
 
-/// Has `read` look at each resource once; see [`Table::read_all`](crate::stat::Table::read_all).
-#[cfg(feature = "tracing")]
-pub(crate) fn read_resources(
-    registry: &Registry,
-    read: impl FnMut(&ResourceReading<'_>),
-) -> Evicted {
-    at_once(read_resources_paced(
-        registry,
-        &mut StepPace::without_pauses(),
-        1,
-        read,
-    ))
+/// Has `read` look at each resource once, at one moment. Resources that leave meanwhile are either
+/// read or among the evicted ones.
+pub(crate) fn read_resources(registry: &Registry, read: &mut ReadRow<'_>) -> Evicted {
+    let moment = registry.shared().time.read();
+    let mut pace = StepPace::without_pauses();
+    at_once(walk(registry, &mut pace, 1, Some(moment), read))
 }
 
 /// Reads all resources in steps of `pace`; each costs `work`. `read` gets them by the rules in
@@ -71,22 +70,47 @@ pub(crate) async fn read_resources_paced(
     registry: &Registry,
     pace: &mut StepPace,
     work: usize,
-    mut read: impl FnMut(&ResourceReading<'_>),
+    read: &mut ReadRow<'_>,
+) -> Evicted {
+    walk(registry, pace, work, None, read).await
+}
+
+async fn walk(
+    registry: &Registry,
+    pace: &mut StepPace,
+    work: usize,
+    moment: Option<Glance>,
+    read: &mut ReadRow<'_>,
 ) -> Evicted {
     let rules = registry.rules();
-    let table = registry.resources();
-    let gone = table.read_paced(pace, work, |resource| {
+    let mut read_row = |resource: &Arc<Resource>| {
         read(&ResourceReading {
             registry,
             rules: &rules,
             resource,
+            moment,
         });
-    });
-    let gone = gone.await;
+    };
+    let gone = registry.read_resources(pace, work, &mut read_row).await;
     Evicted {
         count: gone.evicted,
         totals: gone.retired,
     }
+}
+
+/// Has `read` look at each origin and context once, each at its present. Returns how many have been
+/// evicted.
+pub(super) fn read_scopes(
+    registry: &Registry,
+    read: &mut (dyn FnMut(&ScopeNode, Tick) + Send),
+) -> u64 {
+    let time = &registry.shared().time;
+    let moment = time.read();
+    let gone = registry.branches().read_all(|scope| {
+        let now = time.check(moment, scope.node().latest().seen());
+        read(scope, now);
+    });
+    gone.evicted
 }
 
 impl ResourceReading<'_> {
@@ -107,6 +131,12 @@ impl ResourceReading<'_> {
     /// [`NodeSnapshot::is_listed`](crate::NodeSnapshot::is_listed).
     pub(crate) fn is_listed(&self) -> bool {
         self.resource.has_safe_name(self.rules)
+    }
+
+    /// Returns whether the name of `present`, which is this one by the present rules, may be
+    /// reported: a rule that has named it since makes its name safe.
+    pub(super) fn lists(&self, present: &PresentResource) -> bool {
+        present.resource.has_safe_name(self.rules)
     }
 
     /// Returns whether a rule names it.
@@ -145,9 +175,18 @@ impl ResourceReading<'_> {
 
     /// The resource at its present, by the present rules.
     pub(crate) fn present(&self) -> PresentResource {
-        let resource = self.registry.renewed(self.resource, self.rules);
+        self.at_present(self.registry.renewed(self.resource, self.rules))
+    }
+
+    /// The resource at its present, by the rules that it had when it was last called.
+    pub(crate) fn unrenewed(&self) -> PresentResource {
+        self.at_present(self.resource.clone())
+    }
+
+    fn at_present(&self, resource: Arc<Resource>) -> PresentResource {
         let time = &self.registry.shared().time;
-        let now = time.check(time.read(), resource.node().latest().seen());
+        let moment = self.moment.unwrap_or_else(|| time.read());
+        let now = time.check(moment, resource.node().latest().seen());
         PresentResource { resource, now }
     }
 
@@ -171,6 +210,10 @@ impl PresentResource {
         self.resource.node().latest()
     }
 
+    pub(crate) fn leases(&self) -> Option<&Leases> {
+        self.resource.leases()
+    }
+
     pub(crate) fn breakers(&self) -> Vec<BreakerView> {
         BreakerView::frozen(&self.resource, self.now)
     }
@@ -179,9 +222,13 @@ impl PresentResource {
         KeyedSnapshot::of(&self.resource)
     }
 
-    #[cfg(feature = "page")]
     pub(crate) fn adaptive_limit(&self) -> Option<u32> {
         self.resource.adaptive_limit()
+    }
+
+    /// The bytes that it occupies, heap included, without its name.
+    pub(super) fn footprint(&self) -> usize {
+        self.resource.footprint()
     }
 }
 

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+#[cfg(feature = "shared")]
+use super::reading::read_resources;
 use crate::engine::registry::Registry;
 #[cfg(feature = "shared")]
 use crate::engine::resource::InHand;
@@ -62,10 +64,9 @@ impl SharedSnapshot {
             return Vec::new();
         }
         let mut held = HashMap::new();
-        count_held(registry, rules, &mut held);
+        count_held(registry, &mut held);
         for shadow in beside {
-            let registry = shadow.registry();
-            count_held(registry, &registry.rules(), &mut held);
+            count_held(shadow.registry(), &mut held);
         }
         let all = rules.listed().with_counts();
         let own = all.filter(|&(place, ..)| match rules.part() {
@@ -151,18 +152,16 @@ impl SharedSnapshot {
     }
 }
 
-/// Adds what the rules of `registry`, of which these are in force, have in hand.
+/// Adds what the rules of `registry` have in hand.
 #[cfg(feature = "shared")]
-fn count_held(registry: &Registry, rules: &RuleSet, held: &mut HashMap<u32, InHand>) {
-    let time = &registry.shared().time;
-    registry.resources().read_all(|resource| {
-        let resource = registry.renewed(resource, rules);
-        let Some(leases) = resource.leases() else {
+fn count_held(registry: &Registry, held: &mut HashMap<u32, InHand>) {
+    read_resources(registry, &mut |row| {
+        let present = row.present();
+        let Some(leases) = present.leases() else {
             return;
         };
         leases.count_taken();
-        let now = time.check(time.read(), resource.node().seen());
-        for (rule, own) in leases.in_hand(now) {
+        for (rule, own) in leases.in_hand(present.now) {
             held.entry(rule)
                 .and_modify(|all| {
                     all.cells += own.cells;

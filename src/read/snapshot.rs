@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::breaker::BreakerView;
 use super::known::{KeyedSnapshot, would_block};
+use super::reading::{ResourceReading, read_resources, read_scopes};
 use super::rules::{RuleSnapshot, RuleSnapshots};
 use super::shared::SharedSnapshot;
 use crate::base::pace::{StepPace, at_once};
@@ -14,11 +15,9 @@ use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::Core;
 use crate::engine::registry::Registry;
-use crate::engine::resource::Resource;
 use crate::engine::resource::scope::{ScopeKind, ScopeNode};
 use crate::engine::shadow::Shadow;
 use crate::hook::finding::Finding;
-use crate::rule::RuleSet;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 use crate::store::StoreStatus;
 
@@ -158,55 +157,51 @@ pub struct NodeSnapshot {
 }
 
 impl NodeSnapshot {
-    fn of_resource(resource: &Resource, rules: &RuleSet, now: Tick) -> Self {
+    fn of_resource(row: &ResourceReading<'_>) -> Self {
+        let present = row.present();
+        let node = present.node();
         Self {
-            is_listed: resource.has_safe_name(rules),
-            adaptive_limit: resource.adaptive_limit(),
-            breakers: BreakerView::frozen(resource, now),
-            keyed_rules: KeyedSnapshot::of(resource),
+            is_listed: row.lists(&present),
+            adaptive_limit: present.adaptive_limit(),
+            breakers: present.breakers(),
+            keyed_rules: present.keyed_rules(),
+            footprint: present.footprint(),
             ..Self::new(
-                resource.text(),
-                resource.direction(),
+                row.name(),
+                row.direction(),
                 Scope::Resource,
-                resource.node(),
-                resource.footprint(),
+                &node,
+                present.now,
+            )
+        }
+    }
+
+    fn of_scope(scope: &ScopeNode, now: Tick) -> Self {
+        let name = || scope.name().to_string();
+        let kind = match scope.kind() {
+            ScopeKind::Origin => Scope::Origin(name()),
+            ScopeKind::Overflow => Scope::OverflowOrigins,
+            ScopeKind::Context => Scope::Context(name()),
+        };
+        Self {
+            footprint: scope.footprint(),
+            ..Self::new(
+                scope.resource(),
+                scope.direction(),
+                kind,
+                &scope.node().latest(),
                 now,
             )
         }
     }
 
-    fn of_branch(branch: &ScopeNode, now: Tick) -> Self {
-        let name = || branch.name().to_string();
-        let scope = match branch.kind() {
-            ScopeKind::Origin => Scope::Origin(name()),
-            ScopeKind::Overflow => Scope::OverflowOrigins,
-            ScopeKind::Context => Scope::Context(name()),
-        };
-        Self::new(
-            branch.resource(),
-            branch.direction(),
-            scope,
-            branch.node(),
-            branch.footprint(),
-            now,
-        )
-    }
-
-    fn new(
-        resource: &str,
-        direction: Direction,
-        scope: Scope,
-        node: &Node,
-        footprint: usize,
-        now: Tick,
-    ) -> Self {
+    fn new(resource: &str, direction: Direction, scope: Scope, node: &Node, now: Tick) -> Self {
         let sum = |buckets: &[NodeBucket]| {
             let (first, rest) = buckets.split_first()?;
             let mut sum = *first;
             rest.iter().for_each(|bucket| sum.merge(bucket));
             Some(sum)
         };
-        let node = node.latest();
         let buckets = node.buckets(now);
         Self {
             resource: resource.to_owned(),
@@ -229,7 +224,7 @@ impl NodeSnapshot {
                 .seconds(now)
                 .map(|seconds| sum(&seconds).unwrap_or_default()),
             previous_second: node.previous_second(now),
-            footprint,
+            footprint: 0,
         }
     }
 
@@ -433,26 +428,22 @@ impl Snapshot {
     }
 
     fn of_tables(registry: &Registry, shadows: &[Arc<Shadow>], findings: Vec<Finding>) -> Self {
-        let time = &registry.shared().time;
-        let now = time.read();
-        let present = |node: &Node| time.check(now, node.seen());
         let rules = registry.rules();
         let (mut nodes, mut ids) = (Vec::new(), HashSet::new());
         let mut totals = Totals::default();
-        let gone = registry.resources().read_all(|resource| {
-            ids.insert(resource.id());
-            let resource = registry.renewed(resource, &rules);
-            let node = NodeSnapshot::of_resource(&resource, &rules, present(resource.node()));
+        let gone = read_resources(registry, &mut |row| {
+            ids.insert(row.id());
+            let node = NodeSnapshot::of_resource(row);
             totals.add(node.totals());
             nodes.push(node);
         });
-        gone.retired.iter().for_each(|retired| totals.add(retired));
+        gone.totals.iter().for_each(|gone| totals.add(gone));
         let (resources, mut origins) = (nodes.len(), 0);
-        let gone_branches = registry.branches().read_all(|branch| {
+        let evicted_scopes = read_scopes(registry, &mut |scope, now| {
             origins += 1;
             // That of an evicted resource would look like one of its successor.
-            if ids.contains(&branch.resource_id()) {
-                nodes.push(NodeSnapshot::of_branch(branch, present(branch.node())));
+            if ids.contains(&scope.resource_id()) {
+                nodes.push(NodeSnapshot::of_scope(scope, now));
             }
         });
         nodes.sort_by(|a, b| a.resource.cmp(&b.resource));
@@ -461,7 +452,7 @@ impl Snapshot {
             totals,
             resources,
             origins,
-            evicted: gone.evicted + gone_branches.evicted,
+            evicted: gone.count + evicted_scopes,
             overflowed: registry.overflowed(),
             shared: SharedSnapshot::of(registry, &rules, shadows),
             store: registry.shared().store_status(),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::reading::{read_resources, read_scopes};
 use crate::base::sync::Arc;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
@@ -238,25 +239,24 @@ impl<'a> InboundView<'a> {
 
     /// Calls `read` with each node and its present, and returns the counts of evicted nodes: one
     /// that is being evicted is seen either alive or retired.
-    fn each(&self, read: &mut dyn FnMut(&Node, Tick)) -> Totals {
-        let shared = self.registry.shared();
-        let (now, mut room) = (shared.time.read(), None);
-        let mut read = |node: &Node| read(node, shared.time.check(now, node.seen()));
+    fn each(&self, read: &mut (dyn FnMut(&Node, Tick) + Send)) -> Totals {
         let Some(context) = &self.context else {
-            let gone = self.registry.resources().read_all(|resource| {
-                if resource.direction() == Direction::Inbound {
-                    read(&resource.node().latest());
+            let gone = read_resources(self.registry, &mut |row| {
+                if row.direction() == Direction::Inbound {
+                    let present = row.unrenewed();
+                    read(&present.node(), present.now);
                 }
             });
-            return gone.retired[Direction::Inbound as usize];
+            return gone.totals[Direction::Inbound as usize];
         };
         // As it is kept.
-        let context = context.shortened(&shared.hash, &mut room);
-        self.registry.branches().read_all(|branch| {
-            let is_inbound = branch.direction() == Direction::Inbound;
-            let is_context = is_inbound && branch.kind() == ScopeKind::Context;
-            if is_context && branch.name() == *context {
-                read(&branch.node().latest());
+        let mut room = None;
+        let context = context.shortened(&self.registry.shared().hash, &mut room);
+        read_scopes(self.registry, &mut |scope, now| {
+            let is_inbound = scope.direction() == Direction::Inbound;
+            let is_context = is_inbound && scope.kind() == ScopeKind::Context;
+            if is_context && scope.name() == *context {
+                read(&scope.node().latest(), now);
             }
         });
         Totals::default()

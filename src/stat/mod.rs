@@ -86,7 +86,7 @@ pub(crate) use quota::{Lending, MAX_TOKENS};
 pub use refusal::Refusal;
 pub(crate) use shape::Shape;
 pub(crate) use slots::SlotHold;
-pub(crate) use table::{Resident, Table, TablePlace};
+pub(crate) use table::{Gone, Resident, Table, TablePlace};
 pub(crate) use totals::average_rt;
 pub use totals::{NodeBucket, Totals};
 pub use window::SlidingWindow;

@@ -6,6 +6,7 @@ use std::sync::Arc as StdArc;
 
 use super::Registry;
 use crate::base::pace::StepPace;
+use crate::base::sync::Arc;
 use crate::call::{Direction, Key, OVERFLOW};
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::hook::Interest;
@@ -304,7 +305,7 @@ impl Registry {
     /// is like one of theirs.
     pub(crate) async fn missing_keys(&self, pace: &mut StepPace) -> Vec<Finding> {
         let mut found = Vec::new();
-        let read = self.resources.read_paced(pace, 1, |resource| {
+        let mut look = |resource: &Arc<Resource>| {
             found.extend(resource.keys_without_calls());
             let Some(params) = resource.params() else {
                 return;
@@ -315,20 +316,20 @@ impl Registry {
             for (rule, tier) in params.unknown_tiers() {
                 found.extend(resource.unknown_tier(rule, &tier));
             }
-        });
-        read.await;
+        };
+        self.read_resources(pace, 1, &mut look).await;
         found
     }
 
     async fn called(&self, pace: &mut StepPace) -> Called {
         let mut called = Called::default();
-        let read = self.resources.read_paced(pace, 1, |resource| {
+        let mut look = |resource: &Arc<Resource>| {
             let calls = calls(resource.node());
             *called.calls.entry(resource.text().clone()).or_default() += calls;
             // A call of weight 0 counts for nothing, and has been made.
             called.total += calls.max(1);
-        });
-        let gone = read.await;
+        };
+        let gone = self.read_resources(pace, 1, &mut look).await;
         for retired in &gone.retired {
             called.total += retired.pass() + retired.block();
         }

@@ -18,12 +18,13 @@ use std::sync::Arc as StdArc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::base::sync::{AtomicBool, AtomicU64, Lock, Ordering};
+use crate::base::pace::StepPace;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Lock, Ordering};
 use crate::engine::context::EngineContext;
 use crate::engine::resource::Resource;
 use crate::engine::resource::scope::ScopeNode;
 use crate::rule::{NumberedRules, RuleSet};
-use crate::stat::Table;
+use crate::stat::{Gone, Table, Totals};
 
 pub(crate) use lookup::Found;
 pub(crate) use own_label::own_label;
@@ -117,8 +118,20 @@ impl Registry {
         &self.shared
     }
 
+    #[cfg(test)]
     pub(crate) const fn resources(&self) -> &Table<Resource> {
         &self.resources
+    }
+
+    /// Has `read` look at each resource once, in steps of `pace`, of which each takes `work`; see
+    /// [`Table::read_paced`]. This is the only walk over all resources.
+    pub(crate) async fn read_resources(
+        &self,
+        pace: &mut StepPace,
+        work: usize,
+        read: &mut (dyn FnMut(&Arc<Resource>) + Send),
+    ) -> Gone<[Totals; 2]> {
+        self.resources.read_paced(pace, work, read).await
     }
 
     pub(crate) const fn branches(&self) -> &Table<ScopeNode> {

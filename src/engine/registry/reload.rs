@@ -4,6 +4,7 @@ use std::ops::DerefMut;
 use std::sync::{Arc as StdArc, Weak};
 
 use super::Registry;
+use crate::base::pace::{StepPace, at_once};
 use crate::base::sync::{Arc, Ordering};
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
@@ -144,12 +145,14 @@ impl Registry {
 
     /// Has every resource `of` a kind take the present rules over.
     #[cold]
-    fn renew_all(&self, now: Glance, of: impl Fn(&Resource) -> bool) {
-        self.resources.read_all(|old| {
+    fn renew_all(&self, now: Glance, of: fn(&Resource) -> bool) {
+        let mut renew = |old: &Arc<Resource>| {
             if !old.is_fresh() && !old.rules().is_defaults_only() && of(old) {
                 old.key().with_query(|query| self.renew(query, old, now));
             }
-        });
+        };
+        let mut pace = StepPace::without_pauses();
+        at_once(self.read_resources(&mut pace, 1, &mut renew));
     }
 }
 

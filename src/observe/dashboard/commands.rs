@@ -19,7 +19,7 @@ use crate::clock::wall_time;
 use crate::document::Document;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::{tell_changed, tell_refused};
-use crate::read::read_resources_paced;
+use crate::read::{ResourceReading, read_resources_paced};
 use crate::sentinel::Sentinel;
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 use crate::stat::{Event, average_rt};
@@ -152,7 +152,7 @@ impl Commands {
         let registry = self.sentinel.registry();
         let (mut pass, mut block, mut complete) = (0, 0, 0);
         let (mut calls, mut rt, mut concurrency) = (0, Duration::ZERO, 0_u32);
-        let read = read_resources_paced(registry, pace, 1, |reading| {
+        let mut add = |reading: &ResourceReading<'_>| {
             if reading.direction() != Direction::Inbound {
                 return;
             }
@@ -165,8 +165,8 @@ impl Commands {
             calls += more;
             rt += longer;
             concurrency = concurrency.saturating_add(node.concurrency(now));
-        });
-        read.await;
+        };
+        read_resources_paced(registry, pace, 1, &mut add).await;
         let interval = registry.shared().config.shape.interval();
         let rate = |event: Event, sum| event.per_second(sum, interval);
         json!({

@@ -9,7 +9,7 @@ use super::wire::{CommandRefused, FormParams};
 use crate::base::pace::StepPace;
 use crate::clock::Tick;
 use crate::engine::registry::Registry;
-use crate::read::read_resources_paced;
+use crate::read::{ResourceReading, read_resources_paced};
 use crate::stat::NodeBucket;
 
 /// Most lines of one answer, if nothing is said, and at all.
@@ -64,7 +64,7 @@ pub(super) async fn lines(
         most,
     };
     let mut is_empty = true;
-    let read = read_resources_paced(registry, pace, WORK, |reading| {
+    let mut add = |reading: &ResourceReading<'_>| {
         let name = plain(reading.name());
         let is_asked_for = identity.is_none_or(|it| it == &**reading.name());
         if !reading.is_listed() || name.trim().is_empty() || !is_asked_for {
@@ -81,8 +81,8 @@ pub(super) async fn lines(
                 seconds.add(millis, &name, &counts, concurrency);
             }
         }
-    });
-    read.await;
+    };
+    read_resources_paced(registry, pace, WORK, &mut add).await;
     if is_empty {
         return Ok(NONE.to_owned());
     }

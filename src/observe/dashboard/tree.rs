@@ -15,7 +15,7 @@ use super::list::ListText;
 use crate::base::pace::StepPace;
 use crate::clock::{Tick, wall_time};
 use crate::engine::registry::Registry;
-use crate::read::read_resources_paced;
+use crate::read::{ResourceReading, read_resources_paced};
 use crate::stat::{Event, Node, average_rt};
 
 const ROOT: &str = "machine-root";
@@ -106,15 +106,15 @@ impl TreeFigures {
 /// The resources whose names callers cannot make up, by name.
 async fn resources(registry: &Registry, pace: &mut StepPace) -> BTreeMap<Arc<str>, TreeFigures> {
     let mut resources: BTreeMap<Arc<str>, TreeFigures> = BTreeMap::new();
-    let read = read_resources_paced(registry, pace, 1, |reading| {
+    let mut add = |reading: &ResourceReading<'_>| {
         if reading.is_listed() {
             let present = reading.present();
             let own = TreeFigures::of(&present.node(), present.now);
             let figures = resources.entry(reading.name().clone()).or_default();
             figures.add(&own);
         }
-    });
-    read.await;
+    };
+    read_resources_paced(registry, pace, 1, &mut add).await;
     resources
 }
 

@@ -94,7 +94,7 @@ impl SeenCounts {
                 *sum = sum.wrapping_add(*more);
             }
         };
-        let gone = read_resources(sentinel.registry(), |reading| {
+        let gone = read_resources(sentinel.registry(), &mut |reading| {
             let by_kind = reading.totals().block_by;
             seen.newest = seen.newest.max(Some(reading.id()));
             add(&mut seen.total, &by_kind);

@@ -142,10 +142,9 @@ impl Gathered {
             unlisted_open: 0,
             keys: HashMap::new(),
         };
-        let evicted = read_resources_paced(registry, pace, 1, |reading| reader.read(reading)).await;
-        let mut origins = 0;
-        let branches = registry.branches();
-        let gone_branches = branches.read_paced(pace, 1, |_| origins += 1).await;
+        let mut read = |reading: &ResourceReading<'_>| reader.read(reading);
+        let evicted = read_resources_paced(registry, pace, 1, &mut read).await;
+        let (origins, evicted_origins) = registry.branches().places();
         let mut would_block = HashMap::new();
         for shadow in sentinel.shadows() {
             let count = shadow.would_block_by(pace).await;
@@ -185,7 +184,7 @@ impl Gathered {
             findings,
             store: registry.shared().store_status(),
             origins,
-            evicted: evicted.count + gone_branches.evicted,
+            evicted: evicted.count + evicted_origins,
             overflowed: registry.overflowed(),
             texts: Lock::new(Vec::new()),
         };

@@ -310,6 +310,14 @@ impl<V: Resident> Table<V> {
         writer.len() < self.capacity
     }
 
+    /// How many entries have a place, with those that only wait for others to want it, and how many
+    /// have left.
+    #[cfg(feature = "observe")]
+    pub(crate) fn places(&self) -> (usize, u64) {
+        let writer = self.writer.lock();
+        (writer.len(), writer.gone.evicted)
+    }
+
     /// How many entries the table has.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -335,7 +343,7 @@ impl<V: Resident> Table<V> {
         &self,
         pace: &mut StepPace,
         work: usize,
-        mut read: impl FnMut(&Arc<V>),
+        read: &mut (dyn FnMut(&Arc<V>) + Send),
     ) -> Gone<V::Sum> {
         let mut reading = EndReading(self, self.begin_reading());
         loop {
