@@ -72,12 +72,12 @@ impl Cluster {
         let since = Instant::now();
         let replicate = format!("CLUSTER REPLICATE {id}");
         while !self.masters[index].0.say(&replicate).contains("OK") {
-            assert!(since.elapsed().as_secs() < 30, "it knows no {id}");
+            assert!(since.elapsed().as_secs() < 60, "it knows no {id}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let is_linked = |all: String| all.contains("master_link_status:up");
         while !is_linked(self.masters[index].0.say("INFO replication")) {
-            assert!(since.elapsed().as_secs() < 30, "it does not replicate");
+            assert!(since.elapsed().as_secs() < 60, "it does not replicate");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         // All others know whose it is.
@@ -90,7 +90,7 @@ impl Cluster {
         for (server, _) in &self.masters {
             let since = Instant::now();
             while !server.say(command).contains(part) {
-                assert!(since.elapsed().as_secs() < 30, "{}", server.say(command));
+                assert!(since.elapsed().as_secs() < 60, "{}", server.say(command));
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }

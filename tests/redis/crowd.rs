@@ -92,7 +92,7 @@ impl Crowd {
     pub(crate) async fn until_live(&self) -> Duration {
         let since = Instant::now();
         while !self.statuses().all(|it| it.state() == StoreState::Live) {
-            assert!(since.elapsed().as_secs() < 30, "it never came back");
+            assert!(since.elapsed().as_secs() < 60, "it never came back");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         since.elapsed()

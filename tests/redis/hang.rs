@@ -80,7 +80,7 @@ async fn until_counted(engines: &[Engine; 2], cluster: &Cluster, index: usize) -
         }
         let states = engines.each_ref().map(|(sentinel, _)| sentinel.store());
         assert!(
-            since.elapsed().as_secs() < 20,
+            since.elapsed().as_secs() < 60,
             "it counts nothing: {states:?}"
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -172,7 +172,7 @@ async fn the_replica_of_a_master_that_hangs_counts_on() {
     let on_it = cluster.keys(hangs).len();
     let since = Instant::now();
     while cluster.keys(replica).len() < on_it {
-        assert!(since.elapsed().as_secs() < 10, "it is not replicated");
+        assert!(since.elapsed().as_secs() < 60, "it is not replicated");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     cluster.masters[hangs].0.signal("STOP");

@@ -106,9 +106,9 @@ fn errors(sentinel: &Sentinel) -> u64 {
     by_kind.values().map(|count| count.as_u64().unwrap()).sum()
 }
 
-/// Waits until the store of `sentinel` is in this state, for 20 s at the most.
+/// Waits until the store of `sentinel` is in this state, for a minute at the most.
 async fn until(sentinel: &Sentinel, state: StoreState) {
-    for _ in 0..2_000 {
+    for _ in 0..6_000 {
         if sentinel.store().unwrap().state() == state {
             return;
         }
