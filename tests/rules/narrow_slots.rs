@@ -247,8 +247,9 @@ fn calls_of_an_origin_count_on_through_reloads() {
 #[test]
 fn eight_threads_of_one_origin_never_run_more_than_its_limit_and_reach_it() {
     const THREADS: usize = 8;
-    const CALLS: u32 = 2_000;
-    for (own, all) in [(1, 2), (2, 2), (3, 5)] {
+    const CALLS: u32 = 10_000;
+    // Of the last ones a call loses the slot of all when it has that of its origin.
+    for (own, all) in [(1, 2), (3, 5), (2, 2), (1, 1)] {
         let rules = Rules::new()
             .with(at_once(own).for_origin("a"))
             .with(at_once(all));
@@ -319,6 +320,37 @@ fn a_call_that_has_waited_for_its_turn_needs_a_slot_of_its_origin_then() {
     drop(running);
     assert!(fourth.admit().is_ok());
     assert_at_rest(&sentinel, "r");
+}
+
+#[test]
+fn a_call_that_is_refused_after_its_wait_keeps_no_slot_of_its_origin() {
+    for kind in [BlockKind::Isolation, BlockKind::CircuitBreaker] {
+        let rules = Rules::new()
+            .with(FlowRule::per_second("r", 2).throttle(ms(10_000)))
+            .with(at_once(1).for_origin("a"))
+            .with(at_once(1).id("all"))
+            .with(CircuitBreakerRule::error_count("r", 1).min_calls(1));
+        let (sentinel, clock) = engine(rules);
+        drop(enter(&sentinel, by("b")).unwrap());
+        let wait = |origin: &str| match sentinel.try_enter(by(origin)) {
+            Verdict::Wait(waiting) => waiting,
+            other => panic!("it has to wait for its turn: {other:?}"),
+        };
+        let (other, own) = (wait("b"), wait("a"));
+        clock.advance(ms(1_000));
+        let mut running = Some(other.admit().unwrap());
+        if kind == BlockKind::CircuitBreaker {
+            let mut ends = running.take().unwrap();
+            ends.fail();
+        }
+        let Err(NotAdmitted::Blocked(blocked)) = own.admit() else {
+            panic!("{kind} has no place for it");
+        };
+        assert_eq!(blocked.kind(), kind);
+        assert_eq!(slots_of(&sentinel, "a"), 0);
+        drop(running);
+        assert_at_rest(&sentinel, "r");
+    }
 }
 
 #[test]
