@@ -81,24 +81,12 @@ pub(super) fn rule(fields: &mut Fields<'_>) -> Option<Rule> {
     };
     let is_shadow = fields.is_set("shadow");
     let rule = reader(fields);
-    if let (true, Some(why)) = (fields.has("shared"), never_shared(&rule)) {
+    if let (true, Some(why)) = (fields.has("shared"), rule.info().never_shared()) {
         if fields.is_set("shared") {
             fields.refuse("shared", why);
         }
     }
     Some(if is_shadow { rule.shadow() } else { rule })
-}
-
-/// Why no rule of this kind can be shared, if that is so.
-fn never_shared(rule: &Rule) -> Option<&'static str> {
-    match rule.itself() {
-        Rule::Flow(_) | Rule::Keyed(_) => None,
-        Rule::Isolation(_) => {
-            Some("left out: the permit of a call that runs would need an owner and an expiry")
-        }
-        Rule::Authority(_) => Some("left out: such a rule counts nothing"),
-        _ => Some("left out: such a rule judges what this process sees"),
-    }
 }
 
 /// `rule` with one more setting, if there is one.

@@ -42,18 +42,6 @@ type Scopes = [Option<f64>; 2];
 
 const SCOPES: [&str; 2] = ["process", "shared"];
 
-/// The kind of refusals that a rule makes where its limit is reached.
-fn block_kind(rule: &Rule) -> BlockKind {
-    match rule.itself() {
-        Rule::Flow(_) | Rule::Shadow(_) => BlockKind::Flow,
-        Rule::Keyed(_) => BlockKind::Keyed,
-        Rule::Isolation(_) | Rule::Adaptive(_) => BlockKind::Isolation,
-        Rule::CircuitBreaker(_) => BlockKind::CircuitBreaker,
-        Rule::Authority(_) => BlockKind::Authority,
-        Rule::System(_) => BlockKind::System,
-    }
-}
-
 /// Returns whether a call to a resource of `rule` may be refused in this way because of it.
 pub(super) fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
     match kind {
@@ -62,7 +50,7 @@ pub(super) fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
         | BlockKind::Keyed
         | BlockKind::CircuitBreaker
         | BlockKind::Authority
-        | BlockKind::System => block_kind(rule) == kind,
+        | BlockKind::System => rule.info().refuses() == kind,
         BlockKind::NoTimer => rule.lets_wait(),
         BlockKind::MissingKey => rule.missing_key() == Some(MissingKey::Refuse),
         BlockKind::Store => rule.is_shared(),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Rule;
-use crate::keyed::Counting;
 
 impl Rule {
     /// Returns the limit as it is configured; `None` for a rule that has none or several. A rule
@@ -33,24 +32,12 @@ impl Rule {
     #[doc(alias("threshold"))]
     #[must_use]
     pub fn limit(&self) -> Option<f64> {
-        match self.itself() {
-            Rule::Flow(rule) => Some(rule.threshold()),
-            Rule::Keyed(rule) => Some(rule.threshold()),
-            Rule::Isolation(rule) => Some(rule.max().into()),
-            Rule::Adaptive(rule) => Some(rule.most().into()),
-            Rule::CircuitBreaker(rule) => Some(rule.limit()),
-            Rule::Authority(_) | Rule::System(_) | Rule::Shadow(_) => None,
-        }
+        self.info().limit()
     }
 
     /// Returns the time that the [limit](Self::limit) is for; `None` if it is for no time.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
-        match self.itself() {
-            Rule::Flow(rule) => Some(rule.interval()),
-            Rule::Keyed(rule) => (rule.count != Counting::Running).then(|| rule.interval()),
-            Rule::CircuitBreaker(rule) => rule.counted_interval(),
-            _ => None,
-        }
+        self.info().interval()
     }
 }

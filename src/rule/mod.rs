@@ -109,7 +109,7 @@
 // | shaping: how flow rules admit      | plan, compiled: the flow rules of one node, and their rings |
 // | template, respell, named: names    | queue, threshold: what they know while they run         |
 // | problem, setting, one_by_one, from | params: the rules on parameters of one resource         |
-// | limit: how they are shown          |                                                         |
+// | limit: how they are shown          | info: what each kind says of itself                     |
 
 mod adaptive;
 mod authority;
@@ -120,6 +120,7 @@ mod flow;
 mod from;
 #[cfg(feature = "serde")]
 mod incremental;
+mod info;
 mod isolation;
 mod keyed_rule;
 #[cfg_attr(not(feature = "shared"), path = "no_leased.rs")]
@@ -148,15 +149,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use default::{MOST_DEFAULTS, NO_DEFAULT};
-use params::MOST_RUNNING;
+use default::NO_DEFAULT;
 use problem::{Inspector, verdict};
 
 use crate::base::spread::SpreadCount;
 use crate::blocked::Label;
-use crate::breaker::MAX_BREAKERS;
 use crate::call::MAX_KEY_BYTES;
-use crate::keyed::Counting;
 
 pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
@@ -244,16 +242,7 @@ impl Rule {
     /// Returns the resource that the rule is for; `__inbound__` for a system rule.
     #[must_use]
     pub fn resource(&self) -> &str {
-        match self {
-            Rule::Flow(rule) => rule.resource(),
-            Rule::Keyed(rule) => rule.resource(),
-            Rule::Isolation(rule) => rule.resource(),
-            Rule::Adaptive(rule) => rule.resource(),
-            Rule::CircuitBreaker(rule) => rule.resource(),
-            Rule::Authority(rule) => rule.resource(),
-            Rule::System(rule) => rule.resource(),
-            Rule::Shadow(rule) => rule.resource(),
-        }
+        self.info().resource()
     }
 
     /// Returns the name of the rule's kind, which is the same in documents, ids and messages:
@@ -270,41 +259,19 @@ impl Rule {
     /// ```
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        match self {
-            Rule::Flow(_) => "flow",
-            Rule::Keyed(_) => "keyed",
-            Rule::Isolation(_) => "isolation",
-            Rule::Adaptive(_) => "adaptive",
-            Rule::CircuitBreaker(_) => "circuit-breaker",
-            Rule::Authority(_) => "authority",
-            Rule::System(_) => "system",
-            Rule::Shadow(rule) => rule.kind(),
-        }
+        self.info().kind()
     }
 
     /// Returns the id that was set for the rule; `None` if refusals name it by its kind and
     /// its place in the set.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
-        match self {
-            Rule::Flow(rule) => rule.id.as_deref(),
-            Rule::Keyed(rule) => rule.id.as_deref(),
-            Rule::Isolation(rule) => rule.id.as_deref(),
-            Rule::Adaptive(rule) => rule.id.as_deref(),
-            Rule::CircuitBreaker(rule) => rule.id.as_deref(),
-            Rule::Authority(rule) => rule.id.as_deref(),
-            Rule::System(rule) => rule.id.as_deref(),
-            Rule::Shadow(rule) => rule.id(),
-        }
+        self.info().id()
     }
 
     /// Returns whether the rule counts over all processes of a store.
     pub(crate) fn is_shared(&self) -> bool {
-        match self.itself() {
-            Rule::Flow(rule) => rule.is_shared(),
-            Rule::Keyed(rule) => rule.is_shared(),
-            _ => false,
-        }
+        self.info().is_shared()
     }
 
     /// The id of the rule in a set where it is the one at `index`.
@@ -315,28 +282,15 @@ impl Rule {
 
     /// The resources that the rule names, and the fields in which it does.
     pub(crate) fn resources(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let (own, related) = match self.itself() {
-            Rule::System(_) => (None, None),
-            rule => (Some(rule.resource()), rule.related()),
-        };
+        let own = (!matches!(self.itself(), Rule::System(_))).then(|| self.resource());
+        let related = self.info().related();
         let own = own.map(|name| ("resource", name));
         own.into_iter().chain(related.map(|name| ("related", name)))
     }
 
     /// The kind of a rule of which a resource may have only a few, and how many.
     fn bound(&self) -> Option<(Bounded, usize)> {
-        let (what, most) = match self.itself() {
-            Rule::CircuitBreaker(_) => ("circuit breakers", MAX_BREAKERS),
-            Rule::Adaptive(_) => ("adaptive rule", 1),
-            Rule::Flow(_) | Rule::Isolation(_) if self.is_default() => {
-                ("flow and isolation rules", MOST_DEFAULTS)
-            }
-            Rule::Keyed(rule) if rule.count == Counting::Running => {
-                let what = "rules that count calls at once for each value";
-                (what, MOST_RUNNING)
-            }
-            _ => return None,
-        };
+        let (what, most) = self.info().bound()?;
         let resource = self.resource().to_owned();
         Some(((what, self.is_shadow(), resource), most))
     }
@@ -346,19 +300,6 @@ impl Rule {
         // A name that is too long is not repeated in full with each problem.
         let name: String = self.resource().chars().take(MAX_KEY_BYTES).collect();
         Inspector::new(index, format!("{} {name:?}", self.kind()))
-    }
-
-    fn inspect(&self, inspector: &mut Inspector) {
-        match self {
-            Rule::Flow(rule) => rule.inspect(inspector),
-            Rule::Keyed(rule) => rule.inspect(inspector),
-            Rule::Isolation(rule) => rule.inspect(inspector),
-            Rule::Adaptive(rule) => rule.inspect(inspector),
-            Rule::CircuitBreaker(rule) => rule.inspect(inspector),
-            Rule::Authority(rule) => rule.inspect(inspector),
-            Rule::System(rule) => rule.inspect(inspector),
-            Rule::Shadow(rule) => rule.inspect(inspector),
-        }
     }
 }
 
@@ -602,11 +543,11 @@ impl Rules {
 
     /// Notes the problems of `rule` beside those that are there, but for its templates.
     fn inspect(&self, rule: &Rule, inspector: &mut Inspector) {
-        rule.inspect(inspector);
+        rule.info().check(inspector);
         self.inspect_shared(rule, inspector);
         // It would be in force and refuse no call.
         for (field, name) in rule.resources() {
-            if name == ANY_RESOURCE && !rule.may_be_default() {
+            if name == ANY_RESOURCE && !rule.info().may_be_default() {
                 inspector.refuse(field, format_args!("{name:?}"), NO_DEFAULT);
             }
         }

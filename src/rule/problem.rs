@@ -148,7 +148,7 @@ impl std::error::Error for InvalidRules {}
 
 /// Collects the problems of one rule.
 #[derive(Debug)]
-pub(super) struct Inspector {
+pub(crate) struct Inspector {
     pub(super) problems: Vec<InvalidRule>,
     index: usize,
     subject: String,

@@ -103,16 +103,7 @@ impl Rule {
     pub(crate) fn settings(&self) -> WrittenSettings {
         let mut settings = WrittenSettings::default();
         settings.add("kind", self.kind().to_owned());
-        match self.itself().clone() {
-            Rule::Flow(rule) => rule.list(&mut settings),
-            Rule::Isolation(rule) => rule.list(&mut settings),
-            Rule::Adaptive(rule) => rule.list(&mut settings),
-            Rule::CircuitBreaker(rule) => rule.list(&mut settings),
-            Rule::Authority(rule) => rule.list(&mut settings),
-            Rule::System(rule) => rule.list(&mut settings),
-            Rule::Keyed(rule) => rule.list(&mut settings),
-            Rule::Shadow(_) => {}
-        }
+        self.info().list(&mut settings);
         settings.add_changed("shadow", self.is_shadow(), false);
         settings
     }

@@ -26,14 +26,15 @@ pub(super) fn limit(rule: &Rule) -> String {
     let known = Known(rule.settings().0);
     let mut words = String::new();
     // Writing to a string cannot fail.
-    let _ = match rule.kind() {
-        "flow" => known.flow(&mut words),
-        "keyed" => known.keyed_rule(&mut words),
-        "isolation" => known.isolation(&mut words),
-        "adaptive" => known.adaptive(&mut words),
-        "circuit-breaker" => known.circuit_breaker(&mut words),
-        "authority" => known.authority(&mut words),
-        _ => known.system(&mut words),
+    let _ = match rule.itself() {
+        Rule::Flow(_) => known.flow(&mut words),
+        Rule::Keyed(_) => known.keyed_rule(&mut words),
+        Rule::Isolation(_) => known.isolation(&mut words),
+        Rule::Adaptive(_) => known.adaptive(&mut words),
+        Rule::CircuitBreaker(_) => known.circuit_breaker(&mut words),
+        Rule::Authority(_) => known.authority(&mut words),
+        Rule::System(_) => known.system(&mut words),
+        Rule::Shadow(_) => Ok(()),
     };
     words
 }

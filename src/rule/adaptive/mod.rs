@@ -1,8 +1,7 @@
 //! Adaptive isolation: a concurrency limit derived from response times.
 
 mod getters;
-#[cfg(any(feature = "page", feature = "serde"))]
-mod settings;
+mod info;
 
 use super::problem::Inspector;
 use crate::adaptive::LimiterSettings;

@@ -1,8 +1,7 @@
 //! Authority rules: which origins may call a resource at all.
 
 mod getters;
-#[cfg(any(feature = "page", feature = "serde"))]
-mod settings;
+mod info;
 
 use super::named::Named;
 use super::problem::Inspector;

@@ -1,9 +1,8 @@
 //! Circuit breaker rules: when calls to a resource stop for a while.
 
 mod getters;
+mod info;
 mod inspect;
-#[cfg(any(feature = "page", feature = "serde"))]
-mod settings;
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! Flow rules: how many calls of a resource may pass in a window of time.
 
 mod getters;
-#[cfg(any(feature = "page", feature = "serde"))]
-mod settings;
+mod info;
 
 use std::fmt;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! Isolation rules: how many calls of a resource may run at once.
 
 mod getters;
-#[cfg(any(feature = "page", feature = "serde"))]
-mod settings;
+mod info;
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! Keyed rules: how many calls may pass for each value of a parameter.
 
 mod getters;
-#[cfg(any(feature = "page", feature = "serde"))]
-mod settings;
+mod info;
 
 use std::sync::Arc;
 use std::time::Duration;

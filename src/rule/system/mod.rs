@@ -1,8 +1,7 @@
 //! System rules: limits on all inbound calls together, and on the load of the machine.
 
 mod getters;
-#[cfg(any(feature = "page", feature = "serde"))]
-mod settings;
+mod info;
 
 use std::time::Duration;
 
@@ -198,11 +197,6 @@ impl SystemRule {
             cpu: RuleLimit::tighter(limits.cpu, self.cpu, index),
             capacity: limits.capacity,
         };
-    }
-
-    /// Returns whether a limit looks at the load or the CPU.
-    pub(super) const fn looks_at_machine(&self) -> bool {
-        self.load.is_some() || self.cpu.is_some()
     }
 
     pub(super) fn inspect(&self, inspector: &mut Inspector) {

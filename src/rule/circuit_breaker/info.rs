@@ -1,10 +1,43 @@
-//! The settings of a circuit breaker by name.
+//! What a circuit breaker says of itself: its kind, its limit, its needs, and its settings by name.
 
-use super::{CircuitBreakerRule, Strategy, TripThreshold};
+use std::time::Duration;
+
+use super::CircuitBreakerRule;
+#[cfg(any(feature = "page", feature = "serde"))]
+use super::{Strategy, TripThreshold};
+#[cfg(feature = "observe")]
+use crate::blocked::BlockKind;
+use crate::breaker::MAX_BREAKERS;
+use crate::hook::finding::Need;
+use crate::rule::info::RuleInfo;
+use crate::rule::problem::Inspector;
+#[cfg(any(feature = "page", feature = "serde"))]
 use crate::rule::setting::WrittenSettings;
 
-impl CircuitBreakerRule {
-    pub(in crate::rule) fn list(self, settings: &mut WrittenSettings) {
+impl RuleInfo for CircuitBreakerRule {
+    fn kind(&self) -> &'static str {
+        "circuit-breaker"
+    }
+
+    #[cfg(feature = "observe")]
+    fn refuses(&self) -> BlockKind {
+        BlockKind::CircuitBreaker
+    }
+
+    fn resource(&self) -> &str {
+        Self::resource(self)
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    fn check(&self, inspector: &mut Inspector) {
+        self.inspect(inspector);
+    }
+
+    #[cfg(any(feature = "page", feature = "serde"))]
+    fn list(&self, settings: &mut WrittenSettings) {
         let Self {
             resource,
             strategy,
@@ -19,7 +52,7 @@ impl CircuitBreakerRule {
             probes,
             cancelled_as_slow,
             id,
-        } = self;
+        } = self.clone();
         let plain = Self::error_count("", 1);
         let is_row = matches!(threshold, TripThreshold::Consecutive(_));
         settings.add("resource", resource);
@@ -44,5 +77,30 @@ impl CircuitBreakerRule {
         settings.add_changed("probes", probes, plain.probes);
         settings.add_changed("count_cancelled_as_slow", cancelled_as_slow, true);
         settings.add_given("id", id);
+    }
+
+    fn limit(&self) -> Option<f64> {
+        Some(Self::limit(self))
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        self.counted_interval()
+    }
+
+    #[cfg(feature = "serde")]
+    fn never_shared(&self) -> Option<&'static str> {
+        Some("left out: such a rule judges what this process sees")
+    }
+
+    fn may_be_default(&self) -> bool {
+        true
+    }
+
+    fn needs(&self) -> Vec<Need<'_>> {
+        Vec::new()
+    }
+
+    fn bound(&self) -> Option<(&'static str, usize)> {
+        Some(("circuit breakers", MAX_BREAKERS))
     }
 }
