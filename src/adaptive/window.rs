@@ -1,4 +1,4 @@
-//! One sampling window: response times added up, and closed by one of many.
+//! One sampling window: it adds up response times, and exactly one of many calls closes it.
 //!
 //! ```text
 //! samples  [ sum of response times in ns:50 | how many:14 ]
@@ -14,8 +14,8 @@
 //!   next.
 //! * Between `CLOSING` and the next gate there is one closer, and no call waits for it: if its
 //!   thread is put to sleep there, the window grows longer.
-//! * The largest concurrency is a word of its own, so that of a call which ends
-//!   while the window closes may be counted one window away from its sample.
+//! * The largest concurrency is a word of its own, so a call that ends while the window closes may
+//!   have its concurrency in one window and its sample in the next or the one before.
 //! * A full window takes no more: further calls add nothing until it closes.
 //!
 //! The gate is opened with release and read with acquire: a call that finds it open sees the terms
@@ -34,7 +34,7 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const FULL: u64 = 4_096;
 /// Longest response time that counts in full. 16 383 of them fit the sum.
 const MAX_RT: Duration = Duration::from_secs(60);
-/// A gate that a call has passed to close the window.
+/// The gate while a call closes the window.
 const CLOSING: u64 = u64::MAX;
 
 /// When a window may close, and which calls it counts.
@@ -46,7 +46,7 @@ pub(super) struct WindowTerms {
     pub(super) needed: u32,
     /// … or this is past …
     pub(super) latest: Tick,
-    /// … or at most this many calls are in flight. 0: never for that reason.
+    /// … or at most this many calls are in flight; 0 disables this condition.
     pub(super) calm: u32,
     /// Calls that end before this are not counted.
     pub(super) since: Tick,
@@ -96,7 +96,7 @@ impl SampleWindow {
         window
     }
 
-    /// A call ends at `now` that took `rt`, with `in_flight` calls in flight,
+    /// Adds the sample of a call that ends at `now` after `rt`, with `in_flight` calls in flight,
     /// itself included.
     #[inline]
     pub(super) fn add(&self, now: Tick, rt: Duration, in_flight: u32) {
@@ -124,8 +124,8 @@ impl SampleWindow {
         if gate == CLOSING {
             return None;
         }
-        // Behind the acquire, and no gate comes back: so calls are counted while the
-        // window is open that they may close.
+        // This load comes after the acquire, and gates never repeat. So the calls in flight are
+        // counted while this window is open, and not a later one.
         let calm = self.calm.load(Ordering::Relaxed);
         let in_flight = if calm == 0 {
             0
@@ -195,7 +195,7 @@ pub(super) const fn has_stepped_back(then_ns: u64, now_ns: u64) -> bool {
 
 #[cfg(test)]
 impl WindowTerms {
-    /// Of a window that may close with every call.
+    /// Terms of a window that any call may close.
     pub(super) const ALWAYS: Self = Self {
         opened: Tick::ZERO,
         due: Tick::ZERO,

@@ -12,11 +12,9 @@
 //! reserved  its text    fe
 //! ```
 //!
-//! The standard library has the same function, for messages that come bit by
-//! bit, in memory; here they are there at once, and all of it stays in
-//! registers. That decides whether a check of a key that is at hand costs less
-//! than those of other crates (`benches/peers`, bin `keyed`). A test compares the
-//! two functions.
+//! The standard library has the same function, for messages that arrive in parts and are buffered
+//! in memory. Here the whole message is available, and the state stays in registers.
+//! `benches/peers`, bin `keyed`, measures what that saves. A test compares the two functions.
 //!
 //! # Source
 //!
@@ -37,7 +35,7 @@ const LONG: u64 = 16;
 const AGREED: u64 = 17;
 const RESERVED: u64 = 0xfe;
 
-/// A keyed hash: all that is known of a key. Two of a million keys have the same
+/// A keyed hash, which is all that the table stores of a key. Two of a million keys have the same
 /// one with a chance of 3 in 10⁸; they then share a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(pub(super) u64);
@@ -48,7 +46,7 @@ impl Digest {
     }
 }
 
-/// SipHash that has read so much of a message; at first its keys.
+/// The state of SipHash after a part of a message; at first derived from the keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Sip([u64; 4]);
 
@@ -61,7 +59,7 @@ impl fmt::Debug for Sip {
 
 impl Sip {
     pub(super) fn random() -> Self {
-        // The keys of a `RandomState` are not to be had, but hashes by them are.
+        // The keys of a `RandomState` are private, so hashes under them serve as random numbers.
         let random = RandomState::new();
         Self::keyed(random.hash_one(0), random.hash_one(1))
     }
@@ -78,7 +76,7 @@ impl Sip {
 
     #[inline]
     pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
-        // By reference, as to move a key that was just made is dear.
+        // By reference: to move a key that was just made is slow.
         let hash = match key {
             Key::Str(text) => self.text(text.as_bytes(), TEXT),
             Key::Joined(first, second) => self.joined(first, second),
@@ -98,11 +96,11 @@ impl Sip {
             Key::Agreed(high, low) => self.block(*high).block(*low).end(0, 16, AGREED),
             Key::Reserved(text) => self.text(text.as_bytes(), RESERVED),
         };
-        // 0 belongs to no key.
+        // 0 is reserved: it is the digest of no key.
         Digest(hash.max(1))
     }
 
-    /// The hash of `bytes` that are no key, and a number below 16 for their kind.
+    /// The hash of `bytes`, which are not a key; `kind` is a number below 16.
     pub(crate) fn hash(&self, bytes: &[u8], kind: u8) -> u64 {
         self.text(bytes, 0xe0 | u64::from(kind))
     }
@@ -194,7 +192,7 @@ mod tests {
 
     const TEXTS: &str = "GET /pets/{id}/toys/{toy}/parts";
 
-    /// Its keys are 0, and it is the function that the essay names.
+    /// The standard library's hasher, SipHash-1-3 with keys of 0.
     fn by_std(message: &[u8]) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write(message);

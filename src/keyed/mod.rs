@@ -77,11 +77,11 @@ trait Judge: Copy {
     ///
     /// # Errors
     ///
-    /// In how many nanoseconds there is room, if no other call comes; `None` if there never is.
+    /// The nanoseconds until there is room, if no other call comes; `None`: never.
     fn take(self, word: u64) -> Result<u64, Option<u64>>;
 
-    /// Since when the word has said no more about its key than a fresh one would,
-    /// as an age that can be compared with others; `None` if it says more.
+    /// The time since which the word is at rest, equivalent to a fresh one, as an age that can be
+    /// compared with others; `None` if the word is not at rest.
     fn rest(self, word: u64) -> Option<u64>;
 
     /// The word of a key that has spent nothing, in a slot whose word was `last`.
@@ -97,5 +97,5 @@ pub(crate) const MOST_KEYS: u32 = 1 << 26;
 /// which the refill is documented to be exact.
 pub(crate) const SHORTEST_REFILL: Duration = Duration::from_micros(1);
 
-/// The word of a slot that changes its owner just now.
+/// The word of a slot while its owner changes.
 const CLAIMED: u64 = u64::MAX;

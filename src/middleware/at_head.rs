@@ -11,8 +11,8 @@ use super::layer::SentinelLayer;
 use super::mode::{AsError, Mode, Respond, sealed};
 
 /// Calls end at the head of their response, and bodies stay the service's own: see
-/// [`SentinelLayer::at_head`](crate::SentinelLayer::at_head). Refusals are reported as by `M`, and
-/// their bodies are made as by `How`, which the compiler finds: see [`RefusalBody`].
+/// [`SentinelLayer::at_head`](crate::SentinelLayer::at_head). `M` is how refusals are reported, and
+/// `How` is how their bodies are made, which the compiler infers: see [`RefusalBody`].
 ///
 /// # Examples
 ///
@@ -53,9 +53,9 @@ pub struct AtHead<M = Respond, How = FromBytes> {
 /// A type of bodies that a refusal can have where the layer ends calls
 /// [at their head](crate::SentinelLayer::at_head).
 ///
-/// Bodies that implement `From<Bytes>` are such: those of axum and reqwest, and
-/// `http_body_util::Full`. With the feature `tonic`, that of tonic is one as well. `How` only tells
-/// these two ways apart.
+/// All types that implement `From<Bytes>` implement it, such as the bodies of axum and reqwest and
+/// `http_body_util::Full`. With the feature `tonic`, tonic's body does too. `How` keeps the two
+/// implementations apart.
 ///
 /// # Examples
 ///
@@ -96,7 +96,7 @@ pub struct AtHead<M = Respond, How = FromBytes> {
 /// ```
 #[diagnostic::on_unimplemented(note = "implement `From<Bytes>` for the type of bodies")]
 pub trait RefusalBody<How>: Body {
-    /// Returns the body of a refusal with these bytes, which may be none.
+    /// Returns the body of a refusal that consists of `bytes`, which may be empty.
     fn refusal(bytes: Bytes) -> Self;
 }
 

@@ -1,13 +1,13 @@
-//! Whether a layer has told the engine what it takes out of requests.
+//! A flag: whether a layer has reported to the engine what it extracts from requests.
 
 use crate::base::sync::{AtomicBool, Ordering};
 
-/// See the [module](self). A copy may take other things, so it has told nothing.
+/// See the [module](self). A clone of a layer may extract something else, so it starts unset.
 #[derive(Debug, Default)]
 pub(super) struct Told(AtomicBool);
 
 impl Told {
-    /// Tells it, unless that is done. Threads that come at once may each do so.
+    /// Runs `tell` on the first call. Threads that call it concurrently may each run it.
     #[inline]
     pub(super) fn once(&self, tell: impl FnOnce()) {
         if !self.0.load(Ordering::Relaxed) {
@@ -18,7 +18,7 @@ impl Told {
     #[cold]
     fn tell(&self, tell: impl FnOnce()) {
         tell();
-        // Relaxed: at worst it is told twice.
+        // Relaxed: at worst two threads run `tell`.
         self.0.store(true, Ordering::Relaxed);
     }
 }

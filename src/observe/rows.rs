@@ -1,4 +1,4 @@
-//! Resources that have series of their own, and which kinds of refusals they begin with.
+//! The resources that metrics show as separate series, and the kinds of refusals to show from 0 on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::read::{Details, ResourceReading};
 use crate::rule::{MissingKey, Rule, RuleSelection, RuleSet};
 use crate::stat::{Histogram, Totals};
 
-/// A resource with series of its own; of several of one name, which are written like each other,
-/// all together.
+/// A resource with series of its own. Resources whose names are written alike are added up in one
+/// row.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The number of the resource; of several, of one of them.
+    /// The id of the resource, or of one of those added up.
     pub(super) id: u64,
     pub(super) name: Arc<str>,
     pub(super) direction: Direction,
@@ -22,7 +22,7 @@ pub(super) struct Row {
     pub(super) details: Details,
 }
 
-/// Which kinds of refusals begin at 0, as rules for them apply.
+/// The kinds of refusals to show from 0 on, because a rule of the kind applies.
 #[derive(Debug, Default)]
 pub(super) struct Reasons<'a> {
     of_one: HashMap<&'a str, u16>,
@@ -30,7 +30,7 @@ pub(super) struct Reasons<'a> {
     of_inbound: u16,
 }
 
-/// How many calls to each resource the flow rules allow in a second that count all of them.
+/// Calls per second that flow rules allow for each resource, from rules that count all its calls.
 #[derive(Debug, Default)]
 pub(super) struct ResourceLimits<'a> {
     of_one: HashMap<&'a str, Scopes>,
@@ -42,7 +42,7 @@ type Scopes = [Option<f64>; 2];
 
 const SCOPES: [&str; 2] = ["process", "shared"];
 
-/// Returns whether a call to a resource of `rule` may be refused in this way because of it.
+/// Returns whether a call to a resource of `rule` may be refused with `kind` because of the rule.
 pub(super) fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
     match kind {
         BlockKind::Flow
@@ -98,7 +98,7 @@ impl Row {
             (Some((used, limit)), Some((more, _))) => Some((used.saturating_add(more), limit)),
             (slots, other) => slots.or(other),
         };
-        // Both have those of the same rules; which is shown is all one.
+        // Both have breakers of the same rules, so either breaker may be shown.
         let known = mine.breakers.len();
         for breaker in others.breakers {
             let is_new = |it: &&str| {
@@ -182,7 +182,8 @@ impl<'a> ResourceLimits<'a> {
             let scopes = if rule.is_default() {
                 &mut limits.of_all
             } else {
-                // Also where it limits only some calls: it keeps the rules for all away.
+                // A rule that limits only some calls gets an entry too: it replaces the default
+                // rules.
                 limits.of_one.entry(rule.resource()).or_default()
             };
             let rate = rule.limit().zip(rule.interval());

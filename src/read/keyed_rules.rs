@@ -60,8 +60,8 @@ impl KeyedView {
         &self.rule
     }
 
-    /// Returns how many tokens `value` could take now, one by one, in the default tier; for
-    /// a queue, including those that would wait. None while calls wait for a
+    /// Returns how many tokens `value` could take now, one by one, in the default tier; for a
+    /// queue, including those that would wait. Zero while calls wait for a
     /// [place of their value](crate::KeyedRule::queue).
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
@@ -69,7 +69,7 @@ impl KeyedView {
         self.params().left(self.place, &value.into(), now)
     }
 
-    /// Returns how many values are not at rest. Looks at the whole table.
+    /// Returns how many values have used some of their quota. Reads the whole table.
     #[must_use]
     pub fn values(&self) -> usize {
         self.params().values(self.place, self.resource.now())

@@ -9,8 +9,8 @@ use crate::engine::resource::Resource;
 use crate::stat::Totals;
 
 /// A copy of a keyed rule of a resource with its counts. Its values are not copied.
-/// [`NodeView::keyed_rules`](crate::NodeView::keyed_rules) can tell how many there are, for which it
-/// looks at the whole table.
+/// [`NodeView::keyed_rules`](crate::NodeView::keyed_rules) returns views that count them, by a walk
+/// through the whole table.
 ///
 /// # Examples
 ///
@@ -36,7 +36,7 @@ pub struct KeyedSnapshot {
 // === impl KeyedSnapshot ===
 
 impl KeyedSnapshot {
-    /// The entries of `resource`, in the order of their rules.
+    /// Copies the keyed rules of `resource`, in their order.
     pub(super) fn of(resource: &Resource) -> Vec<Self> {
         let Some(params) = resource.params() else {
             return Vec::new();
@@ -79,12 +79,12 @@ impl KeyedSnapshot {
     }
 }
 
-/// How many calls the rules in shadow mode that `registry` counts for would have refused.
+/// How many calls the rules in shadow mode would have refused: the refusals in their `registry`.
 pub(super) fn would_block(registry: &Registry) -> u64 {
     at_once(would_block_by(registry, &mut StepPace::without_pauses()))
 }
 
-/// Adds up, in steps, how many calls the shadow rules would have refused.
+/// As `would_block`, in steps: `pace` yields to other tasks between them.
 pub(crate) async fn would_block_by(registry: &Registry, pace: &mut StepPace) -> u64 {
     let mut living = 0_u64;
     let mut add = |row: &ResourceReading<'_>| {

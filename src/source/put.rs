@@ -1,4 +1,4 @@
-//! The one way on which other rules come into force while a program runs: all of it, or none.
+//! Puts new rules in force while a program runs: checks, saves and loads them, or changes nothing.
 //!
 //! Rules are checked, then kept by a sink, and only then loaded. What may fail comes before what
 //! cannot: a check changes nothing, a sink that fails has changed nothing, and rules that were
@@ -10,12 +10,12 @@ use super::sink::RuleSink;
 use crate::rule::{InvalidRules, Rules};
 use crate::sentinel::Sentinel;
 
-/// Why rules were not put in force. Those that were stay.
+/// Why rules were not put in force. The old rules stay in force.
 #[derive(Debug)]
 pub(crate) enum NotPut {
     /// They cannot be in force on this engine.
     Invalid(InvalidRules),
-    /// The sink does not have them.
+    /// The sink failed to save them.
     NotKept(SourceError),
 }
 
@@ -34,7 +34,8 @@ pub(crate) fn put(
         let kept = ask_user("sink", || sink.store(before, after));
         kept.and_then(|kept| kept).map_err(NotPut::NotKept)?;
     }
-    // Others may have come into force since: then these follow them, as the sink has these.
+    // Other rules may have come into force meanwhile. These replace them, as the sink has saved
+    // these.
     Ok(sentinel.reload(after.clone()))
 }
 

@@ -1,9 +1,9 @@
 //! Finds out whether many threads refuse calls of one node at once.
 //!
-//! One refusal in a fixed number takes a look, on the thread that refuses. There is a crowd if two
-//! looks in a row were by different threads and the refusals between them took only a
-//! short time. At that rate a word that all of them write is on its way between cores for a good
-//! part of the time. A crowd is never forgotten: what it costs is paid.
+//! One of every `PER_LOOK` refusals takes a look, on the thread that refuses. There is a crowd if
+//! two looks in a row were by different threads and the refusals between them took only a short
+//! time. At that rate the cache line of a shared counter moves between cores much of the time. A
+//! crowd is never forgotten, as its cost is paid once.
 
 use crate::base::spread::own_stripe;
 use crate::base::sync::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::clock::Tick;
 
 /// Refusals from one look to the next.
 const PER_LOOK: u64 = 1 << 10;
-/// Two looks less than this many µs apart are of a crowd.
+/// Two looks of different threads less than this many µs apart indicate a crowd.
 const CROWD_US: u64 = 1_000;
 
 /// The crowd has come.
@@ -31,7 +31,7 @@ pub(super) const fn is_look_due(before: u64) -> bool {
 // === impl Crowd ===
 
 impl Crowd {
-    /// Returns whether it [stays](Self::stay).
+    /// Returns whether a crowd was found [for good](Self::stay).
     #[inline]
     pub(super) fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == HERE
@@ -47,7 +47,7 @@ impl Crowd {
         last == HERE || is_crowd
     }
 
-    /// It has come for good.
+    /// Records the crowd for good.
     pub(super) fn stay(&self) {
         self.0.store(HERE, Ordering::Relaxed);
     }

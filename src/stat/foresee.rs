@@ -1,8 +1,8 @@
 //! The outcome for a call that comes later, if no other call comes until then.
 //!
-//! A call that comes later finds the same tokens in a later bucket. So the time from which it may
-//! wait follows from the tokens granted and held now. Of each quota, and for each bucket that the
-//! call may wait for:
+//! A call that comes later finds the tokens that are granted and held now, seen from a later
+//! bucket. So the time from which it may wait can be computed now. Of each quota, and for each
+//! bucket that the call may wait for:
 //!
 //! * From the time on at which the quota has room, it agrees.
 //! * Before that it agrees if the window that ends with that bucket will have room, from now
@@ -24,30 +24,29 @@ use crate::clock::{Tick, nanos};
 /// A call that may come at some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
-    /// When it comes.
+    /// The time at which the call comes.
     pub(crate) at: Tick,
-    /// Its turn.
+    /// The start that its queue gives it.
     pub(crate) turn: Tick,
     /// From when on it may run: its turn or later.
     pub(crate) from: Tick,
-    /// How long it may wait for a loan, exclusive; for its turn it waits anyway.
+    /// The exclusive upper bound of the wait for a loan; a wait for a turn is not limited by it.
     pub(crate) for_loan: Duration,
     pub(crate) weight: u32,
 }
 
-/// A call that comes then finds nothing. It will find something at this time, if no other call
-/// comes; not before, and `None` for never.
+/// A call finds no tokens. If no other call comes, there are none before `until`; `None`: never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nothing {
     pub(crate) until: Option<Tick>,
 }
 
-/// When the quotas that have no room at some time will have some.
+/// The buckets in which quotas that are full at some time have room again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rooms {
-    /// The first one of those that lend.
+    /// The earliest bucket among quotas that lend.
     first: Option<u64>,
-    /// The last one of those that lend, and of those that do not.
+    /// The latest bucket among quotas that lend; `strict`: among quotas that do not.
     last: u64,
     strict: u64,
 }
@@ -65,7 +64,7 @@ impl LeapArray {
     ) -> Result<Tick, Nothing> {
         loop {
             let Ok((head, bucket)) = self.present(self.bucket_number(now)) else {
-                // A reload comes in between.
+                // A reload changed the ring meanwhile.
                 return Err(Nothing { until: None });
             };
             match self.find_later((head, bucket), visit, quotas) {
@@ -126,7 +125,7 @@ impl LeapArray {
                 return Some(Ok(visit.from.max(self.start_of(offer.bucket))));
             }
             Ok(offer) => offer.bucket,
-            // Further ahead nothing is held.
+            // The ring holds no tokens for buckets further ahead.
             Err(_) => from.max(rooms.last).max(seen + self.ahead() + 1),
         };
         let start = self.start_of(target);

@@ -1,7 +1,7 @@
-//! From which second on a node keeps the seconds of its last minute.
+//! The first second for which a node has checkpoints, from which readers get its last minute.
 //!
-//! Most nodes do so from their first second on, or never. One may also begin later, as when a
-//! reload brings a rule for a resource that has been called before:
+//! Most nodes keep them from their first second on, or never. A node may also begin later, as when
+//! a reload brings a rule for a resource that has been called before:
 //!
 //! ```text
 //! second      7          8          9          10
@@ -10,31 +10,32 @@
 //!               9 is the first second that is known
 //! ```
 //!
-//! The thread that opens a second looks whether its checkpoint is to be taken, by a swap. So a
-//! thread that begins later than that look sees the head where it was before, and the second that
-//! is opened without a checkpoint is at most the next one. From the one after it on, all are cut.
+//! The thread that opens a second checks, by an atomic read-modify-write, if it must take the
+//! checkpoint. So a thread that begins later than that look sees the head where it was before, and
+//! the second that is opened without a checkpoint is at most the next one. From the one after it
+//! on, all are cut.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
-/// Seconds of nodes that have begun later than they were made have this bit.
+/// Set in the word of a node that began to keep seconds after it was created.
 const LATE: u64 = 1 << 63;
 /// No seconds are kept.
 const OFF: u64 = u64::MAX;
-/// They will be; from when on is not known yet.
+/// A thread is in `begin`: seconds are kept, but the first one is not known yet.
 const BEGINNING: u64 = OFF - 1;
 
-/// The second in which the node was made, the first one that is known if it has begun later, or
-/// one of those words.
+/// The second in which the node was created; or, with `LATE`, the first second with a checkpoint;
+/// or `OFF` or `BEGINNING`.
 #[derive(Debug)]
 pub(super) struct Minute(AtomicU64);
 
 impl Minute {
-    /// That of a node that is made in second `born`.
+    /// For a node that is created in second `born`.
     pub(super) fn new(is_kept: bool, born: u64) -> Self {
         Self(AtomicU64::new(if is_kept { born } else { OFF }))
     }
 
-    /// Keeps seconds from now on, if it has not before; `second` tells the newest one.
+    /// Begins to keep seconds, unless the node keeps them already; `second` returns the newest one.
     pub(super) fn begin(&self, second: impl FnOnce() -> u64) {
         // Acquire: pairs with the swap of the thread that has looked before.
         let begun = self
@@ -47,13 +48,13 @@ impl Minute {
             } else {
                 next + 1
             };
-            // Pairs with the look of a reader.
+            // Release: pairs with the load of a reader.
             self.0.store(LATE | first, Ordering::Release);
         }
     }
 
-    /// Returns whether the checkpoint of a second that is to be opened must be taken. Asked after
-    /// the head was read and before it is moved.
+    /// Returns whether the checkpoint of a second that is to be opened must be taken. Call it after
+    /// the head is read and before the head is moved.
     pub(super) fn needs_cut(&self) -> bool {
         if self.0.load(Ordering::Relaxed) != OFF {
             return true;
@@ -67,7 +68,8 @@ impl Minute {
         self.0.load(Ordering::Relaxed) != OFF
     }
 
-    /// The first second that is known: 0 if nothing has happened before; `None` if none is kept.
+    /// The first second with a checkpoint: 0 if the node had no earlier events; `None` if no
+    /// seconds are kept.
     pub(super) fn first(&self) -> Option<u64> {
         match self.0.load(Ordering::Acquire) {
             OFF => None,
@@ -84,7 +86,8 @@ impl Minute {
     }
 }
 
-/// The count of the newest second that has any: `[ second:35 | count:29 ]`. The count saturates.
+/// The count of the newest second in which something was counted: `[ second:35 | count:29 ]`. The
+/// count saturates.
 #[derive(Debug, Default)]
 pub(super) struct ThisSecond(AtomicU64);
 
@@ -92,7 +95,7 @@ impl ThisSecond {
     const COUNT_BITS: u32 = 29;
     const MOST: u64 = (1 << Self::COUNT_BITS) - 1;
 
-    /// Adds `weight` in `second`, or in a later one that has been counted in already.
+    /// Adds `weight` in `second`, or in the newest second, if that is later.
     pub(super) fn add(&self, second: u64, weight: u32) {
         let add = |found: u64| {
             let newest = found >> Self::COUNT_BITS;

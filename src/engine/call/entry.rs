@@ -48,18 +48,18 @@ use crate::stat::{Outcome, SlotHold};
 pub struct Entry {
     nodes: CallNodes,
     start: Tick,
-    /// When the head of the response was there; until then [`RUNNING`].
+    /// When the head of the response arrived; until then [`RUNNING`].
     responded_at: Tick,
     weight: u32,
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
-    /// Whether a layer runs the call and [reports](Self::panicked) its panic: then any other
-    /// panic of the thread is none of the call's.
+    /// Whether a layer runs the call and [reports](Self::panicked) its panic: then the entry
+    /// ignores other panics of its thread.
     has_panic_guard: bool,
-    /// Whether the whole response was there with its head: so far no reader has had to wait for
-    /// more of its body.
+    /// Whether the whole response arrived with its head: no reader has waited for more of the body
+    /// so far.
     body_was_ready: bool,
-    /// How it will be booked; `None`: as cancelled.
+    /// The outcome that is recorded at the end; `None`: cancelled.
     outcome: Option<Outcome>,
     /// The permits that it releases at its end beside a slot, if any.
     permits: Option<Permits>,
@@ -69,22 +69,22 @@ pub struct Entry {
 /// State that hardly any entry has, in a box to keep entries small.
 #[derive(Default)]
 struct RareState {
-    /// The entries that rules in shadow mode have given the same call: they end with it.
+    /// The entries of this call in shadow mode, which end with it.
     shadows: Vec<Entry>,
-    /// The rest of its parameters' quotas when it started, or began to wait.
+    /// What was left of its parameters' quotas when it started or began to wait.
     quota: Option<QuotaLeft>,
 }
 
-/// The permits of a call by rules that must learn of its end.
+/// The permits of rules that must be notified when the call ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permits {
-    /// By circuit breakers.
+    /// The admission by circuit breakers.
     admission: Option<Admission>,
-    /// By rules on its parameters.
+    /// The places of rules on its parameters.
     running: RunningPlaces,
 }
 
-/// No clock comes that far.
+/// The time of a response that has not arrived: no clock reaches it.
 const RUNNING: Tick = Tick::from_nanos(u64::MAX);
 
 // === impl Permits ===
@@ -139,7 +139,7 @@ impl Entry {
         }
     }
 
-    /// From now on `shadows` end as this call does.
+    /// Attaches `shadows`, which then end as this call does.
     pub(crate) fn attach_shadows(&mut self, shadows: Vec<Self>) {
         if !shadows.is_empty() {
             self.rare.get_or_insert_default().shadows = shadows;
@@ -208,7 +208,7 @@ impl Entry {
         self.outcome = Some(outcome);
     }
 
-    /// The head of the response is there: returns its time, for
+    /// Notes that the head of the response has arrived, and returns the time for
     /// [`with_response_at`](Self::with_response_at). Circuit breakers learn of the response
     /// now if its outcome `is_final`.
     #[inline]
@@ -255,7 +255,7 @@ impl Entry {
             return;
         };
         let admission = permits.admission.take();
-        // Without any left, the call ends as most calls do.
+        // If no permits are left, the call takes the common path at its end.
         if permits.running == RunningPlaces::NONE {
             self.permits = None;
         }
@@ -266,7 +266,8 @@ impl Entry {
         resource.with_breakers(|breakers, notify| match outcome {
             Some(Outcome::Success) => breakers.complete(now, admission, rt, false, notify),
             Some(Outcome::Failure) => breakers.complete(now, admission, rt, true, notify),
-            // It says nothing about the called service, but for how long it took.
+            // The breakers learn only the response time, as the outcome says nothing about the
+            // service.
             Some(Outcome::Ignore) | None => breakers.cancel(now, admission, rt, notify),
         });
     }
@@ -304,13 +305,13 @@ impl Entry {
         rare.map_or(&mut [], |rare| &mut rare.shadows)
     }
 
-    /// The response, whose time has been measured, ended in another way than its head said.
+    /// Replaces the outcome, for a response that ended in another way than its head said.
     pub(crate) fn set_outcome(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
     }
 
     /// Returns whether the call counts as ended when its response was there: it came in one piece,
-    /// and no rule needs the time at which all of it was gone, as a circuit breaker that waits for
+    /// and no rule needs the time at which its body ended, as a circuit breaker that waits for
     /// trailers, a limit on calls at once for each value and an adaptive limit do.
     #[inline]
     fn ends_with_response(&self) -> bool {

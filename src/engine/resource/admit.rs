@@ -1,5 +1,5 @@
-//! The place that a call gets at its resource, or is refused: a slot, and admission by the
-//! circuit breakers.
+//! Gives a call its place at a resource, a slot and an admission by the circuit breakers, or
+//! refuses it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
 use crate::stat::{Refusal, SlotHold};
 
-/// When a call may come again that the store has not answered.
+/// The `Retry-After` of a call that is refused because the store has not answered.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The parts of its resource that a call takes, besides tokens.
@@ -39,11 +39,10 @@ impl Resource {
         Blocked::by(kind, self.rules.label(rule).clone(), &self.text)
     }
 
-    /// From here on slots are given out by this resource's rules, and no longer by those of
-    /// the `old` one.
+    /// Makes this resource's rules give out the node's slots, in place of those of `old`.
     pub(super) fn begin_slots(&self, old: Option<&Self>) {
         if self.gives_out_slots() && old.is_some_and(|old| !old.gives_out_slots()) {
-            // The calls that run hold none.
+            // Calls that are running were admitted without a slot.
             self.node.mark_older();
         }
         let fixed = self.slots;
@@ -61,15 +60,15 @@ impl Resource {
         }
     }
 
-    /// Gives slots and shares that there may be by now to calls that wait, by these rules or by
-    /// those of the `old` resource.
+    /// Gives free slots and shares to waiting calls, under these rules or under those of the `old`
+    /// resource.
     pub(crate) fn let_in(&self, old: Option<&Self>) {
         self.node.let_in();
         KeyedRules::let_in(self.params(), old.and_then(Self::params));
     }
 
-    /// Returns whether a call waits for a slot or a share: one that lines up after this answer sees
-    /// all that was done before it.
+    /// Returns whether a call waits for a slot or a share: a call that begins to wait later sees
+    /// all writes before this check.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.node.is_waited_for() || self.params().is_some_and(KeyedRules::are_waited_for)
     }
@@ -78,7 +77,7 @@ impl Resource {
         self.slots.is_some() || self.limiter().is_some()
     }
 
-    /// How many calls may run at once, if a rule says so.
+    /// The limit on calls at once, if a rule sets one.
     #[inline]
     pub(crate) fn slot_limit(&self) -> Option<SlotLimit> {
         let Some((rule, limiter)) = self.limiter() else {
@@ -94,7 +93,7 @@ impl Resource {
         self.rules.slot_queue(slots.rule)
     }
 
-    /// The limit where no limit is adaptive, as on the fast path.
+    /// As `slot_limit` for a resource without an adaptive limit, as on the fast path.
     #[inline]
     pub(crate) const fn fixed_slot_limit(&self) -> Option<SlotLimit> {
         self.slots
@@ -148,7 +147,7 @@ impl Resource {
         }
     }
 
-    /// The call that has this place has its tokens.
+    /// Notes that the call of this place has got its tokens and starts.
     #[inline]
     pub(crate) fn place_started(&self, place: Place) {
         if let Some(hold) = place.slot {
@@ -173,7 +172,7 @@ impl Resource {
             .with_limit(slots.limit, Duration::ZERO)
     }
 
-    /// The refusal of a call that gets no permits, which the rule counts.
+    /// The refusal of a call that gets no permits. The rule's count of refusals goes up.
     pub(crate) fn blocked_without_lease(&self, none: NoShare, now: Tick) -> Blocked {
         if let NoShare::Full { rule, .. } | NoShare::NoStore { rule } = none {
             let counts = self.rules.shared_counts(rule);
@@ -212,7 +211,7 @@ impl Resource {
         checked.map_err(|refusal| self.blocked_by_breaker(refusal))
     }
 
-    /// Passes the circuit breakers, as a probe if need be.
+    /// Asks the circuit breakers to admit the call, which may make it a probe.
     #[inline]
     fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
         let admitted = self.with_breakers(|breakers, notify| breakers.admit(now, notify));
@@ -228,7 +227,7 @@ impl Resource {
         .with_retry_after(refusal.retry_after())
     }
 
-    /// Does something with the circuit breakers, if there are any. Hooks are notified of each
+    /// Runs a closure on the circuit breakers, if there are any. Hooks are notified of each
     /// change.
     #[inline]
     pub(crate) fn with_breakers<R>(

@@ -58,7 +58,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) struct Resource {
     key: ResourceKey,
     text: StdArc<str>,
-    /// Tells the scope nodes of this resource from those of others.
+    /// Distinguishes the scope nodes of this resource from those of others.
     id: u64,
     node: Node,
     compiled: CompiledRules,
@@ -68,39 +68,40 @@ pub(crate) struct Resource {
     shared: StdArc<EngineContext>,
     version: AtomicU64,
     place: ListPlace,
-    /// Whether a rule stands on it, or it is the one that is always there.
+    /// Whether the resource is never evicted: a rule names it, or it is the resource of all calls
+    /// beyond the limit on resources.
     is_pinned: bool,
     /// Whether callers cannot make up its name: a rule names it or has named it, or a router had
     /// matched it when it was first called.
     has_safe_name: bool,
     path_kind: PathKind,
-    /// Whether a rule limits the calls at once of single origins, or looks at those of another
+    /// Whether a rule limits the concurrent calls of single origins, or those of a related
     /// resource.
     has_narrow_slots: bool,
-    /// Whether layers stand within each other, as far as marks have shown: [`UNTRIED`] and the
-    /// following.
+    /// Whether a request passes several layers of this resource, as marks have shown: [`UNTRIED`],
+    /// [`SINGLE`] or [`NESTED`].
     layers: AtomicU8,
 }
 
 /// No request to the resource has been marked.
 const UNTRIED: u8 = 0;
-/// Some were, and none has come to a second layer that gives it the same name.
+/// Requests were marked, and no marked request has reached a second layer for this resource.
 const SINGLE: u8 = 1;
-/// One has.
+/// A marked request has reached a second layer for this resource.
 const NESTED: u8 = 2;
 
-/// One call in this many is marked, and the first one is. That one may end between two layers,
-/// for example for want of a login.
+/// One call in this many is marked, and the first one is. The first one may end between two layers,
+/// for example without a login, so later ones are marked too.
 const MARKED_IN: u64 = 1_024;
 /// The remainder of the start, in ns, that selects it. Odd, so that times of whole microseconds
-/// never have it: with a clock that is set by hand, one call is as another.
+/// never have it: with a manual clock, no call is marked by chance.
 const MARKED_AT: u64 = 777;
 
 // === impl Resource ===
 
 impl Resource {
-    /// The resource that `query` asks for, by `rules`; over the node of `old`,
-    /// if there was one. Callers cannot make up its name if a router `has_matched` it.
+    /// Creates the resource of `query` under `rules`, on the node of `old` if there is one. Callers
+    /// cannot make up its name if a router `has_matched` it.
     pub(crate) fn new(
         query: &ResourceQuery<'_>,
         id: u64,
@@ -148,7 +149,8 @@ impl Resource {
             has_safe_name: is_pinned || has_matched || old.is_some_and(|old| old.has_safe_name),
             version: AtomicU64::new(rules.version()),
             place: ListPlace::default(),
-            // The whole set would live for as long as the resource, through all reloads.
+            // Keeping the whole set here would hold it in memory as long as the resource, through
+            // all reloads.
             rules: if own.is_some() {
                 rules.clone()
             } else {
@@ -177,9 +179,9 @@ impl Resource {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Takes over `rules`, if they say nothing about the resource, as the old ones did. Since it
-    /// was made all inbound calls may be counted together, even if the rule for that is gone: then
-    /// its calls take another path.
+    /// Adopts the version of `rules`, if neither they nor the old rules name the resource and its
+    /// calls take the same path. The path may differ because all inbound calls are counted together
+    /// since the resource was created.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
         let agrees = self.rules.is_defaults_only()
             && rules.of(&self.text).is_none()
@@ -191,8 +193,8 @@ impl Resource {
         agrees
     }
 
-    /// Returns whether a layer must mark the request of a call that starts `at` a time, so that a
-    /// layer within it leaves that alone.
+    /// Returns whether a layer must mark the request of a call that starts `at` a time, so that an
+    /// inner layer does not judge it again.
     #[inline(always)]
     pub(crate) fn wants_mark(&self, at: Tick) -> bool {
         self.layers.load(Ordering::Relaxed) != SINGLE || at.as_nanos() % MARKED_IN == MARKED_AT
@@ -203,7 +205,7 @@ impl Resource {
         let _ = self.layers.compare_exchange(first, SINGLE, order, order);
     }
 
-    /// A mark has been met by a second layer: from now on all requests are marked.
+    /// Notes that a second layer has seen a mark: all requests are marked from now on.
     pub(crate) fn note_nested_layers(&self) {
         self.layers.store(NESTED, Ordering::Relaxed);
     }
@@ -238,8 +240,8 @@ impl Resource {
         self.id
     }
 
-    /// Returns whether callers cannot make up its name, also by a rule in shadow mode among
-    /// `present` ones.
+    /// Returns whether callers cannot make up its name, also if only a shadow rule among the
+    /// `present` rules names it.
     pub(crate) fn has_safe_name(&self, present: &RuleSet) -> bool {
         self.has_safe_name || present.has_shadow_for(&self.text)
     }
@@ -252,7 +254,7 @@ impl Resource {
         &self.compiled
     }
 
-    /// The present, read again where it does not fit to the latest time seen here.
+    /// The current time, read again if it contradicts the latest time seen by this resource.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
         self.check_time(self.shared.time.read())
@@ -306,7 +308,7 @@ impl Resource {
         Some((*rule, limiter))
     }
 
-    /// The limit that it has found, in whole calls, also during a probe.
+    /// The current adaptive limit, in whole calls, also during a probe.
     pub(crate) fn adaptive_limit(&self) -> Option<u32> {
         let (_, limiter) = self.limiter()?;
         Some(limiter.estimate() as u32)
@@ -316,7 +318,7 @@ impl Resource {
         self.extras.as_ref()?.origins.as_ref()
     }
 
-    /// The state that all origins share that no rule names.
+    /// The state that is shared by all origins that no rule names.
     pub(crate) fn others(&self) -> Option<&OtherOrigins> {
         self.extras.as_ref()?.others.as_ref()
     }
@@ -406,12 +408,13 @@ impl Resident for Resource {
     }
 
     fn is_idle(&self, now: Tick) -> bool {
-        // Calls that older rules have let in hold the resource of those.
+        // Calls that were admitted under older rules hold the resource of those rules and share its
+        // node.
         if self.is_pinned || self.node.is_shared() {
             return false;
         }
-        // A resource that stands for all of them must not forget because others want the place: a
-        // breaker would close, a window begin with a fresh quota.
+        // The resource must not be evicted before its state has expired: a breaker would close, or
+        // a window would begin with a fresh quota.
         let breakers = self.breakers();
         let Some(breakers) = breakers.map_or(Some(Duration::ZERO), Breakers::memory) else {
             return false;
@@ -420,7 +423,7 @@ impl Resident for Resource {
         let memory = self.compiled.memory(self.node.ring());
         let others = self.others().map_or(Duration::ZERO, OtherOrigins::memory);
         let memory = memory.max(breakers).max(leases).max(others);
-        // A node was last used up to one step after the time that it tells.
+        // `last_used` may be up to one step earlier than the last use.
         let step = if memory.is_zero() {
             Duration::ZERO
         } else {

@@ -1,4 +1,4 @@
-//! The beat: tells the dashboard every ten seconds where the program is.
+//! The beat: reports the program's address to the dashboard every ten seconds.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use super::wire::{IncomingBytes, MOST_HEAD, encoded, only, response};
 use super::{BeatState, VERSION, hostname};
 use crate::clock::wall_time;
 
-/// How often the dashboard hears of the program. It takes one for lost after a minute.
+/// The time between two beats. The dashboard considers a program lost after a minute without one.
 const EVERY: Duration = Duration::from_secs(10);
 /// How long a beat may take.
 const LONGEST: Duration = Duration::from_secs(3);
@@ -58,7 +58,7 @@ impl BeatProblem {
 // === impl HeartBeat ===
 
 impl HeartBeat {
-    /// Beats until it is dropped.
+    /// Sends beats until the future is dropped.
     pub(super) async fn run(self) {
         let mut beats = interval(EVERY);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -82,7 +82,8 @@ impl HeartBeat {
         Ok(found)
     }
 
-    /// One beat, and what is wrong nevertheless if it was accepted.
+    /// Sends one beat. `Ok` holds a problem that the dashboard does not report although it accepted
+    /// the beat.
     async fn once(&self) -> Result<Option<BeatProblem>, BeatProblem> {
         let found = self.look_up().await?;
         let mut stream = TcpStream::connect(&*found).await?;
@@ -124,7 +125,7 @@ impl HeartBeat {
     }
 }
 
-/// Reads the answer, and whether it is a good one.
+/// Reads the answer, and fails if it does not accept the beat.
 async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
     let mut incoming = IncomingBytes::default();
     let head = loop {
@@ -181,7 +182,7 @@ async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
     Err(BeatProblem(format!("refuses this program: {why:?}")))
 }
 
-/// The content of a body in chunks, as soon as the last one is there.
+/// Decodes a chunked body; `None` until the last chunk has arrived.
 fn unchunked(mut body: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     loop {

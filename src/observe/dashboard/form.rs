@@ -1,9 +1,10 @@
-//! Rules in Sentinel's form: whether one has such a form, and what of it the form lacks.
+//! Converts rules to and from Sentinel's JSON form, and finds what of a rule the form cannot
+//! express.
 //!
-//! A rule is written as well as the form allows, read again, and given back what the form has no
-//! word for. If that makes the same rule, the form tells all that the rule is about, and a
-//! dashboard may show and replace it. So one function, [`carry`], says which settings a form may
-//! lack, for rules that are shown and for rules that are pushed.
+//! A rule is written as well as the form allows and read again, and the settings that the form
+//! cannot express are copied over. If the result equals the rule, a dashboard may show and replace
+//! it. So one function, [`carry`], says which settings a form may lack, for rules that are shown
+//! and for rules that are pushed.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::rule::{
 };
 use crate::store::WhenDown;
 
-/// A type of rules, as the dashboard cuts them.
+/// A type of rules in the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JavaForm {
     Flow,
@@ -29,13 +30,13 @@ pub(super) enum JavaForm {
 #[derive(Clone, Debug)]
 pub(super) struct ShownRule {
     pub(super) value: Value,
-    /// The rule as it is read from that.
+    /// The rule that `value` is read as.
     pub(super) read: Rule,
 }
 
 /// The buckets of a shared window by parameter, which cannot be chosen.
 const BUCKETS_BY_PARAMETER: u32 = 2;
-/// A number of milliseconds that stands for times just above it, too.
+/// A time limit may differ by this much from the whole milliseconds in its form.
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 // === impl JavaForm ===
@@ -51,9 +52,9 @@ impl JavaForm {
         }
     }
 
-    /// `rule` in this form, if that says all that it is about.
+    /// Writes `rule` in this form; `None` if the form loses a part of it.
     pub(super) fn show(self, rule: &Rule) -> Option<ShownRule> {
-        // There it is a name like any other.
+        // In Sentinel `*` is a name like any other.
         if rule.is_default() {
             return None;
         }
@@ -70,8 +71,7 @@ impl JavaForm {
         (carry(&read, rule) == *rule).then_some(ShownRule { value, read })
     }
 
-    /// The rule that `value` says, if it is one. It is read as for an engine with a store: another
-    /// one has no shared rules.
+    /// Reads a rule from `value`. Shared rules are accepted, as by an engine with a store.
     pub(super) fn read(self, value: &Value) -> Option<Rule> {
         let document = Document::read_sentinel(&json!([value]).to_string(), self.kind()).ok()?;
         let read = document.with_store().strict().ok()?;
@@ -105,7 +105,7 @@ fn flow(rule: &FlowRule) -> Option<Value> {
         "clusterMode": rule.is_shared(),
     });
     if rule.is_shared() {
-        // There a count is that of a second, whatever the window is.
+        // In Sentinel this count is per second, for any length of the window.
         value["count"] = (rule.threshold() / rule.interval().as_secs_f64()).into();
         let window = (rule.interval(), rule.get_buckets());
         value["clusterConfig"] = cluster(rule.is_per_node(), rule.get_when_down(), window)?;
@@ -116,8 +116,8 @@ fn flow(rule: &FlowRule) -> Option<Value> {
     Some(value)
 }
 
-/// How a rule is shared by the processes of a store, which are a cluster there. The dashboard puts a
-/// number of its own in place of this `flowId`.
+/// How a rule is shared by the processes of a store, which Sentinel calls a cluster. The dashboard
+/// puts a number of its own in place of this `flowId`.
 fn cluster(
     is_per_node: bool,
     when_down: Option<WhenDown>,
@@ -180,7 +180,7 @@ fn breaker(rule: &CircuitBreakerRule) -> Option<Value> {
     Some(value)
 }
 
-/// How many calls must have ended, set or not.
+/// The least number of ended calls, as set or by default.
 fn min_calls(rule: &CircuitBreakerRule) -> u32 {
     let count = rule.get_error_count().map_or(5, |count| count.clamp(1, 5));
     rule.get_min_calls().unwrap_or(count)
@@ -194,7 +194,8 @@ fn authority(rule: &AuthorityRule) -> Value {
     })
 }
 
-/// Sentinel's limits are exceeded where ours are reached: at the next number below.
+/// Sentinel refuses above its limit and this crate at its limit, so the next number below is
+/// written.
 fn system(rule: &SystemRule) -> Option<Value> {
     let below = |limit: Option<f64>| limit.map_or(-1.0, just_below);
     let rt = rule.get_rt().map(|rt| i64::try_from(rt.as_millis()));
@@ -213,7 +214,7 @@ fn keyed(rule: &KeyedRule) -> Option<Value> {
         return None;
     }
     let is_queue = rule.get_throttle().is_some();
-    // There a wait must be shorter than the longest one.
+    // In Sentinel a wait must be shorter than the maximum.
     let millis = rule.get_throttle().map_or(Some(0), |wait| {
         millis(wait).or_else(|| millis(wait + NANOSECOND))
     })?;
@@ -270,8 +271,8 @@ pub(super) fn unnumbered(rule: Rule) -> Rule {
     }
 }
 
-/// `rule`, which comes from a form, with what the form lacks as it is in `old`; without it, if the
-/// two do not go together.
+/// Copies the settings that the form cannot express from `old` to `rule`, which was read from a
+/// form. Rules of different kinds are left as they are.
 pub(super) fn carry(rule: &Rule, old: &Rule) -> Rule {
     let carried = match (rule, old) {
         (Rule::Flow(rule), Rule::Flow(old)) => carry_flow(rule.clone(), old).into(),
@@ -333,7 +334,7 @@ fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> Circuit
     // A rule opens where its limit is reached or where it is exceeded, whatever the limit is.
     let exceeds = rule.get_exceeds() && old.get_exceeds();
     let new = if exceeds { new.exceeds() } else { new };
-    // A default need not be said.
+    // A number that equals the default is left unset.
     let is_said = old.get_min_calls().is_some() || Some(min_calls(&new)) != rule.get_min_calls();
     let calls = rule.get_min_calls().filter(|_| is_said);
     let new = with(new, calls, CircuitBreakerRule::min_calls)
@@ -354,7 +355,7 @@ fn carry_system(rule: SystemRule, old: &SystemRule) -> SystemRule {
         looks.then(|| old.get_capacity()),
         SystemRule::capacity,
     );
-    // Whether it is reached or exceeded is the same to an average.
+    // For an average, `>` and `>=` make no practical difference.
     let rt = old
         .get_rt()
         .filter(|rt| rule.get_rt() == Some(*rt + NANOSECOND));

@@ -14,7 +14,7 @@ use crate::rule::{InvalidRule, Rules};
 /// Most problems, and most differences, in an answer.
 const MOST_TOLD: usize = 200;
 
-/// A problem of a document, as an answer has it.
+/// A problem of a document, as it is written in an answer.
 #[derive(Debug, Default)]
 pub(super) struct ToldProblem {
     text: String,
@@ -50,7 +50,7 @@ impl From<&InvalidRule> for ToldProblem {
     }
 }
 
-/// The rules in `body` with what is to be warned of, or why it has none.
+/// Reads the rules in `body`, with warnings. Fails with the problems of a body that cannot be read.
 pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<ToldProblem>), Vec<ToldProblem>> {
     let Ok(text) = std::str::from_utf8(body) else {
         let text = "the document is not UTF-8".to_owned();
@@ -77,14 +77,14 @@ pub(super) fn tag_of(rules: &Rules) -> String {
     etag(written(rules).as_bytes())
 }
 
-/// Says that `answer` is of `rules`.
+/// Adds the version of `rules` to the headers of `answer`.
 pub(super) fn tag(answer: &mut Response<Bytes>, rules: &Rules) {
     if let Ok(tag) = HeaderValue::from_str(&tag_of(rules)) {
         answer.headers_mut().insert(header::ETAG, tag);
     }
 }
 
-/// The mistakes in proposed rules, and the changes that they would make.
+/// Writes the problems of proposed rules, and the changes that the rules would make.
 pub(super) fn told(
     status: StatusCode,
     problems: &[ToldProblem],

@@ -1,8 +1,8 @@
 //! The ledger of one counter in one process: its own permits per bucket, the last answer of the
 //! store, and which calls wait for the next one.
 //!
-//! Buckets are those of the [store's clock](super::seen). Between two of them lies one trip, in
-//! which no permit is valid.
+//! Buckets are those of the [store's clock](super::seen). At the border of two buckets, no permit
+//! is valid for one trip.
 
 mod back;
 mod out;
@@ -25,7 +25,7 @@ struct Own {
     bucket: u64,
     /// Permits that the store has counted.
     drawn: u32,
-    /// Permits that the store does not know of.
+    /// Permits that were taken without the store and are not reported yet.
     local: u32,
 }
 
@@ -45,13 +45,14 @@ pub(crate) enum Report {
 pub(crate) struct Ledger {
     pub(crate) terms: Arc<Terms>,
     window: Arc<Window>,
-    /// A vector would have room for more, and need eight bytes for how much.
+    /// A boxed slice, because a `Vec` would add eight bytes of capacity to each ledger.
     own: Box<[Own]>,
     /// The last answer, if there is one.
     last: Seen,
     has_seen: bool,
     pub(super) report: Report,
-    /// When the request was sent whose answer was the last one to say what the store has.
+    /// The latest time at which an answered request was sent: answers to earlier ones bring no
+    /// news.
     heard: Tick,
     pub(super) is_hot: bool,
     /// The permits that were free at the last answer, and how much the process had of the window.
@@ -60,24 +61,23 @@ pub(crate) struct Ledger {
     epoch: Epoch,
     pub(super) demand: Demand,
     pub(super) uncounted: Uncounted,
-    /// The permits in the cell at the last look.
+    /// The permits that the cell held when it was last read.
     pub(super) last_held: u32,
-    /// Whether the store has said that there is none before the time when there is room again.
+    /// Whether the store has answered that no permits are left until the next time with room.
     pub(super) has_none: bool,
-    /// The calls that have come, as far as they are known, less the draws.
+    /// The draws that calls have paid for and that are not sent: one for each call.
     paid: i32,
-    /// `None` if there is nothing of it.
+    /// Waiting calls, permits to give back and requests under way; `None` if there are none.
     pub(super) pending: Option<Box<Pending>>,
 }
 
-/// The permits that were put into the cell, and of which it is not counted yet that calls took
-/// them.
+/// Permits in the cell that the statistics have not accounted for yet.
 #[derive(Debug, Default)]
 pub(super) struct Uncounted {
     /// The end of their bucket.
     pub(super) end: BucketEnd,
     pub(super) permits: u32,
-    /// Whether they are of the share, and not of the store.
+    /// Whether they come from the process's share, not from a grant of the store.
     pub(super) are_local: bool,
 }
 
@@ -129,7 +129,8 @@ impl Ledger {
 
     /// The number of the bucket that ends at `end`.
     pub(crate) fn bucket_of(&self, end: BucketEnd) -> u64 {
-        // Half a bucket before its end it was the present one, however it was seen.
+        // Half a bucket before its end, the bucket was the present one by any reading of the
+        // store's clock.
         let half = self.window.bucket / 2;
         let ns = end.tick().as_nanos().saturating_sub(nanos(half));
         match self.seen() {
@@ -151,12 +152,13 @@ impl Ledger {
         !has_seen && self.own.iter().all(|own| is_past(own.bucket))
     }
 
-    /// Returns whether nothing else keeps such a ledger: then a new one is as good.
+    /// Returns whether nothing is pending or uncounted in this ledger. Once it is also of the past,
+    /// a new one may take its place.
     pub(super) fn is_at_rest(&self) -> bool {
         !self.is_hot && self.pending.is_none() && self.uncounted.permits == 0
     }
 
-    /// Takes over what an answer has said of the time and of what is free.
+    /// Takes the store's time and the number of free permits from an answer.
     pub(crate) fn see(&mut self, seen: Seen, free: u32) {
         if self.seen().is_none() {
             self.renumber(seen);
@@ -191,7 +193,7 @@ impl Ledger {
     }
 
     /// If the store's clock is far back, permits of the buckets to come are in the present one now,
-    /// as in the store. Otherwise they would be told of again when these buckets come again.
+    /// as in the store. Otherwise they would be reported again when these buckets come again.
     fn gather(&mut self, bucket: u64) {
         let mut buckets = self.own.iter().map(|own| own.bucket);
         if !buckets.any(|own| own > bucket.saturating_add(1)) {
@@ -213,8 +215,8 @@ impl Ledger {
         own.local = own.local.saturating_add(local);
     }
 
-    /// Takes over the time of an answer that has not said what is free in the present bucket: in a
-    /// bucket of which nothing else is known, that counts as nothing.
+    /// Takes the store's time from an answer without the free permits of the present bucket. In a
+    /// bucket for which no other answer gives them, none are assumed to be free.
     pub(crate) fn see_ahead(&mut self, seen: Seen) {
         let is_known = self.seen().is_some_and(|known| known.bucket == seen.bucket);
         let free = if is_known { self.free } else { 0 };
@@ -229,7 +231,7 @@ impl Ledger {
         Some((here.number, here.next_bucket(length)))
     }
 
-    /// Takes over the time of the store, if nothing is known of it.
+    /// Takes the store's time, if no answer has given it before.
     pub(crate) fn see_time(&mut self, seen: Seen) {
         if self.seen().is_none() {
             self.see(seen, u32::MAX);
@@ -253,7 +255,7 @@ impl Ledger {
             let keep = u64::from(self.window.buckets) + 2;
             let mut all = std::mem::take(&mut self.own).into_vec();
             all.retain(|own| own.bucket + keep > bucket);
-            // There are as many ledgers as keys, and most need only one or two.
+            // Each key has a ledger, and most ledgers need only one or two buckets.
             all.reserve_exact(1);
             all.push(Own {
                 bucket,
@@ -283,7 +285,7 @@ impl Ledger {
         }
     }
 
-    /// Takes `n` permits off the books that nobody has used. Returns how many of them the
+    /// Removes `n` unused permits from the bucket. Returns how many of them the
     /// store has counted.
     pub(crate) fn unbook(&mut self, bucket: u64, n: u32) -> u32 {
         let Some(own) = self.own.iter_mut().find(|own| own.bucket == bucket) else {
@@ -296,8 +298,8 @@ impl Ledger {
         drawn
     }
 
-    /// Has `n` permits that the store has counted stand for such as were taken without it in that
-    /// bucket, unless it is being told of these. Returns how many do.
+    /// Covers permits that were taken in `bucket` without the store by `n` that the store has
+    /// granted, unless a report is under way. Returns how many it covers.
     pub(crate) fn pay_local(&mut self, bucket: u64, n: u32) -> u32 {
         if self.tells() || n == 0 {
             return 0;
@@ -320,8 +322,8 @@ impl Ledger {
         self.seen().is_none_or(|seen| seen.bucket < bucket)
     }
 
-    /// How many permits of `limit` the store may still have in the bucket `number`: as many as it
-    /// has said, and in a later bucket all but the own ones.
+    /// How many permits of `limit` may be free in the bucket `number`: those of the last answer,
+    /// or, if that was for another bucket, all but this process's own.
     pub(crate) fn free_at(&self, number: u64, limit: u32) -> u32 {
         match self.seen() {
             Some(seen) if seen.bucket == number => self.free,
@@ -329,8 +331,8 @@ impl Ledger {
         }
     }
 
-    /// A refill asks for the free permits divided by this: as much as this process has of all that
-    /// was drawn of the window, and no less than an equal part.
+    /// A refill asks for the free permits divided by this. So a process gets the fraction of them
+    /// that it has of all permits drawn in the window, and at least an equal part.
     pub(crate) fn divisor(&self, now: Tick, nodes: Nodes) -> u32 {
         let number = self.here(now).number;
         let is_of_here = self.seen().is_some_and(|seen| seen.bucket == number);
@@ -375,8 +377,8 @@ impl Ledger {
 
     // --- the store's data ---
 
-    /// The epoch that the store must still have: that of own permits of the window, also of those
-    /// that go back. Where it has another one, they are not in its count.
+    /// The epoch in which the store counted this process's permits, including those to be given
+    /// back. A store in another epoch has lost them.
     pub(crate) fn known_epoch(&self, now: Tick) -> Epoch {
         let number = self.here(now).number;
         let first = (number + 1).saturating_sub(self.window.buckets.into());
@@ -396,7 +398,7 @@ impl Ledger {
         self.epoch = epoch;
     }
 
-    /// Has the own permits of the window told, if there are any to be told.
+    /// Schedules a report of this process's permits in the window. Returns whether there are any.
     pub(crate) fn must_report(&mut self, report: Report, now: Tick) -> bool {
         if report == Report::All {
             self.report_all();
@@ -439,13 +441,13 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns whether there are own permits from before the first answer: of these the store
-    /// cannot be told yet, as they have no numbers of its buckets.
+    /// Returns whether there are own permits from before the first answer: they cannot be reported
+    /// yet, as the store's bucket numbers are unknown.
     pub(crate) fn has_untold_past(&self) -> bool {
         self.seen().is_none() && !self.own.is_empty()
     }
 
-    /// Of these, the ones that were taken without it.
+    /// The permits in the window that were taken without the store, if a report is due.
     pub(crate) fn unknown(&self, now: Tick) -> Vec<Booking> {
         if self.report == Report::Nothing || self.seen().is_none() {
             return Vec::new();
@@ -462,8 +464,8 @@ impl Ledger {
             .collect()
     }
 
-    /// The store has been told of what was `unknown` to it, for this `report`. Permits taken
-    /// meanwhile are still to be told.
+    /// Notes that the store has counted the `unknown` permits of this `report`. Permits taken since
+    /// then still have to be reported.
     pub(crate) fn reported(&mut self, unknown: &[Booking], report: Report, now: Tick) {
         for told in unknown {
             let mut left = told.permits;

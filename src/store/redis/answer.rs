@@ -1,4 +1,4 @@
-//! Answers of a server, and errors as they may be shown.
+//! Reads the answers of a Redis server, and turns its errors into ones that may be logged.
 
 use std::{error::Error, io, sync::Arc};
 
@@ -19,8 +19,9 @@ pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreErro
     drawn.ok_or_else(unreadable)
 }
 
-/// The processes, the rank, the epoch and the count that a beat returns, and how many processes
-/// have another secret and another number of processes.
+/// Reads the answer to a beat: the number of processes, this process's rank, the epoch, the count,
+/// and how many processes are set up with another secret, and how many with another number of
+/// processes.
 pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
     let &[nodes, rank, epoch, count, secret, others] = answer else {
         return None;
@@ -69,8 +70,8 @@ pub(super) fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Refused, "its answer has another shape")
 }
 
-/// Returns whether a server has said what is wrong with this process, by which it will not be
-/// served.
+/// Returns whether the error says why the server refuses this process, such as a certificate or a
+/// missing right.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn says_why(error: &RedisError) -> bool {
     #[cfg(feature = "redis-tls")]
@@ -80,7 +81,7 @@ pub(super) fn says_why(error: &RedisError) -> bool {
     told(error).kind() == StoreErrorKind::Refused
 }
 
-/// An error as it may be shown: by its code alone.
+/// Converts an error to one that may be logged: it contains only the error's code.
 pub(super) fn told(error: &RedisError) -> StoreError {
     use StoreErrorKind as Kind;
     #[cfg(feature = "redis-sentinel")]
@@ -108,11 +109,11 @@ pub(super) fn told(error: &RedisError) -> StoreError {
     StoreError::new(kind, code)
 }
 
-/// Why there is no connection. Not in the words of the operating system: these may have names of
-/// hosts in them.
+/// Why there is no connection. The operating system's text is not used, as it may contain host
+/// names.
 fn broken(error: &RedisError) -> &'static str {
     use io::ErrorKind as Kind;
-    /// The codes with which Windows does not find a name.
+    /// The codes of Windows for a host name that cannot be resolved.
     const NOT_FOUND: [i32; 3] = [11_001, 11_002, 11_004];
     let Some(io) = cause(error).and_then(|cause| cause.downcast_ref::<io::Error>()) else {
         return "the connection is gone";
@@ -133,8 +134,8 @@ fn broken(error: &RedisError) -> &'static str {
     }
 }
 
-/// Returns whether the server has ended the connection. One that could not be opened was ended by
-/// nobody.
+/// Returns whether the server has ended the connection. A connection that could not be opened does
+/// not count.
 pub(super) fn has_ended(error: &RedisError) -> bool {
     use io::ErrorKind as Kind;
     let io = cause(error).and_then(|cause| cause.downcast_ref::<io::Error>());
@@ -147,7 +148,7 @@ pub(super) fn has_ended(error: &RedisError) -> bool {
     io.is_some_and(|io| ends.contains(&io.kind()))
 }
 
-/// The error that `error` was made of.
+/// The source of `error`.
 pub(super) fn cause(error: &RedisError) -> Option<&(dyn Error + 'static)> {
     type Shared = Arc<dyn Error + Send + Sync>;
     let source = error.source()?;
@@ -157,9 +158,10 @@ pub(super) fn cause(error: &RedisError) -> Option<&(dyn Error + 'static)> {
     })
 }
 
-/// The code of an error of the server. Not that of a script which has failed, but the reason.
+/// The code of an error of the server. If a script has failed, this is the code of the command that
+/// failed in it.
 fn code_of(error: &RedisError) -> Option<&str> {
-    /// The codes with which a command in a script fails, before Redis 7 behind a dash in the text.
+    /// The codes of commands that fail in a script. Before Redis 7 they follow a dash in the text.
     const REASONS: [&str; 6] = [
         "OOM",
         "READONLY",
@@ -168,7 +170,7 @@ fn code_of(error: &RedisError) -> Option<&str> {
         "NOPERM",
         "WRONGTYPE",
     ];
-    /// How they say that a script lacks a right: Redis, and Valkey from 9 on.
+    /// The texts for a script that lacks a right: of Redis, and of Valkey from version 9 on.
     const LACKS: [&str; 2] = ["can't run this command", "ACL failure in script"];
     let code = error.code()?;
     let is_code = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn a_server_that_cannot_be_reached_is_told_by_what_is_wrong() {
         use std::net::ToSocketAddrs;
-        // No name has an empty part, so nobody is asked for it.
+        // A name with an empty label is invalid, so no DNS server is queried.
         let unknown = ("cache..example", 6379).to_socket_addrs().unwrap_err();
         let other = io::Error::other("failed to lookup address information: Try again");
         let of = |kind: io::ErrorKind| io::Error::from(kind);
@@ -252,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The answers are those of servers of these versions.
+    /// Each answer was recorded from a server of the version beside it.
     #[test]
     fn errors_in_scripts_are_named_by_their_reason() {
         use StoreErrorKind as Kind;

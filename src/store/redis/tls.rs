@@ -1,4 +1,4 @@
-//! Certificates: the authorities that a connection trusts, and how it shows who it is.
+//! Certificates of TLS connections: the authorities to trust, and this process's own certificate.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use super::answer::{cause, has_ended};
 use crate::base::invalid::InvalidSetting;
 use crate::store::{StoreError, StoreErrorKind};
 
-/// Certificates of authorities in `pem`, at least one.
+/// Returns `pem`, the certificates of the authorities to trust, if it holds at least one.
 pub(super) fn read_roots(pem: Vec<u8>) -> Result<Vec<u8>, InvalidSetting> {
     let begins = b"-----BEGIN CERTIFICATE-----";
     if pem.windows(begins.len()).any(|part| part == begins) {
@@ -29,8 +29,7 @@ pub(super) fn not_pem(kind: ErrorKind) -> InvalidSetting {
     ))
 }
 
-/// A certificate of this process, with those of the authorities between it and one that the server
-/// trusts, and its key.
+/// Checks the certificate chain and the private key that this process presents to the server.
 pub(super) fn read_client(
     certificate: Vec<u8>,
     key: Vec<u8>,
@@ -43,7 +42,7 @@ pub(super) fn read_client(
     if chain.is_empty() {
         return wrong("client certificate is none, must be one or several in PEM");
     }
-    // The errors may have parts of the key in them.
+    // The errors of the parser may contain parts of the key.
     let Ok(private) = PrivateKeyDer::from_pem_slice(&key) else {
         return wrong("client key is none, must be a private key in PEM, without a passphrase");
     };
@@ -70,8 +69,8 @@ pub(super) fn read_client(
     }
 }
 
-/// Has rustls use `ring` where the program has chosen nothing: it panics where it has several to
-/// choose from, and installs the only one otherwise, as this does.
+/// Installs `ring` as the cryptography provider of rustls, unless the program has installed one.
+/// Without a provider, rustls panics if the program is built with several.
 pub(super) fn choose_cryptography() {
     if CryptoProvider::get_default().is_none() {
         // An error means that another thread was faster.
@@ -79,8 +78,8 @@ pub(super) fn choose_cryptography() {
     }
 }
 
-/// Why a connection with TLS could not be opened, where that has to do with certificates. rustls'
-/// own words have names of hosts in them.
+/// Why a TLS connection could not be opened, if certificates are the cause. The text of rustls is
+/// not used, as it contains host names.
 pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<StoreError> {
     use CertificateError as Bad;
     let unreachable = |detail| Some(StoreError::new(StoreErrorKind::Unreachable, detail));
@@ -102,8 +101,8 @@ pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<Stor
             Some(StoreError::new(StoreErrorKind::Refused, detail))
         }
         Some(_) => unreachable("there is no TLS with the server"),
-        // From TLS 1.3 on the server judges the client after that has begun to ask, and the
-        // connection ends before its reason is read.
+        // From TLS 1.3 on the server checks the client's certificate after the client has sent its
+        // first command, and the connection may end before the client reads the reason.
         None if has_ended(error) => {
             let detail = format!("the server ended the new TLS connection, it {unwanted}");
             Some(StoreError::new(StoreErrorKind::Unreachable, detail))

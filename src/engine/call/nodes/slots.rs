@@ -1,8 +1,8 @@
-//! The slots of a call: of its resource, and of its origin where a rule limits that. And the limits
-//! on the calls at once of other resources.
+//! The slots of a call: of its resource and, if a rule limits single origins, of its origin. Also
+//! the limits on concurrent calls of other resources.
 //!
-//! A slot of the origin is taken before that of the resource, narrow to wide, and each is one step
-//! on its own node. A call that gets only the first releases it.
+//! A slot of the origin is taken before that of the resource, and each is one atomic step on its
+//! own node. A call that gets only the first releases it.
 
 use super::CallNodes;
 use crate::clock::Tick;
@@ -14,8 +14,8 @@ use crate::stat::{Node, SlotHold};
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// Refuses a call whose origin has no free slot, or that another resource leaves no room for
-    /// just now. It takes nothing.
+    /// Refuses a call whose origin has no free slot, or that must yield to a related resource. It
+    /// takes nothing.
     #[inline]
     pub(crate) fn check_narrow_slots(
         &self,
@@ -44,8 +44,8 @@ impl CallNodes {
         Ok(())
     }
 
-    /// Returns whether the resource that the rule of `slots` looks at has as many calls running as
-    /// its limit. One that has never been called has none, whatever the limit is.
+    /// Returns whether the related resource of the rule of `slots` has reached the limit on running
+    /// calls. A related resource without a call yet never has.
     fn runs_too_many_at(&self, registry: &Registry, slots: SlotLimit, now: Tick) -> bool {
         let rule = self.resource.rules().rule(slots.rule);
         let Some(related) = rule.and_then(|rule| rule.related()) else {
@@ -55,7 +55,7 @@ impl CallNodes {
         let Some(related) = registry.known(self.resource.direction(), related, glance) else {
             return false;
         };
-        // It may have seen the clock further on than the resource that is called.
+        // The related resource may have seen a later time than the resource of the call.
         let there = related.check_time(glance);
         related.node().latest().concurrency(there) >= slots.limit
     }
@@ -82,7 +82,7 @@ impl CallNodes {
         }
     }
 
-    /// The call that holds this slot of its origin has its tokens.
+    /// Notes that the call of this slot of its origin has got its tokens and starts.
     #[inline]
     pub(crate) fn origin_slot_started(&self, hold: Option<SlotHold>) {
         if let (Some(hold), Some((node, _))) = (hold, self.origin_slots()) {
@@ -90,7 +90,7 @@ impl CallNodes {
         }
     }
 
-    /// Releases the slot of its origin that a call holds which does not start.
+    /// Releases the origin's slot of a call that does not start.
     #[cold]
     pub(crate) fn release_origin_slot(&self, hold: Option<SlotHold>) {
         if let (Some(hold), Some((node, _))) = (hold, self.origin_slots()) {
@@ -99,7 +99,7 @@ impl CallNodes {
     }
 
     /// A call that has run releases the slot of its origin. It holds one if its scope node gives
-    /// them out: that never changes.
+    /// out slots, which never changes for a node.
     #[inline]
     pub(crate) fn end_origin_slot(&self) {
         if let Some((node, _)) = self.origin_slots() {

@@ -1,11 +1,11 @@
-//! The files of the page, which are part of the program.
+//! The files of the page, compiled into the program.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-/// A file, and what a browser must know of it.
+/// A file with the headers that a browser needs.
 #[derive(Debug)]
 pub(super) struct Asset {
     pub(super) content_type: &'static str,
@@ -50,7 +50,7 @@ static UPLOT_JS: Asset = Asset {
     etag: LazyLock::new(|| etag(UPLOT_JS.content)),
 };
 
-/// The file that is asked for by `name`.
+/// Returns the file called `name`.
 pub(super) fn named(name: &str) -> Option<&'static Asset> {
     match name {
         "" => Some(&INDEX),
@@ -73,7 +73,7 @@ impl Asset {
     }
 }
 
-/// A tag that is another one for other `content`: by FNV-1a, which nobody here attacks.
+/// The `ETag` of `content`: its FNV-1a hash. It need not resist attacks, as the content is fixed.
 pub(super) fn etag(content: &[u8]) -> String {
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = content.iter().fold(0xcbf2_9ce4_8422_2325, fold);
@@ -120,7 +120,7 @@ mod tests {
         ] {
             assert!(!script.contains(way), "{way}");
         }
-        // The policy would refuse them, and the page would be without them.
+        // The content security policy forbids these, so the browser would ignore them.
         let page = std::str::from_utf8(INDEX.content).unwrap();
         for part in [
             "<style", " style=", " onclick", " onload", "http:", "https:",
