@@ -92,6 +92,14 @@ fn cases() -> Vec<Case> {
         ),
         holding("isolation", IsolationRule::new("r", LIMIT)),
         holding(
+            "isolation of one origin",
+            IsolationRule::new("r", LIMIT).for_origin("o"),
+        ),
+        holding(
+            "isolation of other origins",
+            IsolationRule::new("r", LIMIT).for_origin("other"),
+        ),
+        holding(
             "adaptive",
             AdaptiveRule::new("r").ceiling(LIMIT).start(LIMIT),
         ),
@@ -162,8 +170,8 @@ fn every_kind_of_rule_has_its_case() {
     let texts: Vec<_> = cases().iter().map(|it| format!("{:?}", it.rules)).collect();
     let kinds = [
         ("rule/mod.rs", "Rule"),
-        ("rule/flow/mod.rs", "Who"),
-        ("rule/flow/mod.rs", "Basis"),
+        ("rule/whose.rs", "Who"),
+        ("rule/whose.rs", "Basis"),
         ("rule/keyed_rule/mod.rs", "ParamOf"),
         ("rule/authority/mod.rs", "Treatment"),
         ("rule/circuit_breaker/mod.rs", "TripThreshold"),

@@ -48,6 +48,7 @@ pub(crate) use leases::Leases;
 #[cfg(feature = "shared")]
 pub(crate) use leases::{Asking, LeaseTargets, Taking};
 pub(crate) use optional::OptionalChecks;
+use optional::RelatedRules;
 use other_origins::OtherOrigins;
 pub(crate) use path::PathKind;
 
@@ -328,7 +329,7 @@ impl Resource {
     }
 
     pub(crate) fn related(&self) -> &[u32] {
-        self.extras.as_ref().map_or(&[], |extras| &extras.related)
+        self.related_rules().map_or(&[], |rules| &rules.flow)
     }
 
     /// Returns whether a rule limits the calls at once of single origins, or looks at those of
@@ -340,8 +341,12 @@ impl Resource {
 
     /// The limits on the calls at once of other resources.
     pub(crate) fn related_slots(&self) -> &[SlotLimit] {
-        let extras = self.extras.as_ref();
-        extras.map_or(&[], |extras| &extras.related_slots)
+        self.related_rules().map_or(&[], |rules| &rules.slots)
+    }
+
+    #[inline]
+    fn related_rules(&self) -> Option<&RelatedRules> {
+        self.extras.as_ref()?.related.as_deref()
     }
 
     /// The rules by parameters.
@@ -384,7 +389,9 @@ impl Resource {
     pub(crate) fn footprint(&self) -> usize {
         let extras = self.extras.as_deref().map_or(0, size_of_val);
         let limiter = self.limiter().map_or(0, |_| shared_size::<Limiter>());
-        let related = size_of_val(self.related()) + size_of_val(self.related_slots());
+        let related = self.related_rules().map_or(0, |rules| {
+            size_of_val(rules) + size_of_val(self.related()) + size_of_val(self.related_slots())
+        });
         let params = self.params().map_or(0, KeyedRules::footprint);
         let breakers =
             self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());

@@ -24,10 +24,8 @@ pub(crate) struct OptionalChecks {
     /// The state that all origins share that no rule names.
     pub(super) others: Option<OtherOrigins>,
     pub(super) contexts: Option<StdArc<ContextRules>>,
-    /// The flow rules that look at other resources.
-    pub(super) related: Box<[u32]>,
-    /// The isolation rules that look at other resources.
-    pub(super) related_slots: Box<[SlotLimit]>,
+    /// Boxed, as few resources have them, and each with a circuit breaker has this struct.
+    pub(super) related: Option<Box<RelatedRules>>,
     pub(super) authorities: Option<StdArc<Authorities>>,
     /// The adaptive limit, and its rule. It is shared with an equal rule of an
     /// older set, for the calls in flight.
@@ -39,11 +37,31 @@ pub(crate) struct OptionalChecks {
     pub(super) seen_keys: Option<SeenKeys>,
 }
 
+/// The rules that look at other resources.
+#[derive(Debug)]
+pub(super) struct RelatedRules {
+    /// Flow rules.
+    pub(super) flow: Box<[u32]>,
+    /// Isolation rules, with their limits.
+    pub(super) slots: Box<[SlotLimit]>,
+}
+
 /// Circuit breakers, and their rules.
 #[derive(Debug)]
 pub(super) struct RuledBreakers {
     pub(super) breakers: Breakers,
     pub(super) rules: Box<[u32]>,
+}
+
+impl RelatedRules {
+    fn of(own: &ResourceRules) -> Option<Self> {
+        let rules = Self {
+            flow: own.related.as_slice().into(),
+            slots: own.related_slots.as_slice().into(),
+        };
+        let are_none = rules.flow.is_empty() && rules.slots.is_empty();
+        (!are_none).then_some(rules)
+    }
 }
 
 impl OptionalChecks {
@@ -73,8 +91,7 @@ impl OptionalChecks {
                 now,
             ),
             contexts: own.contexts.clone(),
-            related: own.related.as_slice().into(),
-            related_slots: own.related_slots.as_slice().into(),
+            related: RelatedRules::of(own).map(Box::new),
             authorities: own.authorities.clone(),
             adaptive: own.adaptive.map(|(rule, settings)| {
                 let limiter = Limiter::new(settings, now);
@@ -100,7 +117,6 @@ impl OptionalChecks {
             others: _,
             contexts,
             related,
-            related_slots,
             authorities,
             adaptive,
             params,
@@ -110,8 +126,7 @@ impl OptionalChecks {
         } = self;
         origins.is_some()
             || contexts.is_some()
-            || !related.is_empty()
-            || !related_slots.is_empty()
+            || related.is_some()
             || authorities.is_some()
             || adaptive.is_some()
             || params.is_some()

@@ -41,7 +41,6 @@ impl PathKind {
             others: _,
             contexts,
             related,
-            related_slots,
             authorities,
             adaptive,
             params,
@@ -58,7 +57,7 @@ impl PathKind {
         // Origins and contexts may be counted though no rule asks for it.
         let has_branches = shared.config.origins || shared.config.contexts;
         // Rules on a relation judge by the ring or the calls at once of another resource.
-        let looks_elsewhere = !(related.is_empty() && related_slots.is_empty());
+        let looks_elsewhere = related.is_some();
         // Rules in shadow mode judge the calls that the others let pass.
         let has_shadows = rules.has_shadows();
         // Several shared rules, or one that asks for a key, look at each call apart.
