@@ -96,6 +96,25 @@ impl Cluster {
         }
     }
 
+    /// Makes calls of new users until each master counts one of them: then there is a connection
+    /// to each, which a busy machine may need several attempts for. Returns how many keys each
+    /// master has.
+    pub(crate) async fn reach_all(&self, sentinel: &Sentinel) -> [usize; 3] {
+        let (since, indices) = (Instant::now(), [0, 1, 2]);
+        let before = indices.map(|index| self.keys(index).len());
+        let first = 1_000_000 * (1 + before.iter().sum::<usize>() as u64);
+        for user in first.. {
+            passed(sentinel, Call::new("/v1").param(user), 1).await;
+            let keys = indices.map(|index| self.keys(index).len());
+            if indices.iter().all(|index| keys[*index] > before[*index]) {
+                until(sentinel, StoreState::Live).await;
+                return keys;
+            }
+            assert!(since.elapsed().as_secs() < 60, "{:?}", sentinel.store());
+        }
+        unreachable!("the numbers do not end");
+    }
+
     pub(crate) fn store(&self) -> RedisStore {
         self.store_of("")
     }
@@ -208,12 +227,14 @@ async fn keys_of_all_masters_have_one_quota_each() {
         return;
     };
     let engines = pair(&cluster, KeyedRule::per_minute("/v1", 3).window().shared()).await;
+    cluster.reach_all(&engines[1].0).await;
+    let keys = cluster.reach_all(&engines[0].0).await;
     let before = engines.each_ref().map(|(sentinel, _)| errors(sentinel));
     for user in 0..USERS {
         let call = Call::new("/v1").param(user);
         assert_eq!(passed_by_both(&engines, call, 3).await, 3);
     }
-    let spread: Vec<_> = (0..3).map(|index| cluster.keys(index).len()).collect();
+    let spread = [0, 1, 2].map(|index| cluster.keys(index).len() - keys[index]);
     assert_eq!(spread.iter().sum::<usize>(), USERS as usize);
     assert!(spread.iter().all(|count| *count > 0), "{spread:?}");
     let after = engines.each_ref().map(|(sentinel, _)| errors(sentinel));
@@ -232,6 +253,7 @@ async fn the_rights_of_the_documentation_suffice_in_a_cluster() {
     }
     let rule = KeyedRule::per_minute("/v1", 3).window().shared();
     let (sentinel, handle) = engine(cluster.store_of("shop:hush@"), rule).await;
+    cluster.reach_all(&sentinel).await;
     let before = errors(&sentinel);
     for user in 0..USERS {
         let call = Call::new("/v1").param(user);
