@@ -10,6 +10,29 @@ use super::{MissingKey, Rule};
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 
+/// Why a rule cannot be shared that judges by figures of its own process.
+#[cfg(feature = "serde")]
+pub(super) const JUDGES_THIS_PROCESS: &str = "left out: such a rule judges what this process sees";
+
+/// The methods of [`RuleInfo`] that every kind answers by a field or a method of its own.
+macro_rules! own_answers {
+    () => {
+        fn resource(&self) -> &str {
+            Self::resource(self)
+        }
+
+        fn id(&self) -> Option<&str> {
+            self.id.as_deref()
+        }
+
+        fn check(&self, inspector: &mut $crate::rule::problem::Inspector) {
+            self.inspect(inspector);
+        }
+    };
+}
+
+pub(super) use own_answers;
+
 /// What a kind of rule says of itself, and what one rule of it says. The methods without a default
 /// are those that each kind has to answer.
 pub(crate) trait RuleInfo {

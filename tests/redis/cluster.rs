@@ -301,8 +301,8 @@ async fn all_rules_of_a_call_take_one_trip_to_all_masters() {
     assert_eq!(passed(&sentinel, Call::new("/v1"), 1).await, 1);
     let took = since.elapsed();
     println!("{took:?} for 12 keys on {spread:?}, with {trip:?} of delay");
-    // One after the other, they would take twelve.
-    assert!(took >= trip && took < trip * 12, "{took:?}");
+    // The masters one after the other would take three.
+    assert!(took >= trip && took < trip * 3, "{took:?}");
 }
 
 #[tokio::test]

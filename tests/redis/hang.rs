@@ -9,7 +9,8 @@ use tower_sentinel::{Call, KeyedRule, Sentinel};
 use crate::cluster::{Cluster, USERS};
 use crate::{passed, started, until};
 
-const WAIT: Duration = Duration::from_millis(500);
+/// Half of it is more than a busy machine takes for a call, but now and then.
+const WAIT: Duration = Duration::from_secs(2);
 /// Of each user, for all processes. There are four, so this is a share of two.
 const LIMIT: u32 = 8;
 
@@ -36,6 +37,8 @@ struct Met {
     passed: Vec<u32>,
     /// How long a call took at the most, to be read: a busy machine has a say in it.
     longest: Duration,
+    /// How many calls took more than half of what they may.
+    slow: u32,
 }
 
 /// Has both engines make so many calls of each user, in turns.
@@ -47,7 +50,9 @@ async fn call_all(engines: &[Engine; 2], calls: u32) -> Met {
             for (sentinel, _) in engines {
                 let since = Instant::now();
                 of_user += passed(sentinel, Call::new("/v1").param(user), 1).await;
-                met.longest = met.longest.max(since.elapsed());
+                let took = since.elapsed();
+                met.longest = met.longest.max(took);
+                met.slow += u32::from(took > WAIT / 2);
             }
         }
         met.passed.push(of_user);
@@ -102,6 +107,8 @@ async fn a_master_that_hangs_leaves_the_others_served() {
     cluster.masters[hangs].0.signal("STOP");
     let met = call_all(&engines, 5).await;
     println!("{on_it} users on it: {met:?}");
+    // The first of each engine on it, and others only by chance.
+    assert!(met.slow <= 10, "{met:?}");
     // Of what lies on it each engine admits the rest of its share of two, which is one.
     assert_eq!(count(&met, 2), on_it, "{met:?}");
     assert_eq!(count(&met, 6), USERS as usize - on_it, "{met:?}");

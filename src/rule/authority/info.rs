@@ -6,8 +6,7 @@ use super::Treatment;
 #[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
-use crate::rule::info::RuleInfo;
-use crate::rule::problem::Inspector;
+use crate::rule::info::{RuleInfo, own_answers};
 #[cfg(any(feature = "page", feature = "serde"))]
 use crate::rule::setting::WrittenSettings;
 
@@ -21,17 +20,7 @@ impl RuleInfo for AuthorityRule {
         BlockKind::Authority
     }
 
-    fn resource(&self) -> &str {
-        Self::resource(self)
-    }
-
-    fn id(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-
-    fn check(&self, inspector: &mut Inspector) {
-        self.inspect(inspector);
-    }
+    own_answers!();
 
     #[cfg(any(feature = "page", feature = "serde"))]
     fn list(&self, settings: &mut WrittenSettings) {

@@ -7,8 +7,7 @@ use super::{Basis, FlowRule, MissingKey, Who};
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 use crate::rule::default::{ANY_RESOURCE, MOST_DEFAULTS};
-use crate::rule::info::RuleInfo;
-use crate::rule::problem::Inspector;
+use crate::rule::info::{RuleInfo, own_answers};
 #[cfg(any(feature = "page", feature = "serde"))]
 use crate::rule::setting::WrittenSettings;
 #[cfg(any(feature = "page", feature = "serde"))]
@@ -26,17 +25,7 @@ impl RuleInfo for FlowRule {
         BlockKind::Flow
     }
 
-    fn resource(&self) -> &str {
-        Self::resource(self)
-    }
-
-    fn id(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-
-    fn check(&self, inspector: &mut Inspector) {
-        self.inspect(inspector);
-    }
+    own_answers!();
 
     #[cfg(any(feature = "page", feature = "serde"))]
     fn list(&self, settings: &mut WrittenSettings) {

@@ -5,8 +5,7 @@ use super::{IsolationRule, Who};
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 use crate::rule::default::{ANY_RESOURCE, MOST_DEFAULTS};
-use crate::rule::info::RuleInfo;
-use crate::rule::problem::Inspector;
+use crate::rule::info::{RuleInfo, own_answers};
 #[cfg(any(feature = "page", feature = "serde"))]
 use crate::rule::setting::WrittenSettings;
 
@@ -20,17 +19,7 @@ impl RuleInfo for IsolationRule {
         BlockKind::Isolation
     }
 
-    fn resource(&self) -> &str {
-        Self::resource(self)
-    }
-
-    fn id(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-
-    fn check(&self, inspector: &mut Inspector) {
-        self.inspect(inspector);
-    }
+    own_answers!();
 
     #[cfg(any(feature = "page", feature = "serde"))]
     fn list(&self, settings: &mut WrittenSettings) {

@@ -8,9 +8,8 @@ use super::{Counting, KeyedRule, MissingKey, ParamOf};
 #[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
-use crate::rule::info::RuleInfo;
+use crate::rule::info::{RuleInfo, own_answers};
 use crate::rule::params::MOST_RUNNING;
-use crate::rule::problem::Inspector;
 #[cfg(any(feature = "page", feature = "serde"))]
 use crate::rule::setting::WrittenSettings;
 
@@ -24,17 +23,7 @@ impl RuleInfo for KeyedRule {
         BlockKind::Keyed
     }
 
-    fn resource(&self) -> &str {
-        Self::resource(self)
-    }
-
-    fn id(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-
-    fn check(&self, inspector: &mut Inspector) {
-        self.inspect(inspector);
-    }
+    own_answers!();
 
     #[cfg(any(feature = "page", feature = "serde"))]
     fn list(&self, settings: &mut WrittenSettings) {

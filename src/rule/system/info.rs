@@ -4,8 +4,9 @@ use super::SystemRule;
 #[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
-use crate::rule::info::RuleInfo;
-use crate::rule::problem::Inspector;
+#[cfg(feature = "serde")]
+use crate::rule::info::JUDGES_THIS_PROCESS;
+use crate::rule::info::{RuleInfo, own_answers};
 #[cfg(any(feature = "page", feature = "serde"))]
 use crate::rule::setting::WrittenSettings;
 #[cfg(any(feature = "page", feature = "serde"))]
@@ -21,17 +22,7 @@ impl RuleInfo for SystemRule {
         BlockKind::System
     }
 
-    fn resource(&self) -> &str {
-        Self::resource(self)
-    }
-
-    fn id(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-
-    fn check(&self, inspector: &mut Inspector) {
-        self.inspect(inspector);
-    }
+    own_answers!();
 
     #[cfg(any(feature = "page", feature = "serde"))]
     fn list(&self, settings: &mut WrittenSettings) {
@@ -61,7 +52,7 @@ impl RuleInfo for SystemRule {
 
     #[cfg(feature = "serde")]
     fn never_shared(&self) -> Option<&'static str> {
-        Some("left out: such a rule judges what this process sees")
+        Some(JUDGES_THIS_PROCESS)
     }
 
     fn may_be_default(&self) -> bool {
