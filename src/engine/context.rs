@@ -21,7 +21,7 @@ use crate::system::Sampler;
 /// Most buckets of a resource's ring.
 const RESOURCE_BUCKETS: u64 = 256;
 /// Most buckets of a scope node's ring: there are many of them.
-const BRANCH_BUCKETS: u64 = 32;
+const SCOPE_BUCKETS: u64 = 32;
 
 /// The settings of a user. Engines of rules in shadow mode have the same.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Config {
     pub(crate) shape_of_resources: StdArc<Shape>,
     /// Which nodes keep the seconds of the last minute as well.
     pub(crate) minute: KeepsMinute,
-    pub(crate) minute_of_branches: bool,
+    pub(crate) minute_of_scopes: bool,
     /// The longest that a call may wait for tokens of a coming bucket.
     pub(crate) occupy_timeout: Duration,
     /// How long something must not have been used before it is forgotten.
@@ -100,7 +100,7 @@ impl Default for Config {
             shape: shape.clone(),
             shape_of_resources: shape,
             minute: KeepsMinute::Known,
-            minute_of_branches: false,
+            minute_of_scopes: false,
             occupy_timeout: Duration::from_millis(500),
             idle: Duration::from_secs(60),
             max_resources: 16_384,
@@ -131,7 +131,7 @@ impl EngineContext {
                 let keeps_minute = is_wanted || config.minute == KeepsMinute::All;
                 (&config.shape_of_resources, RESOURCE_BUCKETS, keeps_minute)
             }
-            NodeOf::ScopeNode => (&config.shape, BRANCH_BUCKETS, config.minute_of_branches),
+            NodeOf::ScopeNode => (&config.shape, SCOPE_BUCKETS, config.minute_of_scopes),
         };
         // A wait is exclusive for a loan and inclusive for a turn.
         let patience = config

@@ -22,8 +22,8 @@ struct JudgedAs(Vec<Arc<JudgedName>>);
 
 #[derive(Debug)]
 struct JudgedName {
-    /// The name under which the call was judged: that of `resource`, unless this one stands for
-    /// names without a place of their own.
+    /// The name under which the call was judged. It is the name of `resource`, unless that resource
+    /// stands for all names without a place of their own.
     key: ResourceKey,
     resource: Arc<Resource>,
 }
@@ -45,14 +45,14 @@ pub(super) fn mark<B>(settings: &Settings, request: &mut Request<B>, resource: &
     let key = settings.describe(request, |call, _| {
         with_query(settings, call, |query| query.keep().0)
     });
-    // It was described before, so it is not skipped.
+    // Only skipped requests have no name, and this one was judged, so it was not skipped.
     let Some(key) = key else { return };
     resource.shared().marked.fetch_add(1, Ordering::Relaxed);
     let mark = Arc::new(JudgedName {
         key,
         resource: resource.clone(),
     });
-    look_at(settings, request, resource);
+    look_for_mistakes(settings, request, resource);
     let extensions = request.extensions_mut();
     match extensions.get_mut::<JudgedAs>() {
         Some(marks) => marks.0.push(mark),
@@ -62,13 +62,13 @@ pub(super) fn mark<B>(settings: &Settings, request: &mut Request<B>, resource: &
     }
 }
 
-/// Looks for mistakes in the set-up that show only at requests: at few of them, and these are
-/// marked at some cost anyway.
-fn look_at<B>(settings: &Settings, request: &Request<B>, resource: &Resource) {
+/// Looks for mistakes in the set-up that only a request can show. Runs only for requests that are
+/// marked: these are few, and the mark costs more than this check.
+fn look_for_mistakes<B>(settings: &Settings, request: &Request<B>, resource: &Resource) {
     let registry = settings.sentinel.registry();
     registry.look_late(resource);
-    let is_told_client = request.extensions().get::<ClientAddr>().is_some();
-    if settings.reads_peer() && !is_told_client {
+    let has_client_addr = request.extensions().get::<ClientAddr>().is_some();
+    if settings.reads_peer() && !has_client_addr {
         registry.note_peer(is_forwarded(request.headers()));
     }
 }
@@ -82,7 +82,8 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
 /// `settings` is marked, which is nearly always, the extensions are not searched.
 #[inline]
 pub(super) fn is_marked<B>(settings: &Settings, request: &Request<B>) -> bool {
-    // Relaxed: what has handed the request on has handed on what came before as well.
+    // Relaxed: the outer layer counted its mark before it handed the request on, and the hand-over
+    // orders the two.
     settings
         .sentinel
         .registry()

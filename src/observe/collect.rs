@@ -202,7 +202,7 @@ impl Collector {
         evicted.totals.iter().for_each(|gone| totals.add(gone));
         totals.complete = totals.complete.max(memory.completed);
         memory.completed = totals.complete;
-        let (origins, evicted_origins) = registry.branches().places();
+        let (origins, evicted_origins) = registry.scopes().places();
 
         self.count(Id::EngineCompleted, totals.complete());
         self.count(Id::EngineFailed, totals.error());

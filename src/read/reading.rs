@@ -106,7 +106,7 @@ pub(super) fn read_scopes(
 ) -> u64 {
     let time = &registry.shared().time;
     let moment = time.read();
-    let gone = registry.branches().read_all(|scope| {
+    let gone = registry.scopes().read_all(|scope| {
         let now = time.check(moment, scope.node().latest().seen());
         read(scope, now);
     });

@@ -42,7 +42,7 @@ pub(super) struct RuleSnapshots {
 }
 
 impl RuleSnapshots {
-    /// The reports on `rules`.
+    /// Copies the refusals of all `rules`.
     pub(super) fn of(rules: &RuleSet) -> Self {
         let listed = rules.listed().clone();
         let labels = listed.with_labels().map(|(_, label)| label);
@@ -54,7 +54,7 @@ impl RuleSnapshots {
         }
     }
 
-    /// Each of them.
+    /// Iterates over the rules, in their order in the set.
     pub(super) fn iter(&self) -> impl Iterator<Item = RuleSnapshot<'_>> {
         let rules = self.listed.with_labels().zip(&self.blocked);
         rules.map(|((rule, label), &blocked)| RuleSnapshot {

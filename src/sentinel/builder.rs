@@ -244,7 +244,7 @@ impl Builder {
 
     /// Sets whether origins and contexts keep them as well. Default: no.
     pub fn minute_of_origins(mut self, minute: bool) -> Self {
-        self.config.minute_of_branches = minute;
+        self.config.minute_of_scopes = minute;
         self
     }
 

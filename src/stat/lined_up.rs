@@ -1,7 +1,7 @@
-//! Whether a reload has to look for calls that wait in line for a slot.
+//! A flag that says whether a reload has to look for calls that wait in line for a slot.
 //!
-//! A call that lines up by older rules waits for the limit of these. Either the reload has the
-//! call go by the new ones, or the call does so itself:
+//! A call that lines up under older rules waits for a slot of their limit. So once new rules are in
+//! force, either the reload moves the call to the new limit, or the call moves itself:
 //!
 //! ```text
 //! call                             reload
@@ -26,7 +26,8 @@ impl Default for LinedUp {
 }
 
 impl LinedUp {
-    /// A call stands in line. It reads the version of the rules after this.
+    /// Notes that a call stands in line. The call must read the version of the rules only after
+    /// this.
     pub(crate) fn note(&self) {
         if planted(Bug::LineUpByStore) {
             self.0.store(true, Ordering::Release);
@@ -36,7 +37,8 @@ impl LinedUp {
         }
     }
 
-    /// Returns whether a call has ever stood in line. A reload asks after its version can be read.
+    /// Returns whether a call has ever stood in line. A reload must store its version before it
+    /// asks.
     pub(crate) fn may_wait(&self) -> bool {
         if planted(Bug::LineLookByLoad) {
             self.0.load(Ordering::Acquire)

@@ -1,10 +1,11 @@
-//! Beats: what a process says of itself to a store, and the answer.
+//! Beats: a process reports to a store that it is alive, and the store answers.
 
 use std::time::Duration;
 
 use super::{Epoch, NodeId};
 
-/// What a process says of itself to a store: see [`QuotaStore::beat`](super::QuotaStore::beat).
+/// A process's report to a store that it is alive: see
+/// [`QuotaStore::beat`](super::QuotaStore::beat).
 ///
 /// # Examples
 ///
@@ -46,11 +47,12 @@ pub struct Alive {
     pub(crate) settings: Agreed,
 }
 
-/// The settings that all processes of a store should have alike.
+/// The settings that should be equal in all processes of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Agreed {
-    /// A hash of the secret of the names of counters.
+    /// A hash of the secret by which the names of counters are made.
     pub(crate) secret: u32,
+    /// The configured number of processes.
     pub(crate) nodes: u32,
 }
 
@@ -71,12 +73,12 @@ pub struct Beat {
     pub(crate) rank: u32,
     pub(crate) epoch: Epoch,
     pub(crate) count: u64,
-    /// How many processes alive have another secret, and how many another number of processes.
+    /// For each setting, the number of live processes in which it differs.
     pub(crate) others: Agreed,
 }
 
 impl Alive {
-    /// That of a process which has had no answer.
+    /// Creates the report of a process that has had no answer yet.
     pub(crate) const fn new(node: NodeId, settings: Agreed) -> Self {
         Self {
             node,
@@ -114,9 +116,9 @@ impl Alive {
         format!("{secret:08x}:{nodes}")
     }
 
-    /// Counts the beat in a store that has counted `count` beats since `epoch`, 0 and none where it
-    /// has no data, at the time `now` since the start of the store's clock. Returns the count and
-    /// the epoch from then on.
+    /// Counts the beat in a store that has counted `count` beats since `epoch`, at the time `now`
+    /// since the start of the store's clock. A store without data passes a count of 0 and the
+    /// default epoch. Returns the count and the epoch to keep from then on.
     ///
     /// A count below that which the process has [seen](Self::seen) shows that the data of the store
     /// is older than the answer that the process had: the store was restarted from a snapshot, or a
@@ -128,7 +130,7 @@ impl Alive {
             epoch
         } else {
             let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-            // Two in one instant must differ as well.
+            // Two epochs that begin in one instant must differ as well.
             Epoch(now.max(epoch.0.saturating_add(1)))
         };
         (count.max(self.seen).saturating_add(1), epoch)
@@ -163,7 +165,7 @@ impl Beat {
     }
 
     /// Sets the [settings](Alive::settings) of all processes that are alive: then a finding says
-    /// where some differ from those of `alive`. Texts of another shape count as none.
+    /// where some differ from those of `alive`. Texts of another shape are ignored.
     #[must_use]
     pub fn with_others<'a>(
         mut self,
@@ -180,8 +182,8 @@ impl Beat {
         self
     }
 
-    /// Sets which beat it is, of all that the store has [counted](Alive::count). Default 0: the
-    /// store counts none, and does not notice that its data has gone back.
+    /// Sets the number of this beat among all that the store has [counted](Alive::count). Default
+    /// 0: the store counts none, and does not notice that its data has gone back.
     #[must_use]
     pub const fn with_count(mut self, count: u64) -> Self {
         self.count = count;

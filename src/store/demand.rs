@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// How fast the peak follows a higher rate.
+/// The time constant with which the peak follows a higher rate. Short: if the peak is too low,
+/// calls wait for the store.
 const UP: Duration = Duration::from_millis(20);
-/// How fast it follows a lower one.
+/// The time constant with which the peak follows a lower rate. Long, so that a short pause of the
+/// calls does not end their supply.
 const DOWN: Duration = Duration::from_millis(500);
-/// Consumption is looked at no more often.
+/// The shortest time over which a rate is measured: one permit in a shorter time would look like a
+/// high rate.
 const STEP: Duration = Duration::from_millis(1);
 
 /// See the [module](self).
@@ -16,8 +19,9 @@ const STEP: Duration = Duration::from_millis(1);
 pub(crate) struct Demand {
     /// Permits per second.
     peak: f64,
-    /// Since when, if there was a look.
+    /// When the peak was last updated. Has no meaning before the first observation.
     since: Tick,
+    /// Permits that calls have taken since then.
     used: u32,
     has_looked: bool,
 }
@@ -28,7 +32,7 @@ impl Demand {
         self.used = self.used.saturating_add(n);
     }
 
-    /// Takes what was used since the last time into the peak.
+    /// Updates the peak with the permits that were taken since the last update.
     pub(crate) fn observe(&mut self, now: Tick) {
         if !self.has_looked {
             (self.since, self.has_looked) = (now, true);
@@ -39,13 +43,15 @@ impl Demand {
         }
         let rate = f64::from(self.used) / time.as_secs_f64();
         let follow = if rate > self.peak { UP } else { DOWN };
+        // The difference from the new rate decays exponentially.
         let stays = (-time.as_secs_f64() / follow.as_secs_f64()).exp();
         self.peak = rate + (self.peak - rate) * stays;
         self.used = 0;
         self.since = now;
     }
 
-    /// How many are needed in the next `time`; 0 if that is less than one.
+    /// The number of permits that calls will need in the next `time`, at the rate of the peak and
+    /// rounded up; 0 if less than one is needed.
     pub(crate) fn within(&self, time: Duration) -> u32 {
         let needed = self.peak * time.as_secs_f64();
         if needed < 1.0 {

@@ -220,7 +220,7 @@ impl Registry {
 
     /// The scope node `name` of `resource`, made or renewed if need be. If there is no place for
     /// it: the one for all such origins, and none for a context.
-    pub(crate) fn branch(
+    pub(crate) fn scope(
         &self,
         resource: &Resource,
         kind: ScopeKind,
@@ -232,15 +232,15 @@ impl Registry {
             kind,
             name,
         };
-        match self.branches.find(&query, Arc::clone) {
+        match self.scopes.find(&query, Arc::clone) {
             Some(found) if found.agrees_with(resource) => Ok(Some(found)),
-            Some(_) => self.install_branch(resource, &query, now).map(Some),
-            None => self.make_branch(resource, &query, now),
+            Some(_) => self.install_scope(resource, &query, now).map(Some),
+            None => self.make_scope(resource, &query, now),
         }
     }
 
     #[cold]
-    fn make_branch(
+    fn make_scope(
         &self,
         resource: &Resource,
         query: &ScopeQuery<'_>,
@@ -258,23 +258,23 @@ impl Registry {
                 .is_some_and(|rules| rules.names(query.name)),
         };
         if has_place {
-            return self.install_branch(resource, query, now).map(Some);
+            return self.install_scope(resource, query, now).map(Some);
         }
         let make = || ScopeNode::new(resource, query, None, now);
-        if let Some(branch) = self.branches.find_or_make(query, now, make) {
-            if branch.agrees_with(resource) {
-                return Ok(Some(branch));
+        if let Some(scope) = self.scopes.find_or_make(query, now, make) {
+            if scope.agrees_with(resource) {
+                return Ok(Some(scope));
             }
-            return self.install_branch(resource, query, now).map(Some);
+            return self.install_scope(resource, query, now).map(Some);
         }
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         if query.kind == ScopeKind::Context {
             return Ok(None);
         }
-        self.branch(resource, ScopeKind::Overflow, &Key::OVERFLOW, now)
+        self.scope(resource, ScopeKind::Overflow, &Key::OVERFLOW, now)
     }
 
-    fn install_branch(
+    fn install_scope(
         &self,
         resource: &Resource,
         query: &ScopeQuery<'_>,
@@ -286,12 +286,12 @@ impl Registry {
             // old rules back.
             return Err(Reloaded);
         }
-        if let Some(found) = self.branches.find(query, Arc::clone) {
+        if let Some(found) = self.scopes.find(query, Arc::clone) {
             if found.agrees_with(resource) {
                 return Ok(found);
             }
         }
-        let (new, _) = self.branches.replace(query, now, |old| {
+        let (new, _) = self.scopes.replace(query, now, |old| {
             ScopeNode::new(resource, query, old.map(|old| &**old), now)
         });
         Ok(new)
@@ -306,7 +306,7 @@ mod tests {
     use crate::sentinel::Sentinel;
 
     #[test]
-    fn a_call_by_older_rules_gets_no_branch_of_newer_ones() {
+    fn a_call_by_older_rules_gets_no_scope_node_of_newer_ones() {
         let rule = || FlowRule::per_second("r", 0).for_origin("other").strict();
         let others = (0..20).map(|n| FlowRule::per_second(format!("f{n}"), 7));
         let sentinel = Sentinel::new(rule());
@@ -318,20 +318,20 @@ mod tests {
         let old = resource();
         sentinel.reload(Rules::build(others.chain([rule()])).unwrap());
         call("b");
-        let branch = |resource: &Resource| {
+        let scope = |resource: &Resource| {
             let name = Key::Str("b");
             let query = ScopeQuery {
                 resource: resource.id(),
                 kind: ScopeKind::Origin,
                 name: &name,
             };
-            registry.make_branch(resource, &query, now.undoubted())
+            registry.make_scope(resource, &query, now.undoubted())
         };
         // It has looked for the scope node before the reload, and makes it after.
         assert!(
-            branch(&old).is_err(),
+            scope(&old).is_err(),
             "its rules would be looked up in another set"
         );
-        assert!(branch(&resource()).is_ok());
+        assert!(scope(&resource()).is_ok());
     }
 }

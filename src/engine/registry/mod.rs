@@ -39,7 +39,7 @@ pub(crate) struct Registry {
     /// Whether a path may match a template other than itself.
     has_templates: AtomicBool,
     resources: Table<Resource>,
-    branches: Table<ScopeNode>,
+    scopes: Table<ScopeNode>,
     /// The id of the next resource.
     next_id: AtomicU64,
     /// Calls that found no place of their own.
@@ -105,7 +105,7 @@ impl Registry {
             has_templates: AtomicBool::new(rules.has_templates()),
             rules: ArcSwap::from_pointee(rules),
             resources: Table::new(shared.config.max_resources),
-            branches: Table::new(shared.config.max_origins),
+            scopes: Table::new(shared.config.max_origins),
             shared: StdArc::new(shared),
             next_id: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
@@ -134,8 +134,8 @@ impl Registry {
         self.resources.read_paced(pace, work, read).await
     }
 
-    pub(crate) const fn branches(&self) -> &Table<ScopeNode> {
-        &self.branches
+    pub(crate) const fn scopes(&self) -> &Table<ScopeNode> {
+        &self.scopes
     }
 
     /// How many calls were counted with everything that has no place.

@@ -1,4 +1,5 @@
-//! How other rules come into force: made beside the calls, then published to all of them at once.
+//! Reloads: new rules are prepared while calls go by the old ones, then published to all calls at
+//! once.
 
 use std::ops::DerefMut;
 use std::sync::{Arc as StdArc, Weak};
@@ -13,14 +14,15 @@ use crate::engine::resource::{Resource, ResourceQuery};
 use crate::rule::{NumberedRules, RuleSelection, RuleSet};
 use crate::stat::Resident;
 
-/// Most sets of rules before the present one that resources may go by until they are
-/// called: there may be as many as there are resources.
+/// Most replaced sets of rules that may stay in memory. A resource keeps the set that it was made
+/// by until its next call, so without this bound there could be as many sets as resources, each as
+/// large as all its rules. Beyond it, a reload renews all resources.
 const MOST_OLDER: usize = 8;
 
-/// Sets of rules that were in force.
+/// The replaced sets of rules that resources may still keep.
 pub(crate) type Older = Vec<Weak<RuleSet>>;
 
-/// Other rules, made ready to come into force.
+/// New rules, ready to come into force.
 #[derive(Debug)]
 pub(crate) struct RuleChange {
     old: StdArc<RuleSet>,
@@ -29,7 +31,7 @@ pub(crate) struct RuleChange {
 }
 
 impl RuleChange {
-    /// The rules that are to come.
+    /// The new rules.
     pub(crate) fn rules(&self) -> &RuleSet {
         &self.new
     }
@@ -41,7 +43,7 @@ impl Registry {
         self.older.lock()
     }
 
-    /// Makes the set that is to come, beside the calls.
+    /// Makes the new set. No call waits for it.
     pub(crate) fn prepare(
         &self,
         listed: NumberedRules,
@@ -53,14 +55,15 @@ impl Registry {
         RuleChange { old, new, begun }
     }
 
-    /// Has calls judged by the rules of `change` from here on, and puts in force the parts that go
-    /// with them.
+    /// Publishes the rules of `change`: calls are judged by them from here on. `with_them`
+    /// publishes what must come into force together with them, the rules in shadow mode.
     pub(crate) fn put_in_force(&self, change: &RuleChange, with_them: impl FnOnce()) {
         let _renewal = self.renewal.lock();
         self.replace_rules(change, with_them);
     }
 
-    /// The work that is left once other rules are in force.
+    /// Finishes a reload once its rules are in force: renews the resources that must not wait for
+    /// their next call.
     pub(crate) fn settle(&self, mut older: impl DerefMut<Target = Older>, change: &RuleChange) {
         let RuleChange { old, new, .. } = change;
         older.retain(|set| set.strong_count() > 0);
@@ -76,16 +79,16 @@ impl Registry {
                         direction,
                         name: &name,
                     };
-                    // A resource that is found is made anew.
+                    // Renews the resource, if it is in the table.
                     self.find_or_renew(&query, now);
                 }
             }
         }
-        // Each set is as large as all its rules.
+        // Renewed resources let go of the older sets.
         if are_many {
             self.renew_all(now, |_| true);
         }
-        // Calls wait for slots that there may be by now.
+        // Calls may wait in line for slots that the new rules have free.
         if self.shared.lined_up.may_wait() {
             self.renew_all(now, Resource::is_waited_for);
         }
@@ -110,21 +113,23 @@ impl Registry {
         // From this store on every resource is stale. The next call to it
         // waits for the lock, finds the rules, and makes it anew.
         self.shared.version.store(new.version(), Ordering::Release);
-        // A call looks for rules in shadow mode of the version that it is judged by.
+        // Before the rules: a call that is judged by this version looks for rules in shadow mode of
+        // the same version.
         with_them();
         self.rules.store(new.clone());
-        // Only now: while the old rules are in force, theirs are to be found. `Routes` reads it.
+        // Last: `Routes` must find the templates of the old rules as long as these are in force.
         self.has_templates.store(has_templates, Ordering::Release);
     }
 
-    /// `found` by the present `rules`, unless they say nothing of it, nor did those
-    /// before.
+    /// Renews `found` if it was made by older rules. Returns `found` itself if neither these nor
+    /// the present `rules` have any for it.
     pub(crate) fn renewed(&self, found: &Arc<Resource>, rules: &RuleSet) -> Arc<Resource> {
         let has_rules = || !found.rules().is_defaults_only() || rules.of(found.text()).is_some();
         if found.is_fresh() || !has_rules() {
             return found.clone();
         }
-        // Many may be made anew in a row, so each by a reading of its own.
+        // A reader may renew many resources in a row: the time of the first is too old for the
+        // last.
         let now = self.shared.time.read();
         // A resource that has left the table in the meantime stays as it was.
         let renewed = found
@@ -133,8 +138,8 @@ impl Registry {
         renewed.unwrap_or_else(|| found.clone())
     }
 
-    /// Has the node of `resource` go by the present rules, if others made that. A call stands in
-    /// line there, and the reload may have looked before.
+    /// Renews `resource` if it was made by older rules. For a call that stands in line there: a
+    /// reload may have looked for such calls just before it lined up.
     pub(crate) fn catch_up(&self, resource: &Resource, now: Tick) {
         if !resource.is_fresh() {
             let now = Glance::again(now);
@@ -143,7 +148,7 @@ impl Registry {
         }
     }
 
-    /// Has every resource `of` a kind take the present rules over.
+    /// Renews the resources that `of` picks, unless they are up to date or have no rules.
     #[cold]
     fn renew_all(&self, now: Glance, of: fn(&Resource) -> bool) {
         let mut renew = |old: &Arc<Resource>| {

@@ -41,7 +41,7 @@ impl OtherOrigins {
     }
 
     /// The checks of a call beside its scope node.
-    pub(crate) const fn gate(&self) -> (&Node, &CompiledRules) {
+    pub(crate) const fn node_with_rules(&self) -> (&Node, &CompiledRules) {
         (&self.node, &self.compiled)
     }
 

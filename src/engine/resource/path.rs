@@ -53,9 +53,9 @@ impl PathKind {
         let has_side = compiled.has_one_side();
         let has_more_rings = !(compiled.has_one_ring() || has_side);
         // Rules of an origin or a context judge on a scope node.
-        let has_branch_rules = origins.is_some() || contexts.is_some();
+        let has_scope_rules = origins.is_some() || contexts.is_some();
         // Origins and contexts may be counted though no rule asks for it.
-        let has_branches = shared.config.origins || shared.config.contexts;
+        let has_scopes = shared.config.origins || shared.config.contexts;
         // Rules on a relation judge by the ring or the calls at once of another resource.
         let looks_elsewhere = related.is_some();
         // Rules in shadow mode judge the calls that the others let pass.
@@ -64,8 +64,8 @@ impl PathKind {
         let has_many_leases = leases.as_ref().is_some_and(|it| it.only_one().is_none());
         if has_more_rings
             || has_many_leases
-            || has_branch_rules
-            || has_branches
+            || has_scope_rules
+            || has_scopes
             || looks_elsewhere
             || has_shadows
         {

@@ -30,7 +30,7 @@ pub(crate) enum ScopeKind {
 
 /// The key of a scope node, and how a call asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct BranchKey {
+pub(crate) struct ScopeKey {
     resource: u64,
     kind: ScopeKind,
     name: OwnedKey,
@@ -47,7 +47,7 @@ pub(crate) struct ScopeQuery<'a> {
 /// One origin or context of one resource.
 #[derive(Debug)]
 pub(crate) struct ScopeNode {
-    key: BranchKey,
+    key: ScopeKey,
     resource: StdArc<str>,
     direction: Direction,
     node: Node,
@@ -99,7 +99,7 @@ impl ScopeNode {
             node.mark_older();
         }
         Self {
-            key: BranchKey {
+            key: ScopeKey {
                 resource: query.resource,
                 kind: query.kind,
                 name: (*query.name).into(),
@@ -172,11 +172,11 @@ impl ScopeNode {
 }
 
 impl Resident for ScopeNode {
-    type Key = BranchKey;
+    type Key = ScopeKey;
     /// The resource counts the calls of its scope nodes as well: nothing is kept.
     type Sum = ();
 
-    fn key(&self) -> &BranchKey {
+    fn key(&self) -> &ScopeKey {
         &self.key
     }
 
@@ -196,8 +196,8 @@ impl Resident for ScopeNode {
     fn retire(&self, (): &mut ()) {}
 }
 
-impl Equivalent<BranchKey> for ScopeQuery<'_> {
-    fn equivalent(&self, key: &BranchKey) -> bool {
+impl Equivalent<ScopeKey> for ScopeQuery<'_> {
+    fn equivalent(&self, key: &ScopeKey) -> bool {
         self.resource == key.resource && self.kind == key.kind && self.name.is_kept_as(&key.name)
     }
 }

@@ -71,8 +71,8 @@ mod tonic {
     /// `grpc-retry-pushback-ms` and `google.rpc.RetryInfo`, and with the refusal as its source,
     /// so that layers around the service recognize it as a refusal. The message names no rule,
     /// even if an outbound call was refused: a service that returns the status sends it to its
-    /// client. If a stream of responses ends with the status, they
-    /// see only its code, and count `UNAVAILABLE` as a failure.
+    /// client. If a stream of responses ends with the status, the layers around the service see
+    /// only its code, and count `UNAVAILABLE` as a failure.
     ///
     /// # Examples
     ///

@@ -144,7 +144,7 @@ impl Gathered {
         };
         let mut read = |reading: &ResourceReading<'_>| reader.read(reading);
         let evicted = read_resources_paced(registry, pace, 1, &mut read).await;
-        let (origins, evicted_origins) = registry.branches().places();
+        let (origins, evicted_origins) = registry.scopes().places();
         let mut would_block = HashMap::new();
         for shadow in sentinel.shadows() {
             let count = shadow.would_block_by(pace).await;

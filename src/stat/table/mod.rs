@@ -1,18 +1,18 @@
 //! A bounded table of named things that many threads find without a lock.
 //!
-//! Finding a known key takes no lock and allocates nothing. A new key takes the
-//! writer's lock; at the bound it takes the place of an idle entry, and if there
-//! is none (or another key's call is just [looking](super::turn)), it gets none: its
-//! caller counts it with everything else that has no place.
+//! Finding a known key takes no lock and allocates nothing. A new key takes the writer's lock. At
+//! the bound it also needs the place of an idle entry. If there is none, or if another key is just
+//! [looking](super::turn) for one, the new key gets no place, and its caller counts the call with
+//! everything else that has no place.
 //!
 //! # Eviction
 //!
-//! Each new key at the bound looks at a few entries, a clock's hand going round. An entry that is
-//! idle leaves the map and waits *in limbo* until no thread holds it any more: a call that found it
-//! just before is still going to count on it. Only then its counts are added to the sum of the
-//! retired, so nothing is lost and nothing is counted twice; and if its key comes again before, it
-//! comes back as it was. So an entry with a call in flight never goes, nor does one that shares its
-//! node with an entry that it has replaced and that has one.
+//! Each new key at the bound looks at the next few entries, as the hand of a clock goes round. An
+//! idle entry leaves the map and waits *in limbo* until no thread holds it any more, as a call that
+//! found it just before will still count on it. Only then are its counts added to the sum of the
+//! retired: no count is lost, and none is added twice. If its key is called again before that, the
+//! entry comes back as it was. So an entry with a call in flight is never evicted. Nor is an entry
+//! that shares its node with the entry that it replaced, while calls of that one are in flight.
 //!
 //! # Reading all entries
 //!
@@ -36,13 +36,14 @@ use crate::base::pace::StepPace;
 use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
 use crate::clock::Tick;
 
-/// How many entries a new key looks at for one that it may replace.
+/// How many entries a new key looks at for one that it may replace: few, as it holds the lock.
 const LOOKS: usize = 16;
-/// How many evicted entries may wait for their last holder.
+/// How many evicted entries may wait for their last holder: each new key at the bound visits all.
 const LIMBO: usize = 64;
 /// How many entries a reader of all holds at a time: a new key finds others to replace.
 const READ_AT_ONCE: usize = LOOKS / 2;
-/// How many empty slots a reader passes while it has the lock.
+/// How many slots a reader passes while it has the lock, however many of them are empty: new keys
+/// wait for that lock.
 const PASSED_AT_ONCE: usize = 256;
 /// The slot of an entry that has left the map.
 const UNLISTED: u32 = u32::MAX;
@@ -57,8 +58,9 @@ pub(crate) trait Resident: Send + Sync + 'static {
 
     fn place(&self) -> &TablePlace;
 
-    /// Returns whether the entry was neither evicted nor replaced: a call that has found it long
-    /// ago may count on it. One that leaves just now is one that was found just before.
+    /// Returns whether the entry was neither evicted nor replaced, so that a call that found it
+    /// long ago may count on it. The answer may be out of date at once: an entry that leaves
+    /// meanwhile stays in limbo while the call holds it.
     #[inline]
     fn is_listed(&self) -> bool {
         self.place().index.load(Ordering::Relaxed) != UNLISTED
@@ -72,7 +74,7 @@ pub(crate) trait Resident: Send + Sync + 'static {
     fn retire(&self, sum: &mut Self::Sum);
 }
 
-/// The table's note on an entry. Written under the writer's lock.
+/// Where a table keeps an entry. Written under the writer's lock.
 #[derive(Debug, Default)]
 pub(crate) struct TablePlace {
     /// Where the writer finds the entry in its list.
@@ -93,6 +95,7 @@ struct Writer<V: Resident> {
     slots: Vec<TableSlot<V>>,
     /// The slots without an entry.
     free: Vec<usize>,
+    /// The slot at which the next search for an idle entry begins.
     hand: usize,
     /// The slots of the entries in limbo.
     limbo: Vec<usize>,
@@ -105,7 +108,7 @@ struct Writer<V: Resident> {
 #[derive(Debug)]
 struct TableSlot<V> {
     entry: Option<Arc<V>>,
-    /// When the entry came, as a number.
+    /// Entries and readings are numbered in the order in which they came.
     number: u64,
 }
 
@@ -202,9 +205,10 @@ impl<V: Resident> Table<V> {
         self.find_or_make_shared(key, now, || Arc::new(make()))
     }
 
-    /// Finds or makes an entry to which others have weak references. A use by such a reference
-    /// keeps no entry from being [idle](Resident::is_idle), or the user finds it again by its key:
-    /// one that is used while it is let go lives on as another one.
+    /// Finds or makes an entry to which others have weak references. A use by such a reference must
+    /// not keep the entry from being [idle](Resident::is_idle), or the user must find the entry
+    /// again by its key: an entry that is used during its eviction comes back as another `Arc`, to
+    /// which the weak reference does not lead.
     pub(crate) fn find_or_make_shared<Q>(
         &self,
         key: &Q,
@@ -233,9 +237,9 @@ impl<V: Resident> Table<V> {
             .find_or_make(mark, &self.writer, is_full, find, insert)
     }
 
-    /// Puts `change(old)` in the place of the entry of `key`, whether there is one or not, at any
-    /// size of the table. Beyond the bound an idle entry goes for each that comes, so the entries
-    /// beyond it are in use. The second is the old one.
+    /// Puts `change(old)` in the place of the entry of `key`, or in a new place if there is no such
+    /// entry, at any size of the table. Where the table is full, it first tries to evict an idle
+    /// entry, so the entries beyond the bound are in use. Returns the new entry and the old one.
     pub(crate) fn replace<Q>(
         &self,
         key: &Q,
@@ -263,7 +267,8 @@ impl<V: Resident> Table<V> {
             }
         };
         self.map.pin().insert(entry.key().clone(), entry.clone());
-        // The shared node shall be the new entry's alone when no call uses the old one.
+        // Makes the map let go of the old entry, so that the node that both share belongs to the
+        // new one alone as soon as no call uses the old one.
         self.map.guard().flush();
         if let Some(old) = listed {
             old.place().index.store(UNLISTED, Ordering::Relaxed);
@@ -273,7 +278,8 @@ impl<V: Resident> Table<V> {
         (entry, old)
     }
 
-    /// Finds a place for one more entry.
+    /// Evicts an idle entry, if it finds one, and settles the entries in limbo. Returns whether
+    /// there is a place for one more entry.
     fn make_room(&self, writer: &mut Writer<V>, now: Tick) -> bool {
         for _ in 0..LOOKS.min(writer.slots.len()) {
             if writer.limbo.len() >= LIMBO {
@@ -282,7 +288,7 @@ impl<V: Resident> Table<V> {
             writer.hand %= writer.slots.len();
             let slot = writer.hand;
             let entry = writer.slots[slot].entry.as_ref();
-            // More than the map and this list hold it: it is in use.
+            // The map and this list hold it. Any further reference means that it is in use.
             let may_go = entry.filter(|entry| {
                 entry.is_listed() && Arc::strong_count(entry) <= 2 && entry.is_idle(now)
             });
@@ -310,8 +316,7 @@ impl<V: Resident> Table<V> {
         writer.len() < self.capacity
     }
 
-    /// How many entries have a place, with those that only wait for others to want it, and how many
-    /// have left.
+    /// How many entries have a place, those in limbo included, and how many were evicted.
     #[cfg(feature = "observe")]
     pub(crate) fn places(&self) -> (usize, u64) {
         let writer = self.writer.lock();
@@ -421,7 +426,7 @@ impl<V: Resident> Writer<V> {
         self.next_number
     }
 
-    /// The entry of `key`, if it waits in limbo, and its slot: out of limbo.
+    /// Takes the entry of `key` out of limbo, if it waits there. Returns it and its slot.
     fn recall<Q>(&mut self, key: &Q) -> Option<(Arc<V>, usize)>
     where
         Q: Equivalent<V::Key> + ?Sized,
@@ -457,7 +462,7 @@ impl<V: Resident> Writer<V> {
         self.slots[slot].entry = Some(entry);
     }
 
-    /// Has the entry in `slot`, which has left the map, wait in limbo.
+    /// Moves the entry in `slot`, which has left the map, to limbo.
     fn take(&mut self, slot: usize) {
         if let Some(entry) = &self.slots[slot].entry {
             entry.place().index.store(UNLISTED, Ordering::Relaxed);
@@ -468,6 +473,8 @@ impl<V: Resident> Writer<V> {
     /// Adds the counts of `entry`, which leaves `slot`.
     fn retire(&mut self, slot: usize, entry: &V) {
         let number = self.slots[slot].number;
+        // The readings that began after the entry came, and that have not read its slot yet: they
+        // get its counts here.
         let unread = self.readers.iter_mut();
         let unread = unread.filter(|reader| number < reader.number && slot >= reader.next);
         for gone in unread.map(|it| &mut it.gone).chain([&mut self.gone]) {
@@ -476,8 +483,8 @@ impl<V: Resident> Writer<V> {
         }
     }
 
-    /// Gives the reading of that number some entries that it has not read. If there are none any
-    /// more, ends the reading and returns the sum of the entries that have left.
+    /// Adds to `few` some entries that the reading `number` has not read. If none are left, ends
+    /// the reading and returns the sum of the entries that have left.
     fn give_few(&mut self, number: u64, few: &mut Vec<Arc<V>>) -> Option<Gone<V::Sum>> {
         let place = self.readers.iter().position(|it| it.number == number)?;
         let reader = &mut self.readers[place];

@@ -1,10 +1,11 @@
 //! The nodes that count one call, and the rings on which it is judged, narrow to wide.
 //!
 //! A call counts on its resource, and on a scope node of it for its origin or its context where
-//! there is one. Beside that of an origin that no rule names stands the node of all such origins,
-//! if they share a queue. Each of these nodes has a [`LimitedRing`]: a ring with the rules that are
-//! judged on it, from which the call takes its tokens. A rule may also have a ring of its own. The
-//! node of all inbound calls counts the call too, once it passes: no rule takes tokens there.
+//! there is one. All origins that no rule names may share a queue: a call of one of them also
+//! counts on the node of that queue. Each of these nodes has a [`LimitedRing`]: a ring with the
+//! rules that are judged on it, from which the call takes its tokens. A rule may also have a ring
+//! of its own. The node of all inbound calls counts the call too, once it passes: no rule takes
+//! tokens there.
 
 mod claims;
 mod quota_left;
@@ -29,7 +30,7 @@ pub(crate) use quota_left::QuotaLeft;
 #[derive(Clone, Debug)]
 pub(crate) struct CallNodes {
     resource: Arc<Resource>,
-    /// `None` for most calls, at the cost of one byte.
+    /// `None` for most calls, which costs them no more than a byte to write.
     others: Option<OtherNodes>,
 }
 
@@ -56,7 +57,7 @@ impl CallNodes {
 
     /// The resource without any scope node, and all inbound calls if they are counted.
     #[inline]
-    pub(crate) fn without_branches(resource: Arc<Resource>) -> Self {
+    pub(crate) fn without_scopes(resource: Arc<Resource>) -> Self {
         Self {
             others: OtherNodes::new(None, None, resource.is_counted_inbound()),
             resource,
@@ -67,8 +68,8 @@ impl CallNodes {
     /// any [path](crate::engine::resource::PathKind). More nodes may count it.
     #[inline]
     pub(crate) fn has_one_ring(&self) -> bool {
-        let has_branch = self.origin().is_some() || self.context().is_some();
-        !has_branch && self.resource.compiled().has_one_ring()
+        let has_scope = self.origin().is_some() || self.context().is_some();
+        !has_scope && self.resource.compiled().has_one_ring()
     }
 
     /// Everything that counts `call`.
@@ -95,15 +96,15 @@ impl CallNodes {
                 shared.config.contexts || rules.is_some_and(|rules| rules.names(context));
             is_wanted.then_some((ScopeKind::Context, context))
         });
-        let branch = |wanted| match wanted {
-            Some((kind, name)) => registry.branch(resource, kind, name, now),
+        let scope = |wanted| match wanted {
+            Some((kind, name)) => registry.scope(resource, kind, name, now),
             None => Ok(None),
         };
         Ok(Self {
             resource: resource.clone(),
             others: OtherNodes::new(
-                branch(origin)?,
-                branch(context)?,
+                scope(origin)?,
+                scope(context)?,
                 resource.is_counted_inbound(),
             ),
         })
@@ -129,38 +130,39 @@ impl CallNodes {
 
     /// The nodes of the resource that count the call, narrow to wide, and the rules that are judged
     /// on them.
-    fn gates(&self) -> impl Iterator<Item = (&Node, &CompiledRules)> {
+    fn nodes_with_rules(&self) -> impl Iterator<Item = (&Node, &CompiledRules)> {
         let resource = (self.resource.node(), self.resource.compiled());
         // An array is walked with fewer steps than a chain of options.
-        let gates = match &self.others {
+        let nodes = match &self.others {
             None => [Some(resource), None, None, None],
             Some(nodes) => [
                 nodes.origin.as_ref().map(|it| (it.node(), it.compiled())),
-                self.others(),
+                self.other_origins(),
                 nodes.context.as_ref().map(|it| (it.node(), it.compiled())),
                 Some(resource),
             ],
         };
-        gates.into_iter().flatten()
+        nodes.into_iter().flatten()
     }
 
-    /// The gate of all origins that no rule names, if this is one of them and such rules have queues.
+    /// The node that all origins that no rule names share, with its rules: if the call is of one of
+    /// them and they share a queue.
     #[inline]
-    fn others(&self) -> Option<(&Node, &CompiledRules)> {
+    fn other_origins(&self) -> Option<(&Node, &CompiledRules)> {
         let others = self.resource.others()?;
         self.origin()
             .is_some_and(|origin| origin.is_of_others())
-            .then(|| others.gate())
+            .then(|| others.node_with_rules())
     }
 
-    /// Every node that counts the call.
+    /// Calls `f` with every node that counts the call.
     #[inline]
     pub(crate) fn each(&self, mut f: impl FnMut(&Node)) {
         f(self.resource.node());
         if let Some(origin) = self.origin() {
             f(origin.node());
         }
-        if let Some((others, _)) = self.others() {
+        if let Some((others, _)) = self.other_origins() {
             f(others);
         }
         if let Some(context) = self.context() {
@@ -179,11 +181,12 @@ impl CallNodes {
         inbound.filter(|_| is_inbound)
     }
 
-    /// The first rule that looks at another resource and finds no room there for `weight`
-    /// tokens, and when all such rules find some.
+    /// Finds the rules that look at another resource and find no room there for `weight` tokens.
+    /// Returns the index of the first one, and the time from which all of them find room; `None`
+    /// for that time if one never will.
     ///
-    /// The other resource is found by the present rules: if they are no more those of the call, the
-    /// figures say nothing.
+    /// The other resource is looked up by the present rules. If a reload has replaced the rules of
+    /// the call meanwhile, the result would mix the two: it is [`Reloaded`].
     pub(crate) fn full_related(
         &self,
         registry: &Registry,
@@ -201,8 +204,8 @@ impl CallNodes {
         }
     }
 
-    /// When the resource that the rule `index` looks at has room again, if it has
-    /// none now.
+    /// Checks the resource that the rule `index` looks at. `None` if it has room now or was
+    /// never called; otherwise the time at which it has room again, where `None` is never.
     fn full_at(
         &self,
         registry: &Registry,
@@ -216,9 +219,9 @@ impl CallNodes {
         };
         let glance = Glance::again(now);
         let related = registry.known(self.resource.direction(), related, glance)?;
-        // It may have seen the clock further on than the resource that is called.
+        // Calls to that resource may have seen a later time than this call.
         let there = related.check_time(glance);
-        let related = Self::without_branches(related);
+        let related = Self::without_scopes(related);
         let (ring, quota) = related.limited_rings(there).find_map(|ruled| {
             let (_, quota) = ruled.rules().find(|&(known, _)| known == index)?;
             Some((ruled.ring, quota.limited_to(rule.limit())))
@@ -255,7 +258,7 @@ impl CallNodes {
 
     /// The queues that the call waits in, and the nodes that they are on.
     fn queues(&self) -> impl Iterator<Item = (&Node, &Queue)> {
-        self.gates()
+        self.nodes_with_rules()
             .flat_map(|(node, compiled)| compiled.queues().iter().map(move |queue| (node, queue)))
     }
 
@@ -279,12 +282,12 @@ impl CallNodes {
 
     /// The nodes that count a waiting call, and how many may wait on each.
     fn waiting_limits(&self) -> impl Iterator<Item = (&Node, u32)> {
-        self.gates()
+        self.nodes_with_rules()
             .map(|(node, compiled)| (node, compiled.max_waiting()))
             .chain(self.inbound().map(|node| (node, u32::MAX)))
     }
 
-    /// A call of `weight` passes among all inbound ones.
+    /// Counts a call of `weight` that passes on the node of all inbound calls, if it counts there.
     #[inline]
     pub(crate) fn pass_inbound(&self, now: Tick, weight: u32) {
         if let Some(inbound) = self.inbound() {
@@ -292,11 +295,11 @@ impl CallNodes {
         }
     }
 
-    /// Takes the tokens of a call that has waited among all inbound ones, before
-    /// it starts.
+    /// Counts a call of `weight` that has waited on the node of all inbound calls, if it counts
+    /// there, just before the call starts.
     pub(crate) fn take_inbound(&self, now: Tick, weight: u32) {
         if let Some(inbound) = self.inbound() {
-            // There is no limit, and no reload replaces its ring.
+            // Cannot fail: the node has no limit, and no reload replaces its ring.
             let _ = inbound.acquire(now, weight, &[]);
         }
     }
@@ -308,16 +311,17 @@ impl CallNodes {
         }
     }
 
-    /// The rings of the call at `now`, narrow to wide. They are always the same ones.
+    /// The rings of the call at `now`, narrow to wide. Each walk gives the same rings in the same
+    /// order, so what a call holds on them can be kept as a list.
     pub(crate) fn limited_rings(&self, now: Tick) -> impl Iterator<Item = LimitedRing<'_>> {
-        self.gates().flat_map(move |(node, compiled)| {
+        self.nodes_with_rules().flat_map(move |(node, compiled)| {
             dedicated_rings(compiled, now).chain([own_ring(node, compiled, now)])
         })
     }
 }
 
 impl OtherNodes {
-    /// `None` for nothing.
+    /// Returns `None` if no other node counts the call.
     fn new(
         origin: Option<Arc<ScopeNode>>,
         context: Option<Arc<ScopeNode>>,
@@ -332,7 +336,7 @@ impl OtherNodes {
     }
 }
 
-/// The later of two times, of which `None` is never.
+/// The later of two times, where `None` means never.
 pub(crate) fn later(a: Option<Tick>, b: Option<Tick>) -> Option<Tick> {
     a.zip(b).map(|(a, b)| a.max(b))
 }
