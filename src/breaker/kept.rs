@@ -1,17 +1,17 @@
 //! Breakers that are not closed, of resources that have given their places to others.
 //!
 //! A resource that has not been called for long loses its place in the table. Its breaker may still
-//! be open then: its time is over, but only a call can show whether the called service is good
-//! again. So it is kept here until the resource is called again, as it was: with its state, how
-//! often probes have failed, and its counts. Beyond the most that may be kept, those are forgotten
-//! that have been here for longest.
+//! be open then: the open time is over, but only a call can show whether the called service is good
+//! again. So the breaker is kept here, with its state, its counts and the number of failed probes,
+//! until the resource is called again. When too many breakers are kept, the ones that came first
+//! are forgotten.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::Breakers;
 use crate::base::sync::{AtomicU32, Lock, Ordering};
 
-/// Most breakers that are kept, all resources together.
+/// Most breakers that are kept, all resources together: they take less than three megabytes.
 const MOST: usize = 4_096;
 
 /// A resource: a hash of its name and direction.
@@ -27,9 +27,9 @@ pub(crate) struct KeptBreakers {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// With the number under which they came.
+    /// The breakers of each resource, with the number under which they came.
     by_name: HashMap<NameHash, (u64, Breakers)>,
-    /// By the numbers, in ascending order.
+    /// The resources, oldest first: by ascending number.
     by_number: VecDeque<(u64, NameHash)>,
     next: u64,
     /// Breakers in all.
@@ -39,7 +39,7 @@ struct Kept {
 // === impl KeptBreakers ===
 
 impl KeptBreakers {
-    /// The resource `name` leaves the table: keeps its breakers, unless all are closed.
+    /// Keeps the breakers of the resource `name`, which leaves the table, unless all are closed.
     pub(crate) fn keep(&self, name: NameHash, breakers: &Breakers) {
         if breakers.are_closed() {
             return;
@@ -52,9 +52,10 @@ impl KeptBreakers {
         self.count.store(kept.count as u32, Ordering::Relaxed);
     }
 
-    /// The breakers of the resource `name`, which gets a place again.
+    /// Takes the breakers of the resource `name` out, because it gets a place in the table again.
     pub(crate) fn take(&self, name: impl FnOnce() -> NameHash) -> Option<Breakers> {
-        // Relaxed: a table adds and makes its resources under one lock.
+        // Relaxed: the table makes and evicts resources under one lock, so `keep` and `take` run
+        // under that lock.
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }

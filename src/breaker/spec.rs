@@ -21,16 +21,17 @@ pub(crate) const MAX_COUNT: u32 = 1_000_000;
 pub(crate) struct BreakerSpec {
     pub(crate) strategy: Strategy,
     pub(crate) limit: BadLimit,
-    /// Whether it opens above the limit, not already at it.
+    /// Whether the breaker opens only above the limit, and not already at it.
     pub(crate) exceeds: bool,
     pub(crate) min_calls: u32,
     pub(crate) open_for: Duration,
-    /// How far that grows while probes fail; `None`: it does not grow.
+    /// The longest open time, to which `open_for` grows while probes fail; `None`: it does not
+    /// grow.
     pub(crate) open_up_to: Option<Duration>,
-    /// How many calls back it looks, however long ago they were; `None`: it looks at an
-    /// interval, or at a row.
+    /// How many of the last calls count, however long ago they were; `None`: the calls of an
+    /// interval count, or the bad calls in a row.
     pub(crate) last_calls: Option<u32>,
-    /// Of no meaning to the last calls and to a row, as are the buckets.
+    /// Has a meaning, like `buckets`, only if the calls of an interval count.
     pub(crate) interval: Duration,
     /// A divisor of the interval.
     pub(crate) buckets: u32,
@@ -64,9 +65,9 @@ pub(crate) enum BadLimit {
 pub(super) enum Span {
     /// The calls of an interval, in a number of buckets.
     Window(Duration, u32),
-    /// The last ones.
+    /// The last calls, this many.
     LastCalls(u32),
-    /// Those since the last good one.
+    /// The bad calls since the last good one.
     Row,
 }
 
@@ -81,8 +82,8 @@ impl BreakerSpec {
         }
     }
 
-    /// Returns whether a call that was cancelled after `elapsed` is bad: it had been
-    /// slow already, whenever it would have ended.
+    /// Returns whether a call that was cancelled after `elapsed` is bad: it was slow already, so it
+    /// would have been slow whenever it had ended.
     pub(super) fn is_bad_cancelled(&self, elapsed: Duration) -> bool {
         self.cancelled_as_slow && self.is_bad(elapsed, false)
     }
@@ -111,8 +112,8 @@ impl BreakerSpec {
         }
     }
 
-    /// How long a breaker is open that has come to `word`: twice as long for each time
-    /// that probes have failed.
+    /// How long a breaker stays open in the state `word`: twice as long for each time in a row that
+    /// its probes have failed.
     pub(super) fn open_time(&self, word: StateWord) -> Duration {
         let grown = self.open_for.saturating_mul(1 << word.failed());
         grown.min(self.longest_open())
@@ -123,7 +124,7 @@ impl BreakerSpec {
         self.open_up_to.unwrap_or(self.open_for)
     }
 
-    /// After that time without an answer a probe holds its place no longer.
+    /// How long a probe holds its place without an answer. After that, another call may probe.
     pub(super) fn lease(&self) -> Duration {
         match self.strategy {
             Strategy::Slow(max) => self.open_for.max(max),

@@ -36,8 +36,8 @@ pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
 pub(crate) use owned::OwnedCall;
 pub(crate) use percent::Encoded;
 
-/// Whether a call comes in to be served here (inbound) or goes out to be served elsewhere
-/// (outbound). Calls of the two directions are counted apart, even under the same name.
+/// The direction of a call: it comes in to be served here (inbound), or goes out to be served
+/// elsewhere (outbound). Calls of the two directions are counted apart, even under the same name.
 ///
 /// # Examples
 ///
@@ -121,8 +121,8 @@ pub struct Call<'a> {
     pub(crate) direction: Direction,
     /// Whether the caller wants to know the rest of its quota.
     pub(crate) wants_quota: bool,
-    /// Whether a router has matched the resource, or its layer has only this name: callers
-    /// cannot make such names up.
+    /// Whether callers cannot make up the name of the resource, because a router has matched it or
+    /// its layer has only this name.
     pub(crate) is_matched: bool,
 }
 
@@ -275,8 +275,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The largest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and even where no
-    /// rule limits calls, three of them must not fill it.
+    /// The largest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and even where no rule
+    /// limits calls, a few calls of this weight must not fill it.
     pub const MAX_WEIGHT: u32 = 1 << 24;
 
     /// Sets the weight of the call: how many tokens it takes. A layer sets it by
@@ -311,7 +311,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// How long it may wait for a loan, exclusive, where no call may wait for `most`.
+    /// The limit on the call's wait for a loan: the wait must be shorter. Zero if the call may not
+    /// borrow; never above `most`, the limit for all calls.
     pub(crate) fn patience_for_loan(&self, most: Duration) -> Duration {
         match self.patience {
             _ if !self.prioritized => Duration::ZERO,

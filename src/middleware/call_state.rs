@@ -44,11 +44,12 @@ pub(super) struct Wait<S, Req> {
     service: S,
     /// Taken when the wait is over.
     request: Option<Req>,
-    /// Until the call starts.
+    /// `None` once the call has started.
     waiting: Option<Waiting>,
-    /// Since the call has started; `None` if it was skipped.
+    /// `Some` once the call has started, unless it was skipped.
     entry: Option<Entry>,
     sleep: Option<Timer>,
+    /// Whether the call's turn has come.
     is_due: bool,
     /// Whether the call starts when it is due, instead of when the service is ready.
     judge_first: bool,
@@ -112,9 +113,9 @@ where
         }
     }
 
-    /// A call that has started, unless it was skipped, before `service` is ready. It takes
-    /// along the instance that has been asked: that has a place in the service's queue, and
-    /// may be given the next permit at any time.
+    /// A call that has started, unless it was skipped, before `service` is ready. It takes the
+    /// polled instance with it and leaves a clone: the polled one has a place in the service's
+    /// queue, and may get the next permit at any time.
     #[cold]
     pub(super) fn unready(entry: Option<Entry>, service: &mut S, request: Req) -> Self
     where
@@ -134,15 +135,15 @@ where
         }
     }
 
-    /// Polls the call, through its wait if it waits. It is ready once, with what one of
-    /// these makes of its end:
+    /// Polls the call, first through its wait if it waits. Becomes ready once, with the result of
+    /// one of these:
     ///
-    /// * `on_answer`, of the service's answer and the call's entry, which a call that was
-    ///   skipped has none of. Both are large: the entry is lent, and the result is returned as
-    ///   it is. An error of a service that does not become ready is its answer to a call that
-    ///   has started.
-    /// * `on_refusal`, of a refusal, which after a wait is made by `refuse`.
-    /// * `on_unready`, of such an error if the call has not started: then it never ran.
+    /// * `on_answer` gets the service's answer and the call's entry, which is `None` for a skipped
+    ///   call. Both are large: the entry is lent, and the result is returned as it is. If the
+    ///   service fails to become ready for a call that has started, that error is its answer.
+    /// * `on_refusal` gets a refusal. After a wait, `refuse` has made it.
+    /// * `on_unready` gets the error of a service that fails to become ready for a call that has
+    ///   not started or was skipped: the call never ran.
     #[inline]
     pub(super) fn poll<T>(
         mut self: Pin<&mut Self>,
@@ -213,7 +214,8 @@ where
                 drop((self.waiting.take(), self.request.take()));
                 return Poll::Ready(AfterWait::Unready(error, self.entry.take()));
             }
-            // Up to here, the readiness of this clone was part of the wait, not of the call.
+            // A call that was not judged first starts only now: the time until this clone was ready
+            // is part of its wait, and not of its response time.
             if let Err(blocked) = self.start() {
                 return self.refused(blocked);
             }

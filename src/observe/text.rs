@@ -2,8 +2,8 @@
 //!
 //! | | classic, 0.0.4 | OpenMetrics, 1.0.0 |
 //! |---|---|---|
-//! | a counter is called, in its head | as its samples, with `_total` | without |
-//! | units | not told | `# UNIT` |
+//! | name in the head of a counter | with `_total`, like its samples | without |
+//! | units | not written | `# UNIT` |
 //! | end | none | `# EOF` |
 
 use std::fmt::{self, Write};
@@ -105,7 +105,8 @@ fn write_sample(text: &mut String, family: &Family, sample: &Sample) -> fmt::Res
             count,
             histogram,
         } => {
-            // Ranges and their number are of one reading, so that they agree.
+            // The count is summed from the ranges, as `count` may be of a later reading: they must
+            // agree.
             let count = histogram.as_ref().map_or(*count, Histogram::count);
             let buckets = histogram.iter().flat_map(Histogram::buckets);
             for (edge, count) in buckets {

@@ -21,8 +21,8 @@ use crate::rule::Rules;
 /// a link, the file that it leads to is replaced. Comments and the order of keys are lost.
 ///
 /// If the file does not have the rules that are in force, it has been changed meanwhile, and
-/// nothing is written. A file that is missing is made. Only changes between two looks, as they are
-/// made and just before the file is replaced, are not seen.
+/// nothing is written. A file that is missing is made. The file is read once more just before it is
+/// replaced: only a change between that and the replacement is not seen, and is lost.
 ///
 /// # Examples
 ///
@@ -169,7 +169,7 @@ fn replace(
     );
     name.push(format!(".{}.tmp", std::process::id()));
     let beside = folder.join(name);
-    // Not through a file or link that was put there before.
+    // Fails if somebody has put a file or a link there, instead of writing through it.
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -190,7 +190,8 @@ fn replace(
         let _ = fs::remove_file(&beside);
         return done;
     }
-    // The name is on the disk with its directory. Not every system can open one.
+    // The new name survives a crash once the directory is synced. Not every system can open a
+    // directory, and the rules are in the file anyway, so an error is ignored.
     if let Ok(folder) = File::open(folder) {
         let _ = folder.sync_all();
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
+/// More calls than one node has at once.
 const CONCURRENCY_BITS: u32 = 22;
+/// Enough for one minute in microseconds, to which response times are clamped.
 const RT_BITS: u32 = 26;
 const MAX_CONCURRENCY: u64 = (1 << CONCURRENCY_BITS) - 1;
 /// "No response time yet"; above every clamped one.
@@ -18,7 +20,7 @@ const NO_RT: u64 = (1 << RT_BITS) - 1;
 pub(crate) struct Extreme {
     /// The smallest response time in microseconds.
     pub(super) min_rt_us: Option<u32>,
-    /// The largest concurrency; beyond 4 194 303 it stays there.
+    /// The largest concurrency, at most 4 194 303.
     pub(super) max_concurrency: u32,
 }
 
@@ -63,8 +65,8 @@ impl Extremes {
     /// Room for at least `slots` buckets, of which `bucket` is the first to be
     /// used.
     pub(super) fn new(slots: u32, bucket: u64) -> Self {
-        // Every word belongs to the youngest bucket that has its place, so that
-        // no stamp is mistaken for one of the future.
+        // Each word gets the stamp of the newest bucket up to `bucket` that has its place: any
+        // other stamp, as 0, might look newer than the buckets to come.
         let slots = u64::from(slots.next_power_of_two());
         let youngest = |place| bucket.wrapping_sub(bucket.wrapping_sub(place) & (slots - 1));
         Self(
@@ -78,11 +80,11 @@ impl Extremes {
         size_of_val(&*self.0)
     }
 
-    /// A call ended in `bucket` that had taken `rt_us`.
+    /// Notes that a call ended in `bucket`, `rt_us` after it started.
     #[inline]
     pub(super) fn note_rt(&self, bucket: u64, rt_us: u32) {
         let found = self.cell(bucket).load(Ordering::Relaxed);
-        // Nothing so far is more than any time.
+        // `NO_RT` is above any response time, so the first one replaces it.
         let known = found >> CONCURRENCY_BITS & NO_RT;
         if !is_of(found, bucket) || u64::from(rt_us) < known {
             self.improve(
@@ -95,7 +97,7 @@ impl Extremes {
         }
     }
 
-    /// A call of `bucket` found `concurrency` calls in flight, itself included.
+    /// Notes that a call that passed in `bucket` is one of `concurrency` calls in flight.
     #[inline]
     pub(super) fn note_concurrency(&self, bucket: u64, concurrency: u32) {
         let found = self.cell(bucket).load(Ordering::Relaxed);
@@ -110,13 +112,14 @@ impl Extremes {
         }
     }
 
+    /// Merges `seen` into the word of `bucket`.
     #[cold]
     fn improve(&self, bucket: u64, seen: Extreme) {
         let cell = self.cell(bucket);
         let mut found = cell.load(Ordering::Relaxed);
         loop {
-            // The word of an older bucket starts anew; one of a newer bucket
-            // means that this call is late, and is left alone.
+            // A word of an older bucket is replaced. A word of a newer bucket stays: this call is
+            // late, and its own bucket has lost the place.
             let behind =
                 (bucket as u16).wrapping_sub((found >> (RT_BITS + CONCURRENCY_BITS)) as u16);
             let known = match behind {
@@ -137,9 +140,9 @@ impl Extremes {
         }
     }
 
-    /// Starts the word of `bucket`, so that no stamp grows old. `stands` says
-    /// whether the head is still at the bucket before; false means that it has moved
-    /// on, and that nothing was done.
+    /// Resets the word of `bucket` before the head moves there, so that no word keeps its stamp
+    /// until that looks new again. `stands` says whether the head is still at the bucket before.
+    /// Returns false, and changes nothing, if the head has moved on.
     pub(super) fn open(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
         let (cell, new) = (self.cell(bucket), Extreme::default().pack(bucket));
         loop {
@@ -147,11 +150,12 @@ impl Extremes {
             if found == new {
                 return true;
             }
-            // The head still stands before `bucket`, so the found word is older, even if its stamp
-            // is the same, as after a long pause: it was written with release, and a thread that
-            // wrote for this bucket or a newer one had seen the head move on. The thread that moves
-            // the head from here has changed the word before, so after that the swap fails; behind
-            // a jump it starts a bucket that is left out.
+            // If the head still stands before `bucket`, the found word is of an older bucket, even
+            // if its stamp is equal, as after a long pause. A thread writes for `bucket` or a newer
+            // one only after it has seen the head move on, and it writes with release: this thread
+            // would have seen that move too. Another thread that moves the head from here changes
+            // the word first, so the swap below fails. If it jumps, the swap may succeed, but then
+            // it resets a bucket that the jump leaves out.
             if !stands() && !planted(Bug::OpenLate) {
                 return false;
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LeapArray   a ring of aligned buckets: counts, admits, lends     one word decides
-//!   + cuts    checkpoints: other counters when each bucket began
+//!   + cuts    checkpoints: the values of the other counters when each bucket began
 //! Node        the statistics of one resource: a ring and its counters
 //! Table       all nodes by name, bounded
 //! ```
@@ -14,14 +14,15 @@
 //!
 //! # Windows and the calendar
 //!
-//! Buckets begin at multiples of their length from [`Tick::ZERO`](crate::Tick::ZERO). The clocks
-//! of the operating system, [`MonotonicClock`](crate::MonotonicClock) and `QuantaClock`, start at a
+//! Buckets begin at multiples of their length from [`Tick::ZERO`](crate::Tick::ZERO). The clocks of
+//! the operating system, [`MonotonicClock`](crate::MonotonicClock) and `QuantaClock`, start at a
 //! midnight of UTC. So with either of them an interval of one bucket that divides a day begins at
-//! the time of day at which a shared rule's begins on the store: a day at midnight, an hour at the
-//! full hour, a week on Thursday, the first day of 1970. With the default of two buckets, the
-//! window of a day slides at midnight and at noon. Time zones and months have no part in it. The
-//! calendar is read when the program starts: corrections of the wall time later, and sleep of the
-//! machine, move the windows against it. A clock of one's own decides by its `ZERO`.
+//! the same time of day as the interval of a shared rule on the store: a day at midnight, an hour
+//! at the full hour, a week on Thursday, the first day of 1970. With the default of two buckets,
+//! the window of a day slides at midnight and at noon. Time zones and months have no part in it.
+//! The calendar is read when the program starts: corrections of the wall time later, and sleep of
+//! the machine, move the windows against it. With a clock of your own, windows count from its
+//! `ZERO`.
 //!
 //! # Examples
 //!

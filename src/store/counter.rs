@@ -39,11 +39,12 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
     let mut is_changed = false;
     if counter.base > bucket.saturating_add(1) {
         counter.gather(bucket, draw.limit);
-        // Also if nothing is granted: otherwise it would be gathered again by each draw, and the
-        // window would be full until the clock is where it was.
+        // Written even if nothing is granted: otherwise each draw would gather the old value again,
+        // and the window would be full until the clock is where it was.
         is_changed = true;
     } else if counter.base > bucket {
-        // Its clock is a little back: time stands still.
+        // The store's clock is one bucket behind the value: the value's bucket stays the present
+        // one until the clock reaches it.
         bucket = counter.base;
     } else {
         counter.shift_to(bucket);
@@ -61,6 +62,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
     if counter.epoch == 0 {
         counter.epoch = now;
     }
+    // First the permits that the process gives back, and those that its calls took without the
+    // store.
     if let Some(back) = &draw.back {
         is_changed |= counter.change(back, u32::saturating_sub);
     }
@@ -68,6 +71,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
         is_changed |= counter.change(add, u32::saturating_add);
     }
     let free = draw.limit.saturating_sub(counter.held(draw.next));
+    // Permits that callers wait for go first. Of the rest, a part is granted ahead: the divisor
+    // leaves some for other processes.
     let mut grant = draw.firm.min(free);
     if draw.soft > 0 && free > grant {
         grant += draw.soft.min((free - grant).div_ceil(draw.divisor.max(1)));
@@ -77,6 +82,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
         counter.counts[place] = counter.counts[place].saturating_add(grant);
         is_changed = true;
     }
+    // If no permit is left, the answer says how long until there is one: the process need not ask
+    // before.
     let mut wait = 0;
     if grant < draw.firm || grant == free {
         wait = (end - now) + counter.buckets_until_room(draw.limit) * bucket_us;
@@ -130,7 +137,8 @@ impl Counter {
         value
     }
 
-    /// The clock is far behind the value: all that was counted is in the present bucket now.
+    /// Moves all counts, at most `limit`, to the present bucket. The clock has stepped back far
+    /// behind the value, so the buckets of the counts lie in its future.
     fn gather(&mut self, bucket: u64, limit: u32) {
         let sum: u64 = self.counts.iter().copied().map(u64::from).sum();
         let k = self.counts.len() - 1;
@@ -139,6 +147,7 @@ impl Counter {
         self.base = bucket;
     }
 
+    /// Makes `bucket` the present one: forgets the counts that are out of the window by then.
     fn shift_to(&mut self, bucket: u64) {
         let gone = usize::try_from(bucket - self.base).unwrap_or(usize::MAX);
         let gone = gone.min(self.counts.len());
@@ -148,9 +157,11 @@ impl Counter {
         self.base = bucket;
     }
 
-    /// Changes the count of a bucket that the value still has. Returns whether it has.
+    /// Changes the count of the booking's bucket. Returns false if the value has no such bucket, or
+    /// the booking no permits.
     fn change(&mut self, booking: &Booking, change: impl Fn(u32, u32) -> u32) -> bool {
         let k = self.counts.len() as u64 - 1;
+        // `counts[0]` is the bucket `base + 1 - k`.
         let place = (booking.bucket.saturating_add(k)).checked_sub(self.base.saturating_add(1));
         let place = place.filter(|&place| place <= k && booking.permits > 0);
         if let Some(place) = place {
@@ -160,8 +171,10 @@ impl Counter {
         place.is_some()
     }
 
-    /// The permits that count against the limit of the windows in which a permit of the present or
-    /// of the next bucket lies.
+    /// The permits that a new one must share the limit with: one for the next bucket if `next`,
+    /// otherwise one for the present bucket. A window is `k` buckets long. So a permit for the
+    /// present bucket must fit into two: the window that ends with it, and the one that ends with
+    /// the next bucket, unless a window is one bucket.
     fn held(&self, next: bool) -> u32 {
         let k = self.counts.len() - 1;
         let sum = |counts: &[u32]| counts.iter().fold(0_u32, |sum, &c| sum.saturating_add(c));
@@ -173,7 +186,8 @@ impl Counter {
         }
     }
 
-    /// How many buckets after the next one begins there is room for one more permit.
+    /// The number of whole buckets from the start of the next bucket until there is room for one
+    /// more permit.
     fn buckets_until_room(&self, limit: u32) -> u64 {
         let k = self.counts.len() - 1;
         let held = |from: usize| {
@@ -185,7 +199,7 @@ impl Counter {
     }
 }
 
-/// A whole number of a value; 0 if it is none that could have been written.
+/// Reads a number of a value; 0 if no store can have written it.
 fn whole(number: f64) -> u64 {
     const MOST: f64 = 9_007_199_254_740_992.0;
     if (0.0..=MOST).contains(&number) {

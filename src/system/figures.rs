@@ -1,7 +1,9 @@
-//! Whether an inbound call may pass, by the figures of all inbound calls and of the machine.
+//! The decision whether an inbound call may pass, by the figures of all inbound calls and of the
+//! machine.
 //!
-//! Plain data and one pure function: the keeper of the figures calls it. The order is Sentinel's:
-//! rate, concurrency, response time, load, CPU. The first limit that is reached refuses.
+//! Plain data and one pure function; the engine reads the figures and calls it. The limits are
+//! checked in Sentinel's order: rate, concurrency, response time, load, CPU. The first limit that
+//! is reached refuses.
 
 use std::time::Duration;
 
@@ -60,7 +62,8 @@ pub(crate) fn judge(
 // === impl InboundFigures ===
 
 impl InboundFigures {
-    /// Those figures of one node that `limits` look at.
+    /// Reads from `node` the figures that `limits` look at. The others are not read, which saves
+    /// time, and have values that refuse nothing.
     pub(crate) fn of(node: &Node, now: Tick, limits: &Limits, readings: Readings) -> Self {
         let is_load_reached = limits.is_load_reached(readings);
         let asks_concurrency = limits.concurrency.is_some() || is_load_reached;

@@ -1,5 +1,5 @@
-//! The stand-in for the permits of shared rules that a waiting call needs, where no rule can be
-//! shared.
+//! The stand-in for [`lease`](super::lease) without the feature `shared`: no call waits for permits
+//! of shared rules.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::engine::resource::HeldLeases;
 use crate::rule::NoShare;
 
-/// Nothing makes a value of it.
+/// The permits of shared rules that a waiting call needs. It has no variants, as no call needs any.
 #[derive(Debug)]
 pub(crate) enum WaitLeases {}
 

@@ -1,7 +1,7 @@
 //! Scope nodes of a resource: its calls of one origin, or through one context.
 //!
-//! Like a resource, a scope node never changes but for its counts: a reload makes a new one over
-//! the same node.
+//! Like a resource, a scope node is immutable except for its counts. After a reload, a new scope
+//! node with the new rules takes over its [`Node`], and so the counts.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc as StdArc;
@@ -28,7 +28,7 @@ pub(crate) enum ScopeKind {
     Context,
 }
 
-/// The key of a scope node, and how a call asks for it.
+/// The key of a scope node in the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScopeKey {
     resource: u64,
@@ -36,11 +36,12 @@ pub(crate) struct ScopeKey {
     name: OwnedKey,
 }
 
+/// A borrowed [`ScopeKey`], by which a call looks for its scope node without an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScopeQuery<'a> {
     pub(crate) resource: u64,
     pub(crate) kind: ScopeKind,
-    /// Short enough to be kept.
+    /// Already [shortened](Key::shortened): a name that is too long for the table is its digest.
     pub(crate) name: &'a Key<'a>,
 }
 
@@ -54,20 +55,19 @@ pub(crate) struct ScopeNode {
     compiled: CompiledRules,
     /// How many of its calls may run at once, if a rule says so.
     slots: Option<SlotLimit>,
-    /// That of the rules that it was made by.
+    /// The version of the rules by which the scope node was made.
     version: u64,
     place: TablePlace,
     /// How long after its last use the scope node is kept in any case.
     idle: Duration,
-    /// Whether it is of origins that no rule names.
+    /// Whether the scope node counts one or all of the origins that no rule names.
     is_of_others: bool,
 }
 
 // === impl ScopeNode ===
 
 impl ScopeNode {
-    /// The scope node of `resource` that `query` asks for; over the node of `old`, if there was
-    /// one.
+    /// Creates the scope node of `resource` that `query` asks for. It takes over the node of `old`.
     pub(crate) fn new(
         resource: &Resource,
         query: &ScopeQuery<'_>,
@@ -95,7 +95,7 @@ impl ScopeNode {
         let before = old.map(|old| old.compiled.on(&old.node));
         let (node, compiled) = shared.node(flows, before, longest_wait, NodeOf::ScopeNode, now);
         if slots.is_some() && old.is_some_and(|old| old.slots.is_none()) {
-            // The calls that run hold none.
+            // The calls in flight were admitted without a limit on slots, and hold none.
             node.mark_older();
         }
         Self {
@@ -144,7 +144,7 @@ impl ScopeNode {
         self.key.kind
     }
 
-    /// Returns whether it is of origins that no rule names.
+    /// Returns whether the scope node counts one or all of the origins that no rule names.
     pub(crate) const fn is_of_others(&self) -> bool {
         self.is_of_others
     }
@@ -186,9 +186,9 @@ impl Resident for ScopeNode {
 
     fn is_idle(&self, now: Tick) -> bool {
         // An exhausted origin must not come back with a fresh quota: it stays until its windows
-        // have passed. A node that many share is no exception: when it is wanted again it has a
-        // place at any size of the table, and nothing else ends the one of a resource that is gone.
-        // A node was last used up to one step after the time that it tells.
+        // have passed. A scope node that stands for many origins may go as well: it has a place at
+        // any size of the table when it is needed again, and would otherwise outlive its resource.
+        // The second is added as `last_used` may be one step earlier than the last use.
         let memory = self.compiled.memory(self.node.ring()) + Duration::from_secs(1);
         now - self.node.last_used() > memory.max(self.idle) && !self.node.is_shared()
     }

@@ -1,5 +1,5 @@
-//! Whether calls bring the origins and contexts that rules on a resource look at: if none does,
-//! that is a finding.
+//! Notes whether calls have the origins and contexts that rules on a resource look at. If no call
+//! has one, that is a finding: the rule probably limits nothing.
 
 use super::Resource;
 use super::notify::key_missing;
@@ -9,17 +9,21 @@ use crate::hook::Interest;
 use crate::hook::finding::{Finding, Need};
 use crate::rule::Rule;
 
-/// Hooks are notified after this many calls without a key, if none had one.
+/// Hooks are notified after this many calls without a key, if no call had one. Few, so
+/// that a mistake shows early; a single call may lack its key for a good reason.
 const SUSPICIOUS: u64 = 8;
-/// Most calls without a key that are counted: a word that all of them write costs each of them.
+/// Most calls without a key that are counted: beyond that, a word that all calls write would only
+/// slow them down.
 const MOST_COUNTED: u64 = 1_024;
-/// Most rules whose keys are compared with those of one resource.
+/// Most rules that are searched for the findings of one resource: a call may have to wait for the
+/// search.
 const MOST_RULES: usize = 256;
 
 /// The keys that rules on a resource look at. Keyed rules look for theirs in their tables.
 #[derive(Debug)]
 pub(super) struct SeenKeys {
-    /// Whether calls have had all of them, so that there is nothing left to note.
+    /// Whether every key that rules look at was seen on a call, so that there is nothing left to
+    /// note.
     are_met: AtomicBool,
     origin: Option<SeenKey>,
     context: Option<SeenKey>,
@@ -27,8 +31,9 @@ pub(super) struct SeenKeys {
 
 #[derive(Debug, Default)]
 struct SeenKey {
-    /// Whether a call had one: then the others are of no interest.
+    /// Whether a call had the key. From then on calls without it are not counted.
     is_met: AtomicBool,
+    /// Calls without the key.
     without: AtomicU64,
 }
 
@@ -43,8 +48,8 @@ impl SeenKeys {
         }
     }
 
-    /// The needs that no call has met yet, and how many calls were without.
-    fn silent(&self) -> [(Need<'static>, u64); 2] {
+    /// Each key, and how many calls lacked it if no call had it; 0 otherwise.
+    fn unmet(&self) -> [(Need<'static>, u64); 2] {
         let calls = |key: &Option<SeenKey>| key.as_ref().map_or(0, SeenKey::calls_without_any);
         [
             (Need::Origin, calls(&self.origin)),
@@ -54,8 +59,8 @@ impl SeenKeys {
 }
 
 impl SeenKey {
-    /// Notes whether a call has the key, and returns true for the call that makes it suspicious
-    /// that none has.
+    /// Notes whether a call has the key. Returns true once: for the call that is the
+    /// [`SUSPICIOUS`]th without the key while none had it.
     #[inline]
     fn note(&self, key: Option<&Key<'_>>) -> bool {
         if self.is_met.load(Ordering::Relaxed) {
@@ -84,8 +89,8 @@ impl SeenKey {
 }
 
 impl Resource {
-    /// Notes which of the keys that its rules look at `call` has, and notifies hooks once none of
-    /// some calls had one.
+    /// Notes which of the keys that the resource's rules look at `call` has. Notifies hooks when
+    /// [`SUSPICIOUS`] calls have lacked a key and none has had it.
     #[inline]
     pub(crate) fn note_keys(&self, call: &Call<'_>) {
         if let Some(seen) = self.seen_keys() {
@@ -119,13 +124,14 @@ impl Resource {
         }
     }
 
-    /// The findings that rules have met only calls without the origin or context that they look at.
+    /// The rules that look at an origin or context which all calls so far have lacked, a finding
+    /// each.
     pub(crate) fn keys_without_calls(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         let Some(seen) = self.seen_keys() else {
             return found;
         };
-        for (need, calls) in seen.silent() {
+        for (need, calls) in seen.unmet() {
             if calls == 0 {
                 continue;
             }
@@ -142,8 +148,8 @@ impl Resource {
     }
 }
 
-/// The effect of `rule` on calls without `need`; `None` if it does not need that, or if its table
-/// knows more.
+/// The effect of `rule` on calls without `need`; `None` if it does not need that. Also `None` for a
+/// rule with a table of keys, which notes the calls without a key itself.
 fn effect_without(rule: &Rule, need: Need<'_>) -> Option<&'static str> {
     if !rule.needs().contains(&need) || rule.missing_key().is_some() {
         return None;

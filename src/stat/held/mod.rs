@@ -1,8 +1,8 @@
 //! The buckets to come in one pass: the tokens held for them, and which of them suit a loan.
 //!
-//! Each cell is read once. So no sum is of two moments of one cell, and a call that looks at
-//! every window to come costs as much as there are buckets ahead, of which there are
-//! [`MOST_AHEAD`] at most, and not the square of that.
+//! Each cell is read once, so all sums agree on its value. A call that looks at every window to
+//! come takes time in proportion to the buckets ahead, at most [`MOST_AHEAD`], and not to their
+//! square.
 
 use std::ops::Range;
 
@@ -66,7 +66,7 @@ impl HeldSums {
 // === impl Targets ===
 
 impl Targets {
-    /// The buckets `from` up to, not including, `to` of those after `bucket`.
+    /// The buckets from `from` up to, not including, `to`, as far as they are after `bucket`.
     pub(super) fn new(bucket: u64, from: u64, to: u64) -> Self {
         let mut all = Self {
             first: bucket + 1,
@@ -81,6 +81,7 @@ impl Targets {
     pub(super) fn remove(&mut self, targets: Range<u64>) {
         let place = |target: u64| target.saturating_sub(self.first).min(MOST_AHEAD) as usize;
         let (mut start, end) = (place(targets.start), place(targets.end));
+        // Each round clears the bits of the range that are in one word.
         while start < end {
             let (word, low) = (start / 64, start % 64);
             let len = (64 - low).min(end - start);
@@ -89,7 +90,7 @@ impl Targets {
         }
     }
 
-    /// The first one from `bucket` on.
+    /// The first bucket of the set that is not before `bucket`.
     pub(super) fn next(&self, bucket: u64) -> Option<u64> {
         let from = bucket.saturating_sub(self.first).min(MOST_AHEAD) as usize;
         (from / 64..WORDS).find_map(|number| {
@@ -100,7 +101,7 @@ impl Targets {
         })
     }
 
-    /// The last one.
+    /// The last bucket of the set.
     pub(super) fn last(&self) -> Option<u64> {
         (0..WORDS).rev().find_map(|number| {
             let place = self.bits[number].checked_ilog2()? as usize;
