@@ -106,7 +106,7 @@ impl PeriodicThread {
             // Joining a thread that is not there panics, or never ends.
             return;
         }
-        self.stop.say();
+        self.stop.set();
         if let Some(thread) = self.thread.take() {
             // `act` may own the handle, and be dropped by the thread itself.
             if thread.thread().id() != thread::current().id() {

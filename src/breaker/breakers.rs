@@ -40,7 +40,7 @@ pub(crate) struct AllClosed {
     epoch: u32,
 }
 
-/// A breaker has changed its state. Told once, by the thread that changed it.
+/// A change of a breaker's state. The thread that made it reports it, once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
     pub(crate) index: usize,
@@ -71,13 +71,14 @@ impl Admission {
 // === impl Breakers ===
 
 impl Breakers {
-    /// The breakers of `specs`, at most [`MAX_BREAKERS`], in the order in which
-    /// they are asked.
+    /// Creates the breakers of `specs`, at most [`MAX_BREAKERS`], in the order in which they are
+    /// asked.
     ///
-    /// Breakers that each inherit from one of `old`: one with an equal rule, else one with a rule
-    /// of the same id, else one that counts the same calls in the same window. A breaker that
-    /// counts the same keeps counts and state, with the probes that are under way; one that counts
-    /// otherwise begins with no counts, but stays open as long as its predecessor.
+    /// Each breaker inherits from one of `old`, if there is one with an equal rule, or else with a
+    /// rule of the same id, or else with equal counts: the same calls in the same window. A breaker
+    /// that counts like its predecessor keeps its counts and its state, with the probes that are
+    /// under way. One that counts otherwise begins with no counts, but stays open as long as its
+    /// predecessor.
     pub(crate) fn new(
         specs: impl IntoIterator<Item = BreakerSpec>,
         now: Tick,
@@ -104,15 +105,15 @@ impl Breakers {
         Self { list, epoch }
     }
 
-    /// These are the breakers of rules with these names, in their order.
+    /// Names the breakers after their rules, given in the order of the breakers.
     pub(crate) fn rename(&self, names: impl Iterator<Item = StdArc<str>>) {
         for (breaker, name) in self.list.iter().zip(names) {
             breaker.rename(Some(name));
         }
     }
 
-    /// These are replaced by `new`, or by none: a breaker without an heir there is the breaker of
-    /// no rule any more.
+    /// Takes the names from the breakers from which none of `new` inherits: no rule stands on them
+    /// any more. Called when `new`, or nothing, replaces these breakers.
     pub(crate) fn retire(&self, new: Option<&Breakers>) {
         let new = new.map_or(&[][..], |new| &new.list);
         for old in &self.list {
@@ -122,9 +123,12 @@ impl Breakers {
         }
     }
 
-    /// Returns whether a call at `now` may pass: the first breaker that refuses it, and when it and
-    /// all others may be probed, or at the latest may be: a probe that is under way may end sooner.
-    /// Never, if one was forced open. Takes nothing.
+    /// Checks whether a call at `now` may pass. Takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The first breaker that refuses the call, and the latest time from which all breakers may be
+    /// probed: a probe that is under way may end sooner. Never, if one was forced open.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
         let mut refusals = self.list.iter().filter_map(|breaker| {
             let (_, CircuitAnswer::Refuse(retry_at)) = breaker.ask(now) else {
@@ -168,6 +172,8 @@ impl Breakers {
         are_closed.then_some(AllClosed { epoch })
     }
 
+    /// Lets a call pass at `now`, as a probe of each breaker that wants one. Tries again if a state
+    /// changes meanwhile.
     #[cold]
     pub(super) fn admit_as_probe(
         &self,
@@ -194,10 +200,13 @@ impl Breakers {
         words
     }
 
-    /// Takes all probes, in the name of `epoch`; none if a state has changed since `words`
-    /// were seen. It was drawn between two looks at the states, which must agree: so it is
-    /// newer than all that ever happened in those that are changed here, such as probes that
-    /// have joined, and not newer than those in which the call just passes.
+    /// Takes all probes that the breakers want, in the name of `epoch`; none if a state has changed
+    /// since `words` were read.
+    ///
+    /// `epoch` was drawn after `words` were read, and each state is read again here and must be the
+    /// same. So in the states that are changed here, `epoch` is newer than everything that has
+    /// happened, such as probes that have joined; and it is older than every
+    /// generation that begins once a state in which the call just passes has been left.
     fn take_probes(
         &self,
         now: Tick,
@@ -227,9 +236,9 @@ impl Breakers {
         Some(admission)
     }
 
-    /// A call that passed here does not run, because it lost its tokens to another one:
-    /// its probes never were. A breaker without another one is open again, and
-    /// the next call may probe at once.
+    /// Takes back the probes of a call that was admitted but does not run, because it lost its
+    /// tokens to another call. A breaker that has no other probe is open again, and the next call
+    /// may probe it at once.
     pub(crate) fn release(&self, admission: Admission, notify: &mut dyn FnMut(Change)) {
         if admission.probes == 0 {
             return;
@@ -245,7 +254,7 @@ impl Breakers {
         }
     }
 
-    /// A call ended at `now`, after `rt`.
+    /// Notes that a call ended at `now`, `rt` after it started.
     pub(crate) fn complete(
         &self,
         now: Tick,
@@ -262,8 +271,9 @@ impl Breakers {
         });
     }
 
-    /// A call was dropped at `now`, after `elapsed`, before it delivered
-    /// anything. That says nothing, except that it was slow if it was.
+    /// Notes that a call was dropped at `now`, after `elapsed`, before it delivered anything. It
+    /// counts only if it was slow already; otherwise its outcome is unknown, and its probes are
+    /// taken back.
     pub(crate) fn cancel(
         &self,
         now: Tick,
@@ -316,8 +326,8 @@ impl Breakers {
         self.list[index].word().state()
     }
 
-    /// A breaker has changed its state at `now`. Returns the name of the rule that it is of, if it
-    /// is of any.
+    /// Notes in the breaker's history that its state changed at `now`. Returns the name of its
+    /// rule, if a rule stands on it.
     pub(crate) fn note_change(&self, change: &Change, now: Tick) -> Option<StdArc<str>> {
         let breaker = &self.list[change.index];
         breaker.history().note_change(now);

@@ -16,7 +16,7 @@ pub(super) enum OutcomeCounts {
     Row(Stamped),
 }
 
-/// A row counts no further.
+/// The longest row that is counted.
 const LONGEST_ROW: u64 = u32::MAX as u64;
 
 /// Calls that ended, and how many of them were bad.
@@ -29,14 +29,15 @@ pub(super) struct Sum {
 /// One call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
-    /// That of the breaker's word, as the call found it closed.
+    /// The version of the breaker's word in which the call found the breaker closed.
     pub(super) version: u16,
     pub(super) is_bad: bool,
-    /// The value that a full cell of a window keeps: the ratio of its counts, or the bad ones.
+    /// Whether a full cell of a window keeps the ratio of its counts; if not, it keeps the number
+    /// of bad calls.
     pub(super) keeps_ratio: bool,
 }
 
-// === impl Counts ===
+// === impl OutcomeCounts ===
 
 impl OutcomeCounts {
     pub(super) fn new(spec: &BreakerSpec, now: Tick) -> Self {
@@ -59,7 +60,8 @@ impl OutcomeCounts {
     }
 
     /// Counts a call that ended at `now`, and returns the counts of its generation that still
-    /// matter. `None` if `is_over` says that there is a newer one: then it is counted nowhere.
+    /// matter. `None` if `is_over` says that there is a newer generation: then the call is counted
+    /// nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         match self {
             Self::Window(window) => window.count(now, ended, is_over),
@@ -87,8 +89,8 @@ impl OutcomeCounts {
         }
     }
 
-    /// Leaves nothing that was counted under the stamp of `version`, before that
-    /// begins, unless `is_over` says that another change was faster.
+    /// Forgets what was counted under the stamp of `version`, before the generation of that version
+    /// begins. Stops once `is_over` says that another change of state was faster.
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
         match self {
             Self::Window(window) => window.forget(version, is_over),

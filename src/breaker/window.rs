@@ -11,12 +11,12 @@
 //! finds or, if those are of another bucket or generation, starts anew. So counts are never mixed,
 //! and there is no moment at which a bucket is half cleared.
 //!
-//! A call looks at a cell *first* and then whether the head and the generation are still those that
-//! it counts for. If so, the value that it saw in the cell is not newer: a thread that writes there
-//! for a newer bucket or generation has seen that the head or the breaker had gone on before, and
-//! both are read after the cell (acquire, pairing with the release of the writer). Should they go
-//! on later, the swap fails if another call has used the cell since, and else only touches counts
-//! that are read no more.
+//! A call reads a cell *first*, and then checks that the head and the generation are still those
+//! that it counts for. If so, the value that it read is not of a newer bucket or generation: a
+//! thread that writes such a value has seen the head or the breaker move before, and both are read
+//! after the cell (acquire, pairing with the release of the writer). If they move later, the swap
+//! fails if another call has used the cell since; otherwise it only changes counts that are read no
+//! more.
 //!
 //! A cell distinguishes buckets of 2¹² rounds of the ring and generations of 2⁸ versions. The
 //! thread that moves the head rewrites the cells that it skips, and the thread that begins a
@@ -29,13 +29,14 @@ use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 use crate::stat::bucket_of;
 
+/// Enough for four times [`MAX_COUNT`](super::spec::MAX_COUNT) calls.
 const COUNT_BITS: u32 = 22;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const TAG_BITS: u32 = 20;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const ROUND_BITS: u32 = 12;
 const ROUND_MASK: u64 = (1 << ROUND_BITS) - 1;
-/// Most rounds of the ring that the head may skip at once.
+/// Most rounds of the ring that the head may skip at once: fewer than there are stamps of rounds.
 const FARTHEST: u64 = ROUND_MASK - 1;
 
 /// See the [module](self).
@@ -65,7 +66,7 @@ const fn generation(version: u16) -> u8 {
     version as u8
 }
 
-// === impl Cell ===
+// === impl WindowCell ===
 
 impl WindowCell {
     const fn empty(round: u64, generation: u8) -> Self {
@@ -128,9 +129,9 @@ impl CountWindow {
         }
     }
 
-    /// Counts a call that ended at `now`, and returns the counts of its generation in the window;
-    /// nothing, if there was no bad call. `None` if `is_over` says that there is a newer
-    /// generation: then it is counted nowhere.
+    /// Counts a call that ended at `now`, and returns the counts of its generation in the window.
+    /// If the window has no bad call, returns zeros without adding up. `None` if `is_over` says
+    /// that there is a newer generation: then the call is counted nowhere.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let generation = generation(ended.version);
         // Only a guess, so any order will do.
@@ -182,7 +183,7 @@ impl CountWindow {
         self.sum(self.spot(bucket), generation(version)).bad
     }
 
-    /// A bad call is about to be counted in `bucket`.
+    /// Notes that a bad call is about to be counted in `bucket`.
     fn note_bad(&self, bucket: u64) {
         let after = bucket + 1;
         // Relaxed: a thread that sees the count of the call sees this as well.
@@ -197,9 +198,9 @@ impl CountWindow {
         self.after_bad.load(Ordering::Relaxed) + self.buckets() > newest + 1
     }
 
-    /// Empties the cells with the stamp of `version`, before that begins. Once
-    /// `is_over` says that another change was faster, the rest stays as it is: then
-    /// such a cell may be of a generation that runs.
+    /// Empties the cells with the stamp of `version`, before the generation of that version begins.
+    /// Stops once `is_over` says that another change of state was faster: then a cell with that
+    /// stamp may be of the present generation.
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
         let generation = generation(version);
         for cell in &self.cells {
@@ -247,12 +248,14 @@ impl CountWindow {
         sum
     }
 
-    /// The newest bucket, at least `bucket`.
+    /// Moves the head to `bucket`, unless it is there or beyond, and empties the cells of the
+    /// buckets that it skips. Returns the newest bucket.
     fn reach(&self, bucket: u64) -> u64 {
         let mut head = self.head();
         let mut is_clear = false;
         while head < bucket {
-            // So far away stamps come round again: first the ring is emptied.
+            // After a leap this far, old stamps would look new. So the head first moves on by one
+            // round, and the whole ring is emptied.
             let is_far = bucket - head > self.buckets() * FARTHEST && !is_clear;
             let next = if is_far && !planted(Bug::LeapWithStamps) {
                 self.skip(head + 1, head + self.buckets(), head);
@@ -281,8 +284,8 @@ impl CountWindow {
         head
     }
 
-    /// Empties the cells of the buckets from `first` to `last` for them, as long
-    /// as the head is at `head`.
+    /// Resets the cells of the buckets from `first` to `last`, which the head skips. Stops once the
+    /// head is not at `head` any more.
     fn skip(&self, first: u64, last: u64, head: u64) {
         for bucket in first..=last {
             let spot = self.spot(bucket);
@@ -295,7 +298,7 @@ impl CountWindow {
             if self.head() != head {
                 return;
             }
-            // A faster thread has stamped it.
+            // If this fails, a faster thread has stamped the cell already.
             let _ = cell.compare_exchange(found, empty.0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }

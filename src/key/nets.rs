@@ -22,7 +22,7 @@ impl Nets {
     }
 }
 
-/// `net` as one of IPv4, if all of its addresses have one of IPv4 inside.
+/// Returns `net` as an IPv4 network if all its addresses are IPv4 inside of IPv6; otherwise `net`.
 fn plain(net: IpNet) -> IpNet {
     let inside = || match net {
         IpNet::V6(net) => {

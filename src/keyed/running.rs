@@ -1,4 +1,4 @@
-//! Calls at once: how many of a key run, and under which owner of the slot.
+//! The word of a key whose calls at once are limited: how many run, for which owner of the slot.
 //!
 //! ```text
 //! bit 63          32   31    30           0
@@ -21,7 +21,7 @@ use crate::base::sync::{Bug, planted};
 /// The low half: the count, and whether calls wait.
 const LOW: u64 = u32::MAX as u64;
 const WAITS: u64 = 1 << 31;
-/// No limit is larger.
+/// The count: no limit is larger.
 const COUNT: u64 = WAITS - 1;
 
 /// One call.
@@ -59,12 +59,12 @@ pub(super) const fn is_marked(word: u64) -> bool {
     word & WAITS != 0
 }
 
-/// The word that says that calls wait.
+/// `word` with the mark that calls wait.
 pub(super) const fn marked(word: u64) -> u64 {
     word | WAITS
 }
 
-/// The word that says that none does.
+/// `word` without the mark that calls wait.
 pub(super) const fn unmarked(word: u64) -> u64 {
     word & !WAITS
 }
@@ -75,7 +75,7 @@ pub(super) fn let_in(word: u64, limit: u32) -> Option<u64> {
 }
 
 fn rest(word: u64) -> Option<u64> {
-    // The time until a call ends is unknown.
+    // A key with calls in flight is not at rest. The word holds no time, so all ages at rest are 0.
     (word & LOW == 0).then_some(0)
 }
 
@@ -136,7 +136,7 @@ impl Judge for RunningCall {
             LOW
         };
         if (word & counted) + u64::from(self.weight) > u64::from(self.limit) {
-            // As soon as a call ends.
+            // There is room as soon as a call ends, and nobody knows when: perhaps at once.
             return Err(Some(0));
         }
         Ok(word + u64::from(self.weight))
@@ -151,7 +151,7 @@ impl Judge for RunningCall {
     }
 
     fn left(self, word: u64) -> u32 {
-        // None while calls wait.
+        // Nothing is left while calls wait: the mark makes the low half larger than every limit.
         self.limit.saturating_sub(word as u32)
     }
 }

@@ -100,7 +100,7 @@ impl<S, M> SentinelService<S, M> {
 }
 
 impl<S, M: Mode> SentinelService<S, M> {
-    /// The answer to the caller about the inner service, which has answered `poll`.
+    /// Turns `poll`, the readiness of the inner service, into the readiness of this service.
     #[inline]
     fn readiness<E>(&mut self, poll: Poll<Result<(), E>>) -> Poll<Result<(), E>> {
         self.is_unready = poll.is_pending() && self.settings.judge_first;
@@ -110,7 +110,7 @@ impl<S, M: Mode> SentinelService<S, M> {
         poll
     }
 
-    /// Has `request` judged, and then calls the inner service, waits, or refuses. `refuse` turns a
+    /// Judges `request`, and then calls the inner service, waits, or refuses. `refuse` turns a
     /// refusal into the answer.
     #[inline(always)]
     fn dispatch<B>(
@@ -125,8 +125,8 @@ impl<S, M: Mode> SentinelService<S, M> {
         match &mut self.settings.judge(&request, &mut slow) {
             Some(pass) => {
                 slow.forget_empty();
-                // Also where it has to be marked: a request whose address is taken here is
-                // copied first.
+                // `run` also marks requests: a mark needs a reference to the request, and the
+                // compiler copies a request whose address is taken here.
                 if self.is_unready || pass.to_mark().is_some() {
                     return self.run(request, pass.take_entry());
                 }
@@ -202,8 +202,8 @@ impl<S, M: Mode> SentinelService<S, M> {
         }
     }
 
-    /// Lets a call wait for the inner service that has started, or was skipped, before it is
-    /// ready.
+    /// Lets a call wait until the inner service is ready. The call has started already, or was
+    /// skipped.
     #[cold]
     fn wait_for_inner<B>(
         &mut self,

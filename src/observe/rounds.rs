@@ -9,8 +9,9 @@
 //! a request  joins it     has what is there, or waits  begins one
 //! ```
 //!
-//! Only a few requests get the text that is there: a client that asks without a pause waits for
-//! the next one to be made, and takes no more of the processor than one that asks now and then.
+//! Only the first few requests of a pause get the last text at once. A client that asks without a
+//! pause waits for the next text, so it takes no more of the processor than one that asks now and
+//! then.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,13 +27,14 @@ use crate::clock::Tick;
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 /// The pause that each resource adds, so that making texts takes a small share of the time.
 const PAUSE_OF_ONE: Duration = Duration::from_micros(100);
-/// How many requests have at once what was made before.
+/// How many requests get the last text at once: a page that several people have open is not slowed
+/// down, and a client that asks in a loop is.
 const AT_ONCE: u32 = 16;
 
-/// SteppedWork in steps; it waits for nothing else.
+/// Work that is done in steps. It pauses only between them, and waits for nothing else.
 pub(super) type SteppedWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Begins a making, with what the one before has made.
+/// Begins a making; gets the result of the one before, if any.
 type BeginMaking<T> = dyn Fn(Option<T>) -> SteppedWork<(T, usize)> + Send + Sync;
 
 /// Makings one after the other.
@@ -45,7 +47,7 @@ pub(super) struct Rounds<T> {
 struct RoundState<T> {
     /// The newest one.
     making: Option<Arc<Making<Made<T>>>>,
-    /// How many more requests have it at once.
+    /// How many more requests get its result at once.
     left: u32,
 }
 
@@ -61,15 +63,15 @@ struct Made<T> {
 enum LookStep<T> {
     Take(T),
     Join(Arc<Making<Made<T>>>),
-    /// Wait so long, unless there is no timer.
+    /// Wait for this time and then join the next making; without a timer, take the last result.
     Wait(Duration, Arc<Making<Made<T>>>, T),
 }
 
-/// SteppedWork that all who wait for it do together.
+/// Work that the tasks which wait for its result do together.
 pub(super) struct Making<T>(Lock<MakingState<T>>);
 
 struct MakingState<T> {
-    /// Not there while a step of it is taken.
+    /// `None` while a task takes a step of it, and once it is done.
     work: Option<SteppedWork<T>>,
     /// `None` inside if it has panicked.
     done: Option<Option<T>>,
@@ -89,9 +91,9 @@ struct Viewer<T> {
 // === impl Rounds ===
 
 impl<T: Clone + Send + 'static> Rounds<T> {
-    /// Rounds of what `make` makes, with the number of resources that it has read. It gets what
-    /// the round before has made, if anything, to free it in steps. `now` tells the time between
-    /// rounds.
+    /// Creates rounds of the work that `make` begins. Its output is the text and the number of
+    /// resources that were read for it. `make` gets the text of the round before, if any, to free
+    /// it in steps. `now` reads the clock by which the pauses are measured.
     pub(super) fn new(
         make: impl Fn(Option<T>) -> SteppedWork<(T, usize)> + Send + Sync + 'static,
         now: impl Fn() -> Tick + Send + Sync + 'static,
@@ -123,7 +125,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
         Some(making.wait().await?.it)
     }
 
-    /// Has the next request begin a new one.
+    /// Forgets the last text, so that the next request begins a making.
     #[cfg(all(feature = "page", feature = "serde"))]
     pub(super) fn forget(&self) {
         self.state.lock().making = None;
@@ -153,7 +155,8 @@ impl<T: Clone + Send + 'static> Rounds<T> {
         LookStep::Wait(pause - age, making, made.it)
     }
 
-    /// What a request joins that has waited for the pause after the making `before`.
+    /// The making for a request that has waited for the pause after `before`: the one that another
+    /// request has begun since, or a new one.
     fn after(&self, before: &Arc<Making<Made<T>>>) -> Arc<Making<Made<T>>> {
         let state = &mut *self.state.lock();
         match &state.making {
@@ -197,7 +200,7 @@ impl<T: Clone> Making<T> {
         self.0.lock().done.clone()
     }
 
-    /// Returns whether all who waited for it have gone before it was ready.
+    /// Returns whether every task that waited for it has gone before it was ready.
     pub(super) fn is_abandoned(&self) -> bool {
         let state = self.0.lock();
         state.done.is_none() && state.next > 0 && state.viewers == 0
@@ -235,7 +238,7 @@ impl<T: Clone> Future for Viewer<T> {
             return Poll::Pending;
         };
         drop(state);
-        // It pauses by waking this task.
+        // Work that pauses wakes this task again.
         let polled = catch_panic(|| work.as_mut().poll(cx));
         let mut state = self.making.0.lock();
         let done = match polled {

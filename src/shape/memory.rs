@@ -9,18 +9,20 @@
 //!          low mark  high mark
 //! ```
 //!
-//! Memory that is not known is the low mark: a measurement that is missing must
-//! not refuse calls.
+//! While the memory in use is unknown, the whole threshold holds: a missing measurement must not
+//! refuse calls.
 //!
 //! # Source
 //!
 //! The memory-adaptive flow rule of sentinel-golang, which compares with the
 //! memory of the machine also inside of containers.
 
-/// See the [module](self). Marks are in any unit, the same as that of the use.
+/// See the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MemoryCurve {
+    /// The thresholds up to the low mark, and from the high mark on.
     pub(crate) thresholds: [f64; 2],
+    /// The low mark and the high mark, in the unit in which the memory in use is given.
     pub(crate) marks: [f64; 2],
 }
 
@@ -36,7 +38,7 @@ impl MemoryCurve {
         }
         // Above one mark and below the other, so the divisor is positive.
         let share = (used - from) / (to - from);
-        // A sum of parts: neither overflows nor leaves the two ends.
+        // A weighted mean cannot overflow. The clamp keeps rounding errors within the two ends.
         (high * (1.0 - share) + low * share).clamp(low.min(high), low.max(high))
     }
 }

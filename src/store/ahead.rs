@@ -6,9 +6,10 @@ use super::ticket::Asker;
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     pub(super) tickets: Vec<Asker>,
-    /// The bucket after which they ask for: once that is over, theirs is the present one.
+    /// The bucket in which the calls have asked; they ask for the one after it.
     pub(super) asked_in: u64,
-    /// The bucket in which the store had too few for the next one: in it nobody asks again.
+    /// The bucket in which the store had too few permits for the next one: no call asks again
+    /// before it ends.
     pub(super) short_in: Option<u64>,
     /// Whether the last draw was for these calls: then those that wait for the present bucket are
     /// next.

@@ -33,24 +33,24 @@ pub(crate) struct Cell(AtomicU64);
 /// The answer of a cell to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseFound {
-    /// It has its permits, which are of the bucket that ends then.
+    /// The call has its permits, which are of the bucket with this end.
     Taken(BucketEnd),
-    /// The store has said that there are none before that time.
+    /// There are no permits before this time, as far as the process knows.
     Exhausted(Tick),
     /// Nothing is known: the store must be asked.
     Nothing,
 }
 
-/// When a bucket ends, in the units of a cell: by that, permits know which bucket they are of.
+/// When a bucket ends, in the units of a cell. It identifies the bucket of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BucketEnd(u64);
 
-/// Permits that a cell does not hold any more, or does not take.
+/// Permits that are outside of the cell after a [`put`](Cell::put), for the caller to return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// Of those that were to be put in.
+    /// New permits that the cell has not taken.
     pub(crate) new: u32,
-    /// Of an earlier bucket.
+    /// Permits of an earlier bucket that have come out.
     pub(crate) old: u32,
 }
 
@@ -82,8 +82,8 @@ impl BucketEnd {
         Tick::from_nanos(self.0.saturating_mul(UNIT_NS))
     }
 
-    /// Returns whether both are of one bucket of length `bucket`: every trip sees the end of a
-    /// bucket a little elsewhere.
+    /// Returns whether both are ends of one bucket of length `bucket`. They need not be equal, as
+    /// each trip to the store measures the end anew: they may differ by less than half a bucket.
     pub(crate) fn is_bucket_of(self, other: Self, bucket: Duration) -> bool {
         let bucket = bucket.as_nanos() / u128::from(UNIT_NS);
         u128::from(self.0.abs_diff(other.0)) * 2 < bucket
@@ -152,8 +152,9 @@ impl Cell {
         }
     }
 
-    /// Puts in `n` permits of the bucket that ends at `end`. Permits of one bucket are added
-    /// up; those of an earlier one come out, and those of a later one stay.
+    /// Puts in `n` permits of the bucket that ends at `end`. If the cell holds permits of that
+    /// bucket, they add up. Permits of an earlier bucket come out. If the cell holds permits of a
+    /// later bucket, the new ones stay out.
     pub(crate) fn put(&self, end: BucketEnd, n: u32, bucket: Duration) -> Left {
         if n == 0 {
             return Left::default();
@@ -209,7 +210,8 @@ impl Cell {
     }
 
     /// Puts back `n` permits that were taken of the bucket that ends at `end`. Returns whether
-    /// the cell has them: not if that bucket is over, or the lease is of another one.
+    /// the cell has taken them. It does not if that bucket is over, if the lease is of another
+    /// bucket, or if there is no room.
     pub(crate) fn refund(&self, end: BucketEnd, n: u32, now: Tick, bucket: Duration) -> bool {
         let mut word = self.load();
         loop {
@@ -260,10 +262,10 @@ impl Cell {
         }
     }
 
-    /// Says that there are no permits before `until`, unless the cell has some.
+    /// Marks the cell as exhausted until `until`, unless it holds permits.
     pub(crate) fn exhaust(&self, until: Tick) {
         let new = Word {
-            // Never earlier: one unit more than the last that has begun by then.
+            // Rounded up: the cell must not look open before `until`.
             end: (until.as_nanos() / UNIT_NS + 1).min(LAST_UNIT),
             permits: EXHAUSTED,
         };
@@ -279,7 +281,7 @@ impl Cell {
         }
     }
 
-    /// Forgets that there were no permits, so that the next call asks.
+    /// Removes the mark that the cell is exhausted, so that the next call asks the store.
     pub(crate) fn reopen(&self) {
         let mut word = self.load();
         while !word.is_lease() {

@@ -71,11 +71,12 @@ impl KeyedQuotas {
         match made {
             Some(quota) => quota,
             None if !self.rule.hub.is_up() => self.others.clone(),
-            // It is asked for by this call alone, and nothing is remembered of it.
+            // A counter for this call alone, which the process forgets after it. So it draws
+            // nothing ahead, and has no share for a store that is away.
             None => new(Terms {
                 exact: true,
                 when_down: WhenDown::Closed,
-                // Nobody would know how much of it is borrowed.
+                // The process would forget how much was borrowed.
                 ahead: 0,
                 ..terms
             }),

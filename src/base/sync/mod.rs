@@ -71,9 +71,9 @@ use std::time::Duration;
 /// A mutual exclusion lock without poison: the guarded value is changed in steps that each leave it
 /// whole, so a panic while it is held does no harm.
 ///
-/// Paths of new keys, reloads, snapshots, changes of hooks, probes and watches take
-/// one. So a call with known keys takes one only beside a reload or to read a probe;
-/// where the clock has stepped back it tries to, and does not wait.
+/// Locks are taken for new keys, reloads, snapshots, changes of hooks, probes and watches. A call
+/// with known keys takes one only during a reload or to read a probe. After the clock has stepped
+/// back, it tries to take one, and does not wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(imp::Mutex<T>);
 
@@ -100,30 +100,32 @@ impl<T> Lock<T> {
 #[derive(Debug, Default)]
 #[expect(clippy::disallowed_types, reason = "this is the door")]
 pub(crate) struct StopSignal {
-    said: std::sync::Mutex<bool>,
+    is_set: std::sync::Mutex<bool>,
     changed: std::sync::Condvar,
 }
 
 impl StopSignal {
     /// Sets the flag, and wakes the threads that wait for it.
-    pub(crate) fn say(&self) {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    pub(crate) fn set(&self) {
+        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
-    /// Waits until it is said, for at most `time`. Returns whether it has been,
-    /// at once if that was before.
+    /// Waits until the flag is set, for at most `time`. Returns whether it is set: at once if it
+    /// was before.
     pub(crate) fn wait(&self, time: Duration) -> bool {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(said, time, |said| !*said);
+        let is_set = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .changed
+            .wait_timeout_while(is_set, time, |is_set| !*is_set);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-/// A thread that waits for it is woken by it.
+/// As a waker, it wakes the thread that waits for it.
 impl std::task::Wake for StopSignal {
     fn wake(self: std::sync::Arc<Self>) {
-        self.say();
+        self.set();
     }
 }
 

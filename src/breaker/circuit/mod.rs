@@ -37,7 +37,7 @@ pub(super) struct Breaker {
     /// Its place among those that are asked together.
     pub(super) index: usize,
     circuit: Arc<Circuit>,
-    /// Which of the rules that the circuit has had this one is.
+    /// The number of this rule among all that the circuit has had, from 0 on.
     revision: u32,
 }
 
@@ -46,26 +46,28 @@ pub(super) struct Breaker {
 struct Circuit {
     word: AtomicU64,
     moment: AtomicU64,
-    /// The epoch at which the half-open period began in which a place was given on last.
+    /// The epoch at which a half-open period began: of the last period in which the place of a
+    /// probe was given on.
     period: AtomicU32,
     counts: OutcomeCounts,
     history: History,
-    /// That of the rule in force.
+    /// The [revision](Breaker::revision) of the rule in force.
     revision: AtomicU32,
     longest: Longest,
     /// The name of the rule in force; `None` if none stands on it.
     name: Lock<Option<StdArc<str>>>,
 }
 
-/// The longest times by all rules so far: a call that has waited asks by an older one.
+/// The longest times of all rules that the circuit has had: a call that has waited may still ask by
+/// an older rule.
 ///
 /// Relaxed: moments of a rule are written (release) after its times.
 #[derive(Debug)]
 struct Longest {
-    /// Until probes stop to hold their places, in ns; not less than a breaker is open
-    /// for the first time.
+    /// The longest time that a probe holds its place, in ns. Not less than the time for which a
+    /// breaker is open at first.
     lease: AtomicU64,
-    /// That a breaker is open before it may be probed, in ns.
+    /// The longest time that a breaker is open before it may be probed, in ns.
     open: AtomicU64,
 }
 
@@ -101,7 +103,7 @@ impl Longest {
         }
     }
 
-    /// They are the longer of both from now on.
+    /// Raises each time to that of `other`, if that is longer.
     fn include(&self, other: &Self) {
         for (own, other) in [(&self.lease, &other.lease), (&self.open, &other.open)] {
             own.fetch_max(other.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -190,19 +192,20 @@ impl Breaker {
                 return (first, moment.with_version(first.version()));
             }
             if self.word() == word {
-                // Not written yet, so it is as good as written now by another.
+                // The moment of an open breaker is not written yet. A version that matches no
+                // word makes the first call that asks write one, as it would have here.
                 return (first, Moment(0).with_version(!first.version()));
             }
         }
     }
 
-    /// Returns whether both have the same state.
+    /// Returns whether both share one circuit, and so one state.
     pub(super) fn inherits(&self, old: &Self) -> bool {
         Arc::ptr_eq(&self.circuit, &old.circuit)
     }
 
-    /// The rule in force is called `name`; `None`: no rule stands on the circuit any
-    /// more, only calls and views of before.
+    /// Sets the name of the rule in force. `None`: no rule stands on the circuit any more, and only
+    /// calls and views of older rules refer to it.
     pub(super) fn rename(&self, name: Option<StdArc<str>>) {
         *self.circuit.name.lock() = name;
     }
@@ -281,7 +284,8 @@ impl Breaker {
         }
     }
 
-    /// A call ends that was no probe here.
+    /// Counts the end of a call that was no probe of this breaker, and opens it if its limit is
+    /// met.
     #[inline]
     pub(super) fn count(&self, end: End, changes: &mut StateChanges) {
         let Some(word) = self.closed_for(end.epoch) else {
@@ -299,7 +303,7 @@ impl Breaker {
         if end.is_bad {
             self.circuit.history.note_bad(end.now);
         }
-        // A rule that has been replaced counts for the new one and decides nothing.
+        // A rule that was replaced still counts, for the new rule, but no longer decides.
         let in_force = self.circuit.revision.load(Ordering::Relaxed);
         if !self.spec.is_met(sum) || in_force != self.revision {
             return;
@@ -339,8 +343,8 @@ impl Breaker {
         goes_on.then_some(present)
     }
 
-    /// Says that a closed generation began later than it did, if that was long
-    /// ago: `epoch` is the newest.
+    /// Moves the beginning of a closed generation to a later epoch if it is [`OLD`], so that its
+    /// distance from the newest, `epoch`, stays small.
     pub(super) fn renew(&self, word: StateWord, epoch: u32) {
         if epoch.wrapping_sub(word.since()) >= OLD {
             self.swap(word, word.renewed(epoch.wrapping_sub(RENEWED)));
@@ -369,16 +373,17 @@ impl Breaker {
             // Also where it is closed: in the new generation nothing is counted.
             let next = self.closed(word, draw());
             if self.swap(word, next) {
-                // This alone may be done again and again without a new time, until the
-                // stamp of an old one comes round.
+                // Closing again and again is the only change that needs no time. Without writing
+                // one, an old moment would match once its version comes round.
                 self.publish(next, Tick::ZERO);
                 return self.tell(changes, word, next, None);
             }
         }
     }
 
-    /// `word` as closed, in the generation that begins at `epoch`. Nothing is left that was
-    /// counted under its stamp, which was that of an earlier version as well.
+    /// Returns the closed form of `word`, in the generation that begins at `epoch`. Before that, it
+    /// empties the counts: some may have the stamp of the new version from an earlier round of
+    /// versions.
     fn closed(&self, word: StateWord, epoch: u32) -> StateWord {
         let next = word.closed(epoch);
         let is_over = || self.word() != word;
@@ -394,8 +399,8 @@ impl Breaker {
             .is_ok()
     }
 
-    /// The moment of `word`, or `otherwise` if none has been written. `None` if
-    /// the state has changed.
+    /// The moment of `word`. Writes `otherwise` first if none has been written. `None` if the state
+    /// has changed.
     fn moment_of(&self, word: StateWord, otherwise: Tick) -> Option<Moment> {
         let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
         let mut moment = load();

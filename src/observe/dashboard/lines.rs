@@ -12,8 +12,9 @@ use crate::engine::registry::Registry;
 use crate::read::{ResourceReading, read_resources_paced};
 use crate::stat::NodeBucket;
 
-/// Most lines of one answer, if nothing is said, and at all.
+/// Most lines of one answer to a dashboard that asks for no number.
 const LINES: usize = 6_000;
+/// Most lines of one answer, whatever number the dashboard asks for.
 const MOST_LINES: usize = 12_000;
 /// The cost of the seconds of one resource, in lines.
 const WORK: usize = 2;
@@ -27,7 +28,7 @@ struct MetricSecond {
     concurrency: u32,
 }
 
-/// The first seconds by time and name, of all that are added.
+/// The first `most` of all seconds that are added, in the order of time and name.
 struct FirstSeconds {
     seconds: BTreeMap<(i64, Arc<str>), MetricSecond>,
     /// How many are kept.
@@ -75,8 +76,8 @@ pub(super) async fn lines(
         for counts in view.seconds().unwrap_or_default() {
             let second = second_of(counts.start());
             let millis = calendar.unix(second).saturating_mul(1_000);
-            // The present one has not ended.
-            if second < second_of(now) && (start..=end).contains(&millis) && is_worth(&counts) {
+            // The present second is left out: it has not ended.
+            if second < second_of(now) && (start..=end).contains(&millis) && has_counts(&counts) {
                 is_empty = false;
                 seconds.add(millis, &name, &counts, concurrency);
             }
@@ -111,7 +112,7 @@ pub(super) async fn lines(
 impl FirstSeconds {
     fn add(&mut self, millis: i64, name: &Arc<str>, counts: &NodeBucket, concurrency: u32) {
         if self.seconds.len() >= self.most {
-            // What is behind as many others is behind them for good.
+            // A second that comes after `most` others is not needed: those stay before it.
             let last = self.seconds.keys().next_back();
             if last.is_none_or(|(last, of)| (*last, of) < (millis, name)) {
                 return;
@@ -126,7 +127,8 @@ impl FirstSeconds {
     }
 }
 
-fn is_worth(counts: &NodeBucket) -> bool {
+/// Returns whether a second has anything to show.
+fn has_counts(counts: &NodeBucket) -> bool {
     counts.pass() + counts.block() + counts.complete() + counts.occupied() > 0
 }
 

@@ -28,7 +28,7 @@ pub(super) struct CommandRefused {
     pub(super) text: String,
 }
 
-/// The parameters of a query or a form; of several of one name, the first.
+/// The parameters of a query or a form. If a name occurs several times, the first value counts.
 #[derive(Debug, Default)]
 pub(super) struct FormParams(HashMap<String, String>);
 
@@ -58,7 +58,7 @@ impl FormParams {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Adds those of `text`, which are decoded once.
+    /// Decodes the parameters in `text`, once, and adds them.
     pub(super) fn add(&mut self, text: &str) -> Result<(), CommandRefused> {
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -73,7 +73,7 @@ impl FormParams {
     }
 }
 
-/// The text that `encoded` stands for in a form.
+/// Decodes a name or a value of a form; `None` if it is no text in percent-encoding.
 fn decoded(encoded: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.bytes();
@@ -91,7 +91,7 @@ fn decoded(encoded: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// `text` as it stands in a form.
+/// Encodes `text` as a name or a value of a form.
 pub(super) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -146,7 +146,7 @@ impl IncomingBytes {
         Some(std::mem::replace(&mut self.0, rest))
     }
 
-    /// All that has come.
+    /// All bytes that were read and not yet used.
     pub(super) fn all(&self) -> &[u8] {
         &self.0
     }
@@ -191,7 +191,7 @@ pub(super) fn response(head: &[u8]) -> Option<(StatusCode, HeaderMap)> {
 }
 
 fn lines(head: &[u8]) -> Option<impl Iterator<Item = &str>> {
-    // Other bytes than those of ASCII are of no use to a dashboard.
+    // A dashboard needs no bytes outside of ASCII.
     let text = std::str::from_utf8(head).ok().filter(|it| it.is_ascii())?;
     Some(text.split("\r\n"))
 }
@@ -243,7 +243,7 @@ pub(super) fn body_length(request: &Request<()>) -> Result<usize, CommandRefused
     }
 }
 
-/// Returns whether the body is a form, in UTF-8 if it says in what.
+/// Returns whether the body is a form. If the field names a charset, that must be UTF-8.
 pub(super) fn is_form(fields: &HeaderMap) -> bool {
     let Ok(Some(text)) = only(fields, &CONTENT_TYPE) else {
         return false;

@@ -8,8 +8,9 @@ use super::lines::{TARGET, escaped};
 use crate::observe::diff::{Difference, differences_without_values};
 use crate::rule::Rules;
 
-/// Most rules that a line names in each of its three lists.
-const MOST_TOLD: usize = 20;
+/// Most rules that a line names in each of its three lists, so that a large change is still one
+/// readable line.
+const MOST_LISTED: usize = 20;
 
 /// Tells which rules `by` has added, changed and removed, in one line.
 pub(in crate::observe) fn tell_changed(by: &'static str, before: &Rules, after: &Rules) {
@@ -45,8 +46,8 @@ pub(in crate::observe) fn tell_refused(by: &'static str, why: &str) {
 /// The first of `all` that `is_meant`, and how many more there are.
 fn listed(all: &[Difference], is_meant: fn(&Difference) -> bool) -> String {
     let meant = all.iter().filter(|it| is_meant(it));
-    let more = meant.clone().count().saturating_sub(MOST_TOLD);
-    let mut texts: Vec<_> = meant.take(MOST_TOLD).map(text).collect();
+    let more = meant.clone().count().saturating_sub(MOST_LISTED);
+    let mut texts: Vec<_> = meant.take(MOST_LISTED).map(text).collect();
     if more > 0 {
         texts.push(format!("and {more} more"));
     }

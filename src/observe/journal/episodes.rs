@@ -7,12 +7,12 @@ use super::counts::{EpisodeKey, Growth};
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
 
-/// An episode is over after so long without a refusal.
+/// An episode is over after this time without a refusal.
 const QUIET: Duration = Duration::from_secs(10);
 /// While an episode lasts, it is logged again at this interval.
-const GOES_ON: Duration = Duration::from_secs(60);
+const REPEATED_AFTER: Duration = Duration::from_secs(60);
 
-/// Refusals by kind, each at its place.
+/// The number of refusals of each kind, in the order of [`BlockKind::ALL`].
 pub(super) type ByKind = [u64; BlockKind::ALL.len()];
 
 /// The episodes that are not over.
@@ -22,7 +22,9 @@ pub(super) struct Episodes(BTreeMap<EpisodeKey, Episode>);
 #[derive(Debug)]
 struct Episode {
     began: Tick,
+    /// When the last refusal was seen.
     last: Tick,
+    /// When a line was last due.
     told: Tick,
     /// Refusals that are in no summary yet.
     by_kind: ByKind,
@@ -34,7 +36,7 @@ pub(super) struct Refusals {
     pub(super) who: EpisodeKey,
     pub(super) stage: Stage,
     pub(super) rule: Option<String>,
-    /// Since it began.
+    /// The time from the first refusal of the episode to the last.
     pub(super) lasted: Duration,
     pub(super) by_kind: ByKind,
 }
@@ -75,7 +77,7 @@ impl Episodes {
                 told.push(episode.told(who, Stage::Ended, None));
                 return false;
             }
-            if now - episode.told >= GOES_ON {
+            if now - episode.told >= REPEATED_AFTER {
                 episode.told = now;
                 told.push(episode.told(who, Stage::GoesOn, None));
             }
@@ -84,14 +86,15 @@ impl Episodes {
         told
     }
 
-    /// Takes the refusals of an episode so far for a summary: its last line tells the others.
+    /// Takes the refusals of an episode so far out, for a summary of several episodes. The last
+    /// line of the episode then counts only the later ones.
     pub(super) fn sum_up(&mut self, who: &EpisodeKey) -> u64 {
         let episode = self.0.get_mut(who);
         episode.map_or(0, |episode| sum(&std::mem::take(&mut episode.by_kind)))
     }
 }
 
-/// All of them together.
+/// The number of refusals of all kinds together.
 pub(super) fn sum(by_kind: &ByKind) -> u64 {
     by_kind
         .iter()

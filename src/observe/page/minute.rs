@@ -66,6 +66,8 @@ impl CommonMinute {
     pub(super) fn begin(&mut self, now: Tick) -> Tick {
         let present = now.as_nanos() / NANOS;
         let first = self.next.max(present.saturating_sub(SECONDS as u64));
+        // Shifts the seconds that are more than a minute old out at the front, and clears as many
+        // places at the end for the seconds since `next`.
         let gone = usize::try_from(present.saturating_sub(self.next)).unwrap_or(SECONDS);
         self.seconds.rotate_left(gone.min(SECONDS) % SECONDS);
         for second in &mut self.seconds[SECONDS - gone.min(SECONDS)..] {
@@ -75,7 +77,7 @@ impl CommonMinute {
         Tick::from_nanos(first.saturating_mul(NANOS))
     }
 
-    /// Adds those of `buckets` that began at `from` or later.
+    /// Adds the counts of the `buckets` that began at `from` or later.
     pub(super) fn add(&mut self, buckets: &[NodeBucket], from: Tick) {
         let now = Tick::from_nanos(self.next.saturating_mul(NANOS));
         let new = buckets.iter().position(|bucket| bucket.start() >= from);

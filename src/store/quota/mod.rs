@@ -27,7 +27,8 @@ use crate::store::ticket::{Answer, Asker, Slot, Ticket, Validity};
 pub(in crate::store) use on_the_way::OnTheWay;
 pub(in crate::store) use refilled::{After, Conditions, Grant, Prepared};
 
-/// Without the store, calls are refused for no longer at a time: it may be back.
+/// The longest time for which a cell is exhausted without an answer of the store: it may be back
+/// before more of the local share is free.
 const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
 /// A counter that needs a permit within this multiple of the shortest horizon is busy. A larger
 /// one would look at too many counters where there are very many keys.
@@ -42,7 +43,7 @@ pub(crate) struct SharedQuota {
     books: Lock<Books>,
     /// When there will be room again, as the store has said, in ns.
     available_at: AtomicU64,
-    /// Whether the refiller has been told to look at it.
+    /// Whether the counter is on the list that the refiller looks at next.
     pub(in crate::store) is_listed: AtomicBool,
     /// Where it is in the table of its rule, if that has one.
     place: TablePlace,
@@ -108,7 +109,7 @@ impl SharedQuota {
         **self.books.lock().terms()
     }
 
-    /// Goes on by other terms, with what was counted.
+    /// Replaces the terms. What was counted stays.
     pub(crate) fn set_terms(&self, terms: Terms) {
         let mut books = self.books.lock();
         if **books.terms() != terms {
@@ -128,8 +129,8 @@ impl SharedQuota {
         self.cell.take(now, weight)
     }
 
-    /// Asks for `weight` permits that are not in hand. A call with a `latest` time takes those of
-    /// the next bucket as well, if it may start before that.
+    /// Asks for `weight` permits that are not in hand. A call with a `latest` time also takes
+    /// permits of the next bucket, if that begins before `latest`.
     pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32, latest: Option<Tick>) -> Asked {
         let mut books = this.books.lock();
         let nodes = this.rule.hub.nodes();
@@ -180,7 +181,8 @@ impl SharedQuota {
         this.rule.figures.counts().waited.add(1);
         this.rule.hub.look_at(this);
         if !this.rule.hub.is_up() {
-            // It went down meanwhile, and may have answered all others before.
+            // The store went down meanwhile, and the refiller may have answered the waiting calls
+            // before this one was among them.
             this.answer_without_store(now);
         }
         Asked::Waits(Ticket::new(this.clone(), slot, weight))
@@ -192,7 +194,8 @@ impl SharedQuota {
         let answer = this.serve(books.open(&this.rule), now, weight);
         drop(books);
         if this.rule.hub.is_up() {
-            // The call alone has no answer: the next draw reports what it took.
+            // The store is there, and only this call's answer is late: the next draw reports what
+            // the call takes here.
             this.rule.hub.look_at(this);
         }
         answer
@@ -203,6 +206,7 @@ impl SharedQuota {
         ledger.is_down(now) || !self.rule.hub.is_up()
     }
 
+    /// Answers a call of `weight` without the store, by the rule's setting for that.
     fn serve(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
         // Permits in hand are good with and without the store; and the call that was served before
         // may have put the rest of the share there.
@@ -261,6 +265,7 @@ impl SharedQuota {
         }
     }
 
+    /// Counts as taken what the cell held at the last count and holds no more.
     fn count(&self, ledger: &mut Ledger) {
         let left = self.cell.left();
         let taken = ledger.uncounted.permits.saturating_sub(left);
@@ -289,7 +294,8 @@ impl SharedQuota {
         }
         let before = ledger.uncounted.end;
         if !before.is_bucket_of(end, self.rule.window.bucket) {
-            // The others are gone: they came out, or were taken meanwhile.
+            // No permit of the bucket before is in the cell any more: those that did not come out
+            // were taken by calls.
             let taken = ledger.uncounted.permits.saturating_sub(out.old);
             self.add_taken(ledger, taken);
             ledger.uncounted.permits = 0;

@@ -13,8 +13,8 @@
 //! Calls that come before the first beat is answered wait for that, as for any answer.
 //!
 //! A beat that is late is followed by the next one at once; a store that answers none of
-//! [three](MOST_MISSED) is away. Meanwhile, and while trips are [silent](super::trips), it is sent no
-//! draws. What else is late fails for itself.
+//! [three](MOST_MISSED) is away. Meanwhile, and while trips are [silent](super::trips), it is sent
+//! no draws. Any other late trip fails only its own calls.
 //!
 //! A store that was away is asked by beats alone: a server that was stopped runs what was sent
 //! to it when it wakes, and draws would take permits for nobody. While it recovers, every
@@ -46,14 +46,16 @@ use crate::clock::Tick;
 const BEAT: Duration = Duration::from_millis(250);
 /// How long it takes until all processes have noticed that the store is back.
 const RECOVERS: Duration = Duration::from_millis(500);
-/// Time between two probes of a store that is away: at first and at most.
+/// Time between the first two probes of a store that is away.
 const FIRST_GAP: Duration = Duration::from_millis(20);
+/// The longest time between two probes of a store that is away.
 const LAST_GAP: Duration = Duration::from_millis(200);
 /// How often busy counters are looked at.
 const TICK: Duration = Duration::from_millis(5);
-/// Most draws of a trip by which all is given back.
+/// Most draws of one trip when the process leaves and gives back all permits in hand.
 const MOST_DRAWS: usize = 512;
-/// Most counters of which a trip tells that nobody asks for: calls wait for it.
+/// Most counters that a trip reports without a call that asks for them. Few, as the calls of that
+/// trip wait for its answer.
 const MOST_REPORTS: usize = 32;
 /// A store that answers this many beats in a row too late is away.
 const MOST_MISSED: u32 = 3;
@@ -70,21 +72,26 @@ pub(super) struct Refiller {
     beat_at: Tick,
     /// How many beats were late since the last one that was answered.
     missed: u32,
+    /// The time until the next probe of a store that is away.
     gap: Duration,
+    /// The epoch of the store, by the last beat.
     epoch: Epoch,
     recovers_until: Tick,
+    /// Counters that the next trips draw for.
     due: Vec<Arc<SharedQuota>>,
     /// Counters that are reported to the store after it was away.
     reports: Vec<Arc<SharedQuota>>,
-    /// Counters of which calls wait for a draw on its way.
+    /// Counters whose waiting calls are not drawn for yet, because a draw is on its way.
     put_off: Vec<Arc<SharedQuota>>,
     /// When `put_off` is looked at again.
     put_off_until: Tick,
+    /// Busy counters, which are refilled before calls have to wait.
     hot: Vec<Arc<SharedQuota>>,
-    /// When these are looked at again.
+    /// When `hot` is looked at again.
     hot_at: Tick,
     sleep: Option<(Tick, Timer)>,
-    /// Whether other tasks have run since a trip was due: their calls go along.
+    /// Whether the refiller has let other tasks run since a trip was due, so that their calls are
+    /// on the same trip.
     has_yielded: bool,
     jitter: u64,
     budget: Budget,
@@ -178,8 +185,8 @@ impl Refiller {
         }
     }
 
-    /// Lets other tasks run before the counters are looked at that calls have asked for: the first
-    /// of several calls that come at once has woken this one.
+    /// Lets other tasks run once before it draws. The first of several calls that come at once has
+    /// woken this task; the others get on the same trip.
     fn yields(&mut self, cx: &mut Context<'_>) -> bool {
         self.has_yielded = !self.has_yielded && self.hub.is_asked();
         if self.has_yielded {
@@ -201,6 +208,8 @@ impl Refiller {
         }
     }
 
+    /// Sends trips for the counters that are due, as far as the pace allows. While the store is
+    /// away, answers their calls without it. Returns whether anything was done.
     fn start_trips(&mut self, now: Tick) -> bool {
         if !self.has_beaten || (self.hub.is_up() && self.is_in_doubt()) {
             return false;
@@ -452,7 +461,8 @@ impl Refiller {
 }
 
 impl Drop for Refiller {
-    /// Also if its runtime is gone: nobody waits for a task that does not run.
+    /// Answers all calls that wait, also if the runtime is gone: otherwise they would wait for a
+    /// task that does not run.
     fn drop(&mut self) {
         let now = self.hub.now();
         self.hub.set_mode(HubMode::Idle, now);

@@ -23,14 +23,14 @@ impl CallNodes {
         now: Tick,
     ) -> Result<(), SlotLimit> {
         if self.resource.has_narrow_slots() {
-            self.check_those(registry, now)
+            self.check_origin_and_related(registry, now)
         } else {
             Ok(())
         }
     }
 
     #[cold]
-    fn check_those(&self, registry: &Registry, now: Tick) -> Result<(), SlotLimit> {
+    fn check_origin_and_related(&self, registry: &Registry, now: Tick) -> Result<(), SlotLimit> {
         if let Some((node, slots)) = self.origin_slots() {
             if !node.has_free_slot(slots.limit) {
                 return Err(slots);
@@ -98,8 +98,8 @@ impl CallNodes {
         }
     }
 
-    /// A call that has run releases the slot of its origin. It holds one if its scope node gives
-    /// out slots, which never changes for a node.
+    /// Releases the origin's slot of a call that has run. The call holds one if its scope node
+    /// gives out slots, which never changes for a scope node.
     #[inline]
     pub(crate) fn end_origin_slot(&self) {
         if let Some((node, _)) = self.origin_slots() {
