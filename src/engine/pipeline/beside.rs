@@ -102,9 +102,7 @@ fn take_slot_and_both_rings(
     if !node.has_free_slot(slots.limit) {
         return Err(Fallback::NoSlot(slots));
     }
-    side.check_room(now, weight)
-        .and_then(|()| check_own_ring(resource, now, weight))
-        .map_err(Fallback::Denied)?;
+    check_both_rings(resource, now, weight).map_err(Fallback::Denied)?;
     let Some(hold) = node.take_slot(slots.limit) else {
         return Err(Fallback::NoSlot(slots));
     };
@@ -114,6 +112,13 @@ fn take_slot_and_both_rings(
         Err(_) => node.release_slot(hold),
     }
     taken.map_err(Fallback::Denied)
+}
+
+/// Returns whether both rings have the tokens of a call now, asked in the order in which
+/// [`take_both_rings`] asks them. It takes none.
+pub(super) fn check_both_rings(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
+    resource.compiled().side().check_room(now, weight)?;
+    check_own_ring(resource, now, weight)
 }
 
 /// Takes the tokens of a call on the ring `side`, and then on the resource's own: both or neither.

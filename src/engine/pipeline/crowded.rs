@@ -7,27 +7,32 @@
 //! [stripes](crate::base::spread), and the label is the thread's own copy. A call that is not
 //! refused has taken nothing, and goes the ordinary way.
 
+use super::beside::check_both_rings;
 use super::fast_path::check_own_ring;
+use super::slow_path::available_at;
 use crate::blocked::{BlockKind, Blocked};
 use crate::call::Call;
+use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::call::ring::own_ring_available_at;
 use crate::engine::registry::own_label;
 use crate::engine::resource::{PathKind, Resource};
 use crate::hook::Interest;
 use crate::stat::Denied;
 
-/// Returns whether a crowd may have refused `call`: nothing but the window of `resource` judges it,
-/// no hook is notified, and it is no call that rules in shadow mode judge.
+/// Returns whether a crowd may have refused `call`: nothing but windows of `resource` judge it,
+/// on its own ring and at most one [beside it](super::try_beside_ring), no hook is notified, and it
+/// is no call that rules in shadow mode judge.
 pub(crate) fn may_refuse_in_crowd(resource: &Resource, call: &Call<'_>) -> bool {
-    let is_window_only =
-        resource.path_kind() == PathKind::Fast && resource.fixed_slot_limit().is_none();
+    let is_by_windows = match resource.path_kind() {
+        PathKind::Fast | PathKind::FastBesideRing => resource.fixed_slot_limit().is_none(),
+        _ => false,
+    };
     let shared = resource.shared();
     let is_told = shared.hooks.want(Interest::BLOCK) || shared.part.is_shadow();
-    is_window_only && !call.prioritized && !is_told
+    is_by_windows && !call.prioritized && !is_told
 }
 
-/// The refusal of `call`, if the window of the crowded `resource` is full.
+/// The refusal of `call`, if a window of the crowded `resource` is full.
 pub(crate) fn refuse_in_crowd(
     resource: &Resource,
     call: &Call<'_>,
@@ -37,11 +42,11 @@ pub(crate) fn refuse_in_crowd(
         return None;
     }
     let (now, weight, node) = (resource.check_time(now), call.weight, resource.node());
-    let Err(Denied::Full(rule)) = check_own_ring(resource, now, weight) else {
+    let Err(Denied::Full(rule)) = check_rings(resource, now, weight) else {
         return None;
     };
     let (tokens, interval) = resource.rules().flow(rule)?.advertised();
-    let at = own_ring_available_at(resource, now, weight);
+    let at = available_at(resource, now, weight);
     let text = resource.text();
     let label = own_label(resource.rules().label(rule), text);
     let blocked = Blocked::by(BlockKind::Flow, label, text)
@@ -50,4 +55,95 @@ pub(crate) fn refuse_in_crowd(
     node.block_in_crowd(now, weight);
     blocked.count_in_crowd(weight);
     Some(blocked)
+}
+
+/// Returns whether the rings that judge the calls of `resource` have the tokens of one now. It
+/// takes none.
+fn check_rings(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
+    match resource.path_kind() {
+        PathKind::FastBesideRing => check_both_rings(resource, now, weight),
+        _ => check_own_ring(resource, now, weight),
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::call::{Direction, Key};
+    use crate::clock::ManualClock;
+    use crate::engine::call::verdict::Verdict;
+    use crate::rule::{FlowRule, IsolationRule, Rules};
+    use crate::sentinel::Sentinel;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// The refusals of a call of `weight` to "r" after one call of weight 1 was admitted: as a
+    /// crowd gives it, and as a lone thread does. Also the weight that the node and the rule "full"
+    /// have counted as refused.
+    fn refusals(rules: Rules, weight: u32) -> (Option<Blocked>, Option<Blocked>, [u64; 2]) {
+        let clock = ManualClock::new();
+        let builder = Sentinel::builder().rules(rules).clock(clock.clone());
+        let sentinel = builder.build();
+        assert!(matches!(
+            sentinel.try_enter(Call::new("r")),
+            Verdict::Pass(_)
+        ));
+        clock.advance(Duration::from_millis(300));
+        let registry = sentinel.registry();
+        let now = registry.shared().time.read();
+        let resource = registry.known(Direction::Inbound, Key::Str("r"), now);
+        let call = Call::new("r").batch(weight);
+        let in_crowd = refuse_in_crowd(&resource.unwrap(), &call, now);
+        let alone = match sentinel.try_enter(call) {
+            Verdict::Block(blocked) => Some(blocked),
+            _ => None,
+        };
+        let snapshot = sentinel.snapshot();
+        let rule = snapshot.rules().find(|rule| rule.id() == "full");
+        let counts = [snapshot.totals().block(), rule.unwrap().blocked()];
+        (in_crowd, alone, counts)
+    }
+
+    #[test]
+    fn a_crowd_is_refused_by_windows_of_any_length() {
+        let lengths = [1, 60, 128, 129, 600, 3_600, 86_400, 366 * 86_400];
+        for interval in lengths.map(Duration::from_secs) {
+            let rule = FlowRule::per("r", 1, interval).id("full");
+            let (in_crowd, alone, counts) = refusals(rule.into(), 1);
+            assert!(in_crowd.is_some(), "{interval:?}");
+            assert_eq!((in_crowd, counts), (alone, [2, 2]), "{interval:?}");
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_refused_by_either_of_two_windows() {
+        // The one beside the resource's own ring is asked first, and room in both is waited for.
+        for (a_second, a_day, counts) in [(1, 9, [2, 2]), (9, 1, [2, 0]), (1, 1, [2, 0])] {
+            let rules = Rules::from(FlowRule::per("r", a_second, SECOND).id("full"))
+                .with(FlowRule::per("r", a_day, DAY).id("day"));
+            let (in_crowd, alone, counted) = refusals(rules, 1);
+            assert!(in_crowd.is_some(), "{a_second}, {a_day}");
+            assert_eq!((in_crowd, counted), (alone, counts), "{a_second}, {a_day}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_fits_or_that_more_than_windows_judge_is_left_to_the_ordinary_way() {
+        let day = |limit| Rules::from(FlowRule::per("r", limit, DAY).id("full"));
+        assert_eq!(refusals(day(9), 8), (None, None, [0, 0]));
+        let (in_crowd, alone, counts) = refusals(day(9), 9);
+        assert_eq!((in_crowd, counts), (alone, [18, 18]));
+        let (in_crowd, alone, counts) = refusals(day(1).with(IsolationRule::new("r", 9)), 1);
+        assert_eq!((in_crowd, alone.is_some(), counts), (None, true, [1, 1]));
+        let hours = day(1).with(FlowRule::per("r", 1, Duration::from_secs(3_601)));
+        let (in_crowd, alone, _) = refusals(hours, 1);
+        assert_eq!(
+            (in_crowd, alone.is_some()),
+            (None, true),
+            "two rings beside its own"
+        );
+    }
 }

@@ -63,7 +63,7 @@ pub(crate) fn fall_back(
 
 /// When the rings that the fast path takes tokens of have room; `None` if one never has.
 #[inline]
-fn available_at(resource: &Resource, now: Tick, weight: u32) -> Option<Tick> {
+pub(super) fn available_at(resource: &Resource, now: Tick, weight: u32) -> Option<Tick> {
     let own = own_ring_available_at(resource, now, weight)?;
     if resource.path_kind() == PathKind::FastBesideRing {
         // Windows keep their room until a call comes: so both have it at the later time.
