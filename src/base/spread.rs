@@ -1,10 +1,10 @@
 //! Stripes of a count: words in cache lines of their own, one for each of some threads.
 //!
 //! Threads on several cores that add to one word wait for its cache line in turns, so together they
-//! get less done than one alone. A count that has proved to be crowded continues in stripes: each
-//! thread adds to its own. The count so far stays where it is, and the whole is the sum of both.
-//! Nothing is ever moved, so a reader misses nothing, counts nothing twice, and never sees
-//! the count fall.
+//! get less done than one alone. While a count is crowded it continues in stripes: each thread adds
+//! to its own. What is in the word stays there, what is in the stripes stays there when the crowd
+//! has gone, and the whole is the sum of both. Nothing is ever moved, so a reader misses nothing,
+//! counts nothing twice, and never sees the count fall.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -14,7 +14,7 @@ use std::thread;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, thread_local};
 
 /// A power of two. More threads than this share stripes.
-const STRIPES: usize = if cfg!(all(test, sentinel_loom)) {
+pub(crate) const STRIPES: usize = if cfg!(all(test, sentinel_loom)) {
     2
 } else {
     16
@@ -25,7 +25,7 @@ thread_local! {
     static OWN: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A count in one word, and beside it in stripes once a crowd adds to it.
+/// A count in one word, and beside it in stripes once a crowd has added to it.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadCount {
     word: AtomicU64,
@@ -73,9 +73,9 @@ impl SpreadCount {
 // === impl Stripes ===
 
 impl Stripes {
-    /// Adds to the stripe of this thread.
-    pub(crate) fn add(&self, weight: u64) {
-        self.0[own_stripe()].0.fetch_add(weight, Ordering::Relaxed);
+    /// Adds to the stripe of this thread, and returns what it was before.
+    pub(crate) fn add(&self, weight: u64) -> u64 {
+        self.0[own_stripe()].0.fetch_add(weight, Ordering::Relaxed)
     }
 
     /// The sum of all stripes.
@@ -146,14 +146,16 @@ mod models {
                     count.add(1);
                 } else {
                     count.add_in_crowd(1);
+                    // The crowd is forgotten.
+                    count.add(1);
                 })
             });
             let seen = [count.sum(), count.sum()];
-            assert!(1 <= seen[0] && seen[0] <= seen[1] && seen[1] <= 3);
+            assert!(1 <= seen[0] && seen[0] <= seen[1] && seen[1] <= 4);
             for thread in others {
                 thread.join().unwrap();
             }
-            assert_eq!(count.sum(), 3, "lost or counted twice");
+            assert_eq!(count.sum(), 4, "lost or counted twice");
         }
     }
 }

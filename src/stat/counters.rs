@@ -29,7 +29,7 @@ use super::minute::{Minute, ThisSecond};
 use super::rare::RareCounters;
 use super::shape::Shape;
 use super::slots::{Line, Slots};
-use crate::base::spread::Stripes;
+use crate::base::spread::{Stripes, own_stripe};
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, fence, planted};
 use crate::blocked::BlockKind;
 use crate::clock::{Tick, nanos};
@@ -207,7 +207,7 @@ impl Counters {
         self.rare()?.by_crowd.as_ref()
     }
 
-    /// Returns whether many threads refuse at once, or have done so.
+    /// Returns whether many threads refuse at once, or have done so just now.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.crowd.is_here()
@@ -291,26 +291,28 @@ impl Counters {
     pub(super) fn block(&self, weight: u32, kind: BlockKind, now: Tick) -> bool {
         let weight = u64::from(weight);
         let before = self.later().refused[kind as usize].fetch_add(weight, Ordering::Relaxed);
-        is_look_due(before) && self.look_for_crowd(kind, now)
+        is_look_due(before, weight) && kind == BlockKind::Flow && self.look_for_crowd(now)
     }
 
     #[cold]
-    fn look_for_crowd(&self, kind: BlockKind, now: Tick) -> bool {
-        let has_come = kind == BlockKind::Flow && self.crowd.has_come(now);
-        let is_crowded = has_come && self.rare_made(true).by_crowd.is_some();
-        if is_crowded {
-            self.crowd.stay();
-        }
-        is_crowded
+    fn look_for_crowd(&self, now: Tick) -> bool {
+        let may_come = || self.rare_made(true).by_crowd.is_some();
+        self.crowd.look(now, own_stripe(), &may_come)
     }
 
-    /// A full window refuses a call in a [crowd](Self::is_crowded).
-    pub(super) fn block_in_crowd(&self, weight: u32) {
+    /// A full window refuses a call in a [crowd](Self::is_crowded). The crowd is forgotten where
+    /// this finds none for long.
+    pub(super) fn block_in_crowd(&self, weight: u32, now: Tick) {
         let weight = u64::from(weight);
-        if let Some(stripes) = self.by_crowd() {
-            stripes.add(weight);
-        } else {
-            self.later().refused[BlockKind::Flow as usize].fetch_add(weight, Ordering::Relaxed);
+        let before = match self.by_crowd() {
+            Some(stripes) => stripes.add(weight),
+            None => {
+                let refused = &self.later().refused[BlockKind::Flow as usize];
+                refused.fetch_add(weight, Ordering::Relaxed)
+            }
+        };
+        if is_look_due(before, weight) {
+            self.look_for_crowd(now);
         }
     }
 

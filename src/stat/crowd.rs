@@ -1,103 +1,222 @@
 //! Finds out whether many threads refuse calls of one node at once.
 //!
-//! One of every `PER_LOOK` refusals takes a look, on the thread that refuses. There is a crowd if
-//! two looks in a row were by different threads and the refusals between them took only a short
-//! time. At that rate the cache line of a shared counter moves between cores much of the time. A
-//! crowd is never forgotten, as its cost is paid once.
+//! A thread takes a look once in `PER_LOOK` refusals: in those of all threads, or in a crowd in its
+//! own. There is a crowd if two looks in a row are by different threads and only a short time
+//! apart: at that rate the cache line of a shared counter moves between cores much of the time. The
+//! crowd is forgotten after `MOST_LEFT` looks in a row that find none, such as those of a thread
+//! that is alone, which is served faster by the ordinary way. Refusals count in the sum whichever
+//! way they go, so threads need not agree on whether a crowd is there.
 
-use crate::base::spread::own_stripe;
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::spread::STRIPES;
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 
 /// Refusals from one look to the next.
 const PER_LOOK: u64 = 1 << 10;
-/// Two looks of different threads less than this many µs apart indicate a crowd.
-const CROWD_US: u64 = 1_000;
+/// Two looks of different threads less than a millisecond apart indicate a crowd.
+const CROWD_TIME: u64 = 1_000_000 >> TIME_SHIFT;
+/// Times are in units of 1,024 ns, of which the longest time has 2⁵⁴.
+const TIME_SHIFT: u32 = 10;
 
-/// The crowd has come.
-const HERE: u64 = u64::MAX;
+/// How many looks in a row must find no crowd until it is forgotten. In so many, which take a
+/// thread several milliseconds, all threads on its core have had their turns.
+const MOST_LEFT: u64 = if cfg!(all(test, sentinel_loom)) {
+    2
+} else {
+    LEFT_MASK
+};
+const LEFT_BITS: u32 = 6;
+const LEFT_MASK: u64 = (1 << LEFT_BITS) - 1;
+const STRIPE_BITS: u32 = 4;
+const STRIPE_MASK: u64 = (1 << STRIPE_BITS) - 1;
+const _: () = assert!(STRIPES <= 1 << STRIPE_BITS);
 
-/// The last look, `[ time in µs:56 | stripe of the thread:8 ]`; 0 before the first one; or
-/// [`HERE`].
+/// The last look: `[ time:54 | left:6 | stripe of the thread:4 ]`, or 0 before the first one. A
+/// crowd is forgotten after so many more looks as are left; where none is left there is no crowd.
 #[derive(Debug, Default)]
 pub(super) struct Crowd(AtomicU64);
 
-/// Returns whether the refusal after `before` earlier ones takes a look.
+/// Returns whether a refusal of `weight` takes a look, with `before` refused earlier: once in each
+/// `PER_LOOK` of their weight.
 #[inline]
-pub(super) const fn is_look_due(before: u64) -> bool {
-    before % PER_LOOK == 0
+pub(super) const fn is_look_due(before: u64, weight: u64) -> bool {
+    before.wrapping_neg() % PER_LOOK < weight
 }
 
 // === impl Crowd ===
 
 impl Crowd {
-    /// Returns whether a crowd was found [for good](Self::stay).
+    /// Returns whether a crowd is there.
     #[inline]
     pub(super) fn is_here(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == HERE
+        left(self.0.load(Ordering::Relaxed)) > 0
     }
 
-    /// Takes a look: whether there is a crowd `now`.
-    pub(super) fn has_come(&self, now: Tick) -> bool {
-        let (us, own) = (now.as_nanos() / 1_000, own_stripe() as u64);
-        // A look that takes the place of `HERE` says that it has come, and the caller restores it.
-        let last = self.0.swap(us << 8 | own, Ordering::Relaxed);
-        let (last_us, last_own) = (last >> 8, last & 0xff);
-        let is_crowd = last > 0 && last_own != own && us.saturating_sub(last_us) < CROWD_US;
-        last == HERE || is_crowd
+    /// Takes a look at `now`, by a thread that has the stripe `own`, and returns whether a crowd is
+    /// there. One can come only if it `may_come`.
+    pub(super) fn look(&self, now: Tick, own: usize, may_come: &dyn Fn() -> bool) -> bool {
+        // 0 is the time of no look.
+        let time = (now.as_nanos() >> TIME_SHIFT).max(1);
+        let own = own as u64;
+        let next = |last: u64| {
+            let left = if is_crowd(last, time, own) && may_come() {
+                MOST_LEFT
+            } else {
+                left(last).saturating_sub(1)
+            };
+            time << (LEFT_BITS + STRIPE_BITS) | left << STRIPE_BITS | own
+        };
+        if planted(Bug::BlindLook) {
+            let next = next(self.0.load(Ordering::Relaxed));
+            self.0.store(next, Ordering::Relaxed);
+            return left(next) > 0;
+        }
+        let mut last = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = next(last);
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.0.compare_exchange_weak(last, next, success, failure) {
+                Ok(_) => return left(next) > 0,
+                Err(newer) => last = newer,
+            }
+        }
     }
+}
 
-    /// Records the crowd for good.
-    pub(super) fn stay(&self) {
-        self.0.store(HERE, Ordering::Relaxed);
-    }
+/// How many looks are left after the look `last`.
+const fn left(last: u64) -> u64 {
+    last >> STRIPE_BITS & LEFT_MASK
+}
+
+/// Returns whether a look at `time` by the thread with the stripe `own` finds a crowd after the
+/// look `last`.
+const fn is_crowd(last: u64, time: u64, own: u64) -> bool {
+    let (last_time, last_own) = (last >> (LEFT_BITS + STRIPE_BITS), last & STRIPE_MASK);
+    // A thread that has read the clock earlier may come later.
+    last > 0 && last_own != own && time.saturating_sub(last_time) < CROWD_TIME
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use std::sync::Arc;
-    use std::thread;
-
     use super::*;
 
-    /// Looks at these times in µs, each by a thread of its own, and says whether a crowd has come.
-    fn has_come(looks: &[u64]) -> bool {
-        let crowd = Arc::new(Crowd::default());
-        let mut has_come = false;
-        for us in looks {
-            let (crowd, now) = (crowd.clone(), Tick::from_nanos(us * 1_000));
-            has_come |= thread::spawn(move || crowd.has_come(now)).join().unwrap();
+    /// Has each look taken at its time in µs, by the thread with its stripe, and says after each
+    /// whether a crowd is there.
+    fn looks(crowd: &Crowd, looks: &[(u64, usize)]) -> Vec<bool> {
+        let look = |&(us, own): &(u64, usize)| {
+            let found = crowd.look(Tick::from_nanos(us * 1_000), own, &|| true);
+            assert_eq!(found, crowd.is_here());
+            found
+        };
+        looks.iter().map(look).collect()
+    }
+
+    #[test]
+    fn a_crowd_is_two_threads_within_a_millisecond() {
+        let found = |all: &[(u64, usize)]| looks(&Crowd::default(), all);
+        assert_eq!(found(&[(1, 0), (900, 1)]), [false, true]);
+        assert_eq!(found(&[(1, 15), (900, 0)]), [false, true]);
+        assert_eq!(found(&[(0, 0), (0, 1)]), [false, true]);
+        assert_eq!(found(&[(1, 0), (1_100, 1), (2_200, 0)]), [false; 3]);
+        assert_eq!(found(&[(1, 3), (2, 3), (3, 3)]), [false; 3]);
+        // One has read the clock long before it looks.
+        assert_eq!(found(&[(5_000, 0), (1, 1)]), [false, true]);
+        // At the last moment that there is.
+        let end = u64::MAX / 1_000;
+        assert_eq!(found(&[(end - 1, 0), (end, 1)]), [false, true]);
+    }
+
+    #[test]
+    fn a_crowd_is_forgotten_when_one_thread_is_alone() {
+        let crowd = Crowd::default();
+        for _ in 0..3 {
+            looks(&crowd, &[(1, 0), (2, 1)]);
+            let alone = [(3, 1); MOST_LEFT as usize + 2];
+            let is_here = looks(&crowd, &alone);
+            let stays = is_here.iter().take_while(|is_here| **is_here).count();
+            assert_eq!(stays, MOST_LEFT as usize - 1);
+            assert!(!is_here[stays..].contains(&true));
         }
-        has_come
     }
 
     #[test]
-    fn a_crowd_is_some_threads_within_a_millisecond() {
-        // Several, as two of them may have one stripe.
-        assert!(has_come(&[1, 900, 1_800, 2_700, 3_600]));
-        assert!(!has_come(&[1, 1_001, 2_001, 3_001, 4_001]));
-        assert!(!has_come(&[1]));
-    }
-
-    #[test]
-    fn one_thread_is_no_crowd() {
+    fn a_crowd_is_forgotten_when_its_threads_are_slow() {
         let crowd = Crowd::default();
-        assert!((1..9).all(|us| !crowd.has_come(Tick::from_nanos(us * 1_000))));
+        looks(&crowd, &[(1, 0), (2, 1)]);
+        let slow: Vec<_> = (1..=MOST_LEFT)
+            .map(|look| (look * 2_000, look as usize % 2))
+            .collect();
+        assert_eq!(looks(&crowd, &slow).last(), Some(&false));
     }
 
     #[test]
-    fn a_crowd_that_stays_has_come_at_each_look() {
+    fn a_crowd_stays_while_another_thread_looks_in_time() {
         let crowd = Crowd::default();
-        crowd.stay();
-        assert!(crowd.is_here() && crowd.has_come(Tick::from_nanos(7)));
-        crowd.stay();
-        assert!(crowd.is_here());
+        looks(&crowd, &[(1, 0), (2, 1)]);
+        let mut turn = [(3, 1); MOST_LEFT as usize];
+        turn[0] = (3, 0);
+        for _ in 0..9 {
+            assert!(!looks(&crowd, &turn).contains(&false));
+        }
+    }
+
+    #[test]
+    fn no_crowd_comes_where_none_may() {
+        let crowd = Crowd::default();
+        let look = |own| crowd.look(Tick::from_nanos(9_999), own, &|| false);
+        assert_eq!([0, 1, 0, 1].map(look), [false; 4]);
     }
 
     #[test]
     fn a_look_is_due_once_in_so_many_refusals() {
-        let due = |before: &u64| is_look_due(*before);
+        let due = |before: &u64| is_look_due(*before, 1);
         let looks: Vec<_> = (0..3_000).filter(due).collect();
         assert_eq!(looks, [0, 1_024, 2_048]);
+        for weight in [2, 3, 100, 1_024, 3_000] {
+            let count = |from: u64| {
+                let befores = (from..from + 30_720).step_by(weight as usize);
+                befores
+                    .filter(|before| is_look_due(*before, weight))
+                    .count()
+            };
+            // However heavy they are, and wherever they begin.
+            let most = 30_720_u64.div_ceil(weight.max(PER_LOOK)) as usize + 1;
+            let counts = [0, 1, 77].map(count);
+            assert!(
+                counts.iter().all(|looks| (most - 2..=most).contains(looks)),
+                "{counts:?}"
+            );
+        }
+        assert!((0..2_048).all(|before| !is_look_due(before, 0)));
+    }
+}
+
+#[cfg(all(test, sentinel_loom))]
+mod models {
+    //! A thread whose looks are to forget a crowd, beside another one.
+
+    use loom::thread;
+
+    use super::*;
+    use crate::base::sync::Arc;
+    use crate::base::sync::fault::model;
+
+    model! {
+        a_crowd_that_is_forgotten_beside_another_thread at 3 fails with
+            a_look_that_is_overwritten: BlindLook;
+        || {
+            let crowd = Arc::new(Crowd::default());
+            let look = |crowd: &Crowd, own| crowd.look(Tick::from_nanos(5_000), own, &|| true);
+            look(&crowd, 0);
+            look(&crowd, 1);
+            let other = crowd.clone();
+            let alone = thread::spawn(move || for _ in 0..MOST_LEFT {
+                look(&other, 1);
+            });
+            look(&crowd, 0);
+            alone.join().unwrap();
+            // Wherever the look of this thread comes, too few of the other one follow it.
+            assert!(crowd.is_here(), "it is forgotten although two threads look");
+        }
     }
 }

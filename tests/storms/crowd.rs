@@ -103,6 +103,31 @@ fn each_refusal_of_a_crowd_counts_once() {
 }
 
 #[test]
+fn each_refusal_counts_once_while_crowds_come_and_are_forgotten() {
+    const ALONE: u64 = 70 * LOOK;
+    for seconds in [1, 366 * 86_400] {
+        let rule = FlowRule::per("r", 0, Duration::from_secs(seconds)).id("full");
+        let (sentinel, _) = engine(rule);
+        let mut refused = crowd(&sentinel);
+        for together in [3, 1, 2, 1, 4] {
+            let start = &Barrier::new(together);
+            let refuse_all = || {
+                // In turns alone and together with others.
+                for calls in [ALONE / together as u64, LOOK + 7, 3] {
+                    start.wait();
+                    (0..calls).for_each(|_| drop(refuse(&sentinel, Call::new("r"))));
+                }
+            };
+            thread::scope(|scope| {
+                (0..together).for_each(|_| drop(scope.spawn(refuse_all)));
+            });
+            refused += (ALONE / together as u64 + LOOK + 10) * together as u64;
+            assert_refused(&sentinel, refused);
+        }
+    }
+}
+
+#[test]
 fn refusals_of_one_thread_take_no_more_memory() {
     let (sentinel, _) = engine(full());
     drop(refuse(&sentinel, Call::new("r")));

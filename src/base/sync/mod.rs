@@ -274,6 +274,8 @@ pub(crate) enum Bug {
     CloseWithoutElection,
     /// A closer reads the samples first and empties the window after.
     CloseInTwoSteps,
+    /// A look for a crowd overwrites that of another thread.
+    BlindLook,
     /// A thread that finds a reading due takes it without claiming it first.
     SampleWithoutClaim,
     /// All probes of a limit wait at the same gate.

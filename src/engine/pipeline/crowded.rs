@@ -68,12 +68,14 @@ fn check_rings(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
+    use std::thread;
     use std::time::Duration;
 
     use super::*;
     use crate::call::{Direction, Key};
     use crate::clock::ManualClock;
     use crate::engine::call::verdict::Verdict;
+    use crate::engine::resource::ResourceQuery;
     use crate::rule::{FlowRule, IsolationRule, Rules};
     use crate::sentinel::Sentinel;
 
@@ -127,6 +129,55 @@ mod tests {
             let (in_crowd, alone, counted) = refusals(rules, 1);
             assert!(in_crowd.is_some(), "{a_second}, {a_day}");
             assert_eq!((in_crowd, counted), (alone, counts), "{a_second}, {a_day}");
+        }
+    }
+
+    /// Refuses calls to "r" on a new thread. Returns whether a crowd is there then, and whether the
+    /// thread takes the ordinary way, which begins with the resources that it has called lately.
+    fn refuse_on_new_thread(sentinel: &Sentinel, calls: u32) -> (bool, bool) {
+        let refuse = || {
+            for _ in 0..calls {
+                assert!(matches!(
+                    sentinel.try_enter(Call::new("r")),
+                    Verdict::Block(_)
+                ));
+            }
+            let registry = sentinel.registry();
+            let now = registry.shared().time.read();
+            let resource = registry.known(Direction::Inbound, Key::Str("r"), now);
+            let query = ResourceQuery {
+                direction: Direction::Inbound,
+                name: &Key::Str("r"),
+            };
+            let is_kept = registry.find_recent(&query).is_some();
+            (resource.unwrap().node().is_crowded(), is_kept)
+        };
+        thread::scope(|scope| scope.spawn(refuse).join().unwrap())
+    }
+
+    #[test]
+    fn a_crowd_is_forgotten_when_one_thread_refuses_alone_and_may_come_again() {
+        for interval in [SECOND, DAY] {
+            let rule = FlowRule::per("r", 0, interval).id("full");
+            let clock = ManualClock::new();
+            let sentinel = Sentinel::builder().rules(rule).clock(clock).build();
+            let mut refused = 0;
+            let mut refuse = |calls: u32| {
+                refused += u64::from(calls);
+                let found = refuse_on_new_thread(&sentinel, calls);
+                let snapshot = sentinel.snapshot();
+                let rule = snapshot.rules().find(|rule| rule.id() == "full");
+                let counts = [snapshot.totals().block(), rule.unwrap().blocked()];
+                assert_eq!(counts, [refused; 2]);
+                found
+            };
+            assert_eq!(refuse(100_000), (false, true), "one thread is none");
+            for _ in 0..3 {
+                // Several, as some may have one stripe.
+                let has_come = (0..9).any(|_| refuse(2_048) == (true, false));
+                assert!(has_come, "{interval:?}");
+                assert_eq!(refuse(100_000), (false, true), "{interval:?}");
+            }
         }
     }
 

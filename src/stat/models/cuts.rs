@@ -71,11 +71,12 @@ model! {
     || {
         let counted = Counted::new();
         let other = counted.clone();
+        // The crowd is there for one thread when it has gone for the other one.
         let crowd = thread::spawn(move || {
             other.event_in_crowd(11);
             other.event_in_crowd(12);
         });
-        counted.event(10);
+        counted.event_in_crowd(10);
         counted.event(12);
         crowd.join().unwrap();
         assert_eq!(counted.counter.sum(), 4, "lost");

@@ -70,8 +70,8 @@ use crate::clock::Tick;
 /// The seconds of the last minute take 3.5 KiB more, from the second second after the node
 /// was made on. Of these, 136 bytes, which count the refusals of each kind of rule, are
 /// already allocated with the first call that is refused or has borrowed, if that is earlier.
-/// A full window of which several threads refuse over a thousand calls within a millisecond
-/// takes 2 KiB more, in which each thread counts apart.
+/// A full window of which several threads have refused over a thousand calls within a millisecond
+/// takes 2 KiB more, in which each thread counts apart until one of them is alone.
 /// A resource of an engine takes more than its node; see
 /// [`Builder::max_resources`](crate::Builder::max_resources).
 ///
@@ -282,14 +282,15 @@ impl Node {
         self.counters.block(weight, kind, now)
     }
 
-    /// A full window refuses a call of `weight` in a [crowd](Self::is_crowded): this writes to
-    /// nothing that another thread reads before it asks for figures.
+    /// A full window refuses a call of `weight` in a [crowd](Self::is_crowded): this nearly never
+    /// writes to anything that another thread reads before it asks for figures. One refusal of a
+    /// thread in a fixed number looks whether the crowd is still there.
     pub(crate) fn block_in_crowd(&self, now: Tick, weight: u32) {
         self.advance(now);
-        self.counters.block_in_crowd(weight);
+        self.counters.block_in_crowd(weight, now);
     }
 
-    /// Returns whether many threads refuse calls at once, or have done so.
+    /// Returns whether many threads refuse calls at once, or have done so just now.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.counters.is_crowded()
