@@ -184,7 +184,7 @@ pub use rule::{
 pub use sentinel::{Builder, Sentinel};
 pub use stat::SlidingWindow;
 
-/// Has the programs of the README compiled as examples.
+/// Compiles the programs of the README as examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -35,9 +35,9 @@ pub(crate) enum Work {
 /// Something that happens to the service at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    /// It has so many slots from now on.
+    /// The service has this many slots from now on.
     Slots(u32),
-    /// Work that begins from now on takes so many times as long.
+    /// Work that begins from now on takes this many times as long.
     Slowdown(f64),
     /// Arrivals from now on, as a multiple of those at the start.
     Load(f64),

@@ -55,7 +55,7 @@ impl Clone for Latest {
 // === impl History ===
 
 impl History {
-    /// That of a breaker which is made at `now`.
+    /// Creates the history of a breaker that is made at `now`.
     pub(super) fn new(now: Tick) -> Self {
         Self {
             changed: Latest(AtomicU64::new(now.as_nanos())),

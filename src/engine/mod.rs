@@ -179,7 +179,7 @@ impl Engine {
         unstarted(self.judge_further(resource, call, now, Fallback::MoreToAsk, slow))
     }
 
-    /// The same for a call to a resource with a ring beside its own.
+    /// As `judge_elsewhere`, for a call to a resource with a ring beside its own.
     #[inline(never)]
     fn judge_beside(
         &self,
@@ -261,7 +261,7 @@ impl Engine {
         judge(self.by_ref(), resource, call, now, arrived)
     }
 
-    /// Has `judge` judge a call that has waited for a slot of `node`: see [`JudgeAgain`].
+    /// Judges a call that has waited for a slot of `node`, by `judge`: see [`JudgeAgain`].
     #[cold]
     pub(crate) fn judge_from_line(
         &self,

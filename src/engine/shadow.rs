@@ -42,10 +42,10 @@ pub(crate) struct Shadows {
     list: ArcSwap<List>,
 }
 
-/// All of them, and which of them a call may be for: others are not looked at.
+/// All rules in shadow mode, by the resources that they are for: a call looks only at its own.
 #[derive(Debug, Default)]
 pub(crate) struct List {
-    /// That of the set that they are of.
+    /// The version of the set that the rules are of.
     version: u64,
     all: Vec<StdArc<Shadow>>,
     of_one: Named<Vec<usize>>,
@@ -74,7 +74,7 @@ pub(crate) struct Shadow {
 /// A call about which a rule has asked the store. It runs.
 #[derive(Debug)]
 struct Undecided {
-    /// That of the enforced rules.
+    /// The context of the engine of the enforced rules.
     shared: StdArc<EngineContext>,
     waiting: Waiting,
     /// For hooks, if they wanted to know.
@@ -99,9 +99,9 @@ struct Wanted<'a> {
 // === impl Shadows ===
 
 impl Shadows {
-    /// Those of `set`, in which calls will be judged that begin after `begun`; each inherits from
-    /// the one of an equal rule or, else, of the same id and resource. `None` if there are none,
-    /// and were none.
+    /// Makes the shadow engines of `set`, for the calls that begin after `begun`. Each inherits
+    /// from the engine of an equal rule or, else, of a rule with the same id and resource. `None`
+    /// if there are none, and were none.
     pub(crate) fn prepare(
         &self,
         shared: &EngineContext,
@@ -142,7 +142,8 @@ impl Shadows {
         Some(NextShadows { list, changes })
     }
 
-    /// Has calls judged by `next` from here on, together with the set that they are of.
+    /// Puts `next` in force: calls are judged by them from here on, together with their set of
+    /// rules.
     pub(crate) fn put_in_force(&self, next: &NextShadows) {
         for (engine, change) in &next.changes {
             engine.registry().put_in_force(change, || {});
@@ -150,7 +151,8 @@ impl Shadows {
         self.list.store(next.list.clone());
     }
 
-    /// Those beside the enforced rules of this version, unless others have come into force.
+    /// The rules in shadow mode of this version of the set; [`Reloaded`] if another version has
+    /// come into force.
     pub(crate) fn of_version(&self, version: u64) -> Result<Guard<StdArc<List>>, Reloaded> {
         let list = self.list.load();
         if list.version == version {
@@ -206,8 +208,8 @@ impl List {
         places.into_iter().map(|&place| &*self.all[place])
     }
 
-    /// Has `call` to `resource`, which the enforced rules have given `verdict`, judged by these
-    /// rules.
+    /// Judges `call` to `resource`, to which the enforced rules have given `verdict`, by the rules
+    /// in shadow mode.
     #[cold]
     pub(crate) fn judge(
         &self,

@@ -291,7 +291,7 @@ impl<'a> Head<'a> {
         self.route_and_match().0
     }
 
-    /// The same, and whether a router has matched it.
+    /// Returns the route, and whether a router has matched it.
     #[inline(always)]
     fn route_and_match(&self) -> (&'a str, bool) {
         if let Some(matched) = self.matched() {
@@ -343,7 +343,7 @@ impl<'a> Head<'a> {
         self.resource_and_match().0
     }
 
-    /// The same, and whether a router has matched it.
+    /// Returns the resource, and whether a router has matched it.
     #[inline(always)]
     pub(crate) fn resource_and_match(&self) -> (Key<'a>, bool) {
         match self.extensions.get::<ResourceName>() {

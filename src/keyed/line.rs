@@ -337,7 +337,7 @@ impl Lines {
 }
 
 impl Part {
-    /// Says at `place` that no call waits there, if none does.
+    /// Removes the mark that calls wait at `place`, if none does.
     fn unmark_if_empty(&self, table: &KeyTable, place: WordPlace) {
         if !self.lines.contains_key(&place) {
             table.change_pinned(place, |word| Some(running::unmarked(word)));

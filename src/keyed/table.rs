@@ -124,7 +124,7 @@ struct SetRoom {
 /// Whose word a call has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WordPlace {
-    /// That of the key, in this slot.
+    /// The word of the key, in this slot.
     Slot(u32),
     /// The slot that all keys without one of their own share.
     Overflow,

@@ -395,7 +395,7 @@ impl Classify for ByStatus {
     }
 }
 
-/// That of a response whose status tells of no success.
+/// The outcome of a response whose status is not a success.
 #[inline(never)]
 fn outcome_of(status: StatusCode, headers: &HeaderMap) -> Outcome {
     match status {

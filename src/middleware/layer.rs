@@ -195,9 +195,8 @@ impl<M> SentinelLayer<M> {
         &self.settings.sentinel
     }
 
-    /// Has `tell` called with each [finding](Sentinel::findings) of the engine, once: a likely
-    /// mistake in the set-up, most of them with the first calls. Default: findings are not
-    /// reported.
+    /// Calls `tell` with each [finding](Sentinel::findings) of the engine, once: a likely mistake
+    /// in the set-up. Most are found with the first calls. Default: findings are not reported.
     ///
     /// ```
     /// use tower_sentinel::{KeyedRule, SentinelLayer};
@@ -383,8 +382,8 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Sets the weight of each call: the number of tokens that it takes, like
-    /// [`Call::batch`](crate::Call::batch). Default: 1. Do not take it from anything that clients can write
-    /// as they like.
+    /// [`Call::batch`](crate::Call::batch). Default: 1. Do not take it from anything that clients
+    /// can write as they like.
     #[doc(alias("batch", "cost"))]
     #[must_use]
     pub fn weight(self, weigh: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {

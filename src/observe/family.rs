@@ -46,10 +46,11 @@ const PART: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Family {
     spec: &'static FamilySpec,
-    /// That of times depends on whether there are ranges.
+    /// For times, it depends on whether there are ranges.
     kind: FamilyKind,
     samples: Vec<Sample>,
-    /// Those before, in parts of `PART`, until the family is [whole](Self::into_whole).
+    /// The samples before `samples`, in parts of `PART`, until the family is
+    /// [whole](Self::into_whole).
     parts: Vec<Vec<Sample>>,
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct Evicted {
     pub(crate) totals: [Totals; 2],
 }
 
-/// Has `read` look at each resource once, at one moment. Resources that leave meanwhile are either
+/// Calls `read` with each resource once, at one moment. Resources that leave meanwhile are either
 /// read or among the evicted ones.
 pub(crate) fn read_resources(registry: &Registry, read: &mut ReadRow<'_>) -> Evicted {
     let moment = registry.shared().time.read();
@@ -98,8 +98,8 @@ async fn walk(
     }
 }
 
-/// Has `read` look at each origin and context once, each at its present. Returns how many have been
-/// evicted.
+/// Calls `read` with each origin and context once, each at its own present time. Returns how many
+/// have been evicted.
 pub(super) fn read_scopes(
     registry: &Registry,
     read: &mut (dyn FnMut(&ScopeNode, Tick) + Send),
@@ -154,7 +154,7 @@ impl ResourceReading<'_> {
         self.resource.node().totals_so_far()
     }
 
-    /// Has what calls have taken of its shared rules counted.
+    /// Counts the permits of its shared rules that calls have taken so far.
     pub(crate) fn count_taken(&self) {
         if let Some(leases) = self.resource.leases() {
             leases.count_taken();

@@ -52,7 +52,8 @@ pub struct SharedSnapshot {
 }
 
 impl SharedSnapshot {
-    /// Those of `rules`, in their order; of those in shadow mode, the engines are `beside`.
+    /// The snapshots of the shared rules among `rules`, in their order; `beside` are the engines of
+    /// the rules in shadow mode.
     #[cfg(not(feature = "shared"))]
     pub(super) const fn of(_: &Registry, _: &RuleSet, _: &[Arc<Shadow>]) -> Vec<Self> {
         Vec::new()

@@ -420,7 +420,7 @@ impl Snapshot {
         Self::of_tables(core.registry(), &shadows, core.findings_so_far())
     }
 
-    /// That of a rule in shadow mode.
+    /// The snapshot of the engine of a rule in shadow mode.
     pub(super) fn of_shadow(registry: &Registry) -> Self {
         let mut pace = StepPace::without_pauses();
         let findings = at_once(registry.findings(&mut pace, Vec::new(), false));
@@ -441,7 +441,7 @@ impl Snapshot {
         let (resources, mut origins) = (nodes.len(), 0);
         let evicted_scopes = read_scopes(registry, &mut |scope, now| {
             origins += 1;
-            // That of an evicted resource would look like one of its successor.
+            // A scope node of an evicted resource would look like one of the resource's successor.
             if ids.contains(&scope.resource_id()) {
                 nodes.push(NodeSnapshot::of_scope(scope, now));
             }

@@ -92,7 +92,7 @@ impl Builder {
         self
     }
 
-    /// Has `tell` called with each [finding](Sentinel::findings), once. Default: findings are not
+    /// Calls `tell` with each [finding](Sentinel::findings), once. Default: findings are not
     /// reported.
     ///
     /// A program that prints them learns of a misspelt rule with the first calls:
@@ -282,8 +282,8 @@ impl Builder {
         self
     }
 
-    /// The same with ranges that end at `edges`. A time belongs to the first edge that is not
-    /// shorter than it.
+    /// As [`histograms`](Self::histograms), but with ranges that end at `edges`. A time belongs to
+    /// the first edge that is not shorter than it.
     ///
     /// ```
     /// use std::time::Duration;

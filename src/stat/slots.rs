@@ -80,9 +80,9 @@ type Woken = Vec<Waker>;
 // === impl SlotHold ===
 
 impl SlotHold {
-    /// That of a call that has its tokens.
+    /// The slot of a call that has its tokens.
     pub(crate) const RUNNING: Self = Self { is_entering: false };
-    /// That of a call that has got it in the line.
+    /// The slot of a call that has got it in the line.
     pub(crate) const FROM_LINE: Self = Self { is_entering: true };
 
     const fn in_word(self) -> u64 {

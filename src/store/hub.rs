@@ -18,9 +18,10 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, W
 use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 
-/// How many counters may rest at a time, and of how many of these the table is kept from giving
-/// their places away meanwhile: of fewer than a new key looks at.
+/// At most this many counters are trimmed per beat.
 const REST_AT_ONCE: usize = 1_024;
+/// They are trimmed in batches of this size. A batch is pinned in its table meanwhile, so it must
+/// be smaller than the set of entries that a new key searches.
 const HELD_AT_ONCE: usize = 8;
 /// How often the watcher is called, at most.
 const WATCHES: Duration = Duration::from_secs(1);
@@ -215,7 +216,7 @@ impl Hub {
         *self.others.lock()
     }
 
-    /// Has `watcher` called now and then, by the task of the store.
+    /// Sets the function that the task of the store calls now and then.
     pub(crate) fn watch(&self, watcher: impl Fn() + Send + Sync + 'static) {
         self.watcher.lock().0 = Some(std::sync::Arc::new(watcher));
     }
@@ -301,7 +302,7 @@ impl Hub {
         &self.figures
     }
 
-    /// Has the refiller look at `quota`, if there is one.
+    /// Puts `quota` on the list of the refiller and wakes it, if there is one.
     pub(super) fn look_at(&self, quota: &Arc<SharedQuota>) {
         if !quota.is_listed.swap(true, Ordering::AcqRel) {
             self.asking.lock().push(quota.clone());
@@ -321,7 +322,7 @@ impl Hub {
         }
     }
 
-    /// Has `waker` woken when there is something to look at.
+    /// Sets the waker that is woken when a counter is on the list.
     pub(super) fn wait(&self, waker: &Waker) {
         *self.waker.lock() = Some(waker.clone());
     }
@@ -339,7 +340,8 @@ impl Hub {
         asking
     }
 
-    /// Has `call`, which runs, judged when the store has answered what was asked about it.
+    /// Keeps `call`, which runs already, until the store has answered its question: then it is
+    /// judged.
     pub(crate) fn judge_late(&self, call: Box<dyn LateCall>) {
         // A task that ends says so before it empties the list.
         let is_gone = || self.mode() == HubMode::Idle;
@@ -364,7 +366,7 @@ impl Hub {
         all.quotas.push(downgrade(quota));
     }
 
-    /// Lets some counters, one after the other, forget what matters no more at `now`.
+    /// Trims expired state from the next few counters, round-robin.
     fn rest_some(&self, now: Tick) {
         let mut few = Vec::with_capacity(HELD_AT_ONCE);
         for _ in 0..REST_AT_ONCE / HELD_AT_ONCE {

@@ -101,9 +101,9 @@ struct StoredValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The request arrives so much later. If it is given up before, it never arrives.
+    /// The request arrives this much later. If it is given up before, it never arrives.
     SlowRequest(Duration),
-    /// The request arrives at once, and the answer so much later.
+    /// The request arrives at once, and the answer this much later.
     SlowAnswer(Duration),
     /// The request never arrives, and nobody says so.
     LostRequest,
@@ -141,13 +141,13 @@ impl MemoryStore {
         }))
     }
 
-    /// Has every request fail from now on; `None` heals the store. A failure that was
+    /// Makes every request fail from now on; `None` heals the store. A failure that was
     /// [injected](Self::inject) comes first.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.0.state.lock().always = fault;
     }
 
-    /// Has the next requests fail, each in the way of one of `faults`.
+    /// Makes the next requests fail, each by one of `faults`, in their order.
     pub fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
         self.0.state.lock().next.extend(faults);
     }
@@ -209,7 +209,7 @@ impl MemoryStore {
         state.next.pop_front().or(state.always)
     }
 
-    /// Lets a request arrive as the next fault says, and returns the answer.
+    /// Delivers a request, with the next fault if there is one, and returns the answer.
     async fn request<T>(&self, arrive: impl Fn(&Self) -> T + Send) -> Result<T, StoreError> {
         match self.next_fault() {
             None => Ok(arrive(self)),
@@ -287,7 +287,7 @@ impl MemoryState {
     }
 }
 
-/// Lets `delay` pass, where there is a timer.
+/// Waits for `delay`, where there is a timer.
 async fn pass(delay: Duration) {
     if let Ok(timer) = timer::sleep(delay) {
         let _ = timer.await;

@@ -182,8 +182,8 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 
 /// A store that several processes share.
 ///
-/// The [module](self) has a store of one's own. Implementations need not retry, and need not limit how
-/// long they take: the engine drops a future that is late, and asks again by its own clock.
+/// The [module](self) has a store of one's own. Implementations need not retry, and need not limit
+/// how long they take: the engine drops a future that is late, and asks again by its own clock.
 ///
 /// # Cancel safety
 ///
@@ -213,8 +213,8 @@ pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     /// about a single draw, where the others have an answer.
     fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>>;
 
-    /// Says that a process is alive, or that it leaves, and asks which others are: those that have
-    /// said so within the last second. The store [counts](Alive::count) the beats.
+    /// Reports that a process is alive, or that it leaves, and asks which others are alive: those
+    /// that have reported within the last second. The store [counts](Alive::count) the beats.
     ///
     /// # Errors
     ///
@@ -222,9 +222,9 @@ pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat>;
 
     /// Returns what stands before the keys of all counters: 1 to 32 ASCII letters, digits, `_`,
-    /// `.`, `:` or `-`. With anything else [`start_store`](crate::Sentinel::start_store) fails. Processes
-    /// count together only if it is the same, and services that must not count together need
-    /// different ones. Default `ts`.
+    /// `.`, `:` or `-`. With anything else [`start_store`](crate::Sentinel::start_store) fails.
+    /// Processes count together only if it is the same, and services that must not count together
+    /// need different ones. Default `ts`.
     fn prefix(&self) -> &str {
         "ts"
     }

@@ -30,7 +30,7 @@ pub(super) struct TripPace {
 }
 
 impl TripPace {
-    /// That of a store for which calls wait for so long.
+    /// Creates the pace of trips to a store for whose answer a call waits for `wait`.
     pub(super) fn new(wait: Duration, now: Tick) -> Self {
         Self {
             time_ns: nanos(wait / PART),

@@ -10,7 +10,7 @@ use super::cell::BucketEnd;
 use super::ticket::Validity;
 use crate::clock::{Tick, nanos};
 
-/// A clock may run away from the store's by so much of a bucket: 100 ppm.
+/// A clock may drift from the store's by a bucket in this many: 100 ppm.
 const DRIFT: u32 = 10_000;
 
 /// The clock of the store as the last answer told it.

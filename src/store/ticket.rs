@@ -62,7 +62,7 @@ enum State {
 }
 
 impl Validity {
-    /// That of a bucket that has begun.
+    /// The validity of a permit of a bucket that has begun.
     pub(crate) const fn until(end: BucketEnd) -> Self {
         Self {
             from: Tick::ZERO,

@@ -21,7 +21,7 @@ pub(crate) struct Limits {
     pub(crate) rt: Option<RuleLimit<Duration>>,
     pub(crate) load: Option<RuleLimit<f64>>,
     pub(crate) cpu: Option<RuleLimit<f64>>,
-    /// That of the rule with the tightest load.
+    /// The capacity setting of the rule with the tightest limit on the load.
     pub(crate) capacity: Capacity,
 }
 

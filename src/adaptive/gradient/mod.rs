@@ -322,7 +322,7 @@ impl Learned {
         }
     }
 
-    /// Lets `count` samples with the average `short` into the long average.
+    /// Adds `count` samples with the average `short` to the long average.
     fn feed(&mut self, short: f64, count: u32) {
         let weight = (2.0 * f64::from(count) / (LONG_SAMPLES + 1.0)).min(1.0);
         self.long += (short - self.long) * weight;

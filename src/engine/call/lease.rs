@@ -34,7 +34,7 @@ impl WaitLeases {
         }
     }
 
-    /// Has the call use those that it `held` already.
+    /// The permits of a call that uses the ones that it `held` already.
     pub(crate) fn held(targets: LeaseTargets, held: HeldLeases) -> Self {
         Self {
             targets,

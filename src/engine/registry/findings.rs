@@ -31,7 +31,7 @@ const WORK_OF_NAMES: usize = 32;
 #[derive(Debug, Default)]
 struct Called {
     calls: HashMap<StdArc<str>, u64>,
-    /// Those called most often, which names of rules are compared with.
+    /// The names that are called most often: misspelt names of rules are compared with them.
     most: Vec<(StdArc<str>, u64)>,
     /// Also on resources that have been evicted.
     total: u64,

@@ -56,7 +56,7 @@ pub(crate) struct Registry {
 pub(crate) struct Routes<'a> {
     registry: &'a Registry,
     loaded: OnceCell<Guard<StdArc<RuleSet>>>,
-    /// That of the rules which calls were judged by before anything was asked.
+    /// The version of the rules by which calls were judged before a template was looked for.
     version: u64,
 }
 
@@ -123,7 +123,7 @@ impl Registry {
         &self.resources
     }
 
-    /// Has `read` look at each resource once, in steps of `pace`, of which each takes `work`; see
+    /// Calls `read` with each resource once, in steps of `pace`; each resource costs `work`. See
     /// [`Table::read_paced`]. This is the only walk over all resources.
     pub(crate) async fn read_resources(
         &self,

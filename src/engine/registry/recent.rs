@@ -85,7 +85,7 @@ pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
     });
 }
 
-/// Lets the thread find `resource` in the table with its next call, and not here.
+/// Removes `resource` from the cache of the thread: its next call looks in the table.
 #[cold]
 pub(crate) fn forget(resource: &Resource) {
     let _ = RECENT.try_with(|slots| {

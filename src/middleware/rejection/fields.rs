@@ -112,11 +112,11 @@ pub enum RateLimitFields {
     /// # });
     /// ```
     IetfDraft06,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which follow no draft: the reset in seconds from
-    /// now.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which follow no draft: the reset in seconds
+    /// from now.
     Legacy,
-    /// The same with the reset in seconds since 1970, by the wall clock of this machine, rounded
-    /// up.
+    /// As [`Legacy`](Self::Legacy), but with the reset in seconds since 1970, by the wall clock of
+    /// this machine, rounded up.
     ///
     /// ```
     /// # use http::{Request, Response};

@@ -21,10 +21,10 @@
 //! | `store refuses` | WARN | once a minute while it refuses requests |
 //! | `hook panicked` | ERROR | a hook did |
 //!
-//! In a minute there are at most 20 lines `refusals began`, 10 of refusals that go on or have ended,
-//! 20 of breakers and 10 of the store. What had no line for that is summed up in `more refusals`,
-//! `more changes of breakers` and `more changes of the store` (INFO), with the names that it was
-//! most of; these are among the lines of the next minute.
+//! In a minute there are at most 20 lines `refusals began`, 10 of refusals that go on or have
+//! ended, 20 of breakers and 10 of the store. What had no line for that is summed up in
+//! `more refusals`, `more changes of breakers` and `more changes of the store` (INFO), with the
+//! names that it was most of; these are among the lines of the next minute.
 //!
 //! Resources whose names [callers can make up](crate::NodeSnapshot::is_listed) are `others`
 //! together. Names are escaped as in [JSON](crate::Snapshot::to_json). There are no spans: those
@@ -113,7 +113,7 @@ struct Changes(Lock<ChangeQueue>);
 #[derive(Debug, Default)]
 struct ChangeQueue {
     changes: Vec<Changed>,
-    /// Those beyond the bound.
+    /// The number of changes beyond the bound.
     more: u64,
 }
 

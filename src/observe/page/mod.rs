@@ -18,9 +18,9 @@
 //! needs [connect info](crate::key::PeerIp#if-no-address-is-there), and be a loopback one; the page
 //! must be asked for as `localhost`, as a name below `.localhost` or by a loopback address, with
 //! HTTP/1.1 or later; and no header field may be there in which proxies speak of clients, such as
-//! `Forwarded`, `Via`, `X-Forwarded-For` and `CF-Connecting-IP`. A proxy on this machine that adds no
-//! such field and speaks HTTP/1.1 to a loopback address, as nginx does with a bare `proxy_pass` and
-//! `proxy_http_version 1.1`, cannot be told from a caller on it: where there may be one, set a
+//! `Forwarded`, `Via`, `X-Forwarded-For` and `CF-Connecting-IP`. A proxy on this machine that adds
+//! no such field and speaks HTTP/1.1 to a loopback address, as nginx does with a bare `proxy_pass`
+//! and `proxy_http_version 1.1`, cannot be told from a caller on it: where there may be one, set a
 //! [token](Page::token). Everybody else gets a 403 that names the line to write:
 //!
 //! | for | write |
@@ -485,7 +485,7 @@ fn file(asset: &'static assets::Asset, headers: &HeaderMap) -> Response<Bytes> {
     answer
 }
 
-/// Says what no browser may do with the answer.
+/// Adds the fields that say what a browser must not do with the answer.
 fn protect(headers: &mut HeaderMap) {
     let fields = [
         (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -46,8 +46,8 @@ pub(super) struct StateQuery {
 }
 
 impl StateQuery {
-    /// Reads the members behind `state` in a request's query. Others than those of the documentation
-    /// are passed over; what cannot be read is an error that names it.
+    /// Reads the members behind `state` in a request's query. Others than those of the
+    /// documentation are passed over; what cannot be read is an error that names it.
     pub(super) fn of(query: &str) -> Result<Self, String> {
         let find = |name: &str| {
             let mut members = query.split('&');
@@ -93,7 +93,7 @@ fn one_of<T: Copy>(all: &[(&str, T)], name: &str) -> Option<T> {
     found.map(|(_, value)| *value)
 }
 
-/// Says that a member is `text`, and what it must be.
+/// The error for a member that is `text`: what it is, and what it must be.
 fn bad(member: &str, text: &str, must_be: &str) -> String {
     let shown: String = text.chars().take(64).collect();
     let mut quoted = String::new();

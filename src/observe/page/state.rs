@@ -236,7 +236,7 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
     json.plain("count", lines.count);
     json.plain("version", lines.version);
     json.millis("since", since_1970(gathered.rules_since));
-    // That of all rules, if the engine refuses nothing at all.
+    // The count of all rules together, if the engine refuses nothing at all.
     let together = gathered.would_block.get("").map(|count| *count as f64);
     json.number("would_block", together);
     json.begin_list("list");

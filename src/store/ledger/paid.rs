@@ -16,8 +16,8 @@ impl Ledger {
         self.paid = self.paid.saturating_add(1);
     }
 
-    /// Counts permits in hand, of so much `weight`, that calls have taken: one call may have taken
-    /// them all.
+    /// Counts `weight` permits in hand that calls have taken. They pay for one call only, as one
+    /// call may have taken them all.
     pub(in crate::store) fn note_taken(&mut self, weight: u32) {
         self.demand.add(weight);
         if weight > 0 {

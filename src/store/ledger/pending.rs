@@ -45,7 +45,7 @@ impl Ledger {
         self.pending.get_or_insert_default()
     }
 
-    /// Lets go of all of it that is of no use any more.
+    /// Drops the parts of the pending state that are not needed any more.
     pub(in crate::store) fn tidy(&mut self, now: Tick) {
         let here = self.here(now).number;
         let Some(pending) = &mut self.pending else {
@@ -80,8 +80,8 @@ impl Ledger {
         std::mem::replace(&mut pending.tickets, others)
     }
 
-    /// Has calls whose draw was not applied ask once more, before all others: for the bucket after
-    /// that one, or for the present one.
+    /// Puts calls whose draw was not applied back in line, before all others: for the bucket after
+    /// `ahead_of`, or for the present one.
     pub(in crate::store) fn ask_again(&mut self, mut askers: Vec<Asker>, ahead_of: Option<u64>) {
         if askers.is_empty() {
             return;

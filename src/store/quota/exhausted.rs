@@ -58,9 +58,10 @@ impl SharedQuota {
         ledger.affords() && asker.latest.is_some_and(lends)
     }
 
-    /// Has calls refused without the store after a draw that has found too few, until `next` if it
-    /// has not said for how long. By key that is so for all of the time, and once there is none
-    /// left.
+    /// After a draw that was granted too few permits, or none, marks the cell as exhausted, so that
+    /// calls are refused without asking the store. A counter of one key stays so until the store
+    /// has room, or until `next` if the store has not said when. Other counters are asked for again
+    /// after [`HOT_RETRY`] if they are busy, or if the draw was only ahead.
     pub(super) fn note_exhausted(
         &self,
         ledger: &mut Ledger,

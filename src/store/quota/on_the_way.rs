@@ -26,8 +26,9 @@ pub(in crate::store) struct OnTheWay {
 }
 
 impl OnTheWay {
-    /// One for these calls, which need so many permits, and for so many more; ahead of a bucket. It
-    /// tells the store what that does not know, unless another one does already.
+    /// Creates a draw for `askers`, which need `firm` permits, and for `soft` more; for the bucket
+    /// after `ahead_of`, if that is given. The draw also reports what the store does not know,
+    /// unless another one on its way does.
     pub(super) fn of(
         quota: &Arc<SharedQuota>,
         ledger: &Ledger,

@@ -393,7 +393,7 @@ impl SharedQuota {
         After::Lost
     }
 
-    /// The store is there again: whether it must be told of own permits.
+    /// Returns whether the counter has permits to report to the store, which is there again.
     pub(in crate::store) fn must_report(&self, report: Report, now: Tick) -> bool {
         let mut books = self.books.lock();
         let ledger = books.ledger();

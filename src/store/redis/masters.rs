@@ -184,7 +184,7 @@ impl Masters {
             for errand in errands {
                 let answer = match &mut done {
                     Ok(done) => {
-                        // That of `ASKING` says nothing.
+                        // The answer to `ASKING` is of no interest.
                         let _ = errand.is_asking.then(|| done.next());
                         done.next()
                             .unwrap_or_else(|| Err(gone(io::ErrorKind::BrokenPipe)))

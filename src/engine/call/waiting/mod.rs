@@ -54,7 +54,7 @@ pub(crate) trait JudgeAgain: fmt::Debug + Send + Sync {
     fn blocked_by_share(&self, nodes: &CallNodes, call: &Call<'_>, now: Tick, rule: u32)
     -> Blocked;
 
-    /// Has the node of `resource` go by the present rules: see
+    /// Renews `resource` if it was made by older rules: see
     /// [`Registry::catch_up`](crate::engine::registry::Registry::catch_up).
     fn catch_up(&self, resource: &Resource, now: Tick);
 }
@@ -468,7 +468,7 @@ impl WaitingInner {
 
     // --- going on ---
 
-    /// Has the call judged, or starts it: with the slot or share that it has `got` in line, if any.
+    /// Judges the call, or starts it: with the slot or share that it has `got` in line, if any.
     fn go_on(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
         let (slot, share) = match got {
             None | Some(Got::Leases) => (None, None),
