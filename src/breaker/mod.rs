@@ -122,7 +122,7 @@ pub enum BreakerState {
 }
 
 impl BreakerState {
-    /// All of them, each at its place.
+    /// All states, in the order of their discriminants.
     pub(crate) const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
     /// Returns its name, the same as in JSON, events and logs: `closed`, `open` or

@@ -67,7 +67,7 @@ struct Behind {
 #[derive(Debug)]
 struct Caught<C> {
     clock: C,
-    /// Its latest answer, or up to [`LATEST_NS`] before that, in ns.
+    /// The latest answer of the clock, or a time up to [`LATEST_NS`] before that, in ns.
     last: AtomicU64,
 }
 

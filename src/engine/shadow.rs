@@ -162,7 +162,7 @@ impl Shadows {
         }
     }
 
-    /// All of them, as they are now.
+    /// The rules in shadow mode that are in force now.
     pub(crate) fn list(&self) -> Vec<StdArc<Shadow>> {
         self.list.load().all.clone()
     }

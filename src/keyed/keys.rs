@@ -25,7 +25,7 @@ pub(crate) struct HotKeys {
     hash: Sip,
     pub(super) count: Counting,
     interval: Duration,
-    /// Of windows: [`WindowCall::slack`].
+    /// The [slack](WindowCall::slack) of windows.
     slack: u32,
     /// When the table was made: its times are counted from there.
     origin: Tick,

@@ -72,7 +72,7 @@ pub(crate) type KeyLimitNow = StdArc<dyn Fn(Digest, Option<&Key<'_>>) -> u32 + S
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTicket {
     place: WordPlace,
-    /// Its order among all calls that wait by this table.
+    /// The order of the call among all that wait in this table.
     pub(crate) number: u64,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Most {
 /// Why a call does not stand in line.
 enum NoLine {
     Full,
-    /// Its key has another place by now.
+    /// The key has another place in the table by now.
     Moved,
 }
 

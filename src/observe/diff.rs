@@ -11,11 +11,11 @@ use crate::rule::{Rule, Rules, Setting};
 pub(super) struct Difference {
     pub(super) kind: &'static str,
     pub(super) resource: String,
-    /// The id that was given to it.
+    /// The id that the user gave to the rule.
     pub(super) id: Option<String>,
-    /// Its settings; none if it was not there.
+    /// The rule's settings before; `None` if it was not there.
     pub(super) before: Option<String>,
-    /// Its settings; none if it goes.
+    /// The rule's settings after; `None` if it was removed.
     pub(super) after: Option<String>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Detail {
     Everything,
-    /// Of lists of origins and values only their lengths.
+    /// Everything, but only the lengths of lists of origins and values.
     #[cfg(feature = "tracing")]
     NoValues,
 }
@@ -39,7 +39,8 @@ pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::Everything)
 }
 
-/// [`differences`](compared) for a log, without the origins and values in lists, which may be names of people.
+/// [`differences`](compared) for a log, without the origins and values in lists, which may be names
+/// of people.
 #[cfg(feature = "tracing")]
 pub(super) fn differences_without_values(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::NoValues)
@@ -101,7 +102,7 @@ fn take<'a>(
 }
 
 impl Difference {
-    /// Of a rule before and after the change.
+    /// Creates the difference between a rule before and after the change.
     fn new(identity: RuleIdentity<'_>, rules: [Option<&Rule>; 2], detail: Detail) -> Self {
         let (kind, resource, id) = identity;
         let [before, after] = rules.map(|rule| rule.map(|rule| settings(rule, detail)));

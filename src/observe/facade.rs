@@ -69,7 +69,7 @@ struct PublishedFigures {
 #[derive(Debug, Default)]
 struct PublishedTotal {
     count: u64,
-    /// Of times, their sum in seconds.
+    /// For times, their sum in seconds.
     sum: f64,
     /// The publication that had a sample of the series.
     round: u64,

@@ -96,7 +96,7 @@ pub enum Value {
     /// Times.
     #[non_exhaustive]
     Times {
-        /// All of them together, in seconds.
+        /// The sum of all times, in seconds.
         sum: f64,
         /// How many there are.
         count: u64,
@@ -275,7 +275,7 @@ impl fmt::Display for FamilyKind {
 // === impl Family ===
 
 impl Family {
-    /// All of them, without samples.
+    /// All families, without samples.
     pub(super) fn all() -> Vec<Self> {
         let empty = |spec: &'static FamilySpec| Self {
             spec,

@@ -116,7 +116,7 @@ struct MetricsInner {
 /// The engines and settings that texts are made from.
 struct MetricsSource {
     settings: MetricsSettings,
-    /// Of each engine, at its place.
+    /// What was read last of each engine, in their order.
     memory: Lock<Vec<LastReading>>,
 }
 

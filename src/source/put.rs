@@ -13,7 +13,7 @@ use crate::sentinel::Sentinel;
 /// Why rules were not put in force. The old rules stay in force.
 #[derive(Debug)]
 pub(crate) enum NotPut {
-    /// They cannot be in force on this engine.
+    /// The rules cannot be in force on this engine.
     Invalid(InvalidRules),
     /// The sink failed to save them.
     NotKept(SourceError),

@@ -78,7 +78,7 @@ pub(super) struct Times {
     waits: OnceLock<Cells>,
 }
 
-/// One for each edge, and one for all that is longer.
+/// A counter for each edge, and one for all longer times.
 type Cells = Box<[AtomicU64]>;
 
 // === impl Edges ===

@@ -59,7 +59,7 @@ impl RuleFigures {
         Self(Lock::new(counts.clone()))
     }
 
-    /// Goes on with these.
+    /// Counts in `counts` from here on.
     pub(crate) fn go_on_with(&self, counts: &Arc<RuleCounts>) {
         *self.0.lock() = counts.clone();
     }

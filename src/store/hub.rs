@@ -35,13 +35,13 @@ const FIRST_TRIP: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum HubMode {
-    /// Nothing refills: it was not started, or was stopped.
+    /// Nothing refills: the store was not started, or was stopped.
     Idle,
     Live,
     Down,
-    /// It answers again, and learns what was admitted without it.
+    /// The store answers again, and learns what was admitted without it.
     Recovering,
-    /// It was asked for the first time, and has not answered.
+    /// The store was asked for the first time, and has not answered.
     Starting,
 }
 
@@ -59,10 +59,11 @@ pub(crate) struct Hub {
     /// The name of the process that has built the engine.
     pub(super) node: NodeId,
     mode: AtomicU32,
-    /// When it came into this mode, in ns.
+    /// When the hub came into this mode, in ns.
     since: AtomicU64,
+    /// The number of processes that share the store, as it counts for limits.
     count: AtomicU32,
-    /// Of these, those that were alive at the last beat.
+    /// The processes that were alive at the last beat.
     alive: AtomicU32,
     others: Lock<Agreed>,
     watcher: Lock<(Option<Watcher>, Tick)>,
@@ -172,7 +173,7 @@ impl Hub {
         self.since.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Since when it is in its mode.
+    /// Since when the hub has been in its mode.
     pub(crate) fn since(&self) -> Tick {
         Tick::from_nanos(self.since.load(Ordering::Relaxed))
     }
@@ -391,7 +392,7 @@ impl Hub {
         self.counters.load(Ordering::Relaxed) as usize
     }
 
-    /// A counter is gone.
+    /// Notes that a counter is gone.
     pub(super) fn unregister(&self) {
         self.counters.fetch_sub(1, Ordering::Relaxed);
     }

@@ -21,7 +21,7 @@ impl StoreKey {
         Self { prefix, digest }
     }
 
-    /// Its text, in one allocation.
+    /// Returns the key as text, made in one allocation.
     pub(super) fn to_text(&self) -> String {
         let mut text = String::with_capacity(self.prefix.len() + REST);
         let written = write!(text, "{self}");

@@ -20,7 +20,7 @@ pub(super) struct Request<T> {
 /// The result of a request.
 pub(super) enum Heard<T> {
     Answer(Result<T, StoreError>),
-    /// Its time is over, which is said once. It may still be answered.
+    /// The time of the request is over: reported once. The request may still be answered.
     Late,
 }
 

@@ -18,8 +18,9 @@ const DRIFT: u32 = 10_000;
 pub(crate) struct Seen {
     /// The number of the bucket.
     pub(crate) bucket: u64,
-    /// By then it is over, at the earliest and at the latest.
+    /// The earliest time at which the bucket may be over.
     pub(crate) end: Tick,
+    /// The latest time at which the bucket is over.
     pub(crate) next: Tick,
 }
 
@@ -27,9 +28,9 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here {
     pub(crate) number: u64,
-    /// Until then its permits are valid.
+    /// The time until which permits of the bucket are valid.
     pub(crate) end: Tick,
-    /// Then the next one has begun.
+    /// The time at which the next bucket has begun for sure.
     pub(crate) next: Tick,
 }
 

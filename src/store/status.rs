@@ -21,15 +21,16 @@ use super::{StoreError, StoreErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreState {
-    /// It was not [started](crate::Sentinel::start_store), or was stopped.
+    /// The store was not [started](crate::Sentinel::start_store), or was stopped.
     Idle,
-    /// It was [started](crate::Sentinel::start_store), and has not answered yet: calls wait for it.
+    /// The store was [started](crate::Sentinel::start_store), and has not answered yet: calls wait
+    /// for it.
     Starting,
-    /// It answers.
+    /// The store answers.
     Live,
-    /// It does not answer, and is probed.
+    /// The store does not answer, and is probed.
     Down,
-    /// It answers again, and learns what was admitted without it. This takes half a second.
+    /// The store answers again, and learns what was admitted without it. This takes half a second.
     Recovering,
 }
 

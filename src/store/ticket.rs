@@ -10,11 +10,11 @@ use crate::clock::Tick;
 /// The answer to a call that has asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It has its permits, which are good for that time.
+    /// The call has its permits, which are valid for this time.
     Granted(Validity),
-    /// It passes without permits: the rule limits nothing without the store.
+    /// The call passes without permits: the rule limits nothing without the store.
     Open,
-    /// There are none, before that time or for ever.
+    /// There are no permits before this time; `None` is never.
     Refused(Option<Tick>),
     /// The store is away, and the rule refuses every call without it.
     Closed,
@@ -23,7 +23,7 @@ pub(crate) enum Answer {
 /// When a call may use its permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
-    /// By then their bucket has begun.
+    /// The time at which the bucket of the permits has begun for sure.
     pub(crate) from: Tick,
     pub(crate) end: BucketEnd,
 }

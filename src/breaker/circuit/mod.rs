@@ -34,7 +34,7 @@ const RENEWED: u32 = OLD / 2;
 #[derive(Clone, Debug)]
 pub(super) struct Breaker {
     spec: BreakerSpec,
-    /// Its place among those that are asked together.
+    /// The place of this breaker among those that are asked together.
     pub(super) index: usize,
     circuit: Arc<Circuit>,
     /// The number of this rule among all that the circuit has had, from 0 on.
@@ -75,9 +75,9 @@ struct Longest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CircuitAnswer {
     Pass,
-    /// It may pass as a probe.
+    /// The call may pass as a probe.
     Probe,
-    /// It may come back then; `None` if only an operator knows.
+    /// The call may come back at this time; `None` if that depends on an operator.
     Refuse(Option<Tick>),
 }
 

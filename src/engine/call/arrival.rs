@@ -8,19 +8,19 @@ use crate::engine::resource::{HeldLeases, Resource};
 use crate::rule::{OwnShare, ShareInLine, SlotLimit};
 use crate::stat::SlotHold;
 
-/// See the [module](self). That of a call which has not waited is the default.
+/// See the [module](self). The default is for a call that has not waited.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
-    /// The slot that it has got in line. The code that begins to judge the call releases a slot
-    /// that is left here.
+    /// The slot that the call has got in line. The code that begins to judge the call releases a
+    /// slot that is left here.
     pub(crate) slot: Option<SlotHold>,
-    /// Its place in line, for the case that it has to go back there.
+    /// The call's place in line, in case it has to go back there.
     pub(crate) place: Option<PlaceInLine>,
-    /// Its places in the lines for shares of the quotas of its values, if it has waited for one.
+    /// The call's places in the lines for shares of its values' quotas, if it has waited for one.
     pub(crate) shares: Option<Box<OfShares>>,
-    /// When it came, if it has waited.
+    /// When the call came, if it has waited.
     pub(crate) since: Option<Tick>,
-    /// The leases that a store granted, for which it has waited.
+    /// The leases for which the call has waited, and which the store has granted.
     pub(crate) leases: Option<Box<HeldLeases>>,
     /// Whether it has waited for a bucket, of which it has borrowed these.
     pub(crate) has_borrowed: bool,
@@ -29,9 +29,9 @@ pub(crate) struct Arrival {
 /// The shares and places that a call has got in the lines of its values.
 #[derive(Debug, Default)]
 pub(crate) struct OfShares {
-    /// The share that it has got in line, to be released like a slot.
+    /// The share that the call has got in line, to be released like a slot.
     pub(crate) own: Option<OwnShare>,
-    /// Its places in lines: the last one is the latest.
+    /// The call's places in lines: the last one is the latest.
     pub(crate) places: Vec<ShareInLine>,
 }
 
@@ -53,7 +53,7 @@ impl Arrival {
         self.since.map_or(Duration::ZERO, |since| now - since)
     }
 
-    /// Its places in the lines of its values, if it had any.
+    /// The call's places in the lines of its values, if it had any.
     pub(crate) fn share_places(&self) -> &[ShareInLine] {
         self.shares.as_deref().map_or(&[], |shares| &shares.places)
     }

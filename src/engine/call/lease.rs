@@ -20,9 +20,9 @@ pub(crate) struct WaitLeases {
 
 /// The next step of a call whose turn has come.
 pub(crate) enum Next {
-    /// It has all its permits.
+    /// The call has all its permits.
     Starts,
-    /// It waits for the store.
+    /// The call waits for the store.
     Asks,
 }
 

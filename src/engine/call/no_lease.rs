@@ -14,7 +14,7 @@ pub(crate) enum WaitLeases {}
 
 /// The next step of a call whose turn has come.
 pub(crate) enum Next {
-    /// It has all its permits.
+    /// The call has all its permits.
     Starts,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Started {
     pub(crate) at: Tick,
     pub(crate) weight: u32,
     pub(crate) has_slot: bool,
-    /// Its admission by circuit breakers.
+    /// The call's admission by circuit breakers, if there were any.
     pub(crate) closed: Option<AllClosed>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Started {
 /// It counts as started: dropping it ends the call.
 #[derive(Debug)]
 pub(crate) struct FastPass {
-    /// Until it is made an entry.
+    /// `None` once the entry is made.
     resource: Option<Arc<Resource>>,
     started: Started,
 }

@@ -68,8 +68,8 @@ struct Merging {
 /// Most rules that a message names.
 const MOST_NAMED: usize = 5;
 
-/// The rules that are in force once `pushed` has replaced those of `rules` that `form` can say.
-/// They keep their places, and what the form lacks.
+/// The rules that are in force once `pushed` has replaced the ones among `rules` that `form` can
+/// express. Replaced rules keep their places, and the settings that the form lacks.
 pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Merged, String> {
     if pushed.iter().any(Rule::is_default) {
         return Err("资源名 (resource) is \"*\", must be the name of one".to_owned());

@@ -30,7 +30,7 @@ struct TreeFigures {
     block: f64,
     success: f64,
     error: f64,
-    /// Of the window, for the average.
+    /// The calls that ended in the window, for the average response time.
     calls: u64,
     rt: Duration,
     minute: MinuteFigures,

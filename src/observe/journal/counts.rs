@@ -47,7 +47,7 @@ pub(super) struct Counts {
     listed: HashMap<u64, ByKind>,
     /// The newest resource that there was.
     newest: Option<u64>,
-    /// Of all resources, those that are gone included.
+    /// The refusals of all resources, also of those that are gone.
     total: ByKind,
     by_rule: HashMap<Arc<str>, u64>,
     rules: (u64, Rules),

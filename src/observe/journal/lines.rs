@@ -41,7 +41,7 @@ pub(super) enum LogLine {
         changed: usize,
         removed: usize,
     },
-    /// Its name, and its error unless it has recovered.
+    /// The name of a source of rules, and its error unless it has recovered.
     Source(String, Option<String>),
     Worry(Worry, u64),
     HookPanicked(u64),

@@ -182,8 +182,8 @@ impl Journal {
         }
     }
 
-    /// Also tells when a [watch](crate::source::Watch) cannot read its rules, under this name.
-    /// It does not keep the watch alive.
+    /// Also logs when `watch` cannot read its rules, under `name`. The journal does not keep the
+    /// [watch](crate::source::Watch) alive.
     pub fn watch(self, name: impl Into<String>, watch: &Watch) -> Self {
         let watched = Watched::new(name.into(), watch.status.clone());
         self.state.lock().watched.push(watched);

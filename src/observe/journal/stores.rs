@@ -13,7 +13,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct StoreWatch {
-    /// Since when it is down, if it was.
+    /// Since when the store has been down, if it was at the last look.
     down_since: Option<Tick>,
     refused: u64,
     told_at: Option<Tick>,

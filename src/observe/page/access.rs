@@ -63,11 +63,11 @@ pub(super) enum AccessDenied {
     Host,
     /// Nobody knows where the request comes from.
     UnknownPeer,
-    /// It comes from elsewhere.
+    /// The request comes from an address that may not look.
     ForeignPeer,
     /// A proxy on this machine may have sent it, for anybody.
     Forwarded,
-    /// It has no token, or not that one.
+    /// The request has no token, or a wrong one.
     Token,
 }
 

@@ -11,10 +11,10 @@ use crate::store::ahead::Ahead;
 use crate::store::draw::Booking;
 use crate::store::ticket::Asker;
 
-/// A counter that the store has not answered about is served without it for so long.
+/// How long a counter is served without the store after the store has not answered about it.
 const CELL_DOWN: Duration = Duration::from_millis(200);
-/// And draws no more than its share for so long afterwards, as one counter among those of other
-/// processes: until they all have told the store what they took without it.
+/// How long the counter then draws no more than its share: until the counters of the other
+/// processes have reported to the store what they took without it.
 const CELL_RECOVERS: Duration = Duration::from_millis(500);
 
 /// See the [module](self).
@@ -25,7 +25,7 @@ pub(in crate::store) struct Pending {
     pub(in crate::store) ahead: Option<Box<Ahead>>,
     /// Permits that go back to the store: each draw takes those of one bucket along.
     pub(super) back: Vec<Booking>,
-    /// Until then this counter alone is served without the store.
+    /// The time until which this counter alone is served without the store.
     down_until: Option<Tick>,
     pub(super) out: Out,
 }

@@ -60,7 +60,7 @@ impl Drop for SharedQuota {
 /// The answer to a call that finds no permits in the cell.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// It must wait for the store.
+    /// The call must wait for the store.
     Waits(Ticket),
     Told(Answer),
 }
@@ -89,7 +89,7 @@ impl SharedQuota {
         *self.rule.window
     }
 
-    /// Its name in the store.
+    /// The counter's name in the store.
     pub(crate) fn store_key(&self) -> StoreKey {
         self.rule.hub.key(self.digest)
     }

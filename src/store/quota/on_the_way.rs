@@ -16,12 +16,12 @@ pub(in crate::store) struct OnTheWay {
     pub(super) askers: Vec<Asker>,
     pub(super) firm: u32,
     pub(super) soft: u32,
-    /// If it is for the bucket after that one, by the process's clock.
+    /// `Some` if the draw is for the bucket after this one, by the process's clock.
     pub(super) ahead_of: Option<u64>,
     pub(super) report: Report,
-    /// Of what it tells the store, that which the store does not know.
+    /// What the draw reports to the store and the store does not know yet.
     pub(super) unknown: Vec<Booking>,
-    /// Its calls were answered without it.
+    /// Whether the calls were answered without this draw.
     pub(super) is_late: bool,
 }
 
@@ -75,7 +75,7 @@ impl OnTheWay {
         self.quota.rule.hub.late().note_answers();
     }
 
-    /// It is late, and nobody waits any longer for its answer.
+    /// Gives up a draw that is late: its answer is not waited for any longer.
     pub(in crate::store) fn give_up(self) {
         let mut books = self.quota.books.lock();
         if let Some(ledger) = books.ledger() {

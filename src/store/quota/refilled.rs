@@ -33,7 +33,7 @@ pub(in crate::store) struct Conditions {
 pub(in crate::store) enum Prepared {
     Nothing,
     Sends(Draw, OnTheWay),
-    /// It is looked at again by then, if no answer has come before.
+    /// Nothing yet: look again at this time, if no answer has come before.
     Waits(Tick),
 }
 

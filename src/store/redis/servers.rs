@@ -278,7 +278,8 @@ pub(super) fn with_address(like: &ConnectionAddr, host: String, port: u16) -> Co
     }
 }
 
-/// Of two servers that have failed, the error of the one that was not just away; else the last one.
+/// Picks one of the errors of two servers that have failed: the one that says why. If both or none
+/// does, the later one.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn more_telling(known: Option<RedisError>, error: RedisError) -> RedisError {
     known

@@ -27,7 +27,7 @@ pub(super) enum Unopened {
     TooManyClients,
     HasNoTls,
     WantsTls,
-    /// It has ended the connection, and says nothing.
+    /// The server has ended the connection without an answer.
     Ended,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct QuotaLeft {
     pub(crate) limit: u32,
     pub(crate) interval: Duration,
     pub(crate) remaining: u32,
-    /// Until more of it is there.
+    /// The time until more of the quota is there.
     pub(crate) reset: Duration,
 }
 

@@ -122,9 +122,9 @@ struct WaitingInner {
     sleep: Option<Duration>,
     /// Where it stands in line just now.
     line: Option<InLine>,
-    /// Its place in the line for a slot, if it has or had one.
+    /// The call's place in the line for a slot, if it has or had one.
     place: Option<PlaceInLine>,
-    /// Its places in lines for shares, if it has or had any: it stands in the last one.
+    /// The call's places in lines for shares, if it has or had any: it stands in the last one.
     shares: Option<Box<OfShares>>,
     /// The permits that it needs of shared rules, if it does.
     leases: Option<Box<WaitLeases>>,
@@ -224,7 +224,7 @@ impl Waiting {
     }
 
     /// A call that stands in `line` since `asked`, for at most `left`, the rest of its time there.
-    /// Its place is in `own`.
+    /// `own` has its place.
     pub(crate) fn in_line(
         again: StdArc<dyn JudgeAgain>,
         nodes: CallNodes,
