@@ -40,7 +40,7 @@ pub(super) struct Crowd(AtomicU64);
 /// `PER_LOOK` of their weight.
 #[inline]
 pub(super) const fn is_look_due(before: u64, weight: u64) -> bool {
-    before.wrapping_neg() % PER_LOOK < weight
+    before % PER_LOOK < weight
 }
 
 // === impl Crowd ===
