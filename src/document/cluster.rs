@@ -174,7 +174,7 @@ impl Cluster {
         if matches!(fields.peek("limitApp"), Some(Datum::Text(name)) if is_for_one(name)) {
             fields.warn("limitApp", NOT_THERE);
         }
-        fields.keys = &[
+        fields.keys = vec![
             ("threshold", "count"),
             ("interval", CONFIG),
             ("id", CONFIG),
@@ -205,7 +205,7 @@ impl Cluster {
         if fields.has_other("durationInSec", 1) {
             fields.warn("durationInSec", NOT_THERE);
         }
-        fields.keys = &[
+        fields.keys = vec![
             ("threshold", "count"),
             ("interval", CONFIG),
             ("id", CONFIG),

@@ -35,7 +35,7 @@ pub(super) struct Fields<'a> {
     pub(super) path: String,
     pub(super) table: &'a Entries,
     /// The keys of fields that the rule calls otherwise.
-    pub(super) keys: &'static [(&'static str, &'static str)],
+    pub(super) keys: Vec<(&'static str, &'static str)>,
     /// Whether the rules are for an engine with a store.
     pub(super) has_store: bool,
     form: Form,
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
         Self {
             path,
             table,
-            keys: &[],
+            keys: Vec::new(),
             has_store: false,
             form,
             asked: Vec::new(),
@@ -198,13 +198,6 @@ impl<'a> Fields<'a> {
         self.whole(key, 0..=u32::MAX)
     }
 
-    /// A count that has to be there.
-    pub(super) fn needed_count(&mut self, key: &'static str) -> u32 {
-        let count = self.count(key);
-        self.need(key, "a whole number");
-        count.unwrap_or_default()
-    }
-
     /// True or false; false if it is not there.
     pub(super) fn is_set(&mut self, key: &'static str) -> bool {
         self.flag(key).unwrap_or(false)
@@ -223,33 +216,24 @@ impl<'a> Fields<'a> {
         self.read(key, time::ALLOWED, time::parse)
     }
 
-    /// One of a few names.
-    pub(super) fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        choices: &[(&str, T)],
-    ) -> Option<T> {
-        let mut allowed = one_of(choices);
+    /// One of a few names, as its place among them.
+    pub(super) fn choice(&mut self, key: &'static str, names: &[&str]) -> Option<usize> {
+        let mut allowed = one_of(names);
         if let Some(Datum::Text(text)) = self.peek(key) {
-            if let Some(name) = nearest(text, choices.iter().map(|(name, _)| *name)) {
+            if let Some(name) = nearest(text, names.iter().copied()) {
                 allowed = format!("{allowed}; did you mean {name:?}?");
             }
         }
         self.read(key, &allowed, |value| {
             let text = as_text(value)?;
-            let found = choices.iter().find(|(name, _)| is_spelled(&text, name));
-            found.map(|(_, choice)| *choice)
+            names.iter().position(|name| is_spelled(&text, name))
         })
     }
 
     /// One of a few names that has to be there.
-    pub(super) fn needed_choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        choices: &[(&str, T)],
-    ) -> Option<T> {
-        let choice = self.choice(key, choices);
-        self.need(key, &one_of(choices));
+    pub(super) fn needed_choice(&mut self, key: &'static str, names: &[&str]) -> Option<usize> {
+        let choice = self.choice(key, names);
+        self.need(key, &one_of(names));
         choice
     }
 
@@ -431,9 +415,9 @@ fn is_spelled(written: &str, name: &str) -> bool {
     written.len() == name.len() && both.all(|(a, b)| a == b || is_dash(a) && is_dash(b))
 }
 
-fn one_of<T>(choices: &[(&str, T)]) -> String {
-    let names = choices.iter().map(|(name, _)| format!("{name:?}"));
-    format!("one of {}", names.collect::<Vec<_>>().join(", "))
+fn one_of(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    format!("one of {}", names.join(", "))
 }
 
 fn as_text(value: &Datum) -> Option<String> {

@@ -111,11 +111,12 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
         }
         rule = rule.when(reference);
     }
-    fields.keys = if follows_memory {
+    let keys = if follows_memory {
         MEMORY_KEYS
     } else {
         FLOW_KEYS
     };
+    fields.keys = keys.to_vec();
     Some(rule.into())
 }
 
@@ -182,7 +183,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
         .interval(Duration::from_millis(interval.into()))
         .buckets(if is_cut { buckets } else { 1 })
         .probes(u32::try_from(probes.max(1)).unwrap_or(u32::MAX));
-    fields.keys = &[
+    fields.keys = vec![
         ("ratio", "threshold"),
         ("count", "threshold"),
         ("max_rt", "maxAllowedRtMs"),
@@ -241,7 +242,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
             rule.cpu(exceeded(trigger))
         }
     };
-    fields.keys = &[
+    fields.keys = vec![
         ("load", "triggerCount"),
         ("cpu", "triggerCount"),
         ("qps", "triggerCount"),
@@ -301,7 +302,7 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     for (value, threshold) in exceptions {
         rule = rule.except(value, threshold);
     }
-    fields.keys = &[
+    fields.keys = vec![
         ("param", "paramKey"),
         ("interval", "durationInSec"),
         ("max_wait", "maxQueueingTimeMs"),

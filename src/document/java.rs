@@ -75,7 +75,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
             }
             _ => {}
         }
-        fields.keys = &[
+        fields.keys = vec![
             ("max", "count"),
             ("origin", "limitApp"),
             ("related", "refResource"),
@@ -137,7 +137,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
             "without effect but for `controlBehavior` 2 and 3",
         );
     }
-    fields.keys = &[
+    fields.keys = vec![
         ("threshold", "count"),
         ("origin", "limitApp"),
         ("related", "refResource"),
@@ -184,7 +184,8 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
         .open_for(Duration::from_secs(open_for.unwrap_or(1).into()))
         .interval(Duration::from_millis(interval.into()))
         .buckets(1);
-    fields.keys = if grade == 0 { &SLOW } else { &ERRORS };
+    let keys: &[_] = if grade == 0 { &SLOW } else { &ERRORS };
+    fields.keys = keys.to_vec();
     Some(rule.into())
 }
 
@@ -256,7 +257,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
         fields.warn_all("without a limit", "left out, as it limits nothing");
         return None;
     }
-    fields.keys = &[
+    fields.keys = vec![
         ("load", "highestSystemLoad"),
         ("cpu", "highestCpuUsage"),
         ("rt", "avgRt"),
@@ -276,7 +277,7 @@ pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
     if fields.has("limitApp") && rule.origins().is_empty() {
         fields.refuse("limitApp", "names of origins, between commas");
     }
-    fields.keys = &[("origins", "limitApp")];
+    fields.keys = vec![("origins", "limitApp")];
     Some(rule.into())
 }
 
@@ -318,7 +319,7 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     for (value, threshold) in exceptions.into_iter().flatten() {
         rule = rule.except(value, threshold);
     }
-    fields.keys = &[
+    fields.keys = vec![
         ("threshold", "count"),
         ("interval", "durationInSec"),
         ("burst", "burstCount"),

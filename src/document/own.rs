@@ -1,68 +1,36 @@
-//! The form of this crate: a key for each builder method.
-
-use std::time::Duration;
+//! The form of this crate: a key for each setting of a rule.
 
 use super::fields::Fields;
 use super::store;
 use super::time;
 use super::value::{Datum, Entries, find};
 use crate::rule::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
-    MissingKey, Rule, Setting, SystemRule,
+    Access, AdaptiveRule, AuthorityRule, CircuitBreakerRule, FieldTerms, FlowRule, HasFields,
+    IsolationRule, KeyedRule, Needed, Rule, RuleKind, Setting, SystemRule, each_kind,
 };
-use crate::store::WhenDown;
-use crate::system::Capacity;
 
-const SECOND: Duration = Duration::from_secs(1);
 /// From here on, floating point numbers leave whole numbers out.
 const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
+
+const A_RANGE_OF_SHARES: &str = "a range such as \"0.7..0.9\"";
+const A_RANGE_OF_BYTES: &str = "a range such as \"1048576..2097152\"";
 
 /// Reads the rest of a table.
 type ReadRule = fn(&mut Fields<'_>) -> Rule;
 
 /// The kinds of rules by [name](Rule::kind).
-const KINDS: [(&str, ReadRule); 8] = [
-    ("flow", flow),
-    ("isolation", isolation),
-    ("adaptive", adaptive),
-    ("circuit-breaker", circuit_breaker),
-    ("authority", authority),
-    ("system", system),
-    ("keyed", keyed_rule),
-    // As Sentinel says.
-    ("hot-param", keyed_rule),
-];
-
-const MISSING: [(&str, MissingKey); 3] = [
-    (MissingKey::Share.as_str(), MissingKey::Share),
-    (MissingKey::Skip.as_str(), MissingKey::Skip),
-    (MissingKey::Refuse.as_str(), MissingKey::Refuse),
-];
-
-pub(super) const WHEN_DOWN: [(&str, WhenDown); 3] = [
-    (WhenDown::LocalShare.as_str(), WhenDown::LocalShare),
-    (WhenDown::Open.as_str(), WhenDown::Open),
-    (WhenDown::Closed.as_str(), WhenDown::Closed),
-];
-
-/// The keys of fields that rules call otherwise.
-const KEYS: [(&str, &str); 15] = [
-    ("origin", "for_origin"),
-    ("related", "when"),
-    ("context", "in_context"),
-    ("max_wait", "throttle"),
-    ("count", "consecutive_errors"),
-    ("count", "error_count"),
-    ("ratio", "slow_ratio"),
-    ("ratio", "error_ratio"),
-    ("origins", "allow"),
-    ("origins", "deny"),
-    ("threshold", "concurrency"),
-    ("threshold", "threshold"),
-    ("memory", "memory_bytes"),
-    ("memory", "memory"),
-    ("memory.threshold", "memory_threshold"),
-];
+const KINDS: &[(&str, ReadRule)] = {
+    macro_rules! readers {
+        ($($kind:ident($rule:ident)),* $(,)?) => {
+            &[
+                $((<$rule as RuleKind>::NAME, read::<$rule>),)*
+                // As Sentinel says.
+                ("hot-param", read::<KeyedRule>),
+            ]
+        };
+    }
+    each_kind!(readers)
+};
 
 // === reading ===
 
@@ -73,14 +41,15 @@ pub(super) fn is_rule(value: &Datum) -> bool {
 
 /// The rule that a table stands for.
 pub(super) fn rule(fields: &mut Fields<'_>) -> Option<Rule> {
-    fields.keys = &KEYS;
-    let Some(reader) = fields.needed_choice("kind", &KINDS) else {
+    let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+    let Some(place) = fields.needed_choice("kind", &names) else {
         // Its possible keys are unknown.
         fields.know_all();
         return None;
     };
     let is_shadow = fields.is_set("shadow");
-    let rule = reader(fields);
+    let (_, read) = KINDS[place];
+    let rule = read(fields);
     if let (true, Some(why)) = (fields.has("shared"), rule.info().never_shared()) {
         if fields.is_set("shared") {
             fields.refuse("shared", why);
@@ -89,243 +58,116 @@ pub(super) fn rule(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(if is_shadow { rule.shadow() } else { rule })
 }
 
+/// Reads the settings of a rule, in the order of their rows.
+fn read<R: HasFields>(fields: &mut Fields<'_>) -> Rule {
+    let mut rule = R::plain();
+    for field in R::FIELDS.iter().copied().flatten() {
+        fields.keys.push((field.terms.told_as, field.terms.name));
+        rule = read_setting(rule, &field.access, field.terms.name, fields);
+        check_setting(field.terms, wanted(&field.access), fields);
+    }
+    if let Some(choice) = R::ONE_OF {
+        if !choice.names.iter().any(|name| fields.has(name)) {
+            let allowed = format!("given {}", any_of(choice.names));
+            fields.refuse_all(choice.without, allowed);
+        }
+    }
+    rule.into()
+}
+
+/// `rule` with the setting `name`, if it is there.
+fn read_setting<R>(rule: R, access: &Access<R>, name: &'static str, fields: &mut Fields<'_>) -> R {
+    match *access {
+        Access::Text(_, set) => with(rule, fields.text(name), set),
+        Access::Texts(_, set) => with(rule, fields.texts(name), set),
+        Access::Number(_, set) => with(rule, fields.number(name), set),
+        Access::Count(_, set) => with(rule, fields.count(name), set),
+        Access::Place(_, set) => with(rule, fields.whole(name, i32::MIN..=i32::MAX), set),
+        Access::Flag(_, set) => with(rule, fields.flag(name), set),
+        Access::Switch(_, set) => {
+            if fields.is_set(name) {
+                set(rule)
+            } else {
+                rule
+            }
+        }
+        Access::Time(_, set) => with(rule, fields.time(name), set),
+        Access::Choice(names, _, set) => with(rule, fields.choice(name, names), set),
+        Access::Shares(_, set) => with(rule, fields.range(name, A_RANGE_OF_SHARES), set),
+        Access::Bytes(_, set) => with(rule, fields.range(name, A_RANGE_OF_BYTES), set),
+        Access::Thresholds(key, _, set) => {
+            let read = |fields: &mut Fields<'_>| {
+                (fields.needed_text(key), fields.needed_number("threshold"))
+            };
+            let mut rule = rule;
+            for (name, threshold) in fields.tables(name, read) {
+                rule = set(rule, name, threshold);
+            }
+            rule
+        }
+    }
+}
+
+/// The value that a setting has to have in documents, in words.
+const fn wanted<R>(access: &Access<R>) -> &'static str {
+    match access {
+        Access::Text(..) => "a text",
+        Access::Texts(..) => "a list of texts",
+        Access::Number(..) => "a number",
+        Access::Count(..) | Access::Place(..) => "a whole number",
+        Access::Flag(..) | Access::Switch(..) => "true or false",
+        Access::Time(..) => time::ALLOWED,
+        Access::Choice(..) => "a name",
+        Access::Shares(..) => A_RANGE_OF_SHARES,
+        Access::Bytes(..) => A_RANGE_OF_BYTES,
+        Access::Thresholds(..) => "a list of tables",
+    }
+}
+
+/// Notes whether the setting is missing, or stands beside another that excludes it.
+fn check_setting(terms: FieldTerms, wanted: &str, fields: &mut Fields<'_>) {
+    let name = terms.name;
+    match terms.needed {
+        Needed::No => {}
+        Needed::Yes => fields.need(name, wanted),
+        Needed::Unless(other) if fields.has(other) => {}
+        Needed::Unless(_) => fields.need(name, wanted),
+        Needed::With(others, why) if others.iter().any(|other| fields.has(other)) => {
+            fields.need(name, &format!("{wanted}{why}"));
+        }
+        Needed::With(others, _) if fields.has(name) => {
+            fields.refuse(name, format!("absent without {}", any_of(others)));
+        }
+        Needed::With(..) => {}
+    }
+    for other in terms.not_beside {
+        fields.at_most_one(&[other, name]);
+    }
+}
+
+/// The names of settings as a choice in words.
+fn any_of(names: &[&str]) -> String {
+    let mut words = String::new();
+    for (index, name) in names.iter().enumerate() {
+        let is_last = index + 1 == names.len();
+        words += match (index, is_last, names.len()) {
+            (0, _, 0..=2) => "",
+            (0, ..) => "one of ",
+            (_, true, 2) => " or ",
+            (_, true, _) => " and ",
+            _ => ", ",
+        };
+        words += &format!("`{name}`");
+    }
+    words
+}
+
 /// `rule` with one more setting, if there is one.
 pub(super) fn with<R, T>(rule: R, value: Option<T>, set: impl FnOnce(R, T) -> R) -> R {
     match value {
         Some(value) => set(rule, value),
         None => rule,
     }
-}
-
-/// `rule` with one more switch, if it is on.
-fn switched<R>(rule: R, is_on: bool, set: impl FnOnce(R) -> R) -> R {
-    if is_on { set(rule) } else { rule }
-}
-
-/// A rule with its settings for sharing.
-macro_rules! sharing {
-    ($rule:expr, $fields:expr, $kind:ty) => {{
-        let rule = switched($rule, $fields.is_set("shared"), <$kind>::shared);
-        let rule = switched(rule, $fields.is_set("exact"), <$kind>::exact);
-        let rule = switched(rule, $fields.is_set("per_node"), <$kind>::per_node);
-        let when_down = $fields.choice("when_down", &WHEN_DOWN);
-        let rule = with(rule, when_down, <$kind>::when_down);
-        let rule = with(rule, $fields.count("local_limit"), <$kind>::local_limit);
-        with(rule, $fields.time("store_wait"), <$kind>::store_wait)
-    }};
-}
-
-fn flow(fields: &mut Fields<'_>) -> Rule {
-    let resource = fields.needed_text("resource");
-    let threshold = fields.needed_number("threshold");
-    let interval = fields.time("interval").unwrap_or(SECOND);
-    let rule = FlowRule::per(resource, threshold, interval);
-    let rule = with(rule, fields.count("buckets"), FlowRule::buckets);
-    let rule = switched(rule, fields.is_set("strict"), FlowRule::strict);
-    let rule = switched(rule, fields.is_set("by_origin"), FlowRule::by_origin);
-    let rule = with(rule, fields.text("for_origin"), FlowRule::for_origin);
-    fields.at_most_one(&["by_origin", "for_origin"]);
-    let rule = with(rule, fields.choice("missing", &MISSING), FlowRule::missing);
-    let rule = with(rule, fields.text("when"), FlowRule::when);
-    let rule = with(rule, fields.text("in_context"), FlowRule::in_context);
-    fields.at_most_one(&["when", "in_context"]);
-    let rule = with(rule, fields.time("throttle"), FlowRule::throttle);
-    let rule = with(rule, fields.time("warm_up"), FlowRule::warm_up);
-    let rule = with(rule, fields.number("cold_factor"), FlowRule::cold_factor);
-    let rule = memory(rule, fields);
-    let rule = with(rule, fields.flag("lend"), FlowRule::lend);
-    let ratio = fields.number("max_occupy_ratio");
-    let rule = with(rule, ratio, FlowRule::max_occupy_ratio);
-    let rule = with(rule, fields.count("max_waiting"), FlowRule::max_waiting);
-    let rule = sharing!(rule, fields, FlowRule);
-    with(rule, fields.text("id"), FlowRule::id).into()
-}
-
-fn memory(rule: FlowRule, fields: &mut Fields<'_>) -> FlowRule {
-    let shares = fields.range("memory", "a range such as \"0.7..0.9\"");
-    let bytes = fields.range("memory_bytes", "a range such as \"1048576..2097152\"");
-    let threshold = fields.number("memory_threshold");
-    fields.at_most_one(&["memory", "memory_bytes"]);
-    let has_marks = fields.has("memory") || fields.has("memory_bytes");
-    if has_marks {
-        let allowed = "a number, where the threshold falls with memory";
-        fields.need("memory_threshold", allowed);
-    } else if fields.has("memory_threshold") {
-        let allowed = "absent without `memory` or `memory_bytes`";
-        fields.refuse("memory_threshold", allowed);
-    }
-    match (shares, bytes, threshold) {
-        (Some(marks), _, Some(threshold)) => rule.memory(marks, threshold),
-        (None, Some(marks), Some(threshold)) => rule.memory_bytes(marks, threshold),
-        _ => rule,
-    }
-}
-
-fn isolation(fields: &mut Fields<'_>) -> Rule {
-    let resource = fields.needed_text("resource");
-    let max = fields.needed_count("max");
-    let rule = IsolationRule::new(resource, max);
-    let rule = with(rule, fields.text("for_origin"), IsolationRule::for_origin);
-    let rule = with(rule, fields.text("when"), IsolationRule::when);
-    let rule = with(rule, fields.time("queue"), IsolationRule::queue);
-    let most = fields.count("max_waiting");
-    let rule = with(rule, most, IsolationRule::max_waiting);
-    with(rule, fields.text("id"), IsolationRule::id).into()
-}
-
-fn adaptive(fields: &mut Fields<'_>) -> Rule {
-    let rule = AdaptiveRule::new(fields.needed_text("resource"));
-    let rule = with(rule, fields.count("floor"), AdaptiveRule::floor);
-    let rule = with(rule, fields.count("ceiling"), AdaptiveRule::ceiling);
-    let rule = with(rule, fields.count("start"), AdaptiveRule::start);
-    let rule = with(rule, fields.number("tolerance"), AdaptiveRule::tolerance);
-    let rule = with(rule, fields.number("smoothing"), AdaptiveRule::smoothing);
-    with(rule, fields.text("id"), AdaptiveRule::id).into()
-}
-
-fn circuit_breaker(fields: &mut Fields<'_>) -> Rule {
-    const CONDITIONS: [&str; 4] = [
-        "slow_ratio",
-        "error_ratio",
-        "error_count",
-        "consecutive_errors",
-    ];
-    let resource = fields.needed_text("resource");
-    let max_rt = fields.time("max_rt");
-    let slow_ratio = fields.number("slow_ratio");
-    let error_ratio = fields.number("error_ratio");
-    let error_count = fields.count("error_count");
-    let consecutive_errors = fields.count("consecutive_errors");
-    fields.at_most_one(&CONDITIONS);
-    if !CONDITIONS.iter().any(|key| fields.has(key)) {
-        let allowed =
-            "given one of `slow_ratio`, `error_ratio`, `error_count` and `consecutive_errors`";
-        fields.refuse_all("without a condition", allowed);
-    }
-    if fields.has("slow_ratio") {
-        fields.need("max_rt", time::ALLOWED);
-    } else if fields.has("max_rt") {
-        fields.refuse("max_rt", "absent without `slow_ratio`");
-    }
-    for other in ["min_calls", "last_calls", "interval", "buckets"] {
-        fields.at_most_one(&["consecutive_errors", other]);
-    }
-    for other in ["interval", "buckets"] {
-        fields.at_most_one(&["last_calls", other]);
-    }
-    let rule = match (slow_ratio, error_ratio, consecutive_errors) {
-        (Some(ratio), ..) => {
-            CircuitBreakerRule::slow_ratio(resource, max_rt.unwrap_or_default(), ratio)
-        }
-        (None, Some(ratio), _) => CircuitBreakerRule::error_ratio(resource, ratio),
-        (None, None, Some(count)) => CircuitBreakerRule::consecutive_errors(resource, count),
-        (None, None, None) => CircuitBreakerRule::error_count(resource, error_count.unwrap_or(1)),
-    };
-    let rule = switched(rule, fields.is_set("exceeds"), CircuitBreakerRule::exceeds);
-    let rule = with(
-        rule,
-        fields.count("min_calls"),
-        CircuitBreakerRule::min_calls,
-    );
-    let rule = with(rule, fields.time("open_for"), CircuitBreakerRule::open_for);
-    let longest = fields.time("open_up_to");
-    let rule = with(rule, longest, CircuitBreakerRule::open_up_to);
-    let calls = fields.count("last_calls");
-    let rule = with(rule, calls, CircuitBreakerRule::last_calls);
-    let rule = with(rule, fields.time("interval"), CircuitBreakerRule::interval);
-    let rule = with(rule, fields.count("buckets"), CircuitBreakerRule::buckets);
-    let rule = with(rule, fields.count("probes"), CircuitBreakerRule::probes);
-    let cancelled = fields.flag("count_cancelled_as_slow");
-    let rule = with(rule, cancelled, CircuitBreakerRule::count_cancelled_as_slow);
-    with(rule, fields.text("id"), CircuitBreakerRule::id).into()
-}
-
-fn authority(fields: &mut Fields<'_>) -> Rule {
-    let resource = fields.needed_text("resource");
-    let allow = fields.texts("allow");
-    let deny = fields.texts("deny");
-    fields.at_most_one(&["allow", "deny"]);
-    if !fields.has("allow") && !fields.has("deny") {
-        fields.refuse_all("without a list", "given `allow` or `deny`");
-    }
-    let rule = match (allow, deny) {
-        (Some(origins), _) => AuthorityRule::allow(resource, origins),
-        (None, origins) => AuthorityRule::deny(resource, origins.unwrap_or_default()),
-    };
-    let is_denied = fields.is_set("deny_unknown");
-    let rule = switched(rule, is_denied, AuthorityRule::deny_unknown);
-    with(rule, fields.text("id"), AuthorityRule::id).into()
-}
-
-fn system(fields: &mut Fields<'_>) -> Rule {
-    const CAPACITIES: [(&str, Capacity); 2] = [
-        (Capacity::Robust.as_str(), Capacity::Robust),
-        (Capacity::Sentinel.as_str(), Capacity::Sentinel),
-    ];
-    let rule = SystemRule::new();
-    let rule = with(rule, fields.number("qps"), SystemRule::qps);
-    let rule = with(rule, fields.number("load"), SystemRule::load);
-    let rule = with(rule, fields.number("cpu"), SystemRule::cpu);
-    let rule = with(rule, fields.time("rt"), SystemRule::rt);
-    let rule = with(rule, fields.count("concurrency"), SystemRule::concurrency);
-    let capacity = fields.choice("capacity", &CAPACITIES);
-    let rule = with(rule, capacity, SystemRule::capacity);
-    with(rule, fields.text("id"), SystemRule::id).into()
-}
-
-fn keyed_rule(fields: &mut Fields<'_>) -> Rule {
-    let resource = fields.needed_text("resource");
-    let param = fields.text("param");
-    let param_at = fields.whole("param_at", i32::MIN..=i32::MAX);
-    let is_by_origin = fields.is_set("by_origin");
-    fields.at_most_one(&["param", "param_at", "by_origin"]);
-    let concurrency = fields.count("concurrency");
-    for key in [
-        "threshold",
-        "interval",
-        "window",
-        "throttle",
-        "burst",
-        "capacity",
-    ] {
-        fields.at_most_one(&["concurrency", key]);
-    }
-    let threshold = if fields.has("concurrency") {
-        fields.number("threshold").unwrap_or_default()
-    } else {
-        fields.needed_number("threshold")
-    };
-    let interval = fields.time("interval").unwrap_or(SECOND);
-    let rule = match concurrency {
-        Some(max) => KeyedRule::concurrency(resource, max),
-        None => KeyedRule::per(resource, threshold, interval),
-    };
-    let rule = with(rule, param, KeyedRule::param);
-    let rule = with(rule, param_at, KeyedRule::param_at);
-    let rule = switched(rule, is_by_origin, KeyedRule::by_origin);
-    let rule = switched(rule, fields.is_set("window"), KeyedRule::window);
-    let rule = with(rule, fields.time("throttle"), KeyedRule::throttle);
-    fields.at_most_one(&["window", "throttle"]);
-    let rule = with(rule, fields.count("burst"), KeyedRule::burst);
-    let mut rule = with(rule, fields.count("capacity"), KeyedRule::capacity);
-    fields.at_most_one(&["burst", "capacity"]);
-    let threshold_of = |key| {
-        move |fields: &mut Fields<'_>| (fields.needed_text(key), fields.needed_number("threshold"))
-    };
-    for (value, threshold) in fields.tables("except", threshold_of("value")) {
-        rule = rule.except(value, threshold);
-    }
-    for (tier, threshold) in fields.tables("tier", threshold_of("name")) {
-        rule = rule.tier(tier, threshold);
-    }
-    let rule = with(rule, fields.count("max_keys"), KeyedRule::max_keys);
-    let rule = with(rule, fields.time("queue"), KeyedRule::queue);
-    let most = fields.count("max_waiting");
-    let rule = with(rule, most, KeyedRule::max_waiting);
-    let missing = fields.choice("missing", &MISSING);
-    let rule = with(rule, missing, KeyedRule::missing);
-    let rule = sharing!(rule, fields, KeyedRule);
-    with(rule, fields.text("id"), KeyedRule::id).into()
 }
 
 // === writing ===
@@ -377,5 +219,50 @@ fn number(number: f64) -> Datum {
         Datum::Whole(number as i128)
     } else {
         Datum::Number(number)
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    /// The words between backticks in the row that `docs` has for a kind, without those that are
+    /// no keys.
+    fn documented(docs: &str, kind: &str) -> Vec<String> {
+        let row = docs
+            .lines()
+            .find(|line| line.starts_with(&format!("//! | `{kind}` (")))
+            .unwrap_or_else(|| panic!("{kind} has no row"));
+        let keys = row.split('|').nth(2).unwrap();
+        let words = keys.split('`').skip(1).step_by(2);
+        let words = words.filter(|word| !word.starts_with('"'));
+        // Values of a key stand behind it in parentheses, such as those of `except`.
+        let inner = |word: &&str| !matches!((kind, *word), ("keyed", "value" | "name"));
+        words.filter(inner).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_table_of_keys_has_all_settings_of_each_kind() {
+        fn check<R: HasFields + RuleKind>() {
+            let rows = R::FIELDS.iter().copied().flatten();
+            let mut names: Vec<_> = rows.map(|field| field.terms.name).collect();
+            let mut documented = documented(include_str!("mod.rs"), R::NAME);
+            // The tables under `except` and `tier` have a threshold too.
+            documented.sort();
+            documented.dedup();
+            names.sort_unstable();
+            assert_eq!(documented, names, "{}", R::NAME);
+        }
+        macro_rules! checks {
+            ($($kind:ident($rule:ident)),* $(,)?) => { $(check::<$rule>();)* };
+        }
+        each_kind!(checks);
+    }
+
+    #[test]
+    fn a_choice_in_words_names_all() {
+        assert_eq!(any_of(&["a"]), "`a`");
+        assert_eq!(any_of(&["a", "b"]), "`a` or `b`");
+        assert_eq!(any_of(&["a", "b", "c"]), "one of `a`, `b` and `c`");
     }
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::time::Duration;
 
 use super::fields::{Fields, Form};
-use super::own::WHEN_DOWN;
 use super::problem::Problem;
 use super::value::Datum;
 use crate::base::invalid::InvalidSetting;
@@ -304,7 +303,9 @@ impl StoreSection {
             prefix,
             nodes: fields.whole("nodes", 1..=65_535),
             secret_variable: variable_name(fields, "digest_secret_env"),
-            when_down: fields.choice("when_down", &WHEN_DOWN),
+            when_down: fields
+                .choice("when_down", &WhenDown::NAMES)
+                .map(|place| WhenDown::ALL[place]),
             store_wait: store_time(fields, "store_wait", StoreSettings::store_wait),
             horizon: store_time(fields, "horizon", StoreSettings::horizon),
         }

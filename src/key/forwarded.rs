@@ -67,7 +67,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Clone, Debug)]
 pub struct ForwardedIp {
     trust: Trust,
-    field: Field,
+    field: HeaderOfChain,
     ipv6_prefix: u8,
 }
 
@@ -78,7 +78,7 @@ enum Trust {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Field {
+enum HeaderOfChain {
     XForwardedFor,
     Forwarded,
 }
@@ -104,7 +104,7 @@ impl ForwardedIp {
     fn trusting(trust: Trust) -> Self {
         Self {
             trust,
-            field: Field::XForwardedFor,
+            field: HeaderOfChain::XForwardedFor,
             ipv6_prefix: IPV6_PREFIX,
         }
     }
@@ -113,7 +113,7 @@ impl ForwardedIp {
     /// be obfuscated, as in `192.0.2.7:_http`; an obfuscated address, or `unknown`, is none.
     #[must_use]
     pub fn rfc7239(mut self) -> Self {
-        self.field = Field::Forwarded;
+        self.field = HeaderOfChain::Forwarded;
         self
     }
 
@@ -184,8 +184,8 @@ impl ForwardedIp {
     /// address.
     fn addresses<'a>(&self, headers: &'a HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + 'a {
         let parse: fn(&str) -> Option<IpAddr> = match self.field {
-            Field::XForwardedFor => address,
-            Field::Forwarded => forwarded_for,
+            HeaderOfChain::XForwardedFor => address,
+            HeaderOfChain::Forwarded => forwarded_for,
         };
         headers
             .get_all(self.field.name())
@@ -199,11 +199,11 @@ impl ForwardedIp {
     }
 }
 
-impl Field {
+impl HeaderOfChain {
     const fn name(self) -> HeaderName {
         match self {
-            Field::XForwardedFor => X_FORWARDED_FOR,
-            Field::Forwarded => FORWARDED,
+            HeaderOfChain::XForwardedFor => X_FORWARDED_FOR,
+            HeaderOfChain::Forwarded => FORWARDED,
         }
     }
 }

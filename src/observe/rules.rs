@@ -8,17 +8,6 @@ use crate::base::pace::StepPace;
 use crate::engine::registry::Registry;
 use crate::rule::{Rule, RuleSelection, RuleSet};
 
-/// The kinds of rules, as labels.
-const KINDS: [&str; 7] = [
-    "flow",
-    "keyed",
-    "isolation",
-    "adaptive",
-    "circuit_breaker",
-    "authority",
-    "system",
-];
-
 impl Collector {
     /// Returns how many rules have no series of their own.
     pub(super) async fn add_rules(
@@ -27,20 +16,25 @@ impl Collector {
         max_rules: usize,
         pace: &mut StepPace,
     ) -> usize {
-        let mut kinds = [0_u64; KINDS.len()];
+        let mut kinds = [0_u64; Rule::KINDS.len()];
         let (mut shadows, mut left_out) = (0_u64, 0);
         for (number, (rule, label)) in rules.listed().with_labels().enumerate() {
             pace.spend(1).await;
             let has_series = number < max_rules;
             left_out += usize::from(!has_series);
-            let kind = kind(rule);
-            let own = || [("rule", Text::from(&label.id)), ("kind", kind.into())];
+            let kind = rule.kind();
+            let own = || {
+                [
+                    ("rule", Text::from(&label.id)),
+                    ("kind", kind_label(kind).into()),
+                ]
+            };
             let is_enforced = rules.part() == RuleSelection::Enforced && !rule.is_shadow();
             if is_enforced {
                 if has_series {
                     self.push(Id::RuleBlocked, own(), Value::Count(label.refused()));
                 }
-                let place = KINDS.iter().position(|it| *it == kind);
+                let place = Rule::KINDS.iter().position(|it| *it == kind);
                 kinds[place.unwrap_or_default()] += 1;
             } else {
                 shadows += 1;
@@ -61,7 +55,8 @@ impl Collector {
                 self.push(Id::RuleInterval, labels(), seconds);
             }
         }
-        let all = KINDS.into_iter().zip(kinds).chain([("shadow", shadows)]);
+        let all = Rule::KINDS.iter().map(|kind| kind_label(kind)).zip(kinds);
+        let all = all.chain([("shadow", shadows)]);
         for (kind, count) in all {
             self.push(Id::Rules, [("kind", kind.into())], Value::Count(count));
         }
@@ -117,23 +112,9 @@ impl Collector {
 }
 
 /// The label of a kind of rules.
-fn kind(rule: &Rule) -> &'static str {
-    let [
-        flow,
-        keyed_rule,
-        isolation,
-        adaptive,
-        circuit_breaker,
-        authority,
-        system,
-    ] = KINDS;
-    match rule.itself() {
-        Rule::Flow(_) | Rule::Shadow(_) => flow,
-        Rule::Keyed(_) => keyed_rule,
-        Rule::Isolation(_) => isolation,
-        Rule::Adaptive(_) => adaptive,
-        Rule::CircuitBreaker(_) => circuit_breaker,
-        Rule::Authority(_) => authority,
-        Rule::System(_) => system,
+fn kind_label(kind: &'static str) -> &'static str {
+    match kind {
+        "circuit-breaker" => "circuit_breaker",
+        other => other,
     }
 }

@@ -14,9 +14,31 @@ use crate::hook::finding::Need;
 #[cfg(feature = "serde")]
 pub(super) const JUDGES_THIS_PROCESS: &str = "left out: such a rule judges what this process sees";
 
+/// Calls the macro `$then` with the kinds of rules, each by its variant of [`Rule`] and its type.
+/// Everything that has to know all of them does so by this list.
+macro_rules! each_kind {
+    ($then:ident) => {
+        $then! {
+            Flow(FlowRule),
+            Isolation(IsolationRule),
+            Adaptive(AdaptiveRule),
+            CircuitBreaker(CircuitBreakerRule),
+            Authority(AuthorityRule),
+            System(SystemRule),
+            Keyed(KeyedRule),
+        }
+    };
+}
+
+pub(crate) use each_kind;
+
 /// The methods of [`RuleInfo`] that every kind answers by a field or a method of its own.
 macro_rules! own_answers {
     () => {
+        fn kind(&self) -> &'static str {
+            <Self as $crate::rule::info::RuleKind>::NAME
+        }
+
         fn resource(&self) -> &str {
             Self::resource(self)
         }
@@ -28,10 +50,21 @@ macro_rules! own_answers {
         fn check(&self, inspector: &mut $crate::rule::problem::Inspector) {
             self.inspect(inspector);
         }
+
+        #[cfg(any(feature = "page", feature = "serde"))]
+        fn list(&self, settings: &mut $crate::rule::setting::WrittenSettings) {
+            $crate::rule::field::list(self, settings);
+        }
     };
 }
 
 pub(super) use own_answers;
+
+/// A kind of rules.
+pub(crate) trait RuleKind: RuleInfo {
+    /// The name of the kind in documents, ids and messages.
+    const NAME: &'static str;
+}
 
 /// What a kind of rule says of itself, and what one rule of it says. The methods without a default
 /// are those that each kind has to answer.
@@ -117,18 +150,24 @@ pub(crate) trait RuleInfo {
     }
 }
 
-impl Rule {
-    /// What the rule says of itself, in shadow mode or not.
-    pub(crate) fn info(&self) -> &dyn RuleInfo {
-        match self {
-            Rule::Flow(rule) => rule,
-            Rule::Keyed(rule) => rule,
-            Rule::Isolation(rule) => rule,
-            Rule::Adaptive(rule) => rule,
-            Rule::CircuitBreaker(rule) => rule,
-            Rule::Authority(rule) => rule,
-            Rule::System(rule) => rule,
-            Rule::Shadow(rule) => rule.info(),
+/// What depends on the list of kinds.
+macro_rules! kinds {
+    ($($kind:ident($rule:ident)),* $(,)?) => {
+        impl Rule {
+            /// The names of the kinds.
+            #[cfg(feature = "observe")]
+            pub(crate) const KINDS: &'static [&'static str] =
+                &[$(<super::$rule as RuleKind>::NAME),*];
+
+            /// What the rule says of itself, in shadow mode or not.
+            pub(crate) fn info(&self) -> &dyn RuleInfo {
+                match self {
+                    $(Rule::$kind(rule) => rule,)*
+                    Rule::Shadow(rule) => rule.info(),
+                }
+            }
         }
-    }
+    };
 }
+
+each_kind!(kinds);

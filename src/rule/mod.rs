@@ -116,6 +116,8 @@ mod authority;
 mod circuit_breaker;
 mod compiled;
 mod default;
+#[cfg(any(feature = "page", feature = "serde"))]
+mod field;
 mod flow;
 mod from;
 #[cfg(feature = "serde")]
@@ -173,6 +175,12 @@ pub use crate::base::number::{Number, WholeNumber};
 pub(crate) use authority::Authorities;
 pub(crate) use compiled::{CompiledRules, DedicatedRing, Quotas};
 pub(crate) use default::ANY_RESOURCE;
+#[cfg(feature = "dashboard")]
+pub(crate) use field::kept;
+#[cfg(feature = "serde")]
+pub(crate) use field::{Access, FieldTerms, HasFields, Needed};
+#[cfg(feature = "serde")]
+pub(crate) use info::{RuleKind, each_kind};
 pub(crate) use keyed_rule::most_keys;
 #[cfg(feature = "shared")]
 pub(crate) use leased::{Selected, SharedRule};
@@ -305,7 +313,7 @@ impl Rule {
 
 /// The conversions of each kind of rule: into a [`Rule`], and into shadow mode.
 macro_rules! kinds {
-    ($($kind:ident($rule:ty)),* $(,)?) => {$(
+    ($($kind:ident($rule:ident)),* $(,)?) => {$(
         impl From<$rule> for Rule {
             fn from(rule: $rule) -> Self {
                 Rule::$kind(rule)
@@ -323,15 +331,7 @@ macro_rules! kinds {
     )*};
 }
 
-kinds!(
-    Flow(FlowRule),
-    Keyed(KeyedRule),
-    Isolation(IsolationRule),
-    Adaptive(AdaptiveRule),
-    CircuitBreaker(CircuitBreakerRule),
-    Authority(AuthorityRule),
-    System(SystemRule),
-);
+info::each_kind!(kinds);
 
 /// A set of valid rules: a value of this type cannot hold an invalid one.
 ///

@@ -311,6 +311,45 @@ macro_rules! shared_settings {
                 self.sharing.store_wait
             }
         }
+
+        #[cfg(any(feature = "page", feature = "serde"))]
+        impl $rule {
+            /// The settings of shared rules.
+            pub(in crate::rule) const SHARING: &'static [crate::rule::field::Field<Self>] = {
+                use crate::base::number::WholeNumber;
+                use crate::rule::field::Access::{Choice, Count, Switch, Time};
+                use crate::rule::field::Field;
+                use crate::store::WhenDown;
+
+                &[
+                    Field::new("shared", Switch(|it| it.sharing.is_shared, Self::shared)),
+                    Field::new("exact", Switch(|it| it.sharing.is_exact, Self::exact)),
+                    Field::new(
+                        "per_node",
+                        Switch(|it| it.sharing.is_per_node, Self::per_node),
+                    ),
+                    Field::new(
+                        "when_down",
+                        Choice(
+                            &WhenDown::NAMES,
+                            |it| it.sharing.when_down.map(WhenDown::as_str),
+                            |it, place| it.when_down(WhenDown::ALL[place]),
+                        ),
+                    ),
+                    Field::new(
+                        "local_limit",
+                        Count(
+                            |it| it.sharing.local_limit.map(WholeNumber::get),
+                            Self::local_limit,
+                        ),
+                    ),
+                    Field::new(
+                        "store_wait",
+                        Time(|it| it.sharing.store_wait, Self::store_wait),
+                    ),
+                ]
+            };
+        }
     };
 }
 

@@ -70,6 +70,16 @@ pub enum WhenDown {
 }
 
 impl WhenDown {
+    #[cfg(any(feature = "page", feature = "serde"))]
+    pub(crate) const ALL: [Self; 3] = [Self::LocalShare, Self::Open, Self::Closed];
+    /// The names in documents.
+    #[cfg(any(feature = "page", feature = "serde"))]
+    pub(crate) const NAMES: [&'static str; 3] = [
+        Self::ALL[0].as_str(),
+        Self::ALL[1].as_str(),
+        Self::ALL[2].as_str(),
+    ];
+
     /// Returns the name of the setting in documents: `local-share`, `open` or `closed`.
     ///
     /// ```

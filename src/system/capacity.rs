@@ -85,6 +85,12 @@ pub enum Capacity {
 }
 
 impl Capacity {
+    #[cfg(any(feature = "page", feature = "serde"))]
+    pub(crate) const ALL: [Self; 2] = [Self::Robust, Self::Sentinel];
+    /// The names in documents.
+    #[cfg(any(feature = "page", feature = "serde"))]
+    pub(crate) const NAMES: [&'static str; 2] = [Self::ALL[0].as_str(), Self::ALL[1].as_str()];
+
     /// Returns the name of the form in documents: `robust` or `sentinel`.
     ///
     /// ```

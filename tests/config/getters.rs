@@ -79,6 +79,41 @@ fn each_setter_of_a_rule_has_a_getter() {
     assert!(lacking.is_empty(), "{lacking:?}");
 }
 
+/// The names of the rows in `text`, in which settings are read and written.
+fn rows(text: &str) -> BTreeSet<&str> {
+    let rows = text.split("Field::new(").skip(1);
+    rows.map(|row| row.split('"').nth(1).unwrap()).collect()
+}
+
+#[test]
+fn each_setter_of_a_rule_has_a_row() {
+    let [setters, _] = methods();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rule");
+    let read = |file: &str| fs::read_to_string(sources.join(file)).unwrap();
+    let shared = read("sharing.rs");
+    let mut checked = 0;
+    for (rule, file) in [
+        ("FlowRule", "flow"),
+        ("KeyedRule", "keyed_rule"),
+        ("IsolationRule", "isolation"),
+        ("AdaptiveRule", "adaptive"),
+        ("CircuitBreakerRule", "circuit_breaker"),
+        ("AuthorityRule", "authority"),
+        ("SystemRule", "system"),
+    ] {
+        let text = read(&format!("{file}/fields.rs"));
+        let mut rows = rows(&text);
+        if text.contains("Self::SHARING") {
+            rows.extend(self::rows(&shared));
+        }
+        for (_, setter) in setters.iter().filter(|(of, _)| of == rule) {
+            assert!(rows.contains(setter.as_str()), "{rule}::{setter}");
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, setters.len());
+}
+
 /// Checks what a getter returns of a rule where its setting was left alone, and where it was set.
 macro_rules! reads {
     ($plain:expr; $($setter:ident($($value:expr),*) => $getter:ident: $before:expr, $after:expr;)*) => {{

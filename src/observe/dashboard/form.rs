@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::document::{Document, Kind};
 use crate::rule::{
     AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, Rule, Rules, SystemRule,
+    kept,
 };
 use crate::store::WhenDown;
 
@@ -276,17 +277,9 @@ pub(super) fn unnumbered(rule: Rule) -> Rule {
 pub(super) fn carry(rule: &Rule, old: &Rule) -> Rule {
     let carried = match (rule, old) {
         (Rule::Flow(rule), Rule::Flow(old)) => carry_flow(rule.clone(), old).into(),
-        (Rule::Isolation(rule), Rule::Isolation(old)) => {
-            let rule = rule.clone().max_waiting(old.get_max_waiting());
-            let rule = with(rule, old.get_queue(), IsolationRule::queue);
-            with(rule, old.get_id(), IsolationRule::id).into()
-        }
+        (Rule::Isolation(rule), Rule::Isolation(old)) => kept(rule.clone(), old).into(),
         (Rule::CircuitBreaker(rule), Rule::CircuitBreaker(old)) => carry_breaker(rule, old).into(),
-        (Rule::Authority(rule), Rule::Authority(old)) => {
-            let rule = with(rule.clone(), old.get_id(), AuthorityRule::id);
-            let denies = old.get_deny_unknown().then_some(());
-            with(rule, denies, |rule, ()| rule.deny_unknown()).into()
-        }
+        (Rule::Authority(rule), Rule::Authority(old)) => kept(rule.clone(), old).into(),
         (Rule::System(rule), Rule::System(old)) => carry_system(rule.clone(), old).into(),
         (Rule::Keyed(rule), Rule::Keyed(old)) => carry_keyed(rule.clone(), old).into(),
         (rule, _) => rule.clone(),
@@ -306,11 +299,7 @@ fn with<R, V>(rule: R, value: Option<V>, set: impl FnOnce(R, V) -> R) -> R {
 }
 
 fn carry_flow(rule: FlowRule, old: &FlowRule) -> FlowRule {
-    let rule = rule
-        .buckets(old.get_buckets())
-        .max_occupy_ratio(old.get_max_occupy_ratio())
-        .max_waiting(old.get_max_waiting());
-    let rule = with(rule, old.get_lend(), FlowRule::lend);
+    let rule = kept(rule, old);
     let factor = old
         .get_cold_factor()
         .filter(|_| rule.get_warm_up().is_some());
@@ -339,13 +328,10 @@ fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> Circuit
     let calls = rule.get_min_calls().filter(|_| is_said);
     let new = with(new, calls, CircuitBreakerRule::min_calls)
         .open_for(rule.get_open_for())
-        .interval(interval)
-        .probes(old.get_probes())
-        .count_cancelled_as_slow(old.get_count_cancelled_as_slow());
+        .interval(interval);
     let longest = old.get_open_up_to().map(|it| it.max(rule.get_open_for()));
     let new = with(new, longest, CircuitBreakerRule::open_up_to);
-    let new = with(new, old.get_buckets(), CircuitBreakerRule::buckets);
-    with(new, old.get_id(), CircuitBreakerRule::id)
+    kept(new, old)
 }
 
 fn carry_system(rule: SystemRule, old: &SystemRule) -> SystemRule {
@@ -359,12 +345,11 @@ fn carry_system(rule: SystemRule, old: &SystemRule) -> SystemRule {
     let rt = old
         .get_rt()
         .filter(|rt| rule.get_rt() == Some(*rt + NANOSECOND));
-    let rule = with(rule, rt, SystemRule::rt);
-    with(rule, old.get_id(), SystemRule::id)
+    kept(with(rule, rt, SystemRule::rt), old)
 }
 
 fn carry_keyed(rule: KeyedRule, old: &KeyedRule) -> KeyedRule {
-    let rule = rule.max_keys(old.get_max_keys()).missing(old.get_missing());
+    let rule = kept(rule, old);
     let wait = old.get_throttle();
     let is_same = |wait: &Duration| {
         rule.get_throttle()

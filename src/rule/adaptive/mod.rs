@@ -1,5 +1,7 @@
 //! Adaptive isolation: a concurrency limit derived from response times.
 
+#[cfg(any(feature = "page", feature = "serde"))]
+mod fields;
 mod getters;
 mod info;
 

@@ -1,5 +1,7 @@
 //! Authority rules: which origins may call a resource at all.
 
+#[cfg(any(feature = "page", feature = "serde"))]
+mod fields;
 mod getters;
 mod info;
 

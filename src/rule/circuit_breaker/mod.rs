@@ -1,5 +1,7 @@
 //! Circuit breaker rules: when calls to a resource stop for a while.
 
+#[cfg(any(feature = "page", feature = "serde"))]
+mod fields;
 mod getters;
 mod info;
 mod inspect;

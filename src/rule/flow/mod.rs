@@ -1,5 +1,7 @@
 //! Flow rules: how many calls of a resource may pass in a window of time.
 
+#[cfg(any(feature = "page", feature = "serde"))]
+mod fields;
 mod getters;
 mod info;
 
@@ -139,6 +141,16 @@ pub enum MissingKey {
 }
 
 impl MissingKey {
+    #[cfg(any(feature = "page", feature = "serde"))]
+    pub(crate) const ALL: [Self; 3] = [Self::Share, Self::Skip, Self::Refuse];
+    /// The names in documents.
+    #[cfg(any(feature = "page", feature = "serde"))]
+    pub(crate) const NAMES: [&'static str; 3] = [
+        Self::ALL[0].as_str(),
+        Self::ALL[1].as_str(),
+        Self::ALL[2].as_str(),
+    ];
+
     /// Returns the name of the setting in documents: `share`, `skip` or `refuse`.
     ///
     /// ```

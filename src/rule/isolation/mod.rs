@@ -1,5 +1,7 @@
 //! Isolation rules: how many calls of a resource may run at once.
 
+#[cfg(any(feature = "page", feature = "serde"))]
+mod fields;
 mod getters;
 mod info;
 

@@ -1,81 +1,25 @@
-//! What a keyed rule says of itself: its kind, its limit, its needs, and its settings by name.
+//! What a keyed rule says of itself: its kind, its limit and its needs.
 
 use std::time::Duration;
 
-#[cfg(any(feature = "page", feature = "serde"))]
-use super::Burst;
 use super::{Counting, KeyedRule, MissingKey, ParamOf};
 #[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
-use crate::rule::info::{RuleInfo, own_answers};
+use crate::rule::info::{RuleInfo, RuleKind, own_answers};
 use crate::rule::params::MOST_RUNNING;
-#[cfg(any(feature = "page", feature = "serde"))]
-use crate::rule::setting::WrittenSettings;
+
+impl RuleKind for KeyedRule {
+    const NAME: &'static str = "keyed";
+}
 
 impl RuleInfo for KeyedRule {
-    fn kind(&self) -> &'static str {
-        "keyed"
-    }
-
     #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::Keyed
     }
 
     own_answers!();
-
-    #[cfg(any(feature = "page", feature = "serde"))]
-    fn list(&self, settings: &mut WrittenSettings) {
-        let Self {
-            resource,
-            of,
-            count,
-            threshold,
-            interval,
-            burst,
-            exceptions,
-            tiers,
-            max_keys,
-            queue,
-            max_waiting,
-            missing,
-            sharing,
-            id,
-        } = self.clone();
-        let plain = Self::per_second("", 0);
-        settings.add("resource", resource);
-        match of {
-            ParamOf::Index(0) => {}
-            ParamOf::Index(index) => settings.add("param_at", f64::from(index)),
-            ParamOf::Named(name) => settings.add("param", name),
-            ParamOf::Origin => settings.add("by_origin", true),
-        }
-        if count == Counting::Running {
-            settings.add("concurrency", threshold);
-        } else {
-            settings.add("threshold", threshold);
-            settings.add("interval", interval);
-        }
-        match count {
-            Counting::Refill | Counting::Running => {}
-            Counting::Window => settings.add("window", true),
-            Counting::Queue(max_wait) => settings.add("throttle", max_wait),
-        }
-        match burst {
-            Burst::Beside(burst) if burst.get() == 0 => {}
-            Burst::Beside(burst) => settings.add("burst", burst),
-            Burst::Capacity(capacity) => settings.add("capacity", capacity),
-        }
-        settings.thresholds("except", "value", exceptions.to_vec());
-        settings.thresholds("tier", "name", tiers);
-        settings.add_changed("max_keys", max_keys, plain.max_keys);
-        settings.add_given("queue", queue);
-        settings.add_given("max_waiting", max_waiting);
-        settings.missing(missing);
-        settings.sharing(&sharing);
-        settings.add_given("id", id);
-    }
 
     fn limit(&self) -> Option<f64> {
         Some(self.threshold)

@@ -1,5 +1,7 @@
 //! Keyed rules: how many calls may pass for each value of a parameter.
 
+#[cfg(any(feature = "page", feature = "serde"))]
+mod fields;
 mod getters;
 mod info;
 

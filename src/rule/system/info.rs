@@ -1,4 +1,4 @@
-//! What a system rule says of itself: its kind, its limit, its needs, and its settings by name.
+//! What a system rule says of itself: its kind, its limit and its needs.
 
 use super::SystemRule;
 #[cfg(feature = "observe")]
@@ -6,45 +6,19 @@ use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 #[cfg(feature = "serde")]
 use crate::rule::info::JUDGES_THIS_PROCESS;
-use crate::rule::info::{RuleInfo, own_answers};
-#[cfg(any(feature = "page", feature = "serde"))]
-use crate::rule::setting::WrittenSettings;
-#[cfg(any(feature = "page", feature = "serde"))]
-use crate::system::Capacity;
+use crate::rule::info::{RuleInfo, RuleKind, own_answers};
+
+impl RuleKind for SystemRule {
+    const NAME: &'static str = "system";
+}
 
 impl RuleInfo for SystemRule {
-    fn kind(&self) -> &'static str {
-        "system"
-    }
-
     #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::System
     }
 
     own_answers!();
-
-    #[cfg(any(feature = "page", feature = "serde"))]
-    fn list(&self, settings: &mut WrittenSettings) {
-        let Self {
-            load,
-            cpu,
-            qps,
-            rt,
-            concurrency,
-            capacity,
-            id,
-        } = self.clone();
-        settings.add_given("qps", qps);
-        settings.add_given("load", load);
-        settings.add_given("cpu", cpu);
-        settings.add_given("rt", rt);
-        settings.add_given("concurrency", concurrency);
-        if capacity != Capacity::default() {
-            settings.add("capacity", capacity.as_str().to_owned());
-        }
-        settings.add_given("id", id);
-    }
 
     fn limit(&self) -> Option<f64> {
         None

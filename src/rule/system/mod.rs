@@ -1,5 +1,7 @@
 //! System rules: limits on all inbound calls together, and on the load of the machine.
 
+#[cfg(any(feature = "page", feature = "serde"))]
+mod fields;
 mod getters;
 mod info;
 

@@ -1,0 +1,38 @@
+//! The settings of an adaptive rule, a row for each.
+
+use super::AdaptiveRule;
+use crate::base::number::WholeNumber;
+use crate::rule::field::Access::{Count, Number, Text};
+use crate::rule::field::{Field, HasFields};
+
+impl HasFields for AdaptiveRule {
+    const FIELDS: &'static [&'static [Field<Self>]] = &[&[
+        Field::new(
+            "resource",
+            Text(
+                |it: &Self| Some(&it.resource),
+                |it, resource| Self { resource, ..it },
+            ),
+        )
+        .needed(),
+        Field::new("floor", Count(|it| Some(it.floor.get()), Self::floor)),
+        Field::new("ceiling", Count(|it| Some(it.ceiling.get()), Self::ceiling)),
+        Field::new(
+            "start",
+            Count(|it| it.start.map(WholeNumber::get), Self::start),
+        ),
+        Field::new(
+            "tolerance",
+            Number(|it| Some(it.tolerance), Self::tolerance),
+        ),
+        Field::new(
+            "smoothing",
+            Number(|it| Some(it.smoothing), Self::smoothing),
+        ),
+        Field::new("id", Text(|it| it.id.as_deref(), Self::id)).kept(),
+    ]];
+
+    fn plain() -> Self {
+        Self::new("")
+    }
+}

@@ -1,0 +1,59 @@
+//! The settings of an authority rule, a row for each.
+
+use super::{AuthorityRule, Treatment};
+use crate::rule::field::Access::{Switch, Text, Texts};
+use crate::rule::field::{Field, HasFields, OneOf};
+
+impl HasFields for AuthorityRule {
+    const FIELDS: &'static [&'static [Field<Self>]] = &[&[
+        Field::new(
+            "resource",
+            Text(
+                |it: &Self| Some(&it.resource),
+                |it, resource| Self { resource, ..it },
+            ),
+        )
+        .needed(),
+        Field::new(
+            "allow",
+            Texts(
+                |it: &Self| it.listed(Treatment::Allow),
+                |it, origins| Self::allow(it.resource, origins),
+            ),
+        )
+        .told_as("origins")
+        .always_written(),
+        Field::new(
+            "deny",
+            Texts(
+                |it: &Self| it.listed(Treatment::Deny),
+                |it, origins| Self::deny(it.resource, origins),
+            ),
+        )
+        .told_as("origins")
+        .always_written()
+        .not_beside(&["allow"]),
+        Field::new(
+            "deny_unknown",
+            Switch(|it| it.deny_unknown, Self::deny_unknown),
+        )
+        .kept(),
+        Field::new("id", Text(|it| it.id.as_deref(), Self::id)).kept(),
+    ]];
+
+    const ONE_OF: Option<OneOf> = Some(OneOf {
+        names: &["allow", "deny"],
+        without: "without a list",
+    });
+
+    fn plain() -> Self {
+        Self::new(Treatment::Deny, String::new(), [""; 0])
+    }
+}
+
+impl AuthorityRule {
+    /// The origins, if they are treated in this way.
+    fn listed(&self, treatment: Treatment) -> Option<&[String]> {
+        (self.strategy == treatment).then_some(&*self.origins)
+    }
+}

@@ -1,0 +1,114 @@
+//! The settings of a circuit breaker, a row for each.
+
+use super::{CircuitBreakerRule, Strategy, TripThreshold};
+use crate::base::number::WholeNumber;
+use crate::rule::field::Access::{Count, Flag, Number, Switch, Text, Time};
+use crate::rule::field::{Field, HasFields, Needed, OneOf};
+
+/// Failures in a row are counted without a window.
+const IN_A_ROW: &[&str] = &["consecutive_errors"];
+/// What is counted without an interval.
+const NO_WINDOW: &[&str] = &["consecutive_errors", "last_calls"];
+
+impl HasFields for CircuitBreakerRule {
+    const FIELDS: &'static [&'static [Field<Self>]] = &[&[
+        Field::new(
+            "resource",
+            Text(
+                |it: &Self| Some(&it.resource),
+                |it, resource| Self { resource, ..it },
+            ),
+        )
+        .needed(),
+        Field::new(
+            "max_rt",
+            Time(Self::get_max_rt, |it, max_rt| Self {
+                strategy: Strategy::Slow(max_rt),
+                ..it
+            }),
+        )
+        .needed_if(Needed::With(&["slow_ratio"], "")),
+        Field::new(
+            "slow_ratio",
+            Number(Self::get_slow_ratio, |it, ratio| Self {
+                threshold: TripThreshold::Ratio(ratio),
+                ..it
+            }),
+        )
+        .told_as("ratio"),
+        Field::new(
+            "error_ratio",
+            Number(Self::get_error_ratio, |it, ratio| Self {
+                threshold: TripThreshold::Ratio(ratio),
+                ..it
+            }),
+        )
+        .told_as("ratio")
+        .not_beside(&["slow_ratio"]),
+        Field::new(
+            "error_count",
+            Count(Self::get_error_count, |it, count| Self {
+                threshold: TripThreshold::Count(count.into()),
+                ..it
+            }),
+        )
+        .told_as("count")
+        .always_written()
+        .not_beside(&["slow_ratio", "error_ratio"]),
+        Field::new(
+            "consecutive_errors",
+            Count(Self::get_consecutive_errors, |it, count| Self {
+                threshold: TripThreshold::Consecutive(count.into()),
+                ..it
+            }),
+        )
+        .told_as("count")
+        .not_beside(&["slow_ratio", "error_ratio", "error_count"]),
+        Field::new("exceeds", Switch(|it| it.exceeds, Self::exceeds)),
+        Field::new(
+            "min_calls",
+            Count(|it| it.min_calls.map(WholeNumber::get), Self::min_calls),
+        )
+        .not_beside(IN_A_ROW),
+        Field::new("open_for", Time(|it| Some(it.open_for), Self::open_for)).always_written(),
+        Field::new("open_up_to", Time(|it| it.open_up_to, Self::open_up_to)),
+        Field::new(
+            "last_calls",
+            Count(|it| it.last_calls.map(WholeNumber::get), Self::last_calls),
+        )
+        .not_beside(IN_A_ROW),
+        Field::new("interval", Time(Self::counted_interval, Self::interval))
+            .always_written()
+            .not_beside(NO_WINDOW),
+        Field::new(
+            "buckets",
+            Count(|it| it.buckets.map(WholeNumber::get), Self::buckets),
+        )
+        .not_beside(NO_WINDOW)
+        .kept(),
+        Field::new("probes", Count(|it| Some(it.probes.get()), Self::probes)).kept(),
+        Field::new(
+            "count_cancelled_as_slow",
+            Flag(
+                |it| Some(it.cancelled_as_slow),
+                Self::count_cancelled_as_slow,
+            ),
+        )
+        .kept(),
+        Field::new("id", Text(|it| it.id.as_deref(), Self::id)).kept(),
+    ]];
+
+    const ONE_OF: Option<OneOf> = Some(OneOf {
+        names: &[
+            "slow_ratio",
+            "error_ratio",
+            "error_count",
+            "consecutive_errors",
+        ],
+        without: "without a condition",
+    });
+
+    fn plain() -> Self {
+        Self::error_count("", 1)
+    }
+}

@@ -1,0 +1,243 @@
+//! Settings as rows of a table: the name of each, and how it is read and changed.
+//!
+//! A setting is written down twice: as a builder method, which has its documentation, and as a row
+//! in the `fields.rs` of its kind. Everything else goes through the rows: documents are read and
+//! written by them, the page describes a rule by them, and what a form of the dashboard cannot say
+//! is kept by them.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::Rule;
+use super::info::RuleInfo;
+use super::setting::{Setting, WrittenSettings};
+
+/// A kind of rules whose settings are rows.
+pub(crate) trait HasFields: RuleInfo + Into<Rule> + 'static {
+    /// The settings, in the order in which people would write them. They come in parts, since some
+    /// are common to several kinds.
+    const FIELDS: &'static [&'static [Field<Self>]];
+
+    /// The settings of which a rule has one.
+    const ONE_OF: Option<OneOf> = None;
+
+    /// The rule in which nothing is set. It need not be valid.
+    fn plain() -> Self;
+}
+
+/// One setting of the rules of the kind `R`.
+pub(crate) struct Field<R: 'static> {
+    pub(crate) terms: FieldTerms,
+    pub(crate) access: Access<R>,
+}
+
+/// What is known of a setting for any kind of rules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldTerms {
+    /// The name of the builder method, which is the key in documents.
+    pub(crate) name: &'static str,
+    /// The name by which [problems](super::InvalidRule::field) of the rule call it.
+    pub(crate) told_as: &'static str,
+    pub(crate) needed: Needed,
+    /// The settings of earlier rows that it cannot be combined with.
+    pub(crate) not_beside: &'static [&'static str],
+    /// Whether it is written also where it has the value of a [plain](HasFields::plain) rule.
+    is_always_written: bool,
+    /// Whether a form of the dashboard, in which the setting has no place, leaves it as it was.
+    #[cfg(feature = "dashboard")]
+    is_kept: bool,
+}
+
+/// Whether a document has to have a setting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Needed {
+    No,
+    Yes,
+    /// It has to, unless it has the other one.
+    Unless(&'static str),
+    /// It has to if it has one of the others, and must not if it has none. The text ends the
+    /// message in the first case.
+    With(&'static [&'static str], &'static str),
+}
+
+/// The settings of which a rule has one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OneOf {
+    pub(crate) names: &'static [&'static str],
+    /// What a rule without any of them is.
+    pub(crate) without: &'static str,
+}
+
+/// How the value of a setting is read from a rule, and how it is set: by the builder method where
+/// there is one. What was not set is `None`.
+pub(crate) enum Access<R> {
+    Text(fn(&R) -> Option<&str>, fn(R, String) -> R),
+    Texts(fn(&R) -> Option<&[String]>, fn(R, Vec<String>) -> R),
+    Number(fn(&R) -> Option<f64>, fn(R, f64) -> R),
+    Count(fn(&R) -> Option<u32>, fn(R, u32) -> R),
+    /// A place among others, which may be counted from the end.
+    Place(fn(&R) -> Option<i32>, fn(R, i32) -> R),
+    Flag(fn(&R) -> Option<bool>, fn(R, bool) -> R),
+    /// A flag whose builder method has no argument.
+    Switch(fn(&R) -> bool, fn(R) -> R),
+    Time(fn(&R) -> Option<Duration>, fn(R, Duration) -> R),
+    /// One of some names; it is set by its place among them.
+    Choice(
+        &'static [&'static str],
+        fn(&R) -> Option<&'static str>,
+        fn(R, usize) -> R,
+    ),
+    Shares(fn(&R) -> Option<Range<f64>>, fn(R, Range<f64>) -> R),
+    Bytes(fn(&R) -> Option<Range<u64>>, fn(R, Range<u64>) -> R),
+    /// Thresholds by name, and the key of the name in documents. Each is set by itself.
+    Thresholds(
+        &'static str,
+        fn(&R) -> &[(String, f64)],
+        fn(R, String, f64) -> R,
+    ),
+}
+
+// === impl Field ===
+
+impl<R> Field<R> {
+    pub(super) const fn new(name: &'static str, access: Access<R>) -> Self {
+        Self {
+            terms: FieldTerms {
+                name,
+                told_as: name,
+                needed: Needed::No,
+                not_beside: &[],
+                is_always_written: false,
+                #[cfg(feature = "dashboard")]
+                is_kept: false,
+            },
+            access,
+        }
+    }
+
+    /// A document has to have the setting.
+    pub(super) const fn needed(self) -> Self {
+        self.needed_if(Needed::Yes)
+    }
+
+    pub(super) const fn needed_if(mut self, needed: Needed) -> Self {
+        self.terms.needed = needed;
+        self.always_written()
+    }
+
+    pub(super) const fn always_written(mut self) -> Self {
+        self.terms.is_always_written = true;
+        self
+    }
+
+    pub(super) const fn told_as(mut self, name: &'static str) -> Self {
+        self.terms.told_as = name;
+        self
+    }
+
+    pub(super) const fn not_beside(mut self, others: &'static [&'static str]) -> Self {
+        self.terms.not_beside = others;
+        self
+    }
+
+    /// A form of the dashboard leaves the setting as it was.
+    #[cfg(feature = "dashboard")]
+    pub(super) const fn kept(mut self) -> Self {
+        self.terms.is_kept = true;
+        self
+    }
+
+    /// Without a dashboard there is no form.
+    #[cfg(not(feature = "dashboard"))]
+    pub(super) const fn kept(self) -> Self {
+        self
+    }
+
+    /// The value of the setting in `rule`, if it has one.
+    fn get(&self, rule: &R) -> Option<Setting> {
+        Some(match self.access {
+            Access::Text(get, _) => Setting::Text(get(rule)?.to_owned()),
+            Access::Texts(get, _) => Setting::Texts(get(rule)?.to_vec()),
+            Access::Number(get, _) => Setting::Number(get(rule)?),
+            Access::Count(get, _) => Setting::Count(get(rule)?),
+            Access::Place(get, _) => Setting::Number(get(rule)?.into()),
+            Access::Flag(get, _) => Setting::Flag(get(rule)?),
+            Access::Switch(get, _) => Setting::Flag(get(rule)),
+            Access::Time(get, _) => Setting::Time(get(rule)?),
+            Access::Choice(_, get, _) => Setting::Text(get(rule)?.to_owned()),
+            Access::Shares(get, _) => {
+                let Range { start, end } = get(rule)?;
+                Setting::Text(format!("{start}..{end}"))
+            }
+            Access::Bytes(get, _) => {
+                let Range { start, end } = get(rule)?;
+                Setting::Text(format!("{start}..{end}"))
+            }
+            Access::Thresholds(key, get, _) => Setting::Thresholds(key, get(rule).to_vec()),
+        })
+    }
+
+    /// `rule` with the setting that `old` has, if it has one.
+    #[cfg(feature = "dashboard")]
+    fn copied(&self, mut rule: R, old: &R) -> R {
+        fn with<R, T>(rule: R, value: Option<T>, set: fn(R, T) -> R) -> R {
+            match value {
+                Some(value) => set(rule, value),
+                None => rule,
+            }
+        }
+        match self.access {
+            Access::Text(get, set) => with(rule, get(old).map(str::to_owned), set),
+            Access::Texts(get, set) => with(rule, get(old).map(<[_]>::to_vec), set),
+            Access::Number(get, set) => with(rule, get(old), set),
+            Access::Count(get, set) => with(rule, get(old), set),
+            Access::Place(get, set) => with(rule, get(old), set),
+            Access::Flag(get, set) => with(rule, get(old), set),
+            Access::Switch(get, set) => {
+                if get(old) {
+                    set(rule)
+                } else {
+                    rule
+                }
+            }
+            Access::Time(get, set) => with(rule, get(old), set),
+            Access::Choice(names, get, set) => {
+                let place = get(old).and_then(|name| names.iter().position(|it| *it == name));
+                with(rule, place, set)
+            }
+            Access::Shares(get, set) => with(rule, get(old), set),
+            Access::Bytes(get, set) => with(rule, get(old), set),
+            Access::Thresholds(_, get, set) => {
+                for (name, threshold) in get(old) {
+                    rule = set(rule, name.clone(), *threshold);
+                }
+                rule
+            }
+        }
+    }
+}
+
+/// Lists the settings of `rule`, without those that were not set.
+pub(super) fn list<R: HasFields>(rule: &R, settings: &mut WrittenSettings) {
+    let plain = R::plain();
+    for field in R::FIELDS.iter().copied().flatten() {
+        let Some(value) = field.get(rule) else {
+            continue;
+        };
+        if field.terms.is_always_written || field.get(&plain).as_ref() != Some(&value) {
+            settings.0.push((field.terms.name, value));
+        }
+    }
+}
+
+/// `rule`, which comes from a form of the dashboard, with the settings of `old` that have no place
+/// in the form.
+#[cfg(feature = "dashboard")]
+pub(crate) fn kept<R: HasFields>(mut rule: R, old: &R) -> R {
+    for field in R::FIELDS.iter().copied().flatten() {
+        if field.terms.is_kept {
+            rule = field.copied(rule, old);
+        }
+    }
+    rule
+}

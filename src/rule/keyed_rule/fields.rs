@@ -1,0 +1,119 @@
+//! The settings of a keyed rule, a row for each.
+
+use super::{Burst, Counting, KeyedRule, MissingKey, ParamOf};
+use crate::base::number::WholeNumber;
+use crate::rule::field::Access::{Choice, Count, Number, Place, Switch, Text, Thresholds, Time};
+use crate::rule::field::{Field, HasFields, Needed};
+
+/// Calls at once are counted without a rate.
+const AT_ONCE: &[&str] = &["concurrency"];
+
+impl HasFields for KeyedRule {
+    const FIELDS: &'static [&'static [Field<Self>]] = &[
+        &[
+            Field::new(
+                "resource",
+                Text(
+                    |it: &Self| Some(&it.resource),
+                    |it, resource| Self { resource, ..it },
+                ),
+            )
+            .needed(),
+            Field::new("param", Text(Self::get_param, Self::param)),
+            Field::new("param_at", Place(Self::get_param_at, Self::param_at))
+                .not_beside(&["param"]),
+            Field::new(
+                "by_origin",
+                Switch(|it: &Self| it.of == ParamOf::Origin, Self::by_origin),
+            )
+            .not_beside(&["param", "param_at"]),
+            Field::new(
+                "concurrency",
+                Count(Self::most_running, |it, most| Self {
+                    threshold: most.into(),
+                    count: Counting::Running,
+                    ..it
+                }),
+            )
+            .told_as("threshold"),
+            Field::new(
+                "threshold",
+                Number(
+                    |it: &Self| it.rated(it.threshold),
+                    |it, threshold| Self { threshold, ..it },
+                ),
+            )
+            .needed_if(Needed::Unless("concurrency"))
+            .not_beside(AT_ONCE),
+            Field::new(
+                "interval",
+                Time(
+                    |it: &Self| it.rated(it.interval),
+                    |it, interval| Self { interval, ..it },
+                ),
+            )
+            .always_written()
+            .not_beside(AT_ONCE),
+            Field::new(
+                "window",
+                Switch(|it| it.count == Counting::Window, Self::window),
+            )
+            .not_beside(AT_ONCE),
+            Field::new("throttle", Time(Self::get_throttle, Self::throttle))
+                .told_as("max_wait")
+                .not_beside(&["concurrency", "window"]),
+            Field::new("burst", Count(Self::given_burst, Self::burst)).not_beside(AT_ONCE),
+            Field::new("capacity", Count(Self::get_capacity, Self::capacity))
+                .not_beside(&["concurrency", "burst"]),
+            Field::new(
+                "except",
+                Thresholds("value", |it| &it.exceptions, Self::except),
+            ),
+            Field::new("tier", Thresholds("name", |it| &it.tiers, Self::tier)),
+            Field::new(
+                "max_keys",
+                Count(|it| Some(it.max_keys.get()), Self::max_keys),
+            )
+            .kept(),
+            Field::new("queue", Time(|it| it.queue, Self::queue)),
+            Field::new(
+                "max_waiting",
+                Count(|it| it.max_waiting.map(WholeNumber::get), Self::max_waiting),
+            ),
+            Field::new(
+                "missing",
+                Choice(
+                    &MissingKey::NAMES,
+                    |it: &Self| Some(it.missing.as_str()),
+                    |it, place| it.missing(MissingKey::ALL[place]),
+                ),
+            )
+            .kept(),
+        ],
+        Self::SHARING,
+        &[Field::new("id", Text(|it| it.id.as_deref(), Self::id))],
+    ];
+
+    fn plain() -> Self {
+        Self::per_second("", 0)
+    }
+}
+
+impl KeyedRule {
+    /// The most calls at once, if these are limited.
+    fn most_running(&self) -> Option<u32> {
+        (self.count == Counting::Running).then_some(self.threshold as u32)
+    }
+
+    /// A part of the rate, if that is limited.
+    fn rated<T>(&self, part: T) -> Option<T> {
+        (self.count != Counting::Running).then_some(part)
+    }
+
+    const fn given_burst(&self) -> Option<u32> {
+        match self.burst {
+            Burst::Beside(burst) => Some(burst.get()),
+            Burst::Capacity(_) => None,
+        }
+    }
+}
