@@ -5,8 +5,7 @@ use super::store;
 use super::time;
 use super::value::{Datum, Entries, find};
 use crate::rule::{
-    Access, AdaptiveRule, AuthorityRule, CircuitBreakerRule, FieldTerms, FlowRule, HasFields,
-    IsolationRule, KeyedRule, Needed, Rule, RuleKind, Setting, SystemRule, each_kind,
+    Accessor, FieldTerms, HasFields, KeyedRule, Needed, Rule, RuleKind, Setting, each_kind,
 };
 
 /// From here on, floating point numbers leave whole numbers out.
@@ -23,7 +22,7 @@ const KINDS: &[(&str, ReadRule)] = {
     macro_rules! readers {
         ($($kind:ident($rule:ident)),* $(,)?) => {
             &[
-                $((<$rule as RuleKind>::NAME, read::<$rule>),)*
+                $((<crate::rule::$rule as RuleKind>::NAME, read::<crate::rule::$rule>),)*
                 // As Sentinel says.
                 ("hot-param", read::<KeyedRule>),
             ]
@@ -76,26 +75,31 @@ fn read<R: HasFields>(fields: &mut Fields<'_>) -> Rule {
 }
 
 /// `rule` with the setting `name`, if it is there.
-fn read_setting<R>(rule: R, access: &Access<R>, name: &'static str, fields: &mut Fields<'_>) -> R {
+fn read_setting<R>(
+    rule: R,
+    access: &Accessor<R>,
+    name: &'static str,
+    fields: &mut Fields<'_>,
+) -> R {
     match *access {
-        Access::Text(_, set) => with(rule, fields.text(name), set),
-        Access::Texts(_, set) => with(rule, fields.texts(name), set),
-        Access::Number(_, set) => with(rule, fields.number(name), set),
-        Access::Count(_, set) => with(rule, fields.count(name), set),
-        Access::Place(_, set) => with(rule, fields.whole(name, i32::MIN..=i32::MAX), set),
-        Access::Flag(_, set) => with(rule, fields.flag(name), set),
-        Access::Switch(_, set) => {
+        Accessor::Text(_, set) => with(rule, fields.text(name), set),
+        Accessor::Texts(_, set) => with(rule, fields.texts(name), set),
+        Accessor::Number(_, set) => with(rule, fields.number(name), set),
+        Accessor::Count(_, set) => with(rule, fields.count(name), set),
+        Accessor::Place(_, set) => with(rule, fields.whole(name, i32::MIN..=i32::MAX), set),
+        Accessor::Flag(_, set) => with(rule, fields.flag(name), set),
+        Accessor::Switch(_, set) => {
             if fields.is_set(name) {
                 set(rule)
             } else {
                 rule
             }
         }
-        Access::Time(_, set) => with(rule, fields.time(name), set),
-        Access::Choice(names, _, set) => with(rule, fields.choice(name, names), set),
-        Access::Shares(_, set) => with(rule, fields.range(name, A_RANGE_OF_SHARES), set),
-        Access::Bytes(_, set) => with(rule, fields.range(name, A_RANGE_OF_BYTES), set),
-        Access::Thresholds(key, _, set) => {
+        Accessor::Time(_, set) => with(rule, fields.time(name), set),
+        Accessor::Choice(names, _, set) => with(rule, fields.choice(name, names), set),
+        Accessor::Shares(_, set) => with(rule, fields.range(name, A_RANGE_OF_SHARES), set),
+        Accessor::Bytes(_, set) => with(rule, fields.range(name, A_RANGE_OF_BYTES), set),
+        Accessor::Thresholds(key, _, set) => {
             let read = |fields: &mut Fields<'_>| {
                 (fields.needed_text(key), fields.needed_number("threshold"))
             };
@@ -109,18 +113,18 @@ fn read_setting<R>(rule: R, access: &Access<R>, name: &'static str, fields: &mut
 }
 
 /// The value that a setting has to have in documents, in words.
-const fn wanted<R>(access: &Access<R>) -> &'static str {
+const fn wanted<R>(access: &Accessor<R>) -> &'static str {
     match access {
-        Access::Text(..) => "a text",
-        Access::Texts(..) => "a list of texts",
-        Access::Number(..) => "a number",
-        Access::Count(..) | Access::Place(..) => "a whole number",
-        Access::Flag(..) | Access::Switch(..) => "true or false",
-        Access::Time(..) => time::ALLOWED,
-        Access::Choice(..) => "a name",
-        Access::Shares(..) => A_RANGE_OF_SHARES,
-        Access::Bytes(..) => A_RANGE_OF_BYTES,
-        Access::Thresholds(..) => "a list of tables",
+        Accessor::Text(..) => "a text",
+        Accessor::Texts(..) => "a list of texts",
+        Accessor::Number(..) => "a number",
+        Accessor::Count(..) | Accessor::Place(..) => "a whole number",
+        Accessor::Flag(..) | Accessor::Switch(..) => "true or false",
+        Accessor::Time(..) => time::ALLOWED,
+        Accessor::Choice(..) => "a name",
+        Accessor::Shares(..) => A_RANGE_OF_SHARES,
+        Accessor::Bytes(..) => A_RANGE_OF_BYTES,
+        Accessor::Thresholds(..) => "a list of tables",
     }
 }
 
@@ -254,7 +258,7 @@ mod tests {
             assert_eq!(documented, names, "{}", R::NAME);
         }
         macro_rules! checks {
-            ($($kind:ident($rule:ident)),* $(,)?) => { $(check::<$rule>();)* };
+            ($($kind:ident($rule:ident)),* $(,)?) => { $(check::<crate::rule::$rule>();)* };
         }
         each_kind!(checks);
     }

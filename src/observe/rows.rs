@@ -45,15 +45,10 @@ const SCOPES: [&str; 2] = ["process", "shared"];
 /// Returns whether a call to a resource of `rule` may be refused with `kind` because of the rule.
 pub(super) fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
     match kind {
-        BlockKind::Flow
-        | BlockKind::Isolation
-        | BlockKind::Keyed
-        | BlockKind::CircuitBreaker
-        | BlockKind::Authority
-        | BlockKind::System => rule.info().refuses() == kind,
         BlockKind::NoTimer => rule.lets_wait(),
         BlockKind::MissingKey => rule.missing_key() == Some(MissingKey::Refuse),
         BlockKind::Store => rule.is_shared(),
+        of_rules => rule.info().refuses() == of_rules,
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) trait HasFields: RuleInfo + Into<Rule> + 'static {
 /// One setting of the rules of the kind `R`.
 pub(crate) struct Field<R: 'static> {
     pub(crate) terms: FieldTerms,
-    pub(crate) access: Access<R>,
+    pub(crate) access: Accessor<R>,
 }
 
 /// What is known of a setting for any kind of rules.
@@ -70,7 +70,7 @@ pub(crate) struct OneOf {
 
 /// How the value of a setting is read from a rule, and how it is set: by the builder method where
 /// there is one. What was not set is `None`.
-pub(crate) enum Access<R> {
+pub(crate) enum Accessor<R> {
     Text(fn(&R) -> Option<&str>, fn(R, String) -> R),
     Texts(fn(&R) -> Option<&[String]>, fn(R, Vec<String>) -> R),
     Number(fn(&R) -> Option<f64>, fn(R, f64) -> R),
@@ -100,7 +100,7 @@ pub(crate) enum Access<R> {
 // === impl Field ===
 
 impl<R> Field<R> {
-    pub(super) const fn new(name: &'static str, access: Access<R>) -> Self {
+    pub(super) const fn new(name: &'static str, access: Accessor<R>) -> Self {
         Self {
             terms: FieldTerms {
                 name,
@@ -156,24 +156,24 @@ impl<R> Field<R> {
     /// The value of the setting in `rule`, if it has one.
     fn get(&self, rule: &R) -> Option<Setting> {
         Some(match self.access {
-            Access::Text(get, _) => Setting::Text(get(rule)?.to_owned()),
-            Access::Texts(get, _) => Setting::Texts(get(rule)?.to_vec()),
-            Access::Number(get, _) => Setting::Number(get(rule)?),
-            Access::Count(get, _) => Setting::Count(get(rule)?),
-            Access::Place(get, _) => Setting::Number(get(rule)?.into()),
-            Access::Flag(get, _) => Setting::Flag(get(rule)?),
-            Access::Switch(get, _) => Setting::Flag(get(rule)),
-            Access::Time(get, _) => Setting::Time(get(rule)?),
-            Access::Choice(_, get, _) => Setting::Text(get(rule)?.to_owned()),
-            Access::Shares(get, _) => {
+            Accessor::Text(get, _) => Setting::Text(get(rule)?.to_owned()),
+            Accessor::Texts(get, _) => Setting::Texts(get(rule)?.to_vec()),
+            Accessor::Number(get, _) => Setting::Number(get(rule)?),
+            Accessor::Count(get, _) => Setting::Count(get(rule)?),
+            Accessor::Place(get, _) => Setting::Number(get(rule)?.into()),
+            Accessor::Flag(get, _) => Setting::Flag(get(rule)?),
+            Accessor::Switch(get, _) => Setting::Flag(get(rule)),
+            Accessor::Time(get, _) => Setting::Time(get(rule)?),
+            Accessor::Choice(_, get, _) => Setting::Text(get(rule)?.to_owned()),
+            Accessor::Shares(get, _) => {
                 let Range { start, end } = get(rule)?;
                 Setting::Text(format!("{start}..{end}"))
             }
-            Access::Bytes(get, _) => {
+            Accessor::Bytes(get, _) => {
                 let Range { start, end } = get(rule)?;
                 Setting::Text(format!("{start}..{end}"))
             }
-            Access::Thresholds(key, get, _) => Setting::Thresholds(key, get(rule).to_vec()),
+            Accessor::Thresholds(key, get, _) => Setting::Thresholds(key, get(rule).to_vec()),
         })
     }
 
@@ -187,27 +187,27 @@ impl<R> Field<R> {
             }
         }
         match self.access {
-            Access::Text(get, set) => with(rule, get(old).map(str::to_owned), set),
-            Access::Texts(get, set) => with(rule, get(old).map(<[_]>::to_vec), set),
-            Access::Number(get, set) => with(rule, get(old), set),
-            Access::Count(get, set) => with(rule, get(old), set),
-            Access::Place(get, set) => with(rule, get(old), set),
-            Access::Flag(get, set) => with(rule, get(old), set),
-            Access::Switch(get, set) => {
+            Accessor::Text(get, set) => with(rule, get(old).map(str::to_owned), set),
+            Accessor::Texts(get, set) => with(rule, get(old).map(<[_]>::to_vec), set),
+            Accessor::Number(get, set) => with(rule, get(old), set),
+            Accessor::Count(get, set) => with(rule, get(old), set),
+            Accessor::Place(get, set) => with(rule, get(old), set),
+            Accessor::Flag(get, set) => with(rule, get(old), set),
+            Accessor::Switch(get, set) => {
                 if get(old) {
                     set(rule)
                 } else {
                     rule
                 }
             }
-            Access::Time(get, set) => with(rule, get(old), set),
-            Access::Choice(names, get, set) => {
+            Accessor::Time(get, set) => with(rule, get(old), set),
+            Accessor::Choice(names, get, set) => {
                 let place = get(old).and_then(|name| names.iter().position(|it| *it == name));
                 with(rule, place, set)
             }
-            Access::Shares(get, set) => with(rule, get(old), set),
-            Access::Bytes(get, set) => with(rule, get(old), set),
-            Access::Thresholds(_, get, set) => {
+            Accessor::Shares(get, set) => with(rule, get(old), set),
+            Accessor::Bytes(get, set) => with(rule, get(old), set),
+            Accessor::Thresholds(_, get, set) => {
                 for (name, threshold) in get(old) {
                     rule = set(rule, name.clone(), *threshold);
                 }

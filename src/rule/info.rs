@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::guard::Guard;
 use super::problem::Inspector;
 #[cfg(any(feature = "page", feature = "serde"))]
 use super::setting::WrittenSettings;
 use super::{MissingKey, Rule};
-#[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 
@@ -73,7 +73,6 @@ pub(crate) trait RuleInfo {
     fn kind(&self) -> &'static str;
 
     /// The kind of refusals that the rule makes where its limit is reached.
-    #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind;
 
     /// The resource that the rule is for.
@@ -142,6 +141,12 @@ pub(crate) trait RuleInfo {
     /// threshold that does not change.
     fn limits_all_alike(&self) -> bool {
         false
+    }
+
+    /// The guard that judges calls by the rule, for a kind of rules that neither takes nor keeps
+    /// anything.
+    fn guard(&self) -> Option<Box<dyn Guard>> {
+        None
     }
 
     /// Returns whether the rule looks at figures of the machine.

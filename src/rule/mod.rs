@@ -120,6 +120,7 @@ mod default;
 mod field;
 mod flow;
 mod from;
+mod guard;
 #[cfg(feature = "serde")]
 mod incremental;
 mod info;
@@ -172,13 +173,13 @@ pub use system::SystemRule;
 
 pub use crate::base::number::{Number, WholeNumber};
 
-pub(crate) use authority::Authorities;
 pub(crate) use compiled::{CompiledRules, DedicatedRing, Quotas};
 pub(crate) use default::ANY_RESOURCE;
 #[cfg(feature = "dashboard")]
 pub(crate) use field::kept;
 #[cfg(feature = "serde")]
-pub(crate) use field::{Access, FieldTerms, HasFields, Needed};
+pub(crate) use field::{Accessor, FieldTerms, HasFields, Needed};
+pub(crate) use guard::Guards;
 #[cfg(feature = "serde")]
 pub(crate) use info::{RuleKind, each_kind};
 pub(crate) use keyed_rule::most_keys;

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use super::scopes::{ContextRules, OriginRules};
 use super::{
-    Authorities, Basis, CircuitBreakerRule, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection,
-    Rules, SlotQueue, Who,
+    Basis, CircuitBreakerRule, FlowRule, Guards, KeyedRule, MissingKey, Rule, RuleSelection, Rules,
+    SlotQueue, Who,
 };
 use crate::adaptive::LimiterSettings;
 use crate::base::sync;
@@ -78,8 +78,8 @@ pub(crate) struct ResourceRules {
     pub(crate) related: Vec<u32>,
     /// By the isolation rules that look at other resources.
     pub(crate) related_slots: Vec<SlotLimit>,
-    /// The origins that may call at all, if a rule says so.
-    pub(crate) authorities: Option<Arc<Authorities>>,
+    /// The guards, if there are any.
+    pub(crate) guards: Option<Arc<Guards>>,
     /// The longest that a rule lets calls wait in its queue.
     pub(crate) longest_wait: Duration,
     /// Circuit breakers.
@@ -432,9 +432,11 @@ impl ResourceRules {
     }
 
     fn add(&mut self, index: u32, rule: &Rule) {
+        if let Some(guard) = rule.info().guard() {
+            owned(&mut self.guards).add(index, rule, guard);
+        }
         match rule {
             Rule::CircuitBreaker(_) => self.breakers.push(index),
-            Rule::Authority(rule) => owned(&mut self.authorities).add(index, rule),
             Rule::Adaptive(rule) => self.adaptive = Some((index, rule.settings())),
             Rule::Isolation(rule) => {
                 let slots = SlotLimit {
@@ -464,6 +466,8 @@ impl ResourceRules {
                     (Basis::Related(_), _) => self.related.push(index),
                 }
             }
+            // Its guard has been added.
+            Rule::Authority(_) => {}
             // These are no resource's; and a selected rule is no shadow.
             Rule::System(_) | Rule::Shadow(_) => {}
         }

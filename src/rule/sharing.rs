@@ -317,7 +317,7 @@ macro_rules! shared_settings {
             /// The settings of shared rules.
             pub(in crate::rule) const SHARING: &'static [crate::rule::field::Field<Self>] = {
                 use crate::base::number::WholeNumber;
-                use crate::rule::field::Access::{Choice, Count, Switch, Time};
+                use crate::rule::field::Accessor::{Choice, Count, Switch, Time};
                 use crate::rule::field::Field;
                 use crate::store::WhenDown;
 

@@ -1,4 +1,4 @@
-//! The checks that take nothing: authority rules, system rules, and whether a circuit breaker
+//! The checks that take nothing: guards, system rules, and whether a circuit breaker
 //! refuses.
 
 use crate::blocked::{BlockKind, Blocked};
@@ -11,9 +11,8 @@ use crate::system::{self, InboundFigures, Readings, SystemReason};
 /// Refuses the call if a check that takes nothing does: by the caller, by the state of the machine
 /// and of all inbound calls, or by how well the resource answers.
 pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
-    let authorities = resource.authorities();
-    if let Some(rule) = authorities.and_then(|lists| lists.refusing(call.origin.as_ref())) {
-        return Err(resource.blocked(BlockKind::Authority, rule));
+    if let Some((kind, rule)) = resource.guards().and_then(|guards| guards.refusing(call)) {
+        return Err(resource.blocked(kind, rule));
     }
     if let Some((rule, reason)) = overload(resource, call, now) {
         let blocked = resource.blocked(BlockKind::System, rule);

@@ -31,8 +31,7 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::context::{EngineContext, NodeOf};
 use crate::rule::{
-    Authorities, CompiledRules, ContextRules, KeyedRules, OriginRules, ResourceRules, RuleSet,
-    SlotLimit,
+    CompiledRules, ContextRules, Guards, KeyedRules, OriginRules, ResourceRules, RuleSet, SlotLimit,
 };
 use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 
@@ -365,9 +364,9 @@ impl Resource {
         self.extras.as_ref()?.seen_keys.as_ref()
     }
 
-    /// The origins that may call at all, if a rule says so.
-    pub(crate) fn authorities(&self) -> Option<&Authorities> {
-        self.extras.as_ref()?.authorities.as_deref()
+    /// The guards, if there are any.
+    pub(crate) fn guards(&self) -> Option<&Guards> {
+        self.extras.as_ref()?.guards.as_deref()
     }
 
     /// The path that its calls take through the pipeline.

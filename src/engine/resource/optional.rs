@@ -13,8 +13,7 @@ use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::context::EngineContext;
 use crate::rule::{
-    Authorities, ContextRules, KeyedRules, OriginRules, ResourceRules, RuleSet, SlotLimit,
-    most_keys,
+    ContextRules, Guards, KeyedRules, OriginRules, ResourceRules, RuleSet, SlotLimit, most_keys,
 };
 
 /// Checks that most resources do not have.
@@ -26,7 +25,7 @@ pub(crate) struct OptionalChecks {
     pub(super) contexts: Option<StdArc<ContextRules>>,
     /// Boxed, as few resources have them, and each with a circuit breaker has this struct.
     pub(super) related: Option<Box<RelatedRules>>,
-    pub(super) authorities: Option<StdArc<Authorities>>,
+    pub(super) guards: Option<StdArc<Guards>>,
     /// The adaptive limit, and its rule. It is shared with an equal rule of an
     /// older set, for the calls in flight.
     pub(super) adaptive: Option<(u32, Arc<Limiter>)>,
@@ -76,7 +75,8 @@ impl OptionalChecks {
     ) -> Option<Box<Self>> {
         let old_params = old.and_then(|old| old.params.as_ref());
         let max_origins = most_keys(shared.config.max_origins);
-        let needs_origin = own.authorities.is_some() || own.origins.is_some();
+        let guards = own.guards.as_ref();
+        let needs_origin = own.origins.is_some() || guards.is_some_and(|it| it.need_origin);
         let needs_context = own.contexts.is_some();
         let extras = Self {
             seen_keys: (needs_origin || needs_context)
@@ -92,7 +92,7 @@ impl OptionalChecks {
             ),
             contexts: own.contexts.clone(),
             related: RelatedRules::of(own).map(Box::new),
-            authorities: own.authorities.clone(),
+            guards: own.guards.clone(),
             adaptive: own.adaptive.map(|(rule, settings)| {
                 let limiter = Limiter::new(settings, now);
                 let limiter = match old.and_then(|old| old.adaptive.as_ref()) {
@@ -117,7 +117,7 @@ impl OptionalChecks {
             others: _,
             contexts,
             related,
-            authorities,
+            guards,
             adaptive,
             params,
             breakers,
@@ -127,7 +127,7 @@ impl OptionalChecks {
         origins.is_some()
             || contexts.is_some()
             || related.is_some()
-            || authorities.is_some()
+            || guards.is_some()
             || adaptive.is_some()
             || params.is_some()
             || breakers.is_some()

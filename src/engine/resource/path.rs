@@ -41,7 +41,7 @@ impl PathKind {
             others: _,
             contexts,
             related,
-            authorities,
+            guards,
             adaptive,
             params,
             breakers,
@@ -72,8 +72,8 @@ impl PathKind {
             return Self::Full;
         }
 
-        // Authorities refuse calls before anything is taken.
-        let is_guarded = authorities.is_some();
+        // Guards refuse calls before anything is taken.
+        let is_guarded = guards.is_some();
         // An adaptive limit learns how calls end.
         let is_adaptive = adaptive.is_some();
         // From the first system rule on all inbound calls are counted together, and

@@ -34,7 +34,8 @@ pub(super) fn limit(rule: &Rule) -> String {
         Rule::CircuitBreaker(_) => known.circuit_breaker(&mut words),
         Rule::Authority(_) => known.authority(&mut words),
         Rule::System(_) => known.system(&mut words),
-        Rule::Shadow(_) => Ok(()),
+        // A kind without words of its own.
+        _ => known.figures(&mut words),
     };
     words
 }
@@ -111,6 +112,21 @@ impl Known {
             Setting::Texts(list) => Some(list.len()),
             _ => None,
         }
+    }
+
+    /// Writes the figures among the settings, each with its name.
+    fn figures(&self, words: &mut String) -> std::fmt::Result {
+        for (name, setting) in &self.0 {
+            let figure = match setting {
+                Setting::Number(number) => number.to_string(),
+                Setting::Count(count) => count.to_string(),
+                Setting::Time(span) => time(*span),
+                _ => continue,
+            };
+            let comma = if words.is_empty() { "" } else { ", " };
+            write!(words, "{comma}{name} {figure}")?;
+        }
+        Ok(())
     }
 
     /// Writes a number of calls and the time for them.
@@ -266,6 +282,15 @@ mod tests {
         AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
         MissingKey, SystemRule,
     };
+
+    #[test]
+    fn a_kind_without_words_is_told_by_its_figures() {
+        let queue = Duration::from_millis(1_500);
+        let rule = Rule::from(IsolationRule::new("secret", 9).queue(queue).id("x"));
+        let mut words = String::new();
+        Known(rule.settings().0).figures(&mut words).unwrap();
+        assert_eq!(words, "max 9, queue 1500 ms");
+    }
 
     #[test]
     fn each_kind_of_rule_is_told_in_a_line() {

@@ -2,7 +2,7 @@
 
 use super::AdaptiveRule;
 use crate::base::number::WholeNumber;
-use crate::rule::field::Access::{Count, Number, Text};
+use crate::rule::field::Accessor::{Count, Number, Text};
 use crate::rule::field::{Field, HasFields};
 
 impl HasFields for AdaptiveRule {

@@ -1,7 +1,6 @@
 //! What an adaptive rule says of itself: its kind, its limit and its needs.
 
 use super::AdaptiveRule;
-#[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 #[cfg(feature = "serde")]
@@ -13,7 +12,6 @@ impl RuleKind for AdaptiveRule {
 }
 
 impl RuleInfo for AdaptiveRule {
-    #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::Isolation
     }

@@ -1,7 +1,7 @@
 //! The settings of an authority rule, a row for each.
 
 use super::{AuthorityRule, Treatment};
-use crate::rule::field::Access::{Switch, Text, Texts};
+use crate::rule::field::Accessor::{Switch, Text, Texts};
 use crate::rule::field::{Field, HasFields, OneOf};
 
 impl HasFields for AuthorityRule {

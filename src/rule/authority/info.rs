@@ -1,9 +1,9 @@
 //! What an authority rule says of itself: its kind, its limit and its needs.
 
-use super::AuthorityRule;
-#[cfg(feature = "observe")]
+use super::{AuthorityRule, OriginList};
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
+use crate::rule::guard::Guard;
 use crate::rule::info::{RuleInfo, RuleKind, own_answers};
 
 impl RuleKind for AuthorityRule {
@@ -11,7 +11,6 @@ impl RuleKind for AuthorityRule {
 }
 
 impl RuleInfo for AuthorityRule {
-    #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::Authority
     }
@@ -33,5 +32,9 @@ impl RuleInfo for AuthorityRule {
 
     fn needs(&self) -> Vec<Need<'_>> {
         vec![Need::Origin]
+    }
+
+    fn guard(&self) -> Option<Box<dyn Guard>> {
+        Some(Box::new(OriginList::new(self)))
     }
 }

@@ -5,9 +5,10 @@ mod fields;
 mod getters;
 mod info;
 
+use super::guard::Guard;
 use super::named::Named;
 use super::problem::Inspector;
-use crate::call::Key;
+use crate::call::{Call, Key};
 
 /// Determines which origins may call a resource: only those of a list, or all except those.
 ///
@@ -69,10 +70,6 @@ enum Treatment {
     Allow,
     Deny,
 }
-
-/// The authority rules of one resource, made to be asked.
-#[derive(Debug, Default)]
-pub(crate) struct Authorities(Vec<(u32, OriginList)>);
 
 /// One authority rule, made to be asked: in constant time, without allocating.
 #[derive(Debug)]
@@ -170,21 +167,6 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').filter(|origin| !origin.trim().is_empty())
 }
 
-// === impl Authorities ===
-
-impl Authorities {
-    pub(crate) fn add(&mut self, index: u32, rule: &AuthorityRule) {
-        self.0.push((index, OriginList::new(rule)));
-    }
-
-    /// The first rule that refuses a call of `origin`.
-    #[inline]
-    pub(crate) fn refusing(&self, origin: Option<&Key<'_>>) -> Option<u32> {
-        let refusing = self.0.iter().find(|(_, list)| !list.permits(origin));
-        refusing.map(|(index, _)| *index)
-    }
-}
-
 // === impl OriginList ===
 
 impl OriginList {
@@ -214,6 +196,12 @@ impl OriginList {
     }
 }
 
+impl Guard for OriginList {
+    fn refuses(&self, call: &Call<'_>) -> bool {
+        !self.permits(call.origin.as_ref())
+    }
+}
+
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use std::net::IpAddr;
@@ -221,6 +209,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::blocked::BlockKind;
+    use crate::rule::Guards;
+    use crate::rule::info::RuleInfo;
 
     fn permits(rule: &AuthorityRule, origin: &str) -> bool {
         OriginList::new(rule).permits(Some(&Key::Str(origin)))
@@ -312,15 +303,20 @@ mod tests {
 
     #[test]
     fn all_rules_of_a_resource_apply() {
-        let mut rules = Authorities::default();
-        assert!(rules.refusing(None).is_none());
-        rules.add(3, &AuthorityRule::allow("r", ["a", "b"]));
-        rules.add(5, &AuthorityRule::deny("r", ["b", "c"]).deny_unknown());
-        let refusing = |origin| rules.refusing(Some(&Key::Str(origin)));
-        assert_eq!(refusing("a"), None);
-        assert_eq!(refusing("b"), Some(5));
-        assert_eq!(refusing("c"), Some(3));
-        assert_eq!(rules.refusing(None), Some(5));
+        let mut guards = Guards::default();
+        let call = |origin: &'static str| Call::new("r").origin(origin);
+        assert!(guards.refusing(&Call::new("r")).is_none());
+        let mut add = |index, rule: AuthorityRule| {
+            let guard = rule.guard().expect("it is one");
+            guards.add(index, &rule.into(), guard);
+        };
+        add(3, AuthorityRule::allow("r", ["a", "b"]));
+        add(5, AuthorityRule::deny("r", ["b", "c"]).deny_unknown());
+        assert_eq!(guards.refusing(&call("a")), None);
+        let by = |rule| Some((BlockKind::Authority, rule));
+        assert_eq!(guards.refusing(&call("b")), by(5));
+        assert_eq!(guards.refusing(&call("c")), by(3));
+        assert_eq!(guards.refusing(&Call::new("r")), by(5));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{CircuitBreakerRule, Strategy, TripThreshold};
 use crate::base::number::WholeNumber;
-use crate::rule::field::Access::{Count, Flag, Number, Switch, Text, Time};
+use crate::rule::field::Accessor::{Count, Flag, Number, Switch, Text, Time};
 use crate::rule::field::{Field, HasFields, Needed, OneOf};
 
 /// Failures in a row are counted without a window.

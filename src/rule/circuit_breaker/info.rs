@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::CircuitBreakerRule;
-#[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::breaker::MAX_BREAKERS;
 use crate::hook::finding::Need;
@@ -16,7 +15,6 @@ impl RuleKind for CircuitBreakerRule {
 }
 
 impl RuleInfo for CircuitBreakerRule {
-    #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::CircuitBreaker
     }

@@ -1,7 +1,9 @@
 //! The settings of a flow rule, a row for each.
 
 use super::{FlowRule, MissingKey, Who};
-use crate::rule::field::Access::{Bytes, Choice, Count, Flag, Number, Shares, Switch, Text, Time};
+use crate::rule::field::Accessor::{
+    Bytes, Choice, Count, Flag, Number, Shares, Switch, Text, Time,
+};
 use crate::rule::field::{Field, HasFields, Needed};
 
 impl HasFields for FlowRule {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Basis, FlowRule, MissingKey, Who};
-#[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 use crate::rule::default::{ANY_RESOURCE, MOST_DEFAULTS};
@@ -14,7 +13,6 @@ impl RuleKind for FlowRule {
 }
 
 impl RuleInfo for FlowRule {
-    #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::Flow
     }

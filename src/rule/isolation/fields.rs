@@ -1,7 +1,7 @@
 //! The settings of an isolation rule, a row for each.
 
 use super::IsolationRule;
-use crate::rule::field::Access::{Count, Text, Time};
+use crate::rule::field::Accessor::{Count, Text, Time};
 use crate::rule::field::{Field, HasFields};
 
 impl HasFields for IsolationRule {

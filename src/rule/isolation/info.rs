@@ -1,7 +1,6 @@
 //! What an isolation rule says of itself: its kind, its limit and its needs.
 
 use super::{IsolationRule, Who};
-#[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 use crate::rule::default::{ANY_RESOURCE, MOST_DEFAULTS};
@@ -12,7 +11,6 @@ impl RuleKind for IsolationRule {
 }
 
 impl RuleInfo for IsolationRule {
-    #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::Isolation
     }

@@ -2,7 +2,7 @@
 
 use super::{Burst, Counting, KeyedRule, MissingKey, ParamOf};
 use crate::base::number::WholeNumber;
-use crate::rule::field::Access::{Choice, Count, Number, Place, Switch, Text, Thresholds, Time};
+use crate::rule::field::Accessor::{Choice, Count, Number, Place, Switch, Text, Thresholds, Time};
 use crate::rule::field::{Field, HasFields, Needed};
 
 /// Calls at once are counted without a rate.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Counting, KeyedRule, MissingKey, ParamOf};
-#[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 use crate::rule::info::{RuleInfo, RuleKind, own_answers};
@@ -14,7 +13,6 @@ impl RuleKind for KeyedRule {
 }
 
 impl RuleInfo for KeyedRule {
-    #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::Keyed
     }

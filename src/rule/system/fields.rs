@@ -2,7 +2,7 @@
 
 use super::SystemRule;
 use crate::base::number::WholeNumber;
-use crate::rule::field::Access::{Choice, Count, Number, Text, Time};
+use crate::rule::field::Accessor::{Choice, Count, Number, Text, Time};
 use crate::rule::field::{Field, HasFields};
 use crate::system::Capacity;
 

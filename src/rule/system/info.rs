@@ -1,7 +1,6 @@
 //! What a system rule says of itself: its kind, its limit and its needs.
 
 use super::SystemRule;
-#[cfg(feature = "observe")]
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 #[cfg(feature = "serde")]
@@ -13,7 +12,6 @@ impl RuleKind for SystemRule {
 }
 
 impl RuleInfo for SystemRule {
-    #[cfg(feature = "observe")]
     fn refuses(&self) -> BlockKind {
         BlockKind::System
     }
