@@ -6,31 +6,13 @@ use super::guard::Guard;
 use super::problem::Inspector;
 #[cfg(any(feature = "page", feature = "serde"))]
 use super::setting::WrittenSettings;
-use super::{MissingKey, Rule};
+use super::{MissingKey, Rule, each_kind};
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 
 /// Why a rule cannot be shared that judges by figures of its own process.
 #[cfg(feature = "serde")]
 pub(super) const JUDGES_THIS_PROCESS: &str = "left out: such a rule judges what this process sees";
-
-/// Calls the macro `$then` with the kinds of rules, each by its variant of [`Rule`] and its type.
-/// Everything that has to know all of them does so by this list.
-macro_rules! each_kind {
-    ($then:ident) => {
-        $then! {
-            Flow(FlowRule),
-            Isolation(IsolationRule),
-            Adaptive(AdaptiveRule),
-            CircuitBreaker(CircuitBreakerRule),
-            Authority(AuthorityRule),
-            System(SystemRule),
-            Keyed(KeyedRule),
-        }
-    };
-}
-
-pub(crate) use each_kind;
 
 /// The methods of [`RuleInfo`] that every kind answers by a field or a method of its own.
 macro_rules! own_answers {
@@ -145,7 +127,7 @@ pub(crate) trait RuleInfo {
 
     /// The guard that judges calls by the rule, for a kind of rules that neither takes nor keeps
     /// anything.
-    fn guard(&self) -> Option<Box<dyn Guard>> {
+    fn guard(&self) -> Option<Guard> {
         None
     }
 

@@ -181,7 +181,7 @@ pub(crate) use field::kept;
 pub(crate) use field::{Accessor, FieldTerms, HasFields, Needed};
 pub(crate) use guard::Guards;
 #[cfg(feature = "serde")]
-pub(crate) use info::{RuleKind, each_kind};
+pub(crate) use info::RuleKind;
 pub(crate) use keyed_rule::most_keys;
 #[cfg(feature = "shared")]
 pub(crate) use leased::{Selected, SharedRule};
@@ -312,6 +312,24 @@ impl Rule {
     }
 }
 
+/// Calls the macro `$then` with the kinds of rules, each by its variant of [`Rule`] and its type.
+/// Everything that has to know all of them does so by this list.
+macro_rules! each_kind {
+    ($then:ident) => {
+        $then! {
+            Flow(FlowRule),
+            Isolation(IsolationRule),
+            Adaptive(AdaptiveRule),
+            CircuitBreaker(CircuitBreakerRule),
+            Authority(AuthorityRule),
+            System(SystemRule),
+            Keyed(KeyedRule),
+        }
+    };
+}
+
+pub(crate) use each_kind;
+
 /// The conversions of each kind of rule: into a [`Rule`], and into shadow mode.
 macro_rules! kinds {
     ($($kind:ident($rule:ident)),* $(,)?) => {$(
@@ -332,7 +350,7 @@ macro_rules! kinds {
     )*};
 }
 
-info::each_kind!(kinds);
+each_kind!(kinds);
 
 /// A set of valid rules: a value of this type cannot hold an invalid one.
 ///

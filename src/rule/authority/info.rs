@@ -34,7 +34,7 @@ impl RuleInfo for AuthorityRule {
         vec![Need::Origin]
     }
 
-    fn guard(&self) -> Option<Box<dyn Guard>> {
-        Some(Box::new(OriginList::new(self)))
+    fn guard(&self) -> Option<Guard> {
+        Some(Guard::Origins(OriginList::new(self)))
     }
 }

@@ -5,10 +5,9 @@ mod fields;
 mod getters;
 mod info;
 
-use super::guard::Guard;
 use super::named::Named;
 use super::problem::Inspector;
-use crate::call::{Call, Key};
+use crate::call::Key;
 
 /// Determines which origins may call a resource: only those of a list, or all except those.
 ///
@@ -73,7 +72,7 @@ enum Treatment {
 
 /// One authority rule, made to be asked: in constant time, without allocating.
 #[derive(Debug)]
-struct OriginList {
+pub(crate) struct OriginList {
     named: Named<()>,
     strategy: Treatment,
     deny_unknown: bool,
@@ -183,7 +182,8 @@ impl OriginList {
     }
 
     /// Returns whether a call of `origin` passes.
-    fn permits(&self, origin: Option<&Key<'_>>) -> bool {
+    #[inline]
+    pub(super) fn permits(&self, origin: Option<&Key<'_>>) -> bool {
         // An empty name is none.
         let Some(origin) = origin.filter(|origin| !origin.is("")) else {
             return !self.deny_unknown;
@@ -196,12 +196,6 @@ impl OriginList {
     }
 }
 
-impl Guard for OriginList {
-    fn refuses(&self, call: &Call<'_>) -> bool {
-        !self.permits(call.origin.as_ref())
-    }
-}
-
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use std::net::IpAddr;
@@ -210,6 +204,7 @@ mod tests {
 
     use super::*;
     use crate::blocked::BlockKind;
+    use crate::call::Call;
     use crate::rule::Guards;
     use crate::rule::info::RuleInfo;
 
