@@ -327,11 +327,14 @@ impl<'a> Fields<'a> {
         self.note(problem);
     }
 
-    /// Notes that of some keys more than one was given. A switch that is off does
-    /// not count.
+    /// Returns whether a value stands under `key`. A switch that is off does not count.
+    pub(super) fn is_given(&self, key: &str) -> bool {
+        self.peek(key).is_some_and(|it| *it != Datum::Flag(false))
+    }
+
+    /// Notes that of some keys more than one was [given](Self::is_given).
     pub(super) fn at_most_one(&mut self, keys: &[&str]) {
-        let is_given = |key: &&&str| self.peek(key).is_some_and(|it| *it != Datum::Flag(false));
-        let mut given = keys.iter().filter(is_given);
+        let mut given = keys.iter().filter(|key| self.is_given(key));
         if let (Some(first), Some(second)) = (given.next(), given.next()) {
             self.refuse(second, format!("absent beside `{first}`"));
         }

@@ -144,7 +144,9 @@ fn check_setting(terms: FieldTerms, wanted: &str, fields: &mut Fields<'_>) {
         }
         Needed::With(..) => {}
     }
-    for other in terms.not_beside {
+    // A value that stands beside several others is one problem.
+    let other = terms.not_beside.iter().find(|other| fields.is_given(other));
+    if let Some(other) = other {
         fields.at_most_one(&[other, name]);
     }
 }

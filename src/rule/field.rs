@@ -1,9 +1,8 @@
 //! Settings as rows of a table: the name of each, and how it is read and changed.
 //!
-//! A setting is written down twice: as a builder method, which has its documentation, and as a row
-//! in the `fields.rs` of its kind. Everything else goes through the rows: documents are read and
-//! written by them, the page describes a rule by them, and what a form of the dashboard cannot say
-//! is kept by them.
+//! A setting has a builder method and a getter, which are documented, and a row in the `fields.rs`
+//! of its kind. Everything else goes through the rows: documents are read and written by them, the
+//! page describes a rule by them, and what a form of the dashboard cannot say is kept by them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -96,6 +95,22 @@ pub(crate) enum Accessor<R> {
         fn(R, String, f64) -> R,
     ),
 }
+
+/// The row of the resource, in the kinds of rules that have one.
+macro_rules! resource_row {
+    () => {
+        $crate::rule::field::Field::new(
+            "resource",
+            $crate::rule::field::Accessor::Text(
+                |it: &Self| Some(&it.resource),
+                |it, resource| Self { resource, ..it },
+            ),
+        )
+        .needed()
+    };
+}
+
+pub(super) use resource_row;
 
 // === impl Field ===
 

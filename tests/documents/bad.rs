@@ -388,3 +388,24 @@ fn a_bad_authority_rule_is_told() {
         assert!(document.strict().is_err());
     }
 }
+
+#[test]
+fn a_value_beside_several_others_is_one_problem() {
+    let rule = json!({"kind": "keyed", "resource": "a", "threshold": 5, "param": "user",
+        "param_at": 1, "by_origin": true, "window": false, "throttle": "1s"});
+    let text = json!({"rules": [rule]}).to_string();
+    let problems = Document::read(&text, Format::Json).unwrap().strict();
+    let told: Vec<_> = problems
+        .unwrap_err()
+        .iter()
+        .map(|problem| format!("{} {}", problem.path(), problem.allowed()))
+        .collect();
+    // A switch that is off stands beside nothing.
+    assert_eq!(
+        told,
+        [
+            "rules[0].param_at absent beside `param`",
+            "rules[0].by_origin absent beside `param`",
+        ]
+    );
+}

@@ -3,18 +3,11 @@
 use super::AdaptiveRule;
 use crate::base::number::WholeNumber;
 use crate::rule::field::Accessor::{Count, Number, Text};
-use crate::rule::field::{Field, HasFields};
+use crate::rule::field::{Field, HasFields, resource_row};
 
 impl HasFields for AdaptiveRule {
     const FIELDS: &'static [&'static [Field<Self>]] = &[&[
-        Field::new(
-            "resource",
-            Text(
-                |it: &Self| Some(&it.resource),
-                |it, resource| Self { resource, ..it },
-            ),
-        )
-        .needed(),
+        resource_row!(),
         Field::new("floor", Count(|it| Some(it.floor.get()), Self::floor)),
         Field::new("ceiling", Count(|it| Some(it.ceiling.get()), Self::ceiling)),
         Field::new(
@@ -29,7 +22,7 @@ impl HasFields for AdaptiveRule {
             "smoothing",
             Number(|it| Some(it.smoothing), Self::smoothing),
         ),
-        Field::new("id", Text(|it| it.id.as_deref(), Self::id)).kept(),
+        Field::new("id", Text(|it| it.id.as_deref(), Self::id)),
     ]];
 
     fn plain() -> Self {

@@ -2,23 +2,16 @@
 
 use super::{AuthorityRule, Treatment};
 use crate::rule::field::Accessor::{Switch, Text, Texts};
-use crate::rule::field::{Field, HasFields, OneOf};
+use crate::rule::field::{Field, HasFields, OneOf, resource_row};
 
 impl HasFields for AuthorityRule {
     const FIELDS: &'static [&'static [Field<Self>]] = &[&[
-        Field::new(
-            "resource",
-            Text(
-                |it: &Self| Some(&it.resource),
-                |it, resource| Self { resource, ..it },
-            ),
-        )
-        .needed(),
+        resource_row!(),
         Field::new(
             "allow",
             Texts(
                 |it: &Self| it.listed(Treatment::Allow),
-                |it, origins| Self::allow(it.resource, origins),
+                |it, origins| it.listing(Treatment::Allow, &origins),
             ),
         )
         .told_as("origins")
@@ -27,7 +20,7 @@ impl HasFields for AuthorityRule {
             "deny",
             Texts(
                 |it: &Self| it.listed(Treatment::Deny),
-                |it, origins| Self::deny(it.resource, origins),
+                |it, origins| it.listing(Treatment::Deny, &origins),
             ),
         )
         .told_as("origins")
@@ -55,5 +48,14 @@ impl AuthorityRule {
     /// The origins, if they are treated in this way.
     fn listed(&self, treatment: Treatment) -> Option<&[String]> {
         (self.strategy == treatment).then_some(&*self.origins)
+    }
+
+    /// The rule with this list instead of its own.
+    fn listing(self, treatment: Treatment, origins: &[String]) -> Self {
+        Self {
+            deny_unknown: self.deny_unknown,
+            id: self.id,
+            ..Self::new(treatment, self.resource, origins)
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::{CircuitBreakerRule, Strategy, TripThreshold};
 use crate::base::number::WholeNumber;
 use crate::rule::field::Accessor::{Count, Flag, Number, Switch, Text, Time};
-use crate::rule::field::{Field, HasFields, Needed, OneOf};
+use crate::rule::field::{Field, HasFields, Needed, OneOf, resource_row};
 
 /// Failures in a row are counted without a window.
 const IN_A_ROW: &[&str] = &["consecutive_errors"];
@@ -12,14 +12,7 @@ const NO_WINDOW: &[&str] = &["consecutive_errors", "last_calls"];
 
 impl HasFields for CircuitBreakerRule {
     const FIELDS: &'static [&'static [Field<Self>]] = &[&[
-        Field::new(
-            "resource",
-            Text(
-                |it: &Self| Some(&it.resource),
-                |it, resource| Self { resource, ..it },
-            ),
-        )
-        .needed(),
+        resource_row!(),
         Field::new(
             "max_rt",
             Time(Self::get_max_rt, |it, max_rt| Self {

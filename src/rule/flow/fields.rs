@@ -4,19 +4,12 @@ use super::{FlowRule, MissingKey, Who};
 use crate::rule::field::Accessor::{
     Bytes, Choice, Count, Flag, Number, Shares, Switch, Text, Time,
 };
-use crate::rule::field::{Field, HasFields, Needed};
+use crate::rule::field::{Field, HasFields, Needed, resource_row};
 
 impl HasFields for FlowRule {
     const FIELDS: &'static [&'static [Field<Self>]] = &[
         &[
-            Field::new(
-                "resource",
-                Text(
-                    |it: &Self| Some(&it.resource),
-                    |it, resource| Self { resource, ..it },
-                ),
-            )
-            .needed(),
+            resource_row!(),
             Field::new(
                 "threshold",
                 Number(

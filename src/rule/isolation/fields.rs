@@ -2,18 +2,11 @@
 
 use super::IsolationRule;
 use crate::rule::field::Accessor::{Count, Text, Time};
-use crate::rule::field::{Field, HasFields};
+use crate::rule::field::{Field, HasFields, resource_row};
 
 impl HasFields for IsolationRule {
     const FIELDS: &'static [&'static [Field<Self>]] = &[&[
-        Field::new(
-            "resource",
-            Text(
-                |it: &Self| Some(&it.resource),
-                |it, resource| Self { resource, ..it },
-            ),
-        )
-        .needed(),
+        resource_row!(),
         Field::new(
             "max",
             Count(

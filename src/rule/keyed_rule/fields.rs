@@ -3,7 +3,7 @@
 use super::{Burst, Counting, KeyedRule, MissingKey, ParamOf};
 use crate::base::number::WholeNumber;
 use crate::rule::field::Accessor::{Choice, Count, Number, Place, Switch, Text, Thresholds, Time};
-use crate::rule::field::{Field, HasFields, Needed};
+use crate::rule::field::{Field, HasFields, Needed, resource_row};
 
 /// Calls at once are counted without a rate.
 const AT_ONCE: &[&str] = &["concurrency"];
@@ -11,14 +11,7 @@ const AT_ONCE: &[&str] = &["concurrency"];
 impl HasFields for KeyedRule {
     const FIELDS: &'static [&'static [Field<Self>]] = &[
         &[
-            Field::new(
-                "resource",
-                Text(
-                    |it: &Self| Some(&it.resource),
-                    |it, resource| Self { resource, ..it },
-                ),
-            )
-            .needed(),
+            resource_row!(),
             Field::new("param", Text(Self::get_param, Self::param)),
             Field::new("param_at", Place(Self::get_param_at, Self::param_at))
                 .not_beside(&["param"]),
