@@ -165,7 +165,7 @@ pub use base::invalid::InvalidSetting;
 pub use base::thread::ThreadHandle;
 pub use blocked::{BlockKind, Blocked};
 pub use breaker::BreakerState;
-pub use call::{Call, Direction, Key};
+pub use call::{Call, Criticality, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
 pub use engine::{Entry, NotAdmitted, Verdict, Waiting};
 pub use hook::{Finding, FindingKind, Hook, Hooks};

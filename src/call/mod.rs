@@ -26,11 +26,13 @@ use std::hash::Hash;
 use std::time::Duration;
 
 mod address;
+mod criticality;
 mod key;
 mod owned;
 mod percent;
 
 pub(crate) use address::{canonical, ipv4_inside};
+pub use criticality::Criticality;
 pub use key::Key;
 pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
 pub(crate) use owned::OwnedCall;
@@ -118,6 +120,7 @@ pub struct Call<'a> {
     pub(crate) weight: u32,
     pub(crate) prioritized: bool,
     pub(crate) patience: Option<Duration>,
+    pub(crate) criticality: Criticality,
     pub(crate) direction: Direction,
     /// Whether the caller wants to know the rest of its quota.
     pub(crate) wants_quota: bool,
@@ -180,7 +183,7 @@ pub(crate) enum Params<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Creates a call to `resource`: of weight 1, inbound, and not prioritized.
+    /// Creates a call to `resource`: of weight 1, inbound, critical, and not prioritized.
     #[must_use]
     pub fn new(resource: impl Into<Key<'a>>) -> Self {
         Self {
@@ -192,6 +195,7 @@ impl<'a> Call<'a> {
             weight: 1,
             prioritized: false,
             patience: None,
+            criticality: Criticality::Critical,
             direction: Direction::Inbound,
             wants_quota: false,
             is_matched: false,
@@ -272,6 +276,16 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
+        self
+    }
+
+    /// Sets how much the call matters where there are too many: an
+    /// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important calls of its resource
+    /// first. Default: [`Criticality::Critical`]. Other rules do not look at it: a quota is no
+    /// overload.
+    #[must_use]
+    pub const fn criticality(mut self, criticality: Criticality) -> Self {
+        self.criticality = criticality;
         self
     }
 

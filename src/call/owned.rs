@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Call, Direction, OwnedKey, Param, Params};
+use super::{Call, Criticality, Direction, OwnedKey, Param, Params};
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -15,6 +15,7 @@ pub(crate) struct OwnedCall {
     weight: u32,
     prioritized: bool,
     patience: Option<Duration>,
+    criticality: Criticality,
     direction: Direction,
     wants_quota: bool,
     is_matched: bool,
@@ -41,6 +42,7 @@ impl From<&Call<'_>> for OwnedCall {
             weight,
             prioritized,
             patience,
+            criticality,
             direction,
             wants_quota,
             is_matched,
@@ -59,6 +61,7 @@ impl From<&Call<'_>> for OwnedCall {
             weight,
             prioritized,
             patience,
+            criticality,
             direction,
             wants_quota,
             is_matched,
@@ -91,6 +94,7 @@ impl OwnedCall {
             weight: self.weight,
             prioritized: self.prioritized,
             patience: self.patience,
+            criticality: self.criticality,
             direction: self.direction,
             wants_quota: self.wants_quota,
             is_matched: self.is_matched,
@@ -120,6 +124,7 @@ mod tests {
                 .batch(3)
                 .prioritized(true)
                 .patience(Duration::from_millis(5))
+                .criticality(Criticality::Sheddable)
                 .outbound()
         };
         for call in [call, call.param("x"), Call::new("/b")] {
