@@ -122,6 +122,7 @@
 //! ```
 
 mod cookie;
+mod criticality;
 mod forwarded;
 mod header;
 mod ip;
@@ -141,6 +142,7 @@ use crate::call::{Direction, Key};
 use crate::engine::registry::Routes;
 
 pub use cookie::Cookie;
+pub use criticality::CriticalityHeader;
 pub use forwarded::ForwardedIp;
 pub use header::Header;
 pub use ip::{ClientAddr, ClientIp, PeerIp, cut_ip};

@@ -12,7 +12,7 @@ use super::mode::{AsError, Respond};
 use super::service::SentinelService;
 use super::settings::{MOST_PARAMS, Naming, Settings};
 use super::told::Told;
-use crate::call::Direction;
+use crate::call::{Criticality, Direction};
 use crate::hook::OnFinding;
 use crate::hook::finding::Finding;
 use crate::key::{Head, KeyExtractor};
@@ -69,7 +69,7 @@ use crate::sentinel::Sentinel;
 /// # });
 /// ```
 pub struct SentinelLayer<M = Respond> {
-    settings: Arc<Settings>,
+    pub(super) settings: Arc<Settings>,
     mode: PhantomData<M>,
 }
 
@@ -124,6 +124,7 @@ impl SentinelLayer<Respond> {
                 tier: None,
                 prioritize: None,
                 weight: None,
+                rank: None,
                 rejection: None,
                 classify: None,
                 completion: Completion::Body,
@@ -182,6 +183,7 @@ impl<M> SentinelLayer<M> {
             || settings.tier.is_some()
             || settings.weight.is_some()
             || settings.prioritize.is_some()
+            || settings.rank.is_some()
             || !settings.params.is_empty();
         settings.is_plain = settings.classify.is_none()
             && settings.completion == Completion::Body
@@ -388,6 +390,43 @@ impl<M> SentinelLayer<M> {
     #[must_use]
     pub fn weight(self, weigh: impl Fn(Head<'_>) -> u32 + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.weight = Some(Arc::new(weigh)))
+    }
+
+    /// Sets how much each call matters where there are too many, for an
+    /// [`AdaptiveRule`](crate::AdaptiveRule): see [`Criticality`]. A call for which `rank` returns
+    /// `None` is [`Critical`](Criticality::Critical), and so is every call by default.
+    ///
+    /// Only calls of one resource are compared. So where routes shall yield to others, let one rule
+    /// judge them together: [`named("api")`](Self::named).
+    ///
+    /// Decide by the route, or by something that clients cannot forge. A header may lower the class
+    /// of a call; a [`CriticalityHeader`](crate::key::CriticalityHeader) lets only those raise it
+    /// that you trust.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::key::CriticalityHeader;
+    /// use tower_sentinel::{AdaptiveRule, Criticality, SentinelLayer};
+    ///
+    /// let header = CriticalityHeader::new();
+    /// let layer = SentinelLayer::new(AdaptiveRule::new("api")).named("api").criticality(
+    ///     move |head| match head.route() {
+    ///         "/pay" => Some(Criticality::CriticalPlus),
+    ///         "/suggestions" => Some(Criticality::Sheddable),
+    ///         // Everything else is as important as its client says: critical, or less.
+    ///         _ => header.read(head),
+    ///     },
+    /// );
+    /// # let _ = layer;
+    /// ```
+    #[doc(alias("priority", "load_shed"))]
+    #[must_use]
+    pub fn criticality(
+        self,
+        rank: impl Fn(Head<'_>) -> Option<Criticality> + Send + Sync + 'static,
+    ) -> Self {
+        self.set(|settings| settings.rank = Some(Arc::new(rank)))
     }
 
     /// Sets how refusals are answered. Default: [`Auto`](super::rejection::Auto). Not used if

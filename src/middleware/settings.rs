@@ -11,7 +11,7 @@ use super::grpc_timeout::grpc_timeout;
 use super::judged::{is_judged, is_marked};
 use super::told::Told;
 use crate::blocked::Blocked;
-use crate::call::{Call, Direction, Key, Param, Params};
+use crate::call::{Call, Criticality, Direction, Key, Param, Params};
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::hook::finding::LayerFacts;
@@ -26,6 +26,7 @@ pub(super) const MOST_PARAMS: usize = 8;
 
 pub(super) type Choose = dyn Fn(Head<'_>) -> bool + Send + Sync;
 pub(super) type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
+pub(super) type Rank = dyn Fn(Head<'_>) -> Option<Criticality> + Send + Sync;
 
 /// See the [module](self).
 #[derive(Clone)]
@@ -39,6 +40,7 @@ pub(super) struct Settings {
     pub(super) tier: Option<Arc<dyn KeyExtractor>>,
     pub(super) prioritize: Option<Arc<Choose>>,
     pub(super) weight: Option<Arc<Weigh>>,
+    pub(super) rank: Option<Arc<Rank>>,
     /// [`Auto`] with its defaults if there is none.
     pub(super) rejection: Option<Arc<dyn Rejection>>,
     /// `ByStatus`, if there is none.
@@ -245,6 +247,9 @@ impl Settings {
                 call.patience = grpc_timeout(head.headers());
             }
         }
+        if let Some(rank) = &self.rank {
+            call.criticality = rank(head).unwrap_or_default();
+        }
         match &*self.params {
             [] => {}
             [(name, extractor)] if name.is_empty() => {
@@ -272,4 +277,30 @@ fn all_params<'a>(
         *param = Param { name, value };
     }
     params
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::middleware::SentinelLayer;
+    use crate::rule::Rules;
+
+    #[test]
+    fn a_call_has_the_class_that_the_layer_names() {
+        let class_of = |layer: &SentinelLayer, path: &str| {
+            let request = Request::get(path).body(()).unwrap();
+            let class = |call: &Call<'_>, _| call.criticality;
+            layer.settings.describe(&request, class).unwrap()
+        };
+        let plain = SentinelLayer::new(Rules::new());
+        assert_eq!(class_of(&plain, "/a"), Criticality::Critical);
+        let ranked = plain.criticality(|head| match head.route() {
+            "/a" => Some(Criticality::Sheddable),
+            "/b" => Some(Criticality::CriticalPlus),
+            _ => None,
+        });
+        assert_eq!(class_of(&ranked, "/a"), Criticality::Sheddable);
+        assert_eq!(class_of(&ranked, "/b"), Criticality::CriticalPlus);
+        assert_eq!(class_of(&ranked, "/c"), Criticality::Critical);
+    }
 }

@@ -3,6 +3,7 @@
 
 mod at_head;
 mod client;
+mod criticality;
 mod extractors;
 mod forwarded;
 mod grpc;
