@@ -27,12 +27,14 @@ use std::time::Duration;
 
 mod address;
 mod criticality;
+mod current;
 mod key;
 mod owned;
 mod percent;
 
 pub(crate) use address::{canonical, ipv4_inside};
 pub use criticality::Criticality;
+pub use current::InScope;
 pub use key::Key;
 pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
 pub(crate) use owned::OwnedCall;

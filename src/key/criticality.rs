@@ -56,7 +56,8 @@ impl CriticalityHeader {
     /// The name of the field, unless another one is given.
     pub(crate) const NAME: HeaderName = HeaderName::from_static("x-criticality");
 
-    /// Reads the field `x-criticality`. No peer is trusted.
+    /// Reads the field `x-criticality`, which a layer
+    /// [writes](crate::SentinelLayer::propagate_criticality). No peer is trusted.
     #[must_use]
     pub fn new() -> Self {
         Self::named(Self::NAME)

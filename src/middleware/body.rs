@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::classify::Classify;
+use crate::call::Criticality;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::stat::Outcome;
 
@@ -58,6 +59,8 @@ pin_project! {
             #[pin]
             body: B,
             call: Option<StreamedCall>,
+            // The class within which the body is polled, if it is carried on.
+            class: Option<Criticality>,
         },
         Refused {
             data: Option<Bytes>,
@@ -80,10 +83,10 @@ impl From<StreamedCall> for Entry {
 
 impl<B> ResponseBody<B> {
     /// The `body` of a service's answer, with the call that it belongs to unless that
-    /// has ended or was skipped.
-    pub(super) fn served(body: B, call: Option<StreamedCall>) -> Self {
+    /// has ended or was skipped, and the class that is carried on.
+    pub(super) fn served(body: B, call: Option<StreamedCall>, class: Option<Criticality>) -> Self {
         Self {
-            kind: BodyKind::Served { body, call },
+            kind: BodyKind::Served { body, call, class },
         }
     }
 
@@ -106,9 +109,14 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().kind.project() {
+        let kind = self.project().kind.project();
+        let _restore = match &kind {
+            BodyKindProj::Served { class, .. } => class.map(Criticality::enter),
+            BodyKindProj::Refused { .. } => None,
+        };
+        match kind {
             BodyKindProj::Refused { data } => Poll::Ready(data.take().map(Frame::data).map(Ok)),
-            BodyKindProj::Served { mut body, call } => end_on_panic(call, |call| {
+            BodyKindProj::Served { mut body, call, .. } => end_on_panic(call, |call| {
                 let frame = body.as_mut().poll_frame(cx);
                 let Some(StreamedCall { entry, at_trailers }) = call else {
                     return frame;

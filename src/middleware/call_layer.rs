@@ -324,7 +324,7 @@ where
             Verdict::Pass(entry) if self.is_unready => {
                 CallState::unready(Some(entry), &mut self.inner, request)
             }
-            Verdict::Pass(entry) => CallState::running(self.inner.call(request), entry),
+            Verdict::Pass(entry) => CallState::running(self.inner.call(request), Some(entry)),
             Verdict::Wait(waiting) => {
                 CallState::waiting(waiting, &mut self.inner, request, self.judge_first)
             }
@@ -404,7 +404,7 @@ where
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
         this.state
-            .poll(cx, on_answer, refuse, on_refusal, on_unready)
+            .poll(cx, None, on_answer, refuse, on_refusal, on_unready)
     }
 }
 

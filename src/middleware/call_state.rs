@@ -11,6 +11,7 @@ use tower_service::Service;
 
 use crate::base::timer::{NoTimer, Timer};
 use crate::blocked::Blocked;
+use crate::call::Criticality;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::call::waiting::Waiting;
@@ -69,11 +70,11 @@ impl<S, Req, R> CallState<S, Req, R>
 where
     S: Service<Req>,
 {
-    /// A call that begins to run.
-    pub(super) fn running(future: S::Future, entry: Entry) -> Self {
+    /// A call that begins to run; without an entry it was skipped.
+    pub(super) fn running(future: S::Future, entry: Option<Entry>) -> Self {
         Self::Running {
             future,
-            entry: Some(entry.expecting_response()),
+            entry: entry.map(Entry::expecting_response),
         }
     }
 
@@ -135,7 +136,8 @@ where
         }
     }
 
-    /// Polls the call, first through its wait if it waits. Becomes ready once, with the result of
+    /// Polls the call, first through its wait if it waits, and the service within `class`, if there
+    /// is one. Becomes ready once, with the result of
     /// one of these:
     ///
     /// * `on_answer` gets the service's answer and the call's entry, which is `None` for a skipped
@@ -148,13 +150,17 @@ where
     pub(super) fn poll<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
+        class: Option<Criticality>,
         on_answer: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
         refuse: impl FnOnce(Blocked, &Req) -> R,
         on_refusal: impl FnOnce(R) -> T,
         on_unready: impl FnOnce(S::Error) -> T,
     ) -> Poll<T> {
         if let CallStateProj::Waiting { wait } = self.as_mut().project() {
-            match ready!(wait.poll(cx)) {
+            let restore = class.map(Criticality::enter);
+            let waited = ready!(wait.poll(cx));
+            drop(restore);
+            match waited {
                 AfterWait::Running(future, entry) => self.set(Self::Running { future, entry }),
                 AfterWait::Refused(blocked, request) => {
                     // Drops the ready instance now, even if the future lives on.
@@ -168,10 +174,14 @@ where
             }
         }
         match self.project() {
-            CallStateProj::Running { future, entry } => end_on_panic(entry, |entry| {
-                let answer = ready!(future.poll(cx));
-                on_answer(answer, entry)
-            }),
+            CallStateProj::Running { future, entry } => {
+                // Around the result, which is in its place: around the answer it would be copied.
+                let _restore = class.map(Criticality::enter);
+                end_on_panic(entry, |entry| {
+                    let answer = ready!(future.poll(cx));
+                    on_answer(answer, entry)
+                })
+            }
             CallStateProj::Refused { refusal } => {
                 let refusal = refusal.take().expect("polled after it was ready");
                 Poll::Ready(on_refusal(refusal))

@@ -22,6 +22,7 @@ use super::completion::Completion;
 use super::mode::{AsError, Mode, Respond};
 use super::settings::Settings;
 use crate::blocked::Blocked;
+use crate::call::Criticality;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::stat::Outcome;
 
@@ -67,6 +68,8 @@ pin_project! {
         pub(super) state: CallState<S, Req, M::Refusal>,
         // If the call waits, or its response needs more than the defaults.
         pub(super) settings: Option<Arc<Settings>>,
+        // The class within which the service is polled, if it is carried on.
+        pub(super) class: Option<Criticality>,
     }
 }
 
@@ -91,14 +94,16 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let settings = this.settings.as_deref();
-        let on_answer = |answer, entry: &mut _| finish(settings, answer, entry, convert::identity);
+        let (settings, class) = (this.settings.as_deref(), *this.class);
+        let on_answer =
+            |answer, entry: &mut _| finish(settings, class, answer, entry, convert::identity);
         let refuse = |blocked, request: &_| {
             let settings = settings.expect("a call that waits has them");
             settings.reject(request, blocked)
         };
         let on_refusal = |response: Response<Bytes>| Ok(response.map(ResponseBody::refused));
-        this.state.poll(cx, on_answer, refuse, on_refusal, Err)
+        this.state
+            .poll(cx, class, on_answer, refuse, on_refusal, Err)
     }
 }
 
@@ -112,15 +117,15 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let settings = this.settings.as_deref();
+        let (settings, class) = (this.settings.as_deref(), *this.class);
         let on_answer = |answer: Result<_, S::Error>, entry: &mut _| {
-            finish(settings, answer, entry, Into::<BoxError>::into)
+            finish(settings, class, answer, entry, Into::<BoxError>::into)
         };
         let refuse = |blocked, _: &_| blocked;
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
         this.state
-            .poll(cx, on_answer, refuse, on_refusal, on_unready)
+            .poll(cx, class, on_answer, refuse, on_refusal, on_unready)
     }
 }
 
@@ -135,8 +140,9 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let settings = this.settings.as_deref();
+        let (settings, class) = (this.settings.as_deref(), *this.class);
         if let CallStateProj::Running { future, entry } = this.state.as_mut().project() {
+            let _restore = class.map(Criticality::enter);
             // In place: to hand the answer on would copy it.
             return end_on_panic(entry, |entry| {
                 let mut polled = future.poll(cx);
@@ -155,7 +161,8 @@ where
             settings.reject(request, blocked)
         };
         let on_refusal = |response: Response<Bytes>| Ok(response.map(ResB::refusal));
-        this.state.poll(cx, on_answer, refuse, on_refusal, Err)
+        this.state
+            .poll(cx, class, on_answer, refuse, on_refusal, Err)
     }
 }
 
@@ -169,7 +176,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let settings = this.settings.as_deref();
+        let (settings, class) = (this.settings.as_deref(), *this.class);
         let on_answer = |answer: Result<_, S::Error>, entry: &mut _| {
             let mut answer = answer.map_err(Into::<BoxError>::into);
             end_at_head(settings, &mut answer, entry);
@@ -179,7 +186,7 @@ where
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
         this.state
-            .poll(cx, on_answer, refuse, on_refusal, on_unready)
+            .poll(cx, class, on_answer, refuse, on_refusal, on_unready)
     }
 }
 
@@ -191,6 +198,7 @@ where
 #[inline(always)]
 fn finish<B, E, T>(
     settings: Option<&Settings>,
+    class: Option<Criticality>,
     mut answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
     convert: impl FnOnce(E) -> T,
@@ -208,7 +216,7 @@ where
         Err(_) => None,
     };
     Poll::Ready(match answer {
-        Ok(response) => Ok(response.map(|body| ResponseBody::served(body, call))),
+        Ok(response) => Ok(response.map(|body| ResponseBody::served(body, call, class))),
         Err(error) => {
             let error = convert(error);
             end_failed(settings, &error, running);

@@ -125,6 +125,8 @@ impl SentinelLayer<Respond> {
                 prioritize: None,
                 weight: None,
                 rank: None,
+                propagates: false,
+                has_classes: false,
                 rejection: None,
                 classify: None,
                 completion: Completion::Body,
@@ -174,16 +176,17 @@ impl<M> SentinelLayer<M> {
         }
     }
 
-    fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
+    pub(super) fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         let settings = Arc::make_mut(&mut self.settings);
         set(settings);
         settings.told = Told::default();
+        settings.has_classes = settings.rank.is_some() || settings.propagates;
         settings.asks_more = settings.origin.is_some()
             || settings.context.is_some()
             || settings.tier.is_some()
             || settings.weight.is_some()
             || settings.prioritize.is_some()
-            || settings.rank.is_some()
+            || settings.has_classes
             || !settings.params.is_empty();
         settings.is_plain = settings.classify.is_none()
             && settings.completion == Completion::Body

@@ -49,6 +49,7 @@ mod grpc_timeout;
 mod judged;
 mod layer;
 mod mode;
+mod propagate;
 pub mod rejection;
 mod service;
 mod settings;

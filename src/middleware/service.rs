@@ -19,6 +19,7 @@ use super::judged::mark;
 use super::mode::{AsError, Mode, Respond};
 use super::settings::Settings;
 use crate::blocked::Blocked;
+use crate::call::Criticality;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::{SlowVerdict, Verdict};
 use crate::engine::call::waiting::Waiting;
@@ -125,15 +126,16 @@ impl<S, M: Mode> SentinelService<S, M> {
         match &mut self.settings.judge(&request, &mut slow) {
             Some(pass) => {
                 slow.forget_empty();
-                // `run` also marks requests: a mark needs a reference to the request, and the
-                // compiler copies a request whose address is taken here.
-                if self.is_unready || pass.to_mark().is_some() {
-                    return self.run(request, pass.take_entry());
+                // `run` also marks requests, and carries classes on: that needs a reference to the
+                // request, and the compiler copies a request whose address is taken here.
+                if self.is_unready || pass.to_mark().is_some() || self.settings.propagates {
+                    return self.run(request, Some(pass.take_entry()));
                 }
                 // Written out in place: request and future are large, and each function
                 // that takes or returns one of them copies it.
                 ResponseFuture {
                     settings: self.settings.for_response(),
+                    class: None,
                     state: CallState::Running {
                         future: self.inner.call(request),
                         entry: Some(pass.take_entry().expecting_response()),
@@ -146,14 +148,16 @@ impl<S, M: Mode> SentinelService<S, M> {
                     let refusal = refuse(&self.settings, &request, blocked);
                     ResponseFuture {
                         settings: None,
+                        class: None,
                         state: CallState::refused(refusal),
                     }
                 }
-                Some(Verdict::Pass(entry)) => self.run(request, entry),
+                Some(Verdict::Pass(entry)) => self.run(request, Some(entry)),
                 Some(Verdict::Wait(waiting)) => self.wait(request, waiting),
-                None if self.is_unready => self.wait_for_inner(request, None),
+                None if self.is_unready || self.settings.propagates => self.run(request, None),
                 None => ResponseFuture {
                     settings: None,
+                    class: None,
                     state: CallState::Running {
                         future: self.inner.call(request),
                         entry: None,
@@ -178,44 +182,38 @@ impl<S, M: Mode> SentinelService<S, M> {
         }
         let judge_first = self.settings.judge_first;
         ResponseFuture {
+            class: self.settings.carry(&mut request),
             settings: Some(self.settings.clone()),
             state: CallState::waiting(waiting, &mut self.inner, request, judge_first),
         }
     }
 
-    /// Runs a call that passed on the slow path, or whose request is marked.
+    /// Runs a call that passed on the slow path, or whose request is marked or carries its class
+    /// on. A call without an entry was skipped. Where the inner service is not ready, the call waits
+    /// for it.
     // Not inlined: otherwise the future of the fast path is copied once more.
     #[inline(never)]
-    fn run<B>(&mut self, mut request: Request<B>, entry: Entry) -> ResponseFuture<S, Request<B>, M>
-    where
-        S: Service<Request<B>> + Clone,
-    {
-        if let Some(resource) = entry.to_mark() {
-            mark(&self.settings, &mut request, resource);
-        }
-        if self.is_unready {
-            return self.wait_for_inner(request, Some(entry));
-        }
-        ResponseFuture {
-            settings: self.settings.for_response(),
-            state: CallState::running(self.inner.call(request), entry),
-        }
-    }
-
-    /// Lets a call wait until the inner service is ready. The call has started already, or was
-    /// skipped.
-    #[cold]
-    fn wait_for_inner<B>(
+    fn run<B>(
         &mut self,
-        request: Request<B>,
+        mut request: Request<B>,
         entry: Option<Entry>,
     ) -> ResponseFuture<S, Request<B>, M>
     where
         S: Service<Request<B>> + Clone,
     {
+        if let Some(resource) = entry.as_ref().and_then(Entry::to_mark) {
+            mark(&self.settings, &mut request, resource);
+        }
+        let class = self.settings.carry(&mut request);
+        let _restore = class.map(Criticality::enter);
         ResponseFuture {
             settings: self.settings.for_response(),
-            state: CallState::unready(entry, &mut self.inner, request),
+            class,
+            state: if self.is_unready {
+                CallState::unready(entry, &mut self.inner, request)
+            } else {
+                CallState::running(self.inner.call(request), entry)
+            },
         }
     }
 }

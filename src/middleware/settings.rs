@@ -41,6 +41,10 @@ pub(super) struct Settings {
     pub(super) prioritize: Option<Arc<Choose>>,
     pub(super) weight: Option<Arc<Weigh>>,
     pub(super) rank: Option<Arc<Rank>>,
+    /// Whether the class of a call is carried on.
+    pub(super) propagates: bool,
+    /// Whether calls may have another class than the default.
+    pub(super) has_classes: bool,
     /// [`Auto`] with its defaults if there is none.
     pub(super) rejection: Option<Arc<dyn Rejection>>,
     /// `ByStatus`, if there is none.
@@ -247,8 +251,8 @@ impl Settings {
                 call.patience = grpc_timeout(head.headers());
             }
         }
-        if let Some(rank) = &self.rank {
-            call.criticality = rank(head).unwrap_or_default();
+        if self.has_classes {
+            call.criticality = self.class(head);
         }
         match &*self.params {
             [] => {}

@@ -1,4 +1,4 @@
-//! Which class a call has: what a client may say, and how far a class travels.
+//! Which class a client may say that its call has.
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;

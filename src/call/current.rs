@@ -1,0 +1,106 @@
+//! The class of the call that a thread works for at the moment.
+//!
+//! A thread polls one call after another, so the class is set around each poll, and what was there
+//! before is put back, also by a panic.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use super::Criticality;
+use crate::base::sync::thread_local;
+
+thread_local! {
+    /// `None`: the thread works for no call whose class is known.
+    static CURRENT: Cell<Option<Criticality>> = const { Cell::new(None) };
+}
+
+pin_project! {
+    /// A future that runs as a part of a call of one class: see [`Criticality::scope`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::pin::pin;
+    /// use tower_sentinel::Criticality;
+    /// use tower_sentinel::call::InScope;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let report: InScope<_> = Criticality::Sheddable.scope(async { Criticality::current() });
+    /// assert_eq!(report.await, Some(Criticality::Sheddable));
+    /// assert_eq!(Criticality::current(), None);
+    /// # });
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the future inside, and nothing else.
+    #[derive(Clone, Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct InScope<F> {
+        #[pin]
+        future: F,
+        criticality: Criticality,
+    }
+}
+
+/// Puts back the class that was there before.
+#[must_use]
+pub(crate) struct Restore(Option<Criticality>);
+
+impl Criticality {
+    /// Returns the class of the call that is polled: that of the innermost [`scope`](Self::scope),
+    /// or of a layer that [propagates](crate::SentinelLayer::propagate_criticality) it. `None`
+    /// elsewhere, also in a task that was spawned by such a call.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        CURRENT.get()
+    }
+
+    /// Runs `future` as a part of a call of this class: each time it is polled, the class is
+    /// [`current`](Self::current). A task that a call spawns does not have its class by itself:
+    ///
+    /// ```
+    /// use tower_sentinel::Criticality;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let handler = Criticality::Sheddable.scope(async {
+    ///     let class = Criticality::current().unwrap_or_default();
+    ///     let lost = tokio::spawn(async { Criticality::current() });
+    ///     let kept = tokio::spawn(class.scope(async { Criticality::current() }));
+    ///     (lost.await.unwrap(), kept.await.unwrap())
+    /// });
+    /// assert_eq!(handler.await, (None, Some(Criticality::Sheddable)));
+    /// # });
+    /// ```
+    pub fn scope<F: Future>(self, future: F) -> InScope<F> {
+        InScope {
+            future,
+            criticality: self,
+        }
+    }
+
+    /// Makes this class the current one, until the value is dropped.
+    pub(crate) fn enter(self) -> Restore {
+        Restore(CURRENT.replace(Some(self)))
+    }
+}
+
+impl<F: Future> Future for InScope<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _restore = this.criticality.enter();
+        this.future.poll(cx)
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
+}

@@ -1,0 +1,117 @@
+//! How the class of a call travels: from its layer into the service, and on with the calls that the
+//! service makes.
+
+use http::header::Entry as Field;
+use http::{HeaderValue, Request};
+
+use super::layer::SentinelLayer;
+use super::settings::Settings;
+use crate::call::{Criticality, Direction};
+use crate::key::{CriticalityHeader, Head};
+
+impl<M> SentinelLayer<M> {
+    /// Carries the class of each call on. Default: no, and then it costs nothing.
+    ///
+    /// In a server the class, as [`criticality`](Self::criticality) names it, is put into the
+    /// extensions of the request, and is [`Criticality::current`] while the service and its body
+    /// are polled. Where `criticality` says nothing, the class that is in the extensions already
+    /// stays, and without one the call is [`Critical`](Criticality::Critical). A task that the
+    /// service spawns has no class by itself: give it one by [`Criticality::scope`]. Bodies of a
+    /// layer that ends calls [at their head](SentinelLayer::at_head) have none either.
+    ///
+    /// In an [outbound](Self::outbound) layer the class is written into the header
+    /// `x-criticality`, which the layer of the next server reads by a
+    /// [`CriticalityHeader`]. The class is what `criticality` says, or else that in
+    /// the extensions of the request, or else the current one; a request without any is sent
+    /// without the header. A header that is there already stays: a proxy that trusts nobody has to
+    /// remove it, before its own peers take the word of a client for that of the proxy.
+    ///
+    /// It takes an allocation for each call, and a load and two stores for each poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::{Criticality, Rules, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// // The client of another service, and a handler that calls it. To show the header, the
+    /// // other service answers with it.
+    /// let other = service_fn(|request: Request<String>| async move {
+    ///     let class = request.headers()["x-criticality"].to_str().unwrap().to_owned();
+    ///     Ok::<_, std::convert::Infallible>(Response::new(class))
+    /// });
+    /// let client = SentinelLayer::new(Rules::new()).outbound().propagate_criticality().layer(other);
+    /// let handler = service_fn(move |_: Request<String>| {
+    ///     let request = Request::get("http://other.example/").body(String::new()).unwrap();
+    ///     client.clone().oneshot(request)
+    /// });
+    ///
+    /// let server = SentinelLayer::new(Rules::new())
+    ///     .criticality(|head| (head.route() == "/suggestions").then_some(Criticality::Sheddable))
+    ///     .propagate_criticality()
+    ///     .layer(handler);
+    /// # let answer = async |path: &str| {
+    /// #     let request = Request::get(path).body(String::new()).unwrap();
+    /// #     let response = server.clone().oneshot(request).await.unwrap();
+    /// #     let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+    /// #     String::from_utf8(body.to_bytes().to_vec()).unwrap()
+    /// # };
+    /// assert_eq!(answer("/suggestions").await, "sheddable");
+    /// assert_eq!(answer("/pay").await, "critical");
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn propagate_criticality(self) -> Self {
+        self.set(|settings| settings.propagates = true)
+    }
+}
+
+impl Settings {
+    /// Puts the class of `request` where it is found later on, if the layer carries classes on.
+    /// Returns it if the service runs within it.
+    #[inline]
+    pub(super) fn carry<B>(&self, request: &mut Request<B>) -> Option<Criticality> {
+        if !self.propagates {
+            return None;
+        }
+        let class = {
+            let routes = self.sentinel.routes();
+            self.known_class(Head::new(request, &routes, self.direction))
+        };
+        if self.direction == Direction::Inbound {
+            let class = class.unwrap_or_default();
+            request.extensions_mut().insert(class);
+            return Some(class);
+        }
+        let class = class?;
+        request.extensions_mut().insert(class);
+        // A request with more fields than fit is sent without this one.
+        let field = request.headers_mut().try_entry(CriticalityHeader::NAME);
+        if let Ok(Field::Vacant(vacant)) = field {
+            let _ = vacant.try_insert(HeaderValue::from_static(class.as_str()));
+        }
+        None
+    }
+
+    /// The class of the call of a layer that names classes, or carries them on.
+    #[inline(never)]
+    pub(super) fn class(&self, head: Head<'_>) -> Criticality {
+        self.known_class(head).unwrap_or_default()
+    }
+
+    /// The class that the layer names; without one, where the layer carries classes on, the class
+    /// that the request has, or that of the call which sends it.
+    fn known_class(&self, head: Head<'_>) -> Option<Criticality> {
+        let named = self.rank.as_ref().and_then(|rank| rank(head));
+        if named.is_some() || !self.propagates {
+            return named;
+        }
+        let given = head.extensions().get().copied();
+        match self.direction {
+            Direction::Inbound => given,
+            Direction::Outbound => given.or_else(Criticality::current),
+        }
+    }
+}
