@@ -22,6 +22,8 @@ macro_rules! labels {
 [concurrency#concurrency-limits]: crate::guide::concurrency#concurrency-limits
 [concurrency#streams-and-websockets]: crate::guide::concurrency#streams-and-websockets
 [costs]: crate::guide::costs
+[criticality]: crate::guide::criticality
+[criticality#from-service-to-service]: crate::guide::criticality#from-service-to-service
 [dashboard]: crate::guide::dashboard
 [engine-in-detail]: crate::guide::engine_in_detail
 [engine-in-detail#changes-while-running]: crate::guide::engine_in_detail#changes-while-running
@@ -137,6 +139,7 @@ page!(floods, "floods.md");
 page!(rates, "rates.md");
 page!(concurrency, "concurrency.md");
 page!(overload, "overload.md");
+page!(criticality, "criticality.md");
 page!(breakers, "breakers.md");
 page!(outbound, "outbound.md");
 page!(grpc, "grpc.md");
