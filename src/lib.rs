@@ -175,7 +175,7 @@ pub use middleware::rejection;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use read::{
     BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView, RuleSnapshot,
-    Scope, ShadowView, SharedSnapshot, Snapshot,
+    Scope, ShadowView, SharedSnapshot, Shedding, Snapshot,
 };
 pub use rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRule, InvalidRules,

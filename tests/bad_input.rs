@@ -232,10 +232,10 @@ fn cases() -> Vec<Case> {
             "between 1 and 2147483647",
         ),
         case(
-            AdaptiveRule::new("/r").smoothing(0.0),
-            "smoothing",
-            "0",
-            RATIO,
+            AdaptiveRule::new("/r").burst(MS * 10_001),
+            "burst",
+            "10.001s",
+            "at most 10s",
         ),
         case(
             FlowRule::per_second("*", 1).by_origin(),
@@ -334,15 +334,13 @@ fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
         AdaptiveRule::new("/low")
             .ceiling(1)
             .start(1)
-            .tolerance(1.0)
-            .smoothing(f64::MIN_POSITIVE)
+            .burst(Duration::ZERO)
             .into(),
         AdaptiveRule::new("/high")
             .floor((1_u32 << 31) - 1)
             .ceiling((1_u32 << 31) - 1)
             .start((1_u32 << 31) - 1)
-            .tolerance(10.0)
-            .smoothing(1.0)
+            .burst(MS * 10_000)
             .into(),
     ];
     let rules = Rules::build(rules).unwrap();

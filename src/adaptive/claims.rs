@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tower_resilience_adaptive::{Aimd, ConcurrencyAlgorithm, Gradient2, Vegas};
 
-use super::simulation::{Change, Model, Policy, Trace, Work};
-use super::{Limiter, LimiterSettings};
+use super::simulation::{Model, Policy, Trouble, Work};
+use super::trace::Trace;
+use super::{CallEnd, Limiter, LimiterSettings};
 use crate::clock::Tick;
-use crate::stat::Outcome;
+use crate::stat::{Ends, Outcome};
 
 /// The limiter of the tower-resilience project, which is driven by response times as well. Its
 /// clock is only read by its service, not by the part that decides.
@@ -16,11 +17,24 @@ struct Peer<A>(A);
 
 impl Policy for Limiter {
     fn limit(&self) -> u32 {
-        Limiter::limit(self)
+        self.estimate() as u32
     }
 
-    fn ended(&self, now: Tick, rt: Duration, in_flight: u32) {
-        Limiter::ended(self, now, rt, || in_flight, Some(Outcome::Success));
+    fn admits(&self, class: usize, in_flight: u32) -> bool {
+        let is_free = in_flight < self.bound(class);
+        if !is_free {
+            self.refused(class, || in_flight);
+        }
+        is_free
+    }
+
+    fn ended(&self, now: Tick, rt: Duration, in_flight: u32, ended: u64) {
+        let call = CallEnd {
+            now,
+            rt,
+            outcome: Some(Outcome::Success),
+        };
+        Limiter::ended(self, call, || in_flight, || Ends::of(ended + 1));
     }
 }
 
@@ -29,7 +43,7 @@ impl<A: ConcurrencyAlgorithm> Policy for Peer<A> {
         self.0.limit() as u32
     }
 
-    fn ended(&self, _: Tick, rt: Duration, in_flight: u32) {
+    fn ended(&self, _: Tick, rt: Duration, in_flight: u32, _: u64) {
         self.0.record_success_with_load(rt, in_flight as usize);
     }
 }
@@ -45,8 +59,7 @@ fn limiter(floor: u32, start: u32) -> Limiter {
         floor,
         ceiling: 200,
         start,
-        tolerance: 1.0,
-        smoothing: 0.2,
+        burst: Duration::ZERO,
     };
     Limiter::new(settings, Tick::ZERO)
 }
@@ -57,6 +70,12 @@ fn limiter(floor: u32, start: u32) -> Limiter {
 fn assert_stays(trace: &Trace, limits: (u32, u32), from: Duration, to: Duration, what: &str) {
     let share = trace.share_within(limits, from, to);
     assert!(share >= 0.95, "{what}: {share} within {limits:?}");
+}
+
+/// The limits that fit a service with so many slots: no worker waits for work, and calls take at
+/// most 1.65 × as long as without a queue.
+const fn around(slots: u32) -> (u32, u32) {
+    (slots * 9 / 10, slots * 33 / 20)
 }
 
 fn models() -> impl Iterator<Item = (String, Model)> {
@@ -75,15 +94,13 @@ fn it_finds_the_slots_of_an_unknown_service() {
             let limiter = limiter(1, start);
             let trace = model.run(&limiter, s(60));
             let what = format!("{what}, from {start}");
-            assert_stays(&trace, (15, 25), s(30), s(60), &what);
-            let found = limiter.estimate();
-            assert!((15.0..=25.0).contains(&found), "{what}: {found}");
+            assert_stays(&trace, around(20), s(30), s(60), &what);
             let p99 = trace.quantile(0.99, s(30), s(60));
             assert!(p99 <= Duration::from_millis(100), "{what}: {p99:?}");
             // 400 a second is all that the service can do.
             let throughput = trace.throughput(s(30), s(60));
             assert!(throughput > 0.97 * 400.0, "{what}: {throughput}");
-            let shed = trace.shed() as f64 / trace.arrived() as f64;
+            let shed = trace.shed_count() as f64 / trace.arrived() as f64;
             assert!((0.6..0.72).contains(&shed), "{what}: {shed}");
         }
     }
@@ -91,14 +108,14 @@ fn it_finds_the_slots_of_an_unknown_service() {
 
 #[test]
 fn it_follows_within_5_s_when_half_of_the_slots_are_gone() {
-    // 10 ± 25 %, and ± 30 % where the work spreads.
-    for (work, most) in [(Work::Fixed, 12), (Work::Even, 13)] {
+    for work in [Work::Fixed, Work::Even] {
         for seed in SEEDS {
             let model = Model::new(seed).with_work(work);
-            let model = model.then(s(30), Change::Slots(10));
+            let model = model.then(s(30), Trouble::Slots(10));
             let trace = model.run(&limiter(1, 20), s(60));
             let what = format!("{work:?} work, seed {seed}");
-            assert_stays(&trace, (8, most), s(35), s(60), &what);
+            let share = trace.share_within(around(10), s(35), s(60));
+            assert!(share >= 0.75, "{what}: {share}");
         }
     }
 }
@@ -106,18 +123,18 @@ fn it_follows_within_5_s_when_half_of_the_slots_are_gone() {
 #[test]
 fn it_follows_when_slots_are_added() {
     for (what, model) in models() {
-        let model = model.then(s(30), Change::Slots(40));
+        let model = model.then(s(30), Trouble::Slots(40));
         let trace = model.run(&limiter(1, 20), s(60));
-        assert_stays(&trace, (30, 50), s(40), s(60), &what);
+        assert_stays(&trace, around(40), s(40), s(60), &what);
     }
 }
 
 #[test]
 fn it_is_back_10_s_after_a_spike_of_2_s_and_never_below_the_floor() {
     let spikes = [
-        ("stall", Change::Slots(0), Change::Slots(20)),
-        ("× 10", Change::Slowdown(10.0), Change::Slowdown(1.0)),
-        ("× 40", Change::Slowdown(40.0), Change::Slowdown(1.0)),
+        ("stall", Trouble::Slots(0), Trouble::Slots(20)),
+        ("× 10", Trouble::Slowdown(10.0), Trouble::Slowdown(1.0)),
+        ("× 40", Trouble::Slowdown(40.0), Trouble::Slowdown(1.0)),
     ];
     for (what, model) in models() {
         for (spike, begin, end) in spikes {
@@ -127,7 +144,12 @@ fn it_is_back_10_s_after_a_spike_of_2_s_and_never_below_the_floor() {
                 let what = format!("{what}, {spike}, floor {floor}");
                 let (lowest, _) = trace.limits_between(s(0), s(60));
                 assert!(lowest >= floor, "{what}: {lowest}");
-                assert_stays(&trace, (15, 25), s(42), s(60), &what);
+                // Calls take four times as long at most, and mostly half as long again.
+                let (least, most) = trace.limits_between(s(42), s(60));
+                assert!(
+                    (18..=80).contains(&least) && most <= 80,
+                    "{what}: {least} {most}"
+                );
             }
         }
     }
@@ -136,9 +158,9 @@ fn it_is_back_10_s_after_a_spike_of_2_s_and_never_below_the_floor() {
 #[test]
 fn work_that_becomes_slower_for_good_costs_no_slots() {
     for (what, model) in models() {
-        let model = model.then(s(30), Change::Slowdown(4.0));
+        let model = model.then(s(30), Trouble::Slowdown(4.0));
         let trace = model.run(&limiter(1, 20), s(90));
-        assert_stays(&trace, (15, 25), s(60), s(90), &what);
+        assert_stays(&trace, around(20), s(60), s(90), &what);
     }
 }
 
@@ -146,7 +168,7 @@ fn work_that_becomes_slower_for_good_costs_no_slots() {
 fn it_stands_still_while_there_is_little_to_do() {
     for (what, model) in models() {
         let limiter = limiter(1, 20);
-        let model = model.then(s(30), Change::Load(0.3));
+        let model = model.then(s(30), Trouble::Loads(Model::alone(0.3)));
         let trace = model.run(&limiter, s(60));
         // 31 s: the last window of the load has closed, and a probe has ended.
         let (lowest, highest) = trace.limits_between(s(31), s(60));
@@ -161,26 +183,26 @@ fn work_that_spreads_widely_makes_it_wander_but_not_waste() {
         let trace = model.run(&limiter(1, 20), s(60));
         let throughput = trace.throughput(s(30), s(60));
         assert!(throughput > 0.9 * 400.0, "seed {seed}: {throughput}");
-        assert_stays(&trace, (10, 32), s(30), s(60), &format!("seed {seed}"));
+        assert_stays(&trace, (15, 90), s(30), s(60), &format!("seed {seed}"));
     }
 }
 
-/// Beside it in the same model: the limiters of tower-resilience as they come,
+/// Meanwhile it in the same model: the limiters of tower-resilience as they come,
 /// with the same ceiling. `--nocapture` shows the table.
 #[test]
 fn an_average_of_everything_climbs_to_its_ceiling() {
-    let model = |change: Option<Change>| {
+    let model = |change: Option<Trouble>| {
         let model = Model::new(1).with_work(Work::Even);
         match change {
-            Some(Change::Slots(slots)) => model.then(s(30), Change::Slots(slots)),
-            Some(spike) => model.then(s(30), spike).then(s(32), Change::Slowdown(1.0)),
+            Some(Trouble::Slots(slots)) => model.then(s(30), Trouble::Slots(slots)),
+            Some(spike) => model.then(s(30), spike).then(s(32), Trouble::Slowdown(1.0)),
             None => model,
         }
     };
     let scenes = [
         ("20 slots", None),
-        ("10 slots from 30 s on", Some(Change::Slots(10))),
-        ("40 × slower for 2 s", Some(Change::Slowdown(40.0))),
+        ("10 slots from 30 s on", Some(Trouble::Slots(10))),
+        ("40 × slower for 2 s", Some(Trouble::Slowdown(40.0))),
     ];
     for (scene, change) in scenes {
         let model = model(change);

@@ -1,23 +1,32 @@
-//! A concurrency limit that adjusts itself: from response times alone, without knowledge of the
-//! service behind it.
+//! A concurrency limit that adjusts itself, from response times alone, without knowledge of the
+//! service behind it; and a bound for each class of calls around it.
 //!
 //! | file | what |
 //! |---|---|
-//! | `gradient` | the algorithm: from the samples of a window to the next limit |
-//! | `window` | response times of many threads added up, closed by one of them |
-//! | `limiter` | the two together, as the engine holds them |
-//! | `simulation` | a service in virtual time that the claims are checked on |
+//! | `estimate` | from the samples of a window to the next limit |
+//! | `window` | response times of many threads added up |
+//! | `bounds` | from the limit to the bound of each class |
+//! | `shed` | the bounds in atomics, made stricter by refusals |
+//! | `limiter` | all of it together, as the engine holds it |
+//! | `simulation`, `trace` | a service in virtual time, and the figures of a run |
+//! | `claims`, `bars` | what is promised, checked on it: of calls of one class, of several |
 
-mod gradient;
+mod bounds;
+mod estimate;
 mod limiter;
+mod shed;
 mod window;
 
+#[cfg(all(test, not(sentinel_loom)))]
+mod bars;
 #[cfg(all(test, not(sentinel_loom)))]
 mod claims;
 #[cfg(all(test, sentinel_loom))]
 mod models;
 #[cfg(all(test, not(sentinel_loom)))]
 mod simulation;
+#[cfg(all(test, not(sentinel_loom)))]
+mod trace;
 
-pub(crate) use gradient::LimiterSettings;
-pub(crate) use limiter::Limiter;
+pub(crate) use estimate::LimiterSettings;
+pub(crate) use limiter::{CallEnd, Limiter};

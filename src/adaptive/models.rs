@@ -1,4 +1,5 @@
-//! Every interleaving of calls that end while a window closes, checked by loom.
+//! Every interleaving of calls that end while a window closes, and of refusals beside the closer,
+//! checked by loom.
 //!
 //! Each model has a twin with a planted bug that must fail. Run as
 //! `stat::models` says.
@@ -7,118 +8,238 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::gradient::{Learned, LimiterSettings, Phase};
+use super::bounds::{Frame, Shown};
+use super::estimate::LimiterSettings;
+use super::shed::Shed;
 use super::window::{SampleWindow, Samples, WindowTerms};
 use crate::base::sync::fault::{check, plant};
-use crate::base::sync::{Arc, AtomicU64, Bug, Ordering};
+use crate::base::sync::{Arc, AtomicU32, Bug, Lock, Ordering};
 use crate::clock::Tick;
 
 const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
 
 const NOW: Tick = Tick::from_nanos(1_000);
 
-/// A window, and how often it was closed: changed in two steps, of which each closer sees
-/// those of the one before it.
+/// A window, and what its closer knows.
 struct Guarded {
     window: SampleWindow,
-    closed: AtomicU64,
+    terms: Lock<WindowTerms>,
 }
 
 impl Guarded {
+    fn new(terms: WindowTerms) -> Arc<Self> {
+        Arc::new(Self {
+            window: SampleWindow::new(&terms),
+            terms: Lock::new(terms),
+        })
+    }
+
     /// Ends a call that took `rt_ns`. Returns the samples of the window, if the call closed it.
-    fn end(&self, rt_ns: u64) -> Option<Samples> {
+    fn end(&self, rt_ns: u64, next: WindowTerms) -> Option<Samples> {
         self.window.add(NOW, Duration::from_nanos(rt_ns), 1);
-        let (sample, _) = self.window.close(NOW, || 1)?;
-        let found = self.closed.load(Ordering::Relaxed);
-        self.closed.store(found + 1, Ordering::Relaxed);
-        self.window.open(ALWAYS);
-        Some(sample)
+        if !self.window.is_due(NOW) {
+            return None;
+        }
+        let mut terms = self.terms.try_lock()?;
+        let samples = self.window.close(&terms, NOW, 1)?;
+        *terms = next;
+        self.window.open(&terms);
+        Some(samples)
     }
 }
 
-/// Two calls end beside a third. One closes at a time, and every sample is in one window,
-/// as a whole.
+/// Two calls end beside a third. Every sample is in one window, as a whole.
 fn calls_beside_a_closer() {
-    let guarded = Arc::new(Guarded {
-        window: SampleWindow::new(ALWAYS),
-        closed: AtomicU64::new(0),
-    });
+    let guarded = Guarded::new(ALWAYS);
     let other = {
         let guarded = guarded.clone();
-        thread::spawn(move || [1, 10].map(|rt_ns| guarded.end(rt_ns)))
+        thread::spawn(move || [1, 10].map(|rt_ns| guarded.end(rt_ns, ALWAYS)))
     };
-    let ours = guarded.end(100);
+    let ours = guarded.end(100, ALWAYS);
     let theirs = other.join().unwrap();
     let mut seen: Vec<_> = theirs.into_iter().chain([ours]).flatten().collect();
-    assert!(!seen.is_empty(), "nobody closed");
-    let closed = guarded.closed.load(Ordering::Relaxed);
-    assert_eq!(closed, seen.len() as u64, "two at once");
     // Samples of a window that was not closed are still there.
-    let rest = guarded.window.close(NOW, || 1);
-    seen.extend(rest.map(|(sample, _)| sample));
+    let rest = guarded.window.close(&ALWAYS, NOW, 1);
+    seen.extend(rest);
     let count: u32 = seen.iter().map(|sample| sample.count).sum();
     let sum_ns: u64 = seen.iter().map(|sample| sample.sum_ns).sum();
     assert_eq!((count, sum_ns), (3, 111), "lost or counted twice");
 }
 
-/// The terms of a probe that waits until no more than `level` calls run.
-fn settling(level: u32, opened: Tick) -> WindowTerms {
-    let settings = LimiterSettings {
-        floor: 1,
-        ceiling: 10,
-        start: 10,
-        tolerance: 1.0,
-        smoothing: 0.2,
+/// Two calls find a window due. The one that comes later to the lock finds the next window, which
+/// is not.
+fn a_sleeper_beside_the_next_window() {
+    let later = WindowTerms {
+        due: Tick::from_nanos(u64::MAX - 1),
+        ..ALWAYS
     };
-    let state = Learned {
-        phase: Phase::Settling,
-        level,
-        ..Learned::new(&settings, opened)
+    let guarded = Guarded::new(ALWAYS);
+    let other = {
+        let guarded = guarded.clone();
+        thread::spawn(move || guarded.end(1, later).is_some())
     };
-    state.terms(opened)
+    let ours = guarded.end(10, later).is_some();
+    let theirs = other.join().unwrap();
+    assert!(!(ours && theirs), "the next window was not due");
 }
 
-/// A call that ends finds that a probe has settled, and sleeps. Another one closes
-/// that window; when the first one wakes up, a deeper probe waits to settle.
-fn a_sleeper_beside_two_probes() {
-    let later = NOW + Duration::from_secs(1);
-    let window = Arc::new(SampleWindow::new(settling(8, NOW)));
-    let other = {
-        let window = window.clone();
-        thread::spawn(move || window.close(NOW, || 7).map(|(sample, _)| sample.opened))
-    };
-    if window.close(NOW, || 7).is_some() {
-        window.open(settling(6, later));
-    }
-    if let Some(opened) = other.join().unwrap() {
-        assert_eq!(opened, NOW, "seven calls run, and the probe is for six");
+const SETTINGS: LimiterSettings = LimiterSettings {
+    floor: 1,
+    ceiling: 1_000,
+    start: 10,
+    burst: Duration::from_millis(500),
+};
+
+const ALL_SEEN: u32 = 0b1111;
+
+fn frame() -> Frame {
+    Frame {
+        limit: 10.0,
+        rate: 20.0,
+        is_known: true,
+        seen: ALL_SEEN,
+        ..Frame::default()
     }
 }
 
-/// A probe has settled with six calls. One more comes, and when it runs there is another probe for
-/// six: a call that counted the six of before must not close that.
-fn a_gauge_of_before_the_probe() {
-    let later = NOW + Duration::from_secs(1);
-    let window = Arc::new(SampleWindow::new(settling(6, NOW)));
-    let gauge = Arc::new(AtomicU64::new(6));
+/// The bounds of a service that is known, all classes being open.
+fn shed() -> Arc<Shed> {
+    let shed = Shed::new(&SETTINGS, 10.0);
+    shed.set_frame(&frame());
+    shed.renew();
+    shed.publish(&SETTINGS);
+    Arc::new(shed)
+}
+
+const SHEDDABLE: usize = 3;
+
+fn refuse(shed: &Shed) {
+    let full = shed.bounds()[SHEDDABLE];
+    shed.refuse(SHEDDABLE, || full, &SETTINGS);
+}
+
+/// Two calls of an open class are refused at once: one class is shut.
+fn two_refusals() {
+    let shed = shed();
     let other = {
-        let (window, gauge) = (window.clone(), gauge.clone());
+        let shed = shed.clone();
+        thread::spawn(move || refuse(&shed))
+    };
+    refuse(&shed);
+    other.join().unwrap();
+    assert_eq!(shed.strictness().shut, 1, "for one burst");
+    let bounds = frame().bounds(shed.strictness(), &SETTINGS);
+    assert_eq!(shed.bounds(), bounds, "those of the word are published");
+}
+
+/// A call of an open class is refused beside a closer whose window has nothing against it.
+fn a_refusal_beside_a_closer() {
+    let shed = shed();
+    let other = {
+        let shed = shed.clone();
+        thread::spawn(move || refuse(&shed))
+    };
+    let shown = Shown {
+        ended: 100,
+        refused: 0,
+        emptied: true,
+    };
+    let found = shed.strictness();
+    shed.relax(found, shown, &frame(), &SETTINGS);
+    shed.publish(&SETTINGS);
+    other.join().unwrap();
+    let bounds = frame().bounds(shed.strictness(), &SETTINGS);
+    assert_eq!(shed.bounds(), bounds, "those of the word are published");
+    // A refusal that comes while the closer publishes may shut nothing: the next one does.
+    refuse(&shed);
+    assert_eq!(shed.strictness().shut, 1, "lost or doubled");
+}
+
+/// A class that is marginal is reopened, beside a refusal by its bound of before.
+fn a_late_refusal() {
+    let shed = shed();
+    refuse(&shed);
+    assert_eq!(shed.strictness().shut, 1);
+    let full = shed.bounds()[SHEDDABLE];
+    let other = {
+        let shed = shed.clone();
+        thread::spawn(move || shed.refuse(SHEDDABLE, || full, &SETTINGS))
+    };
+    shed.reset();
+    shed.publish(&SETTINGS);
+    other.join().unwrap();
+    assert_eq!(shed.strictness().shut, 0, "shut by a refusal of before");
+}
+
+/// Calls end beside a closer that takes the fewest calls in flight: they are in this window or in
+/// the next.
+fn an_end_beside_the_lowest() {
+    let shed = shed();
+    let other = {
+        let shed = shed.clone();
+        thread::spawn(move || shed.ended(3))
+    };
+    let first = shed.gather().lowest;
+    other.join().unwrap();
+    let second = shed.gather().lowest;
+    assert_eq!(first.min(second), 3, "nobody saw it");
+}
+
+/// The first calls of two classes come beside a closer that takes the classes seen.
+fn first_calls_beside_the_closer() {
+    let shed = shed();
+    let other = {
+        let shed = shed.clone();
         thread::spawn(move || {
-            let closed = window.close(NOW, || gauge.load(Ordering::Relaxed) as u32);
-            closed.map(|(sample, _)| sample.opened)
+            shed.bound(0, &SETTINGS);
         })
     };
-    if window.close(NOW, || 6).is_some() {
-        gauge.store(7, Ordering::Relaxed);
-        window.open(settling(6, later));
-    }
-    if let Some(opened) = other.join().unwrap() {
-        assert_eq!(opened, NOW, "seven calls run, and the probe is for six");
-    }
+    shed.bound(SHEDDABLE, &SETTINGS);
+    let first = shed.gather().seen;
+    other.join().unwrap();
+    let second = shed.gather().seen;
+    assert_eq!(first | second, 0b1001, "a class was seen by nobody");
+}
+
+/// Two calls take what a bound allows beside a closer that lowers it: never more than the larger
+/// of the two.
+fn two_takers_and_a_closer() {
+    let shed = shed();
+    let taken = Arc::new(AtomicU32::new(18));
+    let largest = shed.bounds()[SHEDDABLE];
+    assert_eq!(largest, 20);
+    let take = |shed: &Shed, taken: &AtomicU32| {
+        let bound = shed.bound(SHEDDABLE, &SETTINGS);
+        let mut found = taken.load(Ordering::Relaxed);
+        while found < bound {
+            if crate::base::sync::planted(Bug::CheckThenClaim) {
+                taken.fetch_add(1, Ordering::AcqRel);
+                return;
+            }
+            let (won, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+            match taken.compare_exchange(found, found + 1, won, lost) {
+                Ok(_) => return,
+                Err(now) => found = now,
+            }
+        }
+    };
+    let other = {
+        let (shed, taken) = (shed.clone(), taken.clone());
+        thread::spawn(move || [(); 2].map(|()| take(&shed, &taken)))
+    };
+    take(&shed, &taken);
+    shed.set_frame(&Frame {
+        limit: 9.0,
+        ..frame()
+    });
+    shed.renew();
+    shed.publish(&SETTINGS);
+    other.join().unwrap();
+    assert!(taken.load(Ordering::Relaxed) <= largest, "beyond any bound");
 }
 
 #[test]
-fn one_closes_at_a_time_and_no_sample_is_lost() {
+fn no_sample_is_lost() {
     check(3, calls_beside_a_closer);
 }
 
@@ -130,32 +251,92 @@ fn a_closer_that_empties_the_window_in_two_steps() {
 }
 
 #[test]
-#[should_panic(expected = "two at once")]
-fn a_closer_that_nobody_elected() {
-    plant(Bug::CloseWithoutElection);
-    check(3, calls_beside_a_closer);
+fn a_call_that_slept_closes_no_other_window() {
+    check(3, a_sleeper_beside_the_next_window);
 }
 
 #[test]
-fn who_slept_closes_no_other_probe() {
-    check(2, a_sleeper_beside_two_probes);
+#[should_panic(expected = "was not due")]
+fn a_sleeper_that_closes_the_next_window() {
+    plant(Bug::CloseByHint);
+    check(3, a_sleeper_beside_the_next_window);
 }
 
 #[test]
-#[should_panic]
-fn a_sleeper_that_closes_the_next_probe() {
-    plant(Bug::OneGateForAll);
-    check(2, a_sleeper_beside_two_probes);
-}
-
-#[test]
-fn who_counted_before_a_probe_does_not_close_it() {
-    check(2, a_gauge_of_before_the_probe);
+fn one_burst_shuts_one_class() {
+    check(3, two_refusals);
 }
 
 #[test]
 #[should_panic]
-fn a_closer_that_counted_before_the_probe() {
-    plant(Bug::GaugeBeforeGate);
-    check(2, a_gauge_of_before_the_probe);
+fn refusals_that_add_up() {
+    plant(Bug::ShutByAdd);
+    check(3, two_refusals);
+}
+
+#[test]
+#[should_panic]
+fn a_refusal_that_does_not_look_whether_its_class_is_open() {
+    plant(Bug::ShutWithoutLook);
+    check(3, two_refusals);
+}
+
+#[test]
+fn no_refusal_is_lost_beside_a_closer() {
+    check(3, a_refusal_beside_a_closer);
+}
+
+#[test]
+#[should_panic]
+fn a_closer_that_overwrites_a_refusal() {
+    plant(Bug::RelaxByStore);
+    check(3, a_refusal_beside_a_closer);
+}
+
+#[test]
+fn a_late_refusal_shuts_nothing() {
+    check(3, a_late_refusal);
+}
+
+#[test]
+#[should_panic(expected = "by a refusal of before")]
+fn a_late_refusal_that_shuts() {
+    plant(Bug::ShutAnyGeneration);
+    check(3, a_late_refusal);
+}
+
+#[test]
+fn the_fewest_calls_are_in_one_window() {
+    check(3, an_end_beside_the_lowest);
+}
+
+#[test]
+#[should_panic(expected = "nobody saw it")]
+fn a_closer_that_takes_the_fewest_in_two_steps() {
+    plant(Bug::LowestInTwoSteps);
+    check(3, an_end_beside_the_lowest);
+}
+
+#[test]
+fn the_first_call_of_a_class_is_seen() {
+    check(3, first_calls_beside_the_closer);
+}
+
+#[test]
+#[should_panic(expected = "seen by nobody")]
+fn a_first_call_that_overwrites_another() {
+    plant(Bug::SeenByStore);
+    check(3, first_calls_beside_the_closer);
+}
+
+#[test]
+fn no_more_calls_run_than_the_largest_bound() {
+    check(3, two_takers_and_a_closer);
+}
+
+#[test]
+#[should_panic(expected = "beyond any bound")]
+fn a_taker_that_checks_first() {
+    plant(Bug::CheckThenClaim);
+    check(3, two_takers_and_a_closer);
 }

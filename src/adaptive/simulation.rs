@@ -1,24 +1,35 @@
 //! A service in virtual time, and open-loop traffic against it.
 //!
 //! The service works on as many calls at once as it has slots; further ones
-//! wait in a queue, first come, first served. Calls arrive whether or not earlier
-//! ones have ended. One that finds as many calls in flight as the limit says is
-//! shed. Everything is computed from one seed, so the same model gives the same
-//! run.
+//! wait in a queue, first come, first served. Or all share its processors. Calls arrive whether or
+//! not earlier ones have ended. One that finds as many calls in flight as the policy allows for its
+//! class is shed; its client may try again. Everything is computed from one seed, so the same model
+//! gives the same run.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
+use super::trace::{ServedCall, Trace};
 use crate::clock::{Tick, nanos};
+
+/// The class of calls in models with one.
+pub(crate) const CRITICAL: usize = 1;
+pub(crate) const NORMAL: usize = 2;
+pub(crate) const SHEDDABLE: usize = 3;
 
 /// Decides how many calls may be in flight.
 pub(crate) trait Policy {
     fn limit(&self) -> u32;
 
+    /// Returns whether a call of this class is admitted while `in_flight` others are there.
+    fn admits(&self, _class: usize, in_flight: u32) -> bool {
+        in_flight < self.limit()
+    }
+
     /// A call ended at `now` that took `rt`, with `in_flight` calls in flight,
-    /// itself included.
-    fn ended(&self, now: Tick, rt: Duration, in_flight: u32);
+    /// itself included; `ended` calls have ended before.
+    fn ended(&self, now: Tick, rt: Duration, in_flight: u32, ended: u64);
 }
 
 /// How long the work of one call takes, around the mean.
@@ -30,17 +41,38 @@ pub(crate) enum Work {
     Even,
     /// Exponential.
     Exponential,
+    /// One in twenty takes nineteen times as long as the others.
+    Bimodal,
+}
+
+/// How the calls of a service come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serving {
+    /// As many as there are slots are worked on, the others wait.
+    Queue,
+    /// All are worked on, and share as many processors as there are slots. For each call more than
+    /// two for a processor it loses a tenth of its speed.
+    Shared,
+}
+
+/// The times between arrivals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrivals {
+    /// Between half of the mean and half as much again.
+    Even,
+    /// Exponential.
+    Random,
 }
 
 /// Something that happens to the service at a moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Change {
+pub(crate) enum Trouble {
     /// The service has this many slots from now on.
     Slots(u32),
     /// Work that begins from now on takes this many times as long.
     Slowdown(f64),
-    /// Arrivals from now on, as a multiple of those at the start.
-    Load(f64),
+    /// Arrivals from now on, as multiples of what the slots of the start can serve: by class.
+    Loads([f64; 4]),
 }
 
 /// A service and its traffic.
@@ -49,39 +81,48 @@ pub(crate) struct Model {
     pub(crate) slots: u32,
     pub(crate) mean: Duration,
     pub(crate) work: Work,
-    /// Arrivals, as a multiple of those that the slots can serve.
-    pub(crate) load: f64,
-    pub(crate) changes: Vec<(Duration, Change)>,
+    pub(crate) service: Serving,
+    pub(crate) arrivals: Arrivals,
+    /// Arrivals of each class, as multiples of those that the slots can serve.
+    pub(crate) loads: [f64; 4],
+    pub(crate) changes: Vec<(Duration, Trouble)>,
+    /// How often a client tries again, 50 to 400 ms after each refusal.
+    pub(crate) retries: u32,
+    /// Whether each call is kept in the trace, or only the refusals are counted.
+    pub(crate) keeps_visits: bool,
     pub(crate) seed: u64,
-}
-
-/// The record of a run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Trace {
-    /// The limit, at its beginning and whenever it changed.
-    limits: Vec<(Duration, u32)>,
-    /// When each call ended, and its response time.
-    ended: Vec<(Duration, Duration)>,
-    shed: usize,
-    arrived: usize,
 }
 
 /// xorshift64*: enough for a traffic model, and the same everywhere.
 struct Dice(u64);
 
-struct Run<'a, P: ?Sized> {
+/// A call that was admitted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Running {
+    arrived: u64,
+    class: usize,
+    work: u64,
+}
+
+struct SimulatedRun<'a, P: ?Sized> {
     model: &'a Model,
     policy: &'a P,
     dice: Dice,
     slots: u32,
     slowdown: f64,
-    load: f64,
-    busy: u32,
+    loads: [f64; 4],
     in_flight: u32,
-    /// When each waiting call arrived.
-    queue: VecDeque<u64>,
-    /// Calls in work: when each ends and when it arrived.
-    work: BinaryHeap<Reverse<(u64, u64)>>,
+    busy: u32,
+    ended: u64,
+    queue: VecDeque<Running>,
+    /// Calls in work and when each ends: a time, or for a shared service the work done by then for
+    /// each call that is there.
+    work: BinaryHeap<Reverse<(u64, Running)>>,
+    /// Of a shared service: the work done for each call, and when that was.
+    done: f64,
+    done_at: u64,
+    /// Clients that will try again: when, how often they may, since when, and the class.
+    again: BinaryHeap<Reverse<(u64, u32, u64, usize)>>,
     trace: Trace,
 }
 
@@ -94,10 +135,19 @@ impl Model {
             slots: 20,
             mean: Duration::from_millis(50),
             work: Work::Fixed,
-            load: 3.0,
+            service: Serving::Queue,
+            arrivals: Arrivals::Even,
+            loads: Self::alone(3.0),
             changes: Vec::new(),
+            retries: 0,
+            keeps_visits: true,
             seed,
         }
+    }
+
+    /// As many calls of one class.
+    pub(crate) const fn alone(load: f64) -> [f64; 4] {
+        [0.0, load, 0.0, 0.0]
     }
 
     pub(crate) fn with_work(mut self, work: Work) -> Self {
@@ -107,24 +157,33 @@ impl Model {
 
     /// The service with a change `at` this time after the beginning; changes
     /// are given in order.
-    pub(crate) fn then(mut self, at: Duration, change: Change) -> Self {
+    pub(crate) fn then(mut self, at: Duration, change: Trouble) -> Self {
         self.changes.push((at, change));
         self
     }
 
+    /// Calls a second that the slots can serve.
+    pub(crate) fn capacity(&self) -> f64 {
+        f64::from(self.slots) / self.mean.as_secs_f64()
+    }
+
     /// Runs `policy` against the service for `length`.
     pub(crate) fn run(&self, policy: &(impl Policy + ?Sized), length: Duration) -> Trace {
-        let mut run = Run {
+        let mut run = SimulatedRun {
             model: self,
             policy,
             dice: Dice::new(self.seed),
             slots: self.slots,
             slowdown: 1.0,
-            load: self.load,
-            busy: 0,
+            loads: self.loads,
             in_flight: 0,
+            busy: 0,
+            ended: 0,
             queue: VecDeque::new(),
             work: BinaryHeap::new(),
+            done: 0.0,
+            done_at: 0,
+            again: BinaryHeap::new(),
             trace: Trace::default(),
         };
         run.note_limit(0);
@@ -135,14 +194,16 @@ impl Model {
 
 // === impl Run ===
 
-impl<P: Policy + ?Sized> Run<'_, P> {
+impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
     fn go(&mut self, end: u64) {
-        let mut changes = self.model.changes.iter().peekable();
+        let model = self.model;
+        let mut changes = model.changes.iter().peekable();
         let mut arrival = self.gap();
         loop {
-            let ends = self.work.peek().map_or(u64::MAX, |Reverse(next)| next.0);
+            let ends = self.next_end();
             let change = changes.peek().map_or(u64::MAX, |next| nanos(next.0));
-            let now = ends.min(change).min(arrival);
+            let again = self.again.peek().map_or(u64::MAX, |Reverse(next)| next.0);
+            let now = ends.min(change).min(arrival).min(again);
             if now > end {
                 return;
             }
@@ -150,136 +211,152 @@ impl<P: Policy + ?Sized> Run<'_, P> {
                 let (_, change) = changes.next().unwrap();
                 self.change(now, *change);
             } else if now == ends {
-                let Reverse((_, arrived)) = self.work.pop().unwrap();
-                self.end(now, arrived);
+                let Reverse((_, call)) = self.work.pop().unwrap();
+                self.end(now, call);
+            } else if now == again {
+                let Reverse((_, tries, since, class)) = self.again.pop().unwrap();
+                self.arrive(now, class, tries, since);
             } else {
-                self.arrive(now);
+                let class = self.class();
+                self.arrive(now, class, model.retries, now);
                 arrival = now + self.gap();
             }
         }
     }
 
-    /// The time to the next arrival: between half of the mean and half as much
-    /// again.
+    /// The time to the next arrival.
     fn gap(&mut self) -> u64 {
-        let model = self.model;
-        let rate = f64::from(model.slots) * self.load;
-        let mean = model.mean.as_nanos() as f64 / rate;
-        (mean * (0.5 + self.dice.next())) as u64 + 1
+        let rate = self.model.capacity() * self.loads.iter().sum::<f64>();
+        let dice = self.dice.next();
+        let shape = match self.model.arrivals {
+            Arrivals::Even => 0.5 + dice,
+            Arrivals::Random => -(1.0 - dice).ln(),
+        };
+        (1e9 / rate * shape) as u64 + 1
     }
 
-    fn change(&mut self, now: u64, change: Change) {
+    /// The class of the next arrival.
+    fn class(&mut self) -> usize {
+        let mut dice = self.dice.next() * self.loads.iter().sum::<f64>();
+        for (class, load) in self.loads.iter().enumerate() {
+            dice -= load;
+            if dice < 0.0 {
+                return class;
+            }
+        }
+        SHEDDABLE
+    }
+
+    fn change(&mut self, now: u64, change: Trouble) {
+        self.advance(now);
         match change {
-            Change::Slots(slots) => self.slots = slots,
-            Change::Slowdown(factor) => self.slowdown = factor,
-            Change::Load(load) => self.load = load,
+            Trouble::Slots(slots) => self.slots = slots,
+            Trouble::Slowdown(factor) => self.slowdown = factor,
+            Trouble::Loads(loads) => self.loads = loads,
         }
         self.work_on(now);
     }
 
-    fn arrive(&mut self, now: u64) {
-        self.trace.arrived += 1;
-        if self.in_flight >= self.policy.limit() {
-            self.trace.shed += 1;
+    fn arrive(&mut self, now: u64, class: usize, tries: u32, since: u64) {
+        if tries == self.model.retries {
+            self.trace.arrive(now, class);
+        }
+        if !self.policy.admits(class, self.in_flight) {
+            self.trace.shed(now, class, tries == 0);
+            if tries > 0 {
+                let pause = 5e7 + 3.5e8 * self.dice.next();
+                self.again
+                    .push(Reverse((now + pause as u64, tries - 1, since, class)));
+            }
             return;
         }
         self.in_flight += 1;
-        self.queue.push_back(now);
+        self.queue.push_back(Running {
+            arrived: now,
+            class,
+            work: 0,
+        });
         self.work_on(now);
     }
 
     fn work_on(&mut self, now: u64) {
-        while self.busy < self.slots {
-            let Some(arrived) = self.queue.pop_front() else {
+        while self.model.service == Serving::Shared || self.busy < self.slots {
+            let Some(mut call) = self.queue.pop_front() else {
                 return;
             };
+            self.advance(now);
             self.busy += 1;
+            let dice = self.dice.next();
             let shape = match self.model.work {
                 Work::Fixed => 1.0,
-                Work::Even => 0.8 + 0.4 * self.dice.next(),
-                Work::Exponential => -(1.0 - self.dice.next()).ln(),
+                Work::Even => 0.8 + 0.4 * dice,
+                Work::Exponential => -(1.0 - dice).ln(),
+                Work::Bimodal if dice < 0.05 => 10.0,
+                Work::Bimodal => 10.0 / 19.0,
             };
             let work = self.model.mean.as_nanos() as f64 * self.slowdown * shape;
-            self.work.push(Reverse((now + work as u64 + 1, arrived)));
+            let start = match self.model.service {
+                Serving::Queue => now,
+                Serving::Shared => self.done as u64,
+            };
+            call.work = work as u64 + 1;
+            self.work.push(Reverse((start + call.work, call)));
         }
     }
 
-    fn end(&mut self, now: u64, arrived: u64) {
-        let rt = Duration::from_nanos(now - arrived);
-        self.policy.ended(Tick::from_nanos(now), rt, self.in_flight);
+    /// Work for each call of a shared service in a nanosecond.
+    fn speed(&self) -> f64 {
+        let each = f64::from(self.busy) / f64::from(self.slots);
+        (1.0 / each).min(1.0) / (1.0 + 0.1 * (each - 2.0).max(0.0))
+    }
+
+    fn advance(&mut self, now: u64) {
+        if self.model.service == Serving::Shared && self.busy > 0 {
+            self.done += (now - self.done_at) as f64 * self.speed();
+        }
+        self.done_at = now;
+    }
+
+    fn next_end(&self) -> u64 {
+        let Some(Reverse((end, _))) = self.work.peek() else {
+            return u64::MAX;
+        };
+        match self.model.service {
+            Serving::Queue => *end,
+            Serving::Shared => {
+                let rest = (*end as f64 - self.done).max(0.0);
+                self.done_at + (rest / self.speed()) as u64 + 1
+            }
+        }
+    }
+
+    fn end(&mut self, now: u64, call: Running) {
+        self.advance(now);
+        let rt = now - call.arrived;
+        self.policy.ended(
+            Tick::from_nanos(now),
+            Duration::from_nanos(rt),
+            self.in_flight,
+            self.ended,
+        );
+        self.ended += 1;
         self.in_flight -= 1;
         self.busy -= 1;
-        self.trace.ended.push((Duration::from_nanos(now), rt));
+        if self.model.keeps_visits {
+            self.trace.ended.push(ServedCall {
+                arrived: call.arrived,
+                took: rt,
+                work: call.work,
+                class: call.class,
+            });
+        }
         self.note_limit(now);
         self.work_on(now);
     }
 
     fn note_limit(&mut self, now: u64) {
-        let limit = self.policy.limit();
-        if self.trace.limits.last().is_none_or(|last| last.1 != limit) {
-            self.trace.limits.push((Duration::from_nanos(now), limit));
-        }
-    }
-}
-
-// === impl Trace ===
-
-impl Trace {
-    /// The limit at a moment.
-    pub(crate) fn limit_at(&self, at: Duration) -> u32 {
-        let after = self.limits.partition_point(|&(since, _)| since <= at);
-        self.limits[after - 1].1
-    }
-
-    /// The smallest and the largest limit from `from` to `to`.
-    pub(crate) fn limits_between(&self, from: Duration, to: Duration) -> (u32, u32) {
-        let within = self
-            .limits
-            .iter()
-            .filter(|&&(since, _)| from < since && since <= to)
-            .map(|&(_, limit)| limit);
-        let limits = || within.clone().chain([self.limit_at(from)]);
-        (limits().min().unwrap(), limits().max().unwrap())
-    }
-
-    /// For which part of the time from `from` to `to` the limit was within `limits`, both included.
-    pub(crate) fn share_within(&self, limits: (u32, u32), from: Duration, to: Duration) -> f64 {
-        let ends = self.limits.iter().skip(1).map(|&(since, _)| since);
-        let spans = self.limits.iter().zip(ends.chain([Duration::MAX]));
-        let within: Duration = spans
-            .filter(|((_, limit), _)| (limits.0..=limits.1).contains(limit))
-            .map(|(&(since, _), end)| end.clamp(from, to) - since.clamp(from, to))
-            .sum();
-        within.as_secs_f64() / (to - from).as_secs_f64()
-    }
-
-    /// The response time that `quantile` of the calls which ended from `from`
-    /// to `to` did not exceed.
-    pub(crate) fn quantile(&self, quantile: f64, from: Duration, to: Duration) -> Duration {
-        let mut times: Vec<_> = self
-            .ended
-            .iter()
-            .filter(|(at, _)| (from..=to).contains(at))
-            .map(|&(_, rt)| rt)
-            .collect();
-        times.sort_unstable();
-        let rank = (quantile * times.len() as f64).ceil() as usize;
-        times[rank.clamp(1, times.len()) - 1]
-    }
-
-    /// Calls that ended per second from `from` to `to`.
-    pub(crate) fn throughput(&self, from: Duration, to: Duration) -> f64 {
-        let ended = self.ended.iter();
-        let count = ended.filter(|(at, _)| (from..=to).contains(at)).count();
-        count as f64 / (to - from).as_secs_f64()
-    }
-
-    pub(crate) fn shed(&self) -> usize {
-        self.shed
-    }
-
-    pub(crate) fn arrived(&self) -> usize {
-        self.arrived
+        self.trace
+            .note_limit(Duration::from_nanos(now), self.policy.limit());
     }
 }
 

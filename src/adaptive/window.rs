@@ -1,25 +1,17 @@
-//! One sampling window: it adds up response times, and exactly one of many calls closes it.
+//! One sampling window: it adds up the response times of calls that end.
 //!
 //! ```text
 //! samples  [ sum of response times in ns:50 | how many:14 ]
-//! gate     the tick from which the window may close, or CLOSING
 //! ```
 //!
-//! A call that ends adds itself with one `fetch_add`. If the window may close
-//! then, the one call that moves the gate to `CLOSING` takes the samples with
-//! one `swap`, decides, and opens the gate for the next window. So:
+//! A call that ends adds itself with one `fetch_add`. The closer takes the samples with one `swap`,
+//! so each sample is in exactly one window, as a whole. One that is added while the window closes
+//! is in this one or in the next. The largest and the smallest number of calls in flight are words
+//! of their own, so such a call may have its number in one window and its sample in the next or
+//! the one before. A full window takes no more: further calls add nothing until it closes.
 //!
-//! * Sum and number are one word: each sample is in exactly one window, as a
-//!   whole. One that is added while the window closes is in this one or in the
-//!   next.
-//! * Between `CLOSING` and the next gate there is one closer, and no call waits for it: if its
-//!   thread is put to sleep there, the window grows longer.
-//! * The largest concurrency is a word of its own, so a call that ends while the window closes may
-//!   have its concurrency in one window and its sample in the next or the one before.
-//! * A full window takes no more: further calls add nothing until it closes.
-//!
-//! The gate is opened with release and read with acquire: a call that finds it open sees the terms
-//! of its window and all that its closer wrote. Everything else is relaxed: atomic additions lose
+//! [`WindowSpan`] says to all calls from when on the window may close. It is a hint: the closer, of
+//! which there is one at a time, judges by the terms again. Everything is relaxed: additions lose
 //! nothing, and nothing is published with them.
 
 use std::time::Duration;
@@ -34,8 +26,6 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const FULL: u64 = 4_096;
 /// Longest response time that counts in full. 16 383 of them fit the sum.
 const MAX_RT: Duration = Duration::from_secs(60);
-/// The gate while a call closes the window.
-const CLOSING: u64 = u64::MAX;
 
 /// When a window may close, and which calls it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +34,15 @@ pub(super) struct WindowTerms {
     /// It closes once this is past and `needed` samples are there …
     pub(super) due: Tick,
     pub(super) needed: u32,
+    /// … or this is past and `few` are there …
+    pub(super) late: Tick,
+    pub(super) few: u32,
     /// … or this is past …
     pub(super) latest: Tick,
     /// … or at most this many calls are in flight; 0 disables this condition.
     pub(super) calm: u32,
+    /// But not before ten of its own response times have passed, or this time.
+    pub(super) first: Duration,
     /// Calls that end before this are not counted.
     pub(super) since: Tick,
 }
@@ -59,25 +54,68 @@ pub(super) struct Samples {
     pub(super) opened: Tick,
     pub(super) count: u32,
     pub(super) sum_ns: u64,
-    /// Most calls in flight when one ended, that one included.
+    /// Most and fewest calls in flight when one ended, that one included.
     pub(super) peak: u32,
+    pub(super) least: u32,
 }
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SampleWindow {
     samples: AtomicU64,
     peak: AtomicU32,
-    gate: AtomicU64,
-    // The terms: written by the closer alone, before it opens the gate.
-    opened: AtomicU64,
-    needed: AtomicU32,
-    latest: AtomicU64,
-    calm: AtomicU32,
+    least: AtomicU32,
     since: AtomicU64,
+    span: WindowSpan,
 }
 
-// === impl Sample ===
+/// The time in which a window does not close whatever happens: from `open` until `due`, both in
+/// nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct WindowSpan {
+    open: AtomicU64,
+    due: AtomicU64,
+}
+
+// === impl WindowTerms ===
+
+impl WindowTerms {
+    /// A window that opens at `now` and never closes.
+    pub(super) const fn never(now: Tick) -> Self {
+        let never = Tick::from_nanos(u64::MAX);
+        Self {
+            opened: now,
+            due: never,
+            needed: 0,
+            late: never,
+            few: 0,
+            latest: never,
+            calm: 0,
+            first: Duration::ZERO,
+            since: Tick::ZERO,
+        }
+    }
+
+    /// Returns whether a window with these samples may close at `now`, when `in_flight` calls are
+    /// in flight.
+    fn allow(&self, now: Tick, samples: u64, in_flight: u32) -> bool {
+        if has_stepped_back(self.opened.as_nanos(), now.as_nanos()) {
+            return true;
+        }
+        let count = (samples & COUNT_MASK) as u32;
+        let is_there = now >= self.due && count >= self.needed
+            || now >= self.late && count >= self.few
+            || now >= self.latest
+            || self.calm > 0 && in_flight <= self.calm;
+        if !is_there || self.first.is_zero() {
+            return is_there;
+        }
+        let mean = Duration::from_nanos((samples >> COUNT_BITS) / u64::from(count.max(1)));
+        now >= self.opened + self.first.min(10 * mean)
+    }
+}
+
+// === impl Samples ===
 
 impl Samples {
     /// The average response time in nanoseconds, at least 1; `None` if the
@@ -87,11 +125,34 @@ impl Samples {
     }
 }
 
+// === impl WindowSpan ===
+
+impl WindowSpan {
+    pub(super) fn set(&self, open: Tick, due: Tick) {
+        let open = open.as_nanos().saturating_sub(SLACK_NS);
+        self.open.store(open, Ordering::Relaxed);
+        self.due.store(due.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Returns whether a window may be closed at `now`: it is due, or the clock has stepped back.
+    #[inline]
+    pub(super) fn is_over(&self, now: Tick) -> bool {
+        let now = now.as_nanos();
+        now >= self.due.load(Ordering::Relaxed) || now < self.open.load(Ordering::Relaxed)
+    }
+}
+
 // === impl SampleWindow ===
 
 impl SampleWindow {
-    pub(super) fn new(terms: WindowTerms) -> Self {
-        let window = Self::default();
+    pub(super) fn new(terms: &WindowTerms) -> Self {
+        let window = Self {
+            samples: AtomicU64::new(0),
+            peak: AtomicU32::new(0),
+            least: AtomicU32::new(u32::MAX),
+            since: AtomicU64::new(0),
+            span: WindowSpan::default(),
+        };
         window.open(terms);
         window
     }
@@ -111,51 +172,22 @@ impl SampleWindow {
         if in_flight > self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(in_flight, Ordering::Relaxed);
         }
+        if in_flight < self.least.load(Ordering::Relaxed) {
+            self.least.fetch_min(in_flight, Ordering::Relaxed);
+        }
     }
 
-    /// The samples of the window, for the one call that closes it; it then has to
-    /// [open](Self::open) the next one. The second value is the number of calls in flight, which
-    /// `in_flight` returns and only a window that waits for calm asks: else 0.
+    /// Returns whether the window is worth a look by a closer.
     #[inline]
-    pub(super) fn close(&self, now: Tick, in_flight: impl Fn() -> u32) -> Option<(Samples, u32)> {
-        let early = planted(Bug::GaugeBeforeGate).then(&in_flight);
-        // Acquire: pairs with the release in `open`.
-        let gate = self.gate.load(Ordering::Acquire);
-        if gate == CLOSING {
-            return None;
-        }
-        // This load comes after the acquire, and gates never repeat. So the calls in flight are
-        // counted while this window is open, and not a later one.
-        let calm = self.calm.load(Ordering::Relaxed);
-        let in_flight = if calm == 0 {
-            0
-        } else {
-            early.unwrap_or_else(in_flight)
-        };
-        let is_calm = calm > 0 && in_flight <= calm;
-        if !is_calm && !self.may_close(gate, now) {
-            return None;
-        }
-        self.take(gate).map(|sample| (sample, in_flight))
+    pub(super) fn is_due(&self, now: Tick) -> bool {
+        self.span.is_over(now)
     }
 
-    fn may_close(&self, due: u64, now: Tick) -> bool {
-        let now = now.as_nanos();
-        let count = self.samples.load(Ordering::Relaxed) & COUNT_MASK;
-        (now >= due && count >= self.needed.load(Ordering::Relaxed).into())
-            || now >= self.latest.load(Ordering::Relaxed)
-            || has_stepped_back(self.opened.load(Ordering::Relaxed), now)
-    }
-
-    #[cold]
-    fn take(&self, gate: u64) -> Option<Samples> {
-        // Acquire: the winner sees everything that the last one wrote. While the clock advances no
-        // gate comes back, so the winner closes the window that it has judged.
-        let won = self
-            .gate
-            .compare_exchange(gate, CLOSING, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok();
-        if !won && !planted(Bug::CloseWithoutElection) {
+    /// The samples of the window, if its `terms` allow that it closes. Only for the closer, which
+    /// then [opens](Self::open) the next one.
+    pub(super) fn close(&self, terms: &WindowTerms, now: Tick, in_flight: u32) -> Option<Samples> {
+        let samples = self.samples.load(Ordering::Relaxed);
+        if !terms.allow(now, samples, in_flight) && !planted(Bug::CloseByHint) {
             return None;
         }
         let samples = if planted(Bug::CloseInTwoSteps) {
@@ -165,26 +197,26 @@ impl SampleWindow {
         } else {
             self.samples.swap(0, Ordering::Relaxed)
         };
+        let peak = self.peak.swap(0, Ordering::Relaxed);
         Some(Samples {
-            opened: Tick::from_nanos(self.opened.load(Ordering::Relaxed)),
+            opened: terms.opened,
             count: (samples & COUNT_MASK) as u32,
             sum_ns: samples >> COUNT_BITS,
-            peak: self.peak.swap(0, Ordering::Relaxed),
+            peak,
+            least: self.least.swap(u32::MAX, Ordering::Relaxed).min(peak),
         })
     }
 
-    /// Opens the next window. Only for the call that closed the last one.
-    pub(super) fn open(&self, terms: WindowTerms) {
-        self.opened
-            .store(terms.opened.as_nanos(), Ordering::Relaxed);
-        self.needed.store(terms.needed, Ordering::Relaxed);
-        self.latest
-            .store(terms.latest.as_nanos(), Ordering::Relaxed);
-        self.calm.store(terms.calm, Ordering::Relaxed);
+    /// Opens the next window. Only for the closer.
+    pub(super) fn open(&self, terms: &WindowTerms) {
         self.since.store(terms.since.as_nanos(), Ordering::Relaxed);
-        // Release: pairs with the acquire in `close` and `take`.
-        self.gate
-            .store(terms.due.as_nanos().min(CLOSING - 1), Ordering::Release);
+        let due = if terms.calm > 0 {
+            // Any call that ends may leave few enough.
+            Tick::ZERO
+        } else {
+            terms.due.min(terms.late).min(terms.latest)
+        };
+        self.span.set(terms.opened, due);
     }
 }
 
@@ -197,12 +229,9 @@ pub(super) const fn has_stepped_back(then_ns: u64, now_ns: u64) -> bool {
 impl WindowTerms {
     /// Terms of a window that any call may close.
     pub(super) const ALWAYS: Self = Self {
-        opened: Tick::ZERO,
         due: Tick::ZERO,
         needed: 1,
-        latest: Tick::from_nanos(u64::MAX),
-        calm: 0,
-        since: Tick::ZERO,
+        ..Self::never(Tick::ZERO)
     };
 }
 
@@ -215,61 +244,103 @@ mod tests {
     const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
 
     /// How many calls it saw, and their response times added up.
-    fn seen(window: &SampleWindow) -> Option<(u32, Duration)> {
-        let (sample, _) = window.close(NOW, || 1)?;
+    fn seen(window: &SampleWindow, terms: &WindowTerms) -> Option<(u32, Duration)> {
+        let sample = window.close(terms, NOW, 1)?;
         Some((sample.count, Duration::from_nanos(sample.sum_ns)))
     }
 
     #[test]
     fn a_call_of_an_hour_counts_as_one_of_a_minute() {
         for rt in [60, 61, 3_600, u64::MAX].map(Duration::from_secs) {
-            let window = SampleWindow::new(ALWAYS);
+            let window = SampleWindow::new(&ALWAYS);
             window.add(NOW, rt, 1);
             window.add(NOW, Duration::from_secs(1), 1);
-            assert_eq!(seen(&window), Some((2, Duration::from_secs(61))), "{rt:?}");
+            assert_eq!(
+                seen(&window, &ALWAYS),
+                Some((2, Duration::from_secs(61))),
+                "{rt:?}"
+            );
         }
     }
 
     #[test]
     fn a_full_window_takes_no_more() {
-        let window = SampleWindow::new(ALWAYS);
+        let window = SampleWindow::new(&ALWAYS);
         for _ in 0..20_000 {
             window.add(NOW, MAX_RT, 1);
         }
-        assert_eq!(seen(&window), Some((4_096, MAX_RT * 4_096)));
+        assert_eq!(seen(&window, &ALWAYS), Some((4_096, MAX_RT * 4_096)));
     }
 
     #[test]
-    fn the_most_calls_in_flight_are_those_of_this_window() {
-        let window = SampleWindow::new(ALWAYS);
-        for most in [20, 3] {
-            for in_flight in [1, most, 2] {
+    fn the_most_and_the_fewest_calls_in_flight_are_those_of_this_window() {
+        let window = SampleWindow::new(&ALWAYS);
+        for (most, least) in [(20, 7), (6, 2)] {
+            for in_flight in [least + 1, most, least] {
                 window.add(NOW, MAX_RT, in_flight);
             }
-            let (sample, _) = window.close(NOW, || 1).unwrap();
-            assert_eq!(sample.peak, most);
-            window.open(ALWAYS);
+            let sample = window.close(&ALWAYS, NOW, 1).unwrap();
+            assert_eq!((sample.peak, sample.least), (most, least));
+            window.open(&ALWAYS);
         }
     }
 
     #[test]
-    fn a_window_closes_from_the_time_on_that_it_is_due() {
-        let window = SampleWindow::new(WindowTerms { due: NOW, ..ALWAYS });
-        window.add(NOW, MAX_RT, 1);
-        let early = Tick::from_nanos(NOW.as_nanos() - 1);
-        assert_eq!(window.close(early, || 1), None);
-        assert_eq!(seen(&window), Some((1, MAX_RT)));
+    fn a_window_closes_when_its_terms_are_there() {
+        let at = Tick::from_millis;
+        let terms = WindowTerms {
+            due: at(900),
+            needed: 3,
+            late: at(1_000),
+            few: 2,
+            latest: at(2_000),
+            ..WindowTerms::never(Tick::ZERO)
+        };
+        let cases = [
+            (899, 9, false),
+            (900, 2, false),
+            (900, 3, true),
+            (1_000, 1, false),
+            (1_000, 2, true),
+            (1_999, 0, false),
+            (2_000, 0, true),
+        ];
+        for (now, samples, closes) in cases {
+            assert_eq!(terms.allow(at(now), samples, 1), closes, "{now} {samples}");
+        }
+        let calm = WindowTerms { calm: 5, ..terms };
+        assert!(calm.allow(at(0), 0, 5) && !calm.allow(at(0), 0, 6));
+        // A clock that has stepped back by an hour.
+        let opened = at(3_600_000);
+        assert!(WindowTerms::never(opened).allow(at(0), 0, 1));
+        let window = SampleWindow::new(&WindowTerms::never(opened));
+        assert!(window.is_due(at(0)) && !window.is_due(opened));
+    }
+
+    #[test]
+    fn a_first_window_lasts_for_ten_of_its_response_times() {
+        let at = Tick::from_millis;
+        let terms = WindowTerms {
+            first: Duration::from_millis(500),
+            ..ALWAYS
+        };
+        for (mean, due) in [(20, 200), (50, 500), (90, 500)] {
+            let samples = (2 * nanos(Duration::from_millis(mean))) << COUNT_BITS | 2;
+            assert!(!terms.allow(at(due - 1), samples, 1), "{mean}");
+            assert!(terms.allow(at(due), samples, 1), "{mean}");
+        }
     }
 
     #[test]
     fn calls_count_that_end_when_the_window_begins_to_count() {
-        let window = SampleWindow::new(WindowTerms {
+        let terms = WindowTerms {
             since: NOW,
             ..ALWAYS
-        });
+        };
+        let window = SampleWindow::new(&terms);
         window.add(Tick::from_nanos(NOW.as_nanos() - 1), MAX_RT, 1);
-        assert_eq!(seen(&window), None);
+        assert_eq!(seen(&window, &terms), None);
         window.add(NOW, Duration::from_secs(1), 1);
-        assert_eq!(seen(&window), Some((1, Duration::from_secs(1))));
+        assert_eq!(seen(&window, &terms), Some((1, Duration::from_secs(1))));
     }
 }

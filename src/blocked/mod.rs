@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::spread::SpreadCount;
+use crate::call::Criticality;
 
 pub use kind::BlockKind;
 pub(crate) use kind::Retry;
@@ -47,6 +48,7 @@ const MOST_CAUSES: usize = 64;
 pub struct Blocked {
     kind: BlockKind,
     system_reason: Option<SystemReason>,
+    criticality: Option<Criticality>,
     rule: Arc<Label>,
     /// The called resource, unless the rule names it.
     resource: Option<Arc<str>>,
@@ -95,6 +97,7 @@ impl Blocked {
         Self {
             kind,
             system_reason: None,
+            criticality: None,
             rule,
             resource,
             retry_after: None,
@@ -119,6 +122,11 @@ impl Blocked {
 
     pub(crate) fn with_limit(mut self, tokens: u32, interval: Duration) -> Self {
         self.limit = Some(Limit { tokens, interval });
+        self
+    }
+
+    pub(crate) fn with_criticality(mut self, criticality: Criticality) -> Self {
+        self.criticality = Some(criticality);
         self
     }
 
@@ -153,6 +161,13 @@ impl Blocked {
         self.system_reason
     }
 
+    /// Returns the class of the call, if an [`AdaptiveRule`](crate::AdaptiveRule) refused it:
+    /// less important calls are refused before it, more important ones after.
+    #[must_use]
+    pub const fn criticality(&self) -> Option<Criticality> {
+        self.criticality
+    }
+
     /// Returns the resource that was called.
     #[must_use]
     pub fn resource(&self) -> &str {
@@ -173,7 +188,9 @@ impl Blocked {
     ///
     /// `None` if it can never pass (a threshold of 0, a weight above the limit, a caller
     /// that is not allowed), or if the time is not known (isolation, where it depends on
-    /// when a call ends; a system rule; a breaker that was opened by hand). Zero where a
+    /// when a call ends; a system rule; a breaker that was opened by hand). A call of a class
+    /// that gets idle workers only, as an [`AdaptiveRule`](crate::AdaptiveRule) has shut one above
+    /// it, is told 2 to 5 s, so that clients do not come back together. Zero where a
     /// limit on concurrent calls of one value refused: the time is not known there either,
     /// but the call can pass.
     #[doc(alias("Retry-After", "wait_time"))]
@@ -240,8 +257,10 @@ impl Eq for Label {}
 impl PartialEq for Blocked {
     /// Compares what they say, not where their rules count.
     fn eq(&self, other: &Self) -> bool {
-        let why = |it: &Self| (it.kind, it.system_reason, it.retry_after, it.limit);
+        let why = |it: &Self| (it.kind, it.system_reason, it.criticality);
+        let when = |it: &Self| (it.retry_after, it.limit);
         why(self) == why(other)
+            && when(self) == when(other)
             && (self.rule(), self.resource()) == (other.rule(), other.resource())
     }
 }
@@ -253,6 +272,7 @@ impl fmt::Debug for Blocked {
         f.debug_struct("Blocked")
             .field("kind", &self.kind)
             .field("system_reason", &self.system_reason)
+            .field("criticality", &self.criticality)
             .field("resource", &self.resource())
             .field("rule", &self.rule())
             .field("retry_after", &self.retry_after)

@@ -3,8 +3,10 @@
 use std::fmt::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::shedding::Shedding;
 use super::snapshot::{NodeSnapshot, Snapshot};
 use crate::breaker::BreakerState;
+use crate::call::Criticality;
 use crate::stat::Event;
 use crate::store::{StoreErrorKind, StoreStatus};
 
@@ -23,7 +25,8 @@ impl Snapshot {
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
     /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
     /// `keyed_rules`, with `overflows`, `missing` and `waiting`. The whole has `shadows`, with
-    /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` is null.
+    /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` and `shedding` are null; else
+    /// `shedding` has the classes that are `shut`, and `bound`, `admitted` and `blocked` by class.
     /// `rules` has all rules, with their `kind`, `resource` and `is_shadow`, their `limit` and its
     /// `interval` in milliseconds, or null, and what they have refused as `blocked`; `rules_since`
     /// is in milliseconds since 1970. `shared_rules` has the shared ones, with the fields of
@@ -169,6 +172,7 @@ impl NodeSnapshot {
             Some(limit) => write!(json, "{limit}")?,
             None => json.push_str("null"),
         }
+        write_shedding(json, self.shedding())?;
         write_list(json, "breakers", self.breakers(), |json, breaker| {
             write_rule(json, breaker.rule())?;
             let (state, retry_after) = (breaker.state(), millis(breaker.retry_after()));
@@ -277,6 +281,31 @@ fn millis(rt: Option<Duration>) -> String {
         Some(rt) => (rt.as_nanos() as f64 / 1e6).to_string(),
         None => "null".to_owned(),
     }
+}
+
+/// What an adaptive rule grants to each class.
+fn write_shedding(json: &mut String, shedding: Option<Shedding>) -> fmt::Result {
+    let Some(shedding) = shedding else {
+        json.push_str(",\"shedding\":null");
+        return Ok(());
+    };
+    json.push_str(",\"shedding\":{\"shut\":[");
+    for (index, class) in shedding.shut().iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        write!(json, "{comma}\"{class}\"")?;
+    }
+    json.push(']');
+    for class in Criticality::ALL {
+        write!(
+            json,
+            ",\"{class}\":{{\"bound\":{},\"admitted\":{},\"blocked\":{}}}",
+            shedding.bound(class),
+            shedding.admitted(class),
+            shedding.refused(class),
+        )?;
+    }
+    json.push('}');
+    Ok(())
 }
 
 /// Writes `list` under `key`, behind the fields before it.

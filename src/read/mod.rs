@@ -8,6 +8,7 @@ mod reading;
 mod rules;
 mod shadow;
 mod shared;
+mod shedding;
 mod snapshot;
 pub(crate) mod view;
 
@@ -17,6 +18,7 @@ pub use known::KeyedSnapshot;
 pub use rules::RuleSnapshot;
 pub use shadow::ShadowView;
 pub use shared::SharedSnapshot;
+pub use shedding::Shedding;
 pub use snapshot::{NodeSnapshot, Scope, Snapshot};
 pub use view::{InboundView, NodeView};
 

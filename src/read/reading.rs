@@ -6,6 +6,7 @@ use std::sync::Arc as StdArc;
 
 use super::breaker::BreakerView;
 use super::known::KeyedSnapshot;
+use super::shedding::Shedding;
 #[cfg(feature = "dashboard")]
 use super::view::NodeView;
 use crate::base::pace::{StepPace, at_once};
@@ -224,6 +225,10 @@ impl PresentResource {
 
     pub(crate) fn adaptive_limit(&self) -> Option<u32> {
         self.resource.adaptive_limit()
+    }
+
+    pub(crate) fn shedding(&self) -> Option<Shedding> {
+        self.resource.limiter().map(|(_, it)| Shedding::of(it))
     }
 
     /// The bytes that it occupies, heap included, without its name.

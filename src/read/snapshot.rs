@@ -10,6 +10,7 @@ use super::known::{KeyedSnapshot, would_block};
 use super::reading::{ResourceReading, read_resources, read_scopes};
 use super::rules::{RuleSnapshot, RuleSnapshots};
 use super::shared::SharedSnapshot;
+use super::shedding::Shedding;
 use crate::base::pace::{StepPace, at_once};
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -148,6 +149,7 @@ pub struct NodeSnapshot {
     held: u32,
     slots_in_use: u32,
     adaptive_limit: Option<u32>,
+    shedding: Option<Shedding>,
     breakers: Vec<BreakerView>,
     keyed_rules: Vec<KeyedSnapshot>,
     totals: Totals,
@@ -163,6 +165,7 @@ impl NodeSnapshot {
         Self {
             is_listed: row.lists(&present),
             adaptive_limit: present.adaptive_limit(),
+            shedding: present.shedding(),
             breakers: present.breakers(),
             keyed_rules: present.keyed_rules(),
             footprint: present.footprint(),
@@ -217,6 +220,7 @@ impl NodeSnapshot {
             held: node.held(now),
             slots_in_use: node.slots_in_use(),
             adaptive_limit: None,
+            shedding: None,
             breakers: Vec::new(),
             keyed_rules: Vec::new(),
             totals: node.totals(now),
@@ -343,6 +347,13 @@ impl NodeSnapshot {
     #[must_use]
     pub const fn adaptive_limit(&self) -> Option<u32> {
         self.adaptive_limit
+    }
+
+    /// Returns what an [adaptive rule](crate::AdaptiveRule) grants to each class of calls; `None`
+    /// without such a rule.
+    #[must_use]
+    pub const fn shedding(&self) -> Option<Shedding> {
+        self.shedding
     }
 
     /// Returns the circuit breakers, in the order of their rules, frozen.

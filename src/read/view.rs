@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::reading::{read_resources, read_scopes};
+use super::shedding::Shedding;
 use crate::base::sync::Arc;
 use crate::call::{Direction, Key};
 use crate::clock::Tick;
@@ -151,6 +152,13 @@ impl NodeView {
     #[must_use]
     pub fn adaptive_limit(&self) -> Option<u32> {
         self.resource.adaptive_limit()
+    }
+
+    /// Returns what an [adaptive rule](crate::AdaptiveRule) grants to each class of calls; `None`
+    /// without such a rule.
+    #[must_use]
+    pub fn shedding(&self) -> Option<Shedding> {
+        self.resource.limiter().map(|(_, it)| Shedding::of(it))
     }
 
     /// Returns the number of calls that wait: for a borrowed place, for their turn in a queue, for

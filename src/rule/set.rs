@@ -13,6 +13,7 @@ use crate::adaptive::LimiterSettings;
 use crate::base::sync;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
+use crate::call::Criticality;
 use crate::clock::wall_time;
 use crate::store::RuleCounts;
 use crate::system::Limits;
@@ -57,6 +58,8 @@ pub(crate) struct NumberedRules {
 pub(crate) struct SlotLimit {
     pub(crate) rule: u32,
     pub(crate) limit: u32,
+    /// The class of calls that the limit is for, if it is that of an adaptive rule.
+    pub(crate) class: Option<Criticality>,
 }
 
 /// The rules of one resource, by their index in the set.
@@ -442,6 +445,7 @@ impl ResourceRules {
                 let slots = SlotLimit {
                     rule: index,
                     limit: rule.max(),
+                    class: None,
                 };
                 match (rule.get_when(), &rule.who) {
                     (Some(_), _) => self.related_slots.push(slots),

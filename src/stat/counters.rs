@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use super::checkpoints::{Checkpoints, StepHead};
 use super::crowd::{Crowd, is_look_due};
+use super::ends::Ends;
 use super::event::Outcome;
 use super::extremes::Extremes;
 use super::histogram::Times;
@@ -385,6 +386,13 @@ impl Counters {
         } else {
             flying as u32
         }
+    }
+
+    /// How many calls have ended.
+    pub(super) fn ends(&self) -> Ends {
+        let completed = self.done.load(Ordering::Relaxed);
+        let cancelled = self.cancelled.load(Ordering::Relaxed);
+        Ends::of(completed.wrapping_add(cancelled))
     }
 
     /// Waiting calls.

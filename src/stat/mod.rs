@@ -45,6 +45,7 @@ mod checkpoints;
 mod counters;
 mod crowd;
 mod decide;
+mod ends;
 mod event;
 mod extremes;
 mod figures;
@@ -72,6 +73,7 @@ mod window;
 
 #[cfg(feature = "serde")]
 pub(crate) use counters::MAX_RT;
+pub(crate) use ends::Ends;
 pub use event::{Event, Outcome};
 pub(crate) use foresee::{Nothing, Visit};
 pub(crate) use histogram::Edges;

@@ -115,8 +115,8 @@ fn limits_of_calls_at_once_have_their_own_slots() {
     assert_eq!(at_once(&sentinel, "/a"), 2);
 
     let rules = Rules::new()
-        .with(AdaptiveRule::new("*").start(2))
-        .with(AdaptiveRule::new("/a").start(5));
+        .with(AdaptiveRule::new("*").burst(Duration::ZERO).start(2))
+        .with(AdaptiveRule::new("/a").burst(Duration::ZERO).start(5));
     let (sentinel, _) = engine(rules);
     assert_eq!(at_once(&sentinel, "/a"), 5);
     assert_eq!(at_once(&sentinel, "/b"), 2);
@@ -370,7 +370,11 @@ impl Spec {
                 let rule = CircuitBreakerRule::error_count(name, few).min_calls(1);
                 rule.open_for(SECOND / few).id(id).into()
             }
-            _ => AdaptiveRule::new(name).start(few).id(id).into(),
+            _ => AdaptiveRule::new(name)
+                .burst(Duration::ZERO)
+                .start(few)
+                .id(id)
+                .into(),
         };
         if self.is_shadow {
             Rule::shadow(rule)

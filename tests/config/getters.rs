@@ -267,8 +267,7 @@ fn rules_of_other_kinds_tell_their_settings() {
         floor(2) => get_floor: 1, 2;
         ceiling(50) => get_ceiling: 200, 50;
         start(10) => get_start: None, Some(10);
-        tolerance(1.5) => get_tolerance: 1.0, 1.5;
-        smoothing(0.5) => get_smoothing: 0.2, 0.5;
+        burst(SECOND) => get_burst: SECOND / 2, SECOND;
         id("i") => get_id: None, Some("i");
     };
     all_were_read("AdaptiveRule", &read);

@@ -11,7 +11,7 @@ const OWN: &str = r#"{"rules": [
     {"kind": "flow", "resource": "b", "threshold": 1, "throttle": "1s", "warm_up": 5,
      "cold_factor": 2, "in_context": "c", "id": "x"},
     {"kind": "isolation", "resource": "/a", "max": 8},
-    {"kind": "adaptive", "resource": "/a", "floor": 2, "ceiling": 50, "tolerance": 1.5},
+    {"kind": "adaptive", "resource": "/a", "floor": 2, "ceiling": 50, "burst": "1s"},
     {"kind": "circuit-breaker", "resource": "*", "slow_ratio": 0.3, "max_rt": "300ms"},
     {"kind": "authority", "resource": "/a", "allow": ["x", "y"], "deny_unknown": true},
     {"kind": "system", "qps": 1e3, "load": 0.1, "rt": "400ms1ns", "concurrency": 4},

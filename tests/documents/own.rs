@@ -143,14 +143,13 @@ fn limits() -> Vec<(Value, Rule)> {
         (
             json!({
                 "kind": "adaptive", "resource": "/a", "floor": 2, "ceiling": 500, "start": 9,
-                "tolerance": 1.5, "smoothing": 0.5, "id": "self",
+                "burst": "2s", "id": "self",
             }),
             AdaptiveRule::new("/a")
                 .floor(2)
                 .ceiling(500)
                 .start(9)
-                .tolerance(1.5)
-                .smoothing(0.5)
+                .burst(std::time::Duration::from_secs(2))
                 .id("self")
                 .into(),
         ),
@@ -344,7 +343,7 @@ fn every_builder_method_has_its_key() {
         (
             "adaptive",
             include_str!("../../src/rule/adaptive/mod.rs"),
-            7,
+            5,
         ),
         (
             "circuit-breaker",

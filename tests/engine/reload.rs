@@ -202,7 +202,7 @@ fn what_is_read_after_a_reload_is_of_the_new_rules() {
     let rules = Rules::new()
         .with(CircuitBreakerRule::error_count("r", 1).id("errors"))
         .with(KeyedRule::per_second("r", 3).id("each"))
-        .with(AdaptiveRule::new("r").start(7));
+        .with(AdaptiveRule::new("r").burst(Duration::ZERO).start(7));
     assert!(sentinel.reload(rules));
     // Nobody has called since.
     let node = sentinel.node("r").unwrap();
@@ -217,7 +217,10 @@ fn what_is_read_after_a_reload_is_of_the_new_rules() {
 #[test]
 fn an_adaptive_limit_learns_on_while_other_rules_are_reloaded() {
     let rules = |ceiling: u32, id: u32, other: u32| {
-        let adaptive = AdaptiveRule::new("r").start(4).ceiling(ceiling);
+        let adaptive = AdaptiveRule::new("r")
+            .burst(Duration::ZERO)
+            .start(4)
+            .ceiling(ceiling);
         let rules = Rules::new().with(FlowRule::per_second("else", other));
         rules.with(adaptive.id(id.to_string()))
     };

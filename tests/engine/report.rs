@@ -431,7 +431,7 @@ fn breakers_of_outbound_calls_are_shown_and_apart() {
 
 #[test]
 fn the_adaptive_limit_and_the_slots_in_use_are_shown() {
-    let sentinel = engine(AdaptiveRule::new("r").start(3));
+    let sentinel = engine(AdaptiveRule::new("r").burst(Duration::ZERO).start(3));
     let _running = [(); 2].map(|()| run(&sentinel, Call::new("r")));
     drop(run(&sentinel, Call::new("without")));
     let snapshot = sentinel.snapshot();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_sentinel::hook::BreakerEvent;
 use tower_sentinel::system::{ManualProbe, Sampler};
-use tower_sentinel::{BlockKind, Blocked, BreakerView, Direction, Hook, NodeView};
+use tower_sentinel::{BlockKind, Blocked, BreakerView, Criticality, Direction, Hook, NodeView};
 
 use crate::generator::Op;
 use crate::oracle::{Asks, Change, Edit, End, Oracle, RESOURCES, RuleSet, Stage};
@@ -38,10 +38,6 @@ impl Hook for Changes {
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     limit: Option<u32>,
-    /// What is in force, which only a refusal tells of: less, while it is probed.
-    told: Option<u32>,
-    /// How many calls ran at once when the last one passed since then.
-    passed: u32,
 }
 
 /// In which naive engine, and which of its calls.
@@ -216,8 +212,6 @@ impl Pair {
                 let direction = [Direction::Inbound, Direction::Outbound][way];
                 let entry = self.side.entries.last().map(|(entry, _)| entry);
                 prop_assert_eq!(entry.unwrap().direction(), direction);
-                let found = self.found.entry((way, asks.resource)).or_default();
-                found.passed = oracle.running(asks.resource) as u32;
             }
             (Told::Wait(start), Ok(call)) if start == oracle.start_of(call) => {}
             // A call is not told when it could borrow.
@@ -424,19 +418,15 @@ impl Pair {
         let Some(adaptive) = self.rules.adaptives.get(resource) else {
             return Ok(());
         };
-        let limit = self.node(way, resource).unwrap().adaptive_limit().unwrap();
-        let found = self.found.entry((way, resource)).or_default();
-        if let Told::Block(blocked) = told {
-            if blocked.rule() == format!("adaptive-{resource}") {
-                let told = blocked.limit().unwrap();
-                let range = adaptive.floor..=limit;
-                prop_assert!(range.contains(&told), "{told} of {adaptive:?}");
-                // It has been so since then.
-                prop_assert!(found.passed <= told, "{} of {told}", found.passed);
-                found.told.get_or_insert(told);
-            }
-        }
-        let limit = found.told.unwrap_or(limit);
+        let shedding = self.node(way, resource).unwrap().shedding().unwrap();
+        // A refusal may change the limit: it is that by which the call was refused.
+        let told = match told {
+            Told::Block(blocked) if blocked.criticality().is_some() => blocked.limit(),
+            _ => None,
+        };
+        let limit = told.unwrap_or_else(|| shedding.bound(Criticality::Critical));
+        let range = 1..=adaptive.ceiling;
+        prop_assert!(range.contains(&limit), "{limit} of {adaptive:?}");
         self.oracles[way].found.insert(resource, limit);
         Ok(())
     }

@@ -518,7 +518,7 @@ fn reloads_at_once_leave_the_shadows_of_the_newest_rules() {
 
 #[test]
 fn bounds_hold_for_enforced_rules_and_for_those_in_shadow_mode_apart() {
-    let adaptive = || AdaptiveRule::new("r");
+    let adaptive = || AdaptiveRule::new("r").burst(std::time::Duration::ZERO);
     let both = Rules::new().with(adaptive()).with(adaptive().shadow());
     assert_eq!(both.len(), 2);
     let error = both.try_with(adaptive().shadow()).unwrap_err();

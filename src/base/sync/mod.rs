@@ -73,7 +73,8 @@ use std::time::Duration;
 ///
 /// Locks are taken for new keys, reloads, snapshots, changes of hooks, probes and watches. A call
 /// with known keys takes one only during a reload or to read a probe. After the clock has stepped
-/// back, it tries to take one, and does not wait for it.
+/// back, and at its end where a window of an adaptive limit is due, it tries to take one, and does
+/// not wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(imp::Mutex<T>);
 
@@ -270,18 +271,26 @@ pub(crate) enum Bug {
     FirstMomentStands,
     /// How far away a retry time may be is read before it.
     LongestBeforeMoment,
-    /// A sampling window is closed by every call that finds it due, not by one of them.
-    CloseWithoutElection,
     /// A closer reads the samples first and empties the window after.
     CloseInTwoSteps,
+    /// A call that found a sampling window due closes the one that it finds later.
+    CloseByHint,
+    /// A refusal shuts a class without comparing the word that it read.
+    ShutByAdd,
+    /// A refusal does not look whether its class is open.
+    ShutWithoutLook,
+    /// A refusal does not look whether its class has been reopened.
+    ShutAnyGeneration,
+    /// The closer of a window overwrites what a refusal has shut.
+    RelaxByStore,
+    /// The closer reads the fewest calls in flight first and resets them after.
+    LowestInTwoSteps,
+    /// The first call of a class overwrites the classes that have been seen.
+    SeenByStore,
     /// A look for a crowd overwrites that of another thread.
     BlindLook,
     /// A thread that finds a reading due takes it without claiming it first.
     SampleWithoutClaim,
-    /// All probes of a limit wait at the same gate.
-    OneGateForAll,
-    /// A call that may close a window counts the calls in flight before it reads the gate.
-    GaugeBeforeGate,
     /// The next due time is published before the readings are stored.
     DueBeforeReadings,
     /// A call that has waited for the lock of a new key does not look for it again.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::mem;
 use std::time::Duration;
 
+use crate::adaptive::CallEnd;
 use crate::base::sync::Arc;
 use crate::breaker::Admission;
 use crate::call::Direction;
@@ -276,7 +277,9 @@ impl Entry {
     fn release_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
         let resource = self.nodes.resource();
         if let Some((_, limiter)) = resource.limiter() {
-            limiter.ended(now, rt, || resource.node().slots_in_use(), outcome);
+            let node = resource.node();
+            let ended = CallEnd { now, rt, outcome };
+            limiter.ended(ended, || node.slots_in_use(), || node.ends());
         }
         resource.node().release_slot(SlotHold::RUNNING);
     }

@@ -133,7 +133,7 @@ fn take_and_enter(
             return Ok(refuse_slots(&nodes, call, now, slots));
         }
     };
-    let slot = match resource.take_slot(&mut arrived.slot) {
+    let slot = match resource.take_slot(call.criticality, &mut arrived.slot) {
         Ok(slot) => slot,
         Err(slots) => {
             nodes.release_origin_slot(of_origin);
@@ -158,6 +158,7 @@ fn take_and_enter(
     nodes.origin_slot_started(of_origin);
     nodes.pass_inbound(now, call.weight);
     arrived.count_wait(&nodes, now, call.weight);
+    resource.count_class(call.criticality, call.weight);
     resource.notify_passed(call.weight, Some(call), arrived.waited(now));
     let permits = Permits::new(resource, place.admission, claims);
     let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);

@@ -1,5 +1,5 @@
-//! The fast path: a call that the resource's own ring and slots let pass, after closed
-//! breakers or at most one rule on a parameter.
+//! The fast path: a call that the resource's own ring and slots, fixed or adaptive, let pass, after
+//! closed breakers or at most one rule on a parameter.
 
 use std::time::Duration;
 
@@ -38,8 +38,13 @@ pub(crate) fn try_fast_path(
     call: &Call<'_>,
     now: Glance,
 ) -> Result<Started, Fallback> {
+    let mut slots = resource.fixed_slot_limit();
     let (closed, params) = match resource.path_kind() {
         PathKind::Fast => (None, None),
+        PathKind::FastAdaptive => {
+            slots = resource.slot_limit(call.criticality);
+            (None, None)
+        }
         PathKind::FastAfterBreakers => {
             let closed = resource.breakers().and_then(Breakers::admit_if_closed);
             (Some(closed.ok_or(Fallback::MoreToAsk)?), None)
@@ -53,7 +58,6 @@ pub(crate) fn try_fast_path(
         _ => return Err(Fallback::MoreToAsk),
     };
     let now = resource.check_time(now);
-    let slots = resource.fixed_slot_limit();
     if let Some(slots) = slots.filter(|slots| !resource.node().has_free_slot(slots.limit)) {
         return Err(Fallback::NoSlot(slots));
     }
@@ -75,6 +79,9 @@ pub(crate) fn try_fast_path(
                 return Err(why);
             }
         }
+    }
+    if resource.path_kind() == PathKind::FastAdaptive {
+        resource.count_class(call.criticality, call.weight);
     }
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
     Ok(Started {

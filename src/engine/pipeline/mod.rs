@@ -49,6 +49,8 @@
 //!                                                              are closed
 //! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; judge for calls
 //!                    with no queue and no limit at once        that may wait or show their quota
+//! FastAdaptive       as Fast, with the slots of an adaptive    try_fast_path
+//!                    limit
 //! Full               anything                                  judge
 //! ```
 //!

@@ -87,7 +87,7 @@ pub(crate) fn judge(
         return refuse_early(engine, resource, call, now, blocked);
     }
     if arrived.slot.is_none() {
-        if let Err(slots) = resource.check_slots() {
+        if let Err(slots) = resource.check_slots(call.criticality) {
             return line_up(engine, resource, call, now, slots, arrived);
         }
     }

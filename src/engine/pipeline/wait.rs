@@ -34,6 +34,7 @@ pub(super) fn wait(
         claims: std::mem::take(claims),
         start,
         patience: call.patience,
+        criticality: call.criticality,
     };
     let (nodes, times) = (nodes.clone(), (arrived.since.unwrap_or(now), now));
     let waiting = Waiting::promised(

@@ -7,6 +7,7 @@ use super::Resource;
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change};
+use crate::call::Criticality;
 use crate::clock::Tick;
 use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
 use crate::stat::{Refusal, SlotHold};
@@ -54,7 +55,9 @@ impl Resource {
                 .and_then(|extras| extras.adaptive.clone());
             self.node.set_slot_limit(Box::new(move || {
                 let fixed = fixed.map_or(u32::MAX, |slots| slots.limit);
-                let adaptive = adaptive.as_ref().map(|(_, limiter)| limiter.limit());
+                // Calls in line are served in their order, whatever their classes.
+                let adaptive = adaptive.as_ref().map(|(_, limiter)| limiter.bounds());
+                let adaptive = adaptive.map(|bounds| bounds[Criticality::default().index()]);
                 adaptive.map_or(fixed, |limit| limit.min(fixed))
             }));
         }
@@ -77,15 +80,19 @@ impl Resource {
         self.slots.is_some() || self.limiter().is_some()
     }
 
-    /// The limit on calls at once, if a rule sets one.
+    /// The limit on calls at once for one of this `class`, if a rule sets one.
     #[inline]
-    pub(crate) fn slot_limit(&self) -> Option<SlotLimit> {
+    pub(crate) fn slot_limit(&self, class: Criticality) -> Option<SlotLimit> {
         let Some((rule, limiter)) = self.limiter() else {
             return self.slots;
         };
-        let limit = limiter.limit();
+        let limit = limiter.bound(class.index());
         let fixed = self.slots.filter(|fixed| fixed.limit <= limit);
-        Some(fixed.unwrap_or(SlotLimit { rule, limit }))
+        Some(fixed.unwrap_or(SlotLimit {
+            rule,
+            limit,
+            class: Some(class),
+        }))
     }
 
     /// How calls wait for one of `slots`, if they may.
@@ -101,23 +108,25 @@ impl Resource {
 
     /// Refuses a call if no slot is free. It takes none.
     #[inline]
-    pub(crate) fn check_slots(&self) -> Result<(), SlotLimit> {
-        match self.slot_limit() {
+    pub(crate) fn check_slots(&self, class: Criticality) -> Result<(), SlotLimit> {
+        match self.slot_limit(class) {
             Some(slots) if !self.node.has_free_slot(slots.limit) => Err(slots),
             _ => Ok(()),
         }
     }
 
-    /// Takes a slot, if a rule says how many there are: the call's `own`, if it has one.
+    /// Takes a slot for a call of this `class`, if a rule says how many there are: the call's
+    /// `own`, if it has one.
     #[inline]
     pub(crate) fn take_slot(
         &self,
+        class: Criticality,
         own: &mut Option<SlotHold>,
     ) -> Result<Option<SlotHold>, SlotLimit> {
         if own.is_some() {
             return Ok(own.take());
         }
-        let Some(slots) = self.slot_limit() else {
+        let Some(slots) = self.slot_limit(class) else {
             return Ok(None);
         };
         match self.node.take_slot(slots.limit) {
@@ -126,10 +135,18 @@ impl Resource {
         }
     }
 
+    /// Counts an admitted call of this `class`, if classes count.
+    #[inline]
+    pub(crate) fn count_class(&self, class: Criticality, weight: u32) {
+        if let Some((_, limiter)) = self.limiter() {
+            limiter.count_admitted(class.index(), weight);
+        }
+    }
+
     /// Returns whether a call can need a [`Place`].
     #[inline]
     pub(crate) fn has_places(&self) -> bool {
-        self.slot_limit().is_some() || self.breakers().is_some() || self.has_narrow_slots()
+        self.gives_out_slots() || self.breakers().is_some() || self.has_narrow_slots()
     }
 
     /// Asks the circuit breakers for a call that holds `slot`, which may become a probe. A refusal
@@ -166,10 +183,21 @@ impl Resource {
         }
     }
 
-    /// A refusal for want of a slot. The time at which one will be free is unknown.
+    /// A refusal for want of a slot, from which an adaptive limit learns. The time at which one
+    /// will be free is unknown.
     pub(crate) fn blocked_by_slots(&self, slots: SlotLimit) -> Blocked {
-        self.blocked(BlockKind::Isolation, slots.rule)
-            .with_limit(slots.limit, Duration::ZERO)
+        let blocked = self
+            .blocked(BlockKind::Isolation, slots.rule)
+            .with_limit(slots.limit, Duration::ZERO);
+        let (Some(class), Some((_, limiter))) = (slots.class, self.limiter()) else {
+            return blocked;
+        };
+        let wait = limiter.refused(class.index(), || self.node.slots_in_use());
+        let blocked = blocked.with_criticality(class);
+        match wait {
+            Some(wait) => blocked.with_retry_after(Some(wait)),
+            None => blocked,
+        }
     }
 
     /// The refusal of a call that gets no permits. The rule's count of refusals goes up.

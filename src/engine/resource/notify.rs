@@ -39,6 +39,9 @@ impl Resource {
         if !self.shared.part.is_shadow() {
             blocked.count(weight);
         }
+        if let (Some(class), Some((_, limiter))) = (blocked.criticality(), self.limiter()) {
+            limiter.count_refused(class.index(), weight);
+        }
         let hooks = &self.shared.hooks;
         if hooks.want(Interest::BLOCK) {
             let event = BlockEvent {

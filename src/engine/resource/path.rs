@@ -20,6 +20,8 @@ pub(crate) enum PathKind {
     /// The fast path after a share of one value's quota, which a call gets now or not at
     /// all.
     FastAfterParam,
+    /// As `Fast`, with the slots of an adaptive limit.
+    FastAdaptive,
     /// Anything may judge them.
     Full,
 }
@@ -79,8 +81,17 @@ impl PathKind {
         // From the first system rule on all inbound calls are counted together, and
         // limits of all of them may refuse one. No rule begins that without a new resource.
         let counts_inbound = shared.counts_together(direction);
-        if is_guarded || is_adaptive || counts_inbound {
+        if is_guarded || counts_inbound {
             return Self::Full;
+        }
+        if is_adaptive {
+            // It would have to be asked by every other fast path.
+            let is_alone = breakers.is_none() && params.is_none() && leases.is_none() && !has_side;
+            return if is_alone {
+                Self::FastAdaptive
+            } else {
+                Self::Full
+            };
         }
 
         if leases.is_some() {
@@ -176,7 +187,7 @@ mod tests {
                 Rules::new().with(errors()).with(AdaptiveRule::new("r")),
             ),
             (PathKind::Full, AuthorityRule::deny("r", ["a"]).into()),
-            (PathKind::Full, AdaptiveRule::new("r").into()),
+            (PathKind::FastAdaptive, AdaptiveRule::new("r").into()),
             (PathKind::Full, SystemRule::new().qps(9).into()),
             (
                 PathKind::Full,

@@ -2,7 +2,7 @@
 
 use super::AdaptiveRule;
 use crate::base::number::WholeNumber;
-use crate::rule::field::Accessor::{Count, Number, Text};
+use crate::rule::field::Accessor::{Count, Text, Time};
 use crate::rule::field::{Field, HasFields, resource_row};
 
 impl HasFields for AdaptiveRule {
@@ -14,14 +14,7 @@ impl HasFields for AdaptiveRule {
             "start",
             Count(|it| it.start.map(WholeNumber::get), Self::start),
         ),
-        Field::new(
-            "tolerance",
-            Number(|it| Some(it.tolerance), Self::tolerance),
-        ),
-        Field::new(
-            "smoothing",
-            Number(|it| Some(it.smoothing), Self::smoothing),
-        ),
+        Field::new("burst", Time(|it| Some(it.burst), Self::burst)),
         Field::new("id", Text(|it| it.id.as_deref(), Self::id)),
     ]];
 

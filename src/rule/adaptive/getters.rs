@@ -1,5 +1,7 @@
 //! Reading the settings of an adaptive rule.
 
+use std::time::Duration;
+
 use super::AdaptiveRule;
 
 impl AdaptiveRule {
@@ -24,16 +26,10 @@ impl AdaptiveRule {
         }
     }
 
-    /// Returns the factor by which response times [may grow](Self::tolerance).
+    /// Returns how much work a [burst](Self::burst) may be beyond the limit.
     #[must_use]
-    pub const fn get_tolerance(&self) -> f64 {
-        self.tolerance
-    }
-
-    /// Returns how far the limit [moves](Self::smoothing) after each window, as a fraction.
-    #[must_use]
-    pub const fn get_smoothing(&self) -> f64 {
-        self.smoothing
+    pub const fn get_burst(&self) -> Duration {
+        self.burst
     }
 
     /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in

@@ -5,18 +5,44 @@ mod fields;
 mod getters;
 mod info;
 
+use std::time::Duration;
+
 use super::problem::Inspector;
 use crate::adaptive::LimiterSettings;
 use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
 /// Limits concurrency by a limit that adapts: as many calls of a resource at once as it can
-/// take, derived from response times.
+/// take, derived from response times. Under overload the least important calls are refused first.
 ///
-/// Calls beyond the limit are refused at once; none waits. While response times stay what
-/// they are without a queue, the limit rises; when they grow, it falls in proportion. It
-/// learns from calls that end, so it never changes while nothing runs, and it does not rise
-/// while the calls in flight are fewer than half of it.
+/// A handler that computes without awaiting never has more calls in flight than there are threads:
+/// nothing is learned there and nothing refused. Move such work to `spawn_blocking` or behind a
+/// semaphore, or limit the CPU by a [`SystemRule`](super::SystemRule) beside this rule.
+///
+/// # Classes
+///
+/// Each call has a [`Criticality`](crate::Criticality), by default `Critical`. The rule compares
+/// the classes of the calls of *one* resource: routes compete only where one rule judges them
+/// together, as with a layer that has [one name](crate::SentinelLayer::named) for all of them.
+///
+/// As long as nothing is wrong, calls of any class may go a [burst](Self::burst) beyond the limit:
+/// even at nine tenths of what a service can take there are queues of 150 calls now and then. A
+/// call that finds the burst full is refused, and shuts the least important class. That is then
+/// *marginal*: it gets what the others leave. If that is not enough, so is the next class, and
+/// those below it are *excess*: they get idle workers only. A class opens again when its room has
+/// doubled a few times without a queue, seconds after the overload is over.
+///
+/// Where calls of two classes or more come, the burst of the least important class is at most 160
+/// calls, and each class above it may go half a burst further. Where only one class comes, it is 32
+/// calls, as there is nobody to refuse instead and a long queue only costs time.
+///
+/// # The limit
+///
+/// Calls beyond their bound are refused at once; none waits. The limit is what
+/// [Little's law](https://en.wikipedia.org/wiki/Little%27s_law) gives for the calls that the
+/// service works on, and half of its square root, at least 2, for a small queue. It is at least 3
+/// if the bounds of the rule allow that. It learns from calls that end, so it never changes while
+/// nothing runs.
 ///
 /// A response counts when its body has ended, with its response time. So a stream whose
 /// head comes at once takes up one call of the limit for as long as it lasts, and the limit
@@ -26,23 +52,15 @@ use crate::stat::MAX_TOKENS;
 /// [ignored](crate::Entry::ignore), such as one that another layer refuses, counts only if
 /// it had already taken longer than responses usually do.
 ///
-/// Under load, a probe lowers the limit by a quarter for a few response times, about every
-/// ten seconds, to measure how long calls take without a queue. As long as that makes calls
+/// When the service is full, a probe lowers the limit by a quarter for a few response times, about
+/// every ten seconds, to measure how long calls take without a queue. As long as that makes calls
 /// faster, the probe lowers the limit by another quarter, but not below the
 /// [floor](Self::floor).
 ///
-/// After each window of samples:
-///
-/// ```text
-/// gradient = clamp(tolerance × response time without a queue / present one, ½, 1)
-/// target   = limit × gradient + max(1, √limit / 2)
-/// limit    = limit + smoothing × (target − limit), within floor and ceiling
-/// ```
-///
 /// A reload changes nothing for a rule that stays, even if it gets another
 /// [id](Self::id). If a setting changes, the limit that was found is kept, within the new
-/// bounds. Measurements in progress then start anew, and the limit learns nothing from
-/// calls that are in flight. [`start`](Self::start) applies to a resource that had no
+/// bounds, and all classes are open. Measurements in progress then start anew, and the limit learns
+/// nothing from calls that are in flight. [`start`](Self::start) applies to a resource that had no
 /// limit. Calls that run when a rule comes count as well.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
@@ -51,9 +69,12 @@ use crate::stat::MAX_TOKENS;
 /// # Examples
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use tower_sentinel::{AdaptiveRule, BlockKind, Call, Sentinel, Verdict};
 ///
-/// let sentinel = Sentinel::new(AdaptiveRule::new("/search").start(2).ceiling(500));
+/// let rule = AdaptiveRule::new("/search").start(2).ceiling(500).burst(Duration::ZERO);
+/// let sentinel = Sentinel::new(rule);
 /// let call = || sentinel.try_enter(Call::new("/search"));
 /// let (Verdict::Pass(_first), Verdict::Pass(_second)) = (call(), call()) else {
 ///     panic!("it starts with two at once");
@@ -66,22 +87,20 @@ use crate::stat::MAX_TOKENS;
 ///
 /// # Accuracy
 ///
-/// For a service with 20 slots and 50 ms of work per call, at three times the load that it can
-/// take: the limit is within 25 % of 20 after 30 s at the latest, from any start, and the 99th
-/// percentile of response times is at most twice the work. When half of the slots disappear, it is
-/// within 25 % again after 5 s, and after a spike of 2 s it is back within 10 s. During probes it
-/// may be lower, for less than 5 % of the time. Work times that vary by ± 20 % change little about
-/// this (within 30 % after slots disappear); the more they vary beyond that, the more the limit
-/// drifts. `adaptive::claims` tests these figures in virtual time.
+/// With 20 slots, 50 ms of work per call and a load of 0.8, of which half is sheddable: if the
+/// sheddable calls grow twelvefold, no critical and no `SheddablePlus` call is lost, the service
+/// does 95 % of what it can or more, and the last call is refused 1.5 s after the spike at the
+/// latest. At nine tenths of the capacity nobody is refused. The
+/// [guide](crate::guide::limits_in_detail#adaptive-limits) has the figures for other troubles and
+/// for calls of one class. `adaptive::bars` and `adaptive::claims` test all of them in virtual time.
 ///
 /// # Source
 ///
-/// Gradient2 of Netflix's concurrency-limits with its constants: start 20, ceiling 200, smoothing
-/// 0.2, a gradient of at least ½, a long average of 600 samples. The differences: the response time
-/// without a queue is measured in probes and at quiet times, instead of averaged over everything,
-/// which under permanent overload makes the limit rise to its ceiling; the tolerance is 1 instead
-/// of 1.5, the queue half of the square root of the limit instead of 4, and the floor 1 instead of
-/// 20, because the limit settles at `tolerance × slots + queue`.
+/// The classes are those of Google's "Site Reliability Engineering", chapter 21. That the calls in
+/// flight alone decide, without a table of priorities, comes from the field's limiters, of which
+/// Uber's Cinnamon and Netflix's partitions are the best known, and their shortcomings in
+/// simulations. The windows and outliers of the limit are those of Gradient2 in Netflix's
+/// concurrency-limits, its probes those of that library's first gradient and of BBR.
 #[doc(alias("ConcurrencyLimit", "concurrency_limits"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {
@@ -89,15 +108,15 @@ pub struct AdaptiveRule {
     floor: WholeNumber,
     ceiling: WholeNumber,
     start: Option<WholeNumber>,
-    tolerance: f64,
-    smoothing: f64,
+    burst: Duration,
     pub(super) id: Option<String>,
 }
 
 /// Where a limit starts by default.
 const START: u32 = 20;
-/// Largest tolerance: the limit settles at this multiple of the slots.
-const MAX_TOLERANCE: u32 = 10;
+/// How much work a burst may be by default, and at most.
+const BURST: Duration = Duration::from_millis(500);
+const LONGEST_BURST: Duration = Duration::from_secs(10);
 
 impl AdaptiveRule {
     /// Allows as many calls of `resource` at once as it can take, at least 1 and at most
@@ -109,8 +128,7 @@ impl AdaptiveRule {
             floor: WholeNumber::new(1),
             ceiling: WholeNumber::new(200),
             start: None,
-            tolerance: 1.0,
-            smoothing: 0.2,
+            burst: BURST,
             id: None,
         }
     }
@@ -140,23 +158,15 @@ impl AdaptiveRule {
         self
     }
 
-    /// Sets the factor by which response times may grow through queueing before the limit
-    /// falls: between 1 and 10. Default 1.
+    /// Sets how much work calls may bring beyond the limit before one is refused, as the time that
+    /// the service takes for it: at most 10 s. Default 500 ms.
     ///
-    /// Under overload the limit settles at about this many times the calls that the resource
-    /// works on at once. More than 1 makes sense where response times vary so widely that the limit
-    /// would otherwise be too low.
+    /// It is at least 8 calls and at most 160, or 32 where only one class of calls comes. `0`: no
+    /// call goes beyond the limit. Then calls are refused at nine tenths of what the service can
+    /// take, as chance lets calls come together.
     #[must_use]
-    pub fn tolerance(mut self, tolerance: f64) -> Self {
-        self.tolerance = tolerance;
-        self
-    }
-
-    /// Sets how far the limit moves towards its new value after each window of samples, as
-    /// a fraction: above 0, at most 1. Default 0.2. A lower value is steadier and slower.
-    #[must_use]
-    pub fn smoothing(mut self, smoothing: f64) -> Self {
-        self.smoothing = smoothing;
+    pub const fn burst(mut self, burst: Duration) -> Self {
+        self.burst = burst;
         self
     }
 
@@ -188,8 +198,7 @@ impl AdaptiveRule {
                 Some(start) => start.get(),
                 None => START.clamp(self.floor.get(), self.ceiling.get()),
             },
-            tolerance: self.tolerance,
-            smoothing: self.smoothing,
+            burst: self.burst,
         }
     }
 
@@ -206,8 +215,10 @@ impl AdaptiveRule {
             let allowed = format!("between the floor, {least}, and the ceiling, {most}");
             inspector.refuse("start", start, allowed);
         }
-        inspector.number("tolerance", self.tolerance, 1..=MAX_TOLERANCE);
-        inspector.fraction("smoothing", self.smoothing);
+        if self.burst > LONGEST_BURST {
+            let allowed = format!("at most {LONGEST_BURST:?}");
+            inspector.refuse("burst", format_args!("{:?}", self.burst), allowed);
+        }
     }
 }
 
@@ -222,8 +233,7 @@ mod tests {
             .floor(0)
             .ceiling(u32::MAX)
             .start(0)
-            .tolerance(0.5)
-            .smoothing(f64::NAN);
+            .burst(Duration::from_millis(10_001));
         assert_eq!(
             problems(rule),
             [
@@ -231,8 +241,7 @@ mod tests {
                 "floor is 0, must be between 1 and 2147483647",
                 "ceiling is 4294967295, must be between the floor, 1, and 2147483647",
                 "start is 0, must be between the floor, 1, and the ceiling, 2147483647",
-                "tolerance is 0.5, must be between 1 and 10",
-                "smoothing is NaN, must be above 0 and at most 1",
+                "burst is 10.001s, must be at most 10s",
             ]
         );
         let crossed = AdaptiveRule::new("a").floor(500).start(499);
@@ -243,10 +252,6 @@ mod tests {
                 "start is 499, must be between the floor, 500, and the ceiling, 500",
             ]
         );
-        for bad in [f64::NAN, f64::INFINITY, -1.0] {
-            assert_eq!(problems(AdaptiveRule::new("a").tolerance(bad)).len(), 1);
-            assert_eq!(problems(AdaptiveRule::new("a").smoothing(bad)).len(), 1);
-        }
     }
 
     #[test]

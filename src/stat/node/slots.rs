@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Node;
 use crate::base::sync::{Arc, Ordering};
+use crate::stat::Ends;
 use crate::stat::slots::{LimitNow, SlotHold};
 
 impl Node {
@@ -88,6 +89,11 @@ impl Node {
     #[inline(never)]
     fn in_flight(&self) -> u32 {
         self.counters.in_flight(self.latest().ring.taken_now())
+    }
+
+    /// How many calls have ended.
+    pub(crate) fn ends(&self) -> Ends {
+        self.counters.ends()
     }
 
     /// Slots in use, by calls that hold them or did not need to.

@@ -196,12 +196,10 @@ pub(super) fn limits() -> impl Strategy<Value = Limits> {
 }
 
 pub(super) fn adaptive() -> impl Strategy<Value = Adaptive> {
-    let smoothing = select(&[0.2, 0.7, 1.0][..]);
-    (1_u32..5, 0_u32..8, 0_u32..9, smoothing).prop_map(|(floor, more, start, smoothing)| Adaptive {
+    (1_u32..5, 0_u32..8, 0_u32..9).prop_map(|(floor, more, start)| Adaptive {
         floor,
         ceiling: floor + more,
         start: start.clamp(floor, floor + more),
-        smoothing,
     })
 }
 
@@ -306,7 +304,6 @@ pub(crate) fn queues() -> impl Strategy<Value = RuleSet> {
             floor: most,
             ceiling: most,
             start: most,
-            smoothing: 0.2,
         };
         let found = found.into_iter();
         rules.adaptives = found

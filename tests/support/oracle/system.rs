@@ -223,7 +223,6 @@ pub(crate) struct Adaptive {
     pub(crate) floor: u32,
     pub(crate) ceiling: u32,
     pub(crate) start: u32,
-    pub(crate) smoothing: f64,
 }
 
 impl Adaptive {
@@ -232,7 +231,7 @@ impl Adaptive {
             .floor(self.floor)
             .ceiling(self.ceiling)
             .start(self.start)
-            .smoothing(self.smoothing)
+            .burst(std::time::Duration::ZERO)
             .id(Self::id(resource))
     }
 

@@ -28,7 +28,7 @@ use crate::base::sync::{Arc, StopSignal};
 use crate::base::timer::{self, NoTimer, Timer};
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
-use crate::call::{Call, OwnedCall};
+use crate::call::{Call, Criticality, OwnedCall};
 use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine, stand_in_line};
 use crate::engine::call::entry::{Entry, Permits};
@@ -147,6 +147,7 @@ pub(crate) struct Promised {
     pub(crate) start: Tick,
     /// The call's own.
     pub(crate) patience: Option<Duration>,
+    pub(crate) criticality: Criticality,
 }
 
 /// Why a waiting call cannot start.
@@ -501,7 +502,7 @@ impl WaitingInner {
         let Rest::Promised(promised) = &self.rest else {
             unreachable!("only what is promised starts");
         };
-        let patience = promised.patience;
+        let (patience, class) = (promised.patience, promised.criticality);
         match self.take_leases(now, patience, &mut slot) {
             Ok(true) => {}
             Ok(false) => return Verdict::Wait(Waiting { inner: Some(self) }),
@@ -512,7 +513,7 @@ impl WaitingInner {
             Ok(hold) => hold,
             Err(slots) => return self.refuse_without_slot(now, slots, slot),
         };
-        let slot = match resource.take_slot(&mut slot) {
+        let slot = match resource.take_slot(class, &mut slot) {
             Ok(slot) => slot,
             Err(slots) => {
                 self.nodes.release_origin_slot(of_origin);
@@ -542,9 +543,8 @@ impl WaitingInner {
             unreachable!("only what is promised starts");
         };
         let (nodes, weight) = (self.nodes, self.weight);
-        let Promised { claims, start, .. } = promised;
-        let resource = nodes.resource();
-        let waited = now - self.since;
+        let (claims, start) = (promised.claims, promised.start);
+        let (resource, waited) = (nodes.resource(), now - self.since);
         // A place in a queue is the call's own; a wait beyond its turn is for borrowed tokens.
         let turn = claims.last_turn();
         let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
@@ -556,6 +556,7 @@ impl WaitingInner {
         });
         resource.place_started(place);
         nodes.origin_slot_started(of_origin);
+        resource.count_class(promised.criticality, weight);
         resource.notify_passed(weight, None, waited);
         let permits = Permits::new(resource, place.admission, &claims);
         let mut entry = Entry::new(nodes, now, weight, place.has_slot(), permits);

@@ -1,0 +1,430 @@
+//! What the classes promise, on the simulated service: a spike of the least important calls, and
+//! other troubles, cost the important ones nothing; and nobody is refused while there is no trouble.
+//!
+//! *Calm* is a load of 0.8 of the capacity: 0.04 critical, 0.36 normal (`SheddablePlus`), 0.40
+//! sheddable calls. It lasts for 10 s; then comes trouble for 15 s, and 15 s of calm again. SceneFigures
+//! are from 2 s after the beginning of the trouble on, unless they are of all of it.
+
+use std::time::Duration;
+
+use super::simulation::{Arrivals, CRITICAL, Model, NORMAL, SHEDDABLE, Serving, Trouble, Work};
+use super::{Limiter, LimiterSettings};
+use crate::clock::Tick;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// When the trouble begins, and when it ends and the run.
+const BEGIN: Duration = ms(10_000);
+const END: Duration = ms(25_000);
+const OVER: Duration = ms(40_000);
+
+/// Loads by class: of critical, normal and sheddable calls.
+const fn loads(critical: f64, normal: f64, sheddable: f64) -> [f64; 4] {
+    [0.0, critical, normal, sheddable]
+}
+
+const CALM: [f64; 4] = loads(0.04, 0.36, 0.40);
+
+/// A service, its trouble, and how long clients wait.
+#[derive(Clone, Debug)]
+struct Scene {
+    model: Model,
+    deadline: Duration,
+    begin: Duration,
+}
+
+/// What a scene has shown.
+#[derive(Clone, Copy, Debug)]
+struct SceneFigures {
+    /// The part of the calls that were served in time, in all of the trouble.
+    critical: f64,
+    normal: f64,
+    /// The same from the time on that is judged.
+    critical_later: f64,
+    normal_later: f64,
+    sheddable_later: f64,
+    /// Calls that ended in time, as a part of what the slots can serve.
+    goodput: f64,
+    p99: Duration,
+    /// How long it took to settle; `None`: it did not.
+    settled: Option<Duration>,
+    /// How long after the trouble the last call was refused.
+    last: Duration,
+    shed_count: usize,
+}
+
+impl Scene {
+    /// A service with this many slots and this work, in calm; then the `trouble`.
+    fn new(slots: u32, mean: Duration, work: Work, trouble: Trouble) -> Self {
+        let model = Model {
+            slots,
+            mean,
+            work,
+            arrivals: Arrivals::Random,
+            loads: CALM,
+            ..Model::new(0)
+        };
+        let back = match trouble {
+            Trouble::Slots(_) => Trouble::Slots(slots),
+            Trouble::Slowdown(_) => Trouble::Slowdown(1.0),
+            Trouble::Loads(_) => Trouble::Loads(CALM),
+        };
+        Self {
+            model: model.then(BEGIN, trouble).then(END, back),
+            deadline: ms(1_000),
+            begin: BEGIN,
+        }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Model)) -> Self {
+        change(&mut self.model);
+        self
+    }
+
+    const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Trouble from the beginning on.
+    fn cold(mut self) -> Self {
+        let trouble = self.model.changes.remove(0).1;
+        if let Trouble::Loads(loads) = trouble {
+            self.model.loads = loads;
+        }
+        self.begin = Duration::ZERO;
+        self
+    }
+
+    fn run(&self, seed: u64) -> SceneFigures {
+        let model = Model {
+            seed,
+            ..self.model.clone()
+        };
+        let trace = model.run(&limiter(20, ms(500)), OVER);
+        let judged = self.begin + ms(2_000);
+        let slots = match model.changes.first() {
+            Some(&(_, Trouble::Slots(slots))) => slots,
+            _ => model.slots,
+        };
+        let served = |class, from| trace.served(class, self.deadline, from, END);
+        let work = match model.changes.first() {
+            Some(&(_, Trouble::Slowdown(factor))) => model.mean.mul_f64(factor),
+            _ => model.mean,
+        };
+        SceneFigures {
+            critical: served(CRITICAL, self.begin),
+            normal: served(NORMAL, self.begin),
+            critical_later: served(CRITICAL, judged),
+            normal_later: served(NORMAL, judged),
+            sheddable_later: served(SHEDDABLE, judged),
+            goodput: trace.goodput(self.deadline, judged, END) / f64::from(slots),
+            p99: trace.quantile(0.99, judged, END),
+            settled: trace.settled(CRITICAL, work, self.begin, END),
+            last: trace.last_shed().saturating_sub(END),
+            shed_count: trace.shed_count(),
+        }
+    }
+}
+
+fn limiter(start: u32, burst: Duration) -> Limiter {
+    let settings = LimiterSettings {
+        floor: 1,
+        ceiling: 100_000,
+        start,
+        burst,
+    };
+    Limiter::new(settings, Tick::ZERO)
+}
+
+/// Sheddable calls × 12.
+const SPIKE: Trouble = Trouble::Loads(loads(0.04, 0.36, 4.8));
+
+/// The worst that a scene may show, in each of its runs. Parts are in percent.
+#[derive(Clone, Copy, Debug)]
+struct Bar {
+    critical: f64,
+    normal: f64,
+    goodput: f64,
+    p99: Duration,
+    settled: Duration,
+    last: Duration,
+}
+
+const ANY: Duration = Duration::MAX;
+
+const fn bar(parts: [f64; 3], p99: u64, settled: Duration, last: Duration) -> Bar {
+    let [critical, normal, goodput] = parts;
+    Bar {
+        critical,
+        normal,
+        goodput,
+        p99: ms(p99),
+        settled,
+        last,
+    }
+}
+
+fn scenes() -> Vec<(&'static str, Scene, Bar)> {
+    use Work::{Bimodal, Even, Exponential, Fixed};
+    let spike = |slots, mean, work| Scene::new(slots, ms(mean), work, SPIKE);
+    let common = |trouble| Scene::new(20, ms(50), Exponential, trouble);
+    let all = 99.9;
+    vec![
+        (
+            "spike, fixed",
+            spike(20, 50, Fixed),
+            bar([all, all, 95.0], 110, ms(1_000), ms(1_500)),
+        ),
+        (
+            "spike, ±20 %",
+            spike(20, 50, Even),
+            bar([all, all, 95.0], 110, ms(1_000), ms(1_500)),
+        ),
+        (
+            "spike, exponential",
+            spike(20, 50, Exponential),
+            bar([all, all, 95.0], 345, ms(1_000), ms(1_500)),
+        ),
+        (
+            "spike, 5 000/s",
+            spike(100, 20, Exponential),
+            bar([all, all, 96.0], 120, ms(500), ms(1_500)),
+        ),
+        // It starts at 20 where 500 are needed: in one seed of twenty it settles late.
+        (
+            "spike, 50 000/s",
+            spike(500, 10, Exponential),
+            bar([all, all, 93.0], 60, ms(6_000), ms(1_500)),
+        ),
+        (
+            "spike, bimodal",
+            spike(20, 50, Bimodal),
+            bar([all, all, 89.0], 1_100, ms(2_000), ms(2_500)),
+        ),
+        (
+            "spike, shared processors",
+            spike(20, 50, Exponential).with(|model| model.service = Serving::Shared),
+            bar([all, all, 89.0], 506, ms(2_500), ms(2_500)),
+        ),
+        (
+            "spike, 2 slots",
+            spike(2, 50, Exponential),
+            bar([99.0, 99.0, 88.0], 1_000, ANY, ANY),
+        ),
+        (
+            "spike, 1 slot",
+            spike(1, 100, Even).deadline(ms(3_000)),
+            bar([99.0, 70.0, 88.0], 3_000, ANY, ANY),
+        ),
+        (
+            "all × 5",
+            common(Trouble::Loads(loads(0.25, 2.25, 2.5))),
+            bar([all, 0.0, 92.0], 300, ms(2_500), ms(2_500)),
+        ),
+        (
+            "clients retry",
+            common(Trouble::Loads(loads(0.04, 0.36, 3.0))).with(|model| model.retries = 4),
+            bar([all, all, 92.0], 320, ms(1_000), ms(5_000)),
+        ),
+        (
+            "39 × as many sheddable calls",
+            common(Trouble::Loads(loads(0.05, 0.45, 19.5))),
+            bar([all, all, 94.0], 300, ms(1_250), ms(2_500)),
+        ),
+        (
+            "hardly any room beside the others",
+            common(Trouble::Loads(loads(0.09, 0.81, 5.0))),
+            bar([all, all, 92.0], 575, ANY, ms(2_500)),
+        ),
+        (
+            "half of the slots gone",
+            common(Trouble::Slots(10)),
+            bar([all, all, 95.0], 750, ms(11_000), ms(5_000)),
+        ),
+        (
+            "work five times as long",
+            common(Trouble::Slowdown(5.0)).deadline(ms(2_000)),
+            bar([80.0, 0.0, 45.0], 2_000, ms(6_000), ms(5_000)),
+        ),
+        (
+            "cold start",
+            common(Trouble::Loads(loads(0.06, 0.54, 11.4))).cold(),
+            bar([98.0, 98.0, 92.0], 350, ms(5_000), ms(2_500)),
+        ),
+        (
+            "1.2 of the capacity",
+            common(Trouble::Loads(loads(0.06, 0.54, 0.6))),
+            bar([all, all, 90.0], 600, ms(5_000), ms(2_500)),
+        ),
+    ]
+}
+
+const SEEDS: std::ops::Range<u64> = 101..121;
+
+/// `--nocapture` shows the worst run of each.
+#[test]
+fn trouble_costs_the_important_calls_nothing() {
+    for (name, scene, bar) in scenes() {
+        // A run of the largest has three million calls.
+        let most = if scene.model.slots > 200 { 4 } else { 20 };
+        let runs = SEEDS.take(most).map(|seed| (seed, scene.run(seed)));
+        let runs: Vec<_> = runs.collect();
+        for (seed, run) in &runs {
+            let what = format!("{name}, seed {seed}: {run:?}");
+            assert!(100.0 * run.critical_later >= bar.critical, "{what}");
+            assert!(100.0 * run.normal_later >= bar.normal, "{what}");
+            assert!(100.0 * run.goodput >= bar.goodput, "{what}");
+            assert!(run.p99 <= bar.p99, "{what}");
+            assert!(run.settled.unwrap_or(ANY) <= bar.settled, "{what}");
+            assert!(run.last <= bar.last, "{what}");
+        }
+        let least = |figure: fn(&SceneFigures) -> f64| {
+            let figures = runs.iter().map(|(_, run)| 100.0 * figure(run));
+            figures.fold(f64::MAX, f64::min)
+        };
+        let longest = runs.iter().map(|(_, run)| run.p99).max().unwrap();
+        println!(
+            "{name:34} critical {:6.2} normal {:6.2} goodput {:5.1} p99 {longest:4.0?}",
+            least(|run| run.critical_later),
+            least(|run| run.normal_later),
+            least(|run| run.goodput),
+        );
+    }
+}
+
+#[test]
+fn no_critical_or_normal_call_is_lost_when_a_spike_begins() {
+    let small = scenes()
+        .into_iter()
+        .filter(|(_, scene, _)| scene.model.slots < 200);
+    for (name, scene, _) in small.take(5) {
+        for seed in SEEDS {
+            let run = scene.run(seed);
+            let least = run.critical.min(run.normal);
+            assert!(least >= 0.999, "{name}, seed {seed}: {run:?}");
+        }
+    }
+}
+
+#[test]
+fn sheddable_calls_get_nothing_while_normal_ones_are_refused() {
+    let scene = Scene::new(
+        20,
+        ms(50),
+        Work::Exponential,
+        Trouble::Loads(loads(0.25, 2.25, 2.5)),
+    );
+    for seed in SEEDS {
+        let run = scene.run(seed);
+        assert!(run.normal_later < 0.5, "seed {seed}: {run:?}");
+        assert!(run.sheddable_later <= 0.01, "seed {seed}: {run:?}");
+    }
+}
+
+#[test]
+fn a_large_service_that_gets_slower_refuses_a_quarter_at_most() {
+    let trouble = Trouble::Slowdown(4.0);
+    let scene = Scene::new(1_000, ms(50), Work::Exponential, trouble).with(|model| {
+        model.loads = loads(0.008, 0.072, 0.08);
+    });
+    for seed in SEEDS {
+        let run = scene.run(seed);
+        // 3 200 calls a second came for 40 s.
+        assert!(run.shed_count <= 32_000, "seed {seed}: {run:?}");
+    }
+}
+
+/// A service at a steady load, with many calls of which only the refusals are kept.
+fn steady(slots: u32, mean: Duration, work: Work, loads: [f64; 4], seed: u64) -> Model {
+    Model {
+        slots,
+        mean,
+        work,
+        arrivals: Arrivals::Random,
+        loads,
+        keeps_visits: false,
+        ..Model::new(seed)
+    }
+}
+
+fn refused(model: &Model, calls: f64, start: u32) -> usize {
+    let load: f64 = model.loads.iter().sum();
+    let length = Duration::from_secs_f64(calls / (model.capacity() * load));
+    model.run(&limiter(start, ms(500)), length).shed_count()
+}
+
+#[test]
+fn nobody_is_refused_at_nine_tenths_of_the_capacity() {
+    let loads = loads(0.045, 0.405, 0.45);
+    let services = [
+        (20, ms(50), Work::Exponential),
+        (20, ms(50), Work::Even),
+        (100, ms(20), Work::Exponential),
+    ];
+    for (slots, mean, work) in services {
+        for seed in 1..3 {
+            let model = steady(slots, mean, work, loads, seed);
+            let refused = refused(&model, 1e6, 20);
+            assert_eq!(refused, 0, "{slots} slots, {work:?}, seed {seed}");
+        }
+    }
+    // With two slots there is little to tell a queue from noise by.
+    let loads = self::loads(0.04, 0.36, 0.4);
+    let model = steady(2, ms(50), Work::Exponential, loads, 1);
+    assert!(refused(&model, 1e6, 20) <= 10_000);
+}
+
+/// As of a program that names no classes.
+#[test]
+fn calls_of_one_class_are_served_as_well() {
+    let one = |load| Trouble::Loads(Model::alone(load));
+    let scene = |slots, mean, work, trouble, least: f64| {
+        let scene = Scene::new(slots, ms(mean), work, trouble).with(|model| {
+            model.loads = Model::alone(0.8);
+            if let Some((_, Trouble::Loads(back))) = model.changes.last_mut() {
+                *back = model.loads;
+            }
+        });
+        (scene, least)
+    };
+    use Work::{Exponential, Fixed};
+    let scenes = [
+        scene(20, 50, Exponential, one(5.2), 94.0),
+        scene(20, 50, Fixed, one(5.2), 96.0),
+        scene(100, 20, Exponential, one(5.2), 97.0),
+        scene(20, 50, Exponential, one(1.2), 91.0),
+        scene(20, 50, Exponential, Trouble::Slots(10), 89.0),
+        // The weakest: the limit is learned anew.
+        scene(20, 50, Exponential, Trouble::Slowdown(5.0), 85.0),
+    ];
+    for (number, (scene, least)) in scenes.into_iter().enumerate() {
+        let scene = scene.deadline(ms(2_000));
+        for seed in SEEDS {
+            let run = scene.run(seed);
+            let what = format!("scene {number}, seed {seed}: {run:?}");
+            assert!(100.0 * run.goodput >= least, "{what}");
+        }
+    }
+    let slower = Scene::new(1_000, ms(50), Exponential, Trouble::Slowdown(4.0))
+        .with(|model| model.loads = Model::alone(0.16));
+    let services = [
+        (20, ms(50), Exponential, 0.9, 2_500),
+        (20, ms(50), Work::Even, 0.9, 0),
+        (100, ms(20), Exponential, 0.9, 7_500),
+        (2, ms(50), Exponential, 0.8, 1_000),
+    ];
+    for seed in SEEDS {
+        let run = slower.run(seed);
+        assert!(run.shed_count <= 10_240, "seed {seed}: {run:?}");
+    }
+    for (slots, mean, work, load, most) in services {
+        for seed in 101..103 {
+            let model = steady(slots, mean, work, Model::alone(load), seed);
+            let refused = refused(&model, 1e6, 20);
+            assert!(refused <= most, "{slots} slots, seed {seed}: {refused}");
+        }
+    }
+}

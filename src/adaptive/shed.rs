@@ -1,0 +1,290 @@
+//! The bounds by class in atomics: calls read them, refusals make them stricter, and the closer of
+//! a window relaxes them.
+//!
+//! A call that is admitted reads one bound, and notes its class if it is the first of that in a
+//! window. The bounds are published one by one, in any order: a call that reads some of before and
+//! some of after meets a bound that was right a moment ago.
+//!
+//! # How strict
+//!
+//! The word of the [`Strictness`] is changed by compare-and-swap only. A refusal shuts a class only
+//! if its own is open in the word that it replaces, if the bounds of that word are those published,
+//! and if the calls in flight are still at its bound. So of a thousand refusals of one burst one
+//! wins; and a late one cannot shut a class that has been reopened, as that has raised the
+//! generation. The closer gives up its change if a refusal came in between: that may only have made
+//! it stricter.
+//!
+//! # Publishing
+//!
+//! Several threads may publish at once, and one that sleeps may write old bounds over newer ones.
+//! So each one looks at the end whether the word is still the one it began with, by a swap: if
+//! another one changed it before, it publishes again; if another one changes it later, that thread
+//! sees all its stores, and its own come after. The closer changes the word in each window, so this
+//! holds for what it has learned as well.
+
+use super::bounds::{CLASSES, Frame, Shown, Strictness};
+use super::estimate::LimiterSettings;
+use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Shed {
+    bounds: [AtomicU32; CLASSES],
+    /// The generation that they are of.
+    published: AtomicU32,
+    word: AtomicU64,
+    /// The classes of the calls that came in this window, a bit for each, and in the last ones.
+    seen: AtomicU32,
+    recent: AtomicU32,
+    /// Fewest calls in flight after the end of one, in this window.
+    lowest: AtomicU32,
+    /// Refused calls of this window.
+    refused: [AtomicU32; CLASSES],
+    /// What refusals say to the next closer of a sampling window: [`REFUSED`], [`BEGAN`].
+    said: AtomicU32,
+    frame: FrameCell,
+}
+
+/// A call was refused.
+const REFUSED: u32 = 1;
+/// A class was shut while none was before.
+const BEGAN: u32 = 2;
+
+/// A [`Frame`] that only the closer writes; the classes seen are beside it.
+#[derive(Debug, Default)]
+struct FrameCell {
+    limit: AtomicU64,
+    rate: AtomicU64,
+    drain: AtomicU32,
+    is_known: AtomicU32,
+}
+
+/// What a window of bounds has gathered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowFigures {
+    pub(super) lowest: u32,
+    pub(super) refused: [u32; CLASSES],
+    pub(super) seen: u32,
+}
+
+// === impl Shed ===
+
+impl Shed {
+    pub(super) fn new(settings: &LimiterSettings, limit: f64) -> Self {
+        let shed = Self {
+            bounds: Default::default(),
+            published: AtomicU32::new(0),
+            word: AtomicU64::new(Strictness::default().word()),
+            seen: AtomicU32::new(0),
+            recent: AtomicU32::new(0),
+            lowest: AtomicU32::new(u32::MAX),
+            refused: Default::default(),
+            said: AtomicU32::new(0),
+            frame: FrameCell::default(),
+        };
+        shed.set_frame(&Frame {
+            limit,
+            ..Frame::default()
+        });
+        shed.publish(settings);
+        shed
+    }
+
+    /// How many calls may be in flight when one of this `class` comes, which is noted.
+    #[inline]
+    pub(super) fn bound(&self, class: usize, settings: &LimiterSettings) -> u32 {
+        let bit = 1 << class;
+        if self.seen.load(Ordering::Relaxed) & bit == 0 {
+            self.see(bit, settings);
+        }
+        self.bounds[class].load(Ordering::Relaxed)
+    }
+
+    /// The bound of a class, for readers.
+    pub(super) fn bounds(&self) -> [u32; CLASSES] {
+        std::array::from_fn(|class| self.bounds[class].load(Ordering::Relaxed))
+    }
+
+    pub(super) fn strictness(&self) -> Strictness {
+        Strictness::of_word(self.word.load(Ordering::Relaxed))
+    }
+
+    #[cold]
+    fn see(&self, bit: u32, settings: &LimiterSettings) {
+        let before = self.seen();
+        if planted(Bug::SeenByStore) {
+            let seen = self.seen.load(Ordering::Relaxed);
+            self.seen.store(seen | bit, Ordering::Relaxed);
+        } else {
+            self.seen.fetch_or(bit, Ordering::Relaxed);
+        }
+        if before & bit == 0 && before != 0 {
+            // With a second class, bursts may be longer.
+            self.publish(settings);
+        }
+    }
+
+    /// The classes of late.
+    fn seen(&self) -> u32 {
+        self.seen.load(Ordering::Relaxed) | self.recent.load(Ordering::Relaxed)
+    }
+
+    /// A call of this `class` is refused, as `in_flight` calls are at its bound. Shuts a class, if
+    /// its own is open.
+    #[cold]
+    pub(super) fn refuse(
+        &self,
+        class: usize,
+        in_flight: impl Fn() -> u32,
+        settings: &LimiterSettings,
+    ) {
+        self.refused[class].fetch_add(1, Ordering::Relaxed);
+        self.said.fetch_or(REFUSED, Ordering::Relaxed);
+        if self.frame.is_known.load(Ordering::Relaxed) == 0 {
+            // Nobody knows what a queue is.
+            return;
+        }
+        // Acquire: pairs with the swaps of those that changed it, as the bounds below.
+        let word = self.word.load(Ordering::Acquire);
+        let found = Strictness::of_word(word);
+        let is_open = class < found.marginal();
+        let is_published = self.published.load(Ordering::Acquire) == found.generation;
+        let is_full = || in_flight() >= self.bounds[class].load(Ordering::Relaxed);
+        let looks = !planted(Bug::ShutAnyGeneration);
+        if (!is_open && !planted(Bug::ShutWithoutLook)) || looks && !(is_published && is_full()) {
+            return;
+        }
+        if found.shut as usize == CLASSES {
+            return;
+        }
+        let next = found.shut_more(self.seen());
+        let is_won = if planted(Bug::ShutByAdd) {
+            let step = next.word().wrapping_sub(word);
+            self.word.fetch_add(step, Ordering::AcqRel);
+            true
+        } else if planted(Bug::ShutAnyGeneration) {
+            self.word.store(next.word(), Ordering::Release);
+            true
+        } else {
+            self.replace(word, next)
+        };
+        if is_won {
+            if found.shut == 0 {
+                self.said.fetch_or(BEGAN, Ordering::Relaxed);
+            }
+            self.publish(settings);
+        }
+    }
+
+    fn replace(&self, word: u64, next: Strictness) -> bool {
+        // Acquire and release: all that the last one wrote is seen, and the next one sees this.
+        let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
+        self.word
+            .compare_exchange(word, next.word(), won, lost)
+            .is_ok()
+    }
+
+    /// A call has ended that leaves `in_flight` others.
+    #[inline]
+    pub(super) fn ended(&self, in_flight: u32) {
+        if in_flight < self.lowest.load(Ordering::Relaxed) {
+            self.lowest.fetch_min(in_flight, Ordering::Relaxed);
+        }
+    }
+
+    /// What a window has gathered; the next one begins. Only for the closer.
+    pub(super) fn gather(&self) -> WindowFigures {
+        let lowest = if planted(Bug::LowestInTwoSteps) {
+            let lowest = self.lowest.load(Ordering::Relaxed);
+            self.lowest.store(u32::MAX, Ordering::Relaxed);
+            lowest
+        } else {
+            self.lowest.swap(u32::MAX, Ordering::Relaxed)
+        };
+        WindowFigures {
+            lowest,
+            refused: std::array::from_fn(|class| self.refused[class].swap(0, Ordering::Relaxed)),
+            seen: self.seen.swap(0, Ordering::Relaxed),
+        }
+    }
+
+    /// Relaxes, or not, by what a window has `shown`, unless a refusal came in between. Only for
+    /// the closer, which then [publishes](Self::publish).
+    pub(super) fn relax(
+        &self,
+        found: Strictness,
+        shown: Shown,
+        frame: &Frame,
+        settings: &LimiterSettings,
+    ) {
+        let next = found.after(shown, frame, settings);
+        if planted(Bug::RelaxByStore) {
+            self.word.store(next.word(), Ordering::Release);
+        } else if !self.replace(found.word(), next) {
+            self.renew();
+        }
+    }
+
+    /// Another generation, as what was learned is another.
+    pub(super) fn renew(&self) {
+        self.word
+            .fetch_add(Strictness::default().next().word(), Ordering::AcqRel);
+    }
+
+    /// Back to all open.
+    pub(super) fn reset(&self) {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if self.replace(word, Strictness::of_word(word).all_open()) {
+                return;
+            }
+            word = self.word.load(Ordering::Acquire);
+        }
+    }
+
+    pub(super) fn set_frame(&self, frame: &Frame) {
+        let cell = &self.frame;
+        cell.limit.store(frame.limit.to_bits(), Ordering::Relaxed);
+        cell.rate.store(frame.rate.to_bits(), Ordering::Relaxed);
+        cell.drain.store(frame.drain, Ordering::Relaxed);
+        cell.is_known
+            .store(frame.is_known.into(), Ordering::Relaxed);
+        self.recent.store(frame.seen, Ordering::Relaxed);
+    }
+
+    fn frame(&self) -> Frame {
+        let cell = &self.frame;
+        Frame {
+            limit: f64::from_bits(cell.limit.load(Ordering::Relaxed)),
+            rate: f64::from_bits(cell.rate.load(Ordering::Relaxed)),
+            drain: cell.drain.load(Ordering::Relaxed),
+            is_known: cell.is_known.load(Ordering::Relaxed) != 0,
+            seen: self.seen(),
+        }
+    }
+
+    /// Publishes the bounds of the present word.
+    pub(super) fn publish(&self, settings: &LimiterSettings) {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            let strictness = Strictness::of_word(word);
+            let bounds = self.frame().bounds(strictness, settings);
+            for (class, bound) in bounds.into_iter().enumerate() {
+                self.bounds[class].store(bound, Ordering::Relaxed);
+            }
+            // Release: a refusal that reads this reads the bounds as well.
+            self.published
+                .store(strictness.generation, Ordering::Release);
+            if self.replace(word, strictness) {
+                return;
+            }
+        }
+    }
+
+    /// What refusals have said since the last time: whether a call was refused, and whether
+    /// the shedding began.
+    pub(super) fn take_said(&self) -> (bool, bool) {
+        let said = self.said.swap(0, Ordering::Relaxed);
+        (said & REFUSED != 0, said & BEGAN != 0)
+    }
+}

@@ -1,0 +1,61 @@
+//! What an adaptive rule grants to each class of calls.
+
+use crate::adaptive::Limiter;
+use crate::call::Criticality;
+
+/// What an [adaptive rule](crate::AdaptiveRule) grants to each class of calls of a resource, as it
+/// is at the moment.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{AdaptiveRule, Call, Criticality, Sentinel};
+///
+/// let sentinel = Sentinel::new(AdaptiveRule::new("/search"));
+/// drop(sentinel.try_enter(Call::new("/search").criticality(Criticality::Sheddable)));
+/// let shedding = sentinel.node("/search").unwrap().shedding().unwrap();
+/// assert!(shedding.shut().is_empty(), "there is no overload");
+/// assert_eq!(shedding.admitted(Criticality::Sheddable), 1);
+/// assert!(shedding.bound(Criticality::Critical) > shedding.bound(Criticality::Sheddable));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shedding {
+    shut: u8,
+    bounds: [u32; 4],
+    counts: [(u64, u64); 4],
+}
+
+impl Shedding {
+    pub(super) fn of(limiter: &Limiter) -> Self {
+        Self {
+            shut: limiter.shut(),
+            bounds: limiter.bounds(),
+            counts: limiter.counts(),
+        }
+    }
+
+    /// Returns the classes that are shut, the most important one first: that one gets what the
+    /// others leave, and those behind it idle workers only. Empty as long as nothing is wrong.
+    #[must_use]
+    pub fn shut(&self) -> &'static [Criticality] {
+        &Criticality::ALL[Criticality::ALL.len() - usize::from(self.shut)..]
+    }
+
+    /// Returns how many calls may be in flight for one of this class to be admitted.
+    #[must_use]
+    pub const fn bound(&self, criticality: Criticality) -> u32 {
+        self.bounds[criticality.index()]
+    }
+
+    /// Returns the weight of the calls of this class that were admitted.
+    #[must_use]
+    pub const fn admitted(&self, criticality: Criticality) -> u64 {
+        self.counts[criticality.index()].0
+    }
+
+    /// Returns the weight of the calls of this class that the rule has refused.
+    #[must_use]
+    pub const fn refused(&self, criticality: Criticality) -> u64 {
+        self.counts[criticality.index()].1
+    }
+}
