@@ -132,12 +132,16 @@ fn two_refusals() {
     assert_eq!(shed.bounds(), bounds, "those of the word are published");
 }
 
-/// A call of an open class is refused beside a closer whose window has nothing against it.
+/// A call of an open class is refused beside a closer whose window has nothing against it: what it
+/// has shut stays shut.
 fn a_refusal_beside_a_closer() {
     let shed = shed();
     let other = {
         let shed = shed.clone();
-        thread::spawn(move || refuse(&shed))
+        thread::spawn(move || {
+            refuse(&shed);
+            shed.strictness().shut
+        })
     };
     let shown = Shown {
         ended: 100,
@@ -147,8 +151,10 @@ fn a_refusal_beside_a_closer() {
     let found = shed.strictness();
     shed.relax(found, shown, &frame(), &SETTINGS);
     shed.publish(&SETTINGS);
-    other.join().unwrap();
-    let bounds = frame().bounds(shed.strictness(), &SETTINGS);
+    let seen = other.join().unwrap();
+    let found = shed.strictness();
+    assert!(found.shut >= seen, "a refusal is lost");
+    let bounds = frame().bounds(found, &SETTINGS);
     assert_eq!(shed.bounds(), bounds, "those of the word are published");
     // A refusal that comes while the closer publishes may shut nothing: the next one does.
     refuse(&shed);
@@ -287,7 +293,7 @@ fn no_refusal_is_lost_beside_a_closer() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "a refusal is lost")]
 fn a_closer_that_overwrites_a_refusal() {
     plant(Bug::RelaxByStore);
     check(3, a_refusal_beside_a_closer);

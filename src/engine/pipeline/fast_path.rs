@@ -38,13 +38,9 @@ pub(crate) fn try_fast_path(
     call: &Call<'_>,
     now: Glance,
 ) -> Result<Started, Fallback> {
-    let mut slots = resource.fixed_slot_limit();
     let (closed, params) = match resource.path_kind() {
         PathKind::Fast => (None, None),
-        PathKind::FastAdaptive => {
-            slots = resource.slot_limit(call.criticality);
-            (None, None)
-        }
+        PathKind::FastAdaptive => return try_adaptive(resource, call, now),
         PathKind::FastAfterBreakers => {
             let closed = resource.breakers().and_then(Breakers::admit_if_closed);
             (Some(closed.ok_or(Fallback::MoreToAsk)?), None)
@@ -58,6 +54,7 @@ pub(crate) fn try_fast_path(
         _ => return Err(Fallback::MoreToAsk),
     };
     let now = resource.check_time(now);
+    let slots = resource.fixed_slot_limit();
     if let Some(slots) = slots.filter(|slots| !resource.node().has_free_slot(slots.limit)) {
         return Err(Fallback::NoSlot(slots));
     }
@@ -80,15 +77,34 @@ pub(crate) fn try_fast_path(
             }
         }
     }
-    if resource.path_kind() == PathKind::FastAdaptive {
-        resource.count_class(call.criticality, call.weight);
-    }
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
     Ok(Started {
         at: now,
         weight: call.weight,
         has_slot: slots.is_some(),
         closed,
+    })
+}
+
+/// As [`try_fast_path`] where an adaptive limit gives out the slots. A function of its own, so that
+/// the other paths do not pay for it.
+#[inline(never)]
+fn try_adaptive(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Started, Fallback> {
+    let now = resource.check_time(now);
+    let Some(slots) = resource.slot_limit(call.criticality) else {
+        return Err(Fallback::MoreToAsk);
+    };
+    if !resource.node().has_free_slot(slots.limit) {
+        return Err(Fallback::NoSlot(slots));
+    }
+    take_slot_and_own_ring(resource, slots, now, call.weight)?;
+    resource.count_class(call.criticality, call.weight);
+    resource.notify_passed(call.weight, Some(call), Duration::ZERO);
+    Ok(Started {
+        at: now,
+        weight: call.weight,
+        has_slot: true,
+        closed: None,
     })
 }
 
