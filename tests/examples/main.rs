@@ -278,11 +278,13 @@ async fn adaptive_finds_the_slots_again_when_half_are_gone_and_after_a_spike() {
             panic!("six numbers in second {second}:\n{output}");
         };
         assert_eq!(found_slots, slots);
+        // A queue of half as many calls keeps all of them at work.
         assert!(
-            (slots * 3 / 4..=slots * 5 / 4).contains(&limit),
+            (slots..=slots * 3 / 2).contains(&limit),
             "{second}: {limit}"
         );
-        assert_eq!(answered, slots * 20, "{second}");
+        // A probe may be under way.
+        assert!(answered >= slots * 19, "{second}: {answered}");
         assert!(slowest <= 100, "{second}: {slowest} ms");
     }
     // During the spike it stays above the floor.
