@@ -104,8 +104,8 @@ impl FromStr for Criticality {
     fn from_str(name: &str) -> Result<Self, InvalidSetting> {
         Self::named(name).ok_or_else(|| {
             let names = NAMES.join(", ");
-            let value = format_args!("{name:?}");
-            InvalidSetting::new("criticality", value, format_args!("one of {names}"))
+            let allowed = format!("one of {names}");
+            InvalidSetting::new("criticality", format!("{name:?}"), allowed)
         })
     }
 }
