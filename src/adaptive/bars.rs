@@ -2,7 +2,7 @@
 //! other troubles, cost the important ones nothing; and nobody is refused while there is no trouble.
 //!
 //! *Calm* is a load of 0.8 of the capacity: 0.04 critical, 0.36 normal (`SheddablePlus`), 0.40
-//! sheddable calls. It lasts for 10 s; then comes trouble for 15 s, and 15 s of calm again. SceneFigures
+//! sheddable calls. It lasts for 10 s; then comes trouble for 15 s, and 15 s of calm again. Figures
 //! are from 2 s after the beginning of the trouble on, unless they are of all of it.
 
 use std::time::Duration;

@@ -187,7 +187,7 @@ fn work_that_spreads_widely_makes_it_wander_but_not_waste() {
     }
 }
 
-/// Meanwhile it in the same model: the limiters of tower-resilience as they come,
+/// Beside it in the same model: the limiters of tower-resilience as they come,
 /// with the same ceiling. `--nocapture` shows the table.
 #[test]
 fn an_average_of_everything_climbs_to_its_ceiling() {

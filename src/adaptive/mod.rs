@@ -7,12 +7,14 @@
 //! | `window` | response times of many threads added up |
 //! | `bounds` | from the limit to the bound of each class |
 //! | `shed` | the bounds in atomics, made stricter by refusals |
+//! | `learned` | what the closers of windows know |
 //! | `limiter` | all of it together, as the engine holds it |
 //! | `simulation`, `trace` | a service in virtual time, and the figures of a run |
 //! | `claims`, `bars` | what is promised, checked on it: of calls of one class, of several |
 
 mod bounds;
 mod estimate;
+mod learned;
 mod limiter;
 mod shed;
 mod window;
@@ -25,6 +27,8 @@ mod claims;
 mod models;
 #[cfg(all(test, not(sentinel_loom)))]
 mod simulation;
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests;
 #[cfg(all(test, not(sentinel_loom)))]
 mod trace;
 

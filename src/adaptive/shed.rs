@@ -63,15 +63,26 @@ struct FrameCell {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowFigures {
     pub(super) lowest: u32,
-    pub(super) refused: [u32; CLASSES],
+    refused: [u32; CLASSES],
     pub(super) seen: u32,
+}
+
+// === impl WindowFigures ===
+
+impl WindowFigures {
+    /// Refused calls of the marginal class, if there is one.
+    pub(super) fn refused(&self, strictness: Strictness) -> u32 {
+        let refused = self.refused.get(strictness.marginal());
+        refused.copied().unwrap_or(0)
+    }
 }
 
 // === impl Shed ===
 
 impl Shed {
-    pub(super) fn new(settings: &LimiterSettings, limit: f64) -> Self {
-        let shed = Self {
+    /// All classes open, and nothing published.
+    pub(super) fn new() -> Self {
+        Self {
             bounds: Default::default(),
             published: AtomicU32::new(0),
             word: AtomicU64::new(Strictness::default().word()),
@@ -81,13 +92,7 @@ impl Shed {
             refused: Default::default(),
             said: AtomicU32::new(0),
             frame: FrameCell::default(),
-        };
-        shed.set_frame(&Frame {
-            limit,
-            ..Frame::default()
-        });
-        shed.publish(settings);
-        shed
+        }
     }
 
     /// How many calls may be in flight when one of this `class` comes, which is noted.
@@ -152,9 +157,6 @@ impl Shed {
         let is_full = || in_flight() >= self.bounds[class].load(Ordering::Relaxed);
         let looks = !planted(Bug::ShutAnyGeneration);
         if (!is_open && !planted(Bug::ShutWithoutLook)) || looks && !(is_published && is_full()) {
-            return;
-        }
-        if found.shut as usize == CLASSES {
             return;
         }
         let next = found.shut_more(self.seen());

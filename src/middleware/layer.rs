@@ -402,6 +402,9 @@ impl<M> SentinelLayer<M> {
     /// Only calls of one resource are compared. So where routes shall yield to others, let one rule
     /// judge them together: [`named("api")`](Self::named).
     ///
+    /// A layer that also [propagates](Self::propagate_criticality) classes calls `rank` twice for a
+    /// request.
+    ///
     /// Decide by the route, or by something that clients cannot forge. A header may lower the class
     /// of a call; a [`CriticalityHeader`](crate::key::CriticalityHeader) lets only those raise it
     /// that you trust.

@@ -25,8 +25,9 @@ impl Snapshot {
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
     /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
     /// `keyed_rules`, with `overflows`, `missing` and `waiting`. The whole has `shadows`, with
-    /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` and `shedding` are null; else
-    /// `shedding` has the classes that are `shut`, and `bound`, `admitted` and `blocked` by class.
+    /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` and
+    /// `shedding` are null; else `shedding` has the classes that are `shut`, and for each class
+    /// `bound`, `admitted` and `blocked`.
     /// `rules` has all rules, with their `kind`, `resource` and `is_shadow`, their `limit` and its
     /// `interval` in milliseconds, or null, and what they have refused as `blocked`; `rules_since`
     /// is in milliseconds since 1970. `shared_rules` has the shared ones, with the fields of

@@ -10,8 +10,9 @@ use tower_sentinel::call::Param;
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, BlockKind, BoxError, BreakerState, BreakerView, Builder, Call,
-    CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, ManualClock, MissingKey, NodeSnapshot,
-    NodeView, Rule, Rules, Scope, Sentinel, SentinelLayer, Snapshot, SystemRule, Tick, Verdict,
+    CircuitBreakerRule, Criticality, FlowRule, IsolationRule, KeyedRule, ManualClock, MissingKey,
+    NodeSnapshot, NodeView, Rule, Rules, Scope, Sentinel, SentinelLayer, Snapshot, SystemRule,
+    Tick, Verdict,
 };
 
 use crate::support::{configured, enter, ms, ready, run};
@@ -442,9 +443,17 @@ fn the_adaptive_limit_and_the_slots_in_use_are_shown() {
     assert_eq!(view.slots_in_use(), 2);
     assert_eq!(written["adaptive_limit"], 3);
     assert_eq!(written["slots_in_use"], 2);
+    let shedding = found.shedding().unwrap();
+    assert_eq!(view.shedding(), Some(shedding));
+    assert_eq!(shedding.bound(Criticality::Critical), 3);
+    let critical = json!({"bound": 3, "admitted": 2, "blocked": 0});
+    assert_eq!(written["shedding"]["critical"], critical);
+    assert_eq!(written["shedding"]["shut"], json!([]));
     let (none, written) = node(&snapshot, "without");
     assert_eq!((none.adaptive_limit(), none.slots_in_use()), (None, 0));
     assert_eq!(written["adaptive_limit"], Value::Null);
+    assert_eq!(written["shedding"], Value::Null);
+    assert_eq!(none.shedding(), None);
     assert_eq!(written["slots_in_use"], 0);
     for list in ["breakers", "keyed_rules"] {
         assert_eq!(written[list], json!([]));

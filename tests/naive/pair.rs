@@ -425,7 +425,7 @@ impl Pair {
             _ => None,
         };
         let limit = told.unwrap_or_else(|| shedding.bound(Criticality::Critical));
-        let range = 1..=adaptive.ceiling;
+        let range = adaptive.floor..=adaptive.ceiling;
         prop_assert!(range.contains(&limit), "{limit} of {adaptive:?}");
         self.oracles[way].found.insert(resource, limit);
         Ok(())

@@ -193,11 +193,7 @@ impl Resource {
             return blocked;
         };
         let wait = limiter.refused(class.index(), || self.node.slots_in_use());
-        let blocked = blocked.with_criticality(class);
-        match wait {
-            Some(wait) => blocked.with_retry_after(Some(wait)),
-            None => blocked,
-        }
+        blocked.with_criticality(class).with_retry_after(wait)
     }
 
     /// The refusal of a call that gets no permits. The rule's count of refusals goes up.

@@ -88,9 +88,10 @@ use crate::stat::MAX_TOKENS;
 /// # Accuracy
 ///
 /// With 20 slots, 50 ms of work per call and a load of 0.8, of which half is sheddable: if the
-/// sheddable calls grow twelvefold, no critical and no `SheddablePlus` call is lost, the service
-/// does 95 % of what it can or more, and the last call is refused 1.5 s after the spike at the
-/// latest. At nine tenths of the capacity nobody is refused. The
+/// sheddable calls grow twelvefold, at least 99.9 % of the critical and the `SheddablePlus` calls
+/// are served, the service does 95 % of what it can or more, and the last call is refused 1.5 s
+/// after the spike at the latest. At nine tenths of the capacity none of a million calls is
+/// refused, if they are of several classes. The
 /// [guide](crate::guide::limits_in_detail#adaptive-limits) has the figures for other troubles and
 /// for calls of one class. `adaptive::bars` and `adaptive::claims` test all of them in virtual time.
 ///
