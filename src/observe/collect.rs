@@ -17,6 +17,7 @@ use super::rows::{Reasons, ResourceLimits, Row};
 use crate::base::pace::StepPace;
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
+use crate::call::Criticality;
 use crate::engine::registry::Registry;
 use crate::read::{ResourceReading, read_resources_paced};
 use crate::sentinel::Sentinel;
@@ -263,6 +264,21 @@ impl Collector {
         if let Some((used, limit)) = details.slots {
             self.push(Id::SlotsUsed, own(), Value::Count(used.into()));
             self.push(Id::SlotsLimit, own(), Value::Count(limit.into()));
+        }
+        if let Some(shedding) = &details.shedding {
+            let shut = shedding.shut().len() as u64;
+            self.push(Id::Shedding, own(), Value::Count(shut));
+            for class in Criticality::ALL {
+                for (id, count) in [
+                    (Id::CriticalityBound, shedding.bound(class).into()),
+                    (Id::CriticalityAdmitted, shedding.admitted(class)),
+                    (Id::CriticalityBlocked, shedding.refused(class)),
+                ] {
+                    let [resource, direction] = own();
+                    let class = ("criticality", class.as_str().into());
+                    self.push(id, [resource, direction, class], Value::Count(count));
+                }
+            }
         }
         // The counts of rules may outlive the resource.
         self.origin = 0;

@@ -169,6 +169,14 @@ families! {
         "Concurrency slots in use, where a rule limits calls at once.";
     SlotsLimit: Gauge "" "sentinel_slots_limit"
         "Concurrency slots that there are, by an isolation or adaptive rule.";
+    Shedding: Gauge "" "sentinel_shedding"
+        "How many classes of calls are shut by an adaptive rule, from the least important one.";
+    CriticalityBound: Gauge "" "sentinel_criticality_bound"
+        "Calls in flight up to which an adaptive rule admits one of a class.";
+    CriticalityAdmitted: Counter "" "sentinel_criticality_admitted"
+        "Calls of a class that an adaptive rule has admitted, by weight.";
+    CriticalityBlocked: Counter "" "sentinel_criticality_blocked"
+        "Calls of a class that an adaptive rule has refused, by weight.";
     BreakerState: Gauge "" "sentinel_breaker_state"
         "1 for the state that a circuit breaker is in, 0 for the others.";
     BreakerTransitions: Counter "" "sentinel_breaker_transitions"

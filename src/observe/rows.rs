@@ -93,6 +93,10 @@ impl Row {
             (Some((used, limit)), Some((more, _))) => Some((used.saturating_add(more), limit)),
             (slots, other) => slots.or(other),
         };
+        mine.shedding = match (mine.shedding, others.shedding) {
+            (Some(mine), Some(others)) => Some(mine.plus(&others)),
+            (mine, others) => mine.or(others),
+        };
         // Both have breakers of the same rules, so either breaker may be shown.
         let known = mine.breakers.len();
         for breaker in others.breakers {

@@ -45,6 +45,7 @@ pub(crate) struct Details {
     pub(crate) waiting: u32,
     /// Slots in use, and how many there are, if a rule says so.
     pub(crate) slots: Option<(u32, u32)>,
+    pub(crate) shedding: Option<Shedding>,
     pub(crate) breakers: Vec<BreakerView>,
     pub(crate) keyed_rules: Vec<KeyedSnapshot>,
     pub(crate) histograms: Option<[Histogram; 2]>,
@@ -199,6 +200,7 @@ impl ResourceReading<'_> {
             concurrency: node.concurrency(now),
             waiting: node.waiting(),
             slots: slots(&present.resource, &node),
+            shedding: present.shedding(),
             breakers: present.breakers(),
             keyed_rules: present.keyed_rules(),
             histograms: node.histograms(),

@@ -34,6 +34,17 @@ impl Shedding {
         }
     }
 
+    /// The figures of two resources whose names are written alike.
+    #[cfg(feature = "observe")]
+    pub(crate) fn plus(mut self, other: &Self) -> Self {
+        self.shut = self.shut.max(other.shut);
+        for (own, other) in self.counts.iter_mut().zip(other.counts) {
+            own.0 = own.0.saturating_add(other.0);
+            own.1 = own.1.saturating_add(other.1);
+        }
+        self
+    }
+
     /// Returns the classes that are shut, the most important one first: that one gets what the
     /// others leave, and those behind it idle workers only. Empty as long as nothing is wrong.
     #[must_use]

@@ -1,11 +1,13 @@
 //! What single series tell.
 
+use std::time::Duration;
+
 use tower_sentinel::observe::{FamilyKind, Metrics};
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
-    MissingKey, Rule, Rules, Sentinel, SystemRule, Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, FlowRule, IsolationRule,
+    KeyedRule, MissingKey, Rule, Rules, Sentinel, SystemRule, Verdict,
 };
 
 use crate::support::{configured, engine, ms, run};
@@ -120,6 +122,44 @@ fn a_rule_begins_with_each_way_in_which_calls_may_be_refused_by_it() {
         let all = figures(&metrics, "sentinel_engine_blocked");
         assert_eq!(all.len(), 9, "{all:?}");
     }
+}
+
+#[test]
+fn an_adaptive_rule_tells_what_it_grants_to_each_class() {
+    let rule = AdaptiveRule::new("/a").start(3).burst(Duration::ZERO);
+    let (sentinel, clock) = engine(rule);
+    let metrics = Metrics::new(&sentinel);
+    let call = |class| Call::new("/a").criticality(class);
+    // It learns how long calls take, with nobody refused.
+    for _ in 0..40 {
+        let running = sentinel.try_enter(call(Criticality::Sheddable));
+        clock.advance(ms(50));
+        drop(running);
+    }
+    let mut running: Vec<_> = (0..3)
+        .map(|_| sentinel.try_enter(call(Criticality::Critical)))
+        .collect();
+    assert!(running.iter().all(|it| matches!(it, Verdict::Pass(_))));
+    let labels =
+        |class: &str| format!("resource=\"/a\",direction=\"inbound\",criticality={class:?}");
+    let of = |name: &str, class: &str| {
+        let all = figures(&metrics, name);
+        assert_eq!(all.len(), 4, "{all:?}");
+        let own = all.into_iter().find(|(own, _)| *own == labels(class));
+        own.unwrap().1
+    };
+    assert_eq!(of("sentinel_criticality_admitted", "sheddable"), 40.0);
+    assert_eq!(of("sentinel_criticality_admitted", "critical"), 3.0);
+    assert_eq!(of("sentinel_criticality_bound", "critical"), 3.0);
+    let shedding = || figures(&metrics, "sentinel_shedding")[0].1;
+    assert_eq!(shedding(), 0.0);
+    let Verdict::Block(blocked) = sentinel.try_enter(call(Criticality::Sheddable)) else {
+        panic!("there is no slot");
+    };
+    assert_eq!(blocked.criticality(), Some(Criticality::Sheddable));
+    assert_eq!(of("sentinel_criticality_blocked", "sheddable"), 1.0);
+    assert_eq!(shedding(), 1.0);
+    running.clear();
 }
 
 #[test]
