@@ -155,6 +155,9 @@ pub(super) struct LimitEstimate {
     disturbed: u32,
     /// Calls have become faster in this probe.
     has_fallen: bool,
+    /// Calls were refused in the last window, at the ceiling, and were not slower than without a
+    /// queue.
+    pub(super) is_at_ceiling: bool,
     /// How many windows in a row wanted more calls than the limit, at no cost; were inflated.
     wanting: u32,
     inflated: u32,
@@ -205,6 +208,7 @@ impl LimitEstimate {
             is_first: false,
             disturbed: 0,
             has_fallen: false,
+            is_at_ceiling: false,
             wanting: 0,
             inflated: 0,
         }
@@ -398,7 +402,9 @@ impl LimitEstimate {
         }
         let queue = small_queue(self.limit);
         let is_full = least >= self.limit - queue;
-        if self.limit >= settings.ceiling.into() {
+        let is_at_ceiling = self.limit >= settings.ceiling.into();
+        self.is_at_ceiling = is_at_ceiling && beside.was_refused && !is_inflated;
+        if is_at_ceiling {
             self.cold = 0.0;
         }
         if self.cold > 0.0 && peak >= 0.9 * self.limit {

@@ -43,6 +43,8 @@ pub(crate) struct Limiter {
     /// Weights of the calls of each class.
     admitted: [AtomicU64; CLASSES],
     refused: [AtomicU64; CLASSES],
+    /// 1 once calls were refused at the ceiling that could be served.
+    at_ceiling: AtomicU32,
     /// The number of the next retry time.
     turns: AtomicU32,
 }
@@ -71,6 +73,7 @@ impl Limiter {
             learned: Lock::new(learned),
             admitted: Default::default(),
             refused: Default::default(),
+            at_ceiling: AtomicU32::new(0),
             turns: AtomicU32::new(0),
         };
         limiter.begin(&limiter.learned.lock());
@@ -122,6 +125,12 @@ impl Limiter {
             let count = |of: &[AtomicU64; CLASSES]| of[class].load(Ordering::Relaxed);
             (count(&self.admitted), count(&self.refused))
         })
+    }
+
+    /// Returns whether calls were refused at the ceiling although none was slower than without a
+    /// queue.
+    pub(crate) fn was_at_ceiling(&self) -> bool {
+        self.at_ceiling.load(Ordering::Relaxed) != 0
     }
 
     /// The limit that has been found, also during a probe.
@@ -234,6 +243,9 @@ impl Limiter {
         self.long.store(estimate.long.to_bits(), Ordering::Relaxed);
         let longest = nanos(estimate.longest());
         self.longest.store(longest, Ordering::Relaxed);
+        if estimate.is_at_ceiling {
+            self.at_ceiling.store(1, Ordering::Relaxed);
+        }
         self.shed.set_frame(&learned.frame());
     }
 

@@ -86,6 +86,7 @@ impl Settings {
                 has_origin: self.origin.is_some(),
                 has_context: self.context.is_some(),
                 has_tier: self.tier.is_some(),
+                has_criticality: self.rank.is_some(),
                 only_name: match &self.naming {
                     Naming::One(name) => Some(name),
                     Naming::Default | Naming::By(_) => None,

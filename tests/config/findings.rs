@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -14,8 +15,9 @@ use tower_sentinel::hook::Hook;
 use tower_sentinel::key::{ForwardedIp, Header, KeyExtractor, MethodRoute, PeerIp, from_fn};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
-    AuthorityRule, Call, CircuitBreakerRule, Finding, FindingKind, FlowRule, IsolationRule, Key,
-    KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, Finding, FindingKind,
+    FlowRule, IsolationRule, Key, KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel,
+    SentinelLayer, SystemRule, Tick,
 };
 
 #[derive(Debug, Default)]
@@ -792,4 +794,56 @@ async fn an_outbound_layer_gets_no_advice_on_the_addresses_of_peers() {
     let told = told.all();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].cause(), "8 calls, and they share one quota");
+}
+
+#[test]
+fn classes_that_no_other_call_competes_with_are_found() {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(AdaptiveRule::new("/search").id("learned"))
+        .clock(clock)
+        .build();
+    let call = |class| drop(sentinel.try_enter(Call::new("/search").criticality(class)));
+    for _ in 0..1_000 {
+        call(Criticality::Sheddable);
+    }
+    assert_eq!(sentinel.findings(), [], "nobody names classes");
+    let layer = SentinelLayer::with(sentinel.clone()).criticality(|_| None);
+    let _service = tower::Layer::layer(&layer, router());
+    let found = sentinel.findings();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].kind(), FindingKind::OneCriticality);
+    assert_eq!(
+        found[0].to_string(),
+        "rule \"learned\" has met calls to \"/search\" of one class only: all are sheddable; \
+         rules compare the calls of one resource, so give those that compete one name by \
+         `.named(…)`"
+    );
+    call(Criticality::Critical);
+    assert_eq!(sentinel.findings(), []);
+}
+
+#[test]
+fn a_ceiling_that_refuses_calls_for_nothing_is_found() {
+    let clock = ManualClock::new();
+    let sentinel = Sentinel::builder()
+        .rules(AdaptiveRule::new("/search").ceiling(4).id("low"))
+        .clock(clock.clone())
+        .build();
+    for _ in 0..400 {
+        let running: Vec<_> = (0..5)
+            .map(|_| sentinel.try_enter(Call::new("/search")))
+            .collect();
+        clock.advance(Duration::from_millis(50));
+        drop(running);
+    }
+    let found = sentinel.findings();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].kind(), FindingKind::CeilingReached);
+    assert!(
+        found[0]
+            .cause()
+            .ends_with("raise it by `AdaptiveRule::ceiling`"),
+        "{found:?}"
+    );
 }

@@ -301,12 +301,14 @@ impl Registry {
         found
     }
 
-    /// The rules that have met calls, and none with the key that they look at, or with a tier that
-    /// is like one of theirs.
+    /// The rules that have met calls, and none with the key that they look at, with a tier that
+    /// is like one of theirs, or of all classes.
     pub(crate) async fn missing_keys(&self, pace: &mut StepPace) -> Vec<Finding> {
         let mut found = Vec::new();
+        let has_criticality = self.shared.provided.has_criticality();
         let mut look = |resource: &Arc<Resource>| {
             found.extend(resource.keys_without_calls());
+            found.extend(resource.class_findings(has_criticality));
             let Some(params) = resource.params() else {
                 return;
             };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Resource;
 use crate::blocked::Blocked;
 use crate::breaker::{Breakers, Change};
-use crate::call::{Call, Direction};
+use crate::call::{Call, Criticality, Direction};
 use crate::engine::context::EngineContext;
 use crate::hook::finding::{Finding, FindingKind, Need, is_meant};
 use crate::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent, Subject};
@@ -17,6 +17,9 @@ use crate::rule::{MissingKey, OnSuspicion, Rule, RuleSet, Suspicion};
 use crate::stat::Outcome;
 
 // === impl Resource ===
+
+/// After so many calls each class would have come.
+const MANY_CALLS: u64 = 1_000;
 
 impl Resource {
     /// A call of `weight` has passed, after it has `waited`.
@@ -98,6 +101,44 @@ impl Resource {
     #[cold]
     pub(crate) fn unknown_tier(&self, rule: u32, tier: &str) -> Option<Finding> {
         unknown_tier(&self.rules, rule, &self.text, tier)
+    }
+
+    /// What looks like a mistake with the adaptive rule, where a layer names classes or not.
+    #[cold]
+    pub(crate) fn class_findings(&self, has_criticality: bool) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let Some((rule, limiter)) = self.limiter() else {
+            return found;
+        };
+        let mut tell = |kind, cause: String| {
+            found.push(Finding::new(
+                kind,
+                self.rules.id(rule),
+                self.text.clone(),
+                cause,
+            ));
+        };
+        let (mut calls, mut met) = (0_u64, Vec::new());
+        for (class, (admitted, refused)) in Criticality::ALL.into_iter().zip(limiter.counts()) {
+            let of_class = admitted.saturating_add(refused);
+            calls = calls.saturating_add(of_class);
+            if of_class > 0 {
+                met.push(class);
+            }
+        }
+        if let ([class], true) = (&met[..], has_criticality && calls >= MANY_CALLS) {
+            let cause = format!(
+                "all are {class}; rules compare the calls of one resource, so give those that \
+                 compete one name by `.named(…)`"
+            );
+            tell(FindingKind::OneCriticality, cause);
+        }
+        if limiter.was_at_ceiling() {
+            let cause = "the limit was at its ceiling while calls were not slower than without a \
+                         queue; raise it by `AdaptiveRule::ceiling`";
+            tell(FindingKind::CeilingReached, cause.to_owned());
+        }
+        found
     }
 
     fn subject(&self, weight: u32) -> Subject<'_> {

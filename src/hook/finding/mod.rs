@@ -58,6 +58,12 @@ pub enum FindingKind {
     /// A rule looks at the load, the CPU or the memory of the machine, and the engine has no
     /// [sampler](crate::Builder::sampler).
     NoSampler,
+    /// A layer names the [classes](crate::Criticality) of its calls, and an adaptive rule has met a
+    /// thousand or more, all of one class: there is nobody to refuse before the others.
+    OneCriticality,
+    /// An adaptive rule has refused calls at its [ceiling](crate::AdaptiveRule::ceiling), although
+    /// calls were not slower than without a queue.
+    CeilingReached,
     /// There are [shared](crate::FlowRule::shared) rules, and the store of the engine was not
     /// [started](crate::Sentinel::start_store), or was stopped.
     StoreNotStarted,
@@ -145,6 +151,8 @@ impl FindingKind {
             FindingKind::UnusedParam => "unused-param",
             FindingKind::BehindProxy => "behind-proxy",
             FindingKind::NoSampler => "no-sampler",
+            FindingKind::OneCriticality => "one-criticality",
+            FindingKind::CeilingReached => "ceiling-reached",
             FindingKind::StoreNotStarted => "store-not-started",
             FindingKind::MoreNodes => "more-nodes",
             FindingKind::StoreUnreachable => "store-unreachable",
@@ -275,6 +283,14 @@ impl fmt::Display for Finding {
             FindingKind::NoSampler => write!(
                 f,
                 "rule {rule:?} for {resource:?} looks at the machine, and refuses nothing by that"
+            )?,
+            FindingKind::OneCriticality => write!(
+                f,
+                "rule {rule:?} has met calls to {resource:?} of one class only"
+            )?,
+            FindingKind::CeilingReached => write!(
+                f,
+                "rule {rule:?} refuses calls to {resource:?} that could be served"
             )?,
             FindingKind::StoreNotStarted => f.write_str("shared rules count without the store")?,
             FindingKind::MoreNodes => {

@@ -23,6 +23,7 @@ pub(crate) struct LayerFacts<'a, E> {
     pub(crate) has_origin: bool,
     pub(crate) has_context: bool,
     pub(crate) has_tier: bool,
+    pub(crate) has_criticality: bool,
     /// The name that it gives all calls, if it gives them one.
     pub(crate) only_name: Option<&'a Arc<str>>,
     /// Each with its name, which is empty for a parameter without one.
@@ -52,6 +53,7 @@ struct ByLayers {
     has_origin: bool,
     has_context: bool,
     has_tier: bool,
+    has_criticality: bool,
     most_params: usize,
     names: Vec<Arc<str>>,
     /// The parameters of each layer by their names, which may be empty.
@@ -71,6 +73,7 @@ impl Provided {
         all.has_origin |= facts.has_origin;
         all.has_context |= facts.has_context;
         all.has_tier |= facts.has_tier;
+        all.has_criticality |= facts.has_criticality;
         all.most_params = all.most_params.max(facts.params.len());
         match facts.only_name {
             Some(name) if !all.only_names.contains(name) => all.only_names.push(name.clone()),
@@ -139,6 +142,11 @@ impl Provided {
             }
         }
         unused
+    }
+
+    /// Returns whether a layer names the classes of its calls.
+    pub(crate) fn has_criticality(&self) -> bool {
+        self.by_layers.lock().has_criticality
     }
 
     /// Returns whether a layer was put around a service.
