@@ -169,6 +169,12 @@ impl ResourceReading<'_> {
         KeyedSnapshot::of(self.resource)
     }
 
+    /// What an adaptive rule grants to each class.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn shedding(&self) -> Option<Shedding> {
+        self.resource.limiter().map(|(_, it)| Shedding::of(it))
+    }
+
     /// The resource by itself.
     #[cfg(feature = "dashboard")]
     pub(crate) fn view(&self) -> NodeView {

@@ -13,8 +13,8 @@ use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::source::{InMemory, SourceError, Watch, from_fn};
 use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind, WhenDown};
 use tower_sentinel::{
-    AuthorityRule, Call, CircuitBreakerRule, FlowRule, Hook, KeyedRule, ManualClock, Rules,
-    Sentinel, Verdict, hook::PassEvent,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, FlowRule, Hook, KeyedRule,
+    ManualClock, Rules, Sentinel, Verdict, hook::PassEvent,
 };
 
 use crate::support::log::Log;
@@ -161,6 +161,48 @@ fn changes_of_breakers_are_told_and_those_of_one_that_flaps_are_summed_up() {
     let said = bench.looks(60);
     let told = format!("INFO breaker flapped, changes 1000, {own}, {rest}, to closed");
     assert_eq!(said, [told]);
+}
+
+#[test]
+fn shedding_begins_reaches_critical_calls_and_ends() {
+    let rule = AdaptiveRule::new("/search").start(3).ceiling(3);
+    let bench = Bench::new(rule.burst(Duration::ZERO));
+    let call = |class| Call::new("/search").criticality(class);
+    let enter = |class| bench.sentinel.try_enter(call(class));
+    let calm = |calls: u32| {
+        for _ in 0..calls {
+            let running = enter(Criticality::Sheddable);
+            bench.clock.advance(ms(50));
+            drop((running, enter(Criticality::Critical)));
+        }
+    };
+    calm(200);
+    let shed = |lines: Vec<String>| {
+        let about = |line: &String| line.contains("shedding") || line.contains("critical calls");
+        lines.into_iter().filter(about).collect::<Vec<_>>()
+    };
+    assert_eq!(shed(bench.look()), [""; 0]);
+    let running: Vec<_> = (0..3).map(|_| enter(Criticality::Critical)).collect();
+    bench.refused(call(Criticality::Sheddable));
+    let began = "WARN shedding began, classes sheddable, critical_bound 3, direction inbound, \
+                 resource /search";
+    assert_eq!(shed(bench.look()), [began]);
+    bench.refused(call(Criticality::Critical));
+    assert_eq!(
+        shed(bench.look()),
+        ["WARN critical calls are refused, direction inbound, resource /search"]
+    );
+    bench.refused(call(Criticality::Critical));
+    assert_eq!(shed(bench.look()), [""; 0]);
+    drop(running);
+    calm(400);
+    let ended = shed(bench.look());
+    assert_eq!(ended.len(), 1, "{ended:?}");
+    assert!(
+        ended[0]
+            .starts_with("INFO shedding ended, direction inbound, refused critical=2 sheddable=1"),
+        "{ended:?}"
+    );
 }
 
 #[test]

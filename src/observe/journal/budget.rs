@@ -19,6 +19,8 @@ const MOST_BEGAN: u32 = 20;
 const MOST_LATER: u32 = 10;
 const MOST_BREAKERS: u32 = 20;
 const MOST_STORE: u32 = 10;
+/// Most lines on shedding in a minute. What has no line is among the refusals.
+const MOST_SHEDDING: u32 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Most names in a summary.
 const MOST_NAMES: usize = 10;
@@ -31,6 +33,7 @@ pub(super) struct LineBudget {
     later: u32,
     breakers: u32,
     store: u32,
+    shedding: u32,
     /// Episodes without a line, with what was refused in those that have ended since the last line.
     refusals_left_out: BTreeMap<EpisodeKey, u64>,
     /// Resources whose breakers have changed without a line, and how often.
@@ -105,6 +108,14 @@ impl LineBudget {
     /// Changes of breakers of which nothing is known.
     pub(super) fn unknown_breakers(&mut self, more: u64) {
         self.unknown = self.unknown.saturating_add(more);
+    }
+
+    pub(super) fn shedding(&mut self, told: Vec<LogLine>, lines: &mut Vec<LogLine>) {
+        for line in told {
+            if takes(&mut self.shedding, MOST_SHEDDING) {
+                lines.push(line);
+            }
+        }
     }
 
     pub(super) fn store(&mut self, told: Vec<LogLine>, lines: &mut Vec<LogLine>) {

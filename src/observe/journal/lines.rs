@@ -8,6 +8,7 @@ use tracing::{debug, error, info, warn};
 use super::Changed;
 use super::counts::most_of;
 use super::episodes::{ByKind, Refusals, Stage};
+use super::shedding::{SheddingLine, SheddingStage};
 use crate::blocked::BlockKind;
 use crate::breaker::BreakerState;
 use crate::read::write_text;
@@ -44,6 +45,7 @@ pub(super) enum LogLine {
     /// The name of a source of rules, and its error unless it has recovered.
     Source(String, Option<String>),
     Worry(Worry, u64),
+    Shedding(SheddingLine),
     HookPanicked(u64),
     /// The kind of the error.
     StoreDown(&'static str),
@@ -152,6 +154,7 @@ impl LogLine {
                 "rules readable again"
             ),
             Self::Worry(worry, count) => write_worry(*worry, *count),
+            Self::Shedding(line) => write_shedding(line),
             Self::HookPanicked(count) => error!(
                 target: TARGET,
                 {
@@ -225,6 +228,43 @@ fn write_refusals(refusals: &Refusals) {
                 sentinel.reasons = %reasons
             },
             "refusals ended"
+        ),
+    }
+}
+
+fn write_shedding(line: &SheddingLine) {
+    let (resource, direction) = match &line.who.0 {
+        Some((name, direction)) => (escaped(name), *direction),
+        None => ("others".to_owned(), "any"),
+    };
+    match &line.stage {
+        SheddingStage::Began { classes, bound } => warn!(
+            target: TARGET,
+            {
+                sentinel.resource = %resource,
+                sentinel.direction = direction,
+                sentinel.classes = %classes,
+                sentinel.critical_bound = u64::from(*bound)
+            },
+            "shedding began"
+        ),
+        SheddingStage::Critical => warn!(
+            target: TARGET,
+            {
+                sentinel.resource = %resource,
+                sentinel.direction = direction
+            },
+            "critical calls are refused"
+        ),
+        SheddingStage::Ended { lasted, refused } => info!(
+            target: TARGET,
+            {
+                sentinel.resource = %resource,
+                sentinel.direction = direction,
+                sentinel.seconds = lasted.as_secs(),
+                sentinel.refused = %refused
+            },
+            "shedding ended"
         ),
     }
 }

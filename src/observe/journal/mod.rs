@@ -12,6 +12,8 @@
 //! | `refusals go on`, `refusals ended` | INFO | every 60 s; after 10 s without, with all there were |
 //! | `breaker opened`, `breaker closed`, `breaker half-open` | WARN, INFO, DEBUG | each change |
 //! | `breaker flapped` | WARN if it is open, or INFO | instead, from the second opening within a minute on: 10 s after the last change, or once a minute |
+//! | `shedding began`, `shedding ended` | WARN, INFO | an adaptive rule has shut a class of calls; all are open again. At most once a minute for a resource |
+//! | `critical calls are refused` | WARN | the first ones of an overload |
 //! | `rules in force` | INFO | the rules were replaced |
 //! | `rules changed` | INFO | the page or Sentinel's dashboard has changed them: each that was added, changed, removed; also without a journal |
 //! | `rules refused` | WARN | Sentinel's dashboard has sent rules that were not taken, and why; also without a journal |
@@ -22,7 +24,7 @@
 //! | `hook panicked` | ERROR | a hook did |
 //!
 //! In a minute there are at most 20 lines `refusals began`, 10 of refusals that go on or have
-//! ended, 20 of breakers and 10 of the store. What had no line for that is summed up in
+//! ended, 20 of breakers, 10 of shedding and 10 of the store. What had no line for that is summed up in
 //! `more refusals`, `more changes of breakers` and `more changes of the store` (INFO), with the
 //! names that it was most of; these are among the lines of the next minute.
 //!
@@ -37,6 +39,7 @@ mod changes;
 mod counts;
 mod episodes;
 mod lines;
+mod shedding;
 mod stores;
 
 use std::fmt;
@@ -53,6 +56,7 @@ pub(super) use changes::tell_refused;
 use counts::{Counts, Watched};
 use episodes::Episodes;
 use lines::LogLine;
+use shedding::SheddingEpisodes;
 use stores::StoreWatch;
 
 use crate::base::sync::Lock;
@@ -102,6 +106,7 @@ struct LastLook {
     episodes: Episodes,
     breakers: BreakerEpisodes,
     budget: LineBudget,
+    shedding: SheddingEpisodes,
     store: StoreWatch,
     watched: Vec<Watched>,
 }
@@ -172,6 +177,7 @@ impl Journal {
             episodes: Episodes::default(),
             breakers: BreakerEpisodes::default(),
             budget: LineBudget::default(),
+            shedding: SheddingEpisodes::default(),
             store: StoreWatch::of(sentinel),
             watched: Vec::new(),
         };
@@ -212,6 +218,8 @@ impl Journal {
                 state.budget.refusals(line, &mut lines);
             }
             lines.append(&mut others);
+            let told = state.shedding.look(&self.sentinel, now);
+            state.budget.shedding(told, &mut lines);
             let mut told = Vec::new();
             state.store.look(&self.sentinel, now, &mut told);
             state.budget.store(told, &mut lines);
