@@ -22,8 +22,8 @@ use tower_sentinel::observe::Body;
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::source::InMemory;
 use tower_sentinel::{
-    AuthorityRule, Call, CircuitBreakerRule, Clock, FlowRule, IsolationRule, KeyedRule,
-    ManualClock, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Clock, Criticality, FlowRule,
+    IsolationRule, KeyedRule, ManualClock, Rules, Sentinel, SentinelLayer, Tick, Verdict,
 };
 
 const LOCAL: &str = "127.0.0.1:4000";
@@ -660,6 +660,35 @@ async fn the_state_has_rates_seconds_and_limits() {
     let focus = state(&page, "&focus=%2Freport").await;
     assert_eq!(focus["focus"]["seconds"]["average_rt"][59], 1_250);
     assert_eq!(focus["focus"]["seconds"]["average_rt"][58], Value::Null);
+}
+
+#[tokio::test]
+async fn the_page_shows_which_classes_are_shut() {
+    let rule = AdaptiveRule::new("/search").start(3).ceiling(3);
+    let (sentinel, clock) = engine(rule.burst(Duration::ZERO));
+    let page = Page::new(&sentinel);
+    let enter = |class| sentinel.try_enter(Call::new("/search").criticality(class));
+    for _ in 0..200 {
+        let running = enter(Criticality::Sheddable);
+        clock.advance(Duration::from_millis(50));
+        drop((running, enter(Criticality::Critical)));
+    }
+    let running: Vec<_> = (0..3).map(|_| enter(Criticality::Critical)).collect();
+    drop(enter(Criticality::Sheddable));
+    let told = state(&page, "").await;
+    let classes = told["resources"]["nodes"][0]["classes"].as_array().unwrap();
+    let states: Vec<_> = classes
+        .iter()
+        .map(|it| it["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(states, ["open", "open", "open", "marginal"]);
+    assert_eq!(classes[3]["criticality"], "sheddable");
+    assert_eq!(
+        (&classes[3]["admitted"], &classes[3]["blocked"]),
+        (&200.into(), &1.into())
+    );
+    assert_eq!(classes[1]["bound"], 3);
+    drop(running);
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use crate::call::Direction;
 use crate::clock::Tick;
 use crate::hook::Finding;
 use crate::observe::rounds::{Making, SteppedWork};
-use crate::read::{BreakerView, ResourceReading, read_resources_paced};
+use crate::read::{BreakerView, ResourceReading, Shedding, read_resources_paced};
 use crate::sentinel::Sentinel;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 use crate::store::StoreStatus;
@@ -81,6 +81,7 @@ pub(super) struct PageRow {
     pub(super) waiting: u32,
     pub(super) slots_in_use: u32,
     pub(super) adaptive_limit: Option<u32>,
+    pub(super) shedding: Option<Shedding>,
     pub(super) breaker: Option<BreakerState>,
     pub(super) totals: Totals,
 }
@@ -285,6 +286,7 @@ impl PageReader {
             waiting: node.waiting(),
             slots_in_use: node.slots_in_use(),
             adaptive_limit: resource.adaptive_limit(),
+            shedding: resource.shedding(),
             breaker: worst,
             totals: node.totals(present),
         });

@@ -14,7 +14,9 @@ use super::store::write_store;
 use super::words::LimitFigures;
 use crate::base::pace::StepPace;
 use crate::breaker::BreakerState;
+use crate::call::Criticality;
 use crate::clock::Tick;
+use crate::read::Shedding;
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 use crate::stat::Totals;
@@ -186,7 +188,26 @@ fn write_row(json: &mut Json, name: &str, row: &PageRow, limits: LimitFigures) {
         Some(state) => json.text("breaker", &state.to_string()),
         None => json.plain("breaker", "null"),
     }
+    match &row.shedding {
+        Some(shedding) => json.list("classes", Criticality::ALL.iter(), |json, class| {
+            json.object(|json| write_class(json, *class, shedding));
+        }),
+        None => json.plain("classes", "null"),
+    }
     json.member("totals", |json| write_totals(json, &row.totals));
+}
+
+fn write_class(json: &mut Json, class: Criticality, shedding: &Shedding) {
+    json.text("criticality", class.as_str());
+    let state = match shedding.shut() {
+        [marginal, ..] if *marginal == class => "marginal",
+        shut if shut.contains(&class) => "excess",
+        _ => "open",
+    };
+    json.text("state", state);
+    json.plain("bound", shedding.bound(class));
+    json.plain("admitted", shedding.admitted(class));
+    json.plain("blocked", shedding.refused(class));
 }
 
 fn write_totals(json: &mut Json, totals: &Totals) {

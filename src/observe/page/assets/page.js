@@ -11,6 +11,8 @@ const KEY = "tower-sentinel " + location.pathname;
 
 const view = { n: 50, sort: "refused", q: "", focus: "", direction: "" };
 const before = new Map(), inFlight = new Map();
+/** The classes of each resource, as they were at the last 60 looks. */
+const classLooks = new Map();
 let state = null;
 let paused = false, failures = 0, timer = 0, running = null, lastAnswer = 0;
 let token = sessionStorage.getItem(KEY) || "";
@@ -362,6 +364,30 @@ function reason(row) {
 	return most;
 }
 
+/** A mark for each class, the most important first, and how many of those that are shut were refused in the last minute. */
+function showClasses(place, row) {
+	if (!row.classes) {
+		setText(place, "");
+		return;
+	}
+	const key = keyOf(row), looks = classLooks.get(key) || [];
+	looks.push(row.classes);
+	if (looks.length > 60) looks.shift();
+	classLooks.set(key, looks);
+	const marks = { open: "\u25cf", marginal: "\u25d0", excess: "\u25cb" };
+	const shut = [], words = [];
+	row.classes.forEach((now, place) => {
+		words.push(now.criticality + ": " + now.state + ", up to " + now.bound + " in flight");
+		const then = looks[0][place], blocked = now.blocked - then.blocked;
+		const all = now.admitted - then.admitted + blocked;
+		if (now.state !== "open") shut.push((all > 0 ? Math.round(100 * blocked / all) : 0) + " % of " + now.criticality);
+	});
+	place.className = shut.length ? "state open" : "muted";
+	place.title = words.join("\n");
+	const text = row.classes.map((now) => marks[now.state]).join("");
+	setText(place, text + (shut.length ? " refused: " + shut.reverse().join(", ") : ""));
+}
+
 function showRows() {
 	const { nodes, matching, listed } = state.resources;
 	const shown = nodes.length + " of " + matching + " shown";
@@ -374,7 +400,7 @@ function showRows() {
 		const button = element("button", { type: "button" }, shownName(item));
 		button.addEventListener("click", () => setFocus(item.resource, item.direction));
 		const row = makeRow($("rows"), button, "wide", "n", "", "n", "n", "n");
-		row.firstChild.append(" ", element("span", {}));
+		row.firstChild.append(" ", element("span", {}), " ", element("span", {}));
 		row.children[1].append(spark());
 		return row;
 	};
@@ -386,6 +412,7 @@ function showRows() {
 		const isTripped = item.breaker && item.breaker !== "closed";
 		head.lastChild.className = isTripped ? "state " + item.breaker : "";
 		setText(head.lastChild, isTripped ? "breaker " + item.breaker : "");
+		showClasses(head.children[1], item);
 		fillSpark(minute.firstChild, item.seconds);
 		setText(pass, number(item.pass_qps) + (item.limit_qps != null ? " / " + number(item.limit_qps) : ""));
 		const why = reason(item);
@@ -399,6 +426,7 @@ function showRows() {
 	});
 	const shownKeys = new Set(nodes.map(keyOf));
 	for (const key of before.keys()) if (!shownKeys.has(key)) before.delete(key);
+	for (const key of classLooks.keys()) if (!shownKeys.has(key)) classLooks.delete(key);
 }
 
 function showBreakers() {
