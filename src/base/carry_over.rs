@@ -11,17 +11,33 @@ pub(crate) fn carry_over<'a, N, O>(
     old: &'a [O],
     tests: &[Test<'_, N, O>],
 ) -> Vec<Option<&'a O>> {
-    let mut carry_over = vec![None; new.len()];
-    let mut left: Vec<_> = old.iter().collect();
-    for is_partner in tests {
-        for (new, partner) in new.iter().zip(&mut carry_over) {
+    let is_partner = |test: usize, one: usize, other: usize| tests[test](&new[one], &old[other]);
+    let mut carry_over = Vec::with_capacity(new.len());
+    for place in partners(new.len(), old.len(), tests.len(), &is_partner) {
+        carry_over.push(place.map(|place| &old[place]));
+    }
+    carry_over
+}
+
+/// For each of `new` things the place of the one of `old` things that it inherits from.
+/// `is_partner` applies the test of its first argument to the things at the other two.
+fn partners(
+    new: usize,
+    old: usize,
+    tests: usize,
+    is_partner: &dyn Fn(usize, usize, usize) -> bool,
+) -> Vec<Option<usize>> {
+    let mut partners = vec![None; new];
+    let mut left: Vec<usize> = (0..old).collect();
+    for test in 0..tests {
+        for (new, partner) in partners.iter_mut().enumerate() {
             if partner.is_none() {
-                let found = left.iter().position(|old| is_partner(new, old));
+                let found = left.iter().position(|&old| is_partner(test, new, old));
                 *partner = found.map(|place| left.remove(place));
             }
         }
     }
-    carry_over
+    partners
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

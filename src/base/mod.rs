@@ -4,6 +4,7 @@ pub(crate) mod carry_over;
 pub(crate) mod invalid;
 pub(crate) mod number;
 pub(crate) mod numbered;
+pub(crate) mod order;
 pub(crate) mod pace;
 pub(crate) mod panics;
 pub(crate) mod small_vec;

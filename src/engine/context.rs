@@ -118,7 +118,7 @@ impl EngineContext {
     /// another ring if the rules need it.
     pub(crate) fn node<'a>(
         &self,
-        rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
+        rules: Vec<(u32, &'a FlowRule)>,
         before: Option<Before<'a>>,
         longest_wait: Duration,
         of: NodeOf,
@@ -208,7 +208,7 @@ impl EngineContext {
     pub(crate) fn count_inbound(&self, now: Tick) {
         self.inbound.get_or_init(|| {
             let (shape, patience) = (&self.config.shape, self.config.occupy_timeout);
-            let plan = Plan::new([], None, shape, RESOURCE_BUCKETS, patience);
+            let plan = Plan::new(Vec::new(), None, shape, RESOURCE_BUCKETS, patience);
             // The last seconds show how much the service can hold.
             let (node, _) = plan.build(shape, true, None, now);
             node

@@ -37,7 +37,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(rules: impl Into<NumberedRules>, shared: EngineContext) -> StdArc<Self> {
+    pub(crate) fn new(rules: NumberedRules, shared: EngineContext) -> StdArc<Self> {
         let core = StdArc::new_cyclic(|own: &Weak<Self>| Self {
             engine: Engine::new(rules, shared, own.clone()),
             shadows: Shadows::default(),

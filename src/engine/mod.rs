@@ -44,7 +44,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(
-        rules: impl Into<NumberedRules>,
+        rules: NumberedRules,
         shared: EngineContext,
         again: Weak<dyn JudgeAgain>,
     ) -> Self {
@@ -53,7 +53,7 @@ impl Engine {
     }
 
     /// An engine that judges waiting calls by itself.
-    pub(crate) fn alone(rules: impl Into<NumberedRules>, shared: EngineContext) -> StdArc<Self> {
+    pub(crate) fn alone(rules: NumberedRules, shared: EngineContext) -> StdArc<Self> {
         StdArc::new_cyclic(|own: &Weak<Self>| Self::new(rules, shared, own.clone()))
     }
 

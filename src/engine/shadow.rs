@@ -109,12 +109,10 @@ impl Shadows {
         begun: Tick,
     ) -> Option<NextShadows> {
         let old = self.list.load_full();
-        let wanted: Vec<_> = set
-            .part()
-            .shadows(set.rules())
-            .into_iter()
-            .map(|part| Wanted::new(part, set))
-            .collect();
+        let mut wanted = Vec::new();
+        for part in set.part().shadows(set.rules()) {
+            wanted.push(Wanted::new(part, set));
+        }
         if wanted.is_empty() && old.all.is_empty() {
             return None;
         }
@@ -199,13 +197,34 @@ impl List {
     }
 
     /// The shadow rules that may judge a call of `name`, counted as `resource`, in their order.
-    fn of(&self, resource: &str, name: &Key<'_>) -> impl Iterator<Item = &Shadow> {
-        let named = [&Key::Str(resource), name].map(|key| self.of_one.get(key));
-        let mut places: Vec<_> = named.into_iter().flatten().flatten().collect();
-        places.extend(&self.of_all);
-        places.sort_unstable();
-        places.dedup();
-        places.into_iter().map(|&place| &*self.all[place])
+    fn of(&self, resource: &str, name: &Key<'_>) -> Vec<&Shadow> {
+        // Each list is in order.
+        let lists = [
+            self.of_one
+                .get(&Key::Str(resource))
+                .map_or(&[][..], |it| it),
+            self.of_one.get(name).map_or(&[][..], |it| it),
+            &self.of_all,
+        ];
+        let mut read = [0; 3];
+        let mut shadows = Vec::new();
+        loop {
+            let mut next = None;
+            for (list, &read) in lists.iter().zip(&read) {
+                if let Some(&place) = list.get(read) {
+                    next = Some(next.map_or(place, |least: usize| least.min(place)));
+                }
+            }
+            let Some(place) = next else {
+                return shadows;
+            };
+            for (list, read) in lists.iter().zip(&mut read) {
+                if list.get(*read) == Some(&place) {
+                    *read += 1;
+                }
+            }
+            shadows.push(&*self.all[place]);
+        }
     }
 
     /// Judges `call` to `resource`, to which the enforced rules have given `verdict`, by the rules
@@ -221,18 +240,22 @@ impl List {
         if matches!(verdict, Verdict::Block(_)) {
             return verdict;
         }
-        let entries = self.of(resource, &call.resource).filter_map(|shadow| {
-            let call = shadow.view(resource, call)?;
-            shadow.judge(shared, &call)
-        });
+        let mut entries = Vec::new();
+        for shadow in self.of(resource, &call.resource) {
+            if let Some(call) = shadow.view(resource, call) {
+                entries.extend(shadow.judge(shared, &call));
+            }
+        }
         match verdict {
             Verdict::Pass(mut entry) => {
-                entry.attach_shadows(entries.collect());
+                entry.attach_shadows(entries);
                 Verdict::Pass(entry)
             }
             // It is not known when it will start: it says nothing about its end.
             other => {
-                entries.for_each(Entry::cancel);
+                for entry in entries {
+                    entry.cancel();
+                }
                 other
             }
         }
@@ -277,11 +300,15 @@ impl Target {
     fn new(name: &str) -> Self {
         // As for enforced rules, a key is known by its text; one that reads like a shared key is
         // none of them.
-        let keys = Key::spellings(name).filter(|key| key.to_string() == name);
-        let keys = keys.filter(|key| key.reserved().is_none());
+        let mut keys = Vec::new();
+        for key in Key::spellings(name) {
+            if key.reserved().is_none() && key.to_string() == name {
+                keys.push(OwnedKey::from(key));
+            }
+        }
         Self {
             name: name.to_owned(),
-            keys: keys.map(OwnedKey::from).collect(),
+            keys: keys.into(),
         }
     }
 }
@@ -446,7 +473,7 @@ mod tests {
         let seen = |resource: &str, name: &str| -> Vec<_> {
             let name = Key::Str(name);
             let of = list.of(resource, &name);
-            of.map(|shadow| shadow.id().to_string()).collect()
+            of.iter().map(|shadow| shadow.id().to_string()).collect()
         };
         assert_eq!(seen("r3", "r3"), ["flow-3", "flow-13", "flow-20"]);
         assert_eq!(seen("__overflow__", "r3"), ["flow-3", "flow-13", "flow-20"]);

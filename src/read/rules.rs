@@ -1,9 +1,7 @@
 //! The refusals of the rules in force, copied for a snapshot.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::blocked::Label;
 use crate::rule::{NumberedRules, Rule, RuleSet};
 
 /// A rule in force, and its refusals.
@@ -45,9 +43,12 @@ impl RuleSnapshots {
     /// Copies the refusals of all `rules`.
     pub(super) fn of(rules: &RuleSet) -> Self {
         let listed = rules.listed().clone();
-        let labels = listed.with_labels().map(|(_, label)| label);
+        let mut blocked = Vec::new();
+        for (_, label) in listed.with_labels() {
+            blocked.push(label.refused());
+        }
         Self {
-            blocked: labels.map(|label: &Arc<Label>| label.refused()).collect(),
+            blocked: blocked.into(),
             listed,
             version: rules.version(),
             since: rules.made_at(),
@@ -55,13 +56,16 @@ impl RuleSnapshots {
     }
 
     /// Iterates over the rules, in their order in the set.
-    pub(super) fn iter(&self) -> impl Iterator<Item = RuleSnapshot<'_>> {
-        let rules = self.listed.with_labels().zip(&self.blocked);
-        rules.map(|((rule, label), &blocked)| RuleSnapshot {
-            rule,
-            id: &label.id,
-            blocked,
-        })
+    pub(super) fn all(&self) -> Vec<RuleSnapshot<'_>> {
+        let mut all = Vec::new();
+        for (place, (rule, label)) in self.listed.with_labels().enumerate() {
+            all.push(RuleSnapshot {
+                rule,
+                id: &label.id,
+                blocked: self.blocked[place],
+            });
+        }
+        all
     }
 }
 

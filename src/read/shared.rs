@@ -61,7 +61,7 @@ impl SharedSnapshot {
 
     #[cfg(feature = "shared")]
     pub(super) fn of(registry: &Registry, rules: &RuleSet, beside: &[Arc<Shadow>]) -> Vec<Self> {
-        if rules.listed().with_counts().next().is_none() {
+        if !rules.listed().has_shared() {
             return Vec::new();
         }
         let mut held = HashMap::new();
@@ -69,22 +69,21 @@ impl SharedSnapshot {
         for shadow in beside {
             count_held(shadow.registry(), &mut held);
         }
-        let all = rules.listed().with_counts();
-        let own = all.filter(|&(place, ..)| match rules.part() {
-            RuleSelection::Only(own) => place == own,
-            _ => true,
-        });
-        own.map(|(place, label, counts)| {
+        let mut snapshots = Vec::new();
+        for (place, label, counts) in rules.listed().with_counts() {
+            if matches!(rules.part(), RuleSelection::Only(own) if own != place) {
+                continue;
+            }
             let held = held.get(&place);
-            Self {
+            snapshots.push(Self {
                 rule: label.id.to_string(),
                 key: held.and_then(|held| Some(held.key.as_ref()?.to_string())),
                 cells: held.map_or(0, |held| held.cells),
                 in_hand: held.map_or(0, |held| held.permits),
                 counts: counts.read(),
-            }
-        })
-        .collect()
+            });
+        }
+        snapshots
     }
 
     /// Returns the id of the rule.

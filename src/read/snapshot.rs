@@ -11,6 +11,7 @@ use super::reading::{ResourceReading, read_resources, read_scopes};
 use super::rules::{RuleSnapshot, RuleSnapshots};
 use super::shared::SharedSnapshot;
 use super::shedding::Shedding;
+use crate::base::order::sorted_places;
 use crate::base::pace::{StepPace, at_once};
 use crate::call::Direction;
 use crate::clock::Tick;
@@ -446,20 +447,31 @@ impl Snapshot {
             ids.insert(row.id());
             let node = NodeSnapshot::of_resource(row);
             totals.add(node.totals());
-            nodes.push(node);
+            nodes.push(Some(node));
         });
-        gone.totals.iter().for_each(|gone| totals.add(gone));
+        for gone in &gone.totals {
+            totals.add(gone);
+        }
         let (resources, mut origins) = (nodes.len(), 0);
         let evicted_scopes = read_scopes(registry, &mut |scope, now| {
             origins += 1;
             // A scope node of an evicted resource would look like one of the resource's successor.
             if ids.contains(&scope.resource_id()) {
-                nodes.push(NodeSnapshot::of_scope(scope, now));
+                nodes.push(Some(NodeSnapshot::of_scope(scope, now)));
             }
         });
-        nodes.sort_by(|a, b| a.resource.cmp(&b.resource));
+        let mut copies = Vec::with_capacity(shadows.len());
+        for shadow in shadows {
+            copies.push((shadow.id().clone(), would_block(shadow.registry())));
+        }
+        let name = |place: usize| nodes[place].as_ref().map(|node| &node.resource);
+        let places = sorted_places(nodes.len(), &|one, other| name(one).cmp(&name(other)));
+        let mut sorted = Vec::with_capacity(nodes.len());
+        for place in places {
+            sorted.extend(nodes[place].take());
+        }
         Self {
-            nodes,
+            nodes: sorted,
             totals,
             resources,
             origins,
@@ -468,10 +480,7 @@ impl Snapshot {
             shared: SharedSnapshot::of(registry, &rules, shadows),
             store: registry.shared().store_status(),
             rules: RuleSnapshots::of(&rules),
-            shadows: shadows
-                .iter()
-                .map(|shadow| (shadow.id().clone(), would_block(shadow.registry())))
-                .collect(),
+            shadows: copies,
             findings,
         }
     }
@@ -533,7 +542,7 @@ impl Snapshot {
 
     /// Returns the rules in force, also those in shadow mode, in their order.
     pub fn rules(&self) -> impl Iterator<Item = RuleSnapshot<'_>> {
-        self.rules.iter()
+        self.rules.all().into_iter()
     }
 
     /// Iterates over the rules in [shadow mode](crate::Rule::shadow), in their order: the id of

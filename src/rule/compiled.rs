@@ -218,18 +218,20 @@ impl CompiledRules {
     /// Compiled rules: quotas on the node's ring, rings beside it, and queues, for at most
     /// `max_waiting` calls that wait at once.
     pub(super) fn new(
-        quotas: impl Iterator<Item = (u32, Quota)>,
-        dedicated: impl Iterator<Item = DedicatedRing>,
-        queues: impl Iterator<Item = Queue>,
+        (rules, quotas): (Vec<u32>, Vec<Quota>),
+        dedicated: Vec<DedicatedRing>,
+        queues: Vec<Queue>,
         max_waiting: u32,
     ) -> Self {
-        let (rules, quotas): (Vec<_>, Vec<_>) = quotas.unzip();
-        let (dedicated, queues): (Box<[_]>, Box<[_]>) = (dedicated.collect(), queues.collect());
         let has_any = !(dedicated.is_empty() && queues.is_empty());
+        let apart = || ExtraRings {
+            dedicated: dedicated.into(),
+            queues: queues.into(),
+        };
         Self {
             quotas: quotas.into(),
             rules: rules.into(),
-            apart: has_any.then(|| Box::new(ExtraRings { dedicated, queues })),
+            apart: has_any.then(|| Box::new(apart())),
             max_waiting,
         }
     }
@@ -293,26 +295,29 @@ impl CompiledRules {
     /// How long the longest window looks back, and the longest queue, so how long a
     /// node matters after its last use.
     pub(crate) fn memory(&self, ring: &LeapArray) -> Duration {
-        let shared = ring.bucket_length() * self.quotas.iter().map(Quota::span).max().unwrap_or(0);
-        let apart = self
-            .dedicated()
-            .iter()
-            .map(|side| side.ring.interval())
-            .max();
-        let queues = self.queues().iter().map(Queue::memory).max();
-        shared.max(apart.max(queues).unwrap_or_default())
+        let mut longest = Duration::ZERO;
+        for quota in &self.quotas {
+            longest = longest.max(ring.bucket_length() * quota.span());
+        }
+        for side in self.dedicated() {
+            longest = longest.max(side.ring.interval());
+        }
+        for queue in self.queues() {
+            longest = longest.max(queue.memory());
+        }
+        longest
     }
 
     /// Bytes that the rules occupy on the heap.
     pub(crate) fn footprint(&self) -> usize {
-        size_of_val(&*self.quotas)
-            + size_of_val(&*self.rules)
-            + self.apart.as_deref().map_or(0, size_of_val)
-            + self
-                .dedicated()
-                .iter()
-                .map(DedicatedRing::footprint)
-                .sum::<usize>()
-            + self.queues().iter().map(Queue::footprint).sum::<usize>()
+        let mut bytes = size_of_val(&*self.quotas) + size_of_val(&*self.rules);
+        bytes += self.apart.as_deref().map_or(0, size_of_val);
+        for side in self.dedicated() {
+            bytes += side.footprint();
+        }
+        for queue in self.queues() {
+            bytes += queue.footprint();
+        }
+        bytes
     }
 }

@@ -18,11 +18,13 @@ impl Rules {
         let mut inspector = rule.inspector(index);
         self.inspect(&rule, &mut inspector);
         if inspector.problems.is_empty() {
-            let names = rule.resources().map(|(_, name)| name);
-            let new: Vec<_> = names.filter(|name| !self.templates.has(name)).collect();
+            let mut new = rule.resources();
+            new.retain(|(_, name)| !self.templates.has(name));
             self.name_resources(&rule, index, &mut inspector);
             if !inspector.problems.is_empty() {
-                new.into_iter().for_each(|name| self.templates.remove(name));
+                for (_, name) in new {
+                    self.templates.remove(name);
+                }
             }
         }
         verdict(inspector.problems)?;

@@ -155,7 +155,6 @@ use std::sync::Arc;
 use default::NO_DEFAULT;
 use problem::{Inspector, verdict};
 
-use crate::base::spread::SpreadCount;
 use crate::blocked::Label;
 use crate::call::MAX_KEY_BYTES;
 
@@ -290,11 +289,15 @@ impl Rule {
     }
 
     /// The resources that the rule names, and the fields in which it does.
-    pub(crate) fn resources(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let own = (!matches!(self.itself(), Rule::System(_))).then(|| self.resource());
-        let related = self.info().related();
-        let own = own.map(|name| ("resource", name));
-        own.into_iter().chain(related.map(|name| ("related", name)))
+    pub(crate) fn resources(&self) -> Vec<(&'static str, &str)> {
+        let mut names = Vec::with_capacity(2);
+        if !matches!(self.itself(), Rule::System(_)) {
+            names.push(("resource", self.resource()));
+        }
+        if let Some(related) = self.info().related() {
+            names.push(("related", related));
+        }
+        names
     }
 
     /// The kind of a rule of which a resource may have only a few, and how many.
@@ -502,18 +505,13 @@ impl Rules {
         self.list[index].id_at(index)
     }
 
-    /// The label of the rule at `index`, which counts on with the refusals of rules of its id.
-    pub(crate) fn label(
-        &self,
-        index: usize,
-        refused: impl FnOnce(&str) -> Arc<SpreadCount>,
-    ) -> Label {
+    /// The label of the rule at `index`, which has refused nothing.
+    pub(crate) fn label(&self, index: usize) -> Label {
         let rule = &self.list[index];
         let is_for_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));
-        let id = self.id(index);
         Label {
-            refused: refused(&id),
-            id: id.into(),
+            refused: Arc::default(),
+            id: self.id(index).into(),
             resource: is_for_one.then(|| rule.resource().into()),
         }
     }
@@ -521,12 +519,10 @@ impl Rules {
     /// Notes each rule that needs a store.
     pub(crate) fn check_without_store(&self) -> Result<(), InvalidRules> {
         let mut problems = Vec::new();
-        for (index, rule) in self
-            .list
-            .iter()
-            .enumerate()
-            .filter(|(_, it)| it.is_shared())
-        {
+        for (index, rule) in self.list.iter().enumerate() {
+            if !rule.is_shared() {
+                continue;
+            }
             let mut inspector = rule.inspector(index);
             let allowed = "left out where the engine has no store: give it one by \
                  `Builder::store`";
@@ -556,7 +552,9 @@ impl Rules {
             *self.bounded.entry(bounded).or_default() += 1;
         }
         self.ids.insert(rule.id_at(self.list.len()));
-        self.shared.extend(rule.shared_identity());
+        if let Some(identity) = rule.shared_identity() {
+            self.shared.insert(identity);
+        }
         self.list.push(rule);
     }
 

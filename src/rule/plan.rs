@@ -89,15 +89,20 @@ impl<'a> Plan<'a> {
     /// A plan for `rules` on a node with figures of `shape`, whose ring may have `most` buckets,
     /// and whose calls wait for less than `patience`. It inherits the state of `before`.
     pub(crate) fn new(
-        rules: impl IntoIterator<Item = (u32, &'a FlowRule)>,
+        rules: Vec<(u32, &'a FlowRule)>,
         before: Option<Before<'a>>,
         shape: &Shape,
         most: u64,
         patience: Duration,
     ) -> Self {
-        let (queued, windowed): (Vec<_>, Vec<_>) = rules
-            .into_iter()
-            .partition(|(_, rule)| rule.shaping.max_wait.is_some());
+        let (mut queued, mut windowed) = (Vec::new(), Vec::new());
+        for (index, rule) in rules {
+            if rule.shaping.max_wait.is_some() {
+                queued.push((index, rule));
+            } else {
+                windowed.push((index, rule));
+            }
+        }
         let dedicated = old_sides(&windowed, before);
         let mut extent = Extent::of_figures(shape);
         let (mut shared, mut own_rings) = (Vec::new(), Vec::new());
@@ -146,15 +151,27 @@ impl<'a> Plan<'a> {
             node.keep_minute();
         }
         let bucket_ns = node.ring().grid().bucket_ns;
-        let quotas = self.shared.iter();
-        let quotas = quotas.map(|(index, rule)| (*index, rule.quota(bucket_ns)));
+        let mut quotas = (Vec::new(), Vec::new());
+        for (index, rule) in &self.shared {
+            quotas.0.push(*index);
+            quotas.1.push(rule.quota(bucket_ns));
+        }
         // Only now: where a rule is new in a ring of its own, the node has left its ring.
-        let dedicated = self.own_rings.iter().map(|it| {
+        let mut dedicated = Vec::new();
+        for it in &self.own_rings {
             let ring = self.ring_of(it, now);
-            DedicatedRing::new(it.index, it.rule, ring, it.inherits, sampler)
-        });
-        let queues = self.queued.iter();
-        let queues = queues.map(|it| Queue::new(it.index, it.rule, it.inherits, sampler));
+            dedicated.push(DedicatedRing::new(
+                it.index,
+                it.rule,
+                ring,
+                it.inherits,
+                sampler,
+            ));
+        }
+        let mut queues = Vec::new();
+        for it in &self.queued {
+            queues.push(Queue::new(it.index, it.rule, it.inherits, sampler));
+        }
         let compiled = CompiledRules::new(quotas, dedicated, queues, self.max_waiting());
         (node, compiled)
     }
@@ -189,12 +206,22 @@ impl<'a> Plan<'a> {
 
     /// How many calls may wait at once, by the tightest rule.
     fn max_waiting(&self) -> u32 {
-        let shared = self.shared.iter().map(|(_, rule)| *rule);
-        let own_rings = self.own_rings.iter().map(|it| it.rule);
-        let queued = self.queued.iter().map(|it| it.rule);
-        let all = shared.chain(own_rings).chain(queued);
-        let most = all.filter_map(FlowRule::most_waiting).min();
-        most.unwrap_or(MOST_WAITING)
+        let mut least = None;
+        let mut look = |rule: &FlowRule| {
+            if let Some(most) = rule.most_waiting() {
+                least = Some(least.map_or(most, |least: u32| least.min(most)));
+            }
+        };
+        for (_, rule) in &self.shared {
+            look(rule);
+        }
+        for it in &self.own_rings {
+            look(it.rule);
+        }
+        for it in &self.queued {
+            look(it.rule);
+        }
+        least.unwrap_or(MOST_WAITING)
     }
 }
 
@@ -236,13 +263,15 @@ fn with_old_queues<'a>(
             &|(_, new), old| new.selects_like(old.rule()),
         ],
     );
-    let all = rules.into_iter().zip(queues);
-    all.map(|((index, rule), inherits)| Placed {
-        index,
-        rule,
-        inherits,
-    })
-    .collect()
+    let mut placed = Vec::with_capacity(rules.len());
+    for ((index, rule), inherits) in rules.into_iter().zip(queues) {
+        placed.push(Placed {
+            index,
+            rule,
+            inherits,
+        });
+    }
+    placed
 }
 
 /// Returns whether `ring`, which is of one rule alone, has the shape of `grid`. It may hold tokens
@@ -310,10 +339,7 @@ mod tests {
     }
 
     fn plan(rules: &[FlowRule]) -> Plan<'_> {
-        let rules = rules
-            .iter()
-            .enumerate()
-            .map(|(index, rule)| (index as u32, rule));
+        let rules = (0..).zip(rules).collect();
         Plan::new(rules, None, &shape(), 256, Duration::from_millis(500))
     }
 

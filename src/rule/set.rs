@@ -100,26 +100,38 @@ impl From<Rules> for NumberedRules {
 impl NumberedRules {
     /// `rules`, each of which counts on with the figures of the one of its id among `old`.
     fn inheriting(rules: Rules, old: Option<&Self>) -> Self {
-        let labels = old.into_iter().flat_map(|old| old.labels.iter());
-        let known = labels.map(|old| (&*old.id, &old.refused));
-        let known: HashMap<_, _> = known.collect();
-        let refused = |id: &str| known.get(id).copied().cloned().unwrap_or_default();
-        let label = |index| Arc::new(rules.label(index, refused));
-        let labels: Arc<[_]> = (0..rules.len()).map(label).collect();
-        let shared = old.into_iter().flat_map(Self::with_counts);
-        let shared: HashMap<_, _> = shared
-            .map(|(_, label, counts)| (&*label.id, counts))
-            .collect();
-        let counts = |(rule, label): (&Rule, &Arc<Label>)| {
-            let known = || shared.get(&*label.id).copied().cloned();
-            rule.is_shared().then(|| known().unwrap_or_default())
-        };
-        // None without a shared rule: a rule that is not pays nothing.
-        let listed = rules.iter().any(Rule::is_shared).then(|| rules.iter());
-        let counted = listed.into_iter().flatten().zip(labels.iter());
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        if let Some(old) = old {
+            for (place, label) in old.labels.iter().enumerate() {
+                places.insert(&label.id, place);
+            }
+        }
+        let mut labels = Vec::with_capacity(rules.len());
+        let mut shared = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let mut label = rules.label(index);
+            let known = match places.get(&*label.id) {
+                Some(&place) => old.map(|old| (&old.labels[place], old.shared.get(place))),
+                None => None,
+            };
+            if let Some((old, _)) = known {
+                label.refused = old.refused.clone();
+            }
+            labels.push(Arc::new(label));
+            let counts = match known {
+                _ if !rule.is_shared() => None,
+                Some((_, Some(Some(counts)))) => Some(counts.clone()),
+                _ => Some(SharedCounts::default()),
+            };
+            shared.push(counts);
+        }
+        if !rules.iter().any(Rule::is_shared) {
+            // A rule that is not shared pays nothing.
+            shared = Vec::new();
+        }
         Self {
-            shared: counted.map(counts).collect(),
-            labels,
+            shared: shared.into(),
+            labels: labels.into(),
             has_templates: rules.templates().have_braces(),
             rules: Arc::new(rules),
         }
@@ -138,6 +150,11 @@ impl NumberedRules {
             .filter_map(|(place, (label, counts))| Some((place, label, counts.as_ref()?)))
     }
 
+    /// Returns whether any of the rules is shared.
+    pub(crate) fn has_shared(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
     /// Each rule with its label.
     pub(crate) fn with_labels(&self) -> impl Iterator<Item = (&Rule, &Arc<Label>)> {
         self.rules.iter().zip(self.labels.iter())
@@ -146,23 +163,29 @@ impl NumberedRules {
 
 impl RuleSet {
     /// Creates the set of the rules of `listed` that `part` selects.
-    pub(crate) fn new(listed: impl Into<NumberedRules>, version: u64, part: RuleSelection) -> Self {
-        let listed = listed.into();
+    pub(crate) fn new(listed: NumberedRules, version: u64, part: RuleSelection) -> Self {
         let rules = listed.rules.clone();
         let has_shadows = !part.shadows(&rules).is_empty();
         let mut set = Self::empty(listed, has_shadows, part, version);
-        let (defaults, named): (Vec<_>, Vec<_>) =
-            part.selected(&rules).partition(|(_, it)| it.is_default());
-        for (index, rule) in named {
-            set.add(index, rule);
+        let mut defaults = Vec::new();
+        for (index, rule) in part.selected(&rules) {
+            if rule.is_default() {
+                defaults.push((index, rule));
+            } else {
+                set.add(index, rule);
+            }
         }
         if !defaults.is_empty() {
             set.add_defaults(&defaults, &part.beside(&rules));
         }
         if has_shadows {
-            let rules = rules.iter().filter(|rule| part.leaves_out(rule));
-            let names = rules.flat_map(Rule::resources);
-            set.shadowed = names.map(|(_, name)| name.to_owned()).collect();
+            for rule in rules.iter() {
+                if part.leaves_out(rule) {
+                    for (_, name) in rule.resources() {
+                        set.shadowed.insert(name.to_owned());
+                    }
+                }
+            }
         }
         set.bare = Some(Arc::new(set.without_rules()));
         set
@@ -188,7 +211,7 @@ impl RuleSet {
     /// nothing may hold it for ever.
     fn without_rules(&self) -> Self {
         let mut labels = Vec::new();
-        let limits = self.limits.renumbered(|rule| {
+        let limits = self.limits.renumbered(&mut |rule| {
             labels.push(self.label(rule).clone());
             labels.len() as u32 - 1
         });
@@ -228,19 +251,22 @@ impl RuleSet {
     /// Gives `defaults` to every resource without a rule of the same kind among
     /// `others`.
     fn add_defaults(&mut self, defaults: &[(u32, &Rule)], others: &[&Rule]) {
-        // A resource of that very name, as in `OPTIONS *`, is one of all.
-        let named = || others.iter().filter(|rule| !rule.is_default());
-        // So that a resource without a default is known by its name.
-        for rule in named() {
-            let own = self.by_resource.entry(rule.resource().to_owned());
-            own.or_default();
+        let mut kinds: HashMap<&str, Vec<&str>> = HashMap::new();
+        for rule in others {
+            // A resource of that very name, as in `OPTIONS *`, is one of all.
+            if !rule.is_default() {
+                // So that a resource without a default is known by its name.
+                let own = self.by_resource.entry(rule.resource().to_owned());
+                own.or_default();
+                kinds.entry(rule.resource()).or_default().push(rule.kind());
+            }
         }
-        let kinds: HashSet<_> = named().map(|rule| (rule.resource(), rule.kind())).collect();
         let unnamed = self.defaults.get_or_insert_default();
         for &(index, rule) in defaults {
             unnamed.add(index, rule);
             for (name, own) in &mut self.by_resource {
-                if !kinds.contains(&(&**name, rule.kind())) {
+                let kinds = kinds.get(&**name);
+                if !kinds.is_some_and(|kinds| kinds.contains(&rule.kind())) {
                     own.add(index, rule);
                 }
             }
@@ -300,11 +326,18 @@ impl RuleSet {
 
     /// Returns whether both say the same where nothing is said of a resource.
     pub(crate) fn agrees_on_others(&self, other: &Self) -> bool {
-        let [one, two] = [self, other].map(|set| set.bare.as_deref().unwrap_or(set));
-        let [labels, others] = [one, two].map(|set| &set.listed.labels);
-        let mut both = labels.iter().zip(others.iter());
-        (&one.limits, labels, one.has_shadows) == (&two.limits, others, two.has_shadows)
-            && both.all(|(one, two)| one.counts_with(two))
+        let one = self.bare.as_deref().unwrap_or(self);
+        let two = other.bare.as_deref().unwrap_or(other);
+        let (labels, others) = (&one.listed.labels, &two.listed.labels);
+        if one.limits != two.limits || one.has_shadows != two.has_shadows || labels != others {
+            return false;
+        }
+        for (one, two) in labels.iter().zip(others.iter()) {
+            if !one.counts_with(two) {
+                return false;
+            }
+        }
+        true
     }
 
     /// The limits that all system rules together set.
@@ -408,12 +441,18 @@ impl RuleSet {
         &'a self,
         name: &'a str,
         indices: &'a [u32],
-    ) -> impl Iterator<Item = (u32, &'a FlowRule)> {
-        indices.iter().filter_map(move |&index| {
-            let watcher = self.watchers.get(&index);
-            let rule = watcher.filter(|watcher| watcher.resource() == name);
-            Some((index, rule.or_else(|| self.flow(index))?))
-        })
+    ) -> Vec<(u32, &'a FlowRule)> {
+        let mut flows = Vec::with_capacity(indices.len());
+        for &index in indices {
+            let rule = match self.watchers.get(&index) {
+                Some(watcher) if watcher.resource() == name => Some(watcher),
+                _ => self.flow(index),
+            };
+            if let Some(rule) = rule {
+                flows.push((index, rule));
+            }
+        }
+        flows
     }
 }
 

@@ -41,23 +41,34 @@ impl RuleSelection {
     }
 
     /// The rules to judge by, and their places, without looking at all for one.
-    pub(super) fn selected(self, rules: &Rules) -> impl Iterator<Item = (u32, &Rule)> {
+    pub(super) fn selected(self, rules: &Rules) -> Vec<(u32, &Rule)> {
         let (first, most) = match self {
-            RuleSelection::Only(place) => (place, 1),
+            RuleSelection::Only(place) => (place as usize, 1),
             _ => (0, rules.len()),
         };
-        let all = (first..).zip(rules.iter().skip(first as usize).take(most));
-        all.filter_map(move |(index, rule)| Some((index, self.select(index, rule)?)))
+        let mut selected = Vec::new();
+        for index in first..rules.len().min(first.saturating_add(most)) {
+            let place = index as u32;
+            if let Some(rule) = self.select(place, &rules.list[index]) {
+                selected.push((place, rule));
+            }
+        }
+        selected
     }
 
     /// The rules of `rules` that this part judges by or would judge beside.
     pub(super) fn beside(self, rules: &Rules) -> Vec<&Rule> {
-        let all = (0..).zip(rules);
-        let others = all.filter(|&(index, rule)| match self {
-            RuleSelection::Only(place) => place == index || !rule.is_shadow(),
-            part => part.select(index, rule).is_some(),
-        });
-        others.map(|(_, rule)| rule.itself()).collect()
+        let mut beside = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let is_beside = match self {
+                RuleSelection::Only(place) => place as usize == index || !rule.is_shadow(),
+                part => part.select(index as u32, rule).is_some(),
+            };
+            if is_beside {
+                beside.push(rule.itself());
+            }
+        }
+        beside
     }
 
     /// The rules of `rules` in shadow mode, beside this part: each alone, as if it were
@@ -65,10 +76,13 @@ impl RuleSelection {
     pub(crate) fn shadows(self, rules: &Rules) -> Vec<RuleSelection> {
         match self {
             RuleSelection::Enforced => {
-                let shadows = (0..).zip(rules).filter(|(_, rule)| rule.is_shadow());
+                let mut shadows = Vec::new();
+                for (index, rule) in rules.iter().enumerate() {
+                    if rule.is_shadow() {
+                        shadows.push(RuleSelection::Only(index as u32));
+                    }
+                }
                 shadows
-                    .map(|(index, _)| RuleSelection::Only(index))
-                    .collect()
             }
             RuleSelection::Nothing => vec![RuleSelection::Everything],
             RuleSelection::Everything | RuleSelection::Only(_) => Vec::new(),

@@ -78,16 +78,18 @@ impl Templates {
     /// The known template that `template` conflicts with, and its rule. The router calls it
     /// `with`, where doubled braces are single ones; as a path, that matches the template.
     fn conflicting(&self, with: &str, template: &str) -> Option<(&str, usize)> {
-        let found = [Some(with), self.matching(with)];
-        let mut known = found.into_iter().flatten().filter_map(|found| {
-            let (text, index) = self.known.get_key_value(found)?;
-            Some((&**text, *index))
-        });
-        known.find(|(other, _)| {
+        for found in [Some(with), self.matching(with)] {
+            let known = found.and_then(|found| self.known.get_key_value(found));
+            let Some((other, index)) = known else {
+                continue;
+            };
             let mut both = Router::new();
-            let mut is_taken = |template| both.insert(template, Arc::from("")).is_ok();
-            is_taken(*other) && !is_taken(template)
-        })
+            let mut is_taken = |template: &str| both.insert(template, Arc::from("")).is_ok();
+            if is_taken(other) && !is_taken(template) {
+                return Some((other, *index));
+            }
+        }
+        None
     }
 
     /// Returns whether the template in `name` is known.
@@ -151,9 +153,18 @@ pub(crate) fn check_template(template: &str) -> Result<(), String> {
 
 /// How many segments of `template` may be anything.
 fn parameters(template: &str) -> usize {
-    let without_braces = template.replace("{{", "");
-    let parts = without_braces.split('{').skip(1);
-    parts.filter(|part| !part.starts_with('*')).count()
+    let mut count = 0;
+    let bytes = template.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match &bytes[at..] {
+            [b'{', b'{', ..] => at += 1,
+            [b'{', rest @ ..] if !rest.starts_with(b"*") => count += 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    count
 }
 
 /// The resource `name` with its template as it is written here, if it has one in the syntax

@@ -397,7 +397,7 @@ impl Builder {
                 RuleSelection::Enforced
             },
         };
-        let core = Core::new(self.rules, shared);
+        let core = Core::new(self.rules.into(), shared);
         Sentinel { core }
     }
 }

@@ -40,7 +40,7 @@ impl Limits {
     }
 
     /// Returns these limits with the numbers of their rules mapped by `number`.
-    pub(crate) fn renumbered(self, mut number: impl FnMut(u32) -> u32) -> Self {
+    pub(crate) fn renumbered(self, number: &mut dyn FnMut(u32) -> u32) -> Self {
         let mut limits = self;
         let rules = [
             limits.qps.as_mut().map(|limit| &mut limit.rule),

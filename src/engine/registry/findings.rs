@@ -2,9 +2,11 @@
 //! [`finding`](crate::hook::finding).
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
 use std::sync::Arc as StdArc;
 
 use super::Registry;
+use crate::base::order::sorted_places;
 use crate::base::pace::StepPace;
 use crate::base::sync::Arc;
 use crate::call::{Direction, Key, OVERFLOW};
@@ -58,15 +60,21 @@ impl Registry {
                 |it: &Finding| it.kind() == FindingKind::RuleNotMet && !it.has_evidence();
             found.retain(|finding| !is_early(finding));
         }
-        let (mut found, without): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(Finding::has_evidence);
-        found.extend(without);
-        for finding in &found {
+        let (mut sorted, mut without) = (Vec::with_capacity(found.len()), Vec::new());
+        for finding in found {
+            if finding.has_evidence() {
+                sorted.push(finding);
+            } else {
+                without.push(finding);
+            }
+        }
+        sorted.append(&mut without);
+        for finding in &sorted {
             if has_come_late || finding.has_evidence() {
                 self.shared.tell(finding);
             }
         }
-        found
+        sorted
     }
 
     async fn look_for_findings(
@@ -102,16 +110,26 @@ impl Registry {
             pace.spend(if is_much { WORK_OF_NAMES } else { 1 }).await;
         }
         // Many are dropped in steps as well.
-        let mut calls = called.calls.drain();
-        while calls.by_ref().take(LOOK_UPS).count() > 0 {
-            pace.spend(1).await;
+        let mut dropped = 0;
+        for call in called.calls.drain() {
+            drop(call);
+            dropped += 1;
+            if dropped % LOOK_UPS == 0 {
+                pace.spend(1).await;
+            }
         }
         let mut missing = self.missing_keys(pace).await;
         missing.extend(missing_beside);
-        // That no layer provides a key says more than that no call had it.
-        let is_new = |it: &Finding| found.iter().all(|known| !known.is_on_part_of(it));
-        missing.retain(is_new);
-        found.extend(missing);
+        let known = found.len();
+        for finding in missing {
+            // That no layer provides a key says more than that no call had it.
+            if !found[..known]
+                .iter()
+                .any(|known| known.is_on_part_of(&finding))
+            {
+                found.push(finding);
+            }
+        }
         found.extend(self.on_layers(set));
         #[cfg(feature = "shared")]
         found.extend(self.store_findings(set));
@@ -136,13 +154,18 @@ impl Registry {
                     found.extend(self.no_store(rule, &id));
                     #[cfg(feature = "shared")]
                     found.extend(self.not_started(rule));
-                    found.iter().for_each(|finding| self.shared.tell(finding));
+                    for finding in &found {
+                        self.shared.tell(finding);
+                    }
                 }
-            } else if is_silent(rule, |resource| self.was_called(resource)) {
-                let alike = || cause_of_silence(rule.resource(), [(&**name, 1)]);
-                let cause = self.cause_by_name(rule.resource()).or_else(alike);
-                let found = cause.map(|cause| not_met(rule, &id, cause));
-                found.iter().for_each(|finding| self.shared.tell(finding));
+            } else if is_silent(rule, &|resource| self.was_called(resource)) {
+                let mut cause = self.cause_by_name(rule.resource());
+                if cause.is_none() {
+                    cause = cause_of_silence(rule.resource(), &[(name.clone(), 1)]);
+                }
+                if let Some(cause) = cause {
+                    self.shared.tell(&not_met(rule, &id, cause));
+                }
             }
         }
         for finding in self.on_layers(&set) {
@@ -162,9 +185,11 @@ impl Registry {
         }
         let set = self.rules();
         for (rule, id) in set.with_ids().take(MOST_RULES) {
-            if is_silent(rule, |resource| self.was_called(resource)) {
-                let cause = self.cause_by_name(rule.resource());
-                let cause = cause.or_else(|| self.cause_by_kind_of_name(rule.resource()));
+            if is_silent(rule, &|resource| self.was_called(resource)) {
+                let mut cause = self.cause_by_name(rule.resource());
+                if cause.is_none() {
+                    cause = self.cause_by_kind_of_name(rule.resource());
+                }
                 self.shared
                     .tell(&not_met(rule, &id, cause.unwrap_or_default()));
             }
@@ -182,11 +207,13 @@ impl Registry {
     /// Why no call can have `name`, by the way in which layers name calls, or by its form.
     fn cause_by_name(&self, name: &str) -> Option<String> {
         if let Some(names) = self.shared.provided.only_names() {
-            let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
-            return Some(format!(
-                "every layer names all its calls alike, by `.named(…)`: {}",
-                names.join(", ")
-            ));
+            let mut cause = "every layer names all its calls alike, by `.named(…)`: ".to_owned();
+            for (place, name) in names.iter().enumerate() {
+                let separator = if place == 0 { "" } else { ", " };
+                // Writing to a string cannot fail.
+                let _ = write!(cause, "{separator}{name:?}");
+            }
+            return Some(cause);
         }
         oddity(name)
     }
@@ -205,14 +232,15 @@ impl Registry {
     /// The findings on what layers take out of requests.
     fn on_layers(&self, set: &RuleSet) -> Vec<Finding> {
         let provided = &self.shared.provided;
-        let is_used = |need: Need<'_>| set.rules().iter().any(|rule| rule.needs().contains(&need));
+        let mut needs = Vec::new();
+        for rule in set.rules() {
+            needs.extend(rule.needs());
+        }
+        let is_used = |need: Need<'_>| needs.contains(&need);
         // That a rule lacks its parameter is a finding, which names those that there are.
-        let lacks_one = set.rules().iter().any(|rule| {
-            let needs = rule.needs();
-            let mut params = needs
-                .iter()
-                .filter(|need| matches!(need, Need::ParamAt(_) | Need::ParamNamed(_)));
-            params.any(|need| provided.lacks(*need).is_some())
+        let lacks_one = needs.iter().any(|need| {
+            matches!(need, Need::ParamAt(_) | Need::ParamNamed(_))
+                && provided.lacks(*need).is_some()
         });
         let unused = provided.unused_params(&is_used);
         let mut found = Vec::new();
@@ -244,10 +272,12 @@ impl Registry {
         let mut found = Vec::new();
         let resource = rule.resource();
         let is_met = |name: &str| called.calls.contains_key(name);
-        if called.total > 0 && is_silent(rule, is_met) {
-            let by_name = self.cause_by_name(resource);
-            let alike = || called.cause_of_silence(resource);
-            found.push(match by_name.or_else(alike) {
+        if called.total > 0 && is_silent(rule, &is_met) {
+            let mut cause = self.cause_by_name(resource);
+            if cause.is_none() {
+                cause = cause_of_silence(resource, &called.most);
+            }
+            found.push(match cause {
                 Some(cause) => not_met(rule, id, cause),
                 None => {
                     let cause = self.cause_by_kind_of_name(resource).unwrap_or_default();
@@ -255,15 +285,13 @@ impl Registry {
                 }
             });
         }
-        let related = rule.itself().related().filter(|name| !is_met(name));
-        if let Some(related) = related.filter(|_| is_met(resource)) {
-            let cause = called.cause_of_silence(related).unwrap_or_default();
-            found.push(Finding::new(
-                FindingKind::RelatedNotCalled,
-                id,
-                related,
-                cause,
-            ));
+        match rule.itself().related() {
+            Some(related) if !is_met(related) && is_met(resource) => {
+                let cause = cause_of_silence(related, &called.most).unwrap_or_default();
+                let kind = FindingKind::RelatedNotCalled;
+                found.push(Finding::new(kind, id, related, cause));
+            }
+            _ => {}
         }
         found.extend(self.not_provided(rule, id));
         if rule.looks_at_machine() && self.shared.config.sampler.is_none() {
@@ -337,70 +365,74 @@ impl Registry {
         }
         // A call to a name that has rules is meant for these.
         let set = self.rules();
-        let mut most: Vec<(StdArc<str>, u64)> = Vec::new();
-        let more = |(a, more): &(StdArc<str>, u64), (b, less): &(StdArc<str>, u64)| {
-            less.cmp(more).then_with(|| a.cmp(b))
-        };
-        let mut calls = called.calls.iter().peekable();
-        while calls.peek().is_some() {
-            let few = calls.by_ref().take(LOOK_UPS);
-            let few = few.filter(|(name, _)| !set.names(name));
-            most.extend(few.map(|(name, calls)| (name.clone(), *calls)));
-            most.sort_unstable_by(more);
-            most.truncate(MOST_NAMES);
-            pace.spend(WORK_OF_NAMES / 4).await;
+        let mut looked_up = 0;
+        for (name, calls) in &called.calls {
+            if !set.names(name) {
+                called.most.push((name.clone(), *calls));
+            }
+            looked_up += 1;
+            if looked_up % LOOK_UPS == 0 || looked_up == called.calls.len() {
+                keep_most(&mut called.most);
+                pace.spend(WORK_OF_NAMES / 4).await;
+            }
         }
-        called.most = most;
         called
     }
 
     fn was_called(&self, resource: &str) -> bool {
-        [Direction::Inbound, Direction::Outbound]
-            .into_iter()
-            .any(|direction| {
-                let query = ResourceQuery {
-                    direction,
-                    name: &Key::Str(resource).meant(),
-                };
-                self.resources.find(&query, |_| ()).is_some()
-            })
+        for direction in [Direction::Inbound, Direction::Outbound] {
+            let query = ResourceQuery {
+                direction,
+                name: &Key::Str(resource).meant(),
+            };
+            if self.resources.find(&query, |_| ()).is_some() {
+                return true;
+            }
+        }
+        false
     }
 }
 
 impl Called {
-    /// Why no call has come to `name`; `None` if no other name is like it.
-    fn cause_of_silence(&self, name: &str) -> Option<String> {
-        let others = self.most.iter().map(|(other, calls)| (&**other, *calls));
-        cause_of_silence(name, others)
-    }
-
     /// Returns whether each resource that was called has a rule of its own that keeps the default
     /// `rule` away.
     async fn all_have_others(&self, rule: &Rule, set: &RuleSet, pace: &mut StepPace) -> bool {
         let mut named = HashSet::new();
-        for few in set.rules().iter().as_slice().chunks(LOOK_UPS) {
-            let others = few.iter().filter(|other| !other.is_default());
-            let others = others.filter(|other| other.is_kind_of(rule));
-            named.extend(others.map(Rule::resource));
-            pace.spend(1).await;
+        for (looked_up, other) in set.rules().iter().enumerate() {
+            if !other.is_default() && other.is_kind_of(rule) {
+                named.insert(other.resource());
+            }
+            if looked_up % LOOK_UPS == 0 {
+                pace.spend(1).await;
+            }
         }
-        let mut names = self.calls.keys().peekable();
-        while names.peek().is_some() {
-            if !names
-                .by_ref()
-                .take(LOOK_UPS)
-                .all(|name| named.contains(&**name))
-            {
+        for (looked_up, name) in self.calls.keys().enumerate() {
+            if !named.contains(&**name) {
                 return false;
             }
-            pace.spend(1).await;
+            if looked_up % LOOK_UPS == 0 {
+                pace.spend(1).await;
+            }
         }
         true
     }
 }
 
+/// Sorts `names` by their calls, and drops those beyond [`MOST_NAMES`].
+fn keep_most(names: &mut Vec<(StdArc<str>, u64)>) {
+    let places = sorted_places(names.len(), &|one, other| {
+        let ((a, more), (b, less)) = (&names[one], &names[other]);
+        less.cmp(more).then_with(|| a.cmp(b))
+    });
+    let mut most = Vec::new();
+    for &place in &places[..places.len().min(MOST_NAMES)] {
+        most.push(names[place].clone());
+    }
+    *names = most;
+}
+
 /// Returns whether `rule` has met no call, if those are the resources that were called.
-fn is_silent(rule: &Rule, was_called: impl Fn(&str) -> bool) -> bool {
+fn is_silent(rule: &Rule, was_called: &dyn Fn(&str) -> bool) -> bool {
     let resource = rule.resource();
     let is_of_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));
     // That no call is without a place of its own is as it should be.

@@ -96,7 +96,7 @@ impl Routes<'_> {
 }
 
 impl Registry {
-    pub(crate) fn new(rules: impl Into<NumberedRules>, shared: EngineContext) -> Self {
+    pub(crate) fn new(rules: NumberedRules, shared: EngineContext) -> Self {
         let rules = RuleSet::new(rules, 0, shared.part);
         if !rules.limits().is_empty() {
             shared.count_inbound(shared.time.check_making(shared.time.read()));

@@ -21,7 +21,7 @@ impl Registry {
     /// The findings on the store, and on those rules of `set` that count there.
     pub(super) fn store_findings(&self, set: &RuleSet) -> Vec<Finding> {
         let mut found = Vec::new();
-        let is_shared = set.listed().with_counts().next().is_some();
+        let is_shared = set.listed().has_shared();
         if !is_shared || self.shared.part.is_shadow() {
             return found;
         }
@@ -89,7 +89,7 @@ fn silence(hub: &Hub) -> Option<Finding> {
 /// That nobody has said how many processes there are, where shares go by that.
 fn nodes_not_set(set: &RuleSet, hub: &Hub) -> Option<Finding> {
     let has_shares = || {
-        let all = of_shared(set, |rule| {
+        let all = of_shared(set, &|rule| {
             let terms = rule.terms(rule.limit(), &hub.settings);
             terms
                 .is_split()
@@ -170,7 +170,7 @@ fn refusal(hub: &Hub) -> Option<Finding> {
 /// That a share is nothing where the limit is below the number of processes.
 fn empty_shares(set: &RuleSet, hub: &Hub) -> Vec<Finding> {
     let processes = hub.nodes().count;
-    of_shared(set, |rule| {
+    of_shared(set, &|rule| {
         let limit = rule.least_limit();
         let has_none = rule.terms(limit, &hub.settings).may_lack_share(hub.nodes());
         has_none.then(|| {
@@ -184,7 +184,7 @@ fn empty_shares(set: &RuleSet, hub: &Hub) -> Vec<Finding> {
 }
 
 fn short_buckets(set: &RuleSet, trip: Duration) -> Vec<Finding> {
-    of_shared(set, |rule| {
+    of_shared(set, &|rule| {
         let bucket = rule.window.bucket;
         (bucket < trip * TRIPS).then(|| {
             let cause = format!(
@@ -199,14 +199,19 @@ fn short_buckets(set: &RuleSet, trip: Duration) -> Vec<Finding> {
 /// The findings of `look` about each shared rule of `set`.
 fn of_shared(
     set: &RuleSet,
-    look: impl Fn(&SharedRule) -> Option<(FindingKind, String)>,
+    look: &dyn Fn(&SharedRule) -> Option<(FindingKind, String)>,
 ) -> Vec<Finding> {
-    let shared = set.listed().with_counts();
-    let found = shared.filter_map(|(place, label, _)| {
-        let resource = set.rule(place)?.resource();
-        let rule = set.shared(place, resource, Direction::Inbound, 1)?;
-        let (kind, cause) = look(&rule)?;
-        Some(Finding::new(kind, label.id.clone(), resource, cause))
-    });
-    found.collect()
+    let mut found = Vec::new();
+    for (place, label, _) in set.listed().with_counts() {
+        let Some(resource) = set.rule(place).map(Rule::resource) else {
+            continue;
+        };
+        let Some(rule) = set.shared(place, resource, Direction::Inbound, 1) else {
+            continue;
+        };
+        if let Some((kind, cause)) = look(&rule) {
+            found.push(Finding::new(kind, label.id.clone(), resource, cause));
+        }
+    }
+    found
 }

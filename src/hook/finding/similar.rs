@@ -5,6 +5,8 @@
 //! others were called, a path instead of a template, a prefix that a nested router takes off,
 //! capitals, and a few letters.
 
+use std::sync::Arc;
+
 use super::letters::letters_apart;
 
 /// Names that are longer are not compared letter by letter.
@@ -28,16 +30,18 @@ enum Likeness {
 
 /// Why the rule for `name` has met no call although those `called` were: the name that is most
 /// like it, how often it was called, and the cure. `None` if none is like it.
-pub(crate) fn cause_of_silence<'a>(
-    name: &str,
-    called: impl IntoIterator<Item = (&'a str, u64)>,
-) -> Option<String> {
-    let alike = called
-        .into_iter()
-        .filter_map(|(other, calls)| Some((likeness(name, other)?, other, calls)));
-    let (likeness, other, calls) =
-        alike.min_by_key(|&(likeness, other, calls)| (likeness, u64::MAX - calls, other))?;
-    let times = match calls {
+pub(crate) fn cause_of_silence(name: &str, called: &[(Arc<str>, u64)]) -> Option<String> {
+    let mut best: Option<(Likeness, u64, &str)> = None;
+    for (other, calls) in called {
+        if let Some(likeness) = likeness(name, other) {
+            let rank = (likeness, u64::MAX - calls, &**other);
+            if best.is_none_or(|best| rank < best) {
+                best = Some(rank);
+            }
+        }
+    }
+    let (likeness, rest, other) = best?;
+    let times = match u64::MAX - rest {
         0 | 1 => "once".to_owned(),
         calls => format!("{calls} times"),
     };
@@ -331,17 +335,21 @@ mod tests {
 
     #[test]
     fn the_most_telling_name_is_told_and_of_those_the_most_called() {
-        let called = [("/usrs", 9), ("/users", 3), ("/usr", 8)];
-        let cause = cause_of_silence("/users/", called).unwrap();
+        let called = |names: &[(&str, u64)]| -> Vec<_> {
+            let owned = names.iter().map(|(name, calls)| (Arc::from(*name), *calls));
+            owned.collect()
+        };
+        let three = called(&[("/usrs", 9), ("/users", 3), ("/usr", 8)]);
+        let cause = cause_of_silence("/users/", &three).unwrap();
         assert!(
             cause.starts_with("\"/users\" was called 3 times; "),
             "{cause}"
         );
-        let cause = cause_of_silence("/users", [("/uses", 8), ("/usrs", 9)]).unwrap();
+        let cause = cause_of_silence("/users", &called(&[("/uses", 8), ("/usrs", 9)])).unwrap();
         assert!(
             cause.starts_with("\"/usrs\" was called 9 times; "),
             "{cause}"
         );
-        assert_eq!(cause_of_silence("/users", [("/report", 8)]), None);
+        assert_eq!(cause_of_silence("/users", &called(&[("/report", 8)])), None);
     }
 }

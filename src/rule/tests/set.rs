@@ -14,7 +14,7 @@ fn sentinels_origins_keep_their_meaning() {
         .with(FlowRule::per_second("r", 6).by_origin())
         .with(FlowRule::per_second("r", 7).for_origin("42"))
         .with(FlowRule::per_second("r", 8).in_context("42"));
-    let set = RuleSet::new(rules, 1, RuleSelection::Enforced);
+    let set = RuleSet::new(rules.into(), 1, RuleSelection::Enforced);
     let of = set.of("r").unwrap();
     assert_eq!((&*of.anyone, &*of.params), (&[0][..], &[3, 5][..]));
     let origins = of.origins.as_ref().unwrap();
@@ -36,7 +36,7 @@ fn sentinels_origins_keep_their_meaning() {
 #[test]
 fn a_rule_for_one_origin_asks_for_no_other() {
     let rules = Rules::from(FlowRule::per_second("r", 2).for_origin("a"));
-    let set = RuleSet::new(rules, 1, RuleSelection::Enforced);
+    let set = RuleSet::new(rules.into(), 1, RuleSelection::Enforced);
     let origins = set.of("r").unwrap().origins.as_ref().unwrap();
     assert!(origins.applies_to(&Key::Str("a")));
     assert!(!origins.applies_to(&Key::Str("b")));
