@@ -186,31 +186,25 @@ impl HotKeys {
         limit: &KeyLimit,
         weight: u32,
     ) -> Option<Tick> {
-        let wait_ns = match *limit {
-            _ if weight == 0 => Some(0),
-            KeyLimit::Refill(rate) => {
-                self.read_wait(key, Refill::new(self.origin, now, rate, weight))
-            }
-            KeyLimit::Window(limit) => self.read_wait(key, self.window(now, limit, weight)),
-            KeyLimit::Queue(pace, max_wait) => self.read_wait(
-                key,
-                QueueCall::new(self.origin, now, pace, max_wait, weight),
-            ),
-            KeyLimit::Running(limit) => self.read_wait(key, RunningCall::new(limit, weight)),
-        };
-        wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns))
+        if weight == 0 {
+            return Some(now);
+        }
+        let mut room_at = None;
+        self.judged(now, limit, weight, &mut |judge| {
+            let verdict = judge.take(self.table.word(key.0, judge));
+            let wait_ns = verdict.map_or_else(|wait_ns| wait_ns, |_| Some(0));
+            room_at = wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns));
+        });
+        room_at
     }
 
     /// How many tokens `key` could take now, one by one.
     pub(crate) fn left(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
-        match *limit {
-            KeyLimit::Refill(rate) => self.read_left(key, Refill::new(self.origin, now, rate, 1)),
-            KeyLimit::Window(limit) => self.read_left(key, self.window(now, limit, 1)),
-            KeyLimit::Queue(pace, max_wait) => {
-                self.read_left(key, QueueCall::new(self.origin, now, pace, max_wait, 1))
-            }
-            KeyLimit::Running(limit) => self.read_left(key, RunningCall::new(limit, 1)),
-        }
+        let mut left = 0;
+        self.judged(now, limit, 1, &mut |judge| {
+            left = judge.left(self.table.word(key.0, judge));
+        });
+        left
     }
 
     /// From when on a key that takes nothing has one more token; `now` if it never has.
@@ -231,29 +225,29 @@ impl HotKeys {
     /// Takes back the share of a call that does not run after all; `time` returns the present. A
     /// window is refunded while the call's bucket still counts, a queue while no other call stands
     /// behind this one, and a quota that is refilled less the time since the call's start.
-    pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &KeyTokens) {
+    pub(crate) fn refund(&self, time: &dyn Fn() -> Tick, taken: &KeyTokens) {
         let KeyTokens {
             start, paid, after, ..
         } = *taken;
         match self.count {
             Counting::Refill => {
-                let early = planted(Bug::RefundByEarlierTime).then(&time);
-                self.change(taken, |word| {
+                let early = planted(Bug::RefundByEarlierTime).then(time);
+                self.change(taken, &|word| {
                     // After the word (acquire): so no call has changed that by a
                     // later reading, of which its new value was made.
-                    let now = early.unwrap_or_else(&time);
+                    let now = early.unwrap_or_else(time);
                     refill::refund(self.origin, start, now, word, paid)
                 });
             }
             // `paid` came from a `u32`, here and below.
             Counting::Window => {
-                self.change(taken, |word| window::refund(word, after, paid as u32));
+                self.change(taken, &|word| window::refund(word, after, paid as u32));
             }
             Counting::Queue(_) => {
-                self.change(taken, |word| queue::cancel(word, paid, after));
+                self.change(taken, &|word| queue::cancel(word, paid, after));
             }
             Counting::Running => {
-                let left = self.change(taken, |word| running::release(word, paid as u32));
+                let left = self.change(taken, &|word| running::release(word, paid as u32));
                 self.released(taken.place, left);
             }
         }
@@ -291,21 +285,30 @@ impl HotKeys {
 
     /// How many keys are not at rest. Looks at the whole table.
     pub(crate) fn keys_in_use(&self, now: Tick) -> usize {
-        match self.limit(0.0, 0) {
-            KeyLimit::Refill(rate) => self.table.in_use(Refill::new(self.origin, now, rate, 0)),
-            KeyLimit::Window(limit) => self.table.in_use(self.window(now, limit, 0)),
-            KeyLimit::Queue(pace, max_wait) => {
-                let judge = QueueCall::new(self.origin, now, pace, max_wait, 0);
-                self.table.in_use(judge)
-            }
-            KeyLimit::Running(limit) => self.table.in_use(RunningCall::new(limit, 0)),
-        }
+        let mut in_use = 0;
+        self.judged(now, &self.limit(0.0, 0), 0, &mut |judge| {
+            in_use = self.table.in_use(judge);
+        });
+        in_use
     }
 
     /// Its size in bytes: the same from the start, but for the lines of calls that may wait.
     pub(crate) fn footprint(&self) -> usize {
         let lines = self.lines.get().map_or(0, |lines| lines.footprint());
         size_of::<Self>() - size_of::<KeyTable>() + self.table.footprint() + lines
+    }
+
+    /// Calls `look` with what judges a call of `weight` at `limit`. Only for readers: calls that
+    /// take have a code for each kind.
+    fn judged(&self, now: Tick, limit: &KeyLimit, weight: u32, look: &mut dyn FnMut(&dyn Judge)) {
+        match *limit {
+            KeyLimit::Refill(rate) => look(&Refill::new(self.origin, now, rate, weight)),
+            KeyLimit::Window(limit) => look(&self.window(now, limit, weight)),
+            KeyLimit::Queue(pace, max_wait) => {
+                look(&QueueCall::new(self.origin, now, pace, max_wait, weight));
+            }
+            KeyLimit::Running(limit) => look(&RunningCall::new(limit, weight)),
+        }
     }
 
     #[inline]
@@ -318,7 +321,7 @@ impl HotKeys {
         &self,
         now: Tick,
         key: Digest,
-        judge: impl Judge,
+        judge: impl Judge + Copy,
     ) -> Result<WordChange, Refusal> {
         self.table.take(key.0, judge).map_err(|wait_ns| {
             let at = wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns));
@@ -326,17 +329,7 @@ impl HotKeys {
         })
     }
 
-    fn read_wait(&self, key: Digest, judge: impl Judge) -> Option<u64> {
-        let verdict = self.table.read(key.0, judge, |word| judge.take(word));
-        verdict.map_or_else(|wait_ns| wait_ns, |_| Some(0))
-    }
-
-    fn read_left(&self, key: Digest, judge: impl Judge) -> u32 {
-        self.table.read(key.0, judge, |word| judge.left(word))
-    }
-
-    #[inline]
-    fn change(&self, taken: &KeyTokens, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+    fn change(&self, taken: &KeyTokens, change: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
         self.table.change(taken.place?, taken.digest.0, change)
     }
 }

@@ -108,7 +108,7 @@ impl HotKeys {
         debug_assert_eq!(self.count, Counting::Running);
         let lines = self.lines_made();
         loop {
-            let place = self.table.place(key.0, Mark)?;
+            let place = self.table.place(key.0, &Mark)?;
             let call = Waiter {
                 key,
                 tier: tier.map(|tier| OwnedKey::from(*tier)),
@@ -176,8 +176,15 @@ impl HotKeys {
     /// Returns whether a call waits: one that lines up after this answer sees all that was done
     /// before it.
     pub(crate) fn is_waited_for(&self) -> bool {
-        let mut parts = self.lines.get().into_iter().flat_map(|lines| &lines.parts);
-        parts.any(|part| !part.lock().lines.is_empty())
+        let Some(lines) = self.lines.get() else {
+            return false;
+        };
+        for part in &lines.parts {
+            if !part.lock().lines.is_empty() {
+                return true;
+            }
+        }
+        false
     }
 
     /// How many calls wait.
@@ -196,12 +203,15 @@ impl HotKeys {
 impl Lines {
     fn new() -> Self {
         let limit: KeyLimitNow = StdArc::new(|_, _| u32::MAX);
-        let part = || Part {
-            limit: limit.clone(),
-            lines: HashMap::default(),
-        };
+        let mut parts = Vec::with_capacity(LOCKS);
+        for _ in 0..LOCKS {
+            parts.push(Lock::new(Part {
+                limit: limit.clone(),
+                lines: HashMap::default(),
+            }));
+        }
         Self {
-            parts: (0..LOCKS).map(|_| Lock::new(part())).collect(),
+            parts: parts.into(),
             next: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
         }
@@ -233,7 +243,9 @@ impl Lines {
             let mut part = self.part(place).lock();
             if !planted(Bug::MarkBeforeLock) {
                 let mark = |word| Some(running::marked(word));
-                table.change(place, call.key.0, mark).ok_or(NoLine::Moved)?;
+                table
+                    .change(place, call.key.0, &mark)
+                    .ok_or(NoLine::Moved)?;
             }
             let length = part.lines.get(&place).map_or(0, Waiters::len);
             if length >= most.of_key as usize || !self.count_in(most.of_all) {

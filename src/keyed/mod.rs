@@ -72,23 +72,23 @@ mod tests;
 /// * [`fresh`](Self::fresh), and every word that follows it, is later in the order of the words
 ///   than every word that was at rest in that slot before, and than 0, the word of no key;
 /// * no word is [`CLAIMED`].
-trait Judge: Copy {
+trait Judge {
     /// The word after the call.
     ///
     /// # Errors
     ///
     /// The nanoseconds until there is room, if no other call comes; `None`: never.
-    fn take(self, word: u64) -> Result<u64, Option<u64>>;
+    fn take(&self, word: u64) -> Result<u64, Option<u64>>;
 
     /// The time since which the word is at rest, equivalent to a fresh one, as an age that can be
     /// compared with others; `None` if the word is not at rest.
-    fn rest(self, word: u64) -> Option<u64>;
+    fn rest(&self, word: u64) -> Option<u64>;
 
     /// The word of a key that has spent nothing, in a slot whose word was `last`.
-    fn fresh(self, last: u64) -> u64;
+    fn fresh(&self, last: u64) -> u64;
 
     /// How many tokens could be taken now, one by one.
-    fn left(self, word: u64) -> u32;
+    fn left(&self, word: u64) -> u32;
 }
 
 /// Most keys of one table.

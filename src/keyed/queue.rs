@@ -146,7 +146,7 @@ const fn gap_ns(gap: u64) -> u64 {
 
 impl Judge for QueueCall {
     #[inline]
-    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         let Some(cost_ns) = self.cost_ns else {
             return Err(None);
         };
@@ -167,18 +167,18 @@ impl Judge for QueueCall {
     }
 
     #[inline]
-    fn rest(self, word: u64) -> Option<u64> {
+    fn rest(&self, word: u64) -> Option<u64> {
         let (latest, gap) = (word >> GAP_BITS, word & GAPS);
         let gap_ns = if gap == 0 { 0 } else { gap_ns(gap) };
         let is_over = latest.saturating_add(gap_ns) < self.now;
         is_over.then(|| self.now - latest)
     }
 
-    fn fresh(self, _: u64) -> u64 {
+    fn fresh(&self, _: u64) -> u64 {
         self.now << GAP_BITS
     }
 
-    fn left(self, word: u64) -> u32 {
+    fn left(&self, word: u64) -> u32 {
         let Some(single_ns) = self.single_ns else {
             return 0;
         };

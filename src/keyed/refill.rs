@@ -154,7 +154,7 @@ pub(super) fn refund(origin: Tick, start: Tick, now: Tick, word: u64, cost: u64)
 
 impl Judge for Refill {
     #[inline]
-    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         if self.cost > self.rate.tolerance {
             return Err(None);
         }
@@ -167,16 +167,16 @@ impl Judge for Refill {
         Ok(due)
     }
 
-    fn rest(self, word: u64) -> Option<u64> {
+    fn rest(&self, word: u64) -> Option<u64> {
         let is_over = word < self.now || (planted(Bug::RestTooSoon) && word == self.now);
         is_over.then(|| self.now - word)
     }
 
-    fn fresh(self, _: u64) -> u64 {
+    fn fresh(&self, _: u64) -> u64 {
         self.now
     }
 
-    fn left(self, word: u64) -> u32 {
+    fn left(&self, word: u64) -> u32 {
         let debt = word.saturating_sub(self.now);
         let open = self.rate.tolerance.saturating_sub(debt);
         let tokens = open.checked_div(self.rate.cost).unwrap_or(0);

@@ -89,44 +89,44 @@ fn fresh(last: u64) -> u64 {
 }
 
 impl Judge for Mark {
-    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         Ok(marked(word))
     }
 
-    fn rest(self, word: u64) -> Option<u64> {
+    fn rest(&self, word: u64) -> Option<u64> {
         rest(word)
     }
 
-    fn fresh(self, last: u64) -> u64 {
+    fn fresh(&self, last: u64) -> u64 {
         fresh(last)
     }
 
-    fn left(self, _: u64) -> u32 {
+    fn left(&self, _: u64) -> u32 {
         0
     }
 }
 
 impl Judge for Beside {
-    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         let_in(word, self.0).ok_or(Some(0))
     }
 
-    fn rest(self, word: u64) -> Option<u64> {
+    fn rest(&self, word: u64) -> Option<u64> {
         rest(word)
     }
 
-    fn fresh(self, last: u64) -> u64 {
+    fn fresh(&self, last: u64) -> u64 {
         fresh(last)
     }
 
-    fn left(self, word: u64) -> u32 {
+    fn left(&self, word: u64) -> u32 {
         self.0.saturating_sub((word & COUNT) as u32)
     }
 }
 
 impl Judge for RunningCall {
     #[inline]
-    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         if self.weight > self.limit {
             return Err(None);
         }
@@ -142,15 +142,15 @@ impl Judge for RunningCall {
         Ok(word + u64::from(self.weight))
     }
 
-    fn rest(self, word: u64) -> Option<u64> {
+    fn rest(&self, word: u64) -> Option<u64> {
         rest(word)
     }
 
-    fn fresh(self, last: u64) -> u64 {
+    fn fresh(&self, last: u64) -> u64 {
         fresh(last)
     }
 
-    fn left(self, word: u64) -> u32 {
+    fn left(&self, word: u64) -> u32 {
         // Nothing is left while calls wait: the mark makes the low half larger than every limit.
         self.limit.saturating_sub(word as u32)
     }

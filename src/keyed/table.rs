@@ -148,25 +148,37 @@ impl KeyTable {
 
     pub(super) fn of_sets(sets: usize) -> Self {
         let locks = sets.next_power_of_two().min(MOST_LOCKS);
+        let mut own = Vec::with_capacity(sets);
+        for _ in 0..sets {
+            own.push(Set::new());
+        }
+        let mut own_locks = Vec::with_capacity(locks);
+        for _ in 0..locks {
+            own_locks.push(Lock::new(()));
+        }
         Self {
-            sets: (0..sets).map(|_| Set::new()).collect(),
+            sets: own.into(),
             overflow: KeySlot::new(),
             overflows: AtomicU64::new(0),
-            locks: (0..locks).map(|_| Lock::new(())).collect(),
+            locks: own_locks.into(),
         }
     }
 
     /// Judges a call of the key `tag`, which is not [`NOBODY`], and changes the
     /// key's word if the call passes.
     #[inline]
-    pub(super) fn take(&self, tag: u64, judge: impl Judge) -> Result<WordChange, Option<u64>> {
-        self.take_known(tag, judge)
-            .unwrap_or_else(|| self.take_unknown(tag, judge, true))
+    pub(super) fn take(
+        &self,
+        tag: u64,
+        judge: impl Judge + Copy,
+    ) -> Result<WordChange, Option<u64>> {
+        self.take_known(tag, &judge)
+            .unwrap_or_else(|| self.take_new(tag, judge))
     }
 
     /// Where the key `tag` is judged, after its word there has been changed by `judge`, which
     /// never refuses. The call has been counted before.
-    pub(super) fn place(&self, tag: u64, judge: impl Judge) -> Option<WordPlace> {
+    pub(super) fn place(&self, tag: u64, judge: &dyn Judge) -> Option<WordPlace> {
         let change = self
             .take_known(tag, judge)
             .unwrap_or_else(|| self.take_unknown(tag, judge, false));
@@ -179,7 +191,7 @@ impl KeyTable {
         &self,
         place: WordPlace,
         tag: u64,
-        change: impl Fn(u64) -> Option<u64>,
+        change: &dyn Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
         let tag = match place {
             WordPlace::Overflow => NOBODY,
@@ -199,21 +211,22 @@ impl KeyTable {
     ) -> Option<u64> {
         // Relaxed: the call has seen its tag there, and no thread stores one since.
         let tag = self.slot(place).tag.load(Ordering::Relaxed);
-        self.change(place, tag, change)
+        let changed = self.update(place, tag, |word| change(word).ok_or(()))?;
+        changed.ok().map(|change| change.after)
     }
 
-    /// The result of `read` for the word by which a call of the key `tag` would be judged.
-    pub(super) fn read<R>(&self, tag: u64, judge: impl Judge, read: impl Fn(u64) -> R) -> R {
+    /// The word by which a call of the key `tag` would be judged.
+    pub(super) fn word(&self, tag: u64, judge: &dyn Judge) -> u64 {
         for set in self.sets_of(tag) {
             for slot in &self.sets[set].0 {
                 if let Some(word) = slot.word_of(tag) {
-                    return read(word);
+                    return word;
                 }
             }
         }
         match self.room(tag, judge) {
-            Some((_, last)) => read(judge.fresh(last)),
-            None => read(of_all(self.overflow.word.load(Ordering::Relaxed), judge)),
+            Some((_, last)) => judge.fresh(last),
+            None => of_all(self.overflow.word.load(Ordering::Relaxed), judge),
         }
     }
 
@@ -224,17 +237,26 @@ impl KeyTable {
 
     /// Returns whether a slot is owned by another key than `tag`.
     pub(super) fn has_owner_but(&self, tag: u64) -> bool {
-        let mut slots = self.sets.iter().flat_map(|set| &set.0);
-        slots.any(|slot| {
-            let owner = slot.tag.load(Ordering::Relaxed);
-            owner != NOBODY && owner != tag
-        })
+        for set in &self.sets {
+            for slot in &set.0 {
+                let owner = slot.tag.load(Ordering::Relaxed);
+                if owner != NOBODY && owner != tag {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// How many keys are not at rest. Looks at every slot.
-    pub(super) fn in_use(&self, judge: impl Judge) -> usize {
-        let slots = self.sets.iter().flat_map(|set| &set.0);
-        slots.filter(|slot| slot.spare(judge).is_none()).count()
+    pub(super) fn in_use(&self, judge: &dyn Judge) -> usize {
+        let mut in_use = 0;
+        for set in &self.sets {
+            for slot in &set.0 {
+                in_use += usize::from(slot.spare(judge).is_none());
+            }
+        }
+        in_use
     }
 
     /// The size of the table, in bytes.
@@ -244,7 +266,11 @@ impl KeyTable {
 
     /// Inlined, with its callers, so that its result stays in registers.
     #[inline(always)]
-    fn take_known(&self, tag: u64, judge: impl Judge) -> Option<Result<WordChange, Option<u64>>> {
+    fn take_known<J: Judge + ?Sized>(
+        &self,
+        tag: u64,
+        judge: &J,
+    ) -> Option<Result<WordChange, Option<u64>>> {
         let sets = self.sets_of(tag);
         let [first, second] = sets.map(|set| &self.sets[set]);
         let home = favourite(tag) / LINE;
@@ -261,10 +287,10 @@ impl KeyTable {
 
     /// The call on the slots in `found`: bits for the first set, then for the second.
     #[inline(always)]
-    fn take_found(
+    fn take_found<J: Judge + ?Sized>(
         &self,
         tag: u64,
-        judge: impl Judge,
+        judge: &J,
         sets: [usize; 2],
         mut found: u32,
     ) -> Option<Result<WordChange, Option<u64>>> {
@@ -281,12 +307,17 @@ impl KeyTable {
         None
     }
 
+    /// Not inlined, so that `judge` stays in registers where the key is known.
     #[cold]
     #[inline(never)]
+    fn take_new(&self, tag: u64, judge: impl Judge) -> Result<WordChange, Option<u64>> {
+        self.take_unknown(tag, &judge, true)
+    }
+
     fn take_unknown(
         &self,
         tag: u64,
-        judge: impl Judge,
+        judge: &dyn Judge,
         is_counted: bool,
     ) -> Result<WordChange, Option<u64>> {
         let lock = &self.locks[tag as usize & (self.locks.len() - 1)];
@@ -318,7 +349,7 @@ impl KeyTable {
     }
 
     /// A slot for the key `tag` that no key needs, and its word.
-    fn room(&self, tag: u64, judge: impl Judge) -> Option<(u32, u64)> {
+    fn room(&self, tag: u64, judge: &dyn Judge) -> Option<(u32, u64)> {
         let [first, second] = self.sets_of(tag).map(|set| {
             // At most 2^27 slots.
             self.sets[set].room((set * SLOTS) as u32, tag, judge)
@@ -378,7 +409,7 @@ impl KeyTable {
 }
 
 /// The overflow `word` as that of a key: a word without an owner says nothing yet.
-fn of_all(word: u64, judge: impl Judge) -> u64 {
+fn of_all(word: u64, judge: &dyn Judge) -> u64 {
     if word == 0 { judge.fresh(word) } else { word }
 }
 
@@ -416,7 +447,7 @@ impl Set {
     }
 
     /// The room for the key `tag` in a set whose first slot is number `base`.
-    fn room(&self, base: u32, tag: u64, judge: impl Judge) -> SetRoom {
+    fn room(&self, base: u32, tag: u64, judge: &dyn Judge) -> SetRoom {
         let mut room = SetRoom::default();
         for nth in 0..SLOTS {
             // From the place that the key likes best, and its cache line first.
@@ -501,7 +532,7 @@ impl KeySlot {
     }
 
     /// For how long no key has needed the slot, and its word; `None` if one does.
-    fn spare(&self, judge: impl Judge) -> Option<(u64, u64)> {
+    fn spare(&self, judge: &dyn Judge) -> Option<(u64, u64)> {
         let tag = self.tag.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Acquire);
         match (tag, word) {

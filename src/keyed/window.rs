@@ -122,7 +122,7 @@ fn bucket_ns(interval: Duration) -> u64 {
 
 impl Judge for WindowCall {
     #[inline]
-    fn take(self, word: u64) -> Result<u64, Option<u64>> {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         if self.weight > self.limit {
             return Err(None);
         }
@@ -140,17 +140,17 @@ impl Judge for WindowCall {
         Err(Some(self.bucket_ns.saturating_mul(buckets) - into_ns))
     }
 
-    fn rest(self, word: u64) -> Option<u64> {
+    fn rest(&self, word: u64) -> Option<u64> {
         // Neither a faster clock's, nor this bucket's, nor the one's before.
         let ahead = self.ahead(word);
         (self.slack < ahead && ahead < NUMBERS).then(|| u64::from(NUMBERS - ahead))
     }
 
-    fn fresh(self, _: u64) -> u64 {
+    fn fresh(&self, _: u64) -> u64 {
         u64::from(self.number) << (2 * COUNT_BITS)
     }
 
-    fn left(self, word: u64) -> u32 {
+    fn left(&self, word: u64) -> u32 {
         let counts = self.counts(word);
         self.limit.saturating_sub(counts.before + counts.newest)
     }

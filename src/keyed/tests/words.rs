@@ -123,13 +123,13 @@ fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
     let limit = keys.limit(10.0, 0);
     let four = keys.take(at(0), digest(1), &limit, 4).unwrap();
     assert_eq!(keys.left(at(0), digest(1), &limit), 6);
-    keys.refund(|| at(0), &four);
+    keys.refund(&|| at(0), &four);
     assert_eq!(keys.left(at(0), digest(1), &limit), 10);
 
     let four = keys.take(at(1_000), digest(1), &limit, 4).unwrap();
     assert_eq!(passes(&keys, 1_300, digest(1), &limit, 100), 9);
     // Three of the four have been earned again.
-    keys.refund(|| at(1_300), &four);
+    keys.refund(&|| at(1_300), &four);
     assert_eq!(keys.left(at(1_300), digest(1), &limit), 1);
     assert_eq!(passes(&keys, 1_400, digest(1), &limit, 100), 2);
 }
@@ -139,10 +139,10 @@ fn what_is_given_back_from_under_others_is_not_given_twice() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
-    keys.refund(|| at(0), &first);
+    keys.refund(&|| at(0), &first);
     // The second one's debt, which ended at 1 000, now ends at 500.
     assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 2);
-    keys.refund(|| at(500), &second);
+    keys.refund(&|| at(500), &second);
     assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 0);
 }
 
@@ -161,7 +161,7 @@ fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() 
         assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
         at(0)
     };
-    keys.refund(time, &first);
+    keys.refund(&time, &first);
     assert!(has_slept.get());
     assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 0);
 }
@@ -173,7 +173,7 @@ fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
         let limit = keys.limit(2.0, 0);
         let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
         assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
-        keys.refund(|| at(stepped_to), &first);
+        keys.refund(&|| at(stepped_to), &first);
         let room = keys.available_at(at(1_000), digest(1), &limit, 1);
         assert_eq!(room, Some(at(available_at)), "{stepped_to}");
     }
@@ -233,15 +233,15 @@ fn a_window_has_it_back_while_its_bucket_counts() {
     let limit = keys.limit(5.0, 0);
     let take = |now| keys.take(at(now), digest(1), &limit, 2).unwrap();
     let (first, second, third) = (take(0), take(100), keys.take(at(0), digest(1), &limit, 1));
-    keys.refund(|| at(200), &first);
+    keys.refund(&|| at(200), &first);
     assert_eq!(keys.left(at(200), digest(1), &limit), 2);
     let fourth = take(600);
-    keys.refund(|| at(600), &second);
+    keys.refund(&|| at(600), &second);
     assert_eq!(keys.left(at(600), digest(1), &limit), 2);
     let _ = take(1_000);
-    keys.refund(|| at(1_000), &third.unwrap());
+    keys.refund(&|| at(1_000), &third.unwrap());
     assert_eq!(keys.left(at(1_000), digest(1), &limit), 1);
-    keys.refund(|| at(1_000), &fourth);
+    keys.refund(&|| at(1_000), &fourth);
     assert_eq!(keys.left(at(1_000), digest(1), &limit), 3);
 }
 
@@ -299,7 +299,7 @@ fn so_many_at_once_and_one_more_when_one_ends() {
     let third = take().unwrap();
     assert_eq!(keys.left(at(3), digest(1), &limit), 0);
     release(&keys, &second);
-    keys.refund(|| at(4), &third);
+    keys.refund(&|| at(4), &third);
     assert_eq!(keys.left(at(3), digest(1), &limit), 2);
     assert_eq!(keys.keys_in_use(at(3)), 0);
 }

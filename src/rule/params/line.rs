@@ -59,7 +59,7 @@ impl ValuePlaceInLine {
 impl OwnShare {
     /// Gives it to the next call.
     pub(crate) fn release(self, now: Tick) {
-        self.keys.refund(|| now, &self.taken);
+        self.keys.refund(&|| now, &self.taken);
     }
 }
 

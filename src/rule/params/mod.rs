@@ -92,10 +92,12 @@ impl KeyedRules {
         now: Tick,
         on_suspicion: impl Fn(u32) -> OnSuspicion,
     ) -> Option<Self> {
-        let rules: Vec<_> = indices
-            .iter()
-            .filter_map(|&index| Some((index, set.keyed_rule(index, most_origins)?)))
-            .collect();
+        let mut rules = Vec::with_capacity(indices.len());
+        for &index in indices {
+            if let Some(rule) = set.keyed_rule(index, most_origins) {
+                rules.push((index, rule));
+            }
+        }
         let carry_over = carry_over(
             &rules,
             old.map_or(&[][..], |old| &old.0),
@@ -105,19 +107,17 @@ impl KeyedRules {
                 &|(_, new), old| new.counts_like(&old.rule),
             ],
         );
-        let mut all: Box<[_]> = rules
-            .into_iter()
-            .zip(carry_over)
-            .map(|((index, rule), old)| KeyedState::new(index, rule, old, now, on_suspicion(index)))
-            .collect();
-        let running = all
-            .iter_mut()
-            .filter(|param| param.rule.count == Counting::Running);
-        for (ordinal, param) in running.take(MOST_RUNNING).enumerate() {
-            param.running = Some(ordinal);
-            param.set_limit();
+        let (mut all, mut running) = (Vec::with_capacity(rules.len()), 0);
+        for ((index, rule), old) in rules.into_iter().zip(carry_over) {
+            let mut state = KeyedState::new(index, rule, old, now, on_suspicion(index));
+            if state.rule.count == Counting::Running && running < MOST_RUNNING {
+                state.running = Some(running);
+                state.set_limit();
+                running += 1;
+            }
+            all.push(state);
         }
-        (!all.is_empty()).then_some(Self(all))
+        (!all.is_empty()).then(|| Self(all.into()))
     }
 
     /// Takes a share of every rule at `now`, or of none; `time` returns the present when shares are
@@ -175,7 +175,7 @@ impl KeyedRules {
 
     /// Refunds the share that [`take_simple`](Self::take_simple) has taken.
     pub(crate) fn refund_simple(&self, taken: &KeyTokens, time: impl Fn() -> Tick) {
-        self.0[0].keys.refund(time, taken);
+        self.0[0].keys.refund(&time, taken);
     }
 
     /// Returns the shares of a call that does not run.
@@ -287,7 +287,11 @@ impl KeyedRules {
 
     /// Bytes that the rules occupy on the heap, with their tables.
     pub(crate) fn footprint(&self) -> usize {
-        size_of_val(&*self.0) + self.0.iter().map(KeyedState::heap).sum::<usize>()
+        let mut bytes = size_of_val(&*self.0);
+        for rule in &self.0 {
+            bytes += rule.heap();
+        }
+        bytes
     }
 }
 
@@ -301,21 +305,24 @@ impl KeyedState {
         let QuotasByValue {
             exceptions, tiers, ..
         } = &self.quotas;
-        let names = tiers.iter().map(|(tier, _)| match tier {
-            OwnedKey::Str(text) => {
-                shared_size::<()>() + text.len().next_multiple_of(align_of::<usize>())
-            }
-            OwnedKey::Ip(_)
-            | OwnedKey::Int(_)
-            | OwnedKey::Digest(..)
-            | OwnedKey::Agreed(..)
-            | OwnedKey::Reserved(_) => 0,
-        });
+        let mut names = 0;
+        for (tier, _) in tiers.iter() {
+            names += match tier {
+                OwnedKey::Str(text) => {
+                    shared_size::<()>() + text.len().next_multiple_of(align_of::<usize>())
+                }
+                OwnedKey::Ip(_)
+                | OwnedKey::Int(_)
+                | OwnedKey::Digest(..)
+                | OwnedKey::Agreed(..)
+                | OwnedKey::Reserved(_) => 0,
+            };
+        }
         let prepared = shared_size::<Exceptions>()
             + exceptions.capacity() * exception
             + shared_size::<()>()
             + size_of_val(&**tiers)
-            + names.sum::<usize>();
+            + names;
         keys + shared_size::<AtomicU64>()
             + size_of_val(&*self.on_suspicion.0)
             + self.rule.heap()
@@ -329,17 +336,17 @@ impl KeyedState {
         now: Tick,
         on_suspicion: OnSuspicion,
     ) -> Self {
-        let keys = old.map_or_else(
-            || {
+        let keys = match old {
+            Some(old) => old.keys.clone(),
+            None => {
                 let spec = KeySpec {
                     count: rule.count,
                     interval: rule.interval(),
                     max_keys: rule.max_keys.get(),
                 };
                 Arc::new(HotKeys::new(spec, now))
-            },
-            |old| old.keys.clone(),
-        );
+            }
+        };
         // The keys may be those of a rule with another longest wait.
         let quota = |threshold| ValueQuota {
             threshold,
