@@ -9,7 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The result of `call`; `None` if it panics.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
-    catch_panic_or(|| Some(call()), |_| None)
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(answer) => Some(answer),
+        Err(panic) => {
+            drop_panic(panic);
+            None
+        }
+    }
 }
 
 /// The result of `call`; if it panics, that of `told` for the panic.
@@ -17,12 +23,21 @@ pub(crate) fn catch_panic_or<T>(
     call: impl FnOnce() -> T,
     told: impl FnOnce(&(dyn Any + Send)) -> T,
 ) -> T {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let answer = told(&*panic);
-        if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            // Dropping that one might panic again, without an end.
-            mem::forget(next);
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(answer) => answer,
+        Err(panic) => {
+            let answer = told(&*panic);
+            drop_panic(panic);
+            answer
         }
-        answer
-    })
+    }
+}
+
+/// Drops the value of a panic, which may panic.
+#[cold]
+fn drop_panic(panic: Box<dyn Any + Send>) {
+    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        // Dropping that one might panic again, without an end.
+        mem::forget(next);
+    }
 }

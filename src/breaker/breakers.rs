@@ -84,8 +84,20 @@ impl Breakers {
         now: Tick,
         old: Option<&Breakers>,
     ) -> Self {
-        let specs: Vec<_> = specs.into_iter().take(MAX_BREAKERS).collect();
-        let epoch = old.map_or_else(|| Arc::new(AtomicU32::new(0)), |old| old.epoch.clone());
+        let mut own = Vec::new();
+        for spec in specs {
+            if own.len() < MAX_BREAKERS {
+                own.push(spec);
+            }
+        }
+        Self::of(own, now, old)
+    }
+
+    fn of(specs: Vec<BreakerSpec>, now: Tick, old: Option<&Breakers>) -> Self {
+        let epoch = match old {
+            Some(old) => old.epoch.clone(),
+            None => Arc::new(AtomicU32::new(0)),
+        };
         let carry_over = carry_over(
             &specs,
             old.map_or(&[][..], |old| &old.list),
@@ -96,13 +108,14 @@ impl Breakers {
             ],
         );
         let since = epoch.load(Ordering::Acquire);
-        let list = specs
-            .into_iter()
-            .zip(carry_over)
-            .enumerate()
-            .map(|(index, (spec, old))| Breaker::new(spec, index, now, since, old))
-            .collect();
-        Self { list, epoch }
+        let mut list = Vec::with_capacity(specs.len());
+        for (spec, old) in specs.into_iter().zip(carry_over) {
+            list.push(Breaker::new(spec, list.len(), now, since, old));
+        }
+        Self {
+            list: list.into(),
+            epoch,
+        }
     }
 
     /// Names the breakers after their rules, given in the order of the breakers.
@@ -130,17 +143,21 @@ impl Breakers {
     /// The first breaker that refuses the call, and the latest time from which all breakers may be
     /// probed: a probe that is under way may end sooner. Never, if one was forced open.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
-        let mut refusals = self.list.iter().filter_map(|breaker| {
+        let mut refusal: Option<Refusal> = None;
+        for breaker in &self.list {
             let (_, CircuitAnswer::Refuse(retry_at)) = breaker.ask(now) else {
-                return None;
+                continue;
             };
-            let index = breaker.index;
-            Some(Refusal::new(index as u32, now, retry_at))
-        });
-        let Some(first) = refusals.next() else {
-            return Ok(());
-        };
-        Err(refusals.fold(first, |first, other| first.and_until(other.available_at())))
+            let own = Refusal::new(breaker.index as u32, now, retry_at);
+            refusal = Some(match refusal {
+                Some(first) => first.and_until(own.available_at()),
+                None => own,
+            });
+        }
+        match refusal {
+            Some(refusal) => Err(refusal),
+            None => Ok(()),
+        }
     }
 
     /// Lets a call pass at `now`, with a probe of each breaker that wants one, or

@@ -103,12 +103,20 @@ impl BitOr for Interest {
 
 impl fmt::Debug for Interest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = EACH.iter().filter(|(each, _)| self.contains(*each));
-        let names: Vec<_> = names.map(|(_, name)| *name).collect();
-        match (*self, &*names) {
-            (Self::ALL, _) => f.write_str("ALL"),
-            (_, []) => f.write_str("NONE"),
-            _ => f.write_str(&names.join(" | ")),
+        if *self == Self::ALL {
+            return f.write_str("ALL");
         }
+        let mut separator = "";
+        for (each, name) in &EACH {
+            if self.contains(*each) {
+                f.write_str(separator)?;
+                f.write_str(name)?;
+                separator = " | ";
+            }
+        }
+        if separator.is_empty() {
+            f.write_str("NONE")?;
+        }
+        Ok(())
     }
 }

@@ -82,8 +82,9 @@ impl Snapshot {
             self.rules_version(),
             millis(self.rules_since().duration_since(UNIX_EPOCH).ok()),
         )?;
-        let rules: Vec<_> = self.rules().collect();
-        write_list(json, "rules", &rules, |json, rule| {
+        let rules = self.rules.all();
+        write_list(json, "rules", rules.len(), &|json, place| {
+            let rule = &rules[place];
             let settings = rule.settings();
             write_rule(json, rule.id())?;
             write!(json, ",\"kind\":\"{}\",\"resource\":", settings.kind())?;
@@ -96,12 +97,15 @@ impl Snapshot {
             let (interval, blocked) = (millis(settings.interval()), rule.blocked());
             write!(json, ",\"interval\":{interval},\"blocked\":{blocked}}}")
         })?;
-        let shadows: Vec<_> = self.shadows().collect();
-        write_list(json, "shadows", &shadows, |json, (rule, would_block)| {
+        let shadows = &self.shadows;
+        write_list(json, "shadows", shadows.len(), &|json, place| {
+            let (rule, would_block) = &shadows[place];
             write_rule(json, rule)?;
             write!(json, ",\"would_block\":{would_block}}}")
         })?;
-        write_list(json, "shared_rules", self.shared_rules(), |json, shared| {
+        let shared_rules = self.shared_rules();
+        write_list(json, "shared_rules", shared_rules.len(), &|json, place| {
+            let shared = &shared_rules[place];
             write_rule(json, shared.rule())?;
             json.push_str(",\"store_key\":");
             match shared.store_key() {
@@ -125,7 +129,9 @@ impl Snapshot {
             Some(store) => write_store(json, store)?,
             None => json.push_str(",\"store\":null"),
         }
-        write_list(json, "findings", self.findings(), |json, finding| {
+        let findings = self.findings();
+        write_list(json, "findings", findings.len(), &|json, place| {
+            let finding = &findings[place];
             write_rule(json, finding.rule())?;
             write!(json, ",\"kind\":\"{}\",\"resource\":", finding.kind())?;
             write_text(json, finding.resource())?;
@@ -134,8 +140,9 @@ impl Snapshot {
             json.push('}');
             Ok(())
         })?;
-        write_list(json, "nodes", self.nodes(), |json, node| {
-            node.write_json(json)
+        let nodes = self.nodes();
+        write_list(json, "nodes", nodes.len(), &|json, place| {
+            nodes[place].write_json(json)
         })?;
         json.push('}');
         Ok(())
@@ -174,7 +181,9 @@ impl NodeSnapshot {
             None => json.push_str("null"),
         }
         write_shedding(json, self.shedding())?;
-        write_list(json, "breakers", self.breakers(), |json, breaker| {
+        let breakers = self.breakers();
+        write_list(json, "breakers", breakers.len(), &|json, place| {
+            let breaker = &breakers[place];
             write_rule(json, breaker.rule())?;
             let (state, retry_after) = (breaker.state(), millis(breaker.retry_after()));
             let [closed, open, half_open] = BreakerState::ALL.map(|it| breaker.times_entered(it));
@@ -186,7 +195,9 @@ impl NodeSnapshot {
                 millis(breaker.since_last_bad_call()),
             )
         })?;
-        write_list(json, "keyed_rules", self.keyed_rules(), |json, params| {
+        let keyed_rules = self.keyed_rules();
+        write_list(json, "keyed_rules", keyed_rules.len(), &|json, place| {
+            let params = &keyed_rules[place];
             write_rule(json, params.rule())?;
             let (overflows, missing) = (params.overflows(), params.missing());
             let waiting = params.waiting();
@@ -309,19 +320,20 @@ fn write_shedding(json: &mut String, shedding: Option<Shedding>) -> fmt::Result 
     Ok(())
 }
 
-/// Writes `list` under `key`, behind the fields before it.
-fn write_list<T>(
+/// Writes a list of `count` items under `key`, behind the fields before it: `write` writes the item
+/// at a place.
+fn write_list(
     json: &mut String,
     key: &str,
-    list: &[T],
-    write: impl Fn(&mut String, &T) -> fmt::Result,
+    count: usize,
+    write: &dyn Fn(&mut String, usize) -> fmt::Result,
 ) -> fmt::Result {
     write!(json, ",\"{key}\":[")?;
-    for (index, item) in list.iter().enumerate() {
-        if index > 0 {
+    for place in 0..count {
+        if place > 0 {
             json.push(',');
         }
-        write(json, item)?;
+        write(json, place)?;
     }
     json.push(']');
     Ok(())

@@ -108,7 +108,7 @@ impl DedicatedRing {
     /// `None` if never.
     fn available_at(&self, now: Tick, from: Tick, weight: u32) -> Option<Tick> {
         self.threshold
-            .available_at(now, from, None, &self.ring, |threshold| {
+            .available_at(now, from, None, &self.ring, &|threshold| {
                 let quota = self
                     .quota
                     .limited_to(self.threshold.whole_tokens(threshold));
@@ -126,7 +126,7 @@ impl DedicatedRing {
         };
         let _ = self
             .threshold
-            .available_at(now, at, None, &self.ring, available_at);
+            .available_at(now, at, None, &self.ring, &available_at);
         Quotas::Now([self.quota.limited_to(limit.get())], self)
     }
 

@@ -189,7 +189,7 @@ pub(crate) use params::{
     KeyedRules, NoShare, OnSuspicion, OwnShare, RunningPlaces, ShareInLine, Shares, Suspicion,
 };
 pub(crate) use plan::{Before, Plan};
-pub(crate) use queue::{Queue, QueuedTurn, Turns};
+pub(crate) use queue::{QueuedTurn, Turns};
 pub(crate) use scopes::{ContextRules, OriginRules};
 pub(crate) use set::{NumberedRules, ResourceRules, RuleSet, SlotLimit};
 #[cfg(any(feature = "page", feature = "serde"))]

@@ -85,7 +85,7 @@ impl Queue {
         };
         let at = self
             .threshold
-            .available_at(now, from, last_turn, ring, available_at)?;
+            .available_at(now, from, last_turn, ring, &available_at)?;
         let at = at.max(from);
         Some((at, turn.get().max(at)))
     }

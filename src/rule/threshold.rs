@@ -113,14 +113,14 @@ impl Threshold {
         from: Tick,
         last_turn: Option<Tick>,
         ring: &LeapArray,
-        room: impl Fn(f64) -> Option<Tick>,
+        room: &dyn Fn(f64) -> Option<Tick>,
     ) -> Option<Tick> {
         match self {
             Self::Warm(warm) => {
                 let known = known_from(ring, now);
                 let passed = |at| passed_before(ring, now, at);
                 warm.refill(now, last_turn, || passed(now));
-                warm.available_at(from, last_turn, known, passed, room)
+                warm.available_at(from, last_turn, known, &passed, room)
             }
             Self::Fixed(_) | Self::Memory(_) => room(self.now(now, last_turn, ring)),
         }

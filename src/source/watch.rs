@@ -354,9 +354,15 @@ impl Watch {
     fn loaded(&self, is_new: bool, rules: usize, warnings: Vec<String>) -> Option<WatchEvent> {
         self.status.with(|status| {
             let has_recovered = status.last_error.take().is_some();
-            let known: HashSet<_> = status.warnings.iter().collect();
-            let is_warning = warnings.iter().any(|warning| !known.contains(warning));
-            status.warnings.clone_from(&warnings);
+            let mut known: HashSet<&str> = HashSet::new();
+            for warning in &status.warnings {
+                known.insert(warning);
+            }
+            let mut is_warning = false;
+            for warning in &warnings {
+                is_warning |= !known.contains(&**warning);
+            }
+            status.warnings = warnings.clone();
             if is_new {
                 status.reloads += 1;
                 return Some(WatchEvent::Reloaded { rules, warnings });

@@ -2,7 +2,7 @@
 
 use crate::clock::Tick;
 use crate::engine::resource::Resource;
-use crate::rule::{CompiledRules, Quotas};
+use crate::rule::{CompiledRules, DedicatedRing, Quotas};
 use crate::stat::{Denied, LeapArray, Loan, Node, Nothing, Quota, Taken, Visit, Wish};
 
 /// Tokens that a waiting call holds on one ring.
@@ -140,15 +140,12 @@ pub(crate) fn own_ring<'a>(
     }
 }
 
-/// The rings beside it that rules have of their own.
-pub(crate) fn dedicated_rings(
-    compiled: &CompiledRules,
-    now: Tick,
-) -> impl Iterator<Item = LimitedRing<'_>> {
-    compiled.dedicated().iter().map(move |side| LimitedRing {
+/// The ring beside it that a rule has of its own.
+pub(crate) fn dedicated_ring(side: &DedicatedRing, now: Tick) -> LimitedRing<'_> {
+    LimitedRing {
         ring: side.ring(),
         node: None,
         quotas: side.quotas(now),
         indices: side.index(),
-    })
+    }
 }

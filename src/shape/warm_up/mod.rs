@@ -164,8 +164,8 @@ impl WarmUp {
         from: Tick,
         last_turn: Option<Tick>,
         known: Tick,
-        passed: impl Fn(Tick) -> u64,
-        room: impl Fn(f64) -> Option<Tick>,
+        passed: &dyn Fn(Tick) -> u64,
+        room: &dyn Fn(f64) -> Option<Tick>,
     ) -> Option<Tick> {
         let due = self.due.load(Ordering::Relaxed);
         let present = room(self.curve.at(self.stored())).map(|at| at.max(from));
@@ -188,8 +188,12 @@ impl WarmUp {
             }
             // Tokens that passed before this step may become known only during it.
             let is_told_later = begun == due && at < known && ramp.begin(known) == due;
-            let told = is_told_later.then_some(known);
-            at = found.into_iter().chain(told).min()?;
+            at = match found {
+                Some(found) if is_told_later => found.min(known),
+                Some(found) => found,
+                None if is_told_later => known,
+                None => return None,
+            };
         }
         // It passes however cold the rule is.
         room(self.curve.at(ramp.max))

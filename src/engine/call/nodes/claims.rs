@@ -18,11 +18,19 @@ pub(crate) struct Claims {
 impl Claims {
     /// The last turn to come, and the rule whose queue it is in.
     pub(crate) fn last_turn(&self) -> Option<(Tick, u32)> {
-        let turns = self
-            .turns
-            .iter()
-            .map(|queued| (queued.turn.start(), queued.rule));
-        let shares = self.shares.iter().map(|share| (share.start(), share.rule));
-        turns.chain(shares).max_by_key(|(start, _)| *start)
+        let mut last: Option<(Tick, u32)> = None;
+        let mut look = |start: Tick, rule: u32| {
+            // Of equal ones the last.
+            if last.is_none_or(|(latest, _)| latest <= start) {
+                last = Some((start, rule));
+            }
+        };
+        for queued in self.turns.iter() {
+            look(queued.turn.start(), queued.rule);
+        }
+        for share in self.shares.iter() {
+            look(share.start(), share.rule);
+        }
+        last
     }
 }

@@ -16,11 +16,11 @@ use crate::base::sync::Arc;
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
-use crate::engine::call::ring::{Held, LimitedRing, dedicated_rings, own_ring};
+use crate::engine::call::ring::{Held, LimitedRing, dedicated_ring, own_ring};
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 use crate::engine::resource::scope::{ScopeKind, ScopeNode};
-use crate::rule::{Basis, CompiledRules, Queue, QueuedTurn, Turns};
+use crate::rule::{Basis, CompiledRules, QueuedTurn, Turns};
 use crate::stat::{Denied, Node, Reloaded};
 
 pub(crate) use claims::Claims;
@@ -41,6 +41,21 @@ struct OtherNodes {
     context: Option<Arc<ScopeNode>>,
     /// Whether the call counts among all inbound ones.
     is_inbound: bool,
+}
+
+/// Most nodes of a call that have rules.
+const MOST_WITH_RULES: usize = 4;
+
+/// The nodes of a call with their rules, in the order in which they are asked.
+type NodesWithRules<'a> = [Option<(&'a Node, &'a CompiledRules)>; MOST_WITH_RULES];
+
+/// The rings of these nodes: of each node those of single rules first, and then its own.
+struct LimitedRings<'a> {
+    nodes: NodesWithRules<'a>,
+    now: Tick,
+    /// The node that comes next, and the next one of its rings of single rules.
+    at: usize,
+    dedicated: usize,
 }
 
 // === impl CallNodes ===
@@ -130,10 +145,9 @@ impl CallNodes {
 
     /// The nodes of the resource that count the call, narrow to wide, and the rules that are judged
     /// on them.
-    fn nodes_with_rules(&self) -> impl Iterator<Item = (&Node, &CompiledRules)> {
+    fn nodes_with_rules(&self) -> NodesWithRules<'_> {
         let resource = (self.resource.node(), self.resource.compiled());
-        // An array is walked with fewer steps than a chain of options.
-        let nodes = match &self.others {
+        match &self.others {
             None => [Some(resource), None, None, None],
             Some(nodes) => [
                 nodes.origin.as_ref().map(|it| (it.node(), it.compiled())),
@@ -141,8 +155,7 @@ impl CallNodes {
                 nodes.context.as_ref().map(|it| (it.node(), it.compiled())),
                 Some(resource),
             ],
-        };
-        nodes.into_iter().flatten()
+        }
     }
 
     /// The node that all origins that no rule names share, with its rules: if the call is of one of
@@ -193,10 +206,15 @@ impl CallNodes {
         now: Tick,
         weight: u32,
     ) -> Result<Option<(u32, Option<Tick>)>, Reloaded> {
-        let related = self.resource.related().iter();
-        let full = related
-            .filter_map(|&index| Some((index, self.full_at(registry, index, now, weight)?)))
-            .reduce(|(first, latest), (_, at)| (first, later(latest, at)));
+        let mut full: Option<(u32, Option<Tick>)> = None;
+        for &index in self.resource.related() {
+            if let Some(at) = self.full_at(registry, index, now, weight) {
+                full = Some(match full {
+                    Some((first, latest)) => (first, later(latest, at)),
+                    None => (index, at),
+                });
+            }
+        }
         if self.resource.related().is_empty() || self.resource.is_fresh() {
             Ok(full)
         } else {
@@ -222,14 +240,20 @@ impl CallNodes {
         // Calls to that resource may have seen a later time than this call.
         let there = related.check_time(glance);
         let related = Self::without_scopes(related);
-        let (ring, quota) = related.limited_rings(there).find_map(|ruled| {
-            let (_, quota) = ruled.rules().find(|&(known, _)| known == index)?;
-            Some((ruled.ring, quota.limited_to(rule.limit())))
-        })?;
-        (!ring.has_room(there, weight, &quota)).then(|| {
-            let at = ring.available_at(there, weight, &quota)?;
-            Some(now + related.resource.time_until(at, there))
-        })
+        for ruled in related.limited_rings(there) {
+            for (known, quota) in ruled.rules() {
+                if known != index {
+                    continue;
+                }
+                let quota = quota.limited_to(rule.limit());
+                if ruled.ring.has_room(there, weight, &quota) {
+                    return None;
+                }
+                let at = ruled.ring.available_at(there, weight, &quota);
+                return Some(at.map(|at| now + related.resource.time_until(at, there)));
+            }
+        }
+        None
     }
 
     /// Takes a turn in every queue for a call of `weight`; none if that is 0. Stops at the
@@ -238,53 +262,62 @@ impl CallNodes {
         if weight == 0 {
             return Ok(());
         }
-        for (node, queue) in self.queues() {
-            let rule = queue.index();
-            let turn = queue.join(now, weight, node.ring_at(now)).ok_or(rule)?;
-            turns.push(QueuedTurn { rule, turn });
+        for (node, compiled) in self.nodes_with_rules().into_iter().flatten() {
+            for queue in compiled.queues() {
+                let rule = queue.index();
+                let turn = queue.join(now, weight, node.ring_at(now)).ok_or(rule)?;
+                turns.push(QueuedTurn { rule, turn });
+            }
         }
         Ok(())
     }
 
     /// Cancels the turns and shares of a call that does not run.
     pub(crate) fn release(&self, claims: &Claims) {
-        for (queued, (_, queue)) in claims.turns.iter().zip(self.queues()) {
-            queue.cancel(queued.turn);
+        let mut turns = claims.turns.iter();
+        'queues: for (_, compiled) in self.nodes_with_rules().into_iter().flatten() {
+            for queue in compiled.queues() {
+                match turns.next() {
+                    Some(queued) => queue.cancel(queued.turn),
+                    None => break 'queues,
+                }
+            }
         }
         if let Some(params) = self.resource.params() {
             params.refund(&claims.shares, || self.resource.now());
         }
     }
 
-    /// The queues that the call waits in, and the nodes that they are on.
-    fn queues(&self) -> impl Iterator<Item = (&Node, &Queue)> {
-        self.nodes_with_rules()
-            .flat_map(|(node, compiled)| compiled.queues().iter().map(move |queue| (node, queue)))
-    }
-
     /// Returns whether every rule has room for `weight` tokens now. It takes none.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
-        self.limited_rings(now)
-            .try_for_each(|ruled| ruled.check_room(now, weight))
+        for ruled in self.limited_rings(now) {
+            ruled.check_room(now, weight)?;
+        }
+        Ok(())
     }
 
     /// Counts one more waiting call on every node, or on none if there are too many on one.
     pub(crate) fn start_waiting(&self) -> bool {
-        let full = self
-            .waiting_limits()
-            .position(|(node, most)| !node.start_waiting(most));
-        if let Some(full) = full {
-            let started = self.waiting_limits().take(full);
-            started.for_each(|(node, _)| node.stop_waiting());
+        let limits = self.waiting_limits();
+        for (place, limit) in limits.iter().enumerate() {
+            if limit.is_some_and(|(node, most)| !node.start_waiting(most)) {
+                for (node, _) in limits[..place].iter().flatten() {
+                    node.stop_waiting();
+                }
+                return false;
+            }
         }
-        full.is_none()
+        true
     }
 
     /// The nodes that count a waiting call, and how many may wait on each.
-    fn waiting_limits(&self) -> impl Iterator<Item = (&Node, u32)> {
-        self.nodes_with_rules()
-            .map(|(node, compiled)| (node, compiled.max_waiting()))
-            .chain(self.inbound().map(|node| (node, u32::MAX)))
+    fn waiting_limits(&self) -> [Option<(&Node, u32)>; MOST_WITH_RULES + 1] {
+        let mut limits = [None; MOST_WITH_RULES + 1];
+        for (limit, node) in limits.iter_mut().zip(self.nodes_with_rules()) {
+            *limit = node.map(|(node, compiled)| (node, compiled.max_waiting()));
+        }
+        limits[MOST_WITH_RULES] = self.inbound().map(|node| (node, u32::MAX));
+        limits
     }
 
     /// Counts a call of `weight` that passes on the node of all inbound calls, if it counts there.
@@ -314,9 +347,34 @@ impl CallNodes {
     /// The rings of the call at `now`, narrow to wide. Each walk gives the same rings in the same
     /// order, so what a call holds on them can be kept as a list.
     pub(crate) fn limited_rings(&self, now: Tick) -> impl Iterator<Item = LimitedRing<'_>> {
-        self.nodes_with_rules().flat_map(move |(node, compiled)| {
-            dedicated_rings(compiled, now).chain([own_ring(node, compiled, now)])
-        })
+        LimitedRings {
+            nodes: self.nodes_with_rules(),
+            now,
+            at: 0,
+            dedicated: 0,
+        }
+    }
+}
+
+// === impl LimitedRings ===
+
+impl<'a> Iterator for LimitedRings<'a> {
+    type Item = LimitedRing<'a>;
+
+    fn next(&mut self) -> Option<LimitedRing<'a>> {
+        loop {
+            let Some((node, compiled)) = *self.nodes.get(self.at)? else {
+                self.at += 1;
+                continue;
+            };
+            if let Some(side) = compiled.dedicated().get(self.dedicated) {
+                self.dedicated += 1;
+                return Some(dedicated_ring(side, self.now));
+            }
+            self.at += 1;
+            self.dedicated = 0;
+            return Some(own_ring(node, compiled, self.now));
+        }
     }
 }
 

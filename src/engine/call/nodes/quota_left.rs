@@ -31,7 +31,13 @@ impl QuotaLeft {
 
     /// The quota with the smallest part left.
     pub(crate) fn tightest(all: impl Iterator<Item = Self>) -> Option<Self> {
-        all.min_by(|a, b| a.part().total_cmp(&b.part()))
+        let mut tightest: Option<Self> = None;
+        for left in all {
+            if tightest.as_ref().is_none_or(|it| left.part() < it.part()) {
+                tightest = Some(left);
+            }
+        }
+        tightest
     }
 }
 

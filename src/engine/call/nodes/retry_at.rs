@@ -90,11 +90,14 @@ impl CallNodes {
         if weight == 0 {
             return Some((from, from));
         }
-        self.queues()
-            .try_fold((from, from), |(latest, last), (node, queue)| {
+        let (mut latest, mut last) = (from, from);
+        for (node, compiled) in self.nodes_with_rules().into_iter().flatten() {
+            for queue in compiled.queues() {
                 let (at, turn) = queue.turn_at(now, from, weight, node.ring_at(now))?;
-                Some((latest.max(at), last.max(turn)))
-            })
+                (latest, last) = (latest.max(at), last.max(turn));
+            }
+        }
+        Some((latest, last))
     }
 
     /// When every window lets `call` in, `at` some time or later, if it has its `turn`: at
@@ -112,10 +115,11 @@ impl CallNodes {
                 return Some(turn.min(at + (until_turn - most) + NANOSECOND));
             }
         } else if for_loan.is_zero() {
-            let mut rings = self.limited_rings(now);
-            return rings.try_fold(at, |latest, ruled| {
-                Some(latest.max(ruled.available_at(now, at, call.weight)?))
-            });
+            let mut latest = at;
+            for ruled in self.limited_rings(now) {
+                latest = latest.max(ruled.available_at(now, at, call.weight)?);
+            }
+            return Some(latest);
         }
         let visit = Visit {
             at,
@@ -141,18 +145,18 @@ impl CallNodes {
     /// Returns whether all rings let the call of `visit` run or wait at one time.
     fn foresee(&self, now: Tick, mut visit: Visit) -> Result<(), Nothing> {
         loop {
-            let mut rings = self.limited_rings(now);
-            let latest = rings.try_fold(visit.from, |latest, ruled| {
-                Ok(latest.max(ruled.foresee(now, visit)?))
-            });
+            let latest = self.foresee_once(now, visit);
             match latest {
                 Ok(latest) if latest == visit.from => return Ok(()),
                 Ok(latest) => visit.from = latest,
                 Err(Nothing { until: Some(until) }) if visit.from > visit.turn => {
                     // It was put off by another one, which may agree sooner by then.
-                    let rings = self.limited_rings(now);
-                    let rooms = rings.filter_map(|ruled| ruled.next_room(now, visit));
-                    let until = rooms.fold(until, Tick::min);
+                    let mut until = until;
+                    for ruled in self.limited_rings(now) {
+                        if let Some(room) = ruled.next_room(now, visit) {
+                            until = until.min(room);
+                        }
+                    }
                     return Err(Nothing { until: Some(until) });
                 }
                 Err(nothing) => return Err(nothing),
@@ -160,9 +164,22 @@ impl CallNodes {
         }
     }
 
+    /// The latest of the times that the rings foresee for `visit`.
+    fn foresee_once(&self, now: Tick, visit: Visit) -> Result<Tick, Nothing> {
+        let mut latest = visit.from;
+        for ruled in self.limited_rings(now) {
+            latest = latest.max(ruled.foresee(now, visit)?);
+        }
+        Ok(latest)
+    }
+
     /// Returns whether one more call may wait.
     fn may_wait(&self) -> bool {
-        self.waiting_limits()
-            .all(|(node, most)| node.waiting() < most)
+        for (node, most) in self.waiting_limits().into_iter().flatten() {
+            if node.waiting() >= most {
+                return false;
+            }
+        }
+        true
     }
 }

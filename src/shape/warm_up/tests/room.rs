@@ -8,10 +8,10 @@ fn room_at_the_very_end_of_a_step_is_asked_for_under_the_limit_of_the_next_one()
     let rule = used(100.0, 10, 600.0);
     let room = |limit: f64| Some(at(if limit > 70.0 { 8_000 } else { 8_300 }));
     let from = at(7_100);
-    let found = rule.available_at(from, None, from, |_| 5, room);
+    let found = rule.available_at(from, None, from, &|_| 5, &room);
     assert_eq!(found, Some(at(8_300)));
     let room = |limit: f64| Some(at(if limit > 70.0 { 7_999 } else { 8_300 }));
-    let found = rule.available_at(from, None, from, |_| 5, room);
+    let found = rule.available_at(from, None, from, &|_| 5, &room);
     assert_eq!(found, Some(at(7_999)));
 }
 
@@ -19,7 +19,7 @@ fn room_at_the_very_end_of_a_step_is_asked_for_under_the_limit_of_the_next_one()
 fn there_is_no_room_before_the_time_from_which_it_is_asked_for() {
     for from in [7_100, 7_999, 8_000, 9_500].map(at) {
         let rule = used(100.0, 10, 600.0);
-        let found = rule.available_at(from, None, from, |_| 5, |_| Some(at(7_000)));
+        let found = rule.available_at(from, None, from, &|_| 5, &|_| Some(at(7_000)));
         assert_eq!(found, Some(from));
     }
 }
@@ -37,7 +37,7 @@ fn what_is_told_only_during_a_step_makes_room_in_it() {
             40.0.. => Some(at(9_900)),
             _ => Some(at(30_000)),
         };
-        rule.available_at(at(7_100), None, known, passed, room)
+        rule.available_at(at(7_100), None, known, &passed, &room)
     };
     assert_eq!(available_at(150), Some(known));
     assert_eq!(available_at(0), Some(at(9_900)));
@@ -45,9 +45,9 @@ fn what_is_told_only_during_a_step_makes_room_in_it() {
     let rule = used(100.0, 10, 600.0);
     let passed = |at: Tick| if at < known { 5 } else { 155 };
     let room = |limit: f64| (limit == 100.0).then_some(at(7_000));
-    let found = rule.available_at(at(7_100), None, known, passed, room);
+    let found = rule.available_at(at(7_100), None, known, &passed, &room);
     assert_eq!(found, Some(known));
-    let found = rule.available_at(at(7_100), None, at(8_000), |_| 5, room);
+    let found = rule.available_at(at(7_100), None, at(8_000), &|_| 5, &room);
     assert_eq!(found, None);
 }
 
@@ -62,6 +62,6 @@ fn who_finds_no_room_in_64_steps_is_told_of_that_under_the_lowest_limit() {
         Some(at(if limit > 34.0 { next } else { 3_000_000 }))
     };
     let from = at(7_100);
-    let found = rule.available_at(from, None, from, |_| 5, room);
+    let found = rule.available_at(from, None, from, &|_| 5, &room);
     assert_eq!(found, Some(at(3_000_000)));
 }
