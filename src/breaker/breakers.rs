@@ -435,7 +435,9 @@ impl Breakers {
 fn collect<R>(notify: &mut dyn FnMut(Change), act: impl FnOnce(&mut StateChanges) -> R) -> R {
     let mut changes = StateChanges::default();
     let done = act(&mut changes);
-    changes.iter().copied().for_each(notify);
+    for change in changes.iter() {
+        notify(*change);
+    }
     done
 }
 

@@ -25,7 +25,7 @@
 //! buckets may each miss the other one when they add up; the next call sees both.
 
 use super::counts::{Ended, Sum};
-use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 use crate::clock::Tick;
 use crate::stat::bucket_of;
 
@@ -124,7 +124,7 @@ impl CountWindow {
         Self {
             head: AtomicU64::new(now.as_nanos() / bucket_ns),
             after_bad: AtomicU64::new(0),
-            cells: (0..buckets).map(|_| AtomicU64::new(0)).collect(),
+            cells: words(buckets as usize, &mut |_| 0),
             bucket_ns,
         }
     }

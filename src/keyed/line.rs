@@ -281,7 +281,10 @@ impl Lines {
             let mut woken = Wakers::new();
             {
                 let mut part = part.lock();
-                let places: Vec<_> = part.lines.keys().copied().collect();
+                let mut places = Vec::with_capacity(part.lines.len());
+                for place in part.lines.keys() {
+                    places.push(*place);
+                }
                 for place in places {
                     self.pass_on(&mut part, table, place, &mut woken);
                 }

@@ -70,12 +70,14 @@ impl NodeView {
     #[must_use]
     pub fn breakers(&self) -> Vec<BreakerView> {
         let resource = &self.resource;
-        let rules = resource.breaker_rules().iter().enumerate();
-        let view = |(index, rule): (usize, &u32)| BreakerView {
-            rule: resource.rules().id(*rule),
-            source: Source::Live(resource.clone(), index),
-        };
-        rules.map(view).collect()
+        let mut views = Vec::new();
+        for (index, rule) in resource.breaker_rules().iter().enumerate() {
+            views.push(BreakerView {
+                rule: resource.rules().id(*rule),
+                source: Source::Live(resource.clone(), index),
+            });
+        }
+        views
     }
 }
 
@@ -85,19 +87,21 @@ impl BreakerView {
         let Some(breakers) = resource.breakers() else {
             return Vec::new();
         };
-        let rules = resource.breaker_rules().iter().enumerate();
-        let copy = |(index, &rule)| Self {
-            rule: resource.rules().id(rule),
-            source: Source::Frozen(Figures {
-                state: breakers.state(index),
-                retry_after: breakers.retry_after(index, now),
-                in_state_for: breakers.in_state_for(index, now),
-                entered: BreakerState::ALL.map(|state| breakers.entered(index, state)),
-                bad_calls: breakers.bad_calls(index, now),
-                since_last_bad_call: breakers.since_last_bad_call(index, now),
-            }),
-        };
-        rules.map(copy).collect()
+        let mut copies = Vec::new();
+        for (index, rule) in resource.breaker_rules().iter().enumerate() {
+            copies.push(Self {
+                rule: resource.rules().id(*rule),
+                source: Source::Frozen(Figures {
+                    state: breakers.state(index),
+                    retry_after: breakers.retry_after(index, now),
+                    in_state_for: breakers.in_state_for(index, now),
+                    entered: BreakerState::ALL.map(|state| breakers.entered(index, state)),
+                    bad_calls: breakers.bad_calls(index, now),
+                    since_last_bad_call: breakers.since_last_bad_call(index, now),
+                }),
+            });
+        }
+        copies
     }
 
     /// The figure that `live` reads of the breaker, or that `frozen` has kept; `None` if the

@@ -38,13 +38,17 @@ impl NodeView {
     #[must_use]
     pub fn keyed_rules(&self) -> Vec<KeyedView> {
         let resource = &self.resource;
-        let rules = resource.params().into_iter().flat_map(KeyedRules::rules);
-        let view = |(place, rule)| KeyedView {
-            resource: resource.clone(),
-            rule: resource.rules().id(rule),
-            place,
-        };
-        rules.enumerate().map(view).collect()
+        let mut views = Vec::new();
+        if let Some(params) = resource.params() {
+            for (place, rule) in params.rules().enumerate() {
+                views.push(KeyedView {
+                    resource: resource.clone(),
+                    rule: resource.rules().id(rule),
+                    place,
+                });
+            }
+        }
+        views
     }
 }
 

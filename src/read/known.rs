@@ -6,7 +6,6 @@ use super::reading::{ResourceReading, read_resources_paced};
 use crate::base::pace::{StepPace, at_once};
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
-use crate::stat::Totals;
 
 /// A copy of a keyed rule of a resource with its counts. Its values are not copied.
 /// [`NodeView::keyed_rules`](crate::NodeView::keyed_rules) returns views that count them, by a walk
@@ -41,14 +40,16 @@ impl KeyedSnapshot {
         let Some(params) = resource.params() else {
             return Vec::new();
         };
-        let rules = params.rules().enumerate();
-        let copy = |(place, rule)| Self {
-            rule: resource.rules().id(rule),
-            overflows: params.overflows(place),
-            missing: params.missing(place),
-            waiting: params.waiting(place),
-        };
-        rules.map(copy).collect()
+        let mut snapshots = Vec::new();
+        for (place, rule) in params.rules().enumerate() {
+            snapshots.push(Self {
+                rule: resource.rules().id(rule),
+                overflows: params.overflows(place),
+                missing: params.missing(place),
+                waiting: params.waiting(place),
+            });
+        }
+        snapshots
     }
 
     /// Returns the id of the rule.
@@ -91,6 +92,8 @@ pub(crate) async fn would_block_by(registry: &Registry, pace: &mut StepPace) -> 
         living = living.wrapping_add(row.totals().block());
     };
     let gone = read_resources_paced(registry, pace, 1, &mut add).await;
-    let retired = gone.totals.iter().map(Totals::block);
-    retired.fold(living, u64::wrapping_add)
+    for retired in &gone.totals {
+        living = living.wrapping_add(retired.block());
+    }
+    living
 }

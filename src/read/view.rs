@@ -306,7 +306,12 @@ impl<'a> InboundView<'a> {
     #[must_use]
     pub fn min_rt(&self) -> Option<Duration> {
         let mut min: Option<Duration> = None;
-        self.each(&mut |node, now| min = min.into_iter().chain(node.min_rt(now)).min());
+        self.each(&mut |node, now| {
+            min = match (min, node.min_rt(now)) {
+                (Some(min), Some(other)) => Some(min.min(other)),
+                (min, other) => min.or(other),
+            };
+        });
         min
     }
 

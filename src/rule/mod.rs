@@ -148,7 +148,7 @@ mod template;
 mod threshold;
 mod whose;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -300,11 +300,11 @@ impl Rule {
         names
     }
 
-    /// The kind of a rule of which a resource may have only a few, and how many.
-    fn bound(&self) -> Option<(Bounded, usize)> {
-        let (what, most) = self.info().bound()?;
-        let resource = self.resource().to_owned();
-        Some(((what, self.is_shadow(), resource), most))
+    /// What all rules have in common of which a resource may have only a few: their kind, whether
+    /// they are in shadow mode, and the resource. `what` they are is a word of the kind.
+    fn bounded_as(&self, what: &str) -> String {
+        let (mode, resource) = (self.is_shadow(), self.resource());
+        format!("{what} {mode} {resource}")
     }
 
     /// Collects the problems of the rule, as the one at `index`.
@@ -425,16 +425,14 @@ each_kind!(kinds);
 #[derive(Clone, Default)]
 pub struct Rules {
     list: Vec<Rule>,
-    ids: HashSet<String>,
-    bounded: HashMap<Bounded, usize>,
-    /// The identities by which shared rules count.
-    shared: HashSet<String>,
+    /// The place of each rule by its id.
+    ids: HashMap<String, usize>,
+    /// How many rules there are of a kind of which a resource may have only a few.
+    bounded: HashMap<String, usize>,
+    /// The places of shared rules by the identities by which they count.
+    shared: HashMap<String, usize>,
     templates: Templates,
 }
-
-/// A kind of rule of which a resource may have only a few: the kind, whether it is in shadow mode,
-/// and the resource.
-type Bounded = (&'static str, bool, String);
 
 impl Rules {
     /// Creates a set without rules.
@@ -548,12 +546,15 @@ impl Rules {
 
     /// Adds `rule`, whose templates have been taken.
     fn push(&mut self, rule: Rule) {
-        if let Some((bounded, _)) = rule.bound() {
-            *self.bounded.entry(bounded).or_default() += 1;
+        let place = self.list.len();
+        if let Some((what, _)) = rule.info().bound() {
+            let bounded = rule.bounded_as(what);
+            let count = self.bounded.get(&bounded).copied().unwrap_or_default();
+            self.bounded.insert(bounded, count + 1);
         }
-        self.ids.insert(rule.id_at(self.list.len()));
+        self.ids.insert(rule.id_at(place), place);
         if let Some(identity) = rule.shared_identity() {
-            self.shared.insert(identity);
+            self.shared.insert(identity, place);
         }
         self.list.push(rule);
     }
@@ -568,10 +569,10 @@ impl Rules {
                 inspector.refuse(field, format_args!("{name:?}"), NO_DEFAULT);
             }
         }
-        if let Some((bounded, most)) = rule.bound() {
-            let count = self.bounded.get(&bounded).copied().unwrap_or_default();
-            if count >= most {
-                let allowed = format!("that of at most {most} {}", bounded.0);
+        if let Some((what, most)) = rule.info().bound() {
+            let count = self.bounded.get(&rule.bounded_as(what));
+            if count.is_some_and(|count| *count >= most) {
+                let allowed = format!("that of at most {most} {what}");
                 inspector.refuse("resource", format_args!("{:?}", rule.resource()), allowed);
             }
         }
@@ -579,7 +580,7 @@ impl Rules {
             inspector.name("id", id);
         }
         let id = rule.id_at(self.list.len());
-        if self.ids.contains(&id) {
+        if self.ids.contains_key(&id) {
             let allowed = "different from that of every other rule";
             inspector.refuse("id", format_args!("{id:?}"), allowed);
         }
@@ -592,7 +593,7 @@ impl Rules {
             return;
         }
         let identity = rule.shared_identity();
-        if identity.is_some_and(|identity| self.shared.contains(&identity)) {
+        if identity.is_some_and(|identity| self.shared.contains_key(&identity)) {
             let allowed = "different from that of a shared rule of the same calls and window: \
                  give each of them an `id`";
             inspector.refuse("id", rule.id().unwrap_or("none"), allowed);

@@ -49,10 +49,11 @@ fn is_last(template: &str, index: usize) -> bool {
 /// `name`, or `plain` if it is empty, with a number if it is one of `names` already.
 fn unused(name: &str, plain: &str, names: &mut Vec<String>) -> String {
     let name = if name.is_empty() { plain } else { name };
-    let numbered = (2..).map(|number| format!("{name}{number}"));
-    let mut all = std::iter::once(name.to_owned()).chain(numbered);
-    let unused = all.find(|name| !names.contains(name));
-    let unused = unused.expect("there are more numbers than names");
+    let (mut unused, mut number) = (name.to_owned(), 1);
+    while names.contains(&unused) {
+        number += 1;
+        unused = format!("{name}{number}");
+    }
     names.push(unused.clone());
     unused
 }

@@ -1,6 +1,7 @@
 //! A loaded set of rules: the rules of a resource, and of an origin of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -21,12 +22,12 @@ use crate::system::Limits;
 type SharedCounts = sync::Arc<RuleCounts>;
 
 /// A set of rules with a version: every call is judged by one version.
-#[derive(Debug)]
 pub(crate) struct RuleSet {
     listed: NumberedRules,
     by_resource: HashMap<String, ResourceRules>,
     /// Rules that count on other resources for the rules that look at them.
-    watchers: HashMap<u32, FlowRule>,
+    /// By ascending index.
+    watchers: Vec<(u32, FlowRule)>,
     /// The limits that all system rules together set.
     limits: Limits,
     /// The rules of resources that no rule names, if there are any.
@@ -34,7 +35,8 @@ pub(crate) struct RuleSet {
     /// Whether there are rules in shadow mode, and these are not they.
     has_shadows: bool,
     /// The names that those have.
-    shadowed: HashSet<String>,
+    /// And the place of a rule of each.
+    shadowed: HashMap<String, usize>,
     part: RuleSelection,
     version: u64,
     /// When it was made.
@@ -179,10 +181,10 @@ impl RuleSet {
             set.add_defaults(&defaults, &part.beside(&rules));
         }
         if has_shadows {
-            for rule in rules.iter() {
+            for (place, rule) in rules.iter().enumerate() {
                 if part.leaves_out(rule) {
                     for (_, name) in rule.resources() {
-                        set.shadowed.insert(name.to_owned());
+                        set.shadowed.insert(name.to_owned(), place);
                     }
                 }
             }
@@ -195,11 +197,11 @@ impl RuleSet {
         Self {
             listed,
             by_resource: HashMap::new(),
-            watchers: HashMap::new(),
+            watchers: Vec::new(),
             limits: Limits::default(),
             defaults: None,
             has_shadows,
-            shadowed: HashSet::new(),
+            shadowed: HashMap::new(),
             part,
             version,
             made_at: wall_time(),
@@ -237,7 +239,7 @@ impl RuleSet {
             }
             Rule::Flow(rule) => {
                 if let Basis::Related(related) = rule.basis() {
-                    self.watchers.insert(index, rule.watcher(related));
+                    self.watchers.push((index, rule.watcher(related)));
                     let related = self.by_resource.entry(related.clone());
                     related.or_default().anyone.push(index);
                 }
@@ -251,22 +253,29 @@ impl RuleSet {
     /// Gives `defaults` to every resource without a rule of the same kind among
     /// `others`.
     fn add_defaults(&mut self, defaults: &[(u32, &Rule)], others: &[&Rule]) {
-        let mut kinds: HashMap<&str, Vec<&str>> = HashMap::new();
+        // The kinds of the rules of each resource, by the place under its name.
+        let (mut places, mut kinds) = (HashMap::<&str, usize>::new(), Vec::<Vec<&str>>::new());
         for rule in others {
             // A resource of that very name, as in `OPTIONS *`, is one of all.
             if !rule.is_default() {
                 // So that a resource without a default is known by its name.
                 let own = self.by_resource.entry(rule.resource().to_owned());
                 own.or_default();
-                kinds.entry(rule.resource()).or_default().push(rule.kind());
+                match places.get(rule.resource()) {
+                    Some(&place) => kinds[place].push(rule.kind()),
+                    None => {
+                        places.insert(rule.resource(), kinds.len());
+                        kinds.push(vec![rule.kind()]);
+                    }
+                }
             }
         }
         let unnamed = self.defaults.get_or_insert_default();
         for &(index, rule) in defaults {
             unnamed.add(index, rule);
             for (name, own) in &mut self.by_resource {
-                let kinds = kinds.get(&**name);
-                if !kinds.is_some_and(|kinds| kinds.contains(&rule.kind())) {
+                let place = places.get(&**name);
+                if !place.is_some_and(|&place| kinds[place].contains(&rule.kind())) {
                     own.add(index, rule);
                 }
             }
@@ -393,7 +402,7 @@ impl RuleSet {
 
     /// Returns whether a rule in shadow mode beside these names the resource `name`.
     pub(crate) fn has_shadow_for(&self, name: &str) -> bool {
-        self.shadowed.contains(name)
+        self.shadowed.contains_key(name)
     }
 
     /// The names of all resources that a rule names.
@@ -444,8 +453,9 @@ impl RuleSet {
     ) -> Vec<(u32, &'a FlowRule)> {
         let mut flows = Vec::with_capacity(indices.len());
         for &index in indices {
-            let rule = match self.watchers.get(&index) {
-                Some(watcher) if watcher.resource() == name => Some(watcher),
+            let watcher = self.watchers.binary_search_by_key(&index, |it| it.0);
+            let rule = match watcher.map(|place| &self.watchers[place].1) {
+                Ok(watcher) if watcher.resource() == name => Some(watcher),
                 _ => self.flow(index),
             };
             if let Some(rule) = rule {
@@ -453,6 +463,16 @@ impl RuleSet {
             }
         }
         flows
+    }
+}
+
+impl fmt::Debug for RuleSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuleSet")
+            .field("rules", self.rules())
+            .field("part", &self.part)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
     }
 }
 

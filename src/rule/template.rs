@@ -1,6 +1,6 @@
 //! Route templates among the rules' names, and which one a path matches.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use matchit::InsertError;
@@ -22,12 +22,16 @@ const MOST_PARAMETERS: usize = 25;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Templates {
     router: Router,
-    /// Each template with the index of the rule that brought it.
-    known: HashMap<Arc<str>, usize>,
-    /// Templates that the router still has although no rule names them: it takes none
-    /// back without leaving parameters of it, and to make it anew takes time.
-    forgotten: HashSet<Arc<str>>,
+    /// Each template of the router with the index of the rule that brought it, or with
+    /// [`FORGOTTEN`].
+    known: HashMap<Arc<str>, u64>,
+    /// How many are forgotten.
+    forgotten: usize,
 }
+
+/// In place of the rule of a template that the router still has although no rule names it: the
+/// router takes none back without leaving parameters of it, and to make it anew takes time.
+const FORGOTTEN: u64 = u64::MAX;
 
 type Router = matchit::Router<Arc<str>>;
 
@@ -41,16 +45,18 @@ impl Templates {
         let Some(template) = template_of(name) else {
             return Ok(());
         };
-        if self.known.contains_key(template) {
+        let found = self.known.get(template).copied();
+        if found.is_some_and(|rule| rule != FORGOTTEN) {
             return Ok(());
         }
         // Of one that is wrong, the router may keep the part before the mistake.
         check_template(template)?;
         let text = Arc::from(template);
-        if !self.forgotten.remove(template) {
-            self.insert(&text)?;
+        match found {
+            Some(_) => self.forgotten -= 1,
+            None => self.insert(&text)?,
         }
-        self.known.insert(text, index);
+        self.known.insert(text, index as u64);
         Ok(())
     }
 
@@ -67,7 +73,7 @@ impl Templates {
             Some((other, index)) => Err(format!(
                 "a template that does not conflict with {other:?} of rule {index}"
             )),
-            None if !self.forgotten.is_empty() => {
+            None if self.forgotten > 0 => {
                 self.settle();
                 self.insert(template)
             }
@@ -77,16 +83,16 @@ impl Templates {
 
     /// The known template that `template` conflicts with, and its rule. The router calls it
     /// `with`, where doubled braces are single ones; as a path, that matches the template.
-    fn conflicting(&self, with: &str, template: &str) -> Option<(&str, usize)> {
+    fn conflicting(&self, with: &str, template: &str) -> Option<(&str, u64)> {
         for found in [Some(with), self.matching(with)] {
             let known = found.and_then(|found| self.known.get_key_value(found));
-            let Some((other, index)) = known else {
+            let Some((other, &index)) = known.filter(|(_, rule)| **rule != FORGOTTEN) else {
                 continue;
             };
             let mut both = Router::new();
             let mut is_taken = |template: &str| both.insert(template, Arc::from("")).is_ok();
             if is_taken(other) && !is_taken(template) {
-                return Some((other, *index));
+                return Some((other, index));
             }
         }
         None
@@ -95,23 +101,28 @@ impl Templates {
     /// Returns whether the template in `name` is known.
     #[cfg(feature = "serde")]
     pub(super) fn has(&self, name: &str) -> bool {
-        template_of(name).is_some_and(|template| self.known.contains_key(template))
+        let known = template_of(name).and_then(|template| self.known.get(template));
+        known.is_some_and(|rule| *rule != FORGOTTEN)
     }
 
     /// Forgets the template in `name`. No path is looked for until they are
     /// [settled](Self::settle).
     #[cfg(feature = "serde")]
     pub(super) fn remove(&mut self, name: &str) {
-        let known = template_of(name).and_then(|template| self.known.remove_entry(template));
-        self.forgotten.extend(known.map(|(template, _)| template));
+        let known = template_of(name).and_then(|template| self.known.get_mut(template));
+        if let Some(rule) = known.filter(|rule| **rule != FORGOTTEN) {
+            *rule = FORGOTTEN;
+            self.forgotten += 1;
+        }
     }
 
     /// Makes the router anew if it has templates that are not known.
     pub(super) fn settle(&mut self) {
-        if self.forgotten.is_empty() {
+        if self.forgotten == 0 {
             return;
         }
-        self.forgotten.clear();
+        self.forgotten = 0;
+        self.known.retain(|_, rule| *rule != FORGOTTEN);
         self.router = Router::new();
         for template in self.known.keys() {
             let again = self.router.insert(&**template, template.clone());
@@ -121,7 +132,12 @@ impl Templates {
 
     /// Returns whether a template matches more than the path that it is written as.
     pub(crate) fn have_braces(&self) -> bool {
-        self.known.keys().any(|template| template.contains('{'))
+        for (template, rule) in &self.known {
+            if *rule != FORGOTTEN && template.contains('{') {
+                return true;
+            }
+        }
+        false
     }
 
     /// The template that `path` matches.

@@ -553,8 +553,11 @@ impl Sentinel {
     /// Returns the rules in [shadow mode](crate::Rule::shadow), in their order.
     #[must_use]
     pub fn shadows(&self) -> Vec<ShadowView> {
-        let shadows = self.core.shadows().list();
-        shadows.into_iter().map(ShadowView::new).collect()
+        let mut views = Vec::new();
+        for shadow in self.core.shadows().list() {
+            views.push(ShadowView::new(shadow));
+        }
+        views
     }
 
     /// Returns the statistics of all inbound calls together. They cost calls nothing: each

@@ -325,9 +325,11 @@ impl RuleSource for FileSource {
             Ok(None) => Ok(None),
             Ok(Some((bytes, digest))) => {
                 let Parsed { rules, warnings } = self.parse(bytes, digest)?;
-                let path = self.path.display();
-                let with_path = |warning| format!("{path}: {warning}");
-                self.warnings = warnings.into_iter().map(with_path).collect();
+                self.warnings.clear();
+                for warning in warnings {
+                    let path = self.path.display();
+                    self.warnings.push(format!("{path}: {warning}"));
+                }
                 Ok(Some(rules))
             }
             Err(error) => {

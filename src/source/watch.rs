@@ -7,7 +7,7 @@
 //! the second nor the third is held while user code runs. A fourth stops the thread
 //! (`base::thread`). There are no atomics, so there is nothing here for a model to find.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, SystemTime};
@@ -354,13 +354,13 @@ impl Watch {
     fn loaded(&self, is_new: bool, rules: usize, warnings: Vec<String>) -> Option<WatchEvent> {
         self.status.with(|status| {
             let has_recovered = status.last_error.take().is_some();
-            let mut known: HashSet<&str> = HashSet::new();
-            for warning in &status.warnings {
-                known.insert(warning);
+            let mut known: HashMap<&str, usize> = HashMap::new();
+            for (place, warning) in status.warnings.iter().enumerate() {
+                known.insert(warning, place);
             }
             let mut is_warning = false;
             for warning in &warnings {
-                is_warning |= !known.contains(&**warning);
+                is_warning |= !known.contains_key(&**warning);
             }
             status.warnings = warnings.clone();
             if is_new {

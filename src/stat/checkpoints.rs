@@ -18,7 +18,7 @@
 //! difference is right as long as one ring of buckets counts less than 2⁴⁰. Stamps cannot be
 //! confused because the head passes through every place.
 
-use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 
 const STAMP_BITS: u32 = 24;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
@@ -72,13 +72,12 @@ pub(super) struct Checkpoints<const WORDS: usize>(Box<[AtomicU64]>);
 impl<const WORDS: usize> Checkpoints<WORDS> {
     /// Checkpoints of zero at `newest` and at the `slots` − 1 buckets before.
     pub(super) fn new(slots: u32, newest: u64) -> Self {
-        let slots = u64::from(slots);
-        let cell = |index: u64| {
-            let place = index / WORDS as u64;
-            let back = (newest % slots + slots - place) % slots;
-            AtomicU64::new(newest.wrapping_sub(back) & STAMP_MASK)
-        };
-        Self((0..slots * WORDS as u64).map(cell).collect())
+        let wide = u64::from(slots);
+        Self(words(slots as usize * WORDS, &mut |index| {
+            let place = (index / WORDS) as u64;
+            let back = (newest % wide + wide - place) % wide;
+            newest.wrapping_sub(back) & STAMP_MASK
+        }))
     }
 
     pub(super) const fn slots(&self) -> u64 {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 
 /// More calls than one node has at once.
 const CONCURRENCY_BITS: u32 = 22;
@@ -69,11 +69,9 @@ impl Extremes {
         // other stamp, as 0, might look newer than the buckets to come.
         let slots = u64::from(slots.next_power_of_two());
         let youngest = |place| bucket.wrapping_sub(bucket.wrapping_sub(place) & (slots - 1));
-        Self(
-            (0..slots)
-                .map(|place| AtomicU64::new(Extreme::default().pack(youngest(place))))
-                .collect(),
-        )
+        Self(words(slots as usize, &mut |place| {
+            Extreme::default().pack(youngest(place as u64))
+        }))
     }
 
     pub(super) fn footprint(&self) -> usize {

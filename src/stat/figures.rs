@@ -1,5 +1,7 @@
 //! Reading the counters of a node: sums, buckets and seconds from their checkpoints.
 
+use std::ops::RangeInclusive;
+
 use super::checkpoints::difference;
 use super::counters::{
     BLOCK, CALL_BITS, CALL_MASK, CALLS, CANCELLED, Counters, ERROR, EXTRA, OCCUPIED, PASS, RT,
@@ -57,8 +59,11 @@ impl Counters {
         let Some(later) = self.later.get() else {
             return 0;
         };
-        let words = later.refused.iter().map(|it| it.load(Ordering::Relaxed));
-        words.fold(self.by_crowd().map_or(0, Stripes::sum), u64::wrapping_add)
+        let mut sum = self.by_crowd().map_or(0, Stripes::sum);
+        for word in &later.refused {
+            sum = sum.wrapping_add(word.load(Ordering::Relaxed));
+        }
+        sum
     }
 
     /// The calls of which `done` has the low bits: a long bucket may see more than it tells
@@ -108,9 +113,11 @@ impl Counters {
     pub(super) fn sum(&self, event: Event) -> u64 {
         let of = |word| {
             self.steady(|head| {
-                self.window(head)
-                    .map(|bucket| self.in_bucket(word, bucket, head))
-                    .sum::<Option<u64>>()
+                let mut sum = 0;
+                for bucket in self.window(head) {
+                    sum += self.in_bucket(word, bucket, head)?;
+                }
+                Some(sum)
             })
         };
         match event {
@@ -125,24 +132,26 @@ impl Counters {
     /// Calls that ended in the window, and their response times in µs.
     pub(super) fn calls_and_rt(&self) -> (u64, u64) {
         self.steady(|head| {
-            self.window(head).try_fold((0, 0), |(calls, rt), bucket| {
-                Some((
-                    calls + self.in_bucket(CALLS, bucket, head)?,
-                    rt + self.in_bucket(RT, bucket, head)?,
-                ))
-            })
+            let (mut calls, mut rt) = (0, 0);
+            for bucket in self.window(head) {
+                calls += self.in_bucket(CALLS, bucket, head)?;
+                rt += self.in_bucket(RT, bucket, head)?;
+            }
+            Some((calls, rt))
         })
     }
 
     /// The extremes of the window.
     pub(super) fn extreme(&self) -> Extreme {
-        self.window(self.head())
-            .map(|bucket| self.extremes.get(bucket))
-            .fold(Extreme::default(), Extreme::merge)
+        let mut extreme = Extreme::default();
+        for bucket in self.window(self.head()) {
+            extreme = extreme.merge(self.extremes.get(bucket));
+        }
+        extreme
     }
 
     /// The buckets of the window, oldest first.
-    fn window(&self, head: u64) -> impl Iterator<Item = u64> + use<> {
+    fn window(&self, head: u64) -> RangeInclusive<u64> {
         let newest = self.shape.bucket(head);
         (newest + 1).saturating_sub(u64::from(self.shape.buckets))..=newest
     }
@@ -151,19 +160,19 @@ impl Counters {
     /// a bucket, if it still knows.
     pub(super) fn buckets(&self, pass: impl Fn(u64) -> Option<u64>) -> Vec<NodeBucket> {
         self.steady(|head| {
-            self.window(head)
-                .map(|bucket| {
-                    let of = |word| self.in_bucket(word, bucket, head);
-                    let length = self.shape.step_ns * u64::from(self.shape.stride);
-                    Some(NodeBucket {
-                        start: Tick::from_nanos(bucket * length),
-                        pass: pass(bucket)?,
-                        cancelled: of(CANCELLED)?,
-                        extreme: self.extremes.get(bucket),
-                        ..counted(of)?
-                    })
-                })
-                .collect::<Option<Vec<_>>>()
+            let mut buckets = Vec::new();
+            for bucket in self.window(head) {
+                let of = |word| self.in_bucket(word, bucket, head);
+                let length = self.shape.step_ns * u64::from(self.shape.stride);
+                buckets.push(NodeBucket {
+                    start: Tick::from_nanos(bucket * length),
+                    pass: pass(bucket)?,
+                    cancelled: of(CANCELLED)?,
+                    extreme: self.extremes.get(bucket),
+                    ..counted(of)?
+                });
+            }
+            Some(buckets)
         })
     }
 
@@ -209,7 +218,9 @@ impl Counters {
         let mut seconds = Vec::with_capacity(last.saturating_sub(first) as usize + 1);
         let Some(SecondCuts { cuts, .. }) = self.second_cuts() else {
             self.minute.born()?;
-            seconds.extend((first..=last).map(|second| self.first_second(ring, second, head)));
+            for second in first..=last {
+                seconds.push(self.first_second(ring, second, head));
+            }
             return Some(seconds);
         };
         let mut earlier = None;

@@ -83,13 +83,17 @@ impl LeapArray {
         weight: u32,
         quotas: &[Quota],
     ) -> Option<Tick> {
-        let rooms = quotas.iter().filter_map(|quota| {
-            let is_full = !self.has_room(now, weight, quota);
-            is_full
-                .then(|| self.available_at(now, weight, quota))
-                .flatten()
-        });
-        rooms.filter(|room| *room > at).min()
+        let mut next: Option<Tick> = None;
+        for quota in quotas {
+            if self.has_room(now, weight, quota) {
+                continue;
+            }
+            match self.available_at(now, weight, quota) {
+                Some(room) if room > at && next.is_none_or(|next| room < next) => next = Some(room),
+                _ => {}
+            }
+        }
+        next
     }
 
     /// Finds the bucket while the head stands still; `None` if a checkpoint is missing.

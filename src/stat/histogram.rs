@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::counters::MAX_RT;
 use crate::base::invalid::InvalidSetting;
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::sync::{AtomicU64, Ordering, words};
 
 /// Most edges.
 const MOST_EDGES: usize = 32;
@@ -118,10 +118,11 @@ impl Edges {
     }
 
     fn of(us: Box<[u32]>) -> Self {
-        let first = std::array::from_fn(|bits| {
+        let mut first = [0; LENGTHS];
+        for (bits, first) in first.iter_mut().enumerate() {
             let shortest = if bits == 0 { 0 } else { 1 << (bits - 1) };
-            us.iter().take_while(|&&edge| edge < shortest).count() as u8
-        });
+            *first = us.partition_point(|&edge| edge < shortest) as u8;
+        }
         Self { us, first }
     }
 
@@ -132,7 +133,7 @@ impl Edges {
     }
 
     fn cells(&self) -> Cells {
-        (0..=self.us.len()).map(|_| AtomicU64::new(0)).collect()
+        words(self.us.len() + 1, &mut |_| 0)
     }
 
     /// The place of the cell of a time in µs.
@@ -192,9 +193,11 @@ impl Histogram {
     /// Returns the number of times.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.counts
-            .iter()
-            .fold(0, |sum, count| sum.wrapping_add(*count))
+        let mut sum = 0_u64;
+        for count in &self.counts {
+            sum = sum.wrapping_add(*count);
+        }
+        sum
     }
 }
 
@@ -223,19 +226,20 @@ impl Times {
 
     /// The run times and the waiting times of calls: each cell is read once.
     pub(super) fn read(&self) -> [Histogram; 2] {
-        let none = Cells::default();
-        let waits = self.waits.get().unwrap_or(&none);
-        [&self.rt, waits].map(|cells| {
-            let count = |place| {
-                cells
-                    .get(place)
-                    .map_or(0, |it: &AtomicU64| it.load(Ordering::Relaxed))
-            };
-            Histogram {
-                edges: self.edges.clone(),
-                counts: (0..self.rt.len()).map(count).collect(),
-            }
-        })
+        let waits = self.waits.get().map_or(&[][..], |waits| waits);
+        [self.read_cells(&self.rt), self.read_cells(waits)]
+    }
+
+    /// The times in `cells`; all are zero where there are none.
+    fn read_cells(&self, cells: &[AtomicU64]) -> Histogram {
+        let mut counts = vec![0; self.rt.len()];
+        for (count, cell) in counts.iter_mut().zip(cells) {
+            *count = cell.load(Ordering::Relaxed);
+        }
+        Histogram {
+            edges: self.edges.clone(),
+            counts: counts.into(),
+        }
     }
 
     /// Bytes that they occupy, but for the edges, which all share.

@@ -75,7 +75,7 @@ use super::packed::{Checkpoint, HeadWord, LoanCell, bucket_of, distance, stamp};
 use super::quota::{Lending, MAX_TOKENS, Quota};
 use super::refusal::Refusal;
 use crate::base::invalid::InvalidSetting;
-use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 use crate::clock::{Tick, nanos};
 
 /// Shortest bucket: 1 ms.
@@ -257,16 +257,16 @@ impl Words {
             head: AtomicU64::new(HeadWord::open(0, newest).0),
             newest: AtomicU64::new(newest),
             loans: std::array::from_fn(|_| AtomicU64::new(LoanCell::open(0, newest).0)),
-            cuts: std::array::from_fn(|place| first_cut(place, SMALL_CUTS, newest)),
+            cuts: std::array::from_fn(|place| AtomicU64::new(first_cut(place, SMALL_CUTS, newest))),
         }
     }
 }
 
 /// The checkpoint that stands at `place` of `len` in an array whose first bucket is `newest`: that
 /// of the youngest bucket that belongs there.
-fn first_cut(place: usize, len: usize, newest: u64) -> AtomicU64 {
+fn first_cut(place: usize, len: usize, newest: u64) -> u64 {
     let back = newest.wrapping_sub(place as u64) & (len as u64 - 1);
-    AtomicU64::new(Checkpoint::new(0, newest.wrapping_sub(back), back == 0).0)
+    Checkpoint::new(0, newest.wrapping_sub(back), back == 0).0
 }
 
 // === impl LeapArray ===
@@ -298,9 +298,13 @@ impl LeapArray {
             .max(SMALL_CUTS);
         let loans = (grid.ahead as usize).next_power_of_two();
         let more = (cuts > SMALL_CUTS || loans > SMALL_LOANS).then(|| {
-            let loan_cells = (0..loans).map(|_| AtomicU64::new(LoanCell::open(0, newest).0));
-            let cut_cells = (0..cuts).map(|place| first_cut(place, cuts, newest));
-            cut_cells.chain(loan_cells).collect()
+            words(cuts + loans, &mut |place| {
+                if place < cuts {
+                    first_cut(place, cuts, newest)
+                } else {
+                    LoanCell::open(0, newest).0
+                }
+            })
         });
         Self {
             words: Words::new(newest),

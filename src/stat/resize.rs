@@ -56,13 +56,19 @@ impl LeapArray {
             }
         };
         let newest = self.number(head);
-        let targets = (1..=self.ahead()).map(|ahead| newest.wrapping_add(ahead));
-        let held = targets.map(|target| (target, self.seal_for_good(newest, target)));
+        let mut held = Vec::new();
+        for ahead in 1..=self.ahead() {
+            let target = newest.wrapping_add(ahead);
+            let count = self.seal_for_good(newest, target);
+            if count > 0 {
+                held.push((target, count));
+            }
+        }
         Image {
             old: self,
             newest,
             granted: head.granted(),
-            held: held.filter(|&(_, count)| count > 0).collect(),
+            held,
         }
     }
 
@@ -85,8 +91,10 @@ impl Image<'_> {
     fn cast(&self, grid: Grid, now: Tick) -> LeapArray {
         let bucket_of = |old: u64| self.old.start_of(old).as_nanos() / grid.bucket_ns;
         let newest = (now.as_nanos() / grid.bucket_ns).max(bucket_of(self.newest));
-        let targets = self.held.iter().map(|&(target, _)| bucket_of(target));
-        let furthest = targets.max().unwrap_or(0).saturating_sub(newest);
+        let mut furthest = 0;
+        for &(target, _) in &self.held {
+            furthest = furthest.max(bucket_of(target).saturating_sub(newest));
+        }
         let ahead = grid.ahead.max(furthest.min(MOST_HELD) as u32);
         let array = LeapArray::with_grid(Grid { ahead, ..grid }, now);
 
@@ -125,10 +133,16 @@ impl Image<'_> {
         };
         let oldest = self.newest.saturating_sub(u64::from(self.old.reach()));
         let first = (start / self.old.grid().bucket_ns).max(oldest);
-        let held: u32 = self.held.iter().map(|(_, count)| count).sum();
-        (first..=self.newest)
-            .find_map(|bucket| self.old.cut(bucket))
-            .unwrap_or_else(|| self.granted.wrapping_sub(held))
+        for bucket in first..=self.newest {
+            if let Some(cut) = self.old.cut(bucket) {
+                return cut;
+            }
+        }
+        let mut held = 0;
+        for (_, count) in &self.held {
+            held += count;
+        }
+        self.granted.wrapping_sub(held)
     }
 }
 

@@ -296,9 +296,12 @@ impl Reading<'_> {
     fn cut_in(&self, bucket: u64, end: u64, later: impl FnOnce() -> u32) -> u32 {
         // Nothing was taken in a bucket that has been left out.
         let end = end.min(self.newest.wrapping_add(1));
-        (0..(end.wrapping_sub(bucket) as i64).max(0) as u64)
-            .find_map(|ahead| self.array.cut(bucket.wrapping_add(ahead)))
-            .unwrap_or_else(later)
+        for ahead in 0..(end.wrapping_sub(bucket) as i64).max(0) as u64 {
+            if let Some(cut) = self.array.cut(bucket.wrapping_add(ahead)) {
+                return cut;
+            }
+        }
+        later()
     }
 }
 
@@ -348,14 +351,17 @@ impl<'a> WindowView<'a> {
         let counts = array.read(array.bucket_number(now), |reading| {
             let newest = reading.newest / stride;
             let mut later = reading.taken();
-            let counts = (0..u64::from(self.buckets)).map_while(|back| {
-                let bucket = newest.checked_sub(back)?;
+            let mut counts = Vec::new();
+            for back in 0..u64::from(self.buckets) {
+                let Some(bucket) = newest.checked_sub(back) else {
+                    break;
+                };
                 let cut = reading.cut_in(bucket * stride, (bucket + 1) * stride, || later);
                 let count = later.wrapping_sub(cut);
                 later = cut;
-                Some((array.start_of(bucket * stride), count))
-            });
-            counts.collect::<Vec<_>>()
+                counts.push((array.start_of(bucket * stride), count));
+            }
+            counts
         });
         counts.into_iter().rev()
     }

@@ -156,14 +156,14 @@ impl Estimate {
 
     /// Sentinel's form, of the `buckets` of a window of `count` that cover `interval`.
     pub(crate) fn of_buckets(buckets: &[NodeBucket], count: u32, interval: Duration) -> Self {
-        let most = buckets.iter().map(NodeBucket::complete).max();
-        let min_rt = buckets.iter().filter_map(NodeBucket::min_rt).min();
+        let (mut most, mut min_rt) = (1, LONGEST_MIN_RT);
+        for bucket in buckets {
+            most = most.max(bucket.complete());
+            min_rt = min_rt.min(bucket.min_rt().unwrap_or(LONGEST_MIN_RT));
+        }
         Self {
-            max_complete_per_second: most.unwrap_or(0).max(1) as f64 * f64::from(count)
-                / interval.as_secs_f64(),
-            min_rt: min_rt
-                .unwrap_or(LONGEST_MIN_RT)
-                .clamp(SHORTEST_MIN_RT, LONGEST_MIN_RT),
+            max_complete_per_second: most as f64 * f64::from(count) / interval.as_secs_f64(),
+            min_rt: min_rt.max(SHORTEST_MIN_RT),
         }
     }
 
@@ -174,15 +174,19 @@ impl Estimate {
             return Self::INITIAL;
         };
         let last = &whole[whole.len().saturating_sub(SECONDS)..];
-        let used = || last.iter().filter(|second| second.calls > 0);
-        let most = used().map(NodeBucket::calls).max();
-        let min_rt_us = used().map(|second| second.rt_us / second.calls).min();
-        match (most, min_rt_us) {
-            (Some(most), Some(rt_us)) => Self {
-                max_complete_per_second: most as f64,
-                min_rt: Duration::from_micros(rt_us).max(PRECISION),
-            },
-            _ => Self::INITIAL,
+        let (mut most, mut min_rt_us) = (0, u64::MAX);
+        for second in last {
+            if second.calls > 0 {
+                most = most.max(second.calls);
+                min_rt_us = min_rt_us.min(second.rt_us / second.calls);
+            }
+        }
+        if most == 0 {
+            return Self::INITIAL;
+        }
+        Self {
+            max_complete_per_second: most as f64,
+            min_rt: Duration::from_micros(min_rt_us).max(PRECISION),
         }
     }
 }

@@ -68,6 +68,15 @@ pub(crate) const fn shared_size<T>() -> usize {
 }
 use std::time::Duration;
 
+/// A list of `count` words, of which `first` makes each from its place.
+pub(crate) fn words(count: usize, first: &mut dyn FnMut(usize) -> u64) -> Box<[AtomicU64]> {
+    let mut words = Vec::with_capacity(count);
+    for place in 0..count {
+        words.push(AtomicU64::new(first(place)));
+    }
+    words.into()
+}
+
 /// A mutual exclusion lock without poison: the guarded value is changed in steps that each leave it
 /// whole, so a panic while it is held does no harm.
 ///

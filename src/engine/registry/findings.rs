@@ -1,7 +1,7 @@
 //! Comparing the names and keys of rules with those of calls: see
 //! [`finding`](crate::hook::finding).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc as StdArc;
 
@@ -397,17 +397,17 @@ impl Called {
     /// Returns whether each resource that was called has a rule of its own that keeps the default
     /// `rule` away.
     async fn all_have_others(&self, rule: &Rule, set: &RuleSet, pace: &mut StepPace) -> bool {
-        let mut named = HashSet::new();
+        let mut named: HashMap<&str, usize> = HashMap::new();
         for (looked_up, other) in set.rules().iter().enumerate() {
             if !other.is_default() && other.is_kind_of(rule) {
-                named.insert(other.resource());
+                named.insert(other.resource(), looked_up);
             }
             if looked_up % LOOK_UPS == 0 {
                 pace.spend(1).await;
             }
         }
         for (looked_up, name) in self.calls.keys().enumerate() {
-            if !named.contains(&**name) {
+            if !named.contains_key(&**name) {
                 return false;
             }
             if looked_up % LOOK_UPS == 0 {

@@ -72,7 +72,10 @@ impl Registry {
         drop(older);
         // A resource that has lost its rules must not stay pinned until it is called.
         let now = self.shared.time.read();
-        for name in old.resources().filter(|name| !new.names(name)) {
+        for name in old.resources() {
+            if new.names(name) {
+                continue;
+            }
             for direction in [Direction::Inbound, Direction::Outbound] {
                 for name in Key::spellings(name) {
                     let query = ResourceQuery {

@@ -1,7 +1,7 @@
 //! The keys and parameters that calls bring with them, as the layers of an engine take them out of
 //! requests.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::base::sync::{AtomicBool, AtomicU32, Lock, Ordering};
@@ -178,8 +178,13 @@ impl ByLayers {
     fn instead(&self, need: Need<'_>) -> String {
         match need {
             Need::ParamNamed(_) if !self.names.is_empty() => {
-                let names: Vec<_> = self.names.iter().map(|name| format!("{name:?}")).collect();
-                format!("; the named parameters are {}", names.join(", "))
+                let mut text = "; the named parameters are ".to_owned();
+                for (place, name) in self.names.iter().enumerate() {
+                    let separator = if place == 0 { "" } else { ", " };
+                    // Writing to a string cannot fail.
+                    let _ = write!(text, "{separator}{name:?}");
+                }
+                text
             }
             Need::ParamNamed(_) | Need::ParamAt(_) if self.most_params > 0 => {
                 format!("; the most that a layer has is {}", self.most_params)

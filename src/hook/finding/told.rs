@@ -1,6 +1,5 @@
 //! The findings that hooks have received: each once, but for refusals of the store.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{Finding, FindingKind};
@@ -22,7 +21,8 @@ const MOST_LATE: u32 = 16;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct ToldFindings {
-    findings: Lock<HashSet<(FindingKind, Box<str>, u8)>>,
+    /// At most [`MOST_TOLD`]: the kind of each, its rule and the part of that.
+    findings: Lock<Vec<(FindingKind, Box<str>, u8)>>,
     /// When a refusal of the store was reported.
     refused: Lock<Option<Tick>>,
     compared: AtomicU32,
@@ -48,7 +48,16 @@ impl ToldFindings {
             kind => kind,
         };
         let mut told = self.findings.lock();
-        told.len() < MOST_TOLD && told.insert((kind, finding.rule().into(), finding.part))
+        if told.len() >= MOST_TOLD {
+            return false;
+        }
+        for (known, rule, part) in told.iter() {
+            if (*known, &**rule, *part) == (kind, finding.rule(), finding.part) {
+                return false;
+            }
+        }
+        told.push((kind, finding.rule().into(), finding.part));
+        true
     }
 
     /// Returns whether the rules without calls may be looked for once more, late. Counts the look.

@@ -163,16 +163,18 @@ impl KeyedRules {
     /// Gives shares that there may be by now to calls that wait: by these rules, and to all that
     /// wait by `old` ones that are gone.
     pub(crate) fn let_in(this: Option<&Self>, old: Option<&Self>) {
-        let [new, old] = [this, old].map(|params| params.map_or(&[][..], |params| &params.0));
+        let new = this.map_or(&[][..], |params| &params.0);
+        let old = old.map_or(&[][..], |params| &params.0);
         for param in new {
             param.keys.let_all_in();
         }
-        let goes_on = |old: &KeyedState| new.iter().any(|new| Arc::ptr_eq(&new.keys, &old.keys));
-        let gone = old.iter().filter(|old| !goes_on(old));
-        for gone in gone.filter(|old| old.keys.has_lines()) {
-            let no_limit: KeyLimitNow = StdArc::new(|_, _| u32::MAX);
-            gone.keys.set_limit(&no_limit);
-            gone.keys.let_all_in();
+        for old in old {
+            let goes_on = new.iter().any(|new| Arc::ptr_eq(&new.keys, &old.keys));
+            if !goes_on && old.keys.has_lines() {
+                let no_limit: KeyLimitNow = StdArc::new(|_, _| u32::MAX);
+                old.keys.set_limit(&no_limit);
+                old.keys.let_all_in();
+            }
         }
     }
 
