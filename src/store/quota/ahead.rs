@@ -9,6 +9,7 @@
 //!
 //! Nothing is borrowed without the store, nor while the store learns what was taken without it.
 
+use super::on_the_way::Need;
 use super::{After, Conditions, Grant, OnTheWay, SharedQuota};
 use crate::base::sync::{Arc, Ordering};
 use crate::clock::Tick;
@@ -84,8 +85,12 @@ impl SharedQuota {
                 asker.slot.answer(refused);
             }
         }
-        let of = (kept, firm, 0);
-        (firm > 0).then(|| OnTheWay::of(this, ledger, by.now, of, Some(here.number)))
+        let need = Need {
+            askers: kept,
+            firm,
+            soft: 0,
+        };
+        (firm > 0).then(|| OnTheWay::of(this, ledger, by.now, need, Some(here.number)))
     }
 
     /// Takes what a draw for the next bucket was granted, by calls that have asked in the bucket

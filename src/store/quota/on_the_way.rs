@@ -25,15 +25,22 @@ pub(in crate::store) struct OnTheWay {
     pub(super) is_late: bool,
 }
 
+/// The permits that a draw asks for: `firm` ones, which `askers` need, and `soft` more.
+#[derive(Debug)]
+pub(super) struct Need {
+    pub(super) askers: Vec<Asker>,
+    pub(super) firm: u32,
+    pub(super) soft: u32,
+}
+
 impl OnTheWay {
-    /// Creates a draw for `askers`, which need `firm` permits, and for `soft` more; for the bucket
-    /// after `ahead_of`, if that is given. The draw also reports what the store does not know,
-    /// unless another one on its way does.
+    /// Creates a draw of what is needed; for the bucket after `ahead_of`, if that is given. The
+    /// draw also reports what the store does not know, unless another one on its way does.
     pub(super) fn of(
         quota: &Arc<SharedQuota>,
         ledger: &Ledger,
         now: Tick,
-        (askers, firm, soft): (Vec<Asker>, u32, u32),
+        need: Need,
         ahead_of: Option<u64>,
     ) -> Self {
         let (report, unknown) = if ledger.tells() {
@@ -43,9 +50,9 @@ impl OnTheWay {
         };
         Self {
             quota: quota.clone(),
-            askers,
-            firm,
-            soft,
+            askers: need.askers,
+            firm: need.firm,
+            soft: need.soft,
             ahead_of,
             report,
             unknown,

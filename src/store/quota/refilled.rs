@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::on_the_way::Need;
 use super::{BUSY, OnTheWay, SharedQuota};
 use crate::base::sync::Arc;
 use crate::clock::Tick;
@@ -169,8 +170,12 @@ impl SharedQuota {
             return Prepared::Nothing;
         }
         let most = if is_to_learn { 0 } else { usize::MAX };
-        let askers = ledger.take_tickets(most);
-        let sent = OnTheWay::of(this, ledger, now, (askers, firm_now, soft), None);
+        let need = Need {
+            askers: ledger.take_tickets(most),
+            firm: firm_now,
+            soft,
+        };
+        let sent = OnTheWay::of(this, ledger, now, need, None);
         this.send(ledger, by, sent)
     }
 
