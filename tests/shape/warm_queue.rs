@@ -1,6 +1,6 @@
 //! A queue whose pace warms up, against the formulas of both.
 
-#[path = "../../src/shape/warm_up/tests/oracle.rs"]
+#[path = "../../src/shape/tests/warm_up/oracle.rs"]
 mod oracle;
 
 use std::time::Duration;

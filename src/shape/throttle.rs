@@ -222,4 +222,5 @@ impl Turn {
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
+#[path = "tests/throttle.rs"]
 mod tests;

@@ -309,4 +309,5 @@ impl WarmUp {
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
+#[path = "tests/warm_up/mod.rs"]
 mod tests;
