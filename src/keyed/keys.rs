@@ -225,17 +225,17 @@ impl HotKeys {
     /// Takes back the share of a call that does not run after all; `time` returns the present. A
     /// window is refunded while the call's bucket still counts, a queue while no other call stands
     /// behind this one, and a quota that is refilled less the time since the call's start.
-    pub(crate) fn refund(&self, time: &dyn Fn() -> Tick, taken: &KeyTokens) {
+    pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &KeyTokens) {
         let KeyTokens {
             start, paid, after, ..
         } = *taken;
         match self.count {
             Counting::Refill => {
-                let early = planted(Bug::RefundByEarlierTime).then(time);
+                let early = planted(Bug::RefundByEarlierTime).then(&time);
                 self.change(taken, &|word| {
                     // After the word (acquire): so no call has changed that by a
                     // later reading, of which its new value was made.
-                    let now = early.unwrap_or_else(time);
+                    let now = early.unwrap_or_else(&time);
                     refill::refund(self.origin, start, now, word, paid)
                 });
             }
@@ -329,6 +329,7 @@ impl HotKeys {
         })
     }
 
+    #[inline]
     fn change(&self, taken: &KeyTokens, change: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
         self.table.change(taken.place?, taken.digest.0, change)
     }

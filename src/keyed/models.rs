@@ -180,7 +180,7 @@ model! {
         let _ = take(&keys, 0, A, once).unwrap();
         let other = spawn(&keys, move |keys| {
             let taken = take(keys, 1_000, B, twice).unwrap();
-            keys.refund(&|| at(1_000), &taken);
+            keys.refund(|| at(1_000), &taken);
         });
         assert!(take(&keys, 1_000, A, once).is_some());
         other.join().unwrap();
@@ -241,7 +241,7 @@ model! {
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();
-        let other = spawn(&keys, move |keys| keys.refund(&|| at(0), &taken));
+        let other = spawn(&keys, move |keys| keys.refund(|| at(0), &taken));
         let b = [(); 2].map(|()| take(&keys, 600, B, limit).is_some());
         other.join().unwrap();
         assert_eq!(b, [true; 2]);
@@ -261,7 +261,7 @@ fn one_goes_back_beside_later_ones(
     let clock = Arc::new(AtomicU64::new(0));
     let ours = clock.clone();
     let other = spawn(&keys, move |keys| {
-        keys.refund(&|| at(now(&clock)), &taken);
+        keys.refund(|| at(now(&clock)), &taken);
     });
     tick(&ours);
     let passed = [(); 2].map(|()| take(&keys, 1_000, A, limit).is_some());

@@ -172,8 +172,10 @@ impl KeyTable {
         tag: u64,
         judge: impl Judge + Copy,
     ) -> Result<WordChange, Option<u64>> {
-        self.take_known(tag, &judge)
-            .unwrap_or_else(|| self.take_new(tag, judge))
+        match self.take_known(tag, &judge) {
+            Some(outcome) => outcome,
+            None => self.take_new(tag, judge),
+        }
     }
 
     /// Where the key `tag` is judged, after its word there has been changed by `judge`, which
@@ -307,9 +309,12 @@ impl KeyTable {
         None
     }
 
-    /// Not inlined, so that `judge` stays in registers where the key is known.
     #[cold]
     #[inline(never)]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "where the key is known, `judge` stays in registers"
+    )]
     fn take_new(&self, tag: u64, judge: impl Judge) -> Result<WordChange, Option<u64>> {
         self.take_unknown(tag, &judge, true)
     }

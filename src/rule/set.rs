@@ -145,6 +145,7 @@ impl NumberedRules {
     }
 
     /// The counts of the shared rules, with their places and labels.
+    #[cfg(feature = "shared")]
     pub(crate) fn with_counts(&self) -> impl Iterator<Item = (u32, &Arc<Label>, &SharedCounts)> {
         let all = self.labels.iter().zip(self.shared.iter());
         (0..)
@@ -153,6 +154,7 @@ impl NumberedRules {
     }
 
     /// Returns whether any of the rules is shared.
+    #[cfg(feature = "shared")]
     pub(crate) fn has_shared(&self) -> bool {
         !self.shared.is_empty()
     }

@@ -207,7 +207,7 @@ impl Pair {
     fn refund(&mut self, now: u64, index: Index) {
         let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
         assert!(held.taken_at() <= now.into());
-        self.keys.refund(&|| Tick::from_nanos(now), &taken);
+        self.keys.refund(|| Tick::from_nanos(now), &taken);
         self.exact_of(key, is_overflow).refund(now, held);
     }
 
@@ -283,7 +283,7 @@ proptest! {
                 }
                 Turn::GiveBack(index) if !passed.is_empty() => {
                     let (.., taken) = passed.swap_remove(index.index(passed.len()));
-                    keys.refund(&|| Tick::from_nanos(now), &taken);
+                    keys.refund(|| Tick::from_nanos(now), &taken);
                 }
                 Turn::GiveBack(_) => {}
             }

@@ -103,7 +103,7 @@ fn a_call_that_was_pushed_out_credits_nobody() {
         };
         let before = left();
         for taken in &held {
-            keys.refund(&|| at(1_000), taken);
+            keys.refund(|| at(1_000), taken);
             release(&keys, taken);
         }
         assert_eq!(left(), before, "{count:?}");
@@ -388,7 +388,7 @@ fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
                 let key = keys.digest(&Key::Int(call % 40));
                 if let Ok(taken) = keys.take(now, key, &limit, 1) {
                     if call % 2 == 0 {
-                        keys.refund(&|| now, &taken);
+                        keys.refund(|| now, &taken);
                     } else {
                         release(&keys, &taken);
                     }

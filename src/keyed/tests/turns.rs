@@ -59,14 +59,14 @@ fn the_last_in_a_queue_can_leave_it() {
     let limit = keys.limit(10.0, 0);
     let join = || keys.take(at(5), digest(1), &limit, 1).unwrap();
     let only = join();
-    keys.refund(&|| at(5), &only);
+    keys.refund(|| at(5), &only);
     let [first, second, third] = [join(), join(), join()];
     assert_eq!(
         [first, second, third].map(|turn| turn.start()),
         [at(5), at(105), at(205)]
     );
-    keys.refund(&|| at(5), &second);
-    keys.refund(&|| at(5), &third);
+    keys.refund(|| at(5), &second);
+    keys.refund(|| at(5), &third);
     assert_eq!(join().start(), at(205));
 }
 

@@ -123,13 +123,13 @@ fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
     let limit = keys.limit(10.0, 0);
     let four = keys.take(at(0), digest(1), &limit, 4).unwrap();
     assert_eq!(keys.left(at(0), digest(1), &limit), 6);
-    keys.refund(&|| at(0), &four);
+    keys.refund(|| at(0), &four);
     assert_eq!(keys.left(at(0), digest(1), &limit), 10);
 
     let four = keys.take(at(1_000), digest(1), &limit, 4).unwrap();
     assert_eq!(passes(&keys, 1_300, digest(1), &limit, 100), 9);
     // Three of the four have been earned again.
-    keys.refund(&|| at(1_300), &four);
+    keys.refund(|| at(1_300), &four);
     assert_eq!(keys.left(at(1_300), digest(1), &limit), 1);
     assert_eq!(passes(&keys, 1_400, digest(1), &limit, 100), 2);
 }
@@ -139,10 +139,10 @@ fn what_is_given_back_from_under_others_is_not_given_twice() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
-    keys.refund(&|| at(0), &first);
+    keys.refund(|| at(0), &first);
     // The second one's debt, which ended at 1 000, now ends at 500.
     assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 2);
-    keys.refund(&|| at(500), &second);
+    keys.refund(|| at(500), &second);
     assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 0);
 }
 
@@ -161,7 +161,7 @@ fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() 
         assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
         at(0)
     };
-    keys.refund(&time, &first);
+    keys.refund(time, &first);
     assert!(has_slept.get());
     assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 0);
 }
@@ -173,7 +173,7 @@ fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
         let limit = keys.limit(2.0, 0);
         let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
         assert_eq!(passes(&keys, 1_000, digest(1), &limit, 100), 2);
-        keys.refund(&|| at(stepped_to), &first);
+        keys.refund(|| at(stepped_to), &first);
         let room = keys.available_at(at(1_000), digest(1), &limit, 1);
         assert_eq!(room, Some(at(available_at)), "{stepped_to}");
     }
@@ -233,15 +233,15 @@ fn a_window_has_it_back_while_its_bucket_counts() {
     let limit = keys.limit(5.0, 0);
     let take = |now| keys.take(at(now), digest(1), &limit, 2).unwrap();
     let (first, second, third) = (take(0), take(100), keys.take(at(0), digest(1), &limit, 1));
-    keys.refund(&|| at(200), &first);
+    keys.refund(|| at(200), &first);
     assert_eq!(keys.left(at(200), digest(1), &limit), 2);
     let fourth = take(600);
-    keys.refund(&|| at(600), &second);
+    keys.refund(|| at(600), &second);
     assert_eq!(keys.left(at(600), digest(1), &limit), 2);
     let _ = take(1_000);
-    keys.refund(&|| at(1_000), &third.unwrap());
+    keys.refund(|| at(1_000), &third.unwrap());
     assert_eq!(keys.left(at(1_000), digest(1), &limit), 1);
-    keys.refund(&|| at(1_000), &fourth);
+    keys.refund(|| at(1_000), &fourth);
     assert_eq!(keys.left(at(1_000), digest(1), &limit), 3);
 }
 
@@ -299,7 +299,7 @@ fn so_many_at_once_and_one_more_when_one_ends() {
     let third = take().unwrap();
     assert_eq!(keys.left(at(3), digest(1), &limit), 0);
     release(&keys, &second);
-    keys.refund(&|| at(4), &third);
+    keys.refund(|| at(4), &third);
     assert_eq!(keys.left(at(3), digest(1), &limit), 2);
     assert_eq!(keys.keys_in_use(at(3)), 0);
 }
@@ -355,7 +355,7 @@ fn one_more_token_is_there_when_that_is_said_and_not_a_nanosecond_before() {
 
 #[test]
 fn a_new_owner_begins_later_than_all_that_was_at_rest() {
-    fn is_passed_on(judge: impl Judge, last: u64) {
+    fn is_passed_on(judge: &impl Judge, last: u64) {
         let fresh = judge.fresh(last);
         assert!(fresh > last, "{fresh:#x} after {last:#x}");
         assert!(judge.take(fresh).unwrap() > fresh);
@@ -369,12 +369,12 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     let over = 1 << 28;
     assert_eq!(queue(over).rest(last), None);
     assert_eq!(queue(over + 1).rest(last), Some(over + 1));
-    is_passed_on(queue(over + 1), last);
+    is_passed_on(&queue(over + 1), last);
     // One without a turn, as after the only one was cancelled.
     let empty = queue(7).fresh(0);
     assert_eq!(queue(7).rest(empty), None);
     assert_eq!(queue(8).rest(empty), Some(1));
-    is_passed_on(queue(8), empty);
+    is_passed_on(&queue(8), empty);
 
     let rate = Rate::new(10.0, 0, SECOND);
     let refill = |ns| Refill::new(Tick::ZERO, moment(ns), rate, 1);
@@ -383,7 +383,7 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     assert_eq!(refill(over).rest(last), None);
     let age = refill(over + 1).rest(last).unwrap();
     assert!(refill(over + 2).rest(last).unwrap() > age);
-    is_passed_on(refill(over + 1), last);
+    is_passed_on(&refill(over + 1), last);
 
     // Two buckets of 500 ms.
     let window = |ms| WindowCall::new(at(ms), SECOND, WindowCall::slack(SECOND), 5, 1);
@@ -391,12 +391,12 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     assert_eq!(window(999).rest(last), None);
     let age = window(1_000).rest(last).unwrap();
     assert!(window(1_500).rest(last).unwrap() > age);
-    is_passed_on(window(1_000), last);
+    is_passed_on(&window(1_000), last);
 
     let call = RunningCall::new(3, 1);
     let mut last = 0;
     for _ in 0..3 {
-        is_passed_on(call, last);
+        is_passed_on(&call, last);
         let running = call.take(call.fresh(last)).unwrap();
         assert_eq!(call.rest(running), None);
         last = running::release(running, 1).unwrap();

@@ -59,7 +59,8 @@ impl ValuePlaceInLine {
 impl OwnShare {
     /// Gives it to the next call.
     pub(crate) fn release(self, now: Tick) {
-        self.keys.refund(&|| now, &self.taken);
+        let time: &dyn Fn() -> Tick = &|| now;
+        self.keys.refund(time, &self.taken);
     }
 }
 

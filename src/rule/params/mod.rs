@@ -175,15 +175,14 @@ impl KeyedRules {
 
     /// Refunds the share that [`take_simple`](Self::take_simple) has taken.
     pub(crate) fn refund_simple(&self, taken: &KeyTokens, time: impl Fn() -> Tick) {
-        self.0[0].keys.refund(&time, taken);
+        self.0[0].keys.refund(time, taken);
     }
 
     /// Returns the shares of a call that does not run.
     pub(crate) fn refund(&self, shares: &Shares, time: impl Fn() -> Tick) {
+        let time: &dyn Fn() -> Tick = &time;
         for share in shares.iter() {
-            self.0[share.place as usize]
-                .keys
-                .refund(&time, &share.taken);
+            self.0[share.place as usize].keys.refund(time, &share.taken);
         }
     }
 

@@ -30,6 +30,7 @@ impl QuotaLeft {
     }
 
     /// The quota with the smallest part left.
+    #[inline]
     pub(crate) fn tightest(all: impl Iterator<Item = Self>) -> Option<Self> {
         let mut tightest: Option<Self> = None;
         for left in all {
