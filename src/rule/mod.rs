@@ -131,6 +131,7 @@ mod leased;
 mod limit;
 mod named;
 mod needs;
+mod numbered;
 mod params;
 mod plan;
 mod problem;
@@ -185,13 +186,14 @@ pub(crate) use keyed_rule::most_keys;
 #[cfg(feature = "shared")]
 pub(crate) use leased::{Selected, SharedRule};
 pub(crate) use named::Named;
+pub(crate) use numbered::NumberedRules;
 pub(crate) use params::{
     KeyedRules, NoShare, OnSuspicion, OwnShare, RunningPlaces, ShareInLine, Shares, Suspicion,
 };
 pub(crate) use plan::{Before, Plan};
 pub(crate) use queue::{QueuedTurn, Turns};
 pub(crate) use scopes::{ContextRules, OriginRules};
-pub(crate) use set::{NumberedRules, ResourceRules, RuleSet, SlotLimit};
+pub(crate) use set::{ResourceRules, RuleSet, SlotLimit};
 #[cfg(any(feature = "page", feature = "serde"))]
 pub(crate) use setting::Setting;
 pub(crate) use shadow::RuleSelection;

@@ -5,21 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::numbered::SharedCounts;
 use super::scopes::{ContextRules, OriginRules};
 use super::{
-    Basis, CircuitBreakerRule, FlowRule, Guards, KeyedRule, MissingKey, Rule, RuleSelection, Rules,
-    SlotQueue, Who,
+    Basis, CircuitBreakerRule, FlowRule, Guards, KeyedRule, MissingKey, NumberedRules, Rule,
+    RuleSelection, Rules, SlotQueue, Who,
 };
 use crate::adaptive::LimiterSettings;
-use crate::base::sync;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
 use crate::call::Criticality;
 use crate::clock::wall_time;
-use crate::store::RuleCounts;
 use crate::system::Limits;
-
-type SharedCounts = sync::Arc<RuleCounts>;
 
 /// A set of rules with a version: every call is judged by one version.
 pub(crate) struct RuleSet {
@@ -43,16 +40,6 @@ pub(crate) struct RuleSet {
     made_at: SystemTime,
     /// The set for resources of which this one says nothing; `None` if this is one.
     bare: Option<Arc<RuleSet>>,
-}
-
-/// All rules with their ids, enforced or in shadow mode: one copy for all engines.
-#[derive(Clone, Debug)]
-pub(crate) struct NumberedRules {
-    rules: Arc<Rules>,
-    labels: Arc<[Arc<Label>]>,
-    /// The counts of the shared ones, each at its place, if there are any; by id, as labels.
-    shared: Arc<[Option<SharedCounts>]>,
-    has_templates: bool,
 }
 
 /// How many calls may run at once, and the rule that says so.
@@ -91,78 +78,6 @@ pub(crate) struct ResourceRules {
     pub(crate) breakers: Vec<u32>,
     /// The adaptive rule.
     pub(crate) adaptive: Option<(u32, LimiterSettings)>,
-}
-
-impl From<Rules> for NumberedRules {
-    fn from(rules: Rules) -> Self {
-        Self::inheriting(rules, None)
-    }
-}
-
-impl NumberedRules {
-    /// `rules`, each of which counts on with the figures of the one of its id among `old`.
-    fn inheriting(rules: Rules, old: Option<&Self>) -> Self {
-        let mut places: HashMap<&str, usize> = HashMap::new();
-        if let Some(old) = old {
-            for (place, label) in old.labels.iter().enumerate() {
-                places.insert(&label.id, place);
-            }
-        }
-        let mut labels = Vec::with_capacity(rules.len());
-        let mut shared = Vec::new();
-        for (index, rule) in rules.iter().enumerate() {
-            let mut label = rules.label(index);
-            let known = match places.get(&*label.id) {
-                Some(&place) => old.map(|old| (&old.labels[place], old.shared.get(place))),
-                None => None,
-            };
-            if let Some((old, _)) = known {
-                label.refused = old.refused.clone();
-            }
-            labels.push(Arc::new(label));
-            let counts = match known {
-                _ if !rule.is_shared() => None,
-                Some((_, Some(Some(counts)))) => Some(counts.clone()),
-                _ => Some(SharedCounts::default()),
-            };
-            shared.push(counts);
-        }
-        if !rules.iter().any(Rule::is_shared) {
-            // A rule that is not shared pays nothing.
-            shared = Vec::new();
-        }
-        Self {
-            shared: shared.into(),
-            labels: labels.into(),
-            has_templates: rules.templates().have_braces(),
-            rules: Arc::new(rules),
-        }
-    }
-
-    /// `rules`, which are to come after these.
-    pub(crate) fn followed_by(&self, rules: Rules) -> Self {
-        Self::inheriting(rules, Some(self))
-    }
-
-    /// The counts of the shared rules, with their places and labels.
-    #[cfg(feature = "shared")]
-    pub(crate) fn with_counts(&self) -> impl Iterator<Item = (u32, &Arc<Label>, &SharedCounts)> {
-        let all = self.labels.iter().zip(self.shared.iter());
-        (0..)
-            .zip(all)
-            .filter_map(|(place, (label, counts))| Some((place, label, counts.as_ref()?)))
-    }
-
-    /// Returns whether any of the rules is shared.
-    #[cfg(feature = "shared")]
-    pub(crate) fn has_shared(&self) -> bool {
-        !self.shared.is_empty()
-    }
-
-    /// Each rule with its label.
-    pub(crate) fn with_labels(&self) -> impl Iterator<Item = (&Rule, &Arc<Label>)> {
-        self.rules.iter().zip(self.labels.iter())
-    }
 }
 
 impl RuleSet {

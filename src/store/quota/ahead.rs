@@ -9,7 +9,7 @@
 //!
 //! Nothing is borrowed without the store, nor while the store learns what was taken without it.
 
-use super::on_the_way::Need;
+use super::on_the_way::DrawNeed;
 use super::{After, Conditions, Grant, OnTheWay, SharedQuota};
 use crate::base::sync::{Arc, Ordering};
 use crate::clock::Tick;
@@ -85,7 +85,7 @@ impl SharedQuota {
                 asker.slot.answer(refused);
             }
         }
-        let need = Need {
+        let need = DrawNeed {
             askers: kept,
             firm,
             soft: 0,

@@ -27,7 +27,7 @@ pub(in crate::store) struct OnTheWay {
 
 /// The permits that a draw asks for: `firm` ones, which `askers` need, and `soft` more.
 #[derive(Debug)]
-pub(super) struct Need {
+pub(super) struct DrawNeed {
     pub(super) askers: Vec<Asker>,
     pub(super) firm: u32,
     pub(super) soft: u32,
@@ -40,7 +40,7 @@ impl OnTheWay {
         quota: &Arc<SharedQuota>,
         ledger: &Ledger,
         now: Tick,
-        need: Need,
+        need: DrawNeed,
         ahead_of: Option<u64>,
     ) -> Self {
         let (report, unknown) = if ledger.tells() {

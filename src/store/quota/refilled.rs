@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::on_the_way::Need;
+use super::on_the_way::DrawNeed;
 use super::{BUSY, OnTheWay, SharedQuota};
 use crate::base::sync::Arc;
 use crate::clock::Tick;
@@ -170,7 +170,7 @@ impl SharedQuota {
             return Prepared::Nothing;
         }
         let most = if is_to_learn { 0 } else { usize::MAX };
-        let need = Need {
+        let need = DrawNeed {
             askers: ledger.take_tickets(most),
             firm: firm_now,
             soft,
