@@ -15,10 +15,10 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// The resources of which a class is shut, or was not long ago.
 #[derive(Debug, Default)]
-pub(super) struct SheddingEpisodes(BTreeMap<EpisodeKey, Episode>);
+pub(super) struct SheddingEpisodes(BTreeMap<EpisodeKey, ShutEpisode>);
 
 #[derive(Debug)]
-struct Episode {
+struct ShutEpisode {
     /// Since when a class is shut, and what was refused of each class before.
     shut: Option<(Tick, [u64; 4])>,
     /// When its last line was written.
@@ -86,7 +86,7 @@ impl SheddingEpisodes {
             bound: shedding.bound(Criticality::Critical),
         };
         let Some(episode) = self.0.get_mut(who) else {
-            let episode = Episode {
+            let episode = ShutEpisode {
                 shut: Some((now, refused)),
                 told: now,
                 is_told: true,
