@@ -10,8 +10,8 @@ use std::time::Duration;
 use tower_sentinel::hook::{Hook, Interest};
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
-    AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, ManualClock,
-    Rules, Sentinel, Tick, Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, FlowRule, IsolationRule,
+    KeyedRule, ManualClock, Rules, Sentinel, Tick, Verdict,
 };
 
 /// More than any run makes calls.
@@ -19,6 +19,14 @@ const OPEN: u32 = 1_000_000;
 
 /// So long nothing is called before each call of the kind `after-idle`.
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Calls of the kind `adaptive-classes` have these classes in turn.
+const CLASSES: [Criticality; 4] = [
+    Criticality::CriticalPlus,
+    Criticality::Critical,
+    Criticality::SheddablePlus,
+    Criticality::Sheddable,
+];
 
 /// A hook that wants to hear of breakers alone.
 #[derive(Debug)]
@@ -38,12 +46,16 @@ fn kind(name: &str) -> (Rules, Call<'static>, bool) {
     let breaker = |ratio| CircuitBreakerRule::error_ratio("/users/{id}", ratio);
     let at_once = KeyedRule::concurrency("/users/{id}", 5);
     let slots = IsolationRule::new("/users/{id}", 5);
+    let adaptive = AdaptiveRule::new("/users/{id}");
     let list = AuthorityRule::deny("/users/{id}", ["eve"]);
     let row = CircuitBreakerRule::consecutive_errors("/users/{id}", 5);
     match name {
         "passed" | "histogram" => (rule(OPEN).into(), call, true),
         "after-idle" => (rule(OPEN).buckets(100).into(), call, true),
         "slots" => (Rules::new().with(rule(OPEN)).with(slots), call, true),
+        "adaptive" | "adaptive-classes" => {
+            (Rules::new().with(rule(OPEN)).with(adaptive), call, true)
+        }
         "refused" => (rule(0).into(), call, false),
         "by-origin" => (rule(OPEN).by_origin().into(), call.origin("ann"), true),
         "breaker" | "breaker-hook" => (breaker(0.5).into(), call, true),
@@ -66,7 +78,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().expect("a kind and a number of calls");
     let name = next();
-    let (rules, call, passes) = kind(&name);
+    let (rules, mut call, passes) = kind(&name);
     let idle = (name == "after-idle").then_some(HOUR);
     let calls: u32 = next().parse().expect("a number of calls");
     let clock = ManualClock::starting_at(Tick::from_millis(10_000));
@@ -81,9 +93,13 @@ fn main() {
     if name == "breaker-hook" {
         sentinel.hooks().register("alarm", Arc::new(Alarm));
     }
-    for _ in 0..calls {
+    let has_classes = name == "adaptive-classes";
+    for count in 0..calls {
         if let Some(idle) = idle {
             clock.advance(idle);
+        }
+        if has_classes {
+            call = call.criticality(CLASSES[count as usize % 4]);
         }
         let verdict = sentinel.try_enter(call);
         assert_eq!(matches!(verdict, Verdict::Pass(_)), passes);
