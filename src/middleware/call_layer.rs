@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::answer::{ByResult, ClassifyAnswer};
-use super::call_state::{CallState, drop_readiness};
+use super::call_state::{CallState, Ends, drop_readiness};
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::engine::call::entry::Entry;
@@ -403,8 +403,13 @@ where
         let refuse = |blocked, _: &Req| blocked;
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
-        this.state
-            .poll(cx, None, on_answer, refuse, on_refusal, on_unready)
+        let ends = Ends {
+            on_answer,
+            refuse,
+            on_refusal,
+            on_unready,
+        };
+        this.state.poll(cx, None, ends)
     }
 }
 

@@ -56,6 +56,21 @@ pub(super) struct Wait<S, Req> {
     judge_first: bool,
 }
 
+/// How a layer makes its answer of each end that a call may have.
+pub(super) struct Ends<A, M, R, U> {
+    /// Gets the service's answer and the call's entry, which is `None` for a skipped call. Both are
+    /// large: the entry is lent, and the result is returned as it is. If the service fails to
+    /// become ready for a call that has started, that error is its answer.
+    pub(super) on_answer: A,
+    /// Makes the refusal of a call that has waited.
+    pub(super) refuse: M,
+    /// Gets a refusal.
+    pub(super) on_refusal: R,
+    /// Gets the error of a service that fails to become ready for a call that has not started or
+    /// was skipped: the call never ran.
+    pub(super) on_unready: U,
+}
+
 /// The state of a call after its wait.
 enum AfterWait<F, Req, E> {
     Running(F, Option<Entry>),
@@ -137,25 +152,25 @@ where
     }
 
     /// Polls the call, first through its wait if it waits, and the service within `class`, if there
-    /// is one. Becomes ready once, with the result of
-    /// one of these:
-    ///
-    /// * `on_answer` gets the service's answer and the call's entry, which is `None` for a skipped
-    ///   call. Both are large: the entry is lent, and the result is returned as it is. If the
-    ///   service fails to become ready for a call that has started, that error is its answer.
-    /// * `on_refusal` gets a refusal. After a wait, `refuse` has made it.
-    /// * `on_unready` gets the error of a service that fails to become ready for a call that has
-    ///   not started or was skipped: the call never ran.
+    /// is one. Becomes ready once, with the result of one of the functions of `ends`.
     #[inline]
     pub(super) fn poll<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         class: Option<Criticality>,
-        on_answer: impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
-        refuse: impl FnOnce(Blocked, &Req) -> R,
-        on_refusal: impl FnOnce(R) -> T,
-        on_unready: impl FnOnce(S::Error) -> T,
+        ends: Ends<
+            impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
+            impl FnOnce(Blocked, &Req) -> R,
+            impl FnOnce(R) -> T,
+            impl FnOnce(S::Error) -> T,
+        >,
     ) -> Poll<T> {
+        let Ends {
+            on_answer,
+            refuse,
+            on_refusal,
+            on_unready,
+        } = ends;
         if let CallStateProj::Waiting { wait } = self.as_mut().project() {
             let restore = class.map(Criticality::enter);
             let waited = ready!(wait.poll(cx));

@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::BoxError;
 use super::at_head::{AtHead, RefusalBody};
 use super::body::{ResponseBody, StreamedCall};
-use super::call_state::{CallState, CallStateProj};
+use super::call_state::{CallState, CallStateProj, Ends};
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 use super::completion::Completion;
 use super::mode::{AsError, Mode, Respond};
@@ -102,8 +102,13 @@ where
             settings.reject(request, blocked)
         };
         let on_refusal = |response: Response<Bytes>| Ok(response.map(ResponseBody::refused));
-        this.state
-            .poll(cx, class, on_answer, refuse, on_refusal, Err)
+        let ends = Ends {
+            on_answer,
+            refuse,
+            on_refusal,
+            on_unready: Err,
+        };
+        this.state.poll(cx, class, ends)
     }
 }
 
@@ -124,8 +129,13 @@ where
         let refuse = |blocked, _: &_| blocked;
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
-        this.state
-            .poll(cx, class, on_answer, refuse, on_refusal, on_unready)
+        let ends = Ends {
+            on_answer,
+            refuse,
+            on_refusal,
+            on_unready,
+        };
+        this.state.poll(cx, class, ends)
     }
 }
 
@@ -161,8 +171,13 @@ where
             settings.reject(request, blocked)
         };
         let on_refusal = |response: Response<Bytes>| Ok(response.map(ResB::refusal));
-        this.state
-            .poll(cx, class, on_answer, refuse, on_refusal, Err)
+        let ends = Ends {
+            on_answer,
+            refuse,
+            on_refusal,
+            on_unready: Err,
+        };
+        this.state.poll(cx, class, ends)
     }
 }
 
@@ -185,8 +200,13 @@ where
         let refuse = |blocked, _: &_| blocked;
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
-        this.state
-            .poll(cx, class, on_answer, refuse, on_refusal, on_unready)
+        let ends = Ends {
+            on_answer,
+            refuse,
+            on_refusal,
+            on_unready,
+        };
+        this.state.poll(cx, class, ends)
     }
 }
 

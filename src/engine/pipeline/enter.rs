@@ -1,18 +1,16 @@
 //! How a call that has passed the checks takes its place and its tokens and starts, or else
 //! waits or is refused.
 
-use super::EngineRef;
+use super::attempt::Attempt;
 use super::fast_path::take_own_ring;
 use super::lease::enter_leased;
 use super::line::{line_up, line_up_for_share};
 use super::refusal::{Counted, refuse, refuse_flow, refuse_share, refuse_slots};
 use super::wait::wait;
 use crate::base::sync::Arc;
-use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::call::arrival::Arrival;
 use crate::engine::call::entry::{Entry, Permits};
-use crate::engine::call::nodes::{CallNodes, Claims};
+use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::ring::LimitedRing;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Resource;
@@ -21,85 +19,70 @@ use crate::stat::{Denied, Reloaded};
 /// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
 /// queue says so.
 pub(super) fn enter(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     resource: &Arc<Resource>,
-    call: &Call<'_>,
-    now: Tick,
-    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    let nodes = CallNodes::find(engine.registry, resource, call, now)?;
-    if let Err(slots) = nodes.check_narrow_slots(engine.registry, now) {
+    let (registry, call, now) = (attempt.engine.registry, attempt.call, attempt.now);
+    let nodes = CallNodes::find(registry, resource, call, now)?;
+    if let Err(slots) = nodes.check_narrow_slots(registry, now) {
         return Ok(refuse_slots(&nodes, call, now, slots));
     }
-    let mut claims = Claims::default();
-    if let Some(verdict) = claim(engine, &nodes, call, now, &mut claims, arrived)? {
+    if let Some(verdict) = claim(attempt, &nodes)? {
         return Ok(verdict);
     }
     if let Some(leases) = resource.leases() {
-        return enter_leased(engine, nodes, leases, call, now, &mut claims, arrived);
+        return enter_leased(attempt, nodes, leases);
     }
-    enter_claimed(engine, nodes, call, now, &mut claims, arrived)
+    enter_claimed(attempt, nodes)
 }
 
-/// Goes on with a call that has all its `claims`: starts it, or has it wait for its turn.
+/// Starts a call that has all its claims, or makes it wait for its turn.
 pub(super) fn enter_claimed(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &mut Claims,
-    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    match claims.last_turn().filter(|&(turn, _)| turn > now) {
-        None => take_and_enter(engine, nodes, call, now, claims, arrived),
-        Some((_, rule)) => wait_for_turn(engine, &nodes, call, now, claims, rule, arrived),
+    match attempt.later_turn() {
+        None => take_and_enter(attempt, nodes),
+        Some((_, rule)) => wait_for_turn(attempt, &nodes, rule),
     }
 }
 
 /// Claims all that a call needs before it takes tokens: a share for each parameter, room on related
 /// resources, a turn in each queue. Returns a refusal, or has the call wait for a share, if
-/// something cannot be had; then `claims` are cancelled, as they are if the rings have moved.
-fn claim(
-    engine: EngineRef<'_>,
-    nodes: &CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &mut Claims,
-    arrived: &mut Arrival,
-) -> Result<Option<Verdict>, Reloaded> {
+/// something cannot be had; then the claims are cancelled, as they are if the rings have moved.
+fn claim(attempt: &mut Attempt<'_>, nodes: &CallNodes) -> Result<Option<Verdict>, Reloaded> {
+    let (registry, call, now) = (attempt.engine.registry, attempt.call, attempt.now);
     let counted = Counted::On(nodes);
     if let Some(params) = nodes.resource().params() {
         let time = || nodes.resource().now();
-        let taken = match arrived.shares.as_deref_mut() {
+        let taken = match attempt.arrived.shares.as_deref_mut() {
             None => params.take(call, now, time),
             Some(shares) => params.take_with(&mut shares.own, call, now, time),
         };
         match taken {
-            Ok(shares) => claims.shares = shares,
+            Ok(shares) => attempt.claims.shares = shares,
             Err(none) if params.has_line(&none) => {
-                return Ok(Some(line_up_for_share(
-                    engine, nodes, call, now, none, arrived,
-                )));
+                return Ok(Some(line_up_for_share(attempt, nodes, none)));
             }
             Err(none) => {
-                let retry_at = |from| nodes.retry_at(engine.registry, call, now, from);
+                let retry_at = |from| nodes.retry_at(registry, call, now, from);
                 let rest = none.available_at().and_then(retry_at);
                 return Ok(Some(refuse_share(counted, call, now, none, rest)));
             }
         }
         if call.wants_quota {
-            claims.quota = nodes.params_left(call, now);
+            attempt.claims.quota = nodes.params_left(call, now);
         }
     }
-    let full = match nodes.full_related(engine.registry, now, call.weight) {
-        Ok(None) => match nodes.queue_up(now, call.weight, &mut claims.turns) {
+    let full = match nodes.full_related(registry, now, call.weight) {
+        Ok(None) => match nodes.queue_up(now, call.weight, &mut attempt.claims.turns) {
             Ok(()) => return Ok(None),
             Err(rule) => Ok((rule, Some(now))),
         },
         Ok(Some(full)) => Ok(full),
         Err(moved) => Err(moved),
     };
-    nodes.release(claims);
+    nodes.release(&attempt.claims);
     let (rule, at) = full?;
     let at = at.and_then(|from| nodes.retry_at_unrelated(call, now, from));
     Ok(Some(refuse_flow(counted, call, now, rule, at)))
@@ -112,57 +95,50 @@ fn claim(
 /// had its place for a moment, for which another one may be refused. So the tokens are looked for
 /// first. Then this happens only to a call that loses them to another one at the same moment, and
 /// not to all that come while a quota is spent.
-fn take_and_enter(
-    engine: EngineRef<'_>,
-    nodes: CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &mut Claims,
-    arrived: &mut Arrival,
-) -> Result<Verdict, Reloaded> {
-    let resource = nodes.resource();
+fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict, Reloaded> {
+    let (call, now, resource) = (attempt.call, attempt.now, nodes.resource());
     if resource.has_places() {
         if let Err(denied) = nodes.check_room(now, call.weight) {
-            return go_without(engine, &nodes, call, now, denied, claims, arrived);
+            return go_without(attempt, &nodes, denied);
         }
     }
     let of_origin = match nodes.take_origin_slot() {
         Ok(hold) => hold,
         Err(slots) => {
-            nodes.release(claims);
+            nodes.release(&attempt.claims);
             return Ok(refuse_slots(&nodes, call, now, slots));
         }
     };
-    let slot = match resource.take_slot(call.criticality, &mut arrived.slot) {
+    let slot = match resource.take_slot(call.criticality, &mut attempt.arrived.slot) {
         Ok(slot) => slot,
         Err(slots) => {
             nodes.release_origin_slot(of_origin);
-            nodes.release(claims);
-            return line_up(engine, resource, call, now, slots, arrived);
+            nodes.release(&attempt.claims);
+            return line_up(attempt, resource, slots);
         }
     };
     let place = match resource.take_place(now, slot) {
         Ok(place) => place,
         Err(blocked) => {
             nodes.release_origin_slot(of_origin);
-            nodes.release(claims);
+            nodes.release(&attempt.claims);
             return Ok(refuse(Counted::On(&nodes), call, now, blocked));
         }
     };
     if let Err(denied) = take_tokens(&nodes, now, call.weight) {
         resource.release(place);
         nodes.release_origin_slot(of_origin);
-        return go_without(engine, &nodes, call, now, denied, claims, arrived);
+        return go_without(attempt, &nodes, denied);
     }
     resource.place_started(place);
     nodes.origin_slot_started(of_origin);
     nodes.pass_inbound(now, call.weight);
-    arrived.count_wait(&nodes, now, call.weight);
+    attempt.arrived.count_wait(&nodes, now, call.weight);
     resource.count_class(call.criticality, call.weight);
-    resource.notify_passed(call.weight, Some(call), arrived.waited(now));
-    let permits = Permits::new(resource, place.admission, claims);
+    resource.notify_passed(call.weight, Some(call), attempt.arrived.waited(now));
+    let permits = Permits::new(resource, place.admission, &attempt.claims);
     let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
-    if let Some(quota) = claims.quota.take() {
+    if let Some(quota) = attempt.claims.quota.take() {
         entry.set_param_quota(quota);
     }
     Ok(Verdict::Pass(entry))
@@ -179,18 +155,14 @@ fn take_tokens(nodes: &CallNodes, now: Tick, weight: u32) -> Result<(), Denied> 
 /// A call that finds no tokens waits, or is refused.
 #[cold]
 fn go_without(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: &CallNodes,
-    call: &Call<'_>,
-    now: Tick,
     denied: Denied,
-    claims: &mut Claims,
-    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
     match denied {
-        Denied::Full(rule) => wait_or_refuse(engine, nodes, call, now, rule, claims, arrived),
+        Denied::Full(rule) => wait_or_refuse(attempt, nodes, rule),
         Denied::Reloaded => {
-            nodes.release(claims);
+            nodes.release(&attempt.claims);
             Err(Reloaded)
         }
     }
@@ -198,17 +170,14 @@ fn go_without(
 
 /// Makes a call wait for its turn in the queue of `rule`. Its tokens are held until then.
 fn wait_for_turn(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: &CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &mut Claims,
     rule: u32,
-    arrived: &Arrival,
 ) -> Result<Verdict, Reloaded> {
-    if let Some(waiting) = wait(engine, nodes, call, now, claims, arrived)? {
+    if let Some(waiting) = wait(attempt, nodes)? {
         return Ok(Verdict::Wait(waiting));
     }
+    let (call, now) = (attempt.call, attempt.now);
     let rule = match nodes.check_room(now, call.weight) {
         Err(Denied::Full(full)) => full,
         _ => rule,
@@ -241,20 +210,17 @@ fn take_all(
 /// cancelled.
 #[cold]
 pub(super) fn wait_or_refuse(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: &CallNodes,
-    call: &Call<'_>,
-    now: Tick,
     rule: u32,
-    claims: &mut Claims,
-    arrived: &Arrival,
 ) -> Result<Verdict, Reloaded> {
+    let (call, now) = (attempt.call, attempt.now);
     if call.prioritized {
-        if let Some(waiting) = wait(engine, nodes, call, now, claims, arrived)? {
+        if let Some(waiting) = wait(attempt, nodes)? {
             return Ok(Verdict::Wait(waiting));
         }
     } else {
-        nodes.release(claims);
+        nodes.release(&attempt.claims);
     }
     let at = nodes.retry_at_unrelated(call, now, now);
     Ok(refuse_flow(Counted::On(nodes), call, now, rule, at))

@@ -13,16 +13,14 @@
 
 use std::time::Duration;
 
-use super::EngineRef;
+use super::attempt::Attempt;
 use super::enter::{enter_claimed, wait_or_refuse};
 use super::line::wait_for_store;
 use super::refusal::{Counted, refuse, refuse_flow};
 use crate::base::sync::Arc;
-use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::call::arrival::Arrival;
 use crate::engine::call::lease::WaitLeases;
-use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
+use crate::engine::call::nodes::{CallNodes, QuotaLeft};
 use crate::engine::call::verdict::Verdict;
 use crate::engine::call::waiting::Waiting;
 use crate::engine::resource::{HeldLeases, LeaseTargets, Leases, Taking};
@@ -30,28 +28,24 @@ use crate::rule::NoShare;
 use crate::stat::{Denied, Reloaded};
 use crate::store::{LeaseFound, SharedQuota, Validity};
 
-/// Goes on with a call that has its `claims` and needs permits of `leases`.
+/// Enters a call that has its claims and needs permits of `leases`.
 ///
 /// Nearly always they are of one rule that counts all calls together, and in hand. Then the call
 /// takes them here, and refunds them if it does not start: one that waits in a line is judged
 /// again.
 #[inline(never)]
 pub(super) fn enter_leased(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: CallNodes,
     leases: &Leases,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &mut Claims,
-    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    let Some((quota, valid)) = take_only_one(leases, call, now, claims, arrived) else {
-        return enter_with_targets(engine, nodes, leases, call, now, claims, arrived);
+    let Some((quota, valid)) = take_only_one(attempt, leases) else {
+        return enter_with_targets(attempt, nodes, leases);
     };
-    arrived.has_borrowed = false;
-    let verdict = enter_claimed(engine, nodes, call, now, claims, arrived);
+    attempt.arrived.has_borrowed = false;
+    let verdict = enter_claimed(attempt, nodes);
     if !matches!(verdict, Ok(Verdict::Pass(_))) {
-        SharedQuota::refund_now(quota, valid, call.weight);
+        SharedQuota::refund_now(quota, valid, attempt.call.weight);
     }
     verdict
 }
@@ -60,20 +54,17 @@ pub(super) fn enter_leased(
 /// stands in a line.
 #[inline]
 fn take_only_one<'a>(
+    attempt: &Attempt<'_>,
     leases: &'a Leases,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &Claims,
-    arrived: &Arrival,
 ) -> Option<(&'a Arc<SharedQuota>, Validity)> {
-    let quota = leases.only_one()?;
-    if call.weight == 0 || call.prioritized || call.wants_quota || arrived.leases.is_some() {
+    let (quota, call) = (leases.only_one()?, attempt.call);
+    if call.weight == 0 || call.prioritized || call.wants_quota {
         return None;
     }
-    if claims.last_turn().is_some_and(|(turn, _)| turn > now) {
+    if attempt.arrived.leases.is_some() || attempt.later_turn().is_some() {
         return None;
     }
-    match quota.take(now, call.weight) {
+    match quota.take(attempt.now, call.weight) {
         LeaseFound::Taken(end) => Some((quota, Validity::until(end))),
         _ => None,
     }
@@ -82,27 +73,25 @@ fn take_only_one<'a>(
 /// Enters a call that needs permits of several rules or keys, or must ask for them.
 #[inline(never)]
 fn enter_with_targets(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: CallNodes,
     leases: &Leases,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &mut Claims,
-    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
+    let (call, now) = (attempt.call, attempt.now);
     let targets = match leases.targets(call, now) {
         Ok(targets) => targets,
-        Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, none)),
+        Err(none) => return Ok(refuse_lease(attempt, &nodes, none)),
     };
-    let had = arrived
+    let had = attempt
+        .arrived
         .leases
         .take()
         .map_or_else(HeldLeases::default, |had| *had);
-    arrived.has_borrowed = had.is_borrowed();
-    let latest = latest_start(&nodes, call, now, arrived);
-    if claims.last_turn().is_some_and(|(turn, _)| turn > now) {
-        note_quota(&nodes, call, &targets, now, call.weight, claims);
-        let verdict = enter_claimed(engine, nodes.clone(), call, now, claims, arrived)?;
+    attempt.arrived.has_borrowed = had.is_borrowed();
+    let latest = latest_start(attempt, &nodes);
+    if attempt.later_turn().is_some() {
+        note_quota(attempt, &nodes, &targets, call.weight);
+        let verdict = enter_claimed(attempt, nodes.clone())?;
         return Ok(keep_for_turn(verdict, targets, had));
     }
     let borrows_by = latest.filter(|_| had.is_empty());
@@ -112,92 +101,71 @@ fn enter_with_targets(
             match nodes.check_room(now, call.weight) {
                 Ok(()) => {}
                 Err(Denied::Reloaded) => {
-                    nodes.release(claims);
+                    nodes.release(&attempt.claims);
                     return Err(Reloaded);
                 }
                 // They may have room, or lend, when the next bucket begins.
                 Err(Denied::Full(_)) if next.is_some_and(|at| nodes.lets_in_at(call, now, at)) => {}
-                Err(Denied::Full(rule)) if next.is_some() || arrived.has_borrowed => {
-                    nodes.release(claims);
+                Err(Denied::Full(rule)) if next.is_some() || attempt.arrived.has_borrowed => {
+                    nodes.release(&attempt.claims);
                     let at = nodes.retry_at_unrelated(call, now, next.unwrap_or(now));
                     return Ok(refuse_flow(Counted::On(&nodes), call, now, rule, at));
                 }
                 Err(Denied::Full(rule)) => {
                     drop(held);
-                    let verdict = wait_or_refuse(engine, &nodes, call, now, rule, claims, arrived)?;
+                    let verdict = wait_or_refuse(attempt, &nodes, rule)?;
                     return Ok(with_targets(verdict, targets));
                 }
             }
             match targets.ask(now, call.weight, held, borrows_by) {
                 Ok(Ok(held)) => held,
                 Ok(Err(asking)) if call.patience != Some(Duration::ZERO) => {
-                    nodes.release(claims);
+                    nodes.release(&attempt.claims);
                     let most = call.patience.unwrap_or(Duration::MAX);
-                    return Ok(wait_for_store(
-                        engine,
-                        nodes,
-                        call,
-                        now,
-                        (asking, most),
-                        arrived,
-                    ));
+                    return Ok(wait_for_store(attempt, nodes, asking, most));
                 }
                 Ok(Err(asking)) => {
                     let rule = asking.first_rule();
                     let none = NoShare::NoStore { rule };
-                    return Ok(refuse_lease(&nodes, call, now, claims, none));
+                    return Ok(refuse_lease(attempt, &nodes, none));
                 }
-                Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, none)),
+                Err(none) => return Ok(refuse_lease(attempt, &nodes, none)),
             }
         }
-        Err(none) => return Ok(refuse_lease(&nodes, call, now, claims, none)),
+        Err(none) => return Ok(refuse_lease(attempt, &nodes, none)),
     };
-    note_quota(&nodes, call, &targets, now, 0, claims);
-    start(
-        engine,
-        nodes,
-        call,
-        now,
-        claims,
-        arrived,
-        (held, targets, latest),
-    )
+    note_quota(attempt, &nodes, &targets, 0);
+    start(attempt, nodes, targets, held, latest)
 }
 
 /// Before what time a call must start that borrows; `None` if it does not borrow.
-fn latest_start(nodes: &CallNodes, call: &Call<'_>, now: Tick, arrived: &Arrival) -> Option<Tick> {
+fn latest_start(attempt: &Attempt<'_>, nodes: &CallNodes) -> Option<Tick> {
     let context = nodes.resource().shared();
-    let most = call.patience_for_loan(context.config.occupy_timeout);
+    let most = attempt
+        .call
+        .patience_for_loan(context.config.occupy_timeout);
     let borrows = !most.is_zero() && !context.part.is_shadow();
-    borrows.then(|| arrived.since.unwrap_or(now) + most)
+    borrows.then(|| attempt.arrived.since.unwrap_or(attempt.now) + most)
 }
 
 /// Notes the rest of the quotas for a call that wants to know, which will take `weight` of each.
-fn note_quota(
-    nodes: &CallNodes,
-    call: &Call<'_>,
-    targets: &LeaseTargets,
-    now: Tick,
-    weight: u32,
-    claims: &mut Claims,
-) {
-    if call.wants_quota {
-        let left = nodes.leases_left(targets, now, weight);
+fn note_quota(attempt: &mut Attempt<'_>, nodes: &CallNodes, targets: &LeaseTargets, weight: u32) {
+    if attempt.call.wants_quota {
+        let left = nodes.leases_left(targets, attempt.now, weight);
+        let claims = &mut attempt.claims;
         claims.quota = QuotaLeft::tightest(claims.quota.take().into_iter().chain(left));
     }
 }
 
 /// Starts a call that has its permits, which are spent only if it passes now.
 fn start(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &mut Claims,
-    arrived: &mut Arrival,
-    (mut held, targets, latest): (HeldLeases, LeaseTargets, Option<Tick>),
+    targets: LeaseTargets,
+    mut held: HeldLeases,
+    latest: Option<Tick>,
 ) -> Result<Verdict, Reloaded> {
-    let verdict = enter_claimed(engine, nodes, call, now, claims, arrived)?;
+    let verdict = enter_claimed(attempt, nodes)?;
     match verdict {
         Verdict::Pass(_) => {
             held.spend();
@@ -252,14 +220,9 @@ fn with_targets(mut verdict: Verdict, targets: LeaseTargets) -> Verdict {
 
 /// Refuses a call that gets no permits.
 #[cold]
-fn refuse_lease(
-    nodes: &CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &Claims,
-    mut none: NoShare,
-) -> Verdict {
-    nodes.release(claims);
+fn refuse_lease(attempt: &Attempt<'_>, nodes: &CallNodes, mut none: NoShare) -> Verdict {
+    let (call, now) = (attempt.call, attempt.now);
+    nodes.release(&attempt.claims);
     if let NoShare::Full { available_at, .. } = &mut none {
         // Other rules may have room later still.
         *available_at = available_at.and_then(|at| nodes.retry_at_unrelated(call, now, at));

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use super::EngineRef;
+use super::attempt::Attempt;
 use super::refusal::{Counted, refuse_share, refuse_slots};
 use crate::base::sync::Arc;
-use crate::call::{Call, OwnedCall};
-use crate::clock::Tick;
-use crate::engine::call::arrival::{Arrival, stand_in_line};
+use crate::call::OwnedCall;
+use crate::engine::call::arrival::stand_in_line;
 #[cfg(feature = "shared")]
 use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::call::waiting::{InLine, Waiting};
+use crate::engine::call::waiting::{InLine, WaitBegun, Waiting};
 #[cfg(feature = "shared")]
 use crate::engine::resource::Asking;
 use crate::engine::resource::Resource;
@@ -23,49 +22,37 @@ use crate::stat::{Node, Reloaded};
 /// or the call is not patient.
 #[cold]
 pub(super) fn line_up(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     resource: &Arc<Resource>,
-    call: &Call<'_>,
-    now: Tick,
     slots: SlotLimit,
-    arrived: &mut Arrival,
 ) -> Result<Verdict, Reloaded> {
-    let nodes = CallNodes::find(engine.registry, resource, call, now)?;
+    let (registry, call, now) = (attempt.engine.registry, attempt.call, attempt.now);
+    let nodes = CallNodes::find(registry, resource, call, now)?;
     // A call that its origin's slots refuse need not wait for that.
-    if let Err(narrow) = nodes.check_narrow_slots(engine.registry, now) {
+    if let Err(narrow) = nodes.check_narrow_slots(registry, now) {
         return Ok(refuse_slots(&nodes, call, now, narrow));
     }
-    let before = arrived.place;
+    let before = attempt.arrived.place;
     let Some(place) = stand_in_line(resource, slots, call.patience, before) else {
         return Ok(refuse_slots(&nodes, call, now, slots));
     };
-    arrived.place = Some(place);
-    let line = InLine::Slot;
-    Ok(wait_in_line(
-        engine,
-        nodes,
-        call,
-        now,
-        (line, place.left),
-        arrived,
-    ))
+    attempt.arrived.place = Some(place);
+    Ok(wait_in_line(attempt, nodes, InLine::Slot, place.left))
 }
 
 /// Queues a call whose value has no share left, `none`, of a rule that has a queue, or refuses it
 /// as above.
 #[cold]
 pub(super) fn line_up_for_share(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: &CallNodes,
-    call: &Call<'_>,
-    now: Tick,
     none: NoShare,
-    arrived: &mut Arrival,
 ) -> Verdict {
+    let (call, now, arrived) = (attempt.call, attempt.now, &mut *attempt.arrived);
     let resource = nodes.resource();
     let params = resource.params().expect("one of them has refused the call");
     let Some(place) = params.stand_in_line(&none, call, arrived.share_places()) else {
-        let retry_at = |from| nodes.retry_at(engine.registry, call, now, from);
+        let retry_at = |from| nodes.retry_at(attempt.engine.registry, call, now, from);
         let rest = none.available_at().and_then(retry_at);
         return refuse_share(Counted::On(nodes), call, now, none, rest);
     };
@@ -74,23 +61,19 @@ pub(super) fn line_up_for_share(
     let places = &mut arrived.shares.get_or_insert_default().places;
     places.retain(|before| !before.is_beside(&place));
     places.push(place);
-    let line = InLine::Share;
-    wait_in_line(engine, nodes.clone(), call, now, (line, left), arrived)
+    wait_in_line(attempt, nodes.clone(), InLine::Share, left)
 }
 
 /// Makes a call wait for the store, for a limited time, and be judged again with its answer.
 #[cfg(feature = "shared")]
 #[cold]
 pub(super) fn wait_for_store(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    (asking, most): (Asking, Duration),
-    arrived: &mut Arrival,
+    asking: Asking,
+    most: Duration,
 ) -> Verdict {
-    let line = (InLine::Store, asking.most.min(most));
-    let mut verdict = wait_in_line(engine, nodes, call, now, line, arrived);
+    let mut verdict = wait_in_line(attempt, nodes, InLine::Store, asking.most.min(most));
     if let Verdict::Wait(waiting) = &mut verdict {
         waiting.has_leases(WaitLeases::asking(asking));
     }
@@ -100,15 +83,15 @@ pub(super) fn wait_for_store(
 /// Makes a call wait in `line` for at most `left`, the rest of its time. It holds nothing
 /// meanwhile.
 fn wait_in_line(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    (line, left): (InLine, Duration),
-    arrived: &mut Arrival,
+    line: InLine,
+    left: Duration,
 ) -> Verdict {
+    let (call, now) = (attempt.call, attempt.now);
     nodes.each(Node::note_in_line);
-    engine.registry.catch_up(nodes.resource(), now);
+    attempt.engine.registry.catch_up(nodes.resource(), now);
+    let arrived = &mut *attempt.arrived;
     let mut own = std::mem::take(arrived);
     // The caller, which has begun to judge the call, releases these.
     arrived.slot = own.slot.take();
@@ -117,16 +100,18 @@ fn wait_in_line(
     if share.is_some() {
         arrived.shares.get_or_insert_default().own = share;
     }
-    let call_kept = OwnedCall::from(call);
-    let times = (now, left);
-    let waiting = Waiting::in_line(
-        engine.again(),
+    let begun = WaitBegun {
+        again: attempt.engine.again(),
         nodes,
-        call_kept,
+        weight: call.weight,
+        since: own.since.unwrap_or(now),
+        asked: now,
+    };
+    Verdict::Wait(Waiting::in_line(
+        begun,
+        OwnedCall::from(call),
         line,
+        left,
         own,
-        times,
-        call.weight,
-    );
-    Verdict::Wait(waiting)
+    ))
 }

@@ -63,6 +63,7 @@
 
 #[cfg_attr(not(feature = "shared"), path = "no_after_lease.rs")]
 mod after_lease;
+mod attempt;
 mod beside;
 mod crowded;
 mod enter;

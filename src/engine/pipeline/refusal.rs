@@ -53,7 +53,12 @@ pub(super) fn refuse_flow(
         Some(flow) => (BlockKind::Flow, Some(flow.advertised())),
         None => rate_of_value(resource, call, rule),
     };
-    refuse_until(counted, call, now, (kind, rule), limit, at)
+    let retry_after = at.map(|at| resource.time_until(at, now));
+    let mut blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
+    if let Some((tokens, interval)) = limit {
+        blocked = blocked.with_limit(tokens, interval);
+    }
+    refuse(counted, call, now, blocked)
 }
 
 /// The kind of `rule`, which is no flow rule, and its limit for the value that `call` has.
@@ -115,25 +120,6 @@ pub(crate) fn blocked_by_share(
         Some((calls, interval)) => blocked.with_limit(calls, interval),
         None => blocked,
     }
-}
-
-/// A refusal by a rule with a `limit`, until `at` or for ever.
-#[inline(always)]
-fn refuse_until(
-    counted: Counted<'_>,
-    call: &Call<'_>,
-    now: Tick,
-    (kind, rule): (BlockKind, u32),
-    limit: Option<(u32, Duration)>,
-    at: Option<Tick>,
-) -> Verdict {
-    let resource = counted.resource();
-    let retry_after = at.map(|at| resource.time_until(at, now));
-    let mut blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
-    if let Some((tokens, interval)) = limit {
-        blocked = blocked.with_limit(tokens, interval);
-    }
-    refuse(counted, call, now, blocked)
 }
 
 /// Refuses the call.

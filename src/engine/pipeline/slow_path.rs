@@ -2,6 +2,7 @@
 //! does not let pass.
 
 use super::EngineRef;
+use super::attempt::Attempt;
 use super::enter::{enter, wait_or_refuse};
 use super::fast_path::Fallback;
 use super::line::line_up;
@@ -13,7 +14,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::call::arrival::Arrival;
-use crate::engine::call::nodes::{CallNodes, Claims};
+use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::ring::own_ring_available_at;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::{PathKind, Resource};
@@ -36,8 +37,9 @@ pub(crate) fn fall_back(
         Fallback::NoSlot(slots) => {
             let now = resource.check_time(now);
             if resource.slot_queue(slots).is_some() {
-                let arrived = &mut Arrival::default();
-                return line_up(engine, resource, call, now, slots, arrived);
+                let mut arrived = Arrival::default();
+                let mut attempt = Attempt::new(engine, call, now, &mut arrived);
+                return line_up(&mut attempt, resource, slots);
             }
             let blocked = resource.blocked_by_slots(slots);
             Ok(refuse(alone, call, now, blocked))
@@ -52,8 +54,9 @@ pub(crate) fn fall_back(
             let now = resource.check_time(now);
             if call.prioritized {
                 let nodes = CallNodes::only(resource.clone());
-                let (claims, arrival) = (&mut Claims::default(), &Arrival::default());
-                return wait_or_refuse(engine, &nodes, call, now, rule, claims, arrival);
+                let mut arrived = Arrival::default();
+                let mut attempt = Attempt::new(engine, call, now, &mut arrived);
+                return wait_or_refuse(&mut attempt, &nodes, rule);
             }
             let at = available_at(resource, now, call.weight);
             Ok(refuse_flow(alone, call, now, rule, at))
@@ -86,12 +89,13 @@ pub(crate) fn judge(
     if let Err(blocked) = precheck(resource, call, now) {
         return refuse_early(engine, resource, call, now, blocked);
     }
-    if arrived.slot.is_none() {
+    let attempt = &mut Attempt::new(engine, call, now, arrived);
+    if attempt.arrived.slot.is_none() {
         if let Err(slots) = resource.check_slots(call.criticality) {
-            return line_up(engine, resource, call, now, slots, arrived);
+            return line_up(attempt, resource, slots);
         }
     }
-    enter(engine, resource, call, now, arrived)
+    enter(attempt, resource)
 }
 
 /// Refuses a call whose nodes have not been looked up yet: it counts on them as well.

@@ -3,26 +3,22 @@
 
 use std::time::Duration;
 
-use super::EngineRef;
+use super::attempt::Attempt;
 use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::call::arrival::Arrival;
-use crate::engine::call::nodes::{CallNodes, Claims};
+use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::ring::Held;
-use crate::engine::call::waiting::{Promised, Waiting};
+use crate::engine::call::waiting::{Promised, WaitBegun, Waiting};
 use crate::stat::{Denied, Node, Reloaded, Wish};
 
-/// Holds tokens on every ring for a call that waits: for the turn that it has among its `claims`,
+/// Holds tokens on every ring for a call that waits: for the turn that it has among its claims,
 /// or, if it is prioritized, for a coming bucket. `None` if some ring has none; then the claims are
 /// cancelled.
 pub(super) fn wait(
-    engine: EngineRef<'_>,
+    attempt: &mut Attempt<'_>,
     nodes: &CallNodes,
-    call: &Call<'_>,
-    now: Tick,
-    claims: &mut Claims,
-    arrived: &Arrival,
 ) -> Result<Option<Waiting>, Reloaded> {
+    let (call, now, claims) = (attempt.call, attempt.now, &mut attempt.claims);
     let turn = claims.last_turn().map_or(now, |(turn, _)| turn.max(now));
     let held = hold(nodes, call, now, turn);
     let Ok(Some((held, start))) = held else {
@@ -36,16 +32,18 @@ pub(super) fn wait(
         patience: call.patience,
         criticality: call.criticality,
     };
-    let (nodes, times) = (nodes.clone(), (arrived.since.unwrap_or(now), now));
-    let waiting = Waiting::promised(
-        engine.again(),
-        nodes,
+    let begun = WaitBegun {
+        again: attempt.engine.again(),
+        nodes: nodes.clone(),
+        weight: call.weight,
+        since: attempt.arrived.since.unwrap_or(now),
+        asked: now,
+    };
+    Ok(Some(Waiting::promised(
+        begun,
         promised,
-        arrived.place,
-        times,
-        call.weight,
-    );
-    Ok(Some(waiting))
+        attempt.arrived.place,
+    )))
 }
 
 /// Counts the call as one that waits, and holds its tokens, from its `turn` on. Without

@@ -8,7 +8,7 @@ use crate::call::{Direction, Key};
 use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::resource::scope::{ScopeKind, ScopeNode, ScopeQuery};
-use crate::engine::resource::{Resource, ResourceQuery};
+use crate::engine::resource::{NewResource, Resource, ResourceQuery};
 use crate::stat::Reloaded;
 
 /// The answer of a look under a name.
@@ -122,7 +122,12 @@ impl Registry {
         };
         let now = self.shared.time.check_making(now);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let make = || Resource::new(query, id, &rules, self.shared.clone(), None, false, now);
+        let new = NewResource {
+            query,
+            id,
+            has_matched: false,
+        };
+        let make = || Resource::new(&new, &rules, self.shared.clone(), None, now);
         let found = self.resources.find_or_make(query, now, make)?;
         if found.id() == id {
             self.compare_new(&found);
@@ -192,18 +197,15 @@ impl Registry {
                 return found;
             }
         }
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let new = NewResource {
+            query,
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            has_matched,
+        };
         let rules = self.rules.load_full();
         let (new, old) = self.resources.replace(query, now, |old| {
-            Resource::new(
-                query,
-                id,
-                &rules,
-                self.shared.clone(),
-                old.map(|old| &**old),
-                has_matched,
-                now,
-            )
+            let old = old.map(|old| &**old);
+            Resource::new(&new, &rules, self.shared.clone(), old, now)
         });
         drop(renewal);
         if old.is_none() {

@@ -24,6 +24,16 @@ pub(crate) struct ResourceQuery<'a> {
     pub(crate) name: &'a Key<'a>,
 }
 
+/// A resource that the registry makes for the first time or by new rules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewResource<'a> {
+    pub(crate) query: &'a ResourceQuery<'a>,
+    /// The number that it gets if the name had none before.
+    pub(crate) id: u64,
+    /// Whether a router had matched the name, so that callers cannot make it up.
+    pub(crate) has_matched: bool,
+}
+
 impl ResourceKey {
     /// Runs `f` with the query by which a call asks for it.
     pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {

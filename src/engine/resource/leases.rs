@@ -4,14 +4,13 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::OptionalChecks;
 use super::held_leases::HeldLeases;
+use super::optional::{MadeOf, OptionalChecks};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
-use crate::call::{Call, Direction, Key};
+use crate::call::{Call, Key};
 use crate::clock::Tick;
-use crate::engine::context::EngineContext;
-use crate::rule::{NoShare, RuleSet, Selected, SharedRule, most_keys};
+use crate::rule::{NoShare, Selected, SharedRule, most_keys};
 use crate::store::{
     Answer, Asked, Hub, KeyedQuotas, LeaseFound, QuotaRule, RuleFigures, SharedQuota, Ticket,
     Validity,
@@ -70,17 +69,19 @@ pub(crate) enum Taking {
 
 impl Leases {
     /// The shared rules at `indices`, which inherit from those of `old` where these count the same.
-    fn new(
-        set: &RuleSet,
+    pub(super) fn new(
+        made_of: &MadeOf<'_>,
         indices: &[u32],
-        text: &str,
-        direction: Direction,
-        most_origins: u32,
-        hub: &Arc<Hub>,
-        old: Option<&Self>,
+        old: Option<&OptionalChecks>,
     ) -> Option<Self> {
+        if indices.is_empty() {
+            return None;
+        }
+        let (set, hub) = (made_of.rules, made_of.shared.hub());
+        let most_origins = most_keys(made_of.shared.config.max_origins);
+        let old = old.and_then(|old| old.leases.as_ref());
         let rules = indices.iter().filter_map(|&index| {
-            let rule = set.shared(index, text, direction, most_origins)?;
+            let rule = set.shared(index, made_of.text, made_of.direction, most_origins)?;
             let counts = set.shared_counts(index)?;
             let known = old.and_then(|old| old.counters_of(&rule));
             let counters = known.unwrap_or_else(|| {
@@ -101,30 +102,6 @@ impl Leases {
         let rules: Box<[_]> = rules.collect();
         let hub = hub.clone();
         (!rules.is_empty()).then_some(Self { rules, hub })
-    }
-
-    /// The leases of a resource whose former extras are `old`.
-    pub(super) fn of(
-        set: &RuleSet,
-        indices: &[u32],
-        (text, direction): (&str, Direction),
-        shared: &EngineContext,
-        old: Option<&OptionalChecks>,
-    ) -> Option<Self> {
-        if indices.is_empty() {
-            return None;
-        }
-        let most_origins = most_keys(shared.config.max_origins);
-        let old = old.and_then(|old| old.leases.as_ref());
-        Self::new(
-            set,
-            indices,
-            text,
-            direction,
-            most_origins,
-            shared.hub(),
-            old,
-        )
     }
 
     /// The only counter of all calls, if there is no other.

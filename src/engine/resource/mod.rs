@@ -40,14 +40,14 @@ pub(crate) use admit::Place;
 pub(crate) use held_leases::HeldLeases;
 #[cfg(feature = "shared")]
 pub(crate) use in_hand::InHand;
-pub(crate) use key::{ResourceKey, ResourceQuery};
+pub(crate) use key::{NewResource, ResourceKey, ResourceQuery};
 #[cfg(not(feature = "shared"))]
 pub(crate) use leases::HeldLeases;
 pub(crate) use leases::Leases;
 #[cfg(feature = "shared")]
 pub(crate) use leases::{Asking, LeaseTargets, Taking};
 pub(crate) use optional::OptionalChecks;
-use optional::RelatedRules;
+use optional::{MadeOf, RelatedRules};
 use other_origins::OtherOrigins;
 pub(crate) use path::PathKind;
 
@@ -100,17 +100,20 @@ const MARKED_AT: u64 = 777;
 // === impl Resource ===
 
 impl Resource {
-    /// Creates the resource of `query` under `rules`, on the node of `old` if there is one. Callers
-    /// cannot make up its name if a router `has_matched` it.
+    /// Creates the resource of `new` under `rules`, with the node and the id of `old` if there is
+    /// one.
     pub(crate) fn new(
-        query: &ResourceQuery<'_>,
-        id: u64,
+        new: &NewResource<'_>,
         rules: &StdArc<RuleSet>,
         shared: StdArc<EngineContext>,
         old: Option<&Self>,
-        has_matched: bool,
         now: Tick,
     ) -> Self {
+        let NewResource {
+            query,
+            id,
+            has_matched,
+        } = *new;
         let (key, text) = match old {
             Some(old) => (old.key.clone(), old.text.clone()),
             None => query.keep(),
@@ -132,8 +135,14 @@ impl Resource {
         };
         let old_breakers = old.and_then(Self::breakers).or(kept_breakers.as_ref());
         let extras = own.and_then(|own| {
-            let of = (&text, key.direction);
-            OptionalChecks::new(rules, own, of, &shared, old_extras, old_breakers, now)
+            let made_of = MadeOf {
+                text: &text,
+                direction: key.direction,
+                rules,
+                shared: &shared,
+                now,
+            };
+            OptionalChecks::new(&made_of, own, old_extras, old_breakers)
         });
         if let Some(old) = old_breakers {
             let new = extras.as_deref().and_then(|new| new.breakers.as_ref());

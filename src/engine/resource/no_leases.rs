@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use super::OptionalChecks;
-use crate::call::{Call, Direction};
+use super::optional::{MadeOf, OptionalChecks};
+use crate::call::Call;
 use crate::clock::Tick;
-use crate::engine::context::EngineContext;
-use crate::rule::RuleSet;
 
 /// Nothing makes a value of it.
 #[derive(Debug)]
@@ -17,13 +15,7 @@ pub(crate) enum Leases {}
 pub(crate) enum HeldLeases {}
 
 impl Leases {
-    pub(super) const fn of(
-        _: &RuleSet,
-        _: &[u32],
-        _: (&str, Direction),
-        _: &EngineContext,
-        _: Option<&OptionalChecks>,
-    ) -> Option<Self> {
+    pub(super) const fn new(_: &MadeOf<'_>, _: &[u32], _: Option<&OptionalChecks>) -> Option<Self> {
         None
     }
 

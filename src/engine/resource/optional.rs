@@ -16,6 +16,16 @@ use crate::rule::{
     ContextRules, Guards, KeyedRules, OriginRules, ResourceRules, RuleSet, SlotLimit, most_keys,
 };
 
+/// What every check of a resource is made of: its name, the rules in force, the engine, and the
+/// present.
+pub(super) struct MadeOf<'a> {
+    pub(super) text: &'a StdArc<str>,
+    pub(super) direction: Direction,
+    pub(super) rules: &'a StdArc<RuleSet>,
+    pub(super) shared: &'a StdArc<EngineContext>,
+    pub(super) now: Tick,
+}
+
 /// Checks that most resources do not have.
 #[derive(Debug, Default)]
 pub(crate) struct OptionalChecks {
@@ -65,14 +75,15 @@ impl RelatedRules {
 
 impl OptionalChecks {
     pub(super) fn new(
-        rules: &StdArc<RuleSet>,
+        made_of: &MadeOf<'_>,
         own: &ResourceRules,
-        (text, direction): (&StdArc<str>, Direction),
-        shared: &StdArc<EngineContext>,
         old: Option<&Self>,
         old_breakers: Option<&Breakers>,
-        now: Tick,
     ) -> Option<Box<Self>> {
+        let &MadeOf {
+            rules, shared, now, ..
+        } = made_of;
+        let name = (made_of.text, made_of.direction);
         let old_params = old.and_then(|old| old.params.as_ref());
         let max_origins = most_keys(shared.config.max_origins);
         let guards = own.guards.as_ref();
@@ -82,14 +93,7 @@ impl OptionalChecks {
             seen_keys: (needs_origin || needs_context)
                 .then(|| SeenKeys::new(needs_origin, needs_context)),
             origins: own.origins.clone(),
-            others: OtherOrigins::new(
-                rules,
-                own,
-                text,
-                shared,
-                old.and_then(|old| old.others.as_ref()),
-                now,
-            ),
+            others: OtherOrigins::new(made_of, own, old.and_then(|old| old.others.as_ref())),
             contexts: own.contexts.clone(),
             related: RelatedRules::of(own).map(Box::new),
             guards: own.guards.clone(),
@@ -102,10 +106,10 @@ impl OptionalChecks {
                 (rule, limiter)
             }),
             params: KeyedRules::new(rules, &own.params, max_origins, old_params, now, |rule| {
-                notify::on_suspicion(rules, rule, (text, direction), shared)
+                notify::on_suspicion(rules, rule, name, shared)
             }),
             breakers: RuledBreakers::new(rules, own, old_breakers, now),
-            leases: Leases::of(rules, &own.shared, (text, direction), shared, old),
+            leases: Leases::new(made_of, &own.shared, old),
         };
         extras.has_any().then(|| Box::new(extras))
     }

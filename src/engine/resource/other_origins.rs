@@ -4,12 +4,11 @@
 //! the calls of all these origins start one after the other, as in Sentinel. So it stands beside
 //! the scope nodes, on a node of its own, whose ring tells a warm-up how many have passed.
 
-use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use crate::clock::Tick;
-use crate::engine::context::{EngineContext, NodeOf};
-use crate::rule::{CompiledRules, OriginRules, ResourceRules, RuleSet};
+use super::optional::MadeOf;
+use crate::engine::context::NodeOf;
+use crate::rule::{CompiledRules, OriginRules, ResourceRules};
 use crate::stat::Node;
 
 /// See the [module](self).
@@ -20,23 +19,21 @@ pub(crate) struct OtherOrigins {
 }
 
 impl OtherOrigins {
-    /// Creates the other origins of the resource `text` under the rules `own`, over the node of
-    /// `old`, if there was one.
+    /// Creates the other origins of a resource under the rules `own`, over the node of `old`, if
+    /// there was one.
     pub(super) fn new(
-        rules: &RuleSet,
+        made_of: &MadeOf<'_>,
         own: &ResourceRules,
-        text: &StdArc<str>,
-        shared: &EngineContext,
         old: Option<&Self>,
-        now: Tick,
     ) -> Option<Self> {
         let queued = own.origins.as_deref().map_or(&[][..], OriginRules::queued);
         if queued.is_empty() {
             return None;
         }
-        let flows = rules.flows(text, queued);
+        let flows = made_of.rules.flows(made_of.text, queued);
         let before = old.map(|old| old.compiled.on(&old.node));
-        let (node, compiled) = shared.node(flows, before, own.longest_wait, NodeOf::ScopeNode, now);
+        let (shared, of) = (made_of.shared, NodeOf::ScopeNode);
+        let (node, compiled) = shared.node(flows, before, own.longest_wait, of, made_of.now);
         Some(Self { node, compiled })
     }
 

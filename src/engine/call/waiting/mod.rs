@@ -131,6 +131,18 @@ struct WaitingInner {
     rest: Rest,
 }
 
+/// What is known of every wait when it begins.
+pub(crate) struct WaitBegun {
+    /// Judges the call, or its place in line, by the rules that are in force then.
+    pub(crate) again: StdArc<dyn JudgeAgain>,
+    pub(crate) nodes: CallNodes,
+    pub(crate) weight: u32,
+    /// When the call came.
+    pub(crate) since: Tick,
+    /// When this wait begins.
+    pub(crate) asked: Tick,
+}
+
 /// The step after the wait.
 #[expect(clippy::large_enum_variant, reason = "it is in a box, whichever it is")]
 enum Rest {
@@ -198,56 +210,34 @@ pub enum NotAdmitted {
 // === impl Waiting ===
 
 impl Waiting {
-    /// A call that is promised its tokens, and may have stood in line before. Of `times`, the
-    /// first is that at which it came, the second that at which this wait begins.
+    /// A call that is promised its tokens, and may have stood in line before, at `place`.
     pub(crate) fn promised(
-        again: StdArc<dyn JudgeAgain>,
-        nodes: CallNodes,
+        begun: WaitBegun,
         promised: Promised,
         place: Option<PlaceInLine>,
-        (since, asked): (Tick, Tick),
-        weight: u32,
     ) -> Self {
+        let until = promised.start;
         Self::of(WaitingInner {
-            again,
-            nodes,
-            weight,
-            since,
-            asked,
-            until: promised.start,
-            sleep: None,
-            line: None,
             place,
-            shares: None,
-            leases: None,
-            rest: Rest::Promised(promised),
+            ..WaitingInner::new(begun, until, Rest::Promised(promised))
         })
     }
 
-    /// A call that stands in `line` since `asked`, for at most `left`, the rest of its time there.
-    /// `own` has its place.
+    /// A call that stands in `line`, for at most `left`, the rest of its time there. `own` has its
+    /// place.
     pub(crate) fn in_line(
-        again: StdArc<dyn JudgeAgain>,
-        nodes: CallNodes,
+        begun: WaitBegun,
         call: OwnedCall,
         line: InLine,
+        left: Duration,
         own: Arrival,
-        (asked, left): (Tick, Duration),
-        weight: u32,
     ) -> Self {
+        let until = begun.asked + left;
         Self::of(WaitingInner {
-            again,
-            nodes,
-            weight,
-            since: own.since.unwrap_or(asked),
-            asked,
-            until: asked + left,
-            sleep: None,
             line: Some(line),
             place: own.place,
             shares: own.shares,
-            leases: None,
-            rest: Rest::Judged(call),
+            ..WaitingInner::new(begun, until, Rest::Judged(call))
         })
     }
 
@@ -458,6 +448,23 @@ impl Waiting {
 }
 
 impl WaitingInner {
+    fn new(begun: WaitBegun, until: Tick, rest: Rest) -> Self {
+        Self {
+            again: begun.again,
+            nodes: begun.nodes,
+            weight: begun.weight,
+            since: begun.since,
+            asked: begun.asked,
+            until,
+            sleep: None,
+            line: None,
+            place: None,
+            shares: None,
+            leases: None,
+            rest,
+        }
+    }
+
     /// The present, read again where it does not fit to the latest time of the resource.
     fn now(&self) -> Tick {
         self.nodes.resource().now()
