@@ -4,6 +4,7 @@
 mod blocking;
 mod calls;
 mod cancel;
+mod class_ends;
 mod drops;
 mod hooks;
 mod judge_first;

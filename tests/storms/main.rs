@@ -1,6 +1,7 @@
 //! Storms of threads and attacks by made-up names, of which no call is lost.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod classes;
 mod crowd;
 mod hot_attack;
 mod hot_storm;
