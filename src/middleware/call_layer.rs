@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::answer::{ByResult, ClassifyAnswer};
-use super::call_state::{CallState, Ends, drop_readiness};
+use super::call_state::{CallEnds, CallState, drop_readiness};
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::engine::call::entry::Entry;
@@ -403,7 +403,7 @@ where
         let refuse = |blocked, _: &Req| blocked;
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
-        let ends = Ends {
+        let ends = CallEnds {
             on_answer,
             refuse,
             on_refusal,

@@ -57,7 +57,7 @@ pub(super) struct Wait<S, Req> {
 }
 
 /// How a layer makes its answer of each end that a call may have.
-pub(super) struct Ends<A, M, R, U> {
+pub(super) struct CallEnds<A, M, R, U> {
     /// Gets the service's answer and the call's entry, which is `None` for a skipped call. Both are
     /// large: the entry is lent, and the result is returned as it is. If the service fails to
     /// become ready for a call that has started, that error is its answer.
@@ -158,14 +158,14 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         class: Option<Criticality>,
-        ends: Ends<
+        ends: CallEnds<
             impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
             impl FnOnce(Blocked, &Req) -> R,
             impl FnOnce(R) -> T,
             impl FnOnce(S::Error) -> T,
         >,
     ) -> Poll<T> {
-        let Ends {
+        let CallEnds {
             on_answer,
             refuse,
             on_refusal,

@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::BoxError;
 use super::at_head::{AtHead, RefusalBody};
 use super::body::{ResponseBody, StreamedCall};
-use super::call_state::{CallState, CallStateProj, Ends};
+use super::call_state::{CallEnds, CallState, CallStateProj};
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 use super::completion::Completion;
 use super::mode::{AsError, Mode, Respond};
@@ -102,7 +102,7 @@ where
             settings.reject(request, blocked)
         };
         let on_refusal = |response: Response<Bytes>| Ok(response.map(ResponseBody::refused));
-        let ends = Ends {
+        let ends = CallEnds {
             on_answer,
             refuse,
             on_refusal,
@@ -129,7 +129,7 @@ where
         let refuse = |blocked, _: &_| blocked;
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
-        let ends = Ends {
+        let ends = CallEnds {
             on_answer,
             refuse,
             on_refusal,
@@ -171,7 +171,7 @@ where
             settings.reject(request, blocked)
         };
         let on_refusal = |response: Response<Bytes>| Ok(response.map(ResB::refusal));
-        let ends = Ends {
+        let ends = CallEnds {
             on_answer,
             refuse,
             on_refusal,
@@ -200,7 +200,7 @@ where
         let refuse = |blocked, _: &_| blocked;
         let on_refusal = |blocked: Blocked| Err(blocked.into());
         let on_unready = |error: S::Error| Err(error.into());
-        let ends = Ends {
+        let ends = CallEnds {
             on_answer,
             refuse,
             on_refusal,

@@ -26,8 +26,7 @@ use std::time::Duration;
 
 use crate::base::sync::{Arc, StopSignal};
 use crate::base::timer::{self, NoTimer, Timer};
-use crate::blocked::BlockKind;
-use crate::blocked::Blocked;
+use crate::blocked::{BlockKind, Blocked};
 use crate::call::{Call, Criticality, OwnedCall};
 use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine, stand_in_line};
@@ -216,11 +215,9 @@ impl Waiting {
         promised: Promised,
         place: Option<PlaceInLine>,
     ) -> Self {
-        let until = promised.start;
-        Self::of(WaitingInner {
-            place,
-            ..WaitingInner::new(begun, until, Rest::Promised(promised))
-        })
+        let mut inner = WaitingInner::new(begun, promised.start, Rest::Promised(promised));
+        inner.place = place;
+        Self::of(inner)
     }
 
     /// A call that stands in `line`, for at most `left`, the rest of its time there. `own` has its
