@@ -6,9 +6,13 @@
 //! cargo run --release --example overload -- --check
 //! ```
 //!
-//! The server has 16 permits, each for a call of 20 ms: it can answer 800 calls a second. It gets
-//! 640: 5 % are payments, 45 % lists, 50 % suggestions. Then the suggestions grow twelvefold.
+//! The server has 16 permits, each for a call of 40 ms: it can answer 400 calls a second. It gets
+//! 320: 5 % are payments, 45 % lists, 50 % suggestions. Then the suggestions grow twelvefold.
 //! With `--check` the program fails if an important call is lost.
+//!
+//! With `--spin` a call is 5 ms of work for a processor, on the pool of blocking threads, and with
+//! `--spin-inline` within the handler: then the runtime is what calls wait for before any rule has
+//! judged them, and no rule can choose among them. Both get 0.4 of the calls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,10 +35,13 @@ use tower_sentinel::observe::page::Page;
 use tower_sentinel::{AdaptiveRule, BoxError, Criticality, Sentinel, SentinelLayer};
 
 const PERMITS: usize = 16;
-const WORK: Duration = Duration::from_millis(20);
+const WORK: Duration = Duration::from_millis(40);
+/// What a call takes of a processor, and how many of the calls come, if calls are such work.
+const SPIN: Duration = Duration::from_millis(5);
+const SPIN_SHARE: f64 = 0.4;
 /// Calls a second of each route while there is no overload, and by how much those of the last one
 /// grow.
-const ROUTES: [(&str, f64); 3] = [("/pay", 32.0), ("/list", 288.0), ("/suggest", 320.0)];
+const ROUTES: [(&str, f64); 3] = [("/pay", 16.0), ("/list", 144.0), ("/suggest", 160.0)];
 const SPIKE: f64 = 12.0;
 /// When the spike begins and ends, and the end of it all, in seconds.
 const PHASES: [u64; 3] = [12, 24, 32];
@@ -57,6 +64,14 @@ enum End {
     Lost,
 }
 
+/// What a call does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Sleep,
+    Blocking,
+    Inline,
+}
+
 struct Ended {
     route: usize,
     began: Duration,
@@ -65,13 +80,19 @@ struct Ended {
 }
 
 fn main() -> Result<(), BoxError> {
+    let has = |name: &str| std::env::args().any(|it| it == name);
+    let work = match (has("--spin"), has("--spin-inline")) {
+        (_, true) => Work::Inline,
+        (true, _) => Work::Blocking,
+        _ => Work::Sleep,
+    };
     let (started, addr) = std::sync::mpsc::channel();
     // Server and clients share the machine, but no thread.
     std::thread::spawn(move || {
         let server = async move {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             started.send(listener.local_addr()?)?;
-            let service = app().into_make_service_with_connect_info::<SocketAddr>();
+            let service = app(work).into_make_service_with_connect_info::<SocketAddr>();
             axum::serve(listener, service).await?;
             Ok::<(), BoxError>(())
         };
@@ -83,19 +104,26 @@ fn main() -> Result<(), BoxError> {
     let clients = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let calls = clients.block_on(overload(addr));
+    let calls = clients.block_on(overload(addr, work));
     show(&calls);
-    if std::env::args().any(|it| it == "--check") {
+    if has("--check") {
         check(&calls);
     }
     Ok(())
 }
 
-fn app() -> Router {
+fn app(kind: Work) -> Router {
     let permits = Arc::new(Semaphore::new(PERMITS));
-    let work = |State(permits): State<Arc<Semaphore>>| async move {
-        let _permit = permits.acquire().await;
-        tokio::time::sleep(WORK).await;
+    let work = move |State(permits): State<Arc<Semaphore>>| async move {
+        match kind {
+            Work::Sleep => {
+                let _permit = permits.acquire().await;
+                tokio::time::sleep(WORK).await;
+            }
+            // Fails only if `spin` panics.
+            Work::Blocking => drop(tokio::task::spawn_blocking(spin).await),
+            Work::Inline => spin(),
+        }
         "done\n"
     };
     // One resource for all routes: only its calls are compared.
@@ -112,8 +140,16 @@ fn app() -> Router {
         .route_service("/sentinel", Page::new(&sentinel).title("examples/overload"))
 }
 
+/// Work for a processor.
+fn spin() {
+    let start = Instant::now();
+    while start.elapsed() < SPIN {
+        std::hint::spin_loop();
+    }
+}
+
 /// Sends calls whether or not earlier ones have been answered, and gathers how they end.
-async fn overload(addr: SocketAddr) -> Vec<Ended> {
+async fn overload(addr: SocketAddr, work: Work) -> Vec<Ended> {
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let (ended, mut all) = mpsc::unbounded_channel();
     let start = Instant::now();
@@ -127,6 +163,10 @@ async fn overload(addr: SocketAddr) -> Vec<Ended> {
             "/suggest" if in_spike => load * SPIKE,
             _ => load,
         });
+        let loads = match work {
+            Work::Sleep => loads,
+            Work::Blocking | Work::Inline => loads.map(|load| load * SPIN_SHARE),
+        };
         let total: f64 = loads.iter().sum();
         at += Duration::from_secs_f64(-(1.0 - gaps.next()).ln() / total);
         let mut dice = gaps.next() * total;
@@ -251,7 +291,7 @@ fn check(calls: &[Ended]) {
     assert!(answered_of(spike(), 1) >= 99.0, "lists are lost");
     let calm = quantile(within(calls, 0, begin), 0.99);
     let p99 = quantile(within(calls, begin + 2, end), 0.99);
-    assert!(p99 <= 3 * calm, "calls take {p99:?}, in calm {calm:?}");
+    assert!(p99 <= 2 * calm, "calls take {p99:?}, in calm {calm:?}");
     let refused = |from, to| {
         let calls = within(calls, from, to);
         calls.filter(|call| call.end == End::Refused).count()
@@ -261,7 +301,7 @@ fn check(calls: &[Ended]) {
     let answered = within(calls, begin + 2, end).filter(|call| call.end == End::Answered);
     let per_second = answered.count() as f64 / (end - begin - 2) as f64;
     let most = PERMITS as f64 / WORK.as_secs_f64();
-    assert!(per_second >= 0.85 * most, "{per_second} of {most} a second");
+    assert!(per_second >= 0.9 * most, "{per_second} of {most} a second");
     println!("\nAll as it should be.");
 }
 

@@ -127,7 +127,8 @@
 //! with a meaning, gets a [warning](Problem::is_warning): `clusterMode`, unless the engine
 //! [has a store](Document::with_store), a second authority rule of
 //! a resource, a missing limit, a setting that Sentinel itself ignores, and a key that looks like a
-//! misspelt one. There is no warning for settings of a behaviour that the rule does not choose,
+//! misspelt one. In the crate's own form `tolerance` and `smoothing` of an adaptive rule, which
+//! are settings of older versions, have one too. There is no warning for settings of a behaviour that the rule does not choose,
 //! such as `warmUpPeriodSec` without a warm-up: dashboards write all of them.
 //!
 //! A resource in the syntax of another router, such as `/users/:id` or `/files/*`, is taken

@@ -65,6 +65,12 @@ fn read<R: HasFields>(fields: &mut Fields<'_>) -> Rule {
         rule = read_setting(rule, &field.access, field.terms.name, fields);
         check_setting(field.terms, wanted(&field.access), fields);
     }
+    for name in R::RETIRED {
+        if fields.has(name) {
+            fields.known(&[name]);
+            fields.warn(name, "ignored, as rules have no such setting any more");
+        }
+    }
     if let Some(choice) = R::ONE_OF {
         if !choice.names.iter().any(|name| fields.has(name)) {
             let allowed = format!("given {}", any_of(choice.names));

@@ -20,6 +20,10 @@ pub(crate) trait HasFields: RuleInfo + Into<Rule> + 'static {
     /// The settings of which a rule has one.
     const ONE_OF: Option<OneOf> = None;
 
+    /// Settings that older versions had: documents that have them load, with a warning for each.
+    #[cfg(feature = "serde")]
+    const RETIRED: &'static [&'static str] = &[];
+
     /// The rule in which nothing is set. It need not be valid.
     fn plain() -> Self;
 }

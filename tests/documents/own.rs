@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
-use tower_sentinel::document::{Document, Format};
+use tower_sentinel::document::{Document, Format, Problem};
 use tower_sentinel::rule::SystemRule;
 use tower_sentinel::system::Capacity;
 use tower_sentinel::{
@@ -533,4 +533,31 @@ fn a_list_may_be_empty_but_must_be_there() {
         );
         assert!(document.strict().is_err());
     }
+}
+
+#[test]
+fn a_setting_of_older_versions_is_warned_of_and_changes_nothing() {
+    let text = r#"{"rules": [
+        {"kind": "adaptive", "resource": "/a", "tolerance": 1.5, "smoothing": 0.3, "floor": 2},
+        {"kind": "isolation", "resource": "/a", "max": 3, "tolerance": 1.5}
+    ]}"#;
+    let document = Document::read(text, Format::Json).unwrap();
+    let told: Vec<_> = document
+        .problems()
+        .warnings()
+        .map(ToString::to_string)
+        .collect();
+    let note = "ignored, as rules have no such setting any more";
+    assert_eq!(
+        told,
+        [
+            format!("line 2, column 48: rules[0].tolerance is 1.5: {note}"),
+            format!("line 2, column 66: rules[0].smoothing is 0.3: {note}"),
+        ]
+    );
+    let rules = Rules::new().with(AdaptiveRule::new("/a").floor(2));
+    assert_eq!(document.lenient().0, rules);
+    // Another kind never had it.
+    let refused: Vec<_> = document.problems().errors().map(Problem::path).collect();
+    assert_eq!(refused, ["rules[1].tolerance"]);
 }

@@ -18,6 +18,9 @@ impl HasFields for AdaptiveRule {
         Field::new("id", Text(|it| it.id.as_deref(), Self::id)),
     ]];
 
+    #[cfg(feature = "serde")]
+    const RETIRED: &'static [&'static str] = &["tolerance", "smoothing"];
+
     fn plain() -> Self {
         Self::new("")
     }
