@@ -12,6 +12,7 @@ macro_rules! labels {
 [addresses#behind-a-proxy]: crate::guide::addresses#behind-a-proxy
 [addresses#per-ip-address]: crate::guide::addresses#per-ip-address
 [breakers]: crate::guide::breakers
+[budgets]: crate::guide::budgets
 [callers]: crate::guide::callers
 [callers#partners]: crate::guide::callers#partners
 [callers#per-user-or-api-key]: crate::guide::callers#per-user-or-api-key
@@ -26,6 +27,7 @@ macro_rules! labels {
 [criticality#from-service-to-service]: crate::guide::criticality#from-service-to-service
 [dashboard]: crate::guide::dashboard
 [engine-in-detail]: crate::guide::engine_in_detail
+[engine-in-detail#budgets]: crate::guide::engine_in_detail#budgets
 [engine-in-detail#changes-while-running]: crate::guide::engine_in_detail#changes-while-running
 [engine-in-detail#clocks]: crate::guide::engine_in_detail#clocks
 [engine-in-detail#cost]: crate::guide::engine_in_detail#cost
@@ -137,6 +139,7 @@ page!(addresses, "addresses.md");
 page!(callers, "callers.md");
 page!(floods, "floods.md");
 page!(rates, "rates.md");
+page!(budgets, "budgets.md");
 page!(concurrency, "concurrency.md");
 page!(overload, "overload.md");
 page!(criticality, "criticality.md");

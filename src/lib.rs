@@ -139,6 +139,7 @@ mod adaptive;
 mod base;
 mod blocked;
 mod breaker;
+mod budget;
 pub mod call;
 pub mod clock;
 #[cfg(feature = "serde")]
@@ -167,15 +168,15 @@ pub use blocked::{BlockKind, Blocked};
 pub use breaker::BreakerState;
 pub use call::{Call, Criticality, Direction, Key};
 pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
-pub use engine::{Entry, NotAdmitted, Verdict, Waiting};
+pub use engine::{Entry, Meter, NotAdmitted, Verdict, Waiting};
 pub use hook::{Finding, FindingKind, Hook, Hooks};
 pub use keyed::KeyedLimiter;
 #[doc(inline)]
 pub use middleware::rejection;
 pub use middleware::{BoxError, SentinelLayer, SentinelService};
 pub use read::{
-    BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView, RuleSnapshot,
-    Scope, ShadowView, SharedSnapshot, Shedding, Snapshot,
+    BreakerView, BudgetSnapshot, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView,
+    RuleSnapshot, Scope, ShadowView, SharedSnapshot, Shedding, Snapshot,
 };
 pub use rule::{
     AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRule, InvalidRules,

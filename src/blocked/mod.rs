@@ -71,6 +71,8 @@ pub(crate) struct Label {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) tokens: u32,
+    /// What the call reserves, if that alone is above the limit; else 0.
+    reserved: u32,
     pub(crate) interval: Duration,
 }
 
@@ -121,7 +123,19 @@ impl Blocked {
     }
 
     pub(crate) fn with_limit(mut self, tokens: u32, interval: Duration) -> Self {
-        self.limit = Some(Limit { tokens, interval });
+        self.limit = Some(Limit {
+            tokens,
+            reserved: 0,
+            interval,
+        });
+        self
+    }
+
+    /// The call is refused by a limit on costs, of which it reserves so much. The limit is set.
+    pub(crate) fn with_reserved(mut self, reserved: u32) -> Self {
+        if let Some(limit) = &mut self.limit {
+            limit.reserved = if reserved > limit.tokens { reserved } else { 0 };
+        }
         self
     }
 
@@ -186,13 +200,15 @@ impl Blocked {
     /// in a [queue](crate::FlowRule::throttle) or, if it is
     /// [prioritized](crate::Call::prioritized), for a loan.
     ///
-    /// `None` if it can never pass (a threshold of 0, a weight above the limit, a caller
-    /// that is not allowed), or if the time is not known (isolation, where it depends on
+    /// `None` if it can never pass (a threshold of 0, a weight or a reservation above the limit, a
+    /// caller that is not allowed), or if the time is not known (isolation, where it depends on
     /// when a call ends; a system rule; a breaker that was opened by hand). A call of a class
     /// that gets idle workers only, as an [`AdaptiveRule`](crate::AdaptiveRule) has shut one above
     /// it, is told 2 to 5 s, so that clients do not come back together. Zero where a
     /// limit on concurrent calls of one value refused: the time is not known there either,
-    /// but the call can pass.
+    /// but the call can pass. A rule on [costs](crate::FlowRule::cost) says when its window has room
+    /// for what the call reserves, and one second if only reservations of running calls are in the
+    /// way.
     #[doc(alias("Retry-After", "wait_time"))]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
@@ -290,6 +306,9 @@ impl fmt::Display for Blocked {
         }
         if let Some(reason) = self.system_reason {
             write!(f, " ({reason})")?;
+        }
+        if let Some(limit) = self.limit.filter(|limit| limit.reserved > 0) {
+            write!(f, ": it reserves {} of {}", limit.reserved, limit.tokens)?;
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ pub use criticality::Criticality;
 pub use current::InScope;
 pub use key::Key;
 pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
-pub(crate) use owned::OwnedCall;
+pub(crate) use owned::{OwnedCall, OwnedReserves};
 pub(crate) use percent::Encoded;
 
 /// The direction of a call: it comes in to be served here (inbound), or goes out to be served
@@ -119,6 +119,7 @@ pub struct Call<'a> {
     pub(crate) context: Option<Key<'a>>,
     pub(crate) params: Params<'a>,
     pub(crate) tier: Option<Key<'a>>,
+    pub(crate) reserves: Reserves<'a>,
     pub(crate) weight: u32,
     pub(crate) prioritized: bool,
     pub(crate) patience: Option<Duration>,
@@ -184,6 +185,13 @@ pub(crate) enum Params<'a> {
     Many(&'a [Param<'a>]),
 }
 
+/// What a call may cost, by unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reserves<'a> {
+    One(&'a str, u32),
+    Many(&'a [(&'a str, u32)]),
+}
+
 impl<'a> Call<'a> {
     /// Creates a call to `resource`: of weight 1, inbound, critical, and not prioritized.
     #[must_use]
@@ -194,6 +202,7 @@ impl<'a> Call<'a> {
             context: None,
             params: Params::None,
             tier: None,
+            reserves: Reserves::Many(&[]),
             weight: 1,
             prioritized: false,
             patience: None,
@@ -320,6 +329,65 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// Sets what the call may cost at most, as far as that is known: `n` of `unit`. Default 0: the
+    /// call passes while anything is left.
+    ///
+    /// Rules on [costs](crate::FlowRule::cost) count a reservation as used until the call has ended
+    /// or is [settled](crate::Entry::settle). One above the limit of such a rule is refused for
+    /// ever. A unit that no rule of the resource counts is ignored.
+    ///
+    /// At most `limit ÷ n` calls run at once. So a call that reserves much more than it costs keeps
+    /// others out for as long as it runs: where a small overrun is bearable, reserve what is usual,
+    /// and not what is possible.
+    ///
+    /// The last of `reserve` and [`reserves`](Self::reserves) counts.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::new(FlowRule::per_minute("export", 1_000).cost("KiB"));
+    /// let call = |most| Call::new("export").reserve("KiB", most);
+    /// let Verdict::Pass(_running) = sentinel.try_enter(call(800)) else {
+    ///     panic!("1000 are left");
+    /// };
+    /// let Verdict::Block(blocked) = sentinel.try_enter(call(1_001)) else {
+    ///     panic!("never so many");
+    /// };
+    /// assert_eq!(blocked.retry_after(), None);
+    /// assert_eq!(
+    ///     blocked.to_string(),
+    ///     "call to \"export\" refused by flow rule \"flow-0\": it reserves 1001 of 1000",
+    /// );
+    /// ```
+    #[must_use]
+    pub const fn reserve(mut self, unit: &'a str, n: u32) -> Self {
+        self.reserves = Reserves::One(unit, n);
+        self
+    }
+
+    /// Sets what the call may cost at most of several units, as [`reserve`](Self::reserve) does for
+    /// one. Of two numbers for one unit the larger counts.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, Rules, Sentinel, Verdict};
+    ///
+    /// let rules = Rules::new()
+    ///     .with(FlowRule::per_minute("query", 100).cost("rows"))
+    ///     .with(FlowRule::per_minute("query", 9).cost("ms"));
+    /// let sentinel = Sentinel::new(rules);
+    /// let call = Call::new("query").reserves(&[("rows", 50), ("ms", 5)]);
+    /// let Verdict::Pass(_running) = sentinel.try_enter(call) else {
+    ///     panic!("both have room");
+    /// };
+    /// // 5 + 5 > 9
+    /// assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
+    /// ```
+    #[must_use]
+    pub const fn reserves(mut self, all: &'a [(&'a str, u32)]) -> Self {
+        self.reserves = Reserves::Many(all);
+        self
+    }
+
     /// Makes the call outbound: it is served elsewhere.
     #[must_use]
     pub fn outbound(mut self) -> Self {
@@ -334,6 +402,23 @@ impl<'a> Call<'a> {
             _ if !self.prioritized => Duration::ZERO,
             Some(patience) => patience.min(most),
             None => most,
+        }
+    }
+
+    /// What the call reserves of `unit`.
+    pub(crate) fn reserved(&self, unit: &str) -> u32 {
+        match self.reserves {
+            Reserves::One(own, n) if own == unit => n,
+            Reserves::One(..) => 0,
+            Reserves::Many(all) => {
+                let mut most = 0;
+                for &(own, n) in all {
+                    if own == unit {
+                        most = most.max(n);
+                    }
+                }
+                most
+            }
         }
     }
 

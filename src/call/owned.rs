@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Call, Criticality, Direction, OwnedKey, Param, Params};
+use super::{Call, Criticality, Direction, OwnedKey, Param, Params, Reserves};
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -12,6 +12,7 @@ pub(crate) struct OwnedCall {
     context: Option<OwnedKey>,
     params: OwnedParams,
     tier: Option<OwnedKey>,
+    reserves: OwnedReserves,
     weight: u32,
     prioritized: bool,
     patience: Option<Duration>,
@@ -28,6 +29,43 @@ enum OwnedParams {
     Many(Vec<(String, Option<OwnedKey>)>),
 }
 
+/// What a call that is kept may cost.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedReserves(Box<[(Box<str>, u32)]>);
+
+// === impl OwnedReserves ===
+
+impl From<Reserves<'_>> for OwnedReserves {
+    fn from(reserves: Reserves<'_>) -> Self {
+        let mut all = Vec::new();
+        match reserves {
+            Reserves::One(unit, n) => all.push((unit.into(), n)),
+            Reserves::Many(many) => {
+                for &(unit, n) in many {
+                    all.push((unit.into(), n));
+                }
+            }
+        }
+        Self(all.into())
+    }
+}
+
+impl OwnedReserves {
+    /// Runs `f` with the reserves.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(Reserves<'_>) -> R) -> R {
+        match &*self.0 {
+            [(unit, n)] => f(Reserves::One(unit, *n)),
+            all => {
+                let mut many: Vec<(&str, u32)> = Vec::with_capacity(all.len());
+                for (unit, n) in all {
+                    many.push((unit, *n));
+                }
+                f(Reserves::Many(&many))
+            }
+        }
+    }
+}
+
 // === impl OwnedCall ===
 
 impl From<&Call<'_>> for OwnedCall {
@@ -39,6 +77,7 @@ impl From<&Call<'_>> for OwnedCall {
             context,
             params,
             tier,
+            reserves,
             weight,
             prioritized,
             patience,
@@ -58,6 +97,7 @@ impl From<&Call<'_>> for OwnedCall {
                 Params::Many(params) => OwnedParams::Many(params.iter().map(param).collect()),
             },
             tier: tier.map(OwnedKey::from),
+            reserves: reserves.into(),
             weight,
             prioritized,
             patience,
@@ -85,20 +125,24 @@ impl OwnedCall {
                 Params::Many(&many)
             }
         };
-        f(&Call {
-            resource: self.resource.as_key(),
-            origin: self.origin.as_ref().map(OwnedKey::as_key),
-            context: self.context.as_ref().map(OwnedKey::as_key),
-            params,
-            tier: self.tier.as_ref().map(OwnedKey::as_key),
-            weight: self.weight,
-            prioritized: self.prioritized,
-            patience: self.patience,
-            criticality: self.criticality,
-            direction: self.direction,
-            wants_quota: self.wants_quota,
-            is_matched: self.is_matched,
-        })
+        let with = |reserves: Reserves<'_>| {
+            f(&Call {
+                resource: self.resource.as_key(),
+                origin: self.origin.as_ref().map(OwnedKey::as_key),
+                context: self.context.as_ref().map(OwnedKey::as_key),
+                params,
+                tier: self.tier.as_ref().map(OwnedKey::as_key),
+                reserves,
+                weight: self.weight,
+                prioritized: self.prioritized,
+                patience: self.patience,
+                criticality: self.criticality,
+                direction: self.direction,
+                wants_quota: self.wants_quota,
+                is_matched: self.is_matched,
+            })
+        };
+        self.reserves.with(with)
     }
 }
 
@@ -120,6 +164,7 @@ mod tests {
                 .origin(7_u64)
                 .context("web")
                 .tier("pro")
+                .reserves(&[("tokens", 5), ("KiB", 7)])
                 .params(&params)
                 .batch(3)
                 .prioritized(true)
@@ -127,7 +172,7 @@ mod tests {
                 .criticality(Criticality::Sheddable)
                 .outbound()
         };
-        for call in [call, call.param("x"), Call::new("/b")] {
+        for call in [call, call.param("x"), Call::new("/b").reserve("rows", 1)] {
             let kept = OwnedCall::from(&call).with(|kept| format!("{kept:?}"));
             let plain = format!("{call:?}");
             let plain = plain.replace("Joined(\"GET\", \"/a\")", "Str(\"GET /a\")");

@@ -30,6 +30,7 @@ use crate::rule::NumberedRules;
 use crate::stat::{Node, Reloaded};
 
 pub use call::entry::Entry;
+pub use call::meter::Meter;
 pub use call::verdict::Verdict;
 pub use call::waiting::{NotAdmitted, Waiting};
 pub(crate) use core::Core;

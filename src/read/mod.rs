@@ -1,6 +1,7 @@
 //! Looking at statistics: single figures without copying, and a copy of all.
 
 mod breaker;
+mod budget;
 mod json;
 mod keyed_rules;
 mod known;
@@ -13,6 +14,7 @@ mod snapshot;
 pub(crate) mod view;
 
 pub use breaker::BreakerView;
+pub use budget::BudgetSnapshot;
 pub use keyed_rules::KeyedView;
 pub use known::KeyedSnapshot;
 pub use rules::RuleSnapshot;

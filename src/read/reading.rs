@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc as StdArc;
 
 use super::breaker::BreakerView;
+use super::budget::BudgetSnapshot;
 use super::known::KeyedSnapshot;
 use super::shedding::Shedding;
 #[cfg(feature = "dashboard")]
@@ -225,6 +226,10 @@ impl PresentResource {
 
     pub(crate) fn breakers(&self) -> Vec<BreakerView> {
         BreakerView::frozen(&self.resource, self.now)
+    }
+
+    pub(crate) fn budgets(&self) -> Vec<BudgetSnapshot> {
+        BudgetSnapshot::of(&self.resource, self.now)
     }
 
     pub(crate) fn keyed_rules(&self) -> Vec<KeyedSnapshot> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::breaker::BreakerView;
+use super::budget::BudgetSnapshot;
 use super::known::{KeyedSnapshot, would_block};
 use super::reading::{ResourceReading, read_resources, read_scopes};
 use super::rules::{RuleSnapshot, RuleSnapshots};
@@ -111,7 +112,7 @@ impl fmt::Display for Scope {
 
 /// A copy of the statistics of one node. Its window is that of
 /// [`Builder::window`](crate::Builder::window). The state of single rules is in the nodes of
-/// resources: those of origins and contexts have no breakers, no keyed rules and no
+/// resources: those of origins and contexts have no breakers, budgets or keyed rules and no
 /// adaptive limit. Only a node of an origin that an isolation rule is for has slots of its own.
 ///
 /// # Examples
@@ -152,6 +153,7 @@ pub struct NodeSnapshot {
     adaptive_limit: Option<u32>,
     shedding: Option<Shedding>,
     breakers: Vec<BreakerView>,
+    budgets: Vec<BudgetSnapshot>,
     keyed_rules: Vec<KeyedSnapshot>,
     totals: Totals,
     minute: Option<NodeBucket>,
@@ -168,6 +170,7 @@ impl NodeSnapshot {
             adaptive_limit: present.adaptive_limit(),
             shedding: present.shedding(),
             breakers: present.breakers(),
+            budgets: present.budgets(),
             keyed_rules: present.keyed_rules(),
             footprint: present.footprint(),
             ..Self::new(
@@ -223,6 +226,7 @@ impl NodeSnapshot {
             adaptive_limit: None,
             shedding: None,
             breakers: Vec::new(),
+            budgets: Vec::new(),
             keyed_rules: Vec::new(),
             totals: node.totals(now),
             minute: node
@@ -361,6 +365,13 @@ impl NodeSnapshot {
     #[must_use]
     pub fn breakers(&self) -> &[BreakerView] {
         &self.breakers
+    }
+
+    /// Returns the budgets of the rules on [costs](crate::FlowRule::cost), in the order of the
+    /// rules.
+    #[must_use]
+    pub fn budgets(&self) -> &[BudgetSnapshot] {
+        &self.budgets
     }
 
     /// Returns the keyed rules, in their order, and those rules by origin that keep

@@ -78,6 +78,11 @@ pub(crate) trait RuleInfo {
         None
     }
 
+    /// The unit of the costs that the rule counts; `None`: it counts calls.
+    fn unit(&self) -> Option<&str> {
+        None
+    }
+
     /// Why no rule of the kind can be shared, if that is so.
     #[cfg(feature = "serde")]
     fn never_shared(&self) -> Option<&'static str>;

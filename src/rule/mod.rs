@@ -23,7 +23,9 @@
 //! # Default rules
 //!
 //! A rule for the resource `*` is the default: every resource that no rule of the same kind
-//! names gets a separate window, separate slots or a separate breaker from it. A rule that
+//! names gets a separate window, separate slots or a separate breaker from it. A rule on
+//! [costs](FlowRule::cost) only replaces a default of its unit, and one on calls only a default on
+//! calls. A rule that
 //! only observes a resource, by [`FlowRule::when`] or [`IsolationRule::when`], does not count as a rule of that
 //! resource, nor does a rule in [shadow mode](Rule::shadow): such a resource still gets the
 //! default. All resources beyond [`Builder::max_resources`](crate::Builder::max_resources)
@@ -115,6 +117,8 @@ mod adaptive;
 mod authority;
 mod circuit_breaker;
 mod compiled;
+mod cost;
+mod costs;
 mod default;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod field;
@@ -174,6 +178,7 @@ pub use system::SystemRule;
 pub use crate::base::number::{Number, WholeNumber};
 
 pub(crate) use compiled::{CompiledRules, DedicatedRing, Quotas};
+pub(crate) use costs::{Accounts, CostRules};
 pub(crate) use default::ANY_RESOURCE;
 #[cfg(feature = "dashboard")]
 pub(crate) use field::kept;

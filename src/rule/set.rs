@@ -56,6 +56,8 @@ pub(crate) struct SlotLimit {
 pub(crate) struct ResourceRules {
     /// Flow rules that count all callers together.
     pub(crate) anyone: Vec<u32>,
+    /// Flow rules on costs.
+    pub(crate) costs: Vec<u32>,
     /// Keyed rules.
     pub(crate) params: Vec<u32>,
     /// Rules that count over all processes of a store.
@@ -167,11 +169,11 @@ impl RuleSet {
         own.or_default().add(index, rule);
     }
 
-    /// Gives `defaults` to every resource without a rule of the same kind among
+    /// Gives `defaults` to every resource without a rule of the same kind and unit among
     /// `others`.
     fn add_defaults(&mut self, defaults: &[(u32, &Rule)], others: &[&Rule]) {
         // The kinds of the rules of each resource, by the place under its name.
-        let (mut places, mut kinds) = (HashMap::<&str, usize>::new(), Vec::<Vec<&str>>::new());
+        let (mut places, mut kinds) = (HashMap::<&str, usize>::new(), Vec::<Vec<_>>::new());
         for rule in others {
             // A resource of that very name, as in `OPTIONS *`, is one of all.
             if !rule.is_default() {
@@ -179,10 +181,10 @@ impl RuleSet {
                 let own = self.by_resource.entry(rule.resource().to_owned());
                 own.or_default();
                 match places.get(rule.resource()) {
-                    Some(&place) => kinds[place].push(rule.kind()),
+                    Some(&place) => kinds[place].push(kind_of(rule)),
                     None => {
                         places.insert(rule.resource(), kinds.len());
-                        kinds.push(vec![rule.kind()]);
+                        kinds.push(vec![kind_of(rule)]);
                     }
                 }
             }
@@ -192,7 +194,7 @@ impl RuleSet {
             unnamed.add(index, rule);
             for (name, own) in &mut self.by_resource {
                 let place = places.get(&**name);
-                if !place.is_some_and(|&place| kinds[place].contains(&rule.kind())) {
+                if !place.is_some_and(|&place| kinds[place].contains(&kind_of(rule))) {
                     own.add(index, rule);
                 }
             }
@@ -435,6 +437,7 @@ impl ResourceRules {
                 self.params.push(index);
                 self.longest_wait = self.longest_wait.max(rule.max_wait());
             }
+            Rule::Flow(rule) if rule.get_cost().is_some() => self.costs.push(index),
             Rule::Flow(rule) => {
                 let wait = rule.shaping.max_wait.unwrap_or_default();
                 self.longest_wait = self.longest_wait.max(wait);
@@ -452,6 +455,11 @@ impl ResourceRules {
             Rule::System(_) | Rule::Shadow(_) => {}
         }
     }
+}
+
+/// What a rule limits: a rule of a resource is in place of a default one of this kind.
+fn kind_of(rule: &Rule) -> (&'static str, Option<&str>) {
+    (rule.kind(), rule.info().unit())
 }
 
 /// The value in `rules`, made if need be, while a set is being made.

@@ -6,7 +6,7 @@
 
 use std::slice::from_ref;
 
-use super::leap_array::{Denied, LeapArray};
+use super::leap_array::{Denied, LeapArray, Reloaded};
 use super::packed::HeadWord;
 use super::quota::Quota;
 use super::refusal::Refusal;
@@ -51,10 +51,16 @@ impl LeapArray {
     /// The tokens left of `quota` now; `None` if more are used than it lets, or if the array has
     /// moved.
     fn left(&self, now: Tick, quota: &Quota) -> Option<u32> {
+        let used = self.used_now(now, quota).ok()?;
+        quota.limit().checked_sub(used)
+    }
+
+    /// The tokens that the window of `quota` holds now.
+    pub(crate) fn used_now(&self, now: Tick, quota: &Quota) -> Result<u32, Reloaded> {
         loop {
-            let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
+            let (head, bucket) = self.present(self.bucket_number(now))?;
             if let Some(used) = self.used(head, quota.start(bucket)) {
-                return quota.limit().checked_sub(used);
+                return Ok(used);
             }
             self.find_cut(head, bucket, from_ref(quota));
         }

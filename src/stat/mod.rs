@@ -101,4 +101,4 @@ mod models;
 #[path = "tests/oracle.rs"]
 pub mod oracle;
 #[cfg(all(test, not(sentinel_loom)))]
-mod tests;
+pub(crate) mod tests;

@@ -139,6 +139,7 @@ fn all_were_read(rule: &str, read: &BTreeSet<&str>) {
 fn a_flow_rule_tells_its_settings() {
     let read = reads! { FlowRule::per_second("r", 9);
         buckets(5) => get_buckets: 2, 5;
+        cost("tokens") => get_cost: None, Some("tokens");
         strict() => is_strict: false, true;
         by_origin() => is_by_origin: false, true;
         for_origin("a") => get_for_origin: None, Some("a");

@@ -164,6 +164,79 @@ fn what_to_do_without_a_key_is_refused_where_there_is_none() {
 }
 
 #[test]
+fn settings_that_a_limit_on_costs_cannot_have_are_refused() {
+    let rule = || FlowRule::per_minute("r", 100).cost("tokens");
+    let text = |text: &str| text.to_owned();
+    let absent = "left out with `cost`: a cost has no turn";
+    let callers = |field| format!("left out with `{field}`: it counts all callers together");
+    let tokens = || text("\"tokens\"");
+    for (rule, expected) in [
+        (
+            rule().throttle(SECOND),
+            ("throttle", text("1s"), text(absent)),
+        ),
+        (
+            rule().warm_up(SECOND),
+            ("warm_up", text("1s"), text(absent)),
+        ),
+        (
+            rule().lend(true),
+            (
+                "lend",
+                text("true"),
+                text("left out with `cost`: nothing is lent of what is not known"),
+            ),
+        ),
+        (rule().when("other"), ("cost", tokens(), callers("when"))),
+        (
+            rule().in_context("a"),
+            ("cost", tokens(), callers("in_context")),
+        ),
+        (rule().by_origin(), ("cost", tokens(), callers("by_origin"))),
+        (
+            rule().for_origin("a"),
+            ("cost", tokens(), callers("for_origin")),
+        ),
+        (
+            rule().shared(),
+            (
+                "shared",
+                text("true"),
+                text("left out with `cost`: costs count in one process"),
+            ),
+        ),
+        (
+            FlowRule::per_minute("r", (1_u32 << 30) + 1).cost("tokens"),
+            (
+                "threshold",
+                text("1073741825"),
+                text("between 0 and 1073741824"),
+            ),
+        ),
+    ] {
+        assert_eq!(problem(rule.clone()), expected);
+        assert!(Rules::build([Rule::from(rule).shadow()]).is_err());
+    }
+    let longest = "x".repeat(64);
+    let allowed = "1 to 64 visible ASCII characters without spaces";
+    for unit in ["", " ", "two words", "größe", "a\n", &format!("{longest}x")] {
+        let shown = format!("{:?}", unit.chars().take(64).collect::<String>());
+        let rule = FlowRule::per_minute("r", 1).cost(unit);
+        assert_eq!(problem(rule), ("cost", shown, text(allowed)));
+    }
+    let requests = problem(FlowRule::per_minute("r", 1).cost("requests"));
+    assert_eq!((requests.0, &*requests.1), ("cost", "\"requests\""));
+    for good in [
+        rule().strict().buckets(10),
+        rule().lend(false),
+        FlowRule::per_minute("r", 1 << 30).cost(longest),
+        FlowRule::per_minute("*", 0).cost("{}"),
+    ] {
+        assert_eq!(Rules::build([good]).map(|rules| rules.len()), Ok(1));
+    }
+}
+
+#[test]
 fn a_queue_for_values_is_refused_unless_it_is_for_those_at_once() {
     let allowed = "left out without `concurrency`";
     let rates = || KeyedRule::per_second("r", 1);

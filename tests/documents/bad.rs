@@ -18,6 +18,12 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": "GET /files/*", "threshold": 1} | .resource | "GET /files/*" | written "/files/{*rest}"
 {"kind": "flow", "resource": "a", "when": "/files/*path", "threshold": 1} | .when | "/files/*path" | written "/files/{*path}"
 {"kind": "isolation", "resource": "/users/<id>", "max": 1} | .resource | "/users/<id>" | written "/users/{id}"
+{"kind": "flow", "resource": "a", "threshold": 1, "cost": 7} | .cost | 7 | a text
+{"kind": "flow", "resource": "a", "threshold": 1, "cost": "two words"} | .cost | "two words" | 1 to 64 visible ASCII characters
+{"kind": "flow", "resource": "a", "threshold": 1, "cost": "requests"} | .cost | "requests" | counts requests
+{"kind": "flow", "resource": "a", "threshold": 1, "cost": "rows", "by_origin": true} | .cost | "rows" | left out with `by_origin`
+{"kind": "flow", "resource": "a", "threshold": 1, "cost": "rows", "throttle": "1s"} | .throttle | "1s" | left out with `cost`
+{"kind": "flow", "resource": "a", "threshold": 2000000000, "cost": "rows"} | .threshold | 2000000000 | between 0 and 1073741824
 {"kind": "flow", "resource": "a", "threshold": 0.5} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 2s, or let calls queue with `throttle`
 {"kind": "keyed", "resource": "a", "threshold": 0.5, "interval": "1m"} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 120s, or add a `burst` of 1
 {"kind": "keyed", "resource": "a", "threshold": 1, "window": true, "tier": [{"name": "x", "threshold": 0.5}]} | .tier | 0.5 | write 1 per 2s, or leave out `window`

@@ -41,6 +41,13 @@ fn limits() -> Vec<(Value, Rule)> {
         ),
         (
             json!({
+                "kind": "flow", "resource": "/a", "threshold": 200_000, "interval": "1m",
+                "cost": "tokens",
+            }),
+            FlowRule::per_minute("/a", 200_000).cost("tokens").into(),
+        ),
+        (
+            json!({
                 "kind": "isolation", "resource": "/s", "max": 3, "id": "tight", "shadow": true,
             }),
             IsolationRule::new("/s", 3).id("tight").shadow(),

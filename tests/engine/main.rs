@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod blocking;
+mod budget_histories;
+mod budgets;
 mod calls;
 mod cancel;
 mod class_ends;

@@ -11,7 +11,7 @@ const ORDER: &[&[&str]] = &[
     &["blocked"],
     &["stat"],
     &["shape"],
-    &["adaptive", "breaker", "keyed"],
+    &["adaptive", "breaker", "budget", "keyed"],
     &["store"],
     &["system"],
     &["hook"],

@@ -344,6 +344,12 @@ pub(crate) enum Bug {
     TicketAnswersGone,
     /// A call that is to be judged late looks for its answer before it has the lock.
     LateLooksThenKeeps,
+    /// A gauge of reservations that is lowered and raised again has its old value.
+    GaugeWithoutVersion,
+    /// A settlement releases its reservation first and books its cost after.
+    ReleaseBeforeBook,
+    /// A charge or a settlement does not compare the account that it changes.
+    RestReleasedTwice,
 }
 
 /// Returns whether the running model has planted `bug`.

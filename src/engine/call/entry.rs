@@ -9,10 +9,11 @@ use crate::base::sync::Arc;
 use crate::breaker::Admission;
 use crate::call::Direction;
 use crate::clock::Tick;
+use crate::engine::call::meter::Meter;
 use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
 use crate::engine::resource::Resource;
 use crate::hook::Interest;
-use crate::rule::RunningPlaces;
+use crate::rule::{Accounts, RunningPlaces};
 use crate::stat::{Outcome, SlotHold};
 
 /// A running call. Dropping it ends the call and records, once, its weight, its response
@@ -74,6 +75,8 @@ struct RareState {
     shadows: Vec<Entry>,
     /// What was left of its parameters' quotas when it started or began to wait.
     quota: Option<QuotaLeft>,
+    /// The cost of the call.
+    meter: Meter,
 }
 
 /// The permits of rules that must be notified when the call ends.
@@ -143,8 +146,26 @@ impl Entry {
     /// Attaches `shadows`, which then end as this call does.
     pub(crate) fn attach_shadows(&mut self, shadows: Vec<Self>) {
         if !shadows.is_empty() {
-            self.rare.get_or_insert_default().shadows = shadows;
+            let rare = self.rare.get_or_insert_default();
+            rare.shadows = shadows;
+            for shadow in &rare.shadows {
+                let meter = shadow.meter();
+                if meter.is_idle() {
+                    continue;
+                }
+                if rare.meter.is_idle() {
+                    rare.meter = Meter::new(self.nodes.resource(), Accounts::default());
+                }
+                rare.meter.also_tell(meter);
+            }
         }
+    }
+
+    /// Attaches the accounts of the call's cost.
+    #[cold]
+    pub(crate) fn set_accounts(&mut self, accounts: Accounts) {
+        let meter = Meter::new(self.nodes.resource(), accounts);
+        self.rare.get_or_insert_default().meter = meter;
     }
 
     /// Notes the rest of the quotas of the call's parameters, for the response.
@@ -180,6 +201,41 @@ impl Entry {
     /// completed, and as neither a success nor an error.
     pub fn ignore(&mut self) {
         self.outcome = Some(Outcome::Ignore);
+    }
+
+    /// Returns a handle on what the call costs, for rules on [costs](crate::FlowRule::cost).
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        let rare = self.rare.as_ref();
+        rare.map_or_else(Meter::default, |rare| rare.meter.clone())
+    }
+
+    /// Notes that the call has cost `n` more of `unit`, as [`Meter::charge`] does.
+    ///
+    /// Returns false as soon as the reservation is used up and a rule has nothing left.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, Sentinel};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let sentinel = Sentinel::new(FlowRule::per_minute("query", 100).cost("rows"));
+    /// let mut entry = sentinel.enter(Call::new("query")).await?;
+    /// assert!(entry.charge("rows", 99));
+    /// assert!(!entry.charge("rows", 1));
+    /// # Ok::<(), tower_sentinel::Blocked>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn charge(&mut self, unit: &str, n: u32) -> bool {
+        let rare = self.rare.as_ref();
+        rare.is_none_or(|rare| rare.meter.charge(unit, n))
+    }
+
+    /// Notes that the call costs `total` of `unit` in all, as [`Meter::settle`] does. It does not
+    /// end yet.
+    pub fn settle(&mut self, unit: &str, total: u32) {
+        if let Some(rare) = &self.rare {
+            rare.meter.settle(unit, total);
+        }
     }
 
     /// Ends the call as cancelled: it delivered nothing, and has no response time.
@@ -375,7 +431,10 @@ impl Entry {
         if resource.shared().hooks.want(Interest::EXIT) {
             resource.notify_ended(self.weight, outcome, end - self.start);
         }
-        if self.rare.is_some() {
+        if let Some(rare) = &self.rare {
+            if outcome == Some(Outcome::Failure) {
+                rare.meter.fail();
+            }
             self.end_shadows();
         }
     }

@@ -4,6 +4,7 @@ pub(crate) mod arrival;
 pub(crate) mod entry;
 #[cfg_attr(not(feature = "shared"), path = "no_lease.rs")]
 pub(crate) mod lease;
+pub(crate) mod meter;
 pub(crate) mod nodes;
 pub(crate) mod ring;
 pub(crate) mod verdict;

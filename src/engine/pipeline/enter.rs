@@ -5,7 +5,7 @@ use super::attempt::Attempt;
 use super::fast_path::take_own_ring;
 use super::lease::enter_leased;
 use super::line::{line_up, line_up_for_share};
-use super::refusal::{Counted, refuse, refuse_flow, refuse_share, refuse_slots};
+use super::refusal::{Counted, refuse, refuse_cost, refuse_flow, refuse_share, refuse_slots};
 use super::wait::wait;
 use crate::base::sync::Arc;
 use crate::clock::Tick;
@@ -125,7 +125,20 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
             return Ok(refuse(Counted::On(&nodes), call, now, blocked));
         }
     };
+    let accounts = match resource.costs().map(|costs| costs.reserve(call, now)) {
+        None => None,
+        Some(Ok(accounts)) => Some(accounts),
+        Some(Err(rule)) => {
+            resource.release(place);
+            nodes.release_origin_slot(of_origin);
+            nodes.release(&attempt.claims);
+            return Ok(refuse_cost(&nodes, call, now, rule));
+        }
+    };
     if let Err(denied) = take_tokens(&nodes, now, call.weight) {
+        if let (Some(costs), Some(accounts)) = (resource.costs(), &accounts) {
+            costs.cancel(accounts);
+        }
         resource.release(place);
         nodes.release_origin_slot(of_origin);
         return go_without(attempt, &nodes, denied);
@@ -140,6 +153,9 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
     let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
     if let Some(quota) = attempt.claims.quota.take() {
         entry.set_param_quota(quota);
+    }
+    if let Some(accounts) = accounts {
+        entry.set_accounts(accounts);
     }
     Ok(Verdict::Pass(entry))
 }

@@ -20,8 +20,9 @@
 //! lease       for permits of each shared rule: those in hand, or the call waits for  lease.rs
 //!             the store, and is judged from the first check on with what it got;
 //!             for one that waits for its turn or a loan, when that has come
-//! place       for those slots, held until the call ends, and for the probe of  enter.rs
-//!             each circuit breaker that is open and due
+//! place       for those slots, held until the call ends, for the probe of      enter.rs
+//!             each circuit breaker that is open and due, and for what the call
+//!             reserves of each limit on costs
 //! tokens      for tokens of each ring: of the origin, the context, the         enter.rs
 //!             resource
 //! loan        where a ring has none and the call is prioritized: for tokens    wait.rs

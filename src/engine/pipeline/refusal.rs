@@ -90,6 +90,16 @@ pub(super) fn refuse_share(
     refuse(counted, call, now, blocked)
 }
 
+/// A refusal by `rule` on costs.
+#[cold]
+pub(super) fn refuse_cost(nodes: &CallNodes, call: &Call<'_>, now: Tick, rule: u32) -> Verdict {
+    let resource = nodes.resource();
+    let wanted = resource.costs().map_or(0, |costs| costs.wanted(rule, call));
+    let at = nodes.retry_at_unrelated(call, now, now);
+    let blocked = resource.blocked_by_cost(rule, wanted, at, now);
+    refuse(Counted::On(nodes), call, now, blocked)
+}
+
 /// A refusal for want of a slot within the limit of `slots`.
 #[cold]
 pub(super) fn refuse_slots(

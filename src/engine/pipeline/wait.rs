@@ -31,6 +31,7 @@ pub(super) fn wait(
         start,
         patience: call.patience,
         criticality: call.criticality,
+        reserves: call.reserves.into(),
     };
     let begun = WaitBegun {
         again: attempt.engine.again(),

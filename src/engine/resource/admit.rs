@@ -146,7 +146,10 @@ impl Resource {
     /// Returns whether a call can need a [`Place`].
     #[inline]
     pub(crate) fn has_places(&self) -> bool {
-        self.gives_out_slots() || self.breakers().is_some() || self.has_narrow_slots()
+        self.gives_out_slots()
+            || self.breakers().is_some()
+            || self.has_narrow_slots()
+            || self.costs().is_some()
     }
 
     /// Asks the circuit breakers for a call that holds `slot`, which may become a probe. A refusal
@@ -203,6 +206,29 @@ impl Resource {
             counts.into_iter().for_each(|counts| counts.refused.add(1));
         }
         self.blocked_without_share(none, now)
+    }
+
+    /// A refusal by `rule` on costs, until `at` or for ever, of a call that wants to reserve
+    /// `wanted`.
+    #[cold]
+    pub(crate) fn blocked_by_cost(
+        &self,
+        rule: u32,
+        wanted: u32,
+        at: Option<Tick>,
+        now: Tick,
+    ) -> Blocked {
+        let retry_after = at.map(|at| self.time_until(at, now));
+        let blocked = self
+            .blocked(BlockKind::Flow, rule)
+            .with_retry_after(retry_after);
+        match self.rules.flow(rule) {
+            Some(flow) => {
+                let (limit, interval) = flow.advertised();
+                blocked.with_limit(limit, interval).with_reserved(wanted)
+            }
+            None => blocked,
+        }
     }
 
     /// A refusal for want of a share, or of permits from a store.

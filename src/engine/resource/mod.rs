@@ -31,7 +31,8 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Glance;
 use crate::engine::context::{EngineContext, NodeOf};
 use crate::rule::{
-    CompiledRules, ContextRules, Guards, KeyedRules, OriginRules, ResourceRules, RuleSet, SlotLimit,
+    CompiledRules, ContextRules, CostRules, Guards, KeyedRules, OriginRules, ResourceRules,
+    RuleSet, SlotLimit,
 };
 use crate::stat::{Node, Resident, TablePlace as ListPlace, Totals};
 
@@ -363,6 +364,12 @@ impl Resource {
         self.extras.as_ref()?.params.as_ref()
     }
 
+    /// The rules on what calls cost.
+    #[inline]
+    pub(crate) fn costs(&self) -> Option<&CostRules> {
+        self.extras.as_ref()?.costs.as_deref()
+    }
+
     /// The rules that count over all processes of a store.
     #[inline]
     pub(crate) fn leases(&self) -> Option<&Leases> {
@@ -404,7 +411,10 @@ impl Resource {
         let breakers =
             self.breakers().map_or(0, Breakers::footprint) + size_of_val(self.breaker_rules());
         let others = self.others().map_or(0, OtherOrigins::footprint);
-        let extras = extras + limiter + related + params + breakers + others;
+        let costs = self
+            .costs()
+            .map_or(0, |costs| size_of_val(costs) + costs.footprint());
+        let extras = extras + limiter + related + params + costs + breakers + others;
         let heap = extras + self.node.footprint() + self.compiled.footprint();
         shared_size::<Self>() + heap
     }
@@ -437,7 +447,8 @@ impl Resident for Resource {
         let leases = self.leases().map_or(Duration::ZERO, Leases::memory);
         let memory = self.compiled.memory(self.node.ring());
         let others = self.others().map_or(Duration::ZERO, OtherOrigins::memory);
-        let memory = memory.max(breakers).max(leases).max(others);
+        let costs = self.costs().map_or(Duration::ZERO, CostRules::memory);
+        let memory = memory.max(breakers).max(leases).max(others).max(costs);
         // `last_used` may be up to one step earlier than the last use.
         let step = if memory.is_zero() {
             Duration::ZERO

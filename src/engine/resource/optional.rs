@@ -13,7 +13,8 @@ use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::context::EngineContext;
 use crate::rule::{
-    ContextRules, Guards, KeyedRules, OriginRules, ResourceRules, RuleSet, SlotLimit, most_keys,
+    ContextRules, CostRules, Guards, KeyedRules, OriginRules, ResourceRules, RuleSet, SlotLimit,
+    most_keys,
 };
 
 /// What every check of a resource is made of: its name, the rules in force, the engine, and the
@@ -40,6 +41,8 @@ pub(crate) struct OptionalChecks {
     /// older set, for the calls in flight.
     pub(super) adaptive: Option<(u32, Arc<Limiter>)>,
     pub(super) params: Option<KeyedRules>,
+    /// Boxed, as `related` is.
+    pub(super) costs: Option<Box<CostRules>>,
     pub(super) breakers: Option<RuledBreakers>,
     pub(super) leases: Option<Leases>,
     /// No check: what calls bring, if a rule looks at their origins or contexts.
@@ -108,6 +111,10 @@ impl OptionalChecks {
             params: KeyedRules::new(rules, &own.params, max_origins, old_params, now, |rule| {
                 notify::on_suspicion(rules, rule, name, shared)
             }),
+            costs: {
+                let old = old.and_then(|old| old.costs.as_deref());
+                CostRules::new(rules, &own.costs, old, now).map(Box::new)
+            },
             breakers: RuledBreakers::new(rules, own, old_breakers, now),
             leases: Leases::new(made_of, &own.shared, old),
         };
@@ -124,6 +131,7 @@ impl OptionalChecks {
             guards,
             adaptive,
             params,
+            costs,
             breakers,
             leases,
             seen_keys: _,
@@ -134,6 +142,7 @@ impl OptionalChecks {
             || guards.is_some()
             || adaptive.is_some()
             || params.is_some()
+            || costs.is_some()
             || breakers.is_some()
             || leases.is_some()
     }

@@ -46,6 +46,7 @@ impl PathKind {
             guards,
             adaptive,
             params,
+            costs,
             breakers,
             leases,
             seen_keys: _,
@@ -70,6 +71,8 @@ impl PathKind {
             || has_scopes
             || looks_elsewhere
             || has_shadows
+            // A call that has reserved must be settled.
+            || costs.is_some()
         {
             return Self::Full;
         }
@@ -150,7 +153,7 @@ mod tests {
         let errors = || CircuitBreakerRule::error_ratio("r", 0.5);
         let hour = || FlowRule::per("r", 9, second * 3_600);
         let at_once = || IsolationRule::new("r", 9);
-        let cases: [(PathKind, Rules); 27] = [
+        let cases: [(PathKind, Rules); 28] = [
             (PathKind::Fast, Rules::new()),
             (PathKind::Fast, flow().into()),
             (PathKind::FastBesideRing, hour().into()),
@@ -210,6 +213,7 @@ mod tests {
             (PathKind::Full, at_once().for_origin("a").into()),
             (PathKind::Full, at_once().when("other").into()),
             (PathKind::Full, flow().shadow().into()),
+            (PathKind::Full, flow().cost("tokens").into()),
         ];
         for (path, rules) in cases {
             let name = format!("{rules:?}");

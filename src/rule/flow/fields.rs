@@ -26,6 +26,7 @@ impl HasFields for FlowRule {
                 ),
             )
             .always_written(),
+            Field::new("cost", Text(Self::get_cost, Self::cost)),
             Field::new("buckets", Count(|it| Some(it.buckets.get()), Self::buckets)).kept(),
             Field::new("strict", Switch(|it| it.strict, Self::strict)),
             Field::new(

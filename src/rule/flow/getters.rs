@@ -48,6 +48,12 @@ impl FlowRule {
         }
     }
 
+    /// Returns the unit of the [costs](Self::cost) that the rule counts; `None`: it counts calls.
+    #[must_use]
+    pub fn get_cost(&self) -> Option<&str> {
+        self.cost.as_deref()
+    }
+
     /// Returns what happens to calls [without an origin](Self::missing), if that was set.
     #[must_use]
     pub const fn get_missing(&self) -> Option<MissingKey> {

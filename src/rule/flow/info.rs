@@ -36,6 +36,10 @@ impl RuleInfo for FlowRule {
         matches!((&self.basis, &self.who), (Basis::Own, Who::Anyone))
     }
 
+    fn unit(&self) -> Option<&str> {
+        self.get_cost()
+    }
+
     fn needs(&self) -> Vec<Need<'_>> {
         let mut needs = Vec::new();
         if let Basis::Context(_) = self.basis {
@@ -68,7 +72,7 @@ impl RuleInfo for FlowRule {
     }
 
     fn limits_all_alike(&self) -> bool {
-        self.may_be_default() && self.shaping.memory.is_none()
+        self.may_be_default() && self.shaping.memory.is_none() && self.cost.is_none()
     }
 
     fn looks_at_machine(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Flow rules: how many calls of a resource may pass in a window of time.
 
+mod cost;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod fields;
 mod getters;
@@ -100,6 +101,8 @@ pub struct FlowRule {
     max_occupy_ratio: f64,
     max_waiting: WholeNumber,
     pub(super) sharing: Sharing,
+    /// The unit of costs that it counts; `None`: calls.
+    cost: Option<String>,
     pub(super) id: Option<String>,
 }
 
@@ -225,6 +228,7 @@ impl FlowRule {
             max_occupy_ratio: 1.0,
             max_waiting: WholeNumber::new(MOST_WAITING),
             sharing: Sharing::default(),
+            cost: None,
             id: None,
         }
     }
@@ -461,6 +465,7 @@ impl FlowRule {
             shaping: Shaping::default(),
             max_waiting: WholeNumber::new(u32::MAX),
             sharing: Sharing::default(),
+            cost: None,
             lend: Some(true),
             max_occupy_ratio: 1.0,
             ..self.clone()
@@ -477,7 +482,8 @@ impl FlowRule {
             Basis::Related(name) | Basis::Context(name) => name.len(),
             Basis::Own => 0,
         };
-        self.resource.len() + self.id.as_ref().map_or(0, String::len) + who + basis
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        self.resource.len() + text(&self.id) + text(&self.cost) + who + basis
     }
 
     /// How many calls may wait at once, if this rule lets any.
@@ -498,7 +504,8 @@ impl FlowRule {
     }
 
     fn lends(&self) -> bool {
-        self.lend.unwrap_or(!self.strict) && self.max_waiting.get() > 0
+        let is_lender = self.lend.unwrap_or(!self.strict) && self.cost.is_none();
+        is_lender && self.max_waiting.get() > 0
     }
 
     /// The whole part of the threshold.
@@ -565,6 +572,8 @@ impl FlowRule {
             max_waiting: _,
             max_occupy_ratio: _,
             sharing: _,
+            // Refused beside any selection of callers.
+            cost: _,
             id: _,
         } = self;
         let allowed = "left out with `by_origin`: `for_origin(\"other\")` has it for each origin";
@@ -643,9 +652,15 @@ impl FlowRule {
 
     pub(super) fn inspect(&self, inspector: &mut Inspector) {
         inspector.name("resource", &self.resource);
-        inspector.number("threshold", self.threshold, 0..=MAX_TOKENS);
+        match &self.cost {
+            Some(unit) => self.inspect_cost(unit, inspector),
+            None => _ = inspector.number("threshold", self.threshold, 0..=MAX_TOKENS),
+        }
         if self.shaping.max_wait.is_none() {
-            let cure = "let calls queue with `throttle`";
+            let cure = match self.cost {
+                None => "let calls queue with `throttle`",
+                Some(_) => "choose a smaller unit",
+            };
             inspector.whole_call("threshold", self.threshold, self.interval, cure);
         }
         if let Some(missing) = self.missing.filter(|_| self.who != Who::Each) {

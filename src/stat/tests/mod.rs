@@ -3,6 +3,6 @@
 mod model;
 pub(in crate::stat) mod oracle;
 mod replay;
-mod rng;
+pub(crate) mod rng;
 mod stress;
 mod vectors;

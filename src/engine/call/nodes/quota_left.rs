@@ -49,7 +49,8 @@ fn part(remaining: u32, limit: u32) -> f64 {
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// The rest of the tightest quota of a flow rule.
+    /// The rest of the tightest quota of a flow rule. What running calls have reserved of a limit on
+    /// costs is not left.
     pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
         let mut tightest: Option<QuotaLeft> = None;
         for ruled in self.limited_rings(now) {
@@ -71,7 +72,13 @@ impl CallNodes {
                 }
             }
         }
-        tightest
+        let Some(costs) = self.resource.costs() else {
+            return tightest;
+        };
+        let of_costs = costs.left(now).map(|(rule, limit, remaining, more)| {
+            self.left(rule, limit, remaining, self.resource.time_until(more, now))
+        });
+        QuotaLeft::tightest(tightest.into_iter().chain(of_costs))
     }
 
     /// The rest of the quotas of the parameters of `call`.

@@ -57,6 +57,10 @@ impl CallNodes {
             Some(leases) => leases.room_at(call, now)?.max(from),
             None => from,
         };
+        let from = match self.resource.costs() {
+            Some(costs) => costs.room_at(call, now)?.max(from),
+            None => from,
+        };
         let params = self.resource.params();
         let (let_in, of_values) = match params {
             Some(params) => params.turn_at(call, now)?,

@@ -15,6 +15,7 @@
 //! has a slot: it uses the slot, or passes it to the next one.
 
 mod line;
+mod start;
 mod store;
 
 use std::fmt;
@@ -27,16 +28,16 @@ use std::time::Duration;
 use crate::base::sync::{Arc, StopSignal};
 use crate::base::timer::{self, NoTimer, Timer};
 use crate::blocked::{BlockKind, Blocked};
-use crate::call::{Call, Criticality, OwnedCall};
+use crate::call::{Call, Criticality, OwnedCall, OwnedReserves};
 use crate::clock::Tick;
-use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine, stand_in_line};
-use crate::engine::call::entry::{Entry, Permits};
+use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine};
+use crate::engine::call::entry::Entry;
 use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::{CallNodes, Claims};
 use crate::engine::call::ring::Held;
 use crate::engine::call::verdict::Verdict;
-use crate::engine::resource::{Place, Resource};
-use crate::stat::{Node, SlotHold};
+use crate::engine::resource::Resource;
+use crate::stat::Node;
 
 use line::Got;
 pub(crate) use line::InLine;
@@ -159,6 +160,8 @@ pub(crate) struct Promised {
     /// The call's own.
     pub(crate) patience: Option<Duration>,
     pub(crate) criticality: Criticality,
+    /// What it reserves when it starts.
+    pub(crate) reserves: OwnedReserves,
 }
 
 /// Why a waiting call cannot start.
@@ -499,76 +502,6 @@ impl WaitingInner {
             }
             Rest::Promised(_) => self.start(now, slot),
         }
-    }
-
-    /// Starts the call, which has its tokens; or has it stand in line, if there is no slot.
-    fn start(mut self: Box<Self>, now: Tick, mut slot: Option<SlotHold>) -> Verdict {
-        let Rest::Promised(promised) = &self.rest else {
-            unreachable!("only what is promised starts");
-        };
-        let (patience, class) = (promised.patience, promised.criticality);
-        match self.take_leases(now, patience, &mut slot) {
-            Ok(true) => {}
-            Ok(false) => return Verdict::Wait(Waiting { inner: Some(self) }),
-            Err(blocked) => return Verdict::Block(blocked),
-        }
-        let resource = self.nodes.resource();
-        let of_origin = match self.nodes.take_origin_slot() {
-            Ok(hold) => hold,
-            Err(slots) => return self.refuse_without_slot(now, slots, slot),
-        };
-        let slot = match resource.take_slot(class, &mut slot) {
-            Ok(slot) => slot,
-            Err(slots) => {
-                self.nodes.release_origin_slot(of_origin);
-                let place = stand_in_line(resource, slots, patience, self.place);
-                let Some(place) = place else {
-                    return self.refuse_without_slot(now, slots, None);
-                };
-                self.stand_in_line(now, place);
-                return Verdict::Wait(Waiting { inner: Some(self) });
-            }
-        };
-        match resource.take_place(now, slot) {
-            Ok(place) => Verdict::Pass(self.enter(now, place, of_origin)),
-            Err(blocked) => {
-                self.nodes.release_origin_slot(of_origin);
-                Verdict::Block(self.refuse(now, blocked))
-            }
-        }
-    }
-
-    /// The entry of the call, which has its tokens, its `place` and a slot of its origin.
-    fn enter(mut self, now: Tick, place: Place, of_origin: Option<SlotHold>) -> Entry {
-        if let Some(leases) = &mut self.leases {
-            leases.spend();
-        }
-        let Rest::Promised(promised) = self.rest else {
-            unreachable!("only what is promised starts");
-        };
-        let (nodes, weight) = (self.nodes, self.weight);
-        let (claims, start) = (promised.claims, promised.start);
-        let (resource, waited) = (nodes.resource(), now - self.since);
-        // A place in a queue is the call's own; a wait beyond its turn is for borrowed tokens.
-        let turn = claims.last_turn();
-        let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
-        let occupied = if is_borrowed { weight } else { 0 };
-        nodes.take_inbound(now, weight);
-        nodes.each(|node| {
-            node.stop_waiting();
-            node.start_waited(now, weight, occupied, waited);
-        });
-        resource.place_started(place);
-        nodes.origin_slot_started(of_origin);
-        resource.count_class(promised.criticality, weight);
-        resource.notify_passed(weight, None, waited);
-        let permits = Permits::new(resource, place.admission, &claims);
-        let mut entry = Entry::new(nodes, now, weight, place.has_slot(), permits);
-        if let Some(mut quota) = claims.quota {
-            quota.reset = quota.reset.saturating_sub(waited);
-            entry.set_param_quota(quota);
-        }
-        entry
     }
 
     /// Ends the wait with `blocked`, for all nodes and hooks.

@@ -1,0 +1,204 @@
+//! Budgets, one call after the other, and under threads.
+
+mod stress;
+
+use std::time::Duration;
+
+use super::{Account, CostBudget, MAX_BUDGET};
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::stat::{Grid, Lending, Quota};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn at(ms: u64) -> Tick {
+    Tick::from_millis(ms)
+}
+
+/// A window of two seconds, in two buckets.
+fn grid() -> Grid {
+    Grid {
+        bucket_ns: SECOND_NS,
+        buckets: 2,
+        ahead: 1,
+    }
+}
+
+fn quota(limit: u32) -> Quota {
+    Quota::new(2, 1, limit, Lending::Nothing)
+}
+
+fn budget(limit: u32) -> CostBudget {
+    CostBudget::new(grid(), quota(limit), at(0))
+}
+
+/// What the window holds and what is reserved.
+fn state(budget: &CostBudget, now: Tick) -> (u32, u32) {
+    let figures = budget.figures(now);
+    (figures.used, figures.reserved)
+}
+
+#[test]
+fn reservations_count_as_used_until_they_are_settled() {
+    let budget = budget(10);
+    let first = budget.admit(at(0), 6).unwrap();
+    assert!(budget.admit(at(0), 5).is_none());
+    let second = budget.admit(at(0), 4).unwrap();
+    assert_eq!(state(&budget, at(0)), (0, 10));
+    budget.settle(&first, at(0), 2);
+    assert_eq!(state(&budget, at(0)), (2, 4));
+    assert!(budget.admit(at(0), 5).is_none());
+    budget.cancel(&second);
+    assert_eq!(state(&budget, at(0)), (2, 0));
+    assert!(budget.admit(at(0), 8).is_some());
+    assert_eq!(budget.figures(at(0)).reserved_total, 14);
+}
+
+#[test]
+fn a_call_without_a_reservation_passes_while_one_unit_is_left() {
+    let budget = budget(1);
+    let accounts: [Account; 2] = [(); 2].map(|()| budget.admit(at(0), 0).unwrap());
+    assert!(!budget.charge(&accounts[0], at(0), 5));
+    assert!(budget.admit(at(0), 0).is_none());
+    assert!(!budget.charge(&accounts[1], at(0), 5));
+    let figures = budget.figures(at(0));
+    assert_eq!((figures.used, figures.over_total), (10, 9));
+    assert!(self::budget(0).admit(at(0), 0).is_none());
+}
+
+#[test]
+fn charges_come_out_of_the_reservation_first() {
+    let budget = budget(10);
+    let account = budget.admit(at(0), 4).unwrap();
+    let full = budget.admit(at(0), 6).unwrap();
+    for (units, goes_on, expected) in [
+        (1, true, (1, 9)),
+        (0, true, (1, 9)),
+        (2, true, (3, 7)),
+        // More than is left of it.
+        (3, false, (6, 6)),
+        (0, false, (6, 6)),
+    ] {
+        assert_eq!(budget.charge(&account, at(0), units), goes_on);
+        assert_eq!(state(&budget, at(0)), expected);
+    }
+    budget.cancel(&full);
+    // Something is left of the limit again.
+    assert!(budget.charge(&account, at(0), 1));
+}
+
+#[test]
+fn the_larger_total_counts() {
+    let budget = budget(100);
+    let account = budget.admit(at(0), 50).unwrap();
+    budget.charge(&account, at(0), 7);
+    budget.settle(&account, at(0), 3);
+    assert_eq!(state(&budget, at(0)), (7, 0));
+    budget.settle(&account, at(0), 20);
+    budget.settle(&account, at(0), 9);
+    assert_eq!(state(&budget, at(0)), (20, 0));
+    budget.charge(&account, at(0), 1);
+    assert_eq!(state(&budget, at(0)), (21, 0));
+}
+
+/// Tells a cost.
+type Tell<'a> = &'a dyn Fn(&CostBudget, &Account);
+
+#[test]
+fn a_call_that_told_nothing_is_charged_its_reservation_unless_it_failed() {
+    let told: [Tell<'_>; 4] = [
+        &|_, _| {},
+        &|budget, account| {
+            budget.charge(account, at(0), 0);
+        },
+        &|budget, account| {
+            budget.charge(account, at(0), 2);
+        },
+        &|budget, account| budget.settle(account, at(0), 0),
+    ];
+    for (tell, ended, failed) in [(0, 5, 0), (1, 5, 0), (2, 2, 2), (3, 0, 0)] {
+        for (has_failed, expected) in [(false, ended), (true, failed)] {
+            let budget = budget(10);
+            let account = budget.admit(at(0), 5).unwrap();
+            told[tell](&budget, &account);
+            budget.close(&account, at(0), has_failed);
+            let figures = budget.figures(at(0));
+            assert_eq!((figures.used, figures.reserved), (expected, 0));
+            let is_untold = u64::from(tell < 2 && !has_failed);
+            assert_eq!(figures.untold_total, is_untold);
+        }
+    }
+}
+
+#[test]
+fn a_cost_counts_when_it_is_told() {
+    let budget = budget(10);
+    let account = budget.admit(at(0), 10).unwrap();
+    budget.charge(&account, at(500), 4);
+    budget.charge(&account, at(1_500), 6);
+    for (now, used) in [(1_999, 10), (2_000, 6), (2_999, 6), (3_000, 0)] {
+        assert_eq!(state(&budget, at(now)), (used, 0));
+    }
+}
+
+#[test]
+fn room_is_told_by_the_window_alone() {
+    let budget = budget(10);
+    let account = budget.admit(at(0), 8).unwrap();
+    let retry = Duration::from_secs(1);
+    for (wanted, expected) in [
+        (0, Some(at(100))),
+        (2, Some(at(100))),
+        // Reservations are in the way.
+        (3, Some(at(100) + retry)),
+        (11, None),
+    ] {
+        assert_eq!(budget.room_at(at(100), wanted), expected);
+    }
+    budget.settle(&account, at(100), 9);
+    for (wanted, expected) in [(1, Some(at(100))), (2, Some(at(2_000))), (11, None)] {
+        assert_eq!(budget.room_at(at(100), wanted), expected);
+    }
+}
+
+#[test]
+fn a_new_shape_keeps_what_was_charged_and_what_is_reserved() {
+    let budget = budget(10);
+    let account = budget.admit(at(0), 6).unwrap();
+    budget.charge(&account, at(0), 2);
+    budget.change(grid(), quota(5), at(0));
+    assert_eq!(budget.left(at(0)), 0);
+    budget.change(
+        Grid {
+            buckets: 4,
+            ..grid()
+        },
+        Quota::new(4, 1, 20, Lending::Nothing),
+        at(1_000),
+    );
+    assert_eq!(state(&budget, at(1_000)), (2, 4));
+    budget.settle(&account, at(1_000), 5);
+    assert_eq!(state(&budget, at(3_999)), (5, 0));
+    assert_eq!(state(&budget, at(4_000)), (3, 0));
+    assert_eq!(budget.limit(), 20);
+}
+
+#[test]
+fn huge_costs_are_cut_and_counted() {
+    let budget = budget(MAX_BUDGET);
+    let account = budget.admit(at(0), 0).unwrap();
+    let most = Call::MAX_WEIGHT;
+    budget.charge(&account, at(0), u32::MAX);
+    let figures = budget.figures(at(0));
+    assert_eq!(figures.used, most);
+    assert_eq!(figures.cut_total, u64::from(u32::MAX - most));
+    // What is reserved may be charged whole.
+    let reserved = budget.admit(at(0), most * 3).unwrap();
+    budget.close(&reserved, at(0), false);
+    assert_eq!(state(&budget, at(0)), (most * 4, 0));
+    for _ in 0..200 {
+        budget.charge(&account, at(0), most);
+    }
+    // A window that holds so much books no more.
+    assert_eq!(state(&budget, at(0)), (MAX_BUDGET, 0));
+}

@@ -1,0 +1,124 @@
+//! The start of a call that has been promised its tokens, and has waited for its turn.
+
+use super::{Rest, Waiting, WaitingInner};
+use crate::blocked::Blocked;
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::engine::call::arrival::stand_in_line;
+use crate::engine::call::entry::{Entry, Permits};
+use crate::engine::call::verdict::Verdict;
+use crate::engine::resource::Place;
+use crate::rule::Accounts;
+use crate::stat::SlotHold;
+
+// === impl WaitingInner ===
+
+impl WaitingInner {
+    /// Starts the call, which has its tokens; or has it stand in line, if there is no slot.
+    pub(super) fn start(mut self: Box<Self>, now: Tick, mut slot: Option<SlotHold>) -> Verdict {
+        let Rest::Promised(promised) = &self.rest else {
+            unreachable!("only what is promised starts");
+        };
+        let (patience, class) = (promised.patience, promised.criticality);
+        match self.take_leases(now, patience, &mut slot) {
+            Ok(true) => {}
+            Ok(false) => return Verdict::Wait(Waiting { inner: Some(self) }),
+            Err(blocked) => return Verdict::Block(blocked),
+        }
+        let resource = self.nodes.resource();
+        let of_origin = match self.nodes.take_origin_slot() {
+            Ok(hold) => hold,
+            Err(slots) => return self.refuse_without_slot(now, slots, slot),
+        };
+        let slot = match resource.take_slot(class, &mut slot) {
+            Ok(slot) => slot,
+            Err(slots) => {
+                self.nodes.release_origin_slot(of_origin);
+                let place = stand_in_line(resource, slots, patience, self.place);
+                let Some(place) = place else {
+                    return self.refuse_without_slot(now, slots, None);
+                };
+                self.stand_in_line(now, place);
+                return Verdict::Wait(Waiting { inner: Some(self) });
+            }
+        };
+        let place = match resource.take_place(now, slot) {
+            Ok(place) => place,
+            Err(blocked) => {
+                self.nodes.release_origin_slot(of_origin);
+                return Verdict::Block(self.refuse(now, blocked));
+            }
+        };
+        match self.reserve(now) {
+            Ok(accounts) => Verdict::Pass(self.enter(now, place, of_origin, accounts)),
+            Err(blocked) => {
+                resource.release(place);
+                self.nodes.release_origin_slot(of_origin);
+                Verdict::Block(self.refuse(now, *blocked))
+            }
+        }
+    }
+
+    /// Reserves what the call may cost, if a rule limits that. A call that waits holds no
+    /// reservation.
+    fn reserve(&self, now: Tick) -> Result<Option<Accounts>, Box<Blocked>> {
+        let resource = self.nodes.resource();
+        let (Some(costs), Rest::Promised(promised)) = (resource.costs(), &self.rest) else {
+            return Ok(None);
+        };
+        promised.reserves.with(|reserves| {
+            let call = Call {
+                reserves,
+                ..Call::new("")
+            };
+            let reserved = costs.reserve(&call, now);
+            reserved.map(Some).map_err(|rule| {
+                let (wanted, at) = (costs.wanted(rule, &call), costs.room_at(&call, now));
+                Box::new(resource.blocked_by_cost(rule, wanted, at, now))
+            })
+        })
+    }
+
+    /// The entry of the call, which has its tokens, its `place`, a slot of its origin, and the
+    /// accounts of its cost.
+    fn enter(
+        mut self,
+        now: Tick,
+        place: Place,
+        of_origin: Option<SlotHold>,
+        accounts: Option<Accounts>,
+    ) -> Entry {
+        if let Some(leases) = &mut self.leases {
+            leases.spend();
+        }
+        let Rest::Promised(promised) = self.rest else {
+            unreachable!("only what is promised starts");
+        };
+        let (nodes, weight) = (self.nodes, self.weight);
+        let (claims, start) = (promised.claims, promised.start);
+        let (resource, waited) = (nodes.resource(), now - self.since);
+        // A place in a queue is the call's own; a wait beyond its turn is for borrowed tokens.
+        let turn = claims.last_turn();
+        let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
+        let occupied = if is_borrowed { weight } else { 0 };
+        nodes.take_inbound(now, weight);
+        nodes.each(|node| {
+            node.stop_waiting();
+            node.start_waited(now, weight, occupied, waited);
+        });
+        resource.place_started(place);
+        nodes.origin_slot_started(of_origin);
+        resource.count_class(promised.criticality, weight);
+        resource.notify_passed(weight, None, waited);
+        let permits = Permits::new(resource, place.admission, &claims);
+        let mut entry = Entry::new(nodes, now, weight, place.has_slot(), permits);
+        if let Some(mut quota) = claims.quota {
+            quota.reset = quota.reset.saturating_sub(waited);
+            entry.set_param_quota(quota);
+        }
+        if let Some(accounts) = accounts {
+            entry.set_accounts(accounts);
+        }
+        entry
+    }
+}

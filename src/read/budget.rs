@@ -1,0 +1,132 @@
+//! The budgets of rules on costs, copied for a snapshot.
+
+use super::NodeView;
+use crate::budget::BudgetFigures;
+use crate::clock::Tick;
+use crate::engine::resource::Resource;
+
+/// A rule on [costs](crate::FlowRule::cost), and what the calls of one resource have cost by it.
+///
+/// A reload keeps the counts for a rule that takes the place of another one of its unit.
+///
+/// # Examples
+///
+/// ```
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+///
+/// let rule = FlowRule::per_minute("chat", 10_000).cost("tokens").id("tpm");
+/// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+/// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("chat").reserve("tokens", 4_096))
+/// else {
+///     panic!("10000 are left");
+/// };
+/// entry.charge("tokens", 96);
+/// let budgets = sentinel.node("chat").expect("it has been called").budgets();
+/// let budget = &budgets[0];
+/// assert_eq!((budget.rule(), budget.unit(), budget.limit()), ("tpm", "tokens", 10_000));
+/// assert_eq!((budget.used(), budget.reserved(), budget.left()), (96, 4_000, 5_904));
+/// assert_eq!((budget.charged_total(), budget.reserved_total()), (96, 4_096));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetSnapshot {
+    rule: String,
+    unit: String,
+    figures: BudgetFigures,
+}
+
+impl BudgetSnapshot {
+    /// The budgets of `resource`, in the order of their rules.
+    pub(super) fn of(resource: &Resource, now: Tick) -> Vec<Self> {
+        let mut budgets = Vec::new();
+        if let Some(costs) = resource.costs() {
+            for (rule, unit, figures) in costs.figures(now) {
+                budgets.push(Self {
+                    rule: resource.rules().id(rule).to_string(),
+                    unit: unit.to_owned(),
+                    figures,
+                });
+            }
+        }
+        budgets
+    }
+
+    /// Returns the id of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// Returns the unit that it counts.
+    #[must_use]
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// Returns the most that calls may cost in the interval of the rule.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.figures.limit
+    }
+
+    /// Returns what was charged in the present window.
+    #[must_use]
+    pub const fn used(&self) -> u32 {
+        self.figures.used
+    }
+
+    /// Returns what running calls have reserved and were not charged yet.
+    #[must_use]
+    pub const fn reserved(&self) -> u32 {
+        self.figures.reserved
+    }
+
+    /// Returns what new calls may cost: the limit without what is used and reserved.
+    #[must_use]
+    pub const fn left(&self) -> u32 {
+        let taken = self.figures.used.saturating_add(self.figures.reserved);
+        self.figures.limit.saturating_sub(taken)
+    }
+
+    /// Returns what was charged in all.
+    #[must_use]
+    pub const fn charged_total(&self) -> u64 {
+        self.figures.charged_total
+    }
+
+    /// Returns what calls have reserved in all. What was charged, divided by this, says how good
+    /// the reservations are.
+    #[must_use]
+    pub const fn reserved_total(&self) -> u64 {
+        self.figures.reserved_total
+    }
+
+    /// Returns what was charged beyond the limit of its window. Where many threads charge at once,
+    /// it may miss a part of that.
+    #[must_use]
+    pub const fn over_total(&self) -> u64 {
+        self.figures.over_total
+    }
+
+    /// Returns how many calls ended without telling a cost, and so were charged what they had
+    /// reserved.
+    #[must_use]
+    pub const fn untold_total(&self) -> u64 {
+        self.figures.untold_total
+    }
+
+    /// Returns what was told and not charged, because it was above 2²⁴ at once or the window held
+    /// 2³⁰ already.
+    #[must_use]
+    pub const fn cut_total(&self) -> u64 {
+        self.figures.cut_total
+    }
+}
+
+impl NodeView {
+    /// Returns the budgets of the rules on [costs](crate::FlowRule::cost), in the order of the
+    /// rules.
+    #[must_use]
+    pub fn budgets(&self) -> Vec<BudgetSnapshot> {
+        BudgetSnapshot::of(&self.resource, self.resource.now())
+    }
+}

@@ -1,0 +1,103 @@
+//! The setting of a flow rule that makes it count costs instead of calls.
+
+use super::{Basis, FlowRule, Who};
+use crate::budget::MAX_BUDGET;
+use crate::rule::cost::inspect_unit;
+use crate::rule::problem::Inspector;
+use crate::rule::sharing::refuse_shared;
+
+impl FlowRule {
+    /// Counts the cost called `unit` instead of calls: the threshold is the most that calls may cost
+    /// in the interval. A cost is known only when a call has run, or bit by bit while it runs:
+    /// tokens of a language model, KiB, rows.
+    ///
+    /// A call passes if what was charged in the window, what running calls have reserved and what
+    /// it [reserves](crate::Call::reserve) itself is at most the threshold; one that reserves nothing
+    /// passes while anything is left. It is charged by its [`Entry`](crate::Entry::charge), or from
+    /// anywhere by a [`Meter`](crate::Meter). A charge counts at the time at which it is made. What
+    /// is left of the reservation is free again when the call is
+    /// [settled](crate::Entry::settle), or when it has ended and its last meter is gone.
+    ///
+    /// A call that ends otherwise:
+    ///
+    /// | end | charged |
+    /// |---|---|
+    /// | a cost was told, by `charge` or `settle` | that |
+    /// | no cost was told | the reservation |
+    /// | no cost was told, and the call [failed](crate::Entry::fail) or panicked | nothing |
+    /// | refused, or dropped while it waits | nothing |
+    /// | rules were reloaded meanwhile | as above, by the rule that took over |
+    ///
+    /// The unit is 1 to 64 visible ASCII characters; `requests` is refused, as rules count those
+    /// without it. The threshold is at most 2³⁰. [`strict`](Self::strict) and
+    /// [`buckets`](Self::buckets) are allowed; the rule must count all callers together, never
+    /// lends, and has no queue, warm-up or memory. A cost above 2²⁴ that is told at once, and beyond
+    /// what is reserved, counts as 2²⁴.
+    ///
+    /// A [default](crate::rule#default-rules) is replaced by a rule of the same unit only.
+    ///
+    /// # Accuracy
+    ///
+    /// For every window that ends with a bucket: what was charged in it, and what the calls that run
+    /// at its end have reserved, is at most the limit and the sum of what all calls cost beyond their
+    /// reservations. So if each call reserves the most that it may cost, no window is ever over. If
+    /// none reserves anything, a window is over by at most what the calls that run may still cost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
+    ///
+    /// let rules = Rules::new()
+    ///     .with(FlowRule::per_minute("chat", 500))
+    ///     .with(FlowRule::per_minute("chat", 10_000).cost("tokens"));
+    /// let sentinel = Sentinel::builder().rules(rules).clock(ManualClock::new()).build();
+    /// let call = Call::new("chat").reserve("tokens", 4_096);
+    /// let Verdict::Pass(mut first) = sentinel.try_enter(call) else {
+    ///     panic!("10000 are left");
+    /// };
+    /// let Verdict::Pass(_second) = sentinel.try_enter(call) else {
+    ///     panic!("5904 are left");
+    /// };
+    /// // 4096 are reserved twice, so 1808 are left.
+    /// assert!(matches!(sentinel.try_enter(call), Verdict::Block(_)));
+    /// first.settle("tokens", 500);
+    /// // Now 500 are charged and 4096 reserved.
+    /// assert!(matches!(sentinel.try_enter(call), Verdict::Pass(_)));
+    /// ```
+    #[doc(alias("tokens", "bytes", "budget"))]
+    #[must_use]
+    pub fn cost(mut self, unit: impl Into<String>) -> Self {
+        self.cost = Some(unit.into());
+        self
+    }
+
+    /// Notes the settings that a rule on costs cannot have.
+    pub(super) fn inspect_cost(&self, unit: &str, inspector: &mut Inspector) {
+        inspect_unit(unit, inspector);
+        inspector.number("threshold", self.threshold, 0..=MAX_BUDGET);
+        self.shaping
+            .inspect_absent(inspector, "left out with `cost`: a cost has no turn");
+        if self.lend == Some(true) {
+            let allowed = "left out with `cost`: nothing is lent of what is not known";
+            inspector.refuse("lend", true, allowed);
+        }
+        let field = match (&self.basis, &self.who) {
+            (Basis::Own, Who::Anyone) => None,
+            (Basis::Related(_), _) => Some("when"),
+            (Basis::Context(_), _) => Some("in_context"),
+            (_, Who::Each) => Some("by_origin"),
+            (_, Who::Only(_) | Who::Other) => Some("for_origin"),
+        };
+        if let Some(field) = field {
+            let allowed = format!("left out with `{field}`: it counts all callers together");
+            inspector.refuse("cost", format_args!("{unit:?}"), allowed);
+        }
+        if self.sharing.is_shared {
+            refuse_shared(
+                inspector,
+                "left out with `cost`: costs count in one process",
+            );
+        }
+    }
+}
