@@ -75,7 +75,7 @@ impl NumberedRules {
     }
 
     /// The counts of the shared rules, with their places and labels.
-    #[cfg(feature = "shared")]
+    #[cfg(any(feature = "shared", feature = "observe"))]
     pub(crate) fn with_counts(&self) -> impl Iterator<Item = (u32, &Arc<Label>, &SharedCounts)> {
         let all = self.labels.iter().zip(self.shared.iter());
         (0..)
