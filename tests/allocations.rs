@@ -484,7 +484,7 @@ fn a_waiting_call_is_small_and_leaves_nothing_behind() {
         verdict
     });
     // The call's places, and what it holds in them.
-    assert!(bytes <= 680 && count <= 2, "{bytes} bytes in {count}");
+    assert!(bytes <= 664 && count <= 2, "{bytes} bytes in {count}");
 
     // In the layer the request, the service and a timer come with it.
     let (sentinel, _clock) = engine(rules());

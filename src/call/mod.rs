@@ -132,6 +132,9 @@ pub struct Call<'a> {
     pub(crate) is_matched: bool,
 }
 
+// It is copied for each call.
+const _: () = assert!(size_of::<Call<'static>>() <= 256);
+
 /// A parameter of a call: its name, and its value if it has one.
 ///
 /// # Examples
@@ -190,6 +193,25 @@ pub(crate) enum Params<'a> {
 pub(crate) enum Reserves<'a> {
     One(&'a str, u32),
     Many(&'a [(&'a str, u32)]),
+}
+
+impl Reserves<'_> {
+    /// What is reserved of `unit`.
+    pub(crate) fn of(self, unit: &str) -> u32 {
+        match self {
+            Self::One(own, n) if own == unit => n,
+            Self::One(..) => 0,
+            Self::Many(all) => {
+                let mut most = 0;
+                for &(own, n) in all {
+                    if own == unit {
+                        most = most.max(n);
+                    }
+                }
+                most
+            }
+        }
+    }
 }
 
 impl<'a> Call<'a> {
@@ -402,23 +424,6 @@ impl<'a> Call<'a> {
             _ if !self.prioritized => Duration::ZERO,
             Some(patience) => patience.min(most),
             None => most,
-        }
-    }
-
-    /// What the call reserves of `unit`.
-    pub(crate) fn reserved(&self, unit: &str) -> u32 {
-        match self.reserves {
-            Reserves::One(own, n) if own == unit => n,
-            Reserves::One(..) => 0,
-            Reserves::Many(all) => {
-                let mut most = 0;
-                for &(own, n) in all {
-                    if own == unit {
-                        most = most.max(n);
-                    }
-                }
-                most
-            }
         }
     }
 

@@ -7,7 +7,7 @@ use crate::base::carry_over::carry_over;
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
 use crate::budget::{Account, BudgetFigures, CostBudget};
-use crate::call::Call;
+use crate::call::Reserves;
 use crate::clock::Tick;
 use crate::stat::{Grid, Quota};
 
@@ -63,12 +63,12 @@ impl CostRules {
         (!all.is_empty()).then(|| Self(all.into()))
     }
 
-    /// Reserves for `call` by every rule, or by none. The error is the first rule that has nothing
-    /// left for it.
-    pub(crate) fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<Accounts, u32> {
+    /// Reserves what a call `wants` by every rule, or by none. The error is the first rule that has
+    /// nothing left for it.
+    pub(crate) fn reserve(&self, wants: Reserves<'_>, now: Tick) -> Result<Accounts, u32> {
         let mut accounts = Accounts::default();
         for rule in &self.0 {
-            match rule.budget.admit(now, rule.wanted(call)) {
+            match rule.budget.admit(now, rule.wanted(wants)) {
                 Some(account) => accounts.push(account),
                 None => {
                     self.cancel(&accounts);
@@ -115,11 +115,12 @@ impl CostRules {
         }
     }
 
-    /// When all rules let `call` in, if no other call comes; `None` if one never does.
-    pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
+    /// When all rules let a call in that `wants` to reserve this, if no other call comes; `None` if
+    /// one never does.
+    pub(crate) fn room_at(&self, wants: Reserves<'_>, now: Tick) -> Option<Tick> {
         let mut latest = now;
         for rule in &self.0 {
-            latest = latest.max(rule.budget.room_at(now, rule.wanted(call))?);
+            latest = latest.max(rule.budget.room_at(now, rule.wanted(wants))?);
         }
         Some(latest)
     }
@@ -146,10 +147,10 @@ impl CostRules {
         })
     }
 
-    /// The reservation of `call` by the rule at `index` in the set.
-    pub(crate) fn wanted(&self, index: u32, call: &Call<'_>) -> u32 {
+    /// What a call that `wants` this reserves by the rule at `index` in the set.
+    pub(crate) fn wanted(&self, index: u32, wants: Reserves<'_>) -> u32 {
         let rule = self.0.iter().find(|rule| rule.index == index);
-        rule.map_or(0, |rule| rule.wanted(call))
+        rule.map_or(0, |rule| rule.wanted(wants))
     }
 
     /// How long what was charged matters.
@@ -197,9 +198,8 @@ impl CostRule {
         }
     }
 
-    /// What `call` reserves by this rule.
-    fn wanted(&self, call: &Call<'_>) -> u32 {
-        let unit = self.rule.get_cost().unwrap_or_default();
-        call.reserved(unit)
+    /// What a call that `wants` this reserves by this rule.
+    fn wanted(&self, wants: Reserves<'_>) -> u32 {
+        wants.of(self.rule.get_cost().unwrap_or_default())
     }
 }

@@ -551,3 +551,38 @@ fn a_resource_is_kept_while_what_it_has_charged_matters() {
     }
     assert!(enter(&sentinel, Call::new("chat")).is_err());
 }
+
+// === how much is used ===
+
+/// What calls that come without end are charged in a minute, on average over ten, if each reserves
+/// `reserved`, costs 500 and takes this long: of 60 000.
+fn used_in_a_minute(reserved: u32, seconds: u64) -> u64 {
+    let (sentinel, clock) = engine(
+        FlowRule::per_minute("chat", 60_000)
+            .cost("tokens")
+            .buckets(60),
+    );
+    let mut running = std::collections::VecDeque::new();
+    let mut charged = 0;
+    for second in 0..12 * 60 {
+        while running.front().is_some_and(|(end, _)| *end <= second) {
+            let (_, mut entry): (u64, Entry) = running.pop_front().expect("one is due");
+            entry.settle("tokens", 500);
+        }
+        while let Ok(entry) = enter(&sentinel, chat(reserved)) {
+            running.push_back((second + seconds, entry));
+        }
+        if second == 2 * 60 {
+            charged = only_budget(&sentinel).charged_total();
+        }
+        clock.advance(Duration::from_secs(1));
+    }
+    (only_budget(&sentinel).charged_total() - charged) / 10
+}
+
+#[test]
+fn a_reservation_far_above_the_cost_keeps_others_out_as_documented() {
+    let used = [(4_096, 20), (4_096, 5), (1_000, 20), (500, 20)];
+    let used = used.map(|(reserved, seconds)| used_in_a_minute(reserved, seconds));
+    assert_eq!(used, [14_500, 34_600, 34_450, 42_000]);
+}

@@ -203,6 +203,20 @@ fn shedding_begins_reaches_critical_calls_and_ends() {
             .starts_with("INFO shedding ended, direction inbound, refused critical=2 sheddable=1"),
         "{ended:?}"
     );
+    // A new episode that lasts has its line when the last one is a minute old.
+    let _running: Vec<_> = (0..3).map(|_| enter(Criticality::Critical)).collect();
+    bench.refused(call(Criticality::Sheddable));
+    let mut looks = 0;
+    loop {
+        let lines = shed(bench.look());
+        looks += 1;
+        if let [line] = &lines[..] {
+            assert!(line.contains("shedding began"), "{line}");
+            break;
+        }
+        assert!(lines.is_empty() && looks <= 60, "{lines:?}, {looks}");
+    }
+    assert!(looks > 1, "it began too soon after the last one");
 }
 
 #[test]

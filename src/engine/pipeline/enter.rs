@@ -125,7 +125,10 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
             return Ok(refuse(Counted::On(&nodes), call, now, blocked));
         }
     };
-    let accounts = match resource.costs().map(|costs| costs.reserve(call, now)) {
+    let accounts = match resource
+        .costs()
+        .map(|costs| costs.reserve(call.reserves, now))
+    {
         None => None,
         Some(Ok(accounts)) => Some(accounts),
         Some(Err(rule)) => {

@@ -94,7 +94,9 @@ pub(super) fn refuse_share(
 #[cold]
 pub(super) fn refuse_cost(nodes: &CallNodes, call: &Call<'_>, now: Tick, rule: u32) -> Verdict {
     let resource = nodes.resource();
-    let wanted = resource.costs().map_or(0, |costs| costs.wanted(rule, call));
+    let wanted = resource
+        .costs()
+        .map_or(0, |costs| costs.wanted(rule, call.reserves));
     let at = nodes.retry_at_unrelated(call, now, now);
     let blocked = resource.blocked_by_cost(rule, wanted, at, now);
     refuse(Counted::On(nodes), call, now, blocked)

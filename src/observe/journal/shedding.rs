@@ -81,7 +81,7 @@ impl SheddingEpisodes {
             told.push(LogLine::Shedding(SheddingLine { who, stage }));
         };
         let is_shut = !shedding.shut().is_empty();
-        let began = SheddingStage::Began {
+        let began = || SheddingStage::Began {
             classes: names(shedding.shut()),
             bound: shedding.bound(Criticality::Critical),
         };
@@ -92,7 +92,7 @@ impl SheddingEpisodes {
                 is_told: true,
                 tells_critical: false,
             };
-            tell(began);
+            tell(began());
             self.0.insert(who.clone(), episode);
             return;
         };
@@ -103,7 +103,7 @@ impl SheddingEpisodes {
                 episode.is_told = now - episode.told >= AGAIN;
                 if episode.is_told {
                     episode.told = now;
-                    tell(began);
+                    tell(began());
                 }
             }
             (Some((since, before)), false) => {
@@ -113,6 +113,11 @@ impl SheddingEpisodes {
                     let refused = refusals(&refused, &before);
                     tell(SheddingStage::Ended { lasted, refused });
                 }
+            }
+            (Some(_), true) if !episode.is_told && now - episode.told >= AGAIN => {
+                // It began too soon after the last one, and lasts.
+                (episode.is_told, episode.told) = (true, now);
+                tell(began());
             }
             (Some((_, before)), true) => {
                 let critical = Criticality::Critical.index();

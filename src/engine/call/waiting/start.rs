@@ -2,7 +2,6 @@
 
 use super::{Rest, Waiting, WaitingInner};
 use crate::blocked::Blocked;
-use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::arrival::stand_in_line;
 use crate::engine::call::entry::{Entry, Permits};
@@ -67,13 +66,9 @@ impl WaitingInner {
             return Ok(None);
         };
         promised.reserves.with(|reserves| {
-            let call = Call {
-                reserves,
-                ..Call::new("")
-            };
-            let reserved = costs.reserve(&call, now);
+            let reserved = costs.reserve(reserves, now);
             reserved.map(Some).map_err(|rule| {
-                let (wanted, at) = (costs.wanted(rule, &call), costs.room_at(&call, now));
+                let (wanted, at) = (costs.wanted(rule, reserves), costs.room_at(reserves, now));
                 Box::new(resource.blocked_by_cost(rule, wanted, at, now))
             })
         })

@@ -366,26 +366,19 @@ function reason(row) {
 
 /** A mark for each class, the most important first, and how many of those that are shut were refused in the last minute. */
 function showClasses(place, row) {
-	if (!row.classes) {
-		setText(place, "");
-		return;
-	}
-	const key = keyOf(row), looks = classLooks.get(key) || [];
-	looks.push(row.classes);
-	if (looks.length > 60) looks.shift();
+	if (!row.classes) return setText(place, "");
+	const key = keyOf(row), looks = [...(classLooks.get(key) || []), row.classes].slice(-60);
 	classLooks.set(key, looks);
-	const marks = { open: "\u25cf", marginal: "\u25d0", excess: "\u25cb" };
-	const shut = [], words = [];
+	const shut = [], words = [], marks = { open: "\u25cf", marginal: "\u25d0", excess: "\u25cb" };
 	row.classes.forEach((now, place) => {
 		words.push(now.criticality + ": " + now.state + ", up to " + now.bound + " in flight");
-		const then = looks[0][place], blocked = now.blocked - then.blocked;
-		const all = now.admitted - then.admitted + blocked;
+		const then = looks[0][place], blocked = now.blocked - then.blocked, all = now.admitted - then.admitted + blocked;
 		if (now.state !== "open") shut.push((all > 0 ? Math.round(100 * blocked / all) : 0) + " % of " + now.criticality);
 	});
 	place.className = shut.length ? "state open" : "muted";
 	place.title = words.join("\n");
-	const text = row.classes.map((now) => marks[now.state]).join("");
-	setText(place, text + (shut.length ? " refused: " + shut.reverse().join(", ") : ""));
+	const refused = shut.length ? " refused: " + shut.reverse().join(", ") : "";
+	setText(place, row.classes.map((now) => marks[now.state]).join("") + refused);
 }
 
 function showRows() {

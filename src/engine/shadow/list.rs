@@ -1,40 +1,19 @@
-//! Rules in shadow mode: hooks learn which calls they would refuse, and those run all the same.
-//!
-//! Each such rule is judged by an engine of its own, with the figures that it would have if it were
-//! enforced beside the enforced rules. It sees the calls that those let pass. A call that it lets
-//! pass as well ends there with the call itself; one that it refuses is counted as blocked in its
-//! engine, and hooks are notified; one that it would let wait starts at once.
-//!
-//! Where a shared rule must ask the store, the call runs, and the rule judges it when the store has
-//! answered: as if the call had waited for that.
-//!
-//! A reload may take a rule into shadow mode or out of it. So the list of those rules has the
-//! version of the set that they are of, and comes into force together with that set. A call
-//! looks at the list before it is judged, and is judged anew if that is of another version
-//! than the rules of its resource.
+//! The rules of an engine that are in shadow mode, and which of them judge a call.
 
 use std::sync::Arc as StdArc;
 
 use arc_swap::{ArcSwap, Guard};
 
+use super::rule::{Shadow, Target};
 use crate::base::carry_over::carry_over;
-use crate::blocked::Blocked;
-#[cfg(feature = "shared")]
-use crate::call::OwnedCall;
-use crate::call::{Call, Key, OwnedKey};
+use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::engine::Engine;
-use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::Verdict;
-#[cfg(feature = "shared")]
-use crate::engine::call::waiting::Waiting;
 use crate::engine::context::EngineContext;
-use crate::engine::registry::{Registry, RuleChange};
-use crate::hook::{BlockEvent, Hooks, Interest, Subject};
+use crate::engine::registry::RuleChange;
 use crate::rule::{Named, Rule, RuleSelection, RuleSet};
 use crate::stat::Reloaded;
-#[cfg(feature = "shared")]
-use crate::store::LateCall;
 
 /// The rules of an engine that are in shadow mode.
 #[derive(Debug, Default)]
@@ -57,36 +36,6 @@ pub(crate) struct List {
 pub(crate) struct NextShadows {
     list: StdArc<List>,
     changes: Vec<(StdArc<Engine>, RuleChange)>,
-}
-
-/// One rule in shadow mode, or all rules together.
-#[derive(Debug)]
-pub(crate) struct Shadow {
-    id: StdArc<str>,
-    /// `None` for all rules together.
-    rule: Option<Rule>,
-    /// `None`: it is for calls to all.
-    resource: Option<Target>,
-    engine: StdArc<Engine>,
-}
-
-#[cfg(feature = "shared")]
-/// A call about which a rule has asked the store. It runs.
-#[derive(Debug)]
-struct Undecided {
-    /// The context of the engine of the enforced rules.
-    shared: StdArc<EngineContext>,
-    waiting: Waiting,
-    /// For hooks, if they wanted to know.
-    call: Option<OwnedCall>,
-}
-
-/// The resource that a rule is for.
-#[derive(Debug)]
-struct Target {
-    name: String,
-    /// The keys whose text is that name.
-    keys: Box<[OwnedKey]>,
 }
 
 /// A rule that is to be in shadow mode.
@@ -294,133 +243,6 @@ impl<'a> Wanted<'a> {
     }
 }
 
-// === impl Target ===
-
-impl Target {
-    fn new(name: &str) -> Self {
-        // As for enforced rules, a key is known by its text; one that reads like a shared key is
-        // none of them.
-        let mut keys = Vec::new();
-        for key in Key::spellings(name) {
-            if key.reserved().is_none() && key.to_string() == name {
-                keys.push(OwnedKey::from(key));
-            }
-        }
-        Self {
-            name: name.to_owned(),
-            keys: keys.into(),
-        }
-    }
-}
-
-// === impl Shadow ===
-
-impl Shadow {
-    /// The id of its rule; empty for all rules together.
-    pub(crate) const fn id(&self) -> &StdArc<str> {
-        &self.id
-    }
-
-    pub(crate) fn registry(&self) -> &Registry {
-        self.engine.registry()
-    }
-
-    /// The call as one of the rule's resource, if it is one. A call that is counted as another
-    /// `resource`, for want of a place of its own, is one of the resource that it names as well:
-    /// enforced, its rule would give it a place.
-    fn view<'a>(&'a self, resource: &str, call: &Call<'a>) -> Option<Call<'a>> {
-        let Some(own) = &self.resource else {
-            return Some(*call);
-        };
-        let is_named = || own.keys.iter().any(|key| call.resource.is_kept_as(key));
-        (own.name == resource || is_named()).then(|| Call {
-            resource: Key::Str(&own.name).meant(),
-            ..*call
-        })
-    }
-
-    /// The entry of `call` as the rule sees it, if it lets it pass by now.
-    fn judge(&self, shared: &StdArc<EngineContext>, call: &Call<'_>) -> Option<Entry> {
-        let verdict = match self.engine.try_enter(call) {
-            Verdict::Wait(waiting) => waiting.begin_at_once(),
-            verdict => verdict,
-        };
-        match verdict {
-            Verdict::Pass(entry) => return Some(entry),
-            Verdict::Block(blocked) => tell(&shared.hooks, call, &blocked),
-            // Only the store has a call wait that begins at once.
-            #[cfg(not(feature = "shared"))]
-            Verdict::Wait(_) => {}
-            #[cfg(feature = "shared")]
-            Verdict::Wait(waiting) => {
-                let is_told = shared.hooks.want(Interest::SHADOW_BLOCK);
-                let undecided = Undecided {
-                    shared: shared.clone(),
-                    call: is_told.then(|| OwnedCall::from(call)),
-                    waiting,
-                };
-                shared.hub().judge_late(Box::new(undecided));
-            }
-        }
-        None
-    }
-}
-
-/// Notifies hooks that a rule would have refused `call`.
-fn tell(hooks: &Hooks, call: &Call<'_>, blocked: &Blocked) {
-    if hooks.want(Interest::SHADOW_BLOCK) {
-        let event = BlockEvent {
-            subject: Subject {
-                resource: blocked.resource(),
-                direction: call.direction,
-                weight: call.weight,
-            },
-            origin: call.origin,
-            param: call.param_at(0).copied(),
-            blocked,
-        };
-        hooks.notify(Interest::SHADOW_BLOCK, &|hook| hook.on_shadow_block(&event));
-    }
-}
-
-// === impl Undecided ===
-
-#[cfg(feature = "shared")]
-impl LateCall for Undecided {
-    fn is_answered(&self) -> bool {
-        self.waiting.has_all()
-    }
-
-    fn settle(self: Box<Self>) {
-        let Self {
-            shared,
-            waiting,
-            call,
-        } = *self;
-        let verdict = match waiting.begin() {
-            Verdict::Wait(waiting) => waiting.begin_at_once(),
-            verdict => verdict,
-        };
-        match verdict {
-            // It says nothing about its end, which may be over.
-            Verdict::Pass(entry) => entry.cancel(),
-            Verdict::Block(blocked) => {
-                if let Some(call) = call {
-                    call.with(|call| tell(&shared.hooks, call, &blocked));
-                }
-            }
-            Verdict::Wait(waiting) => {
-                let again = Self {
-                    shared: shared.clone(),
-                    waiting,
-                    call,
-                };
-                shared.hub().judge_late(Box::new(again));
-            }
-        }
-    }
-}
-
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use std::sync::Arc;
@@ -428,6 +250,7 @@ mod tests {
 
     use super::*;
     use crate::clock::ManualClock;
+    use crate::hook::BlockEvent;
     use crate::rule::{FlowRule, Rules};
     use crate::sentinel::Sentinel;
 
