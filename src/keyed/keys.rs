@@ -10,7 +10,7 @@ use super::refill::{self, Rate, Refill};
 use super::running::{self, RunningCall};
 use super::table::{KeyTable, WordChange, WordPlace};
 use super::{Judge, window};
-use crate::base::sync::{Bug, planted};
+use crate::base::sync::{AtomicBool, Bug, Ordering, planted};
 use crate::call::Key;
 use crate::clock::Tick;
 use crate::stat::{MAX_TOKENS, Refusal};
@@ -23,6 +23,10 @@ pub(crate) struct HotKeys {
     pub(super) table: KeyTable,
     /// Made for these keys alone.
     hash: Sip,
+    /// The digest of calls without a key.
+    missing: Digest,
+    /// Whether a call with a key has passed without a limit.
+    has_passed_uncounted: AtomicBool,
     pub(super) count: Counting,
     interval: Duration,
     /// The [slack](WindowCall::slack) of windows.
@@ -65,6 +69,8 @@ pub(crate) enum KeyLimit {
     Window(u32),
     Queue(Pace, Duration),
     Running(u32),
+    /// Nothing is counted.
+    Unlimited,
 }
 
 /// The tokens, turn or place that a call has taken. It is either used or, once, returned.
@@ -94,9 +100,12 @@ impl HotKeys {
     }
 
     pub(super) fn of_table(table: KeyTable, spec: KeySpec, now: Tick) -> Self {
+        let hash = Sip::random();
         Self {
             table,
-            hash: Sip::random(),
+            hash,
+            missing: hash.digest(&Key::MISSING),
+            has_passed_uncounted: AtomicBool::new(false),
             count: spec.count,
             interval: spec.interval,
             slack: WindowCall::slack(spec.interval),
@@ -120,10 +129,11 @@ impl HotKeys {
         }
     }
 
-    /// Returns whether a key but `digest` has spent anything since the table was made. Looks at
-    /// slots until it finds one.
-    pub(crate) fn knows_others_than(&self, digest: Digest) -> bool {
-        self.table.has_owner_but(digest.0)
+    /// Returns whether a call with a key has passed since the table was made. Looks at slots until
+    /// it finds one of a key.
+    pub(crate) fn has_met_key(&self) -> bool {
+        self.has_passed_uncounted.load(Ordering::Relaxed)
+            || self.table.has_owner_but(self.missing.0)
     }
 
     /// The digest by which `key` is known.
@@ -168,6 +178,7 @@ impl HotKeys {
                 let judge = RunningCall::new(limit, weight);
                 (self.decide(now, key, judge)?, now, weight.into())
             }
+            KeyLimit::Unlimited => return Ok(self.pass_uncounted(now, key)),
         };
         Ok(KeyTokens {
             start,
@@ -178,6 +189,15 @@ impl HotKeys {
         })
     }
 
+    #[inline(never)]
+    fn pass_uncounted(&self, now: Tick, key: Digest) -> KeyTokens {
+        // Written once, so that threads share the line.
+        if key != self.missing && !self.has_passed_uncounted.load(Ordering::Relaxed) {
+            self.has_passed_uncounted.store(true, Ordering::Relaxed);
+        }
+        KeyTokens::nothing(now, key)
+    }
+
     /// From when on `key` has room for `weight` tokens, `now` if it has; takes nothing.
     pub(crate) fn available_at(
         &self,
@@ -186,7 +206,7 @@ impl HotKeys {
         limit: &KeyLimit,
         weight: u32,
     ) -> Option<Tick> {
-        if weight == 0 {
+        if weight == 0 || *limit == KeyLimit::Unlimited {
             return Some(now);
         }
         let mut room_at = None;
@@ -308,6 +328,7 @@ impl HotKeys {
                 look(&QueueCall::new(self.origin, now, pace, max_wait, weight));
             }
             KeyLimit::Running(limit) => look(&RunningCall::new(limit, weight)),
+            KeyLimit::Unlimited => {}
         }
     }
 

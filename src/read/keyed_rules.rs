@@ -66,11 +66,33 @@ impl KeyedView {
 
     /// Returns how many tokens `value` could take now, one by one, in the default tier; for a
     /// queue, including those that would wait. Zero while calls wait for a
-    /// [place of their value](crate::KeyedRule::queue).
+    /// [place of their value](crate::KeyedRule::queue), and `u32::MAX` for a value
+    /// [without a limit](Self::is_unlimited).
     #[must_use]
     pub fn left<'a>(&self, value: impl Into<Key<'a>>) -> u32 {
+        self.rest(&value.into()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns whether `value` has [no limit](crate::KeyedRule::except_unlimited) in the default
+    /// tier.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, KeyedRule, Sentinel};
+    ///
+    /// let sentinel = Sentinel::new(KeyedRule::per_second("search", 5).except_unlimited("batch"));
+    /// drop(sentinel.try_enter(Call::new("search").param("batch")));
+    /// let params = sentinel.node("search").expect("it has been called").keyed_rules();
+    /// assert_eq!(["ann", "batch"].map(|value| params[0].is_unlimited(value)), [false, true]);
+    /// ```
+    #[must_use]
+    pub fn is_unlimited<'a>(&self, value: impl Into<Key<'a>>) -> bool {
+        self.rest(&value.into()).is_none()
+    }
+
+    /// The tokens that are left; `None` without a limit.
+    pub(crate) fn rest(&self, value: &Key<'_>) -> Option<u32> {
         let now = self.resource.now();
-        self.params().left(self.place, &value.into(), now)
+        self.params().left(self.place, value, now)
     }
 
     /// Returns how many values have used some of their quota. Reads the whole table.

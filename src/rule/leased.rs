@@ -21,6 +21,7 @@ pub(crate) struct SharedRule {
     limit: u32,
     /// Which part of a limit calls may borrow, and how many permits at most.
     lends: (f64, u32),
+    /// Infinite without a limit, as in `tiers`.
     exceptions: Named<f64>,
     tiers: Named<f64>,
     /// The settings on which all processes that count together agree.
@@ -116,8 +117,11 @@ impl SharedRule {
             ParamOf::Origin => identity.part("by", "origin"),
         }
         add_direction(&mut identity, direction);
-        let own = |list: &[(String, f64)]| {
+        let own = |list: &[(String, f64)], unlimited: &[String]| {
             let mut named = Named::<f64>::default();
+            for name in unlimited {
+                named.change(name, |own| *own = f64::INFINITY);
+            }
             for (name, threshold) in list {
                 named.change(name, |own| *own = *threshold);
             }
@@ -134,8 +138,8 @@ impl SharedRule {
             },
             limit: rule.threshold() as u32,
             lends: (1.0, MOST_WAITING_OF_VALUE),
-            exceptions: own(&rule.exceptions),
-            tiers: own(&rule.tiers),
+            exceptions: own(&rule.exceptions, &rule.unlimited_values),
+            tiers: own(&rule.tiers, &rule.unlimited_tiers),
             identity: identity.window(rule.interval(), 2),
             max_keys: rule.max_keys.get(),
         }
@@ -194,6 +198,7 @@ impl SharedRule {
     /// The least limit above zero of any key.
     pub(crate) fn least_limit(&self) -> u32 {
         let own = self.exceptions.values().chain(self.tiers.values());
+        let own = own.filter(|own| own.is_finite());
         let own = own.map(|own| *own as u32).filter(|own| *own > 0);
         own.fold(self.limit, |least, own| match least {
             0 => own,
@@ -201,11 +206,14 @@ impl SharedRule {
         })
     }
 
-    /// The limit of `call`, whose key is `key`.
-    pub(crate) fn limit_of(&self, key: &Key<'_>, call: &Call<'_>) -> u32 {
+    /// The limit of calls with this `key` and `tier`; `None` if they have none.
+    pub(crate) fn limit_of(&self, key: &Key<'_>, tier: Option<&Key<'_>>) -> Option<u32> {
         let own = self.exceptions.get(key);
-        let tier = call.tier.as_ref().and_then(|tier| self.tiers.get(tier));
-        own.or(tier).map_or(self.limit, |own| *own as u32)
+        match own.or_else(|| self.tiers.get(tier?)) {
+            Some(own) if own.is_infinite() => None,
+            Some(own) => Some(*own as u32),
+            None => Some(self.limit),
+        }
     }
 
     /// The terms of a counter with this `limit`.

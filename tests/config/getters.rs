@@ -184,7 +184,9 @@ fn a_keyed_rule_tells_its_settings() {
         queue(SECOND * 2) => get_queue: None, Some(SECOND * 2);
         max_waiting(7) => get_max_waiting: 1_000, 7;
         except("a", 2) => get_except: [], [("a".to_owned(), 2.0)];
+        except_unlimited("c") => get_except_unlimited: [""; 0], ["c"];
         tier("b", 4) => get_tier: [], [("b".to_owned(), 4.0)];
+        tier_unlimited("d") => get_tier_unlimited: [""; 0], ["d"];
         max_keys(500) => get_max_keys: 65_536, 500;
         missing(MissingKey::Skip) => get_missing: MissingKey::Share, MissingKey::Skip;
         shared() => is_shared: false, true;

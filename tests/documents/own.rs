@@ -244,7 +244,8 @@ fn keyed_rules() -> Vec<(Value, Rule)> {
                 "kind": "keyed", "resource": "/a", "threshold": 2.5, "interval": "1m",
                 "param": "user", "burst": 3, "max_keys": 1000, "missing": "skip", "id": "hot",
                 "except": [{"value": "7", "threshold": 1}, {"value": "7", "threshold": 0.5}],
-                "tier": [{"name": "pro", "threshold": 100}],
+                "except_unlimited": ["8", "9"],
+                "tier": [{"name": "pro", "threshold": 100}], "tier_unlimited": ["enterprise"],
             }),
             KeyedRule::per("/a", 2.5, ms(60_000))
                 .param("user")
@@ -253,7 +254,10 @@ fn keyed_rules() -> Vec<(Value, Rule)> {
                 .missing(MissingKey::Skip)
                 .except("7", 1)
                 .except("7", 0.5)
+                .except_unlimited("8")
+                .except_unlimited("9")
                 .tier("pro", 100)
+                .tier_unlimited("enterprise")
                 .id("hot")
                 .into(),
         ),

@@ -500,6 +500,15 @@ async fn a_caller_can_be_looked_up_by_who_knows_it() {
         let answer = send(&page, post("left"), body).await;
         assert_eq!(read(answer).await, json!({ "left": left }), "{value}");
     }
+    let unlimited = KeyedRule::per_second("/search", 5)
+        .except_unlimited("ann")
+        .id("each");
+    assert!(sentinel.reload(unlimited.into()));
+    let body = json!({ "resource": "/search", "rule": "each", "value": "ann" }).to_string();
+    assert_eq!(
+        read(send(&page, post("left"), body).await).await,
+        json!({ "left": null })
+    );
     let body = json!({ "resource": "/search", "rule": "each" }).to_string();
     assert_eq!(
         send(&page, post("left"), body).await.status(),

@@ -784,6 +784,15 @@ fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
         (rule().except("v", f64::INFINITY), "except is inf"),
         (rule().tier("\n", 1), "tier is \"\\n\""),
         (rule().tier("t", -0.5), "tier is -0.5"),
+        (rule().tier_unlimited(" "), "tier_unlimited is \" \""),
+        (
+            rule().tier("t", 5).tier_unlimited("t"),
+            "tier_unlimited is \"t\", must be a tier without a threshold in `tier`",
+        ),
+        (
+            rule().except_unlimited("v").except("v", 0),
+            "except_unlimited is \"v\", must be a value without a threshold of its own in `except`",
+        ),
         (rule().id(""), "id is \"\""),
     ];
     for (rule, expected) in table {
@@ -911,7 +920,12 @@ fn another_interval_begins_a_table_of_origins_anew() {
 fn clients_are_told_what_is_left_of_the_quota_of_their_value() {
     let rules = Rules::new()
         .with(FlowRule::per("/", 100, MINUTE))
-        .with(KeyedRule::per("/", 5, MINUTE).window().id("each"))
+        .with(
+            KeyedRule::per("/", 5, MINUTE)
+                .window()
+                .except_unlimited("eve")
+                .id("each"),
+        )
         // Calls at once are no quota in any time.
         .with(KeyedRule::concurrency("/", 2));
     let layer = SentinelLayer::new(rules)
@@ -930,4 +944,5 @@ fn clients_are_told_what_is_left_of_the_quota_of_their_value() {
     assert_eq!(remaining("ann"), ["5", "4"]);
     assert_eq!(remaining("ann"), ["5", "3"]);
     assert_eq!(remaining("bob"), ["5", "4"]);
+    assert_eq!(remaining("eve"), ["100", "96"], "the rule of all calls");
 }

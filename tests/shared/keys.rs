@@ -32,11 +32,25 @@ async fn each_value_of_a_parameter_has_one_quota_over_all_engines() {
         .window()
         .except("ann", 2)
         .tier("pro", 8)
+        .except_unlimited("batch")
+        .tier_unlimited("enterprise")
         .shared();
     let fleet = Fleet::new::<3>(rule).await;
     let by = |user| Call::new("/v1").param(user);
+    let draws = fleet.store.draws();
+    assert_eq!(fleet.passed(30, by("batch").tier("pro")).await, 30);
+    assert_eq!(fleet.passed(30, by("ida").tier("enterprise")).await, 30);
+    assert_eq!(
+        fleet.passed(30, by("ann").tier("enterprise")).await,
+        2,
+        "an exception goes before a tier"
+    );
+    assert!(
+        fleet.store.draws() - draws <= 4,
+        "without a limit nothing is drawn"
+    );
     assert_eq!(fleet.passed(30, by("bob")).await, 5);
-    assert_eq!(fleet.passed(30, by("ann")).await, 2);
+    assert_eq!(fleet.passed(30, by("ann")).await, 0);
     assert_eq!(fleet.passed(30, by("eve").tier("pro")).await, 8);
     assert_eq!(
         fleet.passed(30, Call::new("/v1")).await,

@@ -162,7 +162,9 @@ impl Leases {
                 (LeaseCounters::One(quota), _) => (leased.rule.limit(), quota.clone()),
                 (LeaseCounters::ByKey(quotas), key) => {
                     let key = key.unwrap_or(&Key::MISSING);
-                    let limit = leased.rule.limit_of(key, call);
+                    let Some(limit) = leased.rule.limit_of(key, call.tier.as_ref()) else {
+                        continue;
+                    };
                     let terms = leased.rule.terms(limit, &self.hub.settings);
                     (limit, quotas.of(key, terms, now))
                 }

@@ -273,7 +273,9 @@ impl EditablePage {
             Err(_) => Key::Str(value),
         };
         let mut json = Json::default();
-        json.object(|json| json.plain("left", params.left(key)));
+        let left = params.rest(&key);
+        let left = left.map_or_else(|| "null".to_owned(), |left| left.to_string());
+        json.object(|json| json.plain("left", left));
         answer(StatusCode::OK, json.into_text())
     }
 

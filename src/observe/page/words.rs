@@ -174,7 +174,12 @@ impl Known {
         if let Some(capacity) = self.number("capacity") {
             write!(words, ", {capacity} in a burst")?;
         }
-        for (name, word) in [("except", "exception"), ("tier", "tier")] {
+        for (name, word) in [
+            ("except", "exception"),
+            ("except_unlimited", "unlimited value"),
+            ("tier", "tier"),
+            ("tier_unlimited", "unlimited tier"),
+        ] {
             if let Some(length) = self.length(name) {
                 let s = if length == 1 { "" } else { "s" };
                 write!(words, ", {length} {word}{s}")?;

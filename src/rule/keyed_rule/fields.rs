@@ -2,7 +2,9 @@
 
 use super::{Burst, Counting, KeyedRule, MissingKey, ParamOf};
 use crate::base::number::WholeNumber;
-use crate::rule::field::Accessor::{Choice, Count, Number, Place, Switch, Text, Thresholds, Time};
+use crate::rule::field::Accessor::{
+    Choice, Count, Number, Place, Switch, Text, Texts, Thresholds, Time,
+};
 use crate::rule::field::{Field, HasFields, Needed, resource_row};
 
 /// Calls at once are counted without a rate.
@@ -62,7 +64,21 @@ impl HasFields for KeyedRule {
                 "except",
                 Thresholds("value", |it| &it.exceptions, Self::except),
             ),
+            Field::new(
+                "except_unlimited",
+                Texts(
+                    |it: &Self| given(&it.unlimited_values),
+                    |it, values| values.into_iter().fold(it, Self::except_unlimited),
+                ),
+            ),
             Field::new("tier", Thresholds("name", |it| &it.tiers, Self::tier)),
+            Field::new(
+                "tier_unlimited",
+                Texts(
+                    |it: &Self| given(&it.unlimited_tiers),
+                    |it, tiers| tiers.into_iter().fold(it, Self::tier_unlimited),
+                ),
+            ),
             Field::new(
                 "max_keys",
                 Count(|it| Some(it.max_keys.get()), Self::max_keys),
@@ -90,6 +106,11 @@ impl HasFields for KeyedRule {
     fn plain() -> Self {
         Self::per_second("", 0)
     }
+}
+
+/// A list, if it has entries.
+fn given(list: &[String]) -> Option<&[String]> {
+    (!list.is_empty()).then_some(list)
 }
 
 impl KeyedRule {

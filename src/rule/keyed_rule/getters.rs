@@ -98,6 +98,18 @@ impl KeyedRule {
         &self.tiers
     }
 
+    /// Returns the values [without a limit](Self::except_unlimited).
+    #[must_use]
+    pub fn get_except_unlimited(&self) -> &[String] {
+        &self.unlimited_values
+    }
+
+    /// Returns the tiers [without a limit](Self::tier_unlimited).
+    #[must_use]
+    pub fn get_tier_unlimited(&self) -> &[String] {
+        &self.unlimited_tiers
+    }
+
     /// Returns how many values the rule [remembers](Self::max_keys).
     #[must_use]
     pub const fn get_max_keys(&self) -> u32 {

@@ -42,7 +42,7 @@ impl RuleInfo for KeyedRule {
             ParamOf::Named(name) => Need::ParamNamed(name),
             ParamOf::Origin => Need::Origin,
         }];
-        if !self.tiers.is_empty() {
+        if !self.tiers.is_empty() || !self.unlimited_tiers.is_empty() {
             needs.push(Need::Tier);
         }
         needs
@@ -58,7 +58,9 @@ impl RuleInfo for KeyedRule {
     }
 
     fn tiers(&self) -> Vec<&str> {
-        self.tiers.iter().map(|(tier, _)| &**tier).collect()
+        let limited = self.tiers.iter().map(|(tier, _)| &**tier);
+        let unlimited = self.unlimited_tiers.iter().map(|tier| &**tier);
+        limited.chain(unlimited).collect()
     }
 
     fn missing_key(&self) -> Option<MissingKey> {

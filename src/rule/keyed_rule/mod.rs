@@ -5,6 +5,7 @@ mod fields;
 mod getters;
 mod info;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +88,10 @@ pub struct KeyedRule {
     /// Shared by its copies: there may be many.
     pub(super) exceptions: Arc<Vec<(String, f64)>>,
     pub(super) tiers: Vec<(String, f64)>,
+    /// Values without a limit.
+    pub(super) unlimited_values: Vec<String>,
+    /// Tiers without a limit.
+    pub(super) unlimited_tiers: Vec<String>,
     pub(super) max_keys: WholeNumber,
     /// How long a call may wait for one of those at once to end, if it may.
     queue: Option<Duration>,
@@ -152,6 +157,8 @@ impl KeyedRule {
             burst: Burst::NONE,
             exceptions: Arc::default(),
             tiers: Vec::new(),
+            unlimited_values: Vec::new(),
+            unlimited_tiers: Vec::new(),
             max_keys: WholeNumber::new(65_536),
             queue: None,
             max_waiting: None,
@@ -356,6 +363,41 @@ impl KeyedRule {
         self
     }
 
+    /// Lets all calls of one value pass this rule, which does not count them: the value takes no
+    /// place in the [table](Self::max_keys), and no header tells its quota. Other rules apply to
+    /// its calls as before. The value is written as for [`except`](Self::except), and must not
+    /// have a threshold there. A threshold of 0 refuses all calls instead.
+    #[must_use]
+    pub fn except_unlimited(mut self, value: impl Into<String>) -> Self {
+        self.unlimited_values.push(value.into());
+        self
+    }
+
+    /// Lets all calls of one [tier](Self::tier) pass this rule, such as those of a plan without a
+    /// limit. The rule does not count them: they take no place in the [table](Self::max_keys), and
+    /// none of those at once. An [exception](Self::except) takes precedence. The tier must not have
+    /// a threshold as well. A threshold of 0 refuses all calls instead.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let rule = KeyedRule::per_second("api", 5)
+    ///     .tier("blocked", 0)
+    ///     .tier_unlimited("enterprise");
+    /// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+    /// let passed = |tier| {
+    ///     let call = Call::new("api").param("ann").tier(tier);
+    ///     (0..100).filter(|_| matches!(sentinel.try_enter(call), Verdict::Pass(_))).count()
+    /// };
+    /// assert_eq!([passed("blocked"), passed("free"), passed("enterprise")], [0, 5, 100]);
+    /// ```
+    #[doc(alias("no_limit"))]
+    #[must_use]
+    pub fn tier_unlimited(mut self, tier: impl Into<String>) -> Self {
+        self.unlimited_tiers.push(tier.into());
+        self
+    }
+
     /// Sets for how many values that are not at rest the rule has places, at least: between
     /// 1 and 2^26. Default 65 536, which takes 2 MiB.
     ///
@@ -432,7 +474,13 @@ impl KeyedRule {
         };
         let tiers = self.tiers.iter().map(|(tier, _)| tier.len());
         let tiers = size_of_val(&*self.tiers) + tiers.sum::<usize>();
-        self.resource.len() + self.id.as_ref().map_or(0, String::len) + of + tiers
+        let unlimited = self.unlimited_values.iter().chain(&self.unlimited_tiers);
+        let unlimited = unlimited.map(|name| size_of::<String>() + name.len());
+        self.resource.len()
+            + self.id.as_ref().map_or(0, String::len)
+            + of
+            + tiers
+            + unlimited.sum::<usize>()
     }
 
     /// Returns how many calls of one value may pass in an interval, or run at once.
@@ -533,6 +581,7 @@ impl KeyedRule {
                 inspector.whole_call(field, *threshold, self.interval, cure);
             }
         }
+        self.inspect_unlimited(inspector);
         let shortest = match self.count {
             Counting::Refill => SHORTEST_REFILL,
             Counting::Window | Counting::Queue(_) | Counting::Running => SHORTEST_INTERVAL,
@@ -559,6 +608,34 @@ impl KeyedRule {
         if self.sharing.inspect(inspector) {
             self.inspect_shared(inspector);
         }
+    }
+
+    /// Notes the names that are to have no limit, and have one.
+    fn inspect_unlimited(&self, inspector: &mut Inspector) {
+        let mut check = |field, unlimited: &[String], limited: &[(String, f64)], allowed| {
+            let limited: HashSet<&str> = limited.iter().map(|(name, _)| &**name).collect();
+            for name in unlimited {
+                inspector.name(field, name);
+                if limited.contains(&**name) {
+                    let start: String = name.chars().take(LONGEST_SHOWN).collect();
+                    inspector.refuse(field, format_args!("{start:?}"), allowed);
+                }
+            }
+        };
+        let allowed = "a value without a threshold of its own in `except`";
+        check(
+            "except_unlimited",
+            &self.unlimited_values,
+            &self.exceptions,
+            allowed,
+        );
+        let allowed = "a tier without a threshold in `tier`";
+        check(
+            "tier_unlimited",
+            &self.unlimited_tiers,
+            &self.tiers,
+            allowed,
+        );
     }
 
     /// Notes the settings that a shared rule cannot have.

@@ -202,7 +202,8 @@ impl KeyedState {
         let quotas = self.quotas.clone();
         let limit = move |key, tier: Option<&Key<'_>>| match quotas.of(key, tier).prepared {
             KeyLimit::Running(limit) => limit,
-            _ => unreachable!("only calls at once wait for a place"),
+            // Calls that wait may have no limit since a reload.
+            _ => u32::MAX,
         };
         let limit: KeyLimitNow = StdArc::new(limit);
         self.keys.set_limit(&limit);

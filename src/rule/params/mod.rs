@@ -4,7 +4,6 @@ mod line;
 mod quotas;
 mod suspicion;
 
-use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::keyed_rule::{KeyedRule, ParamOf};
@@ -13,12 +12,12 @@ use super::{MissingKey, RuleSet};
 use crate::base::carry_over::carry_over;
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU64, Ordering, shared_size};
-use crate::call::{Call, Key, OwnedKey};
+use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::keyed::{Counting, Digest, HotKeys, KeySpec, KeyTokens, Pinned};
 
 pub(crate) use line::{OwnShare, ValuePlaceInLine as ShareInLine};
-use quotas::{Exceptions, QuotasByValue, UnknownTiers, ValueQuota};
+use quotas::{QuotasByValue, UnknownTiers, ValueQuota};
 pub(crate) use suspicion::{OnSuspicion, Suspicion};
 
 /// Most rules of one resource that count calls at once: each call keeps a place
@@ -198,6 +197,9 @@ impl KeyedRules {
         rates.filter_map(move |rule| {
             let key = rule.keys.digest(rule.value(call).ok()??);
             let quota = rule.quota(key, call);
+            if quota.is_unlimited() {
+                return None;
+            }
             let limit = rule.advertised(quota);
             // The advertised rest never exceeds the limit: a burst comes on top of it.
             let left = rule.keys.left(now, key, &quota.prepared).min(limit.0);
@@ -210,7 +212,8 @@ impl KeyedRules {
     pub(crate) fn limit(&self, index: u32, call: &Call<'_>) -> Option<(u32, Duration)> {
         let rule = self.0.iter().find(|rule| rule.index == index)?;
         let key = rule.keys.digest(rule.value(call).ok()??);
-        Some(rule.advertised(rule.quota(key, call)))
+        let quota = rule.quota(key, call);
+        (!quota.is_unlimited()).then(|| rule.advertised(quota))
     }
 
     /// The part of its shares that a call that runs must keep.
@@ -239,12 +242,13 @@ impl KeyedRules {
         self.0.iter().map(|param| param.index)
     }
 
-    /// The tokens that `value` could take now by the rule at `place`.
-    pub(crate) fn left(&self, place: usize, value: &Key<'_>, now: Tick) -> u32 {
+    /// The tokens that `value` could take now by the rule at `place`; `None` without a limit.
+    pub(crate) fn left(&self, place: usize, value: &Key<'_>, now: Tick) -> Option<u32> {
         let param = &self.0[place];
         let key = param.keys.digest(value);
         let quota = param.quotas.of(key, None);
-        param.keys.left(now, key, &quota.prepared)
+        let left = || param.keys.left(now, key, &quota.prepared);
+        (!quota.is_unlimited()).then(left)
     }
 
     /// How many values are not at rest by the rule at `place`.
@@ -300,32 +304,10 @@ impl KeyedState {
     /// Bytes that it occupies on the heap: its table, its rule, and the prepared quotas.
     fn heap(&self) -> usize {
         let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
-        let exception = size_of::<(Digest, ValueQuota)>() + 1;
-        let QuotasByValue {
-            exceptions, tiers, ..
-        } = &self.quotas;
-        let mut names = 0;
-        for (tier, _) in tiers.iter() {
-            names += match tier {
-                OwnedKey::Str(text) => {
-                    shared_size::<()>() + text.len().next_multiple_of(align_of::<usize>())
-                }
-                OwnedKey::Ip(_)
-                | OwnedKey::Int(_)
-                | OwnedKey::Digest(..)
-                | OwnedKey::Agreed(..)
-                | OwnedKey::Reserved(_) => 0,
-            };
-        }
-        let prepared = shared_size::<Exceptions>()
-            + exceptions.capacity() * exception
-            + shared_size::<()>()
-            + size_of_val(&**tiers)
-            + names;
         keys + shared_size::<AtomicU64>()
             + size_of_val(&*self.on_suspicion.0)
             + self.rule.heap()
-            + prepared
+            + self.quotas.heap()
     }
 
     fn new(
@@ -346,46 +328,15 @@ impl KeyedState {
                 Arc::new(HotKeys::new(spec, now))
             }
         };
-        // The keys may be those of a rule with another longest wait.
-        let quota = |threshold| ValueQuota {
-            threshold,
-            prepared: keys
-                .limit(threshold, rule.beside())
-                .waiting(rule.max_wait()),
-        };
         let unchanged = old.filter(|old| old.rule == rule);
-        let exceptions = match unchanged {
-            // There may be many, and calls wait for them.
-            Some(old) => old.quotas.exceptions.clone(),
-            None => {
-                let mut exceptions = Exceptions::default();
-                for (value, threshold) in rule.exceptions.iter() {
-                    let quota = quota(*threshold);
-                    for key in Key::spellings(value) {
-                        exceptions.insert(keys.digest(&key), quota);
-                    }
-                }
-                StdArc::new(exceptions)
-            }
-        };
-        let mut tiers = Vec::new();
-        for (tier, threshold) in rule.tiers.iter().rev() {
-            let quota = quota(*threshold);
-            for key in Key::spellings(tier) {
-                tiers.push((OwnedKey::from(key), quota));
-            }
-        }
+        let quotas = QuotasByValue::new(&rule, &keys, unchanged.map(|old| &old.quotas));
         Self {
             missing: old.map_or_else(Arc::default, |old| old.missing.clone()),
             on_suspicion,
             unknown_tiers: UnknownTiers::default(),
             index,
             running: None,
-            quotas: QuotasByValue {
-                limit: quota(rule.threshold()),
-                exceptions,
-                tiers: tiers.into(),
-            },
+            quotas,
             rule,
             keys,
         }

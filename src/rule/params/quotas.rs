@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc as StdArc, OnceLock};
 
+use crate::base::sync::shared_size;
 use crate::call::{Key, OwnedKey};
-use crate::keyed::{Digest, KeyLimit};
+use crate::keyed::{Digest, HotKeys, KeyLimit};
+use crate::rule::KeyedRule;
 
 /// The quotas of the calls of each value.
 #[derive(Clone, Debug)]
@@ -29,13 +31,97 @@ pub(super) struct UnknownTiers([OnceLock<OwnedKey>; 4]);
 /// The quota of the calls of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValueQuota {
+    /// Infinite without a limit.
     pub(super) threshold: f64,
     pub(super) prepared: KeyLimit,
 }
 
-// === impl Quotas ===
+impl ValueQuota {
+    pub(super) const UNLIMITED: Self = Self {
+        threshold: f64::INFINITY,
+        prepared: KeyLimit::Unlimited,
+    };
+
+    pub(super) const fn is_unlimited(&self) -> bool {
+        matches!(self.prepared, KeyLimit::Unlimited)
+    }
+}
+
+// === impl QuotasByValue ===
 
 impl QuotasByValue {
+    /// Those of `rule`, whose values are counted in `keys`. They are as `before` if the rule has
+    /// not changed.
+    pub(super) fn new(rule: &KeyedRule, keys: &HotKeys, before: Option<&Self>) -> Self {
+        // The keys may be those of a rule with another longest wait.
+        let quota = |threshold| ValueQuota {
+            threshold,
+            prepared: keys
+                .limit(threshold, rule.beside())
+                .waiting(rule.max_wait()),
+        };
+        let exceptions = match before {
+            // There may be many, and calls wait for them.
+            Some(before) => before.exceptions.clone(),
+            None => {
+                let mut exceptions = Exceptions::default();
+                // A limit counts if a value is spelled in another way there.
+                for value in &rule.unlimited_values {
+                    for key in Key::spellings(value) {
+                        exceptions.insert(keys.digest(&key), ValueQuota::UNLIMITED);
+                    }
+                }
+                for (value, threshold) in rule.exceptions.iter() {
+                    let quota = quota(*threshold);
+                    for key in Key::spellings(value) {
+                        exceptions.insert(keys.digest(&key), quota);
+                    }
+                }
+                StdArc::new(exceptions)
+            }
+        };
+        let mut tiers = Vec::new();
+        for (tier, threshold) in rule.tiers.iter().rev() {
+            let quota = quota(*threshold);
+            for key in Key::spellings(tier) {
+                tiers.push((OwnedKey::from(key), quota));
+            }
+        }
+        for tier in &rule.unlimited_tiers {
+            for key in Key::spellings(tier) {
+                tiers.push((OwnedKey::from(key), ValueQuota::UNLIMITED));
+            }
+        }
+        Self {
+            limit: quota(rule.threshold()),
+            exceptions,
+            tiers: tiers.into(),
+        }
+    }
+
+    /// Bytes that they occupy on the heap.
+    pub(super) fn heap(&self) -> usize {
+        let exception = size_of::<(Digest, ValueQuota)>() + 1;
+        let mut names = 0;
+        for (tier, _) in self.tiers.iter() {
+            names += match tier {
+                OwnedKey::Str(text) => {
+                    shared_size::<()>() + text.len().next_multiple_of(align_of::<usize>())
+                }
+                OwnedKey::Ip(_)
+                | OwnedKey::Int(_)
+                | OwnedKey::Digest(..)
+                | OwnedKey::Agreed(..)
+                | OwnedKey::Reserved(_) => 0,
+            };
+        }
+        shared_size::<Exceptions>()
+            + self.exceptions.capacity() * exception
+            + shared_size::<()>()
+            + size_of_val(&*self.tiers)
+            + names
+    }
+
     /// That of a value, for calls of a tier.
     pub(super) fn of(&self, key: Digest, tier: Option<&Key<'_>>) -> &ValueQuota {
         if let Some(own) = self.exceptions.get(&key) {

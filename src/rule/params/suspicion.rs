@@ -48,11 +48,10 @@ impl KeyedState {
         }
     }
 
-    /// Returns whether calls came without a value, and none with one that took something. Looks at
+    /// Returns whether calls came without a value, and none with one that passed. Looks at
     /// the whole table if so.
     pub(super) fn has_met_no_key(&self) -> bool {
-        self.missing.load(Ordering::Relaxed) > 0
-            && !self.keys.knows_others_than(self.keys.digest(&Key::MISSING))
+        self.missing.load(Ordering::Relaxed) > 0 && !self.keys.has_met_key()
     }
 
     /// The quota of a call that asks to pass. Notes the call's tier if the rule does not know it.

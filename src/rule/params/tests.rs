@@ -1,5 +1,7 @@
 //! The state of a table over a new set of rules.
 
+use std::sync::Arc as StdArc;
+
 use super::*;
 use crate::rule::{RuleSelection, Rules};
 

@@ -8,8 +8,8 @@ use tower_sentinel::system::Capacity;
 
 use super::{CONTEXTS, ORIGINS};
 use crate::oracle::{
-    Adaptive, Breaker, Count, Flow, Keyed, Limit, Limits, Of, RESOURCES, RuleSet, VALUES, Whose,
-    named,
+    Adaptive, Breaker, Count, Flow, Keyed, Limit, Limits, Of, RESOURCES, RuleSet, UNLIMITED,
+    VALUES, Whose, named,
 };
 
 pub(super) fn ratio() -> impl Strategy<Value = f64> {
@@ -65,6 +65,11 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
     )
 }
 
+/// Half tokens of a value or a tier, below `most` if there is a limit.
+fn own(most: u32) -> impl Strategy<Value = u32> {
+    prop_oneof![5 => 0..most, 1 => Just(UNLIMITED)]
+}
+
 pub(super) fn keyed() -> impl Strategy<Value = Keyed> {
     let of = prop_oneof![
         4 => select(&[0, 0, 1, -1][..]).prop_map(Of::At),
@@ -79,8 +84,8 @@ pub(super) fn keyed() -> impl Strategy<Value = Keyed> {
     ];
     let missing = prop_oneof![1 => Just(MissingKey::Share), 3 => missing()];
     let interval = select(&[10_u64, 300, 1_000, 7, 2_000][..]);
-    let exception = prop::option::weighted(0.3, (select(&VALUES[..]), 0_u32..9));
-    let tier = prop::option::weighted(0.3, 0_u32..14);
+    let exception = prop::option::weighted(0.3, (select(&VALUES[..]), own(9)));
+    let tier = prop::option::weighted(0.3, own(14));
     let whose = (select(&RESOURCES[..]), of, missing);
     let quota = (0_u32..12, interval, 0_u32..4);
     (whose, count, quota, exception, tier).prop_map(

@@ -7,6 +7,8 @@ use super::flow::turn;
 use super::rules::Kind;
 use crate::support::ms;
 
+/// No limit, in the place of half tokens.
+pub(crate) const UNLIMITED: u32 = u32::MAX;
 /// Parts of a nanosecond in which a refilled quota is reckoned.
 const UNITS: u64 = 16;
 
@@ -83,12 +85,16 @@ impl Keyed {
             Of::Named => rule.param("user"),
             Of::Origin => rule.by_origin(),
         };
-        if let Some((value, own)) = self.exception {
-            rule = rule.except(value, halves(own));
-        }
-        if let Some(own) = self.tier {
-            rule = rule.tier("pro", halves(own));
-        }
+        rule = match self.exception {
+            Some((value, UNLIMITED)) => rule.except_unlimited(value),
+            Some((value, own)) => rule.except(value, halves(own)),
+            None => rule,
+        };
+        rule = match self.tier {
+            Some(UNLIMITED) => rule.tier_unlimited("pro"),
+            Some(own) => rule.tier("pro", halves(own)),
+            None => rule,
+        };
         rule.missing(self.missing).max_keys(self.keys)
     }
 
@@ -118,6 +124,11 @@ impl Keyed {
         }
         let missing = (self.missing == MissingKey::Share).then_some("-");
         self.given(asks).or(missing)
+    }
+
+    /// Whether the rule counts the call.
+    pub(crate) fn counts(&self, asks: &Asks) -> bool {
+        self.key(asks).is_some() && self.halves(asks) != UNLIMITED
     }
 
     fn halves(&self, asks: &Asks) -> u32 {
@@ -152,7 +163,7 @@ impl Keyed {
         asks: &Asks,
         counted: &'a [Counted],
     ) -> Option<impl DoubleEndedIterator<Item = &'a Counted> + Clone> {
-        let key = self.key(asks)?;
+        let key = self.key(asks).filter(|_| self.counts(asks))?;
         let counted = counted.iter();
         Some(counted.filter(move |other| self.key(&other.asks) == Some(key)))
     }
@@ -221,6 +232,9 @@ impl Keyed {
 
     /// Whether the call could take so many tokens now, one by one, and no more.
     pub(crate) fn has_left(&self, asks: &Asks, left: u32, now: u64, counted: &[Counted]) -> bool {
+        if !self.counts(asks) {
+            return left == u32::MAX;
+        }
         let fits = |weight| {
             let asks = Asks { weight, ..*asks };
             self.available_at(&asks, now, counted) == Some(now)

@@ -36,7 +36,7 @@ impl Ledger {
 
     /// The call passes or waits that comes as the one at `call`.
     pub(crate) fn count(&mut self, call: usize, asks: &Asks, now: u64) {
-        if self.keyed.key(asks).is_some() {
+        if self.keyed.counts(asks) {
             let turn = self.turn(asks, now);
             self.counted.push(Counted {
                 call,

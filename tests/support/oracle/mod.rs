@@ -21,7 +21,7 @@ pub(crate) use circuit::Change;
 pub(crate) use edit::{Edit, Step};
 pub(crate) use engine::{Oracle, Stage};
 pub(crate) use flow::{Flow, Whose};
-pub(crate) use keyed::{Count, Keyed, Of};
+pub(crate) use keyed::{Count, Keyed, Of, UNLIMITED};
 pub(crate) use rules::{Alone, Named, RuleSet, named};
 pub(crate) use system::{Adaptive, Limits, Says};
 pub(crate) use verdict::Why;

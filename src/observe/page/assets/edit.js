@@ -79,7 +79,7 @@ async function look(event) {
 	const rule = $("left-rule").value, own = state.rules.list.find((it) => it.id === rule).resource;
 	const { resource, direction } = own === "*" ? state.focus : { resource: own };
 	const { isGood, json } = await send("left", JSON.stringify({ resource, direction, rule, value: $("left-value").value }));
-	$("left").textContent = isGood ? json.left + " left" : json.error;
+	$("left").textContent = isGood ? (json.left ?? "any number") + " left" : json.error;
 }
 
 /** Gives `cell` its button, which has to be pressed twice if it stops calls. */
