@@ -609,6 +609,28 @@ fn breakers_that_open_and_close_together_allocate_nothing() {
 }
 
 #[test]
+fn a_call_that_has_a_cost_allocates_once_and_its_charges_nothing() {
+    let costs = |unit| FlowRule::per_second("r", OPEN).cost(unit);
+    for units in [&["tokens"][..], &["tokens", "rows"]] {
+        let rules = units
+            .iter()
+            .fold(Rules::new(), |rules, unit| rules.with(costs(*unit)));
+        let (sentinel, _clock) = engine(rules);
+        let call = Call::new("r").reserve("tokens", 9);
+        assert_passes(&sentinel, call);
+        let taken = measure(|| {
+            let Verdict::Pass(mut entry) = sentinel.try_enter(call) else {
+                panic!("there is room");
+            };
+            let meter = entry.meter().clone();
+            assert!(meter.charge("tokens", 3) && entry.charge("rows", 4));
+            meter.settle("tokens", 8);
+        });
+        assert_eq!(taken.count_total, 1, "{units:?}");
+    }
+}
+
+#[test]
 fn a_call_that_a_rule_in_shadow_mode_does_not_see_allocates_nothing() {
     let rules = Rules::new()
         .with(Rule::from(FlowRule::per_second("other", OPEN)).shadow())

@@ -137,10 +137,16 @@ where
                             true
                         }
                         // The server may stop polling here, and just drop.
-                        None => body.is_end_stream(),
+                        None => {
+                            entry.charge_body(frame.data_ref().map_or(0, Bytes::len));
+                            body.is_end_stream()
+                        }
                     },
                 };
                 if is_over {
+                    if !matches!(frame, Poll::Ready(Some(Err(_)))) {
+                        entry.settle_body();
+                    }
                     *call = None;
                 } else {
                     entry.body_goes_on();

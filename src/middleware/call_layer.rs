@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
@@ -11,6 +12,7 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::answer::{ByResult, ClassifyAnswer};
+use super::answer_cost::{AnswerCost, ReadCost};
 use super::call_state::{CallEnds, CallState, drop_readiness};
 use crate::blocked::Blocked;
 use crate::call::Call;
@@ -63,10 +65,11 @@ use crate::stat::Outcome;
 /// # });
 /// ```
 #[derive(Clone)]
-pub struct CallLayer<F, C = ByResult> {
+pub struct CallLayer<F, C = ByResult, K = ()> {
     sentinel: Sentinel,
     describe: F,
     classify: C,
+    costs: K,
     judge_first: bool,
 }
 
@@ -121,12 +124,13 @@ impl<F> CallLayer<F> {
             sentinel,
             describe,
             classify: ByResult,
+            costs: (),
             judge_first: false,
         }
     }
 }
 
-impl<F, C> CallLayer<F, C> {
+impl<F, C, K> CallLayer<F, C, K> {
     /// Sets which answers count as failures, which open circuit breakers. Default: errors
     /// do. `classify` is cloned for each call.
     ///
@@ -170,7 +174,7 @@ impl<F, C> CallLayer<F, C> {
     /// # }).unwrap();
     /// ```
     #[must_use]
-    pub fn classify<R, E, D>(self, classify: D) -> CallLayer<F, D>
+    pub fn classify<R, E, D>(self, classify: D) -> CallLayer<F, D, K>
     where
         D: ClassifyAnswer<R, E>,
     {
@@ -178,6 +182,50 @@ impl<F, C> CallLayer<F, C> {
             sentinel: self.sentinel,
             describe: self.describe,
             classify,
+            costs: self.costs,
+            judge_first: self.judge_first,
+        }
+    }
+
+    /// Settles what a call cost of `unit`, as [`Meter::settle`](crate::Meter::settle) does, by the
+    /// answer of the service, for rules on [costs](crate::FlowRule::cost). `None` says nothing.
+    /// Default: answers tell no cost. What a call may cost at most is part of its description:
+    /// [`Call::reserve`].
+    ///
+    /// `read` is cloned for each call, and called only where a rule limits costs. An error of the
+    /// service costs nothing. Several functions, also of one unit, are all asked: the largest total
+    /// counts. A closure must name the type of its argument, as below.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::middleware::CallLayer;
+    /// use tower_sentinel::{Blocked, BoxError, Call, FlowRule};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let rule = FlowRule::per_minute("query", 100).cost("rows");
+    /// let layer = CallLayer::new(rule, |_: &&str| Call::new("query").reserve("rows", 50))
+    ///     .cost("rows", |rows: &Vec<u64>| rows.len().try_into().ok());
+    /// let database = layer.layer(service_fn(|_| async { Ok::<_, BoxError>(vec![7; 30]) }));
+    /// for _ in 0..2 {
+    ///     assert_eq!(database.clone().oneshot("select").await?.len(), 30);
+    /// }
+    /// // 60 rows are read, so 50 more are too many.
+    /// assert!(database.oneshot("select").await.is_err_and(|error| error.is::<Blocked>()));
+    /// # Ok::<(), BoxError>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn cost<R, T>(self, unit: impl Into<Arc<str>>, read: T) -> CallLayer<F, C, AnswerCost<T, K>>
+    where
+        T: Fn(&R) -> Option<u32>,
+    {
+        CallLayer {
+            sentinel: self.sentinel,
+            describe: self.describe,
+            classify: self.classify,
+            costs: AnswerCost::new(unit.into(), read, self.costs),
             judge_first: self.judge_first,
         }
     }
@@ -217,7 +265,7 @@ impl<F, C> CallLayer<F, C> {
     }
 }
 
-impl<F, C> fmt::Debug for CallLayer<F, C> {
+impl<F, C, K> fmt::Debug for CallLayer<F, C, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallLayer")
             .field("sentinel", &self.sentinel)
@@ -225,8 +273,8 @@ impl<F, C> fmt::Debug for CallLayer<F, C> {
     }
 }
 
-impl<S, F: Clone, C: Clone> Layer<S> for CallLayer<F, C> {
-    type Service = CallService<S, F, C>;
+impl<S, F: Clone, C: Clone, K: Clone> Layer<S> for CallLayer<F, C, K> {
+    type Service = CallService<S, F, C, K>;
 
     fn layer(&self, inner: S) -> Self::Service {
         CallService {
@@ -234,6 +282,7 @@ impl<S, F: Clone, C: Clone> Layer<S> for CallLayer<F, C> {
             sentinel: self.sentinel.clone(),
             describe: self.describe.clone(),
             classify: self.classify.clone(),
+            costs: self.costs.clone(),
             judge_first: self.judge_first,
             is_unready: false,
         }
@@ -263,17 +312,18 @@ impl<S, F: Clone, C: Clone> Layer<S> for CallLayer<F, C> {
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct CallService<S, F, C = ByResult> {
+pub struct CallService<S, F, C = ByResult, K = ()> {
     inner: S,
     sentinel: Sentinel,
     describe: F,
     classify: C,
+    costs: K,
     judge_first: bool,
     /// Whether `poll_ready` let the caller call although `inner` was not ready.
     is_unready: bool,
 }
 
-impl<S, F, C> CallService<S, F, C> {
+impl<S, F, C, K> CallService<S, F, C, K> {
     /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
@@ -290,7 +340,7 @@ impl<S, F, C> CallService<S, F, C> {
     }
 }
 
-impl<S: fmt::Debug, F, C> fmt::Debug for CallService<S, F, C> {
+impl<S: fmt::Debug, F, C, K> fmt::Debug for CallService<S, F, C, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallService")
             .field("inner", &self.inner)
@@ -299,16 +349,17 @@ impl<S: fmt::Debug, F, C> fmt::Debug for CallService<S, F, C> {
     }
 }
 
-impl<S, F, C, Req> Service<Req> for CallService<S, F, C>
+impl<S, F, C, K, Req> Service<Req> for CallService<S, F, C, K>
 where
     S: Service<Req> + Clone,
     S::Error: Into<BoxError>,
     F: for<'a> Fn(&'a Req) -> Call<'a>,
     C: ClassifyAnswer<S::Response, S::Error> + Clone,
+    K: ReadCost<S::Response> + Clone,
 {
     type Response = S::Response;
     type Error = BoxError;
-    type Future = CallFuture<S, Req, C>;
+    type Future = CallFuture<S, Req, C, K>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         let poll = self.inner.poll_ready(cx);
@@ -336,6 +387,7 @@ where
         CallFuture {
             state,
             classify: self.classify.clone(),
+            costs: self.costs.clone(),
         }
     }
 }
@@ -369,21 +421,23 @@ pin_project! {
     ///
     /// Dropping it ends the call. If the call still waits, it leaves the line. If there is no
     /// answer yet, the call counts as cancelled.
-    pub struct CallFuture<S, Req, C = ByResult>
+    pub struct CallFuture<S, Req, C = ByResult, K = ()>
     where
         S: Service<Req>,
     {
         #[pin]
         state: CallState<S, Req, Blocked>,
         classify: C,
+        costs: K,
     }
 }
 
-impl<S, Req, C> Future for CallFuture<S, Req, C>
+impl<S, Req, C, K> Future for CallFuture<S, Req, C, K>
 where
     S: Service<Req>,
     S::Error: Into<BoxError>,
     C: ClassifyAnswer<S::Response, S::Error>,
+    K: ReadCost<S::Response>,
 {
     type Output = Result<S::Response, BoxError>;
 
@@ -397,6 +451,14 @@ where
                 _ => outcome,
             };
             let entry = entry.take().expect("no call of this layer is skipped");
+            match &answer {
+                Ok(answer) => {
+                    if let Some(meter) = entry.own_meter() {
+                        this.costs.tell(answer, &meter);
+                    }
+                }
+                Err(_) => entry.has_no_answer(),
+            }
             entry.end(outcome);
             Poll::Ready(answer)
         };
@@ -408,12 +470,14 @@ where
             refuse,
             on_refusal,
             on_unready,
+            // A request of any type has no place for a meter.
+            on_start: |_, _: &mut Req| {},
         };
         this.state.poll(cx, None, ends)
     }
 }
 
-impl<S, Req, C> fmt::Debug for CallFuture<S, Req, C>
+impl<S, Req, C, K> fmt::Debug for CallFuture<S, Req, C, K>
 where
     S: Service<Req>,
 {

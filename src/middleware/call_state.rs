@@ -13,6 +13,7 @@ use crate::base::timer::{NoTimer, Timer};
 use crate::blocked::Blocked;
 use crate::call::Criticality;
 use crate::engine::call::entry::{Entry, end_on_panic};
+use crate::engine::call::meter::Meter;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::call::waiting::Waiting;
 
@@ -57,7 +58,7 @@ pub(super) struct Wait<S, Req> {
 }
 
 /// How a layer makes its answer of each end that a call may have.
-pub(super) struct CallEnds<A, M, R, U> {
+pub(super) struct CallEnds<A, M, R, U, H> {
     /// Gets the service's answer and the call's entry, which is `None` for a skipped call. Both are
     /// large: the entry is lent, and the result is returned as it is. If the service fails to
     /// become ready for a call that has started, that error is its answer.
@@ -69,6 +70,8 @@ pub(super) struct CallEnds<A, M, R, U> {
     /// Gets the error of a service that fails to become ready for a call that has not started or
     /// was skipped: the call never ran.
     pub(super) on_unready: U,
+    /// Hands the meter of a call that starts after a wait on with its request.
+    pub(super) on_start: H,
 }
 
 /// The state of a call after its wait.
@@ -163,6 +166,7 @@ where
             impl FnOnce(Blocked, &Req) -> R,
             impl FnOnce(R) -> T,
             impl FnOnce(S::Error) -> T,
+            impl Fn(Meter, &mut Req),
         >,
     ) -> Poll<T> {
         let CallEnds {
@@ -170,10 +174,11 @@ where
             refuse,
             on_refusal,
             on_unready,
+            on_start,
         } = ends;
         if let CallStateProj::Waiting { wait } = self.as_mut().project() {
             let restore = class.map(Criticality::enter);
-            let waited = ready!(wait.poll(cx));
+            let waited = ready!(wait.poll(cx, &on_start));
             drop(restore);
             match waited {
                 AfterWait::Running(future, entry) => self.set(Self::Running { future, entry }),
@@ -214,7 +219,11 @@ where
 {
     /// Waits for the call's turn or slot, and until the service is ready. Between the two, or
     /// after both, the call starts, is refused, or waits once more.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWait<S::Future, Req, S::Error>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        on_start: &dyn Fn(Meter, &mut Req),
+    ) -> Poll<AfterWait<S::Future, Req, S::Error>> {
         loop {
             if !self.is_due {
                 let waiting = self.waiting.as_mut().expect("it has not started");
@@ -225,7 +234,7 @@ where
                 self.is_due = true;
             }
             if self.judge_first {
-                if let Err(blocked) = self.start() {
+                if let Err(blocked) = self.start(on_start) {
                     return self.refused(blocked);
                 }
                 if !self.is_due {
@@ -241,7 +250,7 @@ where
             }
             // A call that was not judged first starts only now: the time until this clone was ready
             // is part of its wait, and not of its response time.
-            if let Err(blocked) = self.start() {
+            if let Err(blocked) = self.start(on_start) {
                 return self.refused(blocked);
             }
             if !self.is_due {
@@ -256,9 +265,14 @@ where
 
     /// Starts the call, unless it has started or was skipped. If it has to wait once more, it
     /// is not due any longer.
-    fn start(&mut self) -> Result<(), Blocked> {
+    fn start(&mut self, on_start: &dyn Fn(Meter, &mut Req)) -> Result<(), Blocked> {
         match self.waiting.take().map(Waiting::begin) {
-            Some(Verdict::Pass(entry)) => self.entry = Some(entry.expecting_response()),
+            Some(Verdict::Pass(entry)) => {
+                if let (Some(meter), Some(request)) = (entry.own_meter(), &mut self.request) {
+                    on_start(meter, request);
+                }
+                self.entry = Some(entry.expecting_response());
+            }
             Some(Verdict::Block(blocked)) => return Err(blocked),
             Some(Verdict::Wait(waiting)) => {
                 self.waiting = Some(waiting);

@@ -19,11 +19,13 @@ use super::body::{ResponseBody, StreamedCall};
 use super::call_state::{CallEnds, CallState, CallStateProj};
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 use super::completion::Completion;
+use super::costs::hand_on;
 use super::mode::{AsError, Mode, Respond};
 use super::settings::Settings;
 use crate::blocked::Blocked;
 use crate::call::Criticality;
 use crate::engine::call::entry::{Entry, end_on_panic};
+use crate::engine::call::rare::BodyUnits;
 use crate::stat::Outcome;
 
 pin_project! {
@@ -107,6 +109,7 @@ where
             refuse,
             on_refusal,
             on_unready: Err,
+            on_start: hand_on,
         };
         this.state.poll(cx, class, ends)
     }
@@ -134,6 +137,7 @@ where
             refuse,
             on_refusal,
             on_unready,
+            on_start: hand_on,
         };
         this.state.poll(cx, class, ends)
     }
@@ -176,6 +180,7 @@ where
             refuse,
             on_refusal,
             on_unready: Err,
+            on_start: hand_on,
         };
         this.state.poll(cx, class, ends)
     }
@@ -205,6 +210,7 @@ where
             refuse,
             on_refusal,
             on_unready,
+            on_start: hand_on,
         };
         this.state.poll(cx, class, ends)
     }
@@ -261,7 +267,8 @@ fn end_at_head<B: Body, E: 'static>(
 /// The service has failed with this `error`: the call ends.
 #[inline(always)]
 fn end_failed<E: 'static>(settings: Option<&Settings>, error: &E, running: &mut Option<Entry>) {
-    if running.is_some() {
+    if let Some(entry) = running {
+        entry.has_no_answer();
         let own = settings.and_then(|settings| settings.classify.as_deref());
         end(running, outcome_of(ServiceError::of(error), own));
     }
@@ -285,7 +292,10 @@ fn begin_body<B: Body>(
         }
     };
     if let Some(settings) = settings {
-        settings.write_quota(entry, response);
+        settings.note_head(entry, response);
+        if let Some(units) = settings.body_units() {
+            note_body(entry, response, units);
+        }
     }
     if has_ended {
         end(running, outcome);
@@ -315,7 +325,7 @@ fn end_with_head<B: Body>(
         Judgement::AtTrailers => Outcome::Success,
     };
     if let Some(settings) = settings {
-        settings.write_quota(entry, response);
+        settings.note_head(entry, response);
     }
     end(running, outcome);
 }
@@ -326,6 +336,18 @@ fn judge_head<B>(own: Option<&Arc<dyn Classify>>, response: &Response<B>) -> Jud
     match own {
         None => ByStatus.head(ResponseHead::of(response)),
         Some(own) => own.head(ResponseHead::of(response)),
+    }
+}
+
+/// The body of the `response` costs `units` by its length. That of an upgrade is never seen.
+#[cold]
+#[inline(never)]
+fn note_body<B: Body>(entry: &Entry, response: &Response<B>, units: &BodyUnits) {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        entry.count_body(units);
+        if response.body().is_end_stream() {
+            entry.settle_body();
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use tower_layer::Layer;
 
 use super::classify::Classify;
 use super::completion::Completion;
+use super::costs::CostSettings;
 use super::mode::{AsError, Respond};
 use super::service::SentinelService;
 use super::settings::{MOST_PARAMS, Naming, Settings};
@@ -125,6 +126,7 @@ impl SentinelLayer<Respond> {
                 prioritize: None,
                 weight: None,
                 rank: None,
+                costs: CostSettings::default(),
                 propagates: false,
                 has_classes: false,
                 rejection: None,
@@ -187,9 +189,11 @@ impl<M> SentinelLayer<M> {
             || settings.weight.is_some()
             || settings.prioritize.is_some()
             || settings.has_classes
+            || settings.costs.has_reserves()
             || !settings.params.is_empty();
         settings.is_plain = settings.classify.is_none()
             && settings.completion == Completion::Body
+            && !settings.costs.reads_responses()
             && settings.fields == RateLimitFields::None;
         self
     }

@@ -38,12 +38,14 @@
 //! ```
 
 mod answer;
+mod answer_cost;
 mod at_head;
 mod body;
 mod call_layer;
 mod call_state;
 mod classify;
 mod completion;
+mod costs;
 mod future;
 mod grpc_timeout;
 mod judged;
@@ -57,6 +59,7 @@ pub mod skip;
 mod told;
 
 pub use answer::{ByResult, ClassifyAnswer};
+pub use answer_cost::{AnswerCost, ReadCost};
 #[cfg(feature = "tonic")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tonic")))]
 pub use at_head::OfTonic;

@@ -14,6 +14,7 @@ use super::BoxError;
 use super::at_head::{AtHead, RefusalBody};
 use super::body::ResponseBody;
 use super::call_state::{CallState, drop_readiness};
+use super::costs::hand_on;
 use super::future::ResponseFuture;
 use super::judged::mark;
 use super::mode::{AsError, Mode, Respond};
@@ -204,10 +205,18 @@ impl<S, M: Mode> SentinelService<S, M> {
         if let Some(resource) = entry.as_ref().and_then(Entry::to_mark) {
             mark(&self.settings, &mut request, resource);
         }
+        let meter = entry.as_ref().and_then(Entry::own_meter);
+        let settings = match meter {
+            Some(meter) => {
+                hand_on(meter, &mut request);
+                Some(self.settings.clone())
+            }
+            None => self.settings.for_response(),
+        };
         let class = self.settings.carry(&mut request);
         let _restore = class.map(Criticality::enter);
         ResponseFuture {
-            settings: self.settings.for_response(),
+            settings,
             class,
             state: if self.is_unready {
                 CallState::unready(entry, &mut self.inner, request)

@@ -7,6 +7,7 @@ use http::{Method, Request, Response, Version};
 
 use super::classify::Classify;
 use super::completion::Completion;
+use super::costs::{CostSettings, MOST_UNITS};
 use super::grpc_timeout::grpc_timeout;
 use super::judged::{is_judged, is_marked};
 use super::told::Told;
@@ -41,6 +42,7 @@ pub(super) struct Settings {
     pub(super) prioritize: Option<Arc<Choose>>,
     pub(super) weight: Option<Arc<Weigh>>,
     pub(super) rank: Option<Arc<Rank>>,
+    pub(super) costs: CostSettings,
     /// Whether the class of a call is carried on.
     pub(super) propagates: bool,
     /// Whether calls may have another class than the default.
@@ -72,6 +74,13 @@ pub(super) enum Naming {
     /// All alike.
     One(Arc<str>),
     By(Arc<dyn KeyExtractor>),
+}
+
+/// Where what a call borrows is kept, if it has several of a kind.
+#[derive(Default)]
+struct CallRoom<'a> {
+    params: Option<[Param<'a>; MOST_PARAMS]>,
+    reserves: Option<[(&'a str, u32); MOST_UNITS]>,
 }
 
 // === impl Settings ===
@@ -110,10 +119,13 @@ impl Settings {
         (!self.is_plain).then(|| self.clone())
     }
 
-    /// Writes the rest of the quota of the call `entry` into the header fields, if the layer has
-    /// some.
+    /// The head of the response to the call `entry` is there: the costs that it says are told, and
+    /// the rest of the quota is written into its header fields, if the layer has some.
     #[inline(never)]
-    pub(super) fn write_quota<B>(&self, entry: &Entry, response: &mut Response<B>) {
+    pub(super) fn note_head<B>(&self, entry: &Entry, response: &mut Response<B>) {
+        if let Some(meter) = entry.own_meter() {
+            self.tell_costs(meter, response);
+        }
         if self.fields != RateLimitFields::None {
             if let Some(left) = entry.quota_left() {
                 self.fields.write_into(&left, response);
@@ -206,9 +218,9 @@ impl Settings {
         call.is_matched = is_matched;
         call.direction = self.direction;
         call.wants_quota = self.fields != RateLimitFields::None;
-        let mut many = None;
+        let mut room = CallRoom::default();
         if self.asks_more {
-            self.describe_further(head, &mut call, &mut many);
+            self.describe_further(head, &mut call, &mut room);
         }
         // gRPC is spoken over HTTP/2 alone, so most other requests are spared the look-up
         // of the header. Calls that are not prioritized may wait too, in a queue.
@@ -225,14 +237,13 @@ impl Settings {
         self.skip.iter().any(|choose| choose(head))
     }
 
-    /// Adds to `call` all that the extractors find in a request beside its resource. `many`
-    /// holds the parameters if there are several.
+    /// Adds to `call` all that the extractors find in a request beside its resource.
     #[inline]
     fn describe_further<'a>(
         &'a self,
         head: Head<'a>,
         call: &mut Call<'a>,
-        many: &'a mut Option<[Param<'a>; MOST_PARAMS]>,
+        room: &'a mut CallRoom<'a>,
     ) {
         if let Some(extractor) = &self.origin {
             call.origin = extractor.key(head);
@@ -255,6 +266,10 @@ impl Settings {
         if self.has_classes {
             call.criticality = self.class(head);
         }
+        if self.costs.has_reserves() {
+            let room = room.reserves.insert([("", 0); MOST_UNITS]);
+            *call = call.reserves(self.costs.estimate(head, room));
+        }
         match &*self.params {
             [] => {}
             [(name, extractor)] if name.is_empty() => {
@@ -263,7 +278,7 @@ impl Settings {
                 }
             }
             params => {
-                let many = many.insert(all_params(params, head));
+                let many = room.params.insert(all_params(params, head));
                 call.params = Params::Many(&many[..params.len()]);
             }
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod at_head;
+mod budgets;
 mod class_travel;
 mod client;
 mod criticality;

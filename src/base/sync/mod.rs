@@ -83,7 +83,7 @@ pub(crate) fn words(count: usize, first: &mut dyn FnMut(usize) -> u64) -> Box<[A
 /// Locks are taken for new keys, reloads, snapshots, changes of hooks, probes and watches. A call
 /// with known keys takes one only during a reload or to read a probe. After the clock has stepped
 /// back, and at its end where a window of an adaptive limit is due, it tries to take one, and does
-/// not wait for it.
+/// not wait for it. A call that rules in shadow mode judge has one for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(imp::Mutex<T>);
 

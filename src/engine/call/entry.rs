@@ -9,8 +9,9 @@ use crate::base::sync::Arc;
 use crate::breaker::Admission;
 use crate::call::Direction;
 use crate::clock::Tick;
-use crate::engine::call::meter::Meter;
+use crate::engine::call::meter::{Meter, Metered};
 use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
+use crate::engine::call::rare::{BodyUnits, RareState};
 use crate::engine::resource::Resource;
 use crate::hook::Interest;
 use crate::rule::{Accounts, RunningPlaces};
@@ -65,18 +66,7 @@ pub struct Entry {
     outcome: Option<Outcome>,
     /// The permits that it releases at its end beside a slot, if any.
     permits: Option<Permits>,
-    rare: Option<Box<RareState>>,
-}
-
-/// State that hardly any entry has, in a box to keep entries small.
-#[derive(Default)]
-struct RareState {
-    /// The entries of this call in shadow mode, which end with it.
-    shadows: Vec<Entry>,
-    /// What was left of its parameters' quotas when it started or began to wait.
-    quota: Option<QuotaLeft>,
-    /// The cost of the call.
-    meter: Meter,
+    rare: Option<Arc<RareState>>,
 }
 
 /// The permits of rules that must be notified when the call ends.
@@ -146,32 +136,27 @@ impl Entry {
     /// Attaches `shadows`, which then end as this call does.
     pub(crate) fn attach_shadows(&mut self, shadows: Vec<Self>) {
         if !shadows.is_empty() {
-            let rare = self.rare.get_or_insert_default();
-            rare.shadows = shadows;
-            for shadow in &rare.shadows {
-                let meter = shadow.meter();
-                if meter.is_idle() {
-                    continue;
-                }
-                if rare.meter.is_idle() {
-                    rare.meter = Meter::new(self.nodes.resource(), Accounts::default());
-                }
-                rare.meter.also_tell(meter);
-            }
+            let resource = self.nodes.resource().clone();
+            self.set_rare(|rare| rare.attach(&resource, shadows));
         }
     }
 
     /// Attaches the accounts of the call's cost.
     #[cold]
     pub(crate) fn set_accounts(&mut self, accounts: Accounts) {
-        let meter = Meter::new(self.nodes.resource(), accounts);
-        self.rare.get_or_insert_default().meter = meter;
+        let metered = Metered::new(self.nodes.resource(), accounts);
+        self.set_rare(|rare| rare.metered = Some(metered));
     }
 
     /// Notes the rest of the quotas of the call's parameters, for the response.
     #[cold]
     pub(crate) fn set_param_quota(&mut self, quota: QuotaLeft) {
-        self.rare.get_or_insert_default().quota = Some(quota);
+        self.set_rare(|rare| rare.quota = Some(quota));
+    }
+
+    fn set_rare(&mut self, set: impl FnOnce(&mut RareState)) {
+        let rare = self.rare.get_or_insert_default();
+        set(Arc::get_mut(rare).expect("no meter was handed out so far"));
     }
 
     /// Returns the resource that was called.
@@ -206,8 +191,46 @@ impl Entry {
     /// Returns a handle on what the call costs, for rules on [costs](crate::FlowRule::cost).
     #[must_use]
     pub fn meter(&self) -> Meter {
-        let rare = self.rare.as_ref();
-        rare.map_or_else(Meter::default, |rare| rare.meter.clone())
+        self.rare.as_ref().map_or_else(Meter::default, Meter::of)
+    }
+
+    /// The meter of a call whose cost matters.
+    pub(crate) fn own_meter(&self) -> Option<Meter> {
+        Some(Meter::of(self.rare.as_ref()?)).filter(|meter| !meter.is_idle())
+    }
+
+    /// The body of the response costs `units` by its length, if its cost matters.
+    pub(crate) fn count_body(&self, units: &BodyUnits) {
+        if let Some(rare) = &self.rare {
+            rare.count_body(units);
+        }
+    }
+
+    /// `more` bytes of the body have gone by.
+    #[inline]
+    pub(crate) fn charge_body(&self, more: usize) {
+        if let Some(rare) = &self.rare {
+            rare.charge_body(more);
+        }
+    }
+
+    /// The whole body has gone by.
+    #[inline]
+    pub(crate) fn settle_body(&self) {
+        if let Some(rare) = &self.rare {
+            rare.end_body(true);
+        }
+    }
+
+    /// The service has failed: if the call tells no cost, it is charged nothing.
+    pub(crate) fn has_no_answer(&self) {
+        if let Some(metered) = self.metered() {
+            metered.fail();
+        }
+    }
+
+    fn metered(&self) -> Option<&Metered> {
+        self.rare.as_ref()?.metered.as_ref()
     }
 
     /// Notes that the call has cost `n` more of `unit`, as [`Meter::charge`] does.
@@ -226,15 +249,15 @@ impl Entry {
     /// # }).unwrap();
     /// ```
     pub fn charge(&mut self, unit: &str, n: u32) -> bool {
-        let rare = self.rare.as_ref();
-        rare.is_none_or(|rare| rare.meter.charge(unit, n))
+        let metered = self.metered();
+        metered.is_none_or(|metered| metered.charge(unit, n))
     }
 
     /// Notes that the call costs `total` of `unit` in all, as [`Meter::settle`] does. It does not
     /// end yet.
     pub fn settle(&mut self, unit: &str, total: u32) {
-        if let Some(rare) = &self.rare {
-            rare.meter.settle(unit, total);
+        if let Some(metered) = self.metered() {
+            metered.settle(unit, total);
         }
     }
 
@@ -300,8 +323,10 @@ impl Entry {
         if is_final {
             self.report_to_breakers(now, Some(outcome), now - self.start);
         }
-        for shadow in self.shadows() {
-            shadow.responded_at = shadow.note_response(outcome, is_final);
+        if let Some(rare) = &self.rare {
+            rare.each_shadow(&mut |shadow| {
+                shadow.responded_at = shadow.note_response(outcome, is_final);
+            });
         }
     }
 
@@ -347,21 +372,18 @@ impl Entry {
         QuotaLeft::tightest(self.nodes.quota_left(now).into_iter().chain(noted))
     }
 
-    /// Rules in shadow mode learn how the call ends.
+    /// Rules in shadow mode and on costs learn how the call ends.
     #[cold]
-    fn end_shadows(&mut self) {
-        let (outcome, has_panic_guard) = (self.outcome, self.has_panic_guard);
-        let body_was_ready = self.body_was_ready;
-        for shadow in self.shadows() {
-            shadow.outcome = outcome;
-            shadow.has_panic_guard = has_panic_guard;
-            shadow.body_was_ready = body_was_ready;
+    fn end_rare(&self, rare: &RareState, outcome: Option<Outcome>) {
+        rare.end_body(false);
+        if outcome == Some(Outcome::Failure) {
+            self.has_no_answer();
         }
-    }
-
-    fn shadows(&mut self) -> &mut [Self] {
-        let rare = self.rare.as_deref_mut();
-        rare.map_or(&mut [], |rare| &mut rare.shadows)
+        rare.end_shadows(&mut |shadow| {
+            shadow.outcome = self.outcome;
+            shadow.has_panic_guard = self.has_panic_guard;
+            shadow.body_was_ready = self.body_was_ready;
+        });
     }
 
     /// Replaces the outcome, for a response that ended in another way than its head said.
@@ -432,10 +454,7 @@ impl Entry {
             resource.notify_ended(self.weight, outcome, end - self.start);
         }
         if let Some(rare) = &self.rare {
-            if outcome == Some(Outcome::Failure) {
-                rare.meter.fail();
-            }
-            self.end_shadows();
+            self.end_rare(rare, outcome);
         }
     }
 }

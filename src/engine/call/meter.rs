@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use super::rare::RareState;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
+use crate::call::Direction;
 use crate::engine::resource::Resource;
 use crate::rule::Accounts;
 
@@ -39,28 +41,25 @@ use crate::rule::Accounts;
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Default)]
-pub struct Meter(Option<Arc<Metered>>);
+pub struct Meter(Option<Arc<RareState>>);
 
 /// The accounts of one call. They are closed when nobody can charge them any more.
-struct Metered {
+pub(super) struct Metered {
     resource: Arc<Resource>,
     accounts: Accounts,
     has_failed: AtomicBool,
     /// The meter of the call in the engine of a rule in shadow mode.
     shadow: OnceLock<Meter>,
+    /// The meter of the call by a layer around this one.
+    outer: OnceLock<Meter>,
 }
 
 // === impl Meter ===
 
 impl Meter {
-    /// The meter of a call to `resource` that has these `accounts`.
-    pub(crate) fn new(resource: &Arc<Resource>, accounts: Accounts) -> Self {
-        Self(Some(Arc::new(Metered {
-            resource: resource.clone(),
-            accounts,
-            has_failed: AtomicBool::new(false),
-            shadow: OnceLock::new(),
-        })))
+    /// The meter of a call that has such a state, if its cost matters.
+    pub(super) fn of(rare: &Arc<RareState>) -> Self {
+        Self(rare.metered.is_some().then(|| rare.clone()))
     }
 
     /// Notes that the call has cost `n` more of `unit`. It counts now, first out of the
@@ -69,18 +68,8 @@ impl Meter {
     /// Returns false as soon as the reservation is used up and a rule has nothing left: the work may
     /// end itself.
     pub fn charge(&self, unit: &str, n: u32) -> bool {
-        let mut goes_on = true;
-        if let Some(metered) = &self.0 {
-            let resource = &metered.resource;
-            if let Some(costs) = resource.costs() {
-                goes_on = costs.charge(&metered.accounts, resource.now(), unit, n);
-            }
-            if let Some(shadow) = metered.shadow.get() {
-                // A rule in shadow mode ends no work.
-                shadow.charge(unit, n);
-            }
-        }
-        goes_on
+        let metered = self.metered();
+        metered.is_none_or(|metered| metered.charge(unit, n))
     }
 
     /// Notes that the call costs `total` of `unit` in all, or what was charged already if that is
@@ -88,22 +77,8 @@ impl Meter {
     ///
     /// If several totals are told, the largest counts.
     pub fn settle(&self, unit: &str, total: u32) {
-        if let Some(metered) = &self.0 {
-            let resource = &metered.resource;
-            if let Some(costs) = resource.costs() {
-                costs.settle(&metered.accounts, resource.now(), unit, total);
-            }
-            if let Some(shadow) = metered.shadow.get() {
-                shadow.settle(unit, total);
-            }
-        }
-    }
-
-    /// The call has failed: if it tells no cost, it is charged nothing.
-    pub(crate) fn fail(&self) {
-        if let Some(metered) = &self.0 {
-            // The entry that notes it lets go of its reference after that.
-            metered.has_failed.store(true, Ordering::Relaxed);
+        if let Some(metered) = self.metered() {
+            metered.settle(unit, total);
         }
     }
 
@@ -112,24 +87,91 @@ impl Meter {
         self.0.is_none()
     }
 
-    /// Tells `shadow` as well what is told here.
-    pub(crate) fn also_tell(&self, shadow: Self) {
-        if let Some(metered) = &self.0 {
-            if let Err(shadow) = metered.shadow.set(shadow) {
-                // Another rule in shadow mode comes first.
-                let first = metered.shadow.get();
-                first.expect("it was set").also_tell(shadow);
+    /// Tells `outer` as well what is told here, if that is of a layer around the one of this call,
+    /// and not of a call that has come in and makes this one.
+    pub(crate) fn within(&self, outer: Self) {
+        let (Some(own), Some(around)) = (&self.0, &outer.0) else {
+            return;
+        };
+        if !Arc::ptr_eq(own, around) && self.direction() == outer.direction() {
+            if let Some(metered) = self.metered() {
+                // The first one stays: it is that of the request.
+                let _ = metered.outer.set(outer);
             }
         }
+    }
+
+    fn direction(&self) -> Option<Direction> {
+        Some(self.metered()?.resource.direction())
+    }
+
+    fn metered(&self) -> Option<&Metered> {
+        self.0.as_ref()?.metered.as_ref()
     }
 }
 
 impl fmt::Debug for Meter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let resource = self.0.as_ref().map(|metered| metered.resource.text());
+        let resource = self.metered().map(|metered| metered.resource.text());
         f.debug_struct("Meter")
             .field("resource", &resource)
             .finish_non_exhaustive()
+    }
+}
+
+// === impl Metered ===
+
+impl Metered {
+    /// A call to `resource` that has these `accounts`.
+    pub(super) fn new(resource: &Arc<Resource>, accounts: Accounts) -> Self {
+        Self {
+            resource: resource.clone(),
+            accounts,
+            has_failed: AtomicBool::new(false),
+            shadow: OnceLock::new(),
+            outer: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn charge(&self, unit: &str, n: u32) -> bool {
+        let mut goes_on = true;
+        if let Some(costs) = self.resource.costs() {
+            goes_on = costs.charge(&self.accounts, self.resource.now(), unit, n);
+        }
+        if let Some(shadow) = self.shadow.get() {
+            // A rule in shadow mode ends no work.
+            shadow.charge(unit, n);
+        }
+        match self.outer.get() {
+            Some(outer) => outer.charge(unit, n) && goes_on,
+            None => goes_on,
+        }
+    }
+
+    pub(super) fn settle(&self, unit: &str, total: u32) {
+        if let Some(costs) = self.resource.costs() {
+            costs.settle(&self.accounts, self.resource.now(), unit, total);
+        }
+        for beside in [&self.shadow, &self.outer] {
+            if let Some(meter) = beside.get() {
+                meter.settle(unit, total);
+            }
+        }
+    }
+
+    /// The call has failed: if it tells no cost, it is charged nothing.
+    pub(super) fn fail(&self) {
+        // The entry that notes it lets go of its reference after that.
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells `shadow` as well what is told here.
+    pub(super) fn tell_shadow(&self, shadow: Meter) {
+        if let Err(shadow) = self.shadow.set(shadow) {
+            // Another rule in shadow mode comes first.
+            let first = self.shadow.get().and_then(Meter::metered);
+            first.expect("it was set").tell_shadow(shadow);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod entry;
 pub(crate) mod lease;
 pub(crate) mod meter;
 pub(crate) mod nodes;
+pub(crate) mod rare;
 pub(crate) mod ring;
 pub(crate) mod verdict;
 pub(crate) mod waiting;

@@ -1,0 +1,113 @@
+//! What hardly any call needs: its cost, its entries in shadow mode, the rest of its parameters'
+//! quotas. All of it is one allocation, which the meters of the call share.
+
+use std::mem;
+use std::num::NonZeroU32;
+use std::sync::{Arc as StdArc, OnceLock};
+
+use super::entry::Entry;
+use super::meter::Metered;
+use super::nodes::QuotaLeft;
+use crate::base::sync::{Arc, AtomicU64, Lock, Ordering};
+use crate::engine::resource::Resource;
+use crate::rule::Accounts;
+
+/// See the [module](self). While a call is judged, its entry is the only owner.
+#[derive(Default)]
+pub(super) struct RareState {
+    /// The entries of this call in shadow mode. They end with it, although a meter may live on.
+    shadows: Option<Lock<Vec<Entry>>>,
+    /// What was left of its parameters' quotas when it started or began to wait.
+    pub(super) quota: Option<QuotaLeft>,
+    /// The cost of the call.
+    pub(super) metered: Option<Metered>,
+    /// What the body of its response costs.
+    body: OnceLock<BodyCost>,
+}
+
+/// Units that a body costs, each with the bytes that are one of it.
+pub(crate) type BodyUnits = StdArc<[(StdArc<str>, NonZeroU32)]>;
+
+struct BodyCost {
+    units: BodyUnits,
+    /// What has gone by, or [`ENDED`].
+    bytes: AtomicU64,
+}
+
+/// The bytes of a body of which no more comes.
+const ENDED: u64 = u64::MAX;
+
+// === impl RareState ===
+
+impl RareState {
+    /// Attaches the entries in shadow mode of a call to `resource`, and their meters.
+    pub(super) fn attach(&mut self, resource: &Arc<Resource>, shadows: Vec<Entry>) {
+        for shadow in &shadows {
+            let meter = shadow.meter();
+            if !meter.is_idle() {
+                let own = || Metered::new(resource, Accounts::default());
+                self.metered.get_or_insert_with(own).tell_shadow(meter);
+            }
+        }
+        self.shadows = Some(Lock::new(shadows));
+    }
+
+    pub(super) fn each_shadow(&self, f: &mut dyn FnMut(&mut Entry)) {
+        if let Some(shadows) = &self.shadows {
+            shadows.lock().iter_mut().for_each(f);
+        }
+    }
+
+    /// The call has ended: so do its entries in shadow mode, after `f`.
+    pub(super) fn end_shadows(&self, f: &mut dyn FnMut(&mut Entry)) {
+        self.each_shadow(f);
+        if let Some(shadows) = &self.shadows {
+            let ended = mem::take(&mut *shadows.lock());
+            drop(ended);
+        }
+    }
+
+    /// The body of the response costs `units` by its length.
+    pub(super) fn count_body(&self, units: &BodyUnits) {
+        self.body.get_or_init(|| BodyCost {
+            units: units.clone(),
+            bytes: AtomicU64::new(0),
+        });
+    }
+
+    /// `more` bytes of the body have gone by.
+    pub(super) fn charge_body(&self, more: usize) {
+        let (Some(metered), Some(body)) = (&self.metered, self.body.get()) else {
+            return;
+        };
+        let more = more as u64;
+        let before = body.bytes.fetch_add(more, Ordering::Relaxed);
+        let after = before.saturating_add(more);
+        for (unit, each) in &*body.units {
+            let each = u64::from(each.get());
+            let units = after / each - before / each;
+            metered.charge(unit, units.try_into().unwrap_or(u32::MAX));
+        }
+    }
+
+    /// No more of the body comes: what has gone by since the last whole unit counts as one. The cost
+    /// of a body that `is_whole` is known. Only the first call has an effect.
+    pub(super) fn end_body(&self, is_whole: bool) {
+        let (Some(metered), Some(body)) = (&self.metered, self.body.get()) else {
+            return;
+        };
+        let bytes = body.bytes.swap(ENDED, Ordering::Relaxed);
+        if bytes == ENDED {
+            return;
+        }
+        for (unit, each) in &*body.units {
+            let each = u64::from(each.get());
+            if is_whole {
+                let total = bytes.div_ceil(each);
+                metered.settle(unit, total.try_into().unwrap_or(u32::MAX));
+            } else if bytes % each > 0 {
+                metered.charge(unit, 1);
+            }
+        }
+    }
+}
