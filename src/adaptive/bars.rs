@@ -7,21 +7,23 @@
 
 use std::time::Duration;
 
-use super::simulation::{Arrivals, CRITICAL, Model, NORMAL, SHEDDABLE, Serving, Trouble, Work};
+use super::simulation::{
+    Arrivals, CRITICAL, Model, NORMAL, Policy, SHEDDABLE, Serving, Trouble, Work,
+};
 use super::{Limiter, LimiterSettings};
 use crate::clock::Tick;
 
-const fn ms(millis: u64) -> Duration {
+pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// When the trouble begins, and when it ends and the run.
 const BEGIN: Duration = ms(10_000);
-const END: Duration = ms(25_000);
+pub(super) const END: Duration = ms(25_000);
 const OVER: Duration = ms(40_000);
 
 /// Loads by class: of critical, normal and sheddable calls.
-const fn loads(critical: f64, normal: f64, sheddable: f64) -> [f64; 4] {
+pub(super) const fn loads(critical: f64, normal: f64, sheddable: f64) -> [f64; 4] {
     [0.0, critical, normal, sheddable]
 }
 
@@ -29,35 +31,35 @@ const CALM: [f64; 4] = loads(0.04, 0.36, 0.40);
 
 /// A service, its trouble, and how long clients wait.
 #[derive(Clone, Debug)]
-struct Scene {
-    model: Model,
+pub(super) struct Scene {
+    pub(super) model: Model,
     deadline: Duration,
-    begin: Duration,
+    pub(super) begin: Duration,
 }
 
 /// What a scene has shown.
 #[derive(Clone, Copy, Debug)]
-struct SceneFigures {
+pub(super) struct SceneFigures {
     /// The part of the calls that were served in time, in all of the trouble.
-    critical: f64,
-    normal: f64,
+    pub(super) critical: f64,
+    pub(super) normal: f64,
     /// The same from the time on that is judged.
-    critical_later: f64,
-    normal_later: f64,
+    pub(super) critical_later: f64,
+    pub(super) normal_later: f64,
     sheddable_later: f64,
     /// Calls that ended in time, as a part of what the slots can serve.
-    goodput: f64,
-    p99: Duration,
+    pub(super) goodput: f64,
+    pub(super) p99: Duration,
     /// How long it took to settle; `None`: it did not.
-    settled: Option<Duration>,
+    pub(super) settled: Option<Duration>,
     /// How long after the trouble the last call was refused.
-    last: Duration,
+    pub(super) last: Duration,
     shed_count: usize,
 }
 
 impl Scene {
     /// A service with this many slots and this work, in calm; then the `trouble`.
-    fn new(slots: u32, mean: Duration, work: Work, trouble: Trouble) -> Self {
+    pub(super) fn new(slots: u32, mean: Duration, work: Work, trouble: Trouble) -> Self {
         let model = Model {
             slots,
             mean,
@@ -99,11 +101,16 @@ impl Scene {
     }
 
     fn run(&self, seed: u64) -> SceneFigures {
+        self.run_by(&limiter(20, ms(500)), seed)
+    }
+
+    /// A run by another policy, which starts with a limit of 20.
+    pub(super) fn run_by(&self, policy: &dyn Policy, seed: u64) -> SceneFigures {
         let model = Model {
             seed,
             ..self.model.clone()
         };
-        let trace = model.run(&limiter(20, ms(500)), OVER);
+        let trace = model.run(policy, OVER);
         let judged = self.begin + ms(2_000);
         let slots = match model.changes.first() {
             Some(&(_, Trouble::Slots(slots))) => slots,
@@ -129,7 +136,7 @@ impl Scene {
     }
 }
 
-fn limiter(start: u32, burst: Duration) -> Limiter {
+pub(super) fn limiter(start: u32, burst: Duration) -> Limiter {
     let settings = LimiterSettings {
         floor: 1,
         ceiling: 100_000,
@@ -144,13 +151,13 @@ const SPIKE: Trouble = Trouble::Loads(loads(0.04, 0.36, 4.8));
 
 /// The worst that a scene may show, in each of its runs. Parts are in percent.
 #[derive(Clone, Copy, Debug)]
-struct Bar {
-    critical: f64,
-    normal: f64,
-    goodput: f64,
-    p99: Duration,
-    settled: Duration,
-    last: Duration,
+pub(super) struct Bar {
+    pub(super) critical: f64,
+    pub(super) normal: f64,
+    pub(super) goodput: f64,
+    pub(super) p99: Duration,
+    pub(super) settled: Duration,
+    pub(super) last: Duration,
 }
 
 const ANY: Duration = Duration::MAX;
@@ -167,7 +174,7 @@ const fn bar(parts: [f64; 3], p99: u64, settled: Duration, last: Duration) -> Ba
     }
 }
 
-fn scenes() -> Vec<(&'static str, Scene, Bar)> {
+pub(super) fn scenes() -> Vec<(&'static str, Scene, Bar)> {
     use Work::{Bimodal, Even, Exponential, Fixed};
     let spike = |slots, mean, work| Scene::new(slots, ms(mean), work, SPIKE);
     let common = |trouble| Scene::new(20, ms(50), Exponential, trouble);
@@ -262,7 +269,7 @@ fn scenes() -> Vec<(&'static str, Scene, Bar)> {
     ]
 }
 
-const SEEDS: std::ops::Range<u64> = 101..121;
+pub(super) const SEEDS: std::ops::Range<u64> = 101..121;
 
 /// `--nocapture` shows the worst run of each.
 #[test]

@@ -210,6 +210,13 @@ impl Frame {
         }
     }
 
+    /// By how many calls in flight the bounds of the first and the last cohort of the marginal class
+    /// differ: the number of calls in flight varies by about as much, so the calls of a cohort mostly
+    /// pass or are refused together. With more, workers are idle while calls are refused.
+    pub(super) fn spread(&self) -> u32 {
+        self.limit.max(0.0).sqrt() as u32
+    }
+
     /// The bound of each class.
     pub(super) fn bounds(
         &self,

@@ -8,6 +8,7 @@ use tower_resilience_adaptive::{Aimd, ConcurrencyAlgorithm, Gradient2, Vegas};
 use super::simulation::{Model, Policy, Trouble, Work};
 use super::trace::Trace;
 use super::{CallEnd, Limiter, LimiterSettings};
+use crate::call::{Criticality, Importance};
 use crate::clock::Tick;
 use crate::stat::{Ends, Outcome};
 
@@ -15,15 +16,20 @@ use crate::stat::{Ends, Outcome};
 /// clock is only read by its service, not by the part that decides.
 struct Peer<A>(A);
 
+/// A call of the class at this index, without a cohort.
+pub(super) fn of_class(index: usize) -> Importance {
+    Importance::of(Criticality::ALL[index])
+}
+
 impl Policy for Limiter {
     fn limit(&self) -> u32 {
         self.estimate() as u32
     }
 
     fn admits(&self, class: usize, in_flight: u32) -> bool {
-        let is_free = in_flight < self.bound(class);
+        let is_free = in_flight < self.bound(of_class(class));
         if !is_free {
-            self.refused(class, || in_flight);
+            self.refused(of_class(class), || in_flight);
         }
         is_free
     }

@@ -19,6 +19,7 @@ use super::learned::Learned;
 use super::shed::Shed;
 use super::window::{SampleWindow, WindowSpan};
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Lock, Ordering};
+use crate::call::Importance;
 use crate::clock::{Tick, nanos};
 use crate::stat::{Ends, Outcome};
 
@@ -80,11 +81,12 @@ impl Limiter {
         limiter
     }
 
-    /// How many calls may be in flight for one of this class to be admitted. It is never above the
-    /// ceiling. Two relaxed loads, and an addition for the first call of a class in a window.
+    /// How many calls may be in flight for one of this importance to be admitted. It is never above
+    /// the ceiling. Two relaxed loads, one more for a call with a cohort, and an addition for the
+    /// first call of a class in a window.
     #[inline]
-    pub(crate) fn bound(&self, class: usize) -> u32 {
-        self.shed.bound(class, &self.settings)
+    pub(crate) fn bound(&self, importance: Importance) -> u32 {
+        self.shed.bound(importance, &self.settings)
     }
 
     /// The bounds of all classes, for readers.
@@ -97,14 +99,23 @@ impl Limiter {
         self.shed.strictness().shut
     }
 
-    /// A call of this class is refused. Returns when it should come again, if there is a reason:
-    /// calls of a class that gets idle workers only should not come back together.
-    pub(crate) fn refused(&self, class: usize, in_flight: impl Fn() -> u32) -> Option<Duration> {
+    /// A call of this importance is refused. Returns when it should come again, if there is a
+    /// reason: calls of a class that gets idle workers only should not come back together, but those
+    /// of one cohort should.
+    pub(crate) fn refused(
+        &self,
+        importance: Importance,
+        in_flight: impl Fn() -> u32,
+    ) -> Option<Duration> {
+        let class = importance.class();
         self.shed.refuse(class, in_flight, &self.settings);
         let is_excess = class > self.shed.strictness().marginal();
         is_excess.then(|| {
-            let turn = self.turns.fetch_add(1, Ordering::Relaxed) % RETRIES;
-            SHORTEST_RETRY + Duration::from_secs(turn.into())
+            let turn = match importance.cohort() {
+                Some(cohort) => cohort.number().into(),
+                None => self.turns.fetch_add(1, Ordering::Relaxed),
+            };
+            SHORTEST_RETRY + Duration::from_secs((turn % RETRIES).into())
         })
     }
 

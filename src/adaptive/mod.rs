@@ -10,7 +10,7 @@
 //! | `learned` | what the closers of windows know |
 //! | `limiter` | all of it together, as the engine holds it |
 //! | `simulation`, `trace` | a service in virtual time, and the figures of a run |
-//! | `claims`, `bars` | what is promised, checked on it: of calls of one class, of several |
+//! | `claims`, `bars`, `cohorts` | what is promised, checked on it: of calls of one class, of several, with cohorts |
 
 mod bounds;
 mod estimate;
@@ -23,6 +23,8 @@ mod window;
 mod bars;
 #[cfg(all(test, not(sentinel_loom)))]
 mod claims;
+#[cfg(all(test, not(sentinel_loom)))]
+mod cohorts;
 #[cfg(all(test, sentinel_loom))]
 mod models;
 #[cfg(all(test, not(sentinel_loom)))]

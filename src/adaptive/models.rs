@@ -14,6 +14,7 @@ use super::shed::Shed;
 use super::window::{SampleWindow, Samples, WindowTerms};
 use crate::base::sync::fault::{check, plant};
 use crate::base::sync::{Arc, AtomicU32, Bug, Lock, Ordering};
+use crate::call::{Criticality, Importance};
 use crate::clock::Tick;
 
 const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
@@ -196,10 +197,10 @@ fn first_calls_beside_the_closer() {
     let other = {
         let shed = shed.clone();
         thread::spawn(move || {
-            shed.bound(0, &SETTINGS);
+            shed.bound(Importance::of(Criticality::CriticalPlus), &SETTINGS);
         })
     };
-    shed.bound(SHEDDABLE, &SETTINGS);
+    shed.bound(Importance::of(Criticality::Sheddable), &SETTINGS);
     let first = shed.gather().seen;
     other.join().unwrap();
     let second = shed.gather().seen;
@@ -214,7 +215,7 @@ fn two_takers_and_a_closer() {
     let largest = shed.bounds()[SHEDDABLE];
     assert_eq!(largest, 20);
     let take = |shed: &Shed, taken: &AtomicU32| {
-        let bound = shed.bound(SHEDDABLE, &SETTINGS);
+        let bound = shed.bound(Importance::of(Criticality::Sheddable), &SETTINGS);
         let mut found = taken.load(Ordering::Relaxed);
         while found < bound {
             if crate::base::sync::planted(Bug::CheckThenClaim) {

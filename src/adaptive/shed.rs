@@ -25,11 +25,14 @@
 use super::bounds::{CLASSES, Frame, Shown, Strictness};
 use super::estimate::LimiterSettings;
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
+use crate::call::Importance;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Shed {
     bounds: [AtomicU32; CLASSES],
+    /// By how much the bounds of the cohorts of a class differ: 0, but for the marginal class.
+    spreads: [AtomicU32; CLASSES],
     /// The generation that they are of.
     published: AtomicU32,
     word: AtomicU64,
@@ -84,6 +87,7 @@ impl Shed {
     pub(super) fn new() -> Self {
         Self {
             bounds: Default::default(),
+            spreads: Default::default(),
             published: AtomicU32::new(0),
             word: AtomicU64::new(Strictness::default().word()),
             seen: AtomicU32::new(0),
@@ -95,14 +99,34 @@ impl Shed {
         }
     }
 
-    /// How many calls may be in flight when one of this `class` comes, which is noted.
+    /// How many calls may be in flight when one of this importance comes, whose class is noted.
     #[inline]
-    pub(super) fn bound(&self, class: usize, settings: &LimiterSettings) -> u32 {
+    pub(super) fn bound(&self, importance: Importance, settings: &LimiterSettings) -> u32 {
+        let class = importance.class();
+        let is_new = self.seen.load(Ordering::Relaxed) & 1 << class == 0;
+        if is_new || importance.has_cohort() {
+            return self.bound_further(importance, settings);
+        }
+        self.bounds[class].load(Ordering::Relaxed)
+    }
+
+    /// The bound, where more is to be done than to read that of the class. A class that has become
+    /// marginal, or no longer is, between the two loads gives a bound that was right a moment ago.
+    #[cold]
+    fn bound_further(&self, importance: Importance, settings: &LimiterSettings) -> u32 {
+        let class = importance.class();
         let bit = 1 << class;
         if self.seen.load(Ordering::Relaxed) & bit == 0 {
             self.see(bit, settings);
         }
-        self.bounds[class].load(Ordering::Relaxed)
+        let bound = self.bounds[class].load(Ordering::Relaxed);
+        let Some(cohort) = importance.cohort() else {
+            return bound;
+        };
+        let spread = self.spreads[class].load(Ordering::Relaxed);
+        // One call always gets through, as without cohorts.
+        let least = bound.min(1);
+        bound.saturating_sub(cohort.share(spread)).max(least)
     }
 
     /// The bound of a class, for readers.
@@ -270,9 +294,13 @@ impl Shed {
         loop {
             let word = self.word.load(Ordering::Acquire);
             let strictness = Strictness::of_word(word);
-            let bounds = self.frame().bounds(strictness, settings);
+            let frame = self.frame();
+            let bounds = frame.bounds(strictness, settings);
             for (class, bound) in bounds.into_iter().enumerate() {
                 self.bounds[class].store(bound, Ordering::Relaxed);
+                let is_marginal = class == strictness.marginal();
+                let spread = if is_marginal { frame.spread() } else { 0 };
+                self.spreads[class].store(spread, Ordering::Relaxed);
             }
             // Release: a refusal that reads this reads the bounds as well.
             self.published

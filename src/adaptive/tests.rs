@@ -5,9 +5,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::bounds::CLASSES;
+use super::claims::of_class;
 use super::estimate::{LimiterSettings, Phase};
 use super::limiter::{CallEnd, Limiter};
 use super::window::WindowTerms;
+use crate::call::Cohort;
 use crate::clock::Tick;
 use crate::stat::{Ends, Outcome};
 
@@ -50,7 +52,7 @@ impl CallsInTurn {
     fn end_for(&mut self, millis: u64, rt: Duration, outcome: Option<Outcome>) {
         for _ in 0..millis / 5 {
             self.now = self.now + Duration::from_millis(5);
-            self.limiter.bound(CLASS);
+            self.limiter.bound(of_class(CLASS));
             self.end(rt, self.limiter.bounds()[CLASS], outcome);
         }
     }
@@ -130,7 +132,7 @@ fn the_limit_is_back_when_calls_come_again_after_a_pause_in_a_probe() {
         phase == Phase::Measuring
     };
     calls.end_for(5, MS(50), Some(Outcome::Success));
-    calls.limiter.refused(CLASS, || 20);
+    calls.limiter.refused(of_class(CLASS), || 20);
     while !is_measuring(&calls) {
         calls.end_for(5, MS(50), Some(Outcome::Success));
     }
@@ -150,8 +152,8 @@ fn known(burst: Duration) -> CallsInTurn {
     let mut calls = CallsInTurn::new(settings, Tick::ZERO);
     for _ in 0..400 {
         calls.now = calls.now + MS(5);
-        calls.limiter.bound(CLASS);
-        calls.limiter.bound(3);
+        calls.limiter.bound(of_class(CLASS));
+        calls.limiter.bound(of_class(3));
         calls.end(MS(50), 10, Some(Outcome::Success));
     }
     calls
@@ -165,22 +167,48 @@ fn a_refusal_of_an_open_class_shuts_the_least_important_one() {
     assert!(before.is_sorted_by(|more, less| more > less), "{before:?}");
     assert_eq!(limiter.shut(), 0);
     // Only a call that is still at its bound shuts anything.
-    assert_eq!(limiter.refused(1, || before[1] - 1), None);
+    assert_eq!(limiter.refused(of_class(1), || before[1] - 1), None);
     assert_eq!(limiter.shut(), 0);
-    assert_eq!(limiter.refused(3, || before[3]), None);
+    assert_eq!(limiter.refused(of_class(3), || before[3]), None);
     assert_eq!(limiter.shut(), 1);
     // The next refusal of that class shuts no other one.
-    assert_eq!(limiter.refused(3, || before[3]), None);
+    assert_eq!(limiter.refused(of_class(3), || before[3]), None);
     assert_eq!(limiter.shut(), 1);
     let after = limiter.bounds();
     assert_eq!(after[..3], before[..3]);
     assert_eq!(after[3], limiter.estimate() as u32);
     // Nobody asks for SheddablePlus: it is stepped over.
-    limiter.refused(1, || after[1]);
+    limiter.refused(of_class(1), || after[1]);
     assert_eq!(limiter.shut(), 3);
-    let waits = [(); 5].map(|()| limiter.refused(3, || 0).unwrap().as_secs());
+    let waits = [(); 5].map(|()| limiter.refused(of_class(3), || 0).unwrap().as_secs());
     assert_eq!(waits, [2, 3, 4, 5, 2]);
-    assert_eq!(limiter.refused(1, || 0), None);
+    assert_eq!(limiter.refused(of_class(1), || 0), None);
+}
+
+#[test]
+fn cohorts_differ_where_their_class_is_refused_in_part_and_nowhere_else() {
+    let calls = known(MS(500));
+    let limiter = &calls.limiter;
+    let bound =
+        |class: usize, number: u8| limiter.bound(of_class(class).with_cohort(Cohort::new(number)));
+    for class in 0..CLASSES {
+        assert_eq!(bound(class, 127), limiter.bounds()[class], "all are open");
+    }
+    let full = limiter.bounds()[3];
+    limiter.refused(of_class(3), || full);
+    let (bounds, spread) = (limiter.bounds(), limiter.estimate().sqrt() as u32);
+    assert!(spread >= 2, "{spread}");
+    assert_eq!(bound(3, 0), bounds[3]);
+    assert_eq!(bound(3, 64), bounds[3] - spread / 2);
+    assert_eq!(bound(3, 127), bounds[3] - (spread - 1));
+    assert_eq!(bound(2, 127), bounds[2]);
+    // Excess calls of one cohort come back at one time.
+    limiter.refused(of_class(1), || bounds[1]);
+    let wait = |number| {
+        let importance = of_class(3).with_cohort(Cohort::new(number));
+        limiter.refused(importance, || 0).unwrap().as_secs()
+    };
+    assert_eq!([0, 1, 2, 3, 4, 37, 37].map(wait), [2, 3, 4, 5, 2, 3, 3]);
 }
 
 #[test]
@@ -235,8 +263,8 @@ proptest! {
                 Tick::from_nanos(time)
             };
             let class = in_flight as usize % CLASSES;
-            if in_flight >= calls.limiter.bound(class) {
-                calls.limiter.refused(class, || in_flight);
+            if in_flight >= calls.limiter.bound(of_class(class)) {
+                calls.limiter.refused(of_class(class), || in_flight);
             }
             let outcome = [Some(Outcome::Success), Some(Outcome::Failure), None][end as usize];
             calls.end(Duration::from_nanos(rt), in_flight, outcome);

@@ -1,4 +1,4 @@
-//! The class of the call that a thread works for at the moment.
+//! The class of the call that a thread works for at the moment, and its cohort.
 //!
 //! A thread polls one call after another, so the class is set around each poll, and what was there
 //! before is put back, also by a panic.
@@ -10,12 +10,12 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use super::Criticality;
+use super::{Cohort, Criticality, Importance};
 use crate::base::sync::thread_local;
 
 thread_local! {
     /// `None`: the thread works for no call whose class is known.
-    static CURRENT: Cell<Option<Criticality>> = const { Cell::new(None) };
+    static CURRENT: Cell<Option<Importance>> = const { Cell::new(None) };
 }
 
 pin_project! {
@@ -43,13 +43,13 @@ pin_project! {
     pub struct InScope<F> {
         #[pin]
         future: F,
-        criticality: Criticality,
+        importance: Importance,
     }
 }
 
 /// Puts back the class that was there before.
 #[must_use]
-pub(crate) struct Restore(Option<Criticality>);
+pub(crate) struct Restore(Option<Importance>);
 
 impl Criticality {
     /// Returns the class of the call that is polled: that of the innermost [`scope`](Self::scope),
@@ -57,11 +57,12 @@ impl Criticality {
     /// elsewhere, also in a task that was spawned by such a call.
     #[must_use]
     pub fn current() -> Option<Self> {
-        CURRENT.get()
+        CURRENT.get().map(Importance::criticality)
     }
 
     /// Runs `future` as a part of a call of this class: each time it is polled, the class is
-    /// [`current`](Self::current). A task that a call spawns does not have its class by itself:
+    /// [`current`](Self::current). The [cohort](Cohort) stays that of the call that asks for this
+    /// future. A task that a call spawns does not have its class by itself:
     ///
     /// ```
     /// use tower_sentinel::Criticality;
@@ -79,11 +80,21 @@ impl Criticality {
     pub fn scope<F: Future>(self, future: F) -> InScope<F> {
         InScope {
             future,
-            criticality: self,
+            importance: Importance::of(self).with_cohort(Cohort::current()),
         }
     }
+}
 
-    /// Makes this class the current one, until the value is dropped.
+impl Cohort {
+    /// Returns the cohort of the call that is polled, as [`Criticality::current`] its class.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        CURRENT.get()?.cohort()
+    }
+}
+
+impl Importance {
+    /// Makes this class and cohort the current ones, until the value is dropped.
     pub(crate) fn enter(self) -> Restore {
         Restore(CURRENT.replace(Some(self)))
     }
@@ -94,7 +105,7 @@ impl<F: Future> Future for InScope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _restore = this.criticality.enter();
+        let _restore = this.importance.enter();
         this.future.poll(cx)
     }
 }

@@ -26,15 +26,20 @@ use std::hash::Hash;
 use std::time::Duration;
 
 mod address;
+mod cohort;
 mod criticality;
 mod current;
+mod flags;
 mod key;
 mod owned;
 mod percent;
 
 pub(crate) use address::{canonical, ipv4_inside};
+pub use cohort::Cohort;
+pub(crate) use cohort::Importance;
 pub use criticality::Criticality;
 pub use current::InScope;
+pub(crate) use flags::Flags;
 pub use key::Key;
 pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
 pub(crate) use owned::{OwnedCall, OwnedReserves};
@@ -121,15 +126,8 @@ pub struct Call<'a> {
     pub(crate) tier: Option<Key<'a>>,
     pub(crate) reserves: Reserves<'a>,
     pub(crate) weight: u32,
-    pub(crate) prioritized: bool,
     pub(crate) patience: Option<Duration>,
-    pub(crate) criticality: Criticality,
-    pub(crate) direction: Direction,
-    /// Whether the caller wants to know the rest of its quota.
-    pub(crate) wants_quota: bool,
-    /// Whether callers cannot make up the name of the resource, because a router has matched it or
-    /// its layer has only this name.
-    pub(crate) is_matched: bool,
+    pub(crate) flags: Flags,
 }
 
 // It is copied for each call.
@@ -226,12 +224,8 @@ impl<'a> Call<'a> {
             tier: None,
             reserves: Reserves::Many(&[]),
             weight: 1,
-            prioritized: false,
             patience: None,
-            criticality: Criticality::Critical,
-            direction: Direction::Inbound,
-            wants_quota: false,
-            is_matched: false,
+            flags: Flags::DEFAULT,
         }
     }
 
@@ -294,7 +288,7 @@ impl<'a> Call<'a> {
     /// look at it.
     #[must_use]
     pub fn prioritized(mut self, prioritized: bool) -> Self {
-        self.prioritized = prioritized;
+        self.flags = self.flags.with_prioritized(prioritized);
         self
     }
 
@@ -318,7 +312,15 @@ impl<'a> Call<'a> {
     /// overload.
     #[must_use]
     pub const fn criticality(mut self, criticality: Criticality) -> Self {
-        self.criticality = criticality;
+        self.flags = self.flags.with_criticality(criticality);
+        self
+    }
+
+    /// Sets with which other calls of its class the call is refused, where a class is refused in
+    /// part: those of higher cohorts first. Default: none, which is judged as cohort 0.
+    #[must_use]
+    pub const fn cohort(mut self, cohort: Cohort) -> Self {
+        self.flags = self.flags.with_cohort(cohort);
         self
     }
 
@@ -413,7 +415,7 @@ impl<'a> Call<'a> {
     /// Makes the call outbound: it is served elsewhere.
     #[must_use]
     pub fn outbound(mut self) -> Self {
-        self.direction = Direction::Outbound;
+        self.flags = self.flags.with_direction(Direction::Outbound);
         self
     }
 
@@ -421,7 +423,7 @@ impl<'a> Call<'a> {
     /// borrow; never above `most`, the limit for all calls.
     pub(crate) fn patience_for_loan(&self, most: Duration) -> Duration {
         match self.patience {
-            _ if !self.prioritized => Duration::ZERO,
+            _ if !self.flags.prioritized() => Duration::ZERO,
             Some(patience) => patience.min(most),
             None => most,
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Call, Criticality, Direction, OwnedKey, Param, Params, Reserves};
+use super::{Call, Flags, Importance, OwnedKey, Param, Params, Reserves};
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -14,12 +14,8 @@ pub(crate) struct OwnedCall {
     tier: Option<OwnedKey>,
     reserves: OwnedReserves,
     weight: u32,
-    prioritized: bool,
     patience: Option<Duration>,
-    criticality: Criticality,
-    direction: Direction,
-    wants_quota: bool,
-    is_matched: bool,
+    flags: Flags,
 }
 
 #[derive(Clone, Debug)]
@@ -79,12 +75,8 @@ impl From<&Call<'_>> for OwnedCall {
             tier,
             reserves,
             weight,
-            prioritized,
             patience,
-            criticality,
-            direction,
-            wants_quota,
-            is_matched,
+            flags,
         } = *call;
         let param = |param: &Param<'_>| (param.name.to_owned(), param.value.map(OwnedKey::from));
         Self {
@@ -99,17 +91,17 @@ impl From<&Call<'_>> for OwnedCall {
             tier: tier.map(OwnedKey::from),
             reserves: reserves.into(),
             weight,
-            prioritized,
             patience,
-            criticality,
-            direction,
-            wants_quota,
-            is_matched,
+            flags,
         }
     }
 }
 
 impl OwnedCall {
+    pub(crate) const fn importance(&self) -> Importance {
+        self.flags.importance()
+    }
+
     /// Runs `f` with the call.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&Call<'_>) -> R) -> R {
         let many: Vec<_>;
@@ -134,12 +126,8 @@ impl OwnedCall {
                 tier: self.tier.as_ref().map(OwnedKey::as_key),
                 reserves,
                 weight: self.weight,
-                prioritized: self.prioritized,
                 patience: self.patience,
-                criticality: self.criticality,
-                direction: self.direction,
-                wants_quota: self.wants_quota,
-                is_matched: self.is_matched,
+                flags: self.flags,
             })
         };
         self.reserves.with(with)
@@ -158,8 +146,7 @@ mod tests {
             Param::missing("page"),
         ];
         let call = Call {
-            wants_quota: true,
-            is_matched: true,
+            flags: Flags::DEFAULT.with_wants_quota(true).with_is_matched(true),
             ..Call::new(Key::Joined("GET", "/a"))
                 .origin(7_u64)
                 .context("web")
@@ -169,7 +156,7 @@ mod tests {
                 .batch(3)
                 .prioritized(true)
                 .patience(Duration::from_millis(5))
-                .criticality(Criticality::Sheddable)
+                .criticality(crate::Criticality::Sheddable)
                 .outbound()
         };
         for call in [call, call.param("x"), Call::new("/b").reserve("rows", 1)] {

@@ -202,7 +202,7 @@ impl Engine {
         buffer: &'a mut Option<Key<'static>>,
     ) -> ResourceQuery<'a> {
         ResourceQuery {
-            direction: call.direction,
+            direction: call.flags.direction(),
             name: call
                 .resource
                 .shortened(&self.registry.shared().hash, buffer),
@@ -223,7 +223,9 @@ impl Engine {
             self.registry.shared().provided.note_direct_call();
         }
         loop {
-            let resource = self.registry.find_or_make(query, call.is_matched, now);
+            let resource = self
+                .registry
+                .find_or_make(query, call.flags.is_matched(), now);
             if named_by.is_some_and(|version| version != resource.version()) {
                 return slow.leave_open(Open::Renamed);
             }
@@ -247,7 +249,9 @@ impl Engine {
         let now = self.registry.shared().time.read();
         let mut buffer = None;
         let query = self.query(call, &mut buffer);
-        let resource = self.registry.find_or_make(&query, call.is_matched, now);
+        let resource = self
+            .registry
+            .find_or_make(&query, call.flags.is_matched(), now);
         (resource, now)
     }
 
@@ -275,7 +279,9 @@ impl Engine {
         let mut buffer = None;
         let query = self.query(call, &mut buffer);
         let verdict = loop {
-            let resource = self.registry.find_or_make(&query, call.is_matched, now);
+            let resource = self
+                .registry
+                .find_or_make(&query, call.flags.is_matched(), now);
             if !resource.node().counts_with(node) {
                 // It has a place of its own by now, or has lost it.
                 if let Some(hold) = arrived.slot.take() {

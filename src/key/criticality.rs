@@ -7,13 +7,14 @@ use super::Head;
 use super::header::only_value;
 use super::ip::peer;
 use super::nets::Nets;
-use crate::call::Criticality;
+use crate::call::{Cohort, Criticality};
 
 /// Longest value that is read, in bytes: a name, and room for a parameter.
 const MOST_BYTES: usize = 32;
 
 /// A header field in which clients say how much a call matters, by the name of a
-/// [`Criticality`], in small letters or capitals. A part from a `;` on is ignored.
+/// [`Criticality`], in small letters or capitals. Behind a `;` there may be the
+/// [cohort](Self::read_cohort) of the call; any other part is ignored.
 ///
 /// Anyone can send any header. So this one can only lower the class of a call: a class above
 /// [`Critical`](Criticality::Critical), which calls have without it, counts as absent unless the
@@ -95,6 +96,25 @@ impl CriticalityHeader {
         let class = Criticality::named(name.trim_ascii_end())?;
         let is_raised = class < Criticality::default();
         (!is_raised || self.trusts(head)).then_some(class)
+    }
+
+    /// Returns the [cohort](Cohort) that the peer says, in a part `cohort=37` behind the name of the
+    /// class. `None` if it says none below 128, or is not trusted: a client that chooses its cohort
+    /// is never the first to be refused.
+    #[must_use]
+    pub fn read_cohort(&self, head: Head<'_>) -> Option<Cohort> {
+        let value = only_value(head.headers(), &self.name)?;
+        if value.len() > MOST_BYTES || !self.trusts(head) {
+            return None;
+        }
+        for part in value.split(';').skip(1) {
+            if let Some((name, number)) = part.split_once('=') {
+                if name.trim_ascii().eq_ignore_ascii_case(Cohort::NAME) {
+                    return number.trim_ascii().parse().ok().and_then(Cohort::new);
+                }
+            }
+        }
+        None
     }
 
     fn trusts(&self, head: Head<'_>) -> bool {

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::classify::Classify;
-use crate::call::Criticality;
+use crate::call::Importance;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::stat::Outcome;
 
@@ -60,7 +60,7 @@ pin_project! {
             body: B,
             call: Option<StreamedCall>,
             // The class within which the body is polled, if it is carried on.
-            class: Option<Criticality>,
+            class: Option<Importance>,
         },
         Refused {
             data: Option<Bytes>,
@@ -84,7 +84,7 @@ impl From<StreamedCall> for Entry {
 impl<B> ResponseBody<B> {
     /// The `body` of a service's answer, with the call that it belongs to unless that
     /// has ended or was skipped, and the class that is carried on.
-    pub(super) fn served(body: B, call: Option<StreamedCall>, class: Option<Criticality>) -> Self {
+    pub(super) fn served(body: B, call: Option<StreamedCall>, class: Option<Importance>) -> Self {
         Self {
             kind: BodyKind::Served { body, call, class },
         }
@@ -111,7 +111,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let kind = self.project().kind.project();
         let _restore = match &kind {
-            BodyKindProj::Served { class, .. } => class.map(Criticality::enter),
+            BodyKindProj::Served { class, .. } => class.map(Importance::enter),
             BodyKindProj::Refused { .. } => None,
         };
         match kind {

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::base::timer::{NoTimer, Timer};
 use crate::blocked::Blocked;
-use crate::call::Criticality;
+use crate::call::Importance;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::engine::call::meter::Meter;
 use crate::engine::call::verdict::Verdict;
@@ -160,7 +160,7 @@ where
     pub(super) fn poll<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        class: Option<Criticality>,
+        class: Option<Importance>,
         ends: CallEnds<
             impl FnOnce(Result<S::Response, S::Error>, &mut Option<Entry>) -> Poll<T>,
             impl FnOnce(Blocked, &Req) -> R,
@@ -177,7 +177,7 @@ where
             on_start,
         } = ends;
         if let CallStateProj::Waiting { wait } = self.as_mut().project() {
-            let restore = class.map(Criticality::enter);
+            let restore = class.map(Importance::enter);
             let waited = ready!(wait.poll(cx, &on_start));
             drop(restore);
             match waited {
@@ -196,7 +196,7 @@ where
         match self.project() {
             CallStateProj::Running { future, entry } => {
                 // Around the result, which is in its place: around the answer it would be copied.
-                let _restore = class.map(Criticality::enter);
+                let _restore = class.map(Importance::enter);
                 end_on_panic(entry, |entry| {
                     let answer = ready!(future.poll(cx));
                     on_answer(answer, entry)

@@ -23,7 +23,7 @@ use super::costs::hand_on;
 use super::mode::{AsError, Mode, Respond};
 use super::settings::Settings;
 use crate::blocked::Blocked;
-use crate::call::Criticality;
+use crate::call::Importance;
 use crate::engine::call::entry::{Entry, end_on_panic};
 use crate::engine::call::rare::BodyUnits;
 use crate::stat::Outcome;
@@ -71,7 +71,7 @@ pin_project! {
         // If the call waits, or its response needs more than the defaults.
         pub(super) settings: Option<Arc<Settings>>,
         // The class within which the service is polled, if it is carried on.
-        pub(super) class: Option<Criticality>,
+        pub(super) class: Option<Importance>,
     }
 }
 
@@ -156,7 +156,7 @@ where
         let mut this = self.project();
         let (settings, class) = (this.settings.as_deref(), *this.class);
         if let CallStateProj::Running { future, entry } = this.state.as_mut().project() {
-            let _restore = class.map(Criticality::enter);
+            let _restore = class.map(Importance::enter);
             // In place: to hand the answer on would copy it.
             return end_on_panic(entry, |entry| {
                 let mut polled = future.poll(cx);
@@ -224,7 +224,7 @@ where
 #[inline(always)]
 fn finish<B, E, T>(
     settings: Option<&Settings>,
-    class: Option<Criticality>,
+    class: Option<Importance>,
     mut answer: Result<Response<B>, E>,
     running: &mut Option<Entry>,
     convert: impl FnOnce(E) -> T,

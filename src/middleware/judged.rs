@@ -127,7 +127,7 @@ fn with_query<R>(
     let shared = settings.sentinel.registry().shared();
     let mut room: Option<Key<'static>> = None;
     f(&ResourceQuery {
-        direction: call.direction,
+        direction: call.flags.direction(),
         name: call.resource.shortened(&shared.hash, &mut room),
     })
 }

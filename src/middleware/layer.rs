@@ -13,7 +13,7 @@ use super::mode::{AsError, Respond};
 use super::service::SentinelService;
 use super::settings::{MOST_PARAMS, Naming, Settings};
 use super::told::Told;
-use crate::call::{Criticality, Direction};
+use crate::call::{Cohort, Criticality, Direction};
 use crate::hook::OnFinding;
 use crate::hook::finding::Finding;
 use crate::key::{Head, KeyExtractor};
@@ -127,6 +127,7 @@ impl SentinelLayer<Respond> {
                 weight: None,
                 rank: None,
                 costs: CostSettings::default(),
+                group: None,
                 propagates: false,
                 has_classes: false,
                 rejection: None,
@@ -182,7 +183,8 @@ impl<M> SentinelLayer<M> {
         let settings = Arc::make_mut(&mut self.settings);
         set(settings);
         settings.told = Told::default();
-        settings.has_classes = settings.rank.is_some() || settings.propagates;
+        settings.has_classes =
+            settings.rank.is_some() || settings.group.is_some() || settings.propagates;
         settings.asks_more = settings.origin.is_some()
             || settings.context.is_some()
             || settings.tier.is_some()
@@ -437,6 +439,39 @@ impl<M> SentinelLayer<M> {
         rank: impl Fn(Head<'_>) -> Option<Criticality> + Send + Sync + 'static,
     ) -> Self {
         self.set(|settings| settings.rank = Some(Arc::new(rank)))
+    }
+
+    /// Sets which calls of a class are refused together: see [`Cohort`]. By default calls have none.
+    /// A call for which `group` returns `None` is in the cohort in the middle, 64.
+    ///
+    /// Calls of one page or one user should be in one cohort, by [`Cohort::of_key`]: then most of
+    /// such a group pass, or none does, where a class is refused in part. A layer that
+    /// [propagates](Self::propagate_criticality) classes carries cohorts on as well, and calls
+    /// `group` twice for a request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::call::Cohort;
+    /// use tower_sentinel::key::CriticalityHeader;
+    /// use tower_sentinel::{AdaptiveRule, SentinelLayer};
+    ///
+    /// let header = CriticalityHeader::new().trust(["10.0.0.0/8".parse().unwrap()]);
+    /// let layer = SentinelLayer::new(AdaptiveRule::new("api"))
+    ///     .named("api")
+    ///     .criticality({ let header = header.clone(); move |head| header.read(head) })
+    ///     .cohort(move |head| {
+    ///         let user = || head.headers().get("x-user")?.to_str().ok();
+    ///         header.read_cohort(head).or_else(|| user().map(Cohort::of_key))
+    ///     });
+    /// # let _ = layer;
+    /// ```
+    #[must_use]
+    pub fn cohort(
+        self,
+        group: impl Fn(Head<'_>) -> Option<Cohort> + Send + Sync + 'static,
+    ) -> Self {
+        self.set(|settings| settings.group = Some(Arc::new(group)))
     }
 
     /// Sets how refusals are answered. Default: [`Auto`](super::rejection::Auto). Not used if

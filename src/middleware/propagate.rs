@@ -6,7 +6,7 @@ use http::{HeaderValue, Request};
 
 use super::layer::SentinelLayer;
 use super::settings::Settings;
-use crate::call::{Criticality, Direction};
+use crate::call::{Cohort, Criticality, Direction, Importance};
 use crate::key::{CriticalityHeader, Head};
 
 impl<M> SentinelLayer<M> {
@@ -25,6 +25,9 @@ impl<M> SentinelLayer<M> {
     /// the extensions of the request, or else the current one; a request without any is sent
     /// without the header. A header that is there already stays: a proxy that trusts nobody has to
     /// remove it, before its own peers take the word of a client for that of the proxy.
+    ///
+    /// A [cohort](Self::cohort) is carried on with the class, in the header behind it:
+    /// `sheddable;cohort=37`.
     ///
     /// It takes an allocation for each call, and a load and two stores for each poll.
     ///
@@ -69,36 +72,43 @@ impl<M> SentinelLayer<M> {
 }
 
 impl Settings {
-    /// Puts the class of `request` where it is found later on, if the layer carries classes on.
-    /// Returns it if the service runs within it.
+    /// Puts the class and the cohort of `request` where they are found later on, if the layer carries
+    /// them on. Returns them if the service runs within them.
     #[inline]
-    pub(super) fn carry<B>(&self, request: &mut Request<B>) -> Option<Criticality> {
+    pub(super) fn carry<B>(&self, request: &mut Request<B>) -> Option<Importance> {
         if !self.propagates {
             return None;
         }
-        let class = {
+        let (class, cohort) = {
             let routes = self.sentinel.routes();
-            self.known_class(Head::new(request, &routes, self.direction))
+            let head = Head::new(request, &routes, self.direction);
+            (self.known_class(head), self.known_cohort(head))
         };
+        if let Some(cohort) = cohort {
+            request.extensions_mut().insert(cohort);
+        }
         if self.direction == Direction::Inbound {
-            let class = class.unwrap_or_default();
-            request.extensions_mut().insert(class);
-            return Some(class);
+            let criticality = class.unwrap_or_default();
+            request.extensions_mut().insert(criticality);
+            return Some(Importance::of(criticality).with_cohort(cohort));
         }
         let class = class?;
         request.extensions_mut().insert(class);
         // A request with more fields than fit is sent without this one.
         let field = request.headers_mut().try_entry(CriticalityHeader::NAME);
         if let Ok(Field::Vacant(vacant)) = field {
-            let _ = vacant.try_insert(HeaderValue::from_static(class.as_str()));
+            let _ = vacant.try_insert(field_value(class, cohort));
         }
         None
     }
 
-    /// The class of the call of a layer that names classes, or carries them on.
+    /// The class of the call, and its cohort if the layer asks for cohorts, of a layer that names
+    /// classes or cohorts, or carries them on.
     #[inline(never)]
-    pub(super) fn class(&self, head: Head<'_>) -> Criticality {
-        self.known_class(head).unwrap_or_default()
+    pub(super) fn importance(&self, head: Head<'_>) -> Importance {
+        let cohort = || self.known_cohort(head).unwrap_or(Cohort::MIDDLE);
+        let class = self.known_class(head).unwrap_or_default();
+        Importance::of(class).with_cohort(self.group.is_some().then(cohort))
     }
 
     /// The class that the layer names; without one, where the layer carries classes on, the class
@@ -112,6 +122,31 @@ impl Settings {
         match self.direction {
             Direction::Inbound => given,
             Direction::Outbound => given.or_else(Criticality::current),
+        }
+    }
+
+    /// The cohort of the call, as [`known_class`](Self::known_class) its class.
+    fn known_cohort(&self, head: Head<'_>) -> Option<Cohort> {
+        let named = self.group.as_ref().and_then(|group| group(head));
+        if named.is_some() || !self.propagates {
+            return named;
+        }
+        let given = head.extensions().get().copied();
+        match self.direction {
+            Direction::Inbound => given,
+            Direction::Outbound => given.or_else(Cohort::current),
+        }
+    }
+}
+
+/// The value of the field, as in `sheddable;cohort=37`.
+fn field_value(class: Criticality, cohort: Option<Cohort>) -> HeaderValue {
+    let plain = HeaderValue::from_static(class.as_str());
+    match cohort {
+        None => plain,
+        // Never the default: the text is made of letters and digits.
+        Some(cohort) => {
+            HeaderValue::try_from(format!("{class};{}={cohort}", Cohort::NAME)).unwrap_or(plain)
         }
     }
 }

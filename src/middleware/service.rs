@@ -20,7 +20,7 @@ use super::judged::mark;
 use super::mode::{AsError, Mode, Respond};
 use super::settings::Settings;
 use crate::blocked::Blocked;
-use crate::call::Criticality;
+use crate::call::Importance;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::{SlowVerdict, Verdict};
 use crate::engine::call::waiting::Waiting;
@@ -214,7 +214,7 @@ impl<S, M: Mode> SentinelService<S, M> {
             None => self.settings.for_response(),
         };
         let class = self.settings.carry(&mut request);
-        let _restore = class.map(Criticality::enter);
+        let _restore = class.map(Importance::enter);
         ResponseFuture {
             settings,
             class,

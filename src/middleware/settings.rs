@@ -12,7 +12,7 @@ use super::grpc_timeout::grpc_timeout;
 use super::judged::{is_judged, is_marked};
 use super::told::Told;
 use crate::blocked::Blocked;
-use crate::call::{Call, Criticality, Direction, Key, Param, Params};
+use crate::call::{Call, Cohort, Criticality, Direction, Key, Param, Params};
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::hook::finding::LayerFacts;
@@ -28,6 +28,7 @@ pub(super) const MOST_PARAMS: usize = 8;
 pub(super) type Choose = dyn Fn(Head<'_>) -> bool + Send + Sync;
 pub(super) type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
 pub(super) type Rank = dyn Fn(Head<'_>) -> Option<Criticality> + Send + Sync;
+pub(super) type AskCohort = dyn Fn(Head<'_>) -> Option<Cohort> + Send + Sync;
 
 /// See the [module](self).
 #[derive(Clone)]
@@ -43,9 +44,10 @@ pub(super) struct Settings {
     pub(super) weight: Option<Arc<Weigh>>,
     pub(super) rank: Option<Arc<Rank>>,
     pub(super) costs: CostSettings,
+    pub(super) group: Option<Arc<AskCohort>>,
     /// Whether the class of a call is carried on.
     pub(super) propagates: bool,
-    /// Whether calls may have another class than the default.
+    /// Whether calls may have another class than the default, or a cohort.
     pub(super) has_classes: bool,
     /// [`Auto`] with its defaults if there is none.
     pub(super) rejection: Option<Arc<dyn Rejection>>,
@@ -215,9 +217,10 @@ impl Settings {
             Naming::By(extractor) => (extractor.key(head).unwrap_or(Key::MISSING), false),
         };
         let mut call = Call::new(resource);
-        call.is_matched = is_matched;
-        call.direction = self.direction;
-        call.wants_quota = self.fields != RateLimitFields::None;
+        call.flags = (call.flags)
+            .with_is_matched(is_matched)
+            .with_direction(self.direction)
+            .with_wants_quota(self.fields != RateLimitFields::None);
         let mut room = CallRoom::default();
         if self.asks_more {
             self.describe_further(head, &mut call, &mut room);
@@ -258,13 +261,13 @@ impl Settings {
             *call = call.batch(weigh(head));
         }
         if let Some(choose) = &self.prioritize {
-            call.prioritized = choose(head);
-            if call.prioritized {
+            call.flags = call.flags.with_prioritized(choose(head));
+            if call.flags.prioritized() {
                 call.patience = grpc_timeout(head.headers());
             }
         }
         if self.has_classes {
-            call.criticality = self.class(head);
+            call.flags = call.flags.with_importance(self.importance(head));
         }
         if self.costs.has_reserves() {
             let room = room.reserves.insert([("", 0); MOST_UNITS]);
@@ -309,7 +312,7 @@ mod tests {
     fn a_call_has_the_class_that_the_layer_names() {
         let class_of = |layer: &SentinelLayer, path: &str| {
             let request = Request::get(path).body(()).unwrap();
-            let class = |call: &Call<'_>, _| call.criticality;
+            let class = |call: &Call<'_>, _| call.flags.importance().criticality();
             layer.settings.describe(&request, class).unwrap()
         };
         let plain = SentinelLayer::new(Rules::new());
@@ -322,5 +325,23 @@ mod tests {
         assert_eq!(class_of(&ranked, "/a"), Criticality::Sheddable);
         assert_eq!(class_of(&ranked, "/b"), Criticality::CriticalPlus);
         assert_eq!(class_of(&ranked, "/c"), Criticality::Critical);
+    }
+
+    #[test]
+    fn a_call_has_a_cohort_if_the_layer_asks_for_one() {
+        let cohort_of = |layer: &SentinelLayer, path: &str| {
+            let request = Request::get(path).body(()).unwrap();
+            let cohort = |call: &Call<'_>, _| call.flags.importance().cohort();
+            let cohort = layer.settings.describe(&request, cohort).unwrap();
+            cohort.map(Cohort::number)
+        };
+        let plain = SentinelLayer::new(Rules::new()).criticality(|_| None);
+        assert_eq!(cohort_of(&plain, "/7"), None);
+        let grouped = plain.cohort(|head| {
+            let number = head.uri().path().trim_start_matches('/');
+            number.parse().ok().and_then(Cohort::new)
+        });
+        assert_eq!(cohort_of(&grouped, "/7"), Some(7));
+        assert_eq!(cohort_of(&grouped, "/list"), Some(64));
     }
 }

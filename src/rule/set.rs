@@ -14,7 +14,6 @@ use super::{
 use crate::adaptive::LimiterSettings;
 use crate::blocked::BlockKind;
 use crate::blocked::Label;
-use crate::call::Criticality;
 use crate::clock::wall_time;
 use crate::system::Limits;
 
@@ -47,8 +46,8 @@ pub(crate) struct RuleSet {
 pub(crate) struct SlotLimit {
     pub(crate) rule: u32,
     pub(crate) limit: u32,
-    /// The class of calls that the limit is for, if it is that of an adaptive rule.
-    pub(crate) class: Option<Criticality>,
+    /// Whether it is that of an adaptive rule, for calls of one importance.
+    pub(crate) is_adaptive: bool,
 }
 
 /// The rules of one resource, by their index in the set.
@@ -423,7 +422,7 @@ impl ResourceRules {
                 let slots = SlotLimit {
                     rule: index,
                     limit: rule.max(),
-                    class: None,
+                    is_adaptive: false,
                 };
                 match (rule.get_when(), &rule.who) {
                     (Some(_), _) => self.related_slots.push(slots),

@@ -288,7 +288,7 @@ model! {
     a_grant_beside_a_call_that_begins_to_wait at 3 fails with
         a_call_that_waits_without_a_second_look: TicketLooksThenWaits;
     || {
-        let (_, quota, [ticket], sent) = asked();
+        let (_, _quota, [ticket], sent) = asked();
         let refiller = thread::spawn(move || grant(sent));
         let woken = std::sync::Arc::new(Woken::default());
         let waits = !ticket.is_answered(Some(&Waker::from(woken.clone())));
@@ -336,7 +336,7 @@ impl LateCall for RunningCall {
     }
 
     fn settle(self: Box<Self>) {
-        drop(self.ticket.take(ms(10)));
+        let _ = self.ticket.take(ms(10));
         self.judged.fetch_add(1, Ordering::SeqCst);
     }
 }

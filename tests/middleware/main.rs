@@ -5,6 +5,7 @@ mod at_head;
 mod budgets;
 mod class_travel;
 mod client;
+mod cohorts;
 mod criticality;
 mod extractors;
 mod forwarded;

@@ -26,7 +26,7 @@ use crate::store::{LeaseFound, SharedQuota, Validity};
 pub(crate) fn try_after_lease(resource: &Resource, call: &Call<'_>, now: Glance) -> Option<Tick> {
     let weight = call.weight;
     let quota = resource.leases().and_then(Leases::only_one)?;
-    if weight == 0 || call.prioritized || call.wants_quota {
+    if weight == 0 || call.flags.prioritized() || call.flags.wants_quota() {
         return None;
     }
     let in_step = resource.time_in_step(now);

@@ -29,7 +29,7 @@ pub(crate) fn may_refuse_in_crowd(resource: &Resource, call: &Call<'_>) -> bool 
     };
     let shared = resource.shared();
     let is_told = shared.hooks.want(Interest::BLOCK) || shared.part.is_shadow();
-    is_by_windows && !call.prioritized && !is_told
+    is_by_windows && !call.flags.prioritized() && !is_told
 }
 
 /// The refusal of `call`, if a window of the crowded `resource` is full.

@@ -70,7 +70,7 @@ fn claim(attempt: &mut Attempt<'_>, nodes: &CallNodes) -> Result<Option<Verdict>
                 return Ok(Some(refuse_share(counted, call, now, none, rest)));
             }
         }
-        if call.wants_quota {
+        if call.flags.wants_quota() {
             attempt.claims.quota = nodes.params_left(call, now);
         }
     }
@@ -109,7 +109,7 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
             return Ok(refuse_slots(&nodes, call, now, slots));
         }
     };
-    let slot = match resource.take_slot(call.criticality, &mut attempt.arrived.slot) {
+    let slot = match resource.take_slot(call.flags.importance(), &mut attempt.arrived.slot) {
         Ok(slot) => slot,
         Err(slots) => {
             nodes.release_origin_slot(of_origin);
@@ -150,7 +150,7 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
     nodes.origin_slot_started(of_origin);
     nodes.pass_inbound(now, call.weight);
     attempt.arrived.count_wait(&nodes, now, call.weight);
-    resource.count_class(call.criticality, call.weight);
+    resource.count_class(call.flags.importance(), call.weight);
     resource.notify_passed(call.weight, Some(call), attempt.arrived.waited(now));
     let permits = Permits::new(resource, place.admission, &attempt.claims);
     let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
@@ -234,7 +234,7 @@ pub(super) fn wait_or_refuse(
     rule: u32,
 ) -> Result<Verdict, Reloaded> {
     let (call, now) = (attempt.call, attempt.now);
-    if call.prioritized {
+    if call.flags.prioritized() {
         if let Some(waiting) = wait(attempt, nodes)? {
             return Ok(Verdict::Wait(waiting));
         }

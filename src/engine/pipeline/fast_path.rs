@@ -47,7 +47,7 @@ pub(crate) fn try_fast_path(
         }
         // A call that may wait keeps its share meanwhile, and one that wants to know the rest of
         // its quotas needs the value's as well: both take the slow path.
-        PathKind::FastAfterParam if !(call.prioritized || call.wants_quota) => {
+        PathKind::FastAfterParam if !(call.flags.prioritized() || call.flags.wants_quota()) => {
             (None, resource.params())
         }
         PathKind::FastBesideRing => return Err(Fallback::HasSide),
@@ -91,14 +91,14 @@ pub(crate) fn try_fast_path(
 #[inline(never)]
 fn try_adaptive(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Started, Fallback> {
     let now = resource.check_time(now);
-    let Some(slots) = resource.slot_limit(call.criticality) else {
+    let Some(slots) = resource.slot_limit(call.flags.importance()) else {
         return Err(Fallback::MoreToAsk);
     };
     if !resource.node().has_free_slot(slots.limit) {
         return Err(Fallback::NoSlot(slots));
     }
     take_slot_and_own_ring(resource, slots, now, call.weight)?;
-    resource.count_class(call.criticality, call.weight);
+    resource.count_class(call.flags.importance(), call.weight);
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
     Ok(Started {
         at: now,

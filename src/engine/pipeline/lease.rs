@@ -58,7 +58,7 @@ fn take_only_one<'a>(
     leases: &'a Leases,
 ) -> Option<(&'a Arc<SharedQuota>, Validity)> {
     let (quota, call) = (leases.only_one()?, attempt.call);
-    if call.weight == 0 || call.prioritized || call.wants_quota {
+    if call.weight == 0 || call.flags.prioritized() || call.flags.wants_quota() {
         return None;
     }
     if attempt.arrived.leases.is_some() || attempt.later_turn().is_some() {
@@ -150,7 +150,7 @@ fn latest_start(attempt: &Attempt<'_>, nodes: &CallNodes) -> Option<Tick> {
 
 /// Notes the rest of the quotas for a call that wants to know, which will take `weight` of each.
 fn note_quota(attempt: &mut Attempt<'_>, nodes: &CallNodes, targets: &LeaseTargets, weight: u32) {
-    if attempt.call.wants_quota {
+    if attempt.call.flags.wants_quota() {
         let left = nodes.leases_left(targets, attempt.now, weight);
         let claims = &mut attempt.claims;
         claims.quota = QuotaLeft::tightest(claims.quota.take().into_iter().chain(left));

@@ -110,7 +110,9 @@ pub(super) fn refuse_slots(
     now: Tick,
     slots: SlotLimit,
 ) -> Verdict {
-    let blocked = nodes.resource().blocked_by_slots(slots);
+    let blocked = nodes
+        .resource()
+        .blocked_by_slots(slots, call.flags.importance());
     refuse(Counted::On(nodes), call, now, blocked)
 }
 

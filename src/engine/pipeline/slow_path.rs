@@ -41,7 +41,7 @@ pub(crate) fn fall_back(
                 let mut attempt = Attempt::new(engine, call, now, &mut arrived);
                 return line_up(&mut attempt, resource, slots);
             }
-            let blocked = resource.blocked_by_slots(slots);
+            let blocked = resource.blocked_by_slots(slots, call.flags.importance());
             Ok(refuse(alone, call, now, blocked))
         }
         Fallback::NoShare(none) => {
@@ -52,7 +52,7 @@ pub(crate) fn fall_back(
         Fallback::Denied(Denied::Reloaded) => Err(Reloaded),
         Fallback::Denied(Denied::Full(rule)) => {
             let now = resource.check_time(now);
-            if call.prioritized {
+            if call.flags.prioritized() {
                 let nodes = CallNodes::only(resource.clone());
                 let mut arrived = Arrival::default();
                 let mut attempt = Attempt::new(engine, call, now, &mut arrived);
@@ -91,7 +91,7 @@ pub(crate) fn judge(
     }
     let attempt = &mut Attempt::new(engine, call, now, arrived);
     if attempt.arrived.slot.is_none() {
-        if let Err(slots) = resource.check_slots(call.criticality) {
+        if let Err(slots) = resource.check_slots(call.flags.importance()) {
             return line_up(attempt, resource, slots);
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn wait(
         claims: std::mem::take(claims),
         start,
         patience: call.patience,
-        criticality: call.criticality,
+        importance: call.flags.importance(),
         reserves: call.reserves.into(),
     };
     let begun = WaitBegun {

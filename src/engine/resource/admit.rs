@@ -7,7 +7,7 @@ use super::Resource;
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change};
-use crate::call::Criticality;
+use crate::call::{Criticality, Importance};
 use crate::clock::Tick;
 use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
 use crate::stat::{Refusal, SlotHold};
@@ -80,18 +80,18 @@ impl Resource {
         self.slots.is_some() || self.limiter().is_some()
     }
 
-    /// The limit on calls at once for one of this `class`, if a rule sets one.
+    /// The limit on calls at once for one of this importance, if a rule sets one.
     #[inline]
-    pub(crate) fn slot_limit(&self, class: Criticality) -> Option<SlotLimit> {
+    pub(crate) fn slot_limit(&self, importance: Importance) -> Option<SlotLimit> {
         let Some((rule, limiter)) = self.limiter() else {
             return self.slots;
         };
-        let limit = limiter.bound(class.index());
+        let limit = limiter.bound(importance);
         let fixed = self.slots.filter(|fixed| fixed.limit <= limit);
         Some(fixed.unwrap_or(SlotLimit {
             rule,
             limit,
-            class: Some(class),
+            is_adaptive: true,
         }))
     }
 
@@ -108,25 +108,25 @@ impl Resource {
 
     /// Refuses a call if no slot is free. It takes none.
     #[inline]
-    pub(crate) fn check_slots(&self, class: Criticality) -> Result<(), SlotLimit> {
-        match self.slot_limit(class) {
+    pub(crate) fn check_slots(&self, importance: Importance) -> Result<(), SlotLimit> {
+        match self.slot_limit(importance) {
             Some(slots) if !self.node.has_free_slot(slots.limit) => Err(slots),
             _ => Ok(()),
         }
     }
 
-    /// Takes a slot for a call of this `class`, if a rule says how many there are: the call's
+    /// Takes a slot for a call of this importance, if a rule says how many there are: the call's
     /// `own`, if it has one.
     #[inline]
     pub(crate) fn take_slot(
         &self,
-        class: Criticality,
+        importance: Importance,
         own: &mut Option<SlotHold>,
     ) -> Result<Option<SlotHold>, SlotLimit> {
         if own.is_some() {
             return Ok(own.take());
         }
-        let Some(slots) = self.slot_limit(class) else {
+        let Some(slots) = self.slot_limit(importance) else {
             return Ok(None);
         };
         match self.node.take_slot(slots.limit) {
@@ -135,11 +135,11 @@ impl Resource {
         }
     }
 
-    /// Counts an admitted call of this `class`, if classes count.
+    /// Counts an admitted call of this importance, if classes count.
     #[inline]
-    pub(crate) fn count_class(&self, class: Criticality, weight: u32) {
+    pub(crate) fn count_class(&self, importance: Importance, weight: u32) {
         if let Some((_, limiter)) = self.limiter() {
-            limiter.count_admitted(class.index(), weight);
+            limiter.count_admitted(importance.class(), weight);
         }
     }
 
@@ -186,17 +186,19 @@ impl Resource {
         }
     }
 
-    /// A refusal for want of a slot, from which an adaptive limit learns. The time at which one
-    /// will be free is unknown.
-    pub(crate) fn blocked_by_slots(&self, slots: SlotLimit) -> Blocked {
+    /// A refusal of a call of this importance for want of a slot, from which an adaptive limit
+    /// learns. The time at which one will be free is unknown.
+    pub(crate) fn blocked_by_slots(&self, slots: SlotLimit, importance: Importance) -> Blocked {
         let blocked = self
             .blocked(BlockKind::Isolation, slots.rule)
             .with_limit(slots.limit, Duration::ZERO);
-        let (Some(class), Some((_, limiter))) = (slots.class, self.limiter()) else {
+        let (true, Some((_, limiter))) = (slots.is_adaptive, self.limiter()) else {
             return blocked;
         };
-        let wait = limiter.refused(class.index(), || self.node.slots_in_use());
-        blocked.with_criticality(class).with_retry_after(wait)
+        let wait = limiter.refused(importance, || self.node.slots_in_use());
+        blocked
+            .with_criticality(importance.criticality())
+            .with_retry_after(wait)
     }
 
     /// The refusal of a call that gets no permits. The rule's count of refusals goes up.

@@ -126,7 +126,7 @@ fn tell(hooks: &Hooks, call: &Call<'_>, blocked: &Blocked) {
         let event = BlockEvent {
             subject: Subject {
                 resource: blocked.resource(),
-                direction: call.direction,
+                direction: call.flags.direction(),
                 weight: call.weight,
             },
             origin: call.origin,

@@ -67,7 +67,7 @@ impl CallNodes {
             None => (now, now),
         };
         let mut at = from.max(let_in);
-        if of_values <= at && !call.prioritized && self.has_one_ring() {
+        if of_values <= at && !call.flags.prioritized() && self.has_one_ring() {
             // As below, without the iterators.
             return own_ring_available_at(&self.resource, now, call.weight)
                 .map(|room| room.max(at));

@@ -168,8 +168,16 @@ impl WaitingInner {
         if let Some(hold) = own {
             self.node().release_slot(hold);
         }
-        let blocked = self.nodes.resource().blocked_by_slots(slots);
+        let blocked = self.blocked_by_slots(slots);
         Verdict::Block(self.refuse(now, blocked))
+    }
+
+    fn blocked_by_slots(&self, slots: SlotLimit) -> Blocked {
+        let importance = match &self.rest {
+            Rest::Judged(call) => call.importance(),
+            Rest::Promised(promised) => promised.importance,
+        };
+        self.nodes.resource().blocked_by_slots(slots, importance)
     }
 
     /// Leaves the line, and passes the slot or share that it has got there to the next call.
@@ -225,7 +233,7 @@ impl WaitingInner {
             }
             _ => {
                 let slots = self.place.expect(STANDS_THERE).slots;
-                self.nodes.resource().blocked_by_slots(slots)
+                self.blocked_by_slots(slots)
             }
         };
         self.refuse(now, blocked)

@@ -28,7 +28,7 @@ use std::time::Duration;
 use crate::base::sync::{Arc, StopSignal};
 use crate::base::timer::{self, NoTimer, Timer};
 use crate::blocked::{BlockKind, Blocked};
-use crate::call::{Call, Criticality, OwnedCall, OwnedReserves};
+use crate::call::{Call, Importance, OwnedCall, OwnedReserves};
 use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine};
 use crate::engine::call::entry::Entry;
@@ -159,7 +159,7 @@ pub(crate) struct Promised {
     pub(crate) start: Tick,
     /// The call's own.
     pub(crate) patience: Option<Duration>,
-    pub(crate) criticality: Criticality,
+    pub(crate) importance: Importance,
     /// What it reserves when it starts.
     pub(crate) reserves: OwnedReserves,
 }

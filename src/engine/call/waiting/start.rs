@@ -18,7 +18,7 @@ impl WaitingInner {
         let Rest::Promised(promised) = &self.rest else {
             unreachable!("only what is promised starts");
         };
-        let (patience, class) = (promised.patience, promised.criticality);
+        let (patience, importance) = (promised.patience, promised.importance);
         match self.take_leases(now, patience, &mut slot) {
             Ok(true) => {}
             Ok(false) => return Verdict::Wait(Waiting { inner: Some(self) }),
@@ -29,7 +29,7 @@ impl WaitingInner {
             Ok(hold) => hold,
             Err(slots) => return self.refuse_without_slot(now, slots, slot),
         };
-        let slot = match resource.take_slot(class, &mut slot) {
+        let slot = match resource.take_slot(importance, &mut slot) {
             Ok(slot) => slot,
             Err(slots) => {
                 self.nodes.release_origin_slot(of_origin);
@@ -103,7 +103,7 @@ impl WaitingInner {
         });
         resource.place_started(place);
         nodes.origin_slot_started(of_origin);
-        resource.count_class(promised.criticality, weight);
+        resource.count_class(promised.importance, weight);
         resource.notify_passed(weight, None, waited);
         let permits = Permits::new(resource, place.admission, &claims);
         let mut entry = Entry::new(nodes, now, weight, place.has_slot(), permits);
