@@ -43,12 +43,16 @@ impl Account {
         Self(AtomicU64::new(reserved.into()))
     }
 
+    /// What is left of the reservation.
+    pub(super) fn rest(&self) -> u32 {
+        self.load().rest()
+    }
+
     /// The call has cost `units` more. None say nothing.
     pub(super) fn charge(&self, units: u32) -> Posting {
         if units == 0 {
-            let rest = self.load().rest();
             return Posting {
-                rest,
+                rest: self.rest(),
                 ..Posting::default()
             };
         }

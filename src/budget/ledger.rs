@@ -88,22 +88,22 @@ impl CostBudget {
     /// while one is left.
     pub(crate) fn admit(&self, now: Tick, wanted: u32) -> Option<Account> {
         let mut left = || self.left_of_window(now);
-        if !self.gauge.admit(wanted, &mut left) {
-            return None;
-        }
+        let is_admitted = self.gauge.admit(wanted, &mut left);
+        is_admitted.then(|| Account::new(wanted))
+    }
+
+    /// The call of `account`, which was charged nothing so far, runs: its reservation counts.
+    pub(crate) fn start(&self, account: &Account) {
+        let reserved = account.rest();
         self.counts
             .reserved
-            .fetch_add(wanted.into(), Ordering::Relaxed);
-        Some(Account::new(wanted))
+            .fetch_add(reserved.into(), Ordering::Relaxed);
     }
 
     /// Takes back the reservation of a call that does not run.
     pub(crate) fn cancel(&self, account: &Account) {
         let Posting { release, .. } = account.settle(0);
         self.gauge.release(release);
-        self.counts
-            .reserved
-            .fetch_sub(release.into(), Ordering::Relaxed);
     }
 
     /// The call of `account` has cost `units` more. Returns whether something is left, of its

@@ -280,6 +280,20 @@ impl Collector {
                 }
             }
         }
+        for budget in &details.budgets {
+            for (id, count) in [
+                (Id::CostCharged, budget.charged_total()),
+                (Id::CostReservedTotal, budget.reserved_total()),
+                (Id::CostReserved, budget.reserved().into()),
+                (Id::CostOver, budget.over_total()),
+                (Id::CostUntold, budget.untold_total()),
+            ] {
+                let [resource, direction] = own();
+                let rule = ("rule", Text::Shared(budget.rule().into()));
+                let unit = ("unit", Text::Shared(budget.unit().into()));
+                self.push(id, [resource, direction, rule, unit], Value::Count(count));
+            }
+        }
         // The counts of rules may outlive the resource.
         self.origin = 0;
         for breaker in &details.breakers {

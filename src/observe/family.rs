@@ -185,6 +185,16 @@ families! {
         "Calls judged on the quota that all values without a place of their own share.";
     KeysMissing: Counter "" "sentinel_keys_missing"
         "Calls that reached a rule by a parameter or an origin without one.";
+    CostCharged: Counter "" "sentinel_cost_charged"
+        "What a rule on costs has charged, in its unit.";
+    CostReservedTotal: Counter "" "sentinel_cost_reservations"
+        "What calls have reserved of a rule on costs, in its unit.";
+    CostReserved: Gauge "" "sentinel_cost_reserved"
+        "What running calls have reserved of a rule on costs and were not charged yet, in its unit.";
+    CostOver: Counter "" "sentinel_cost_over"
+        "What was charged beyond the limit of a rule on costs, in its unit.";
+    CostUntold: Counter "" "sentinel_cost_untold"
+        "Calls that told a rule on costs nothing, and were charged what they had reserved.";
     RuleLimit: Gauge "" "sentinel_rule_limit"
         "The limit of a rule, as it is configured.";
     RuleInterval: Gauge "seconds" "sentinel_rule_interval_seconds"

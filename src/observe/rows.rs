@@ -119,6 +119,15 @@ impl Row {
                 mine.keyed_rules.push(params);
             }
         }
+        for budget in others.budgets {
+            if mine
+                .budgets
+                .iter()
+                .all(|known| known.rule() != budget.rule())
+            {
+                mine.budgets.push(budget);
+            }
+        }
         mine.histograms = match (mine.histograms.take(), others.histograms) {
             (Some(mine), Some(others)) => Some(add_each(mine, others)),
             (mine, others) => mine.or(others),

@@ -49,6 +49,7 @@ pub(crate) struct Details {
     pub(crate) shedding: Option<Shedding>,
     pub(crate) breakers: Vec<BreakerView>,
     pub(crate) keyed_rules: Vec<KeyedSnapshot>,
+    pub(crate) budgets: Vec<BudgetSnapshot>,
     pub(crate) histograms: Option<[Histogram; 2]>,
 }
 
@@ -210,6 +211,7 @@ impl ResourceReading<'_> {
             shedding: present.shedding(),
             breakers: present.breakers(),
             keyed_rules: present.keyed_rules(),
+            budgets: present.budgets(),
             histograms: node.histograms(),
         }
     }

@@ -79,6 +79,13 @@ impl CostRules {
         Ok(accounts)
     }
 
+    /// The call of `accounts` runs.
+    pub(crate) fn start(&self, accounts: &Accounts) {
+        for (rule, account) in self.0.iter().zip(accounts.iter()) {
+            rule.budget.start(account);
+        }
+    }
+
     /// Takes back the reservations of a call that does not run.
     #[cold]
     pub(crate) fn cancel(&self, accounts: &Accounts) {

@@ -51,6 +51,7 @@ fn engine(histograms: bool) -> (Sentinel, Vec<Verdict>) {
         .with(AdaptiveRule::new("/adaptive").ceiling(64))
         .with(CircuitBreakerRule::error_count("/pay", 1).id("pay-errors"))
         .with(AuthorityRule::deny("/closed", ["everybody"]))
+        .with(FlowRule::per_minute("/chat", 100).cost("tokens").id("tpm"))
         .with(
             SystemRule::new()
                 .concurrency(100)
@@ -120,6 +121,10 @@ fn engine(histograms: bool) -> (Sentinel, Vec<Verdict>) {
     drop(call("/search"));
     run(&sentinel, Call::new("/pay")).fail();
     drop(call("/pay"));
+    let chat = |most| run(&sentinel, Call::new("/chat").reserve("tokens", most));
+    chat(50).settle("tokens", 20);
+    drop(chat(30));
+    chat(40).settle("tokens", 60);
     drop(sentinel.try_enter(Call::new("/closed").origin("everybody").batch(5)));
     for name in HOSTILE {
         let layer = SentinelLayer::with(sentinel.clone()).named(name);

@@ -144,7 +144,11 @@ impl Entry {
     /// Attaches the accounts of the call's cost.
     #[cold]
     pub(crate) fn set_accounts(&mut self, accounts: Accounts) {
-        let metered = Metered::new(self.nodes.resource(), accounts);
+        let resource = self.nodes.resource();
+        if let Some(costs) = resource.costs() {
+            costs.start(&accounts);
+        }
+        let metered = Metered::new(resource, accounts);
         self.set_rare(|rare| rare.metered = Some(metered));
     }
 
