@@ -402,6 +402,20 @@ async fn system_refuses_inbound_calls_from_ninety_percent_on() {
 }
 
 #[tokio::test]
+async fn llm_charges_a_client_that_leaves_early_what_it_has_reserved() {
+    let output = output_of("llm").await;
+    for (client, expected) in [
+        // Requests, charged, untold, refused.
+        ("ann", "2 240 0 0"),
+        ("bob, who leaves early", "6 600 2 4"),
+        ("eve", "20 2400 0 0"),
+        ("joe, without usage", "5 105 0 0"),
+    ] {
+        assert_eq!(row(&output, client), expected, "{client}");
+    }
+}
+
+#[tokio::test]
 async fn shadow_says_whom_each_candidate_would_refuse() {
     let output = output_of("shadow").await;
     for expected in [
