@@ -22,7 +22,7 @@ pub(crate) struct Account(AtomicU64);
 
 /// The effect of a charge on the window and the gauge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Posting {
+pub(crate) struct Posting {
     /// To be booked in the window, first.
     pub(super) book: u32,
     /// To be released from the gauge, second.
@@ -39,7 +39,7 @@ struct AccountState(u64);
 // === impl Account ===
 
 impl Account {
-    pub(super) fn new(reserved: u32) -> Self {
+    pub(crate) fn new(reserved: u32) -> Self {
         Self(AtomicU64::new(reserved.into()))
     }
 

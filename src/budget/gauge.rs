@@ -17,9 +17,10 @@ use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 #[derive(Debug, Default)]
 pub(super) struct Gauge(AtomicU64);
 
-/// One reading of a gauge.
+/// One reading of a gauge. A change of it is never undone, and the words of one version after another
+/// grow while nothing is reserved.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct GaugeWord(u64);
+pub(crate) struct GaugeWord(pub(crate) u64);
 
 // === impl Gauge ===
 
@@ -29,15 +30,14 @@ impl Gauge {
     pub(super) fn admit(&self, wanted: u32, left: &mut dyn FnMut() -> u32) -> bool {
         loop {
             let found = self.load();
-            let needed = u64::from(found.reserved()) + u64::from(wanted.max(1));
-            if needed > u64::from(left()) {
+            let Some(next) = found.admit(wanted, left()) else {
                 // Where the gauge has changed meanwhile, there may be room.
                 if self.load() == found {
                     return false;
                 }
                 continue;
-            }
-            if self.swap(found, found.with(found.reserved() + wanted)) {
+            };
+            if self.swap(found, next) {
                 return true;
             }
         }
@@ -51,13 +51,7 @@ impl Gauge {
         }
         loop {
             let found = self.load();
-            let rest = found.reserved().saturating_sub(units);
-            let next = if planted(Bug::GaugeWithoutVersion) {
-                GaugeWord::new(rest, found.version().wrapping_sub(1))
-            } else {
-                found.with(rest)
-            };
-            if self.swap(found, next) {
+            if self.swap(found, found.without(units)) {
                 return;
             }
         }
@@ -90,7 +84,7 @@ impl GaugeWord {
         Self(u64::from(reserved) << 32 | u64::from(version))
     }
 
-    fn reserved(self) -> u32 {
+    pub(crate) const fn reserved(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
@@ -99,8 +93,23 @@ impl GaugeWord {
     }
 
     /// The next word, with `reserved` units.
-    fn with(self, reserved: u32) -> Self {
+    pub(crate) fn with(self, reserved: u32) -> Self {
         Self::new(reserved, self.version().wrapping_add(1))
+    }
+
+    /// The next word, with `wanted` units more, if `left` allows as many and at least one.
+    pub(crate) fn admit(self, wanted: u32, left: u32) -> Option<Self> {
+        let needed = u64::from(self.reserved()) + u64::from(wanted.max(1));
+        (needed <= u64::from(left)).then(|| self.with(self.reserved() + wanted))
+    }
+
+    /// The next word, with `units` less.
+    pub(crate) fn without(self, units: u32) -> Self {
+        let rest = self.reserved().saturating_sub(units);
+        if planted(Bug::GaugeWithoutVersion) {
+            return Self::new(rest, self.version().wrapping_sub(1));
+        }
+        self.with(rest)
     }
 }
 

@@ -33,11 +33,16 @@
 //! has taken out of it, so that no unit goes back twice.
 
 mod account;
+mod counts;
 mod gauge;
 mod ledger;
+mod posting;
 
 pub(crate) use account::Account;
+pub(crate) use counts::BudgetCounts;
+pub(crate) use gauge::GaugeWord;
 pub(crate) use ledger::{BudgetFigures, CostBudget};
+pub(crate) use posting::CostLedger;
 
 /// The most that a window may hold, and the largest limit: 2³⁰. A window counts modulo 2³², and may
 /// hold costs beyond the limit.

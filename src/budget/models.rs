@@ -4,7 +4,7 @@
 
 use loom::thread;
 
-use super::{Account, CostBudget};
+use super::{Account, CostBudget, CostLedger};
 use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
 use crate::clock::Tick;

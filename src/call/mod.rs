@@ -42,7 +42,7 @@ pub use current::InScope;
 pub(crate) use flags::Flags;
 pub use key::Key;
 pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
-pub(crate) use owned::{OwnedCall, OwnedReserves};
+pub(crate) use owned::OwnedCall;
 pub(crate) use percent::Encoded;
 
 /// The direction of a call: it comes in to be served here (inbound), or goes out to be served

@@ -27,7 +27,7 @@ enum OwnedParams {
 
 /// What a call that is kept may cost.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnedReserves(Box<[(Box<str>, u32)]>);
+struct OwnedReserves(Box<[(Box<str>, u32)]>);
 
 // === impl OwnedReserves ===
 
@@ -48,7 +48,7 @@ impl From<Reserves<'_>> for OwnedReserves {
 
 impl OwnedReserves {
     /// Runs `f` with the reserves.
-    pub(crate) fn with<R>(&self, f: impl FnOnce(Reserves<'_>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(Reserves<'_>) -> R) -> R {
         match &*self.0 {
             [(unit, n)] => f(Reserves::One(unit, *n)),
             all => {

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::costs::KeyCosts;
 use super::digest::{Digest, Sip};
 use super::line::Lines;
 use super::queue::{self, Pace, QueueCall};
@@ -28,13 +29,15 @@ pub(crate) struct HotKeys {
     /// Whether a call with a key has passed without a limit.
     has_passed_uncounted: AtomicBool,
     pub(super) count: Counting,
-    interval: Duration,
+    pub(super) interval: Duration,
     /// The [slack](WindowCall::slack) of windows.
     slack: u32,
     /// When the table was made: its times are counted from there.
-    origin: Tick,
+    pub(super) origin: Tick,
     /// The calls at once that wait, if any ever could.
     pub(super) lines: OnceLock<Box<Lines>>,
+    /// What is reserved, where costs are counted.
+    pub(super) costs: Option<Box<KeyCosts>>,
 }
 
 /// The settings that the keys of a rule share.
@@ -111,6 +114,7 @@ impl HotKeys {
             slack: WindowCall::slack(spec.interval),
             origin: now,
             lines: OnceLock::new(),
+            costs: None,
         }
     }
 
@@ -132,8 +136,11 @@ impl HotKeys {
     /// Returns whether a call with a key has passed since the table was made. Looks at slots until
     /// it finds one of a key.
     pub(crate) fn has_met_key(&self) -> bool {
+        let missing = self.missing;
+        let has_reserved = |costs: &KeyCosts| costs.knows_others_than(missing);
         self.has_passed_uncounted.load(Ordering::Relaxed)
-            || self.table.has_owner_but(self.missing.0)
+            || self.table.has_owner_but(missing.0)
+            || self.costs.as_deref().is_some_and(has_reserved)
     }
 
     /// The digest by which `key` is known.
@@ -191,11 +198,16 @@ impl HotKeys {
 
     #[inline(never)]
     fn pass_uncounted(&self, now: Tick, key: Digest) -> KeyTokens {
+        self.note_uncounted(key);
+        KeyTokens::nothing(now, key)
+    }
+
+    /// Notes that a call of `key` passes without a limit.
+    pub(crate) fn note_uncounted(&self, key: Digest) {
         // Written once, so that threads share the line.
         if key != self.missing && !self.has_passed_uncounted.load(Ordering::Relaxed) {
             self.has_passed_uncounted.store(true, Ordering::Relaxed);
         }
-        KeyTokens::nothing(now, key)
     }
 
     /// From when on `key` has room for `weight` tokens, `now` if it has; takes nothing.
@@ -218,8 +230,16 @@ impl HotKeys {
         room_at
     }
 
-    /// How many tokens `key` could take now, one by one.
+    /// How many tokens `key` could take now, one by one. What is reserved is not left.
     pub(crate) fn left(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
+        // The gauge first, as an admission does.
+        let reserved = self.reserved(key);
+        self.left_unreserved(now, key, limit)
+            .saturating_sub(reserved)
+    }
+
+    /// How many tokens `key` could take if nothing was reserved.
+    pub(super) fn left_unreserved(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
         let mut left = 0;
         self.judged(now, limit, 1, &mut |judge| {
             left = judge.left(self.table.word(key.0, judge));
@@ -229,7 +249,7 @@ impl HotKeys {
 
     /// From when on a key that takes nothing has one more token; `now` if it never has.
     pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &KeyLimit) -> Tick {
-        let left = self.left(now, key, limit);
+        let left = self.left_unreserved(now, key, limit);
         let more = match *limit {
             // One more stands behind all that are left.
             KeyLimit::Queue(pace, max_wait) => pace
@@ -277,10 +297,8 @@ impl HotKeys {
     /// at once are counted.
     #[inline]
     pub(crate) fn release(&self, pinned: Pinned, weight: u32) {
-        let place = match pinned.0 {
-            Pinned::NOTHING => return,
-            Pinned::OVERFLOW => WordPlace::Overflow,
-            slot => WordPlace::Slot(slot),
+        let Some(place) = pinned.place() else {
+            return;
         };
         if self.count == Counting::Running {
             let change = |word| running::release(word, weight);
@@ -300,7 +318,8 @@ impl HotKeys {
     /// How many calls were judged on the word of all keys that have none of their
     /// own, because the table was full.
     pub(crate) fn overflows(&self) -> u64 {
-        self.table.overflows()
+        let of_gauges = self.costs.as_ref().map_or(0, |costs| costs.overflows());
+        self.table.overflows() + of_gauges
     }
 
     /// How many keys are not at rest. Looks at the whole table.
@@ -315,7 +334,8 @@ impl HotKeys {
     /// Its size in bytes: the same from the start, but for the lines of calls that may wait.
     pub(crate) fn footprint(&self) -> usize {
         let lines = self.lines.get().map_or(0, |lines| lines.footprint());
-        size_of::<Self>() - size_of::<KeyTable>() + self.table.footprint() + lines
+        let costs = self.costs.as_ref().map_or(0, |costs| costs.footprint());
+        size_of::<Self>() - size_of::<KeyTable>() + self.table.footprint() + lines + costs
     }
 
     /// Calls `look` with what judges a call of `weight` at `limit`. Only for readers: calls that
@@ -333,7 +353,7 @@ impl HotKeys {
     }
 
     #[inline]
-    fn window(&self, now: Tick, limit: u32, weight: u32) -> WindowCall {
+    pub(super) fn window(&self, now: Tick, limit: u32, weight: u32) -> WindowCall {
         WindowCall::new(now, self.interval, self.slack, limit, weight)
     }
 
@@ -399,11 +419,7 @@ impl KeyTokens {
 
     /// The place that the call keeps while it runs.
     pub(crate) const fn pinned(&self) -> Pinned {
-        Pinned(match self.place {
-            None => Pinned::NOTHING,
-            Some(WordPlace::Overflow) => Pinned::OVERFLOW,
-            Some(WordPlace::Slot(slot)) => slot,
-        })
+        Pinned::at(self.place)
     }
 
     /// From when on the call may run: its now, unless it waits in a queue.
@@ -418,4 +434,20 @@ impl Pinned {
     // There are at most 2^27 slots.
     const NOTHING: u32 = u32::MAX;
     const OVERFLOW: u32 = u32::MAX - 1;
+
+    pub(super) const fn at(place: Option<WordPlace>) -> Self {
+        Self(match place {
+            None => Self::NOTHING,
+            Some(WordPlace::Overflow) => Self::OVERFLOW,
+            Some(WordPlace::Slot(slot)) => slot,
+        })
+    }
+
+    pub(super) const fn place(self) -> Option<WordPlace> {
+        match self.0 {
+            Self::NOTHING => None,
+            Self::OVERFLOW => Some(WordPlace::Overflow),
+            slot => Some(WordPlace::Slot(slot)),
+        }
+    }
 }

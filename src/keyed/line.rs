@@ -108,7 +108,7 @@ impl HotKeys {
         debug_assert_eq!(self.count, Counting::Running);
         let lines = self.lines_made();
         loop {
-            let place = self.table.place(key.0, &Mark)?;
+            let place = self.table.change_word(key.0, &Mark, false).ok()?.place;
             let call = Waiter {
                 key,
                 tier: tier.map(|tier| OwnedKey::from(*tier)),

@@ -15,6 +15,7 @@
 //! * `table`: which slot belongs to which key, and which key may have it next.
 //! * `refill`, `window`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
+//! * `costs`: what calls turn out to cost: a second table, of what they have reserved.
 //! * `line`: the calls that wait until another call of their key ends.
 //!
 //! A key is evicted only when that changes nothing for it: a word that is *at rest* is equivalent
@@ -37,6 +38,7 @@
 //! ```
 
 mod burst;
+mod costs;
 mod digest;
 mod keys;
 mod limiter;
@@ -50,6 +52,7 @@ mod window;
 use std::time::Duration;
 
 pub(crate) use burst::Burst;
+pub(crate) use costs::{KeyAccount, KeyBudget};
 pub(crate) use digest::{Digest, Sip};
 pub(crate) use keys::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens, Pinned};
 pub(crate) use line::{KeyLimitNow, LineTicket, Most};

@@ -4,6 +4,8 @@
 //! Each model has a twin with a planted bug that must fail. They run with those
 //! of `stat`, by the name `models`.
 
+mod costs;
+
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 

@@ -83,6 +83,14 @@ pub(super) struct Refill {
     rate: Rate,
 }
 
+/// A charge for what a call has cost. It is never refused: a debt may end beyond the tolerance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefillCharge {
+    call: Refill,
+    /// How long the debt may be at most.
+    most: u64,
+}
+
 // === impl Rate ===
 
 impl Rate {
@@ -134,6 +142,63 @@ impl Refill {
     /// The cost of the call.
     pub(super) const fn cost(self) -> u64 {
         self.cost
+    }
+}
+
+// === impl RefillCharge ===
+
+impl RefillCharge {
+    /// A charge of `units`, which keeps a key out for at most `most` beyond a quota that is spent. At
+    /// a limit of 0 units have no time, and nothing is charged.
+    pub(super) fn new(origin: Tick, now: Tick, rate: Rate, units: u32, most: Duration) -> Self {
+        let mut call = Refill::new(origin, now, rate, units);
+        if rate.cost == 0 {
+            call.cost = 0;
+        }
+        let most = nanos(most).saturating_mul(UNITS);
+        let most = rate
+            .tolerance
+            .saturating_add(most)
+            .saturating_sub(rate.cost);
+        Self {
+            call,
+            most: most.min(LONGEST),
+        }
+    }
+
+    /// How many units have been charged by a change of the word, and how many of them beyond the
+    /// tolerance.
+    pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
+        let Refill { now, rate, .. } = self.call;
+        let tokens = |time: u64| {
+            let tokens = time.checked_div(rate.cost).unwrap_or(0);
+            u32::try_from(tokens).unwrap_or(u32::MAX)
+        };
+        let charged = tokens(after - before.max(now).min(after));
+        let beyond = (after - now).saturating_sub(rate.tolerance);
+        let over = tokens(beyond.saturating_add(rate.cost.saturating_sub(1)));
+        (charged, over.min(charged))
+    }
+}
+
+impl Judge for RefillCharge {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
+        let Refill { now, cost, .. } = self.call;
+        // The sum does not overflow: see LONGEST. A debt that is longer already stays.
+        let due = word.max(now).saturating_add(cost);
+        Ok(due.min(now + self.most).max(word))
+    }
+
+    fn rest(&self, word: u64) -> Option<u64> {
+        self.call.rest(word)
+    }
+
+    fn fresh(&self, last: u64) -> u64 {
+        self.call.fresh(last)
+    }
+
+    fn left(&self, word: u64) -> u32 {
+        self.call.left(word)
     }
 }
 

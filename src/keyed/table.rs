@@ -178,13 +178,16 @@ impl KeyTable {
         }
     }
 
-    /// Where the key `tag` is judged, after its word there has been changed by `judge`, which
-    /// never refuses. The call has been counted before.
-    pub(super) fn place(&self, tag: u64, judge: &dyn Judge) -> Option<WordPlace> {
-        let change = self
-            .take_known(tag, judge)
-            .unwrap_or_else(|| self.take_unknown(tag, judge, false));
-        change.ok().map(|change| change.place)
+    /// [`take`](Self::take) with one code for all judges. The call is counted if it shares the
+    /// overflow word, unless it has been before.
+    pub(super) fn change_word(
+        &self,
+        tag: u64,
+        judge: &dyn Judge,
+        is_counted: bool,
+    ) -> Result<WordChange, Option<u64>> {
+        self.take_known(tag, judge)
+            .unwrap_or_else(|| self.take_unknown(tag, judge, is_counted))
     }
 
     /// Changes the word that a call of the key `tag` has found at `place`, unless

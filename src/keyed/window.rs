@@ -63,6 +63,10 @@ pub(super) struct WindowCall {
     weight: u32,
 }
 
+/// A charge for what a call has cost. It is never refused: a window may hold more than the limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowCharge(pub(super) WindowCall);
+
 /// A word, apart.
 #[derive(Clone, Copy, Debug)]
 struct WindowCounts {
@@ -156,6 +160,45 @@ impl Judge for WindowCall {
     }
 }
 
+impl WindowCharge {
+    /// How many units have been charged by a change of the word, and how many of them beyond the
+    /// limit.
+    pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
+        let [before, after] = [before, after].map(|word| {
+            let counts = self.0.counts(word);
+            counts.before + counts.newest
+        });
+        let charged = after - before;
+        (charged, after.saturating_sub(self.0.limit).min(charged))
+    }
+}
+
+impl Judge for WindowCharge {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
+        let mut counts = self.0.counts(word);
+        // One less beside a full bucket, as no word is CLAIMED.
+        let most = if counts.before == MOST {
+            MOST - 1
+        } else {
+            MOST
+        };
+        counts.newest = counts.newest.saturating_add(self.0.weight).min(most);
+        Ok(counts.word())
+    }
+
+    fn rest(&self, word: u64) -> Option<u64> {
+        self.0.rest(word)
+    }
+
+    fn fresh(&self, last: u64) -> u64 {
+        self.0.fresh(last)
+    }
+
+    fn left(&self, word: u64) -> u32 {
+        self.0.left(word)
+    }
+}
+
 /// The word without `weight` tokens of a call that left the word `after`; `None` if
 /// its bucket does not count any more.
 pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
@@ -178,7 +221,7 @@ impl WindowCounts {
     }
 
     /// Never [`CLAIMED`](super::CLAIMED): the two counts together are at most
-    /// [`MOST`].
+    /// [`MOST`], unless they were charged, and then they are not both that.
     const fn word(self) -> u64 {
         ((self.number as u64) << (2 * COUNT_BITS))
             | ((self.before as u64) << COUNT_BITS)

@@ -31,6 +31,7 @@ use crate::engine::resource::Resource;
 pub struct BudgetSnapshot {
     rule: String,
     unit: String,
+    is_by_key: bool,
     figures: BudgetFigures,
 }
 
@@ -39,10 +40,11 @@ impl BudgetSnapshot {
     pub(super) fn of(resource: &Resource, now: Tick) -> Vec<Self> {
         let mut budgets = Vec::new();
         if let Some(costs) = resource.costs() {
-            for (rule, unit, figures) in costs.figures(now) {
+            for (rule, unit, is_by_key, figures) in costs.figures(now) {
                 budgets.push(Self {
                     rule: resource.rules().id(rule).to_string(),
                     unit: unit.to_owned(),
+                    is_by_key,
                     figures,
                 });
             }
@@ -62,13 +64,22 @@ impl BudgetSnapshot {
         &self.unit
     }
 
-    /// Returns the most that calls may cost in the interval of the rule.
+    /// Returns whether it is a rule on the costs of [each key](crate::KeyedRule::cost). Then what is
+    /// reserved, and all that is counted in all, is that of all values together.
+    #[must_use]
+    pub const fn is_by_key(&self) -> bool {
+        self.is_by_key
+    }
+
+    /// Returns the most that calls may cost in the interval of the rule: those of one value without a
+    /// limit of its own, if each key has a budget.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.figures.limit
     }
 
-    /// Returns what was charged in the present window.
+    /// Returns what was charged in the present window; 0 for a keyed rule, where
+    /// [`KeyedView::left`](crate::KeyedView::left) tells the rest of a value.
     #[must_use]
     pub const fn used(&self) -> u32 {
         self.figures.used
@@ -80,9 +91,13 @@ impl BudgetSnapshot {
         self.figures.reserved
     }
 
-    /// Returns what new calls may cost: the limit without what is used and reserved.
+    /// Returns what new calls may cost: the limit without what is used and reserved. For a keyed rule
+    /// it is the whole limit, as a new value has.
     #[must_use]
     pub const fn left(&self) -> u32 {
+        if self.is_by_key {
+            return self.figures.limit;
+        }
         let taken = self.figures.used.saturating_add(self.figures.reserved);
         self.figures.limit.saturating_sub(taken)
     }
@@ -123,8 +138,8 @@ impl BudgetSnapshot {
 }
 
 impl NodeView {
-    /// Returns the budgets of the rules on [costs](crate::FlowRule::cost), in the order of the
-    /// rules.
+    /// Returns the budgets of the rules on [costs](crate::FlowRule::cost), of all callers and then
+    /// of [each key](crate::KeyedRule::cost), in the order of the rules.
     #[must_use]
     pub fn budgets(&self) -> Vec<BudgetSnapshot> {
         BudgetSnapshot::of(&self.resource, self.resource.now())

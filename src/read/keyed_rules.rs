@@ -7,7 +7,7 @@ use super::NodeView;
 use crate::base::sync::Arc;
 use crate::call::Key;
 use crate::engine::resource::Resource;
-use crate::rule::KeyedRules;
+use crate::rule::{CostRules, KeyedRules};
 
 /// One keyed rule of a resource, and its values. Values are known only by a keyed
 /// hash, so they cannot be listed, but a given value can be looked up.
@@ -31,6 +31,7 @@ pub struct KeyedView {
     resource: Arc<Resource>,
     rule: StdArc<str>,
     place: usize,
+    is_on_costs: bool,
 }
 
 impl NodeView {
@@ -39,22 +40,26 @@ impl NodeView {
     pub fn keyed_rules(&self) -> Vec<KeyedView> {
         let resource = &self.resource;
         let mut views = Vec::new();
-        if let Some(params) = resource.params() {
-            for (place, rule) in params.rules().enumerate() {
-                views.push(KeyedView {
-                    resource: resource.clone(),
-                    rule: resource.rules().id(rule),
-                    place,
-                });
-            }
-        }
+        resource.each_keyed_rule(&mut |rules, place, rule| {
+            let of_calls = resource.params();
+            views.push(KeyedView {
+                resource: resource.clone(),
+                rule: resource.rules().id(rule),
+                place,
+                is_on_costs: !of_calls.is_some_and(|calls| std::ptr::eq(calls, rules)),
+            });
+        });
         views
     }
 }
 
 impl KeyedView {
     fn params(&self) -> &KeyedRules {
-        let params = self.resource.params();
+        let params = if self.is_on_costs {
+            self.resource.costs().and_then(CostRules::by_key)
+        } else {
+            self.resource.params()
+        };
         params.expect("the view is of one of them")
     }
 
@@ -65,7 +70,8 @@ impl KeyedView {
     }
 
     /// Returns how many tokens `value` could take now, one by one, in the default tier; for a
-    /// queue, including those that would wait. Zero while calls wait for a
+    /// queue, including those that would wait; for a rule on [costs](crate::KeyedRule::cost), without
+    /// what running calls have reserved. Zero while calls wait for a
     /// [place of their value](crate::KeyedRule::queue), and `u32::MAX` for a value
     /// [without a limit](Self::is_unlimited).
     #[must_use]

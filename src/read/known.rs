@@ -37,18 +37,15 @@ pub struct KeyedSnapshot {
 impl KeyedSnapshot {
     /// Copies the keyed rules of `resource`, in their order.
     pub(super) fn of(resource: &Resource) -> Vec<Self> {
-        let Some(params) = resource.params() else {
-            return Vec::new();
-        };
         let mut snapshots = Vec::new();
-        for (place, rule) in params.rules().enumerate() {
+        resource.each_keyed_rule(&mut |rules, place, rule| {
             snapshots.push(Self {
                 rule: resource.rules().id(rule),
-                overflows: params.overflows(place),
-                missing: params.missing(place),
-                waiting: params.waiting(place),
+                overflows: rules.overflows(place),
+                missing: rules.missing(place),
+                waiting: rules.waiting(place),
             });
-        }
+        });
         snapshots
     }
 

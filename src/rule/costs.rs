@@ -1,21 +1,27 @@
-//! The rules of one resource on what calls cost, with their budgets.
+//! The rules of one resource on what calls cost, of all callers and of each key, with their budgets.
 
 use std::time::Duration;
 
+use super::params::{KeyAccounts, KeyedRules, NoShare, OnSuspicion};
 use super::{FlowRule, RuleSet};
 use crate::base::carry_over::carry_over;
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
-use crate::budget::{Account, BudgetFigures, CostBudget};
-use crate::call::Reserves;
+use crate::budget::{Account, BudgetFigures, CostBudget, CostLedger};
+use crate::call::Call;
 use crate::clock::Tick;
 use crate::stat::{Grid, Quota};
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct CostRules(Box<[CostRule]>);
+pub(crate) struct CostRules {
+    /// Those that count all callers together.
+    all: Box<[CostRule]>,
+    /// Those that count each key apart.
+    by_key: Option<KeyedRules>,
+}
 
-/// One rule.
+/// A rule that counts all callers together.
 #[derive(Debug)]
 struct CostRule {
     index: u32,
@@ -24,8 +30,13 @@ struct CostRule {
     budget: Arc<CostBudget>,
 }
 
-/// The accounts of one call: one for each rule, in the order of the rules.
-pub(crate) type Accounts = SmallVec<Account, 2>;
+/// The accounts of one call.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    /// One for each rule on all callers, in the order of the rules.
+    all: SmallVec<Account, 2>,
+    by_key: KeyAccounts,
+}
 
 // === impl CostRules ===
 
@@ -36,9 +47,12 @@ impl CostRules {
     pub(crate) fn new(
         set: &RuleSet,
         indices: &[u32],
+        most_origins: u32,
         old: Option<&Self>,
         now: Tick,
+        on_suspicion: impl Fn(u32) -> OnSuspicion,
     ) -> Option<Self> {
+        let old_by_key = old.and_then(Self::by_key);
         let mut rules = Vec::with_capacity(indices.len());
         for &index in indices {
             if let Some(rule) = set.flow(index) {
@@ -48,7 +62,7 @@ impl CostRules {
         let is_unit = |new: &FlowRule, old: &CostRule| new.get_cost() == old.rule.get_cost();
         let carry_over = carry_over(
             &rules,
-            old.map_or(&[][..], |old| &old.0),
+            old.map_or(&[][..], |old| &old.all),
             &[
                 &|(_, new), old| **new == old.rule,
                 &|(_, new), old| is_unit(new, old) && new.is_named_like(&old.rule),
@@ -60,85 +74,114 @@ impl CostRules {
         for ((index, rule), old) in rules.into_iter().zip(carry_over) {
             all.push(CostRule::new(index, rule, old, now));
         }
-        (!all.is_empty()).then(|| Self(all.into()))
+        let by_key = KeyedRules::new(set, indices, most_origins, old_by_key, now, on_suspicion);
+        (!all.is_empty() || by_key.is_some()).then(|| Self {
+            all: all.into(),
+            by_key,
+        })
     }
 
-    /// Reserves what a call `wants` by every rule, or by none. The error is the first rule that has
-    /// nothing left for it.
-    pub(crate) fn reserve(&self, wants: Reserves<'_>, now: Tick) -> Result<Accounts, u32> {
+    /// The rules that count each key apart.
+    pub(crate) const fn by_key(&self) -> Option<&KeyedRules> {
+        self.by_key.as_ref()
+    }
+
+    /// Reserves what `call` may cost by every rule, or by none. The error is of the first rule that
+    /// has nothing left for it.
+    pub(crate) fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<Accounts, NoShare> {
         let mut accounts = Accounts::default();
-        for rule in &self.0 {
-            match rule.budget.admit(now, rule.wanted(wants)) {
-                Some(account) => accounts.push(account),
-                None => {
-                    self.cancel(&accounts);
-                    return Err(rule.index);
-                }
+        // First of its own key: a call that is refused there takes nothing from others meanwhile.
+        if let Some(by_key) = &self.by_key {
+            accounts.by_key = by_key.reserve(call, now)?;
+        }
+        for rule in &self.all {
+            let wanted = rule.wanted(call);
+            if let Some(account) = rule.budget.admit(now, wanted) {
+                accounts.all.push(account);
+                continue;
             }
+            self.cancel(&accounts);
+            return Err(NoShare::Full {
+                rule: rule.index,
+                limit: rule.rule.advertised(),
+                available_at: rule.budget.room_at(now, wanted),
+            });
         }
         Ok(accounts)
     }
 
     /// The call of `accounts` runs.
     pub(crate) fn start(&self, accounts: &Accounts) {
-        for (rule, account) in self.0.iter().zip(accounts.iter()) {
-            rule.budget.start(account);
-        }
+        self.each_account(accounts, &mut |_, budget, account| budget.start(account));
     }
 
     /// Takes back the reservations of a call that does not run.
     #[cold]
     pub(crate) fn cancel(&self, accounts: &Accounts) {
-        for (rule, account) in self.0.iter().zip(accounts.iter()) {
-            rule.budget.cancel(account);
-        }
+        self.each_account(accounts, &mut |_, budget, account| budget.cancel(account));
     }
 
     /// The call has cost `units` more of `unit`. Returns whether each rule on that has something
     /// left for it.
     pub(crate) fn charge(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) -> bool {
         let mut goes_on = true;
-        for (rule, account) in self.0.iter().zip(accounts.iter()) {
-            if rule.rule.get_cost() == Some(unit) {
-                goes_on &= rule.budget.charge(account, now, units);
+        self.each_account(accounts, &mut |of, budget, account| {
+            if of == unit {
+                goes_on &= budget.charge(account, now, units);
             }
-        }
+        });
         goes_on
     }
 
     /// The call costs `total` of `unit` in all.
     pub(crate) fn settle(&self, accounts: &Accounts, now: Tick, unit: &str, total: u32) {
-        for (rule, account) in self.0.iter().zip(accounts.iter()) {
-            if rule.rule.get_cost() == Some(unit) {
-                rule.budget.settle(account, now, total);
+        self.each_account(accounts, &mut |of, budget, account| {
+            if of == unit {
+                budget.settle(account, now, total);
             }
-        }
+        });
     }
 
     /// The call has ended, and nobody can charge it any more.
     pub(crate) fn close(&self, accounts: &Accounts, now: Tick, has_failed: bool) {
-        for (rule, account) in self.0.iter().zip(accounts.iter()) {
-            rule.budget.close(account, now, has_failed);
+        self.each_account(accounts, &mut |_, budget, account| {
+            budget.close(account, now, has_failed);
+        });
+    }
+
+    /// Calls `f` with each account of a call: the unit of its rule, and the budget that it is in.
+    fn each_account(
+        &self,
+        accounts: &Accounts,
+        f: &mut dyn FnMut(&str, &dyn CostLedger, &Account),
+    ) {
+        if let Some(by_key) = &self.by_key {
+            by_key.each_account(&accounts.by_key, f);
+        }
+        for (rule, account) in self.all.iter().zip(accounts.all.iter()) {
+            f(rule.unit(), &*rule.budget, account);
         }
     }
 
-    /// When all rules let a call in that `wants` to reserve this, if no other call comes; `None` if
-    /// one never does.
-    pub(crate) fn room_at(&self, wants: Reserves<'_>, now: Tick) -> Option<Tick> {
+    /// When all rules let `call` in, if no other call comes; `None` if one never does.
+    pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
         let mut latest = now;
-        for rule in &self.0 {
-            latest = latest.max(rule.budget.room_at(now, rule.wanted(wants))?);
+        if let Some(by_key) = &self.by_key {
+            latest = by_key.cost_room_at(call, now)?;
+        }
+        for rule in &self.all {
+            latest = latest.max(rule.budget.room_at(now, rule.wanted(call))?);
         }
         Some(latest)
     }
 
-    /// The rest of each rule: its index, its limit and in which time, the rest, and when there is
+    /// The rest of each rule on all callers: its index, its limit and in which time, the rest, and when there is
     /// more.
     pub(crate) fn left(
         &self,
         now: Tick,
     ) -> impl Iterator<Item = (u32, (u32, Duration), u32, Tick)> {
-        self.0.iter().map(move |it| {
+        self.all.iter().map(move |it| {
             let left = it.budget.left(now);
             let more = it.budget.more_at(now, left);
             let limit = (it.budget.limit(), it.rule.interval());
@@ -146,24 +189,25 @@ impl CostRules {
         })
     }
 
-    /// The figures of each rule: its index, its unit, and those of its budget.
-    pub(crate) fn figures(&self, now: Tick) -> impl Iterator<Item = (u32, &str, BudgetFigures)> {
-        self.0.iter().map(move |it| {
-            let unit = it.rule.get_cost().unwrap_or_default();
-            (it.index, unit, it.budget.figures(now))
-        })
+    /// The figures of each rule: its index, its unit, whether it counts each key apart, and those of
+    /// its budget. The rules on all callers come first.
+    pub(crate) fn figures(&self, now: Tick) -> Vec<(u32, &str, bool, BudgetFigures)> {
+        let mut figures = Vec::new();
+        for it in &self.all {
+            figures.push((it.index, it.unit(), false, it.budget.figures(now)));
+        }
+        if let Some(by_key) = &self.by_key {
+            for (index, unit, of_keys) in by_key.cost_figures() {
+                figures.push((index, unit, true, of_keys));
+            }
+        }
+        figures
     }
 
-    /// What a call that `wants` this reserves by the rule at `index` in the set.
-    pub(crate) fn wanted(&self, index: u32, wants: Reserves<'_>) -> u32 {
-        let rule = self.0.iter().find(|rule| rule.index == index);
-        rule.map_or(0, |rule| rule.wanted(wants))
-    }
-
-    /// How long what was charged matters.
+    /// How long what was charged matters. A resource with keyed rules is kept in any case.
     pub(crate) fn memory(&self) -> Duration {
         let mut longest = Duration::ZERO;
-        for rule in &self.0 {
+        for rule in &self.all {
             longest = longest.max(rule.budget.memory());
         }
         longest
@@ -171,8 +215,9 @@ impl CostRules {
 
     /// Bytes that the rules occupy on the heap.
     pub(crate) fn footprint(&self) -> usize {
-        let mut bytes = size_of_val(&*self.0);
-        for rule in &self.0 {
+        let by_key = self.by_key.as_ref().map_or(0, KeyedRules::footprint);
+        let mut bytes = size_of_val(&*self.all) + by_key;
+        for rule in &self.all {
             bytes += rule.rule.heap() + rule.budget.footprint();
         }
         bytes
@@ -205,8 +250,13 @@ impl CostRule {
         }
     }
 
-    /// What a call that `wants` this reserves by this rule.
-    fn wanted(&self, wants: Reserves<'_>) -> u32 {
-        wants.of(self.rule.get_cost().unwrap_or_default())
+    /// The unit that it counts.
+    fn unit(&self) -> &str {
+        self.rule.get_cost().unwrap_or_default()
+    }
+
+    /// What `call` reserves by this rule.
+    fn wanted(&self, call: &Call<'_>) -> u32 {
+        call.reserves.of(self.unit())
     }
 }

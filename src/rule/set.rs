@@ -55,7 +55,7 @@ pub(crate) struct SlotLimit {
 pub(crate) struct ResourceRules {
     /// Flow rules that count all callers together.
     pub(crate) anyone: Vec<u32>,
-    /// Flow rules on costs.
+    /// Rules on costs.
     pub(crate) costs: Vec<u32>,
     /// Keyed rules.
     pub(crate) params: Vec<u32>,
@@ -432,6 +432,7 @@ impl ResourceRules {
             }
             Rule::Flow(rule) if rule.is_shared() => self.shared.push(index),
             Rule::Keyed(rule) if rule.is_shared() => self.shared.push(index),
+            Rule::Keyed(rule) if rule.get_cost().is_some() => self.costs.push(index),
             Rule::Keyed(rule) => {
                 self.params.push(index);
                 self.longest_wait = self.longest_wait.max(rule.max_wait());

@@ -179,6 +179,7 @@ fn a_keyed_rule_tells_its_settings() {
         by_origin() => is_by_origin: false, true;
         burst(3) => get_burst: 0, 3;
         capacity(12) => get_capacity: None, Some(12);
+        cost("tokens") => get_cost: None, Some("tokens");
         window() => is_window: false, true;
         throttle(SECOND) => get_throttle: None, Some(SECOND);
         queue(SECOND * 2) => get_queue: None, Some(SECOND * 2);

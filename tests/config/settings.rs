@@ -237,6 +237,90 @@ fn settings_that_a_limit_on_costs_cannot_have_are_refused() {
 }
 
 #[test]
+fn settings_that_a_keyed_limit_on_costs_cannot_have_are_refused() {
+    let rule = || KeyedRule::per_minute("r", 100).cost("tokens");
+    let absent = "left out with `cost`: a cost has no turn";
+    let most = "between 0 and 1073741824";
+    let too_many = (1_u32 << 30) + 1;
+    for (rule, (field, value, allowed)) in [
+        (rule().throttle(SECOND), ("max_wait", "1s", absent)),
+        (
+            KeyedRule::concurrency("r", 3).cost("tokens"),
+            (
+                "cost",
+                "\"tokens\"",
+                "left out with `concurrency`: that counts calls",
+            ),
+        ),
+        (
+            rule().queue(SECOND),
+            ("queue", "1s", "left out without `concurrency`"),
+        ),
+        (
+            rule().shared(),
+            (
+                "shared",
+                "true",
+                "left out with `cost`: costs count in one process",
+            ),
+        ),
+        (
+            rule().window().shared(),
+            (
+                "shared",
+                "true",
+                "left out with `cost`: costs count in one process",
+            ),
+        ),
+        (
+            KeyedRule::per_minute("r", too_many).cost("tokens"),
+            ("threshold", "1073741825", most),
+        ),
+        (rule().burst(too_many), ("burst", "1073741825", most)),
+        (rule().capacity(too_many), ("capacity", "1073741825", most)),
+        (
+            rule().tier("pro", too_many),
+            ("tier", "1073741825 for \"pro\"", most),
+        ),
+        (
+            rule().except("ann", too_many),
+            ("except", "1073741825 for \"ann\"", most),
+        ),
+        (
+            KeyedRule::per_minute("r", 1 << 20).cost("tokens").window(),
+            ("threshold", "1048576", "between 0 and 1048575"),
+        ),
+        (
+            rule().cost("requests"),
+            (
+                "cost",
+                "\"requests\"",
+                "another unit: a rule without `cost` counts requests",
+            ),
+        ),
+        (
+            rule().cost("two words"),
+            (
+                "cost",
+                "\"two words\"",
+                "1 to 64 visible ASCII characters without spaces",
+            ),
+        ),
+    ] {
+        let expected = (field, value.to_owned(), allowed.to_owned());
+        assert_eq!(problem(rule.clone()), expected);
+        assert!(Rules::build([Rule::from(rule).shadow()]).is_err());
+    }
+    for good in [
+        rule().window().tier("pro", (1 << 20) - 1).except("ann", 0),
+        rule().burst(1 << 30).tier("pro", 1 << 30),
+        rule().by_origin().missing(MissingKey::Refuse),
+    ] {
+        assert_eq!(Rules::build([good]).map(|rules| rules.len()), Ok(1));
+    }
+}
+
+#[test]
 fn a_queue_for_values_is_refused_unless_it_is_for_those_at_once() {
     let allowed = "left out without `concurrency`";
     let rates = || KeyedRule::per_second("r", 1);

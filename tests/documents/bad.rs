@@ -25,6 +25,9 @@ const FLOW: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 1, "cost": "rows", "throttle": "1s"} | .throttle | "1s" | left out with `cost`
 {"kind": "flow", "resource": "a", "threshold": 2000000000, "cost": "rows"} | .threshold | 2000000000 | between 0 and 1073741824
 {"kind": "flow", "resource": "a", "threshold": 0.5} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 2s, or let calls queue with `throttle`
+{"kind": "keyed", "resource": "a", "threshold": 1, "cost": ""} | .cost | "" | 1 to 64 visible ASCII characters
+{"kind": "keyed", "resource": "a", "concurrency": 1, "cost": "rows"} | .cost | "rows" | absent beside `concurrency`
+{"kind": "keyed", "resource": "a", "threshold": 1, "cost": "rows", "throttle": "1s"} | .throttle | "1s" | left out with `cost`
 {"kind": "keyed", "resource": "a", "threshold": 0.5, "interval": "1m"} | .threshold | 0.5 | 0 or at least 1, as whole calls are counted: write 1 per 120s, or add a `burst` of 1
 {"kind": "keyed", "resource": "a", "threshold": 1, "window": true, "tier": [{"name": "x", "threshold": 0.5}]} | .tier | 0.5 | write 1 per 2s, or leave out `window`
 {"kind": "keyed", "resource": "a", "threshold": 5, "capacity": 4} | .capacity | 4 | between the threshold, 5, and 2147483647

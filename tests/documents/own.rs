@@ -274,6 +274,16 @@ fn keyed_rules() -> Vec<(Value, Rule)> {
         ),
         (
             json!({
+                "kind": "keyed", "resource": "/a", "threshold": 10_000, "interval": "1m",
+                "cost": "tokens", "tier": [{"name": "pro", "threshold": 60_000}],
+            }),
+            KeyedRule::per_minute("/a", 10_000)
+                .cost("tokens")
+                .tier("pro", 60_000)
+                .into(),
+        ),
+        (
+            json!({
                 "kind": "keyed", "resource": "/a", "threshold": 2, "by_origin": true,
                 "throttle": "2s",
             }),

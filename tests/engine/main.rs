@@ -10,6 +10,7 @@ mod class_ends;
 mod drops;
 mod hooks;
 mod judge_first;
+mod key_budgets;
 mod priority;
 mod registry;
 mod reload;

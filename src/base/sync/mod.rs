@@ -350,6 +350,8 @@ pub(crate) enum Bug {
     ReleaseBeforeBook,
     /// A charge or a settlement does not compare the account that it changes.
     RestReleasedTwice,
+    /// A key that has reserved something may lose its slot.
+    RestIgnoresPin,
 }
 
 /// Returns whether the running model has planted `bug`.

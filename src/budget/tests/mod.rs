@@ -4,7 +4,7 @@ mod stress;
 
 use std::time::Duration;
 
-use super::{Account, CostBudget, MAX_BUDGET};
+use super::{Account, CostBudget, CostLedger, MAX_BUDGET};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::stat::{Grid, Lending, Quota};

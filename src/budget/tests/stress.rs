@@ -4,7 +4,7 @@ use std::thread;
 
 use super::{at, budget};
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::budget::CostBudget;
+use crate::budget::{CostBudget, CostLedger};
 use crate::stat::tests::rng::{Rng, attempts};
 
 const THREADS: usize = 8;

@@ -152,6 +152,15 @@ impl Entry {
         self.set_rare(|rare| rare.metered = Some(metered));
     }
 
+    /// Notes the rest of the budgets of the call's values, where those are tighter.
+    #[cold]
+    pub(crate) fn tighten_param_quota(&mut self, left: QuotaLeft) {
+        self.set_rare(|rare| {
+            let both = rare.quota.take().into_iter().chain([left]);
+            rare.quota = QuotaLeft::tightest(both);
+        });
+    }
+
     /// Notes the rest of the quotas of the call's parameters, for the response.
     #[cold]
     pub(crate) fn set_param_quota(&mut self, quota: QuotaLeft) {

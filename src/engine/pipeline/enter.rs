@@ -125,17 +125,14 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
             return Ok(refuse(Counted::On(&nodes), call, now, blocked));
         }
     };
-    let accounts = match resource
-        .costs()
-        .map(|costs| costs.reserve(call.reserves, now))
-    {
+    let accounts = match resource.costs().map(|costs| costs.reserve(call, now)) {
         None => None,
         Some(Ok(accounts)) => Some(accounts),
-        Some(Err(rule)) => {
+        Some(Err(none)) => {
             resource.release(place);
             nodes.release_origin_slot(of_origin);
             nodes.release(&attempt.claims);
-            return Ok(refuse_cost(&nodes, call, now, rule));
+            return Ok(refuse_cost(&nodes, call, now, none));
         }
     };
     if let Err(denied) = take_tokens(&nodes, now, call.weight) {
@@ -153,11 +150,17 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
     resource.count_class(call.flags.importance(), call.weight);
     resource.notify_passed(call.weight, Some(call), attempt.arrived.waited(now));
     let permits = Permits::new(resource, place.admission, &attempt.claims);
+    let costs_left = accounts
+        .as_ref()
+        .and_then(|_| nodes.key_costs_left(call, now));
     let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
     if let Some(quota) = attempt.claims.quota.take() {
         entry.set_param_quota(quota);
     }
     if let Some(accounts) = accounts {
+        if let Some(left) = costs_left {
+            entry.tighten_param_quota(left);
+        }
         entry.set_accounts(accounts);
     }
     Ok(Verdict::Pass(entry))

@@ -90,15 +90,11 @@ pub(super) fn refuse_share(
     refuse(counted, call, now, blocked)
 }
 
-/// A refusal by `rule` on costs.
+/// A refusal by a rule on costs.
 #[cold]
-pub(super) fn refuse_cost(nodes: &CallNodes, call: &Call<'_>, now: Tick, rule: u32) -> Verdict {
-    let resource = nodes.resource();
-    let wanted = resource
-        .costs()
-        .map_or(0, |costs| costs.wanted(rule, call.reserves));
+pub(super) fn refuse_cost(nodes: &CallNodes, call: &Call<'_>, now: Tick, none: NoShare) -> Verdict {
     let at = nodes.retry_at_unrelated(call, now, now);
-    let blocked = resource.blocked_by_cost(rule, wanted, at, now);
+    let blocked = nodes.resource().blocked_by_cost(none, call, at, now);
     refuse(Counted::On(nodes), call, now, blocked)
 }
 

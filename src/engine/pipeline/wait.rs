@@ -31,7 +31,7 @@ pub(super) fn wait(
         start,
         patience: call.patience,
         importance: call.flags.importance(),
-        reserves: call.reserves.into(),
+        for_costs: nodes.resource().costs().map(|_| Box::new(call.into())),
     };
     let begun = WaitBegun {
         again: attempt.engine.again(),

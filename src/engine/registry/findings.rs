@@ -13,7 +13,7 @@ use crate::call::{Direction, Key, OVERFLOW};
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::hook::Interest;
 use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence, oddity};
-use crate::rule::{MissingKey, Rule, RuleSet};
+use crate::rule::{CostRules, MissingKey, Rule, RuleSet};
 use crate::stat::Node;
 
 /// Most findings that are reported at once. Rules come from the operator, but may be many.
@@ -337,14 +337,14 @@ impl Registry {
         let mut look = |resource: &Arc<Resource>| {
             found.extend(resource.keys_without_calls());
             found.extend(resource.class_findings(has_criticality));
-            let Some(params) = resource.params() else {
-                return;
-            };
-            for (rule, calls) in params.without_keys() {
-                found.extend(resource.missing_key(rule, calls));
-            }
-            for (rule, tier) in params.unknown_tiers() {
-                found.extend(resource.unknown_tier(rule, &tier));
+            let of_costs = resource.costs().and_then(CostRules::by_key);
+            for rules in [resource.params(), of_costs].into_iter().flatten() {
+                for (rule, calls) in rules.without_keys() {
+                    found.extend(resource.missing_key(rule, calls));
+                }
+                for (rule, tier) in rules.unknown_tiers() {
+                    found.extend(resource.unknown_tier(rule, &tier));
+                }
             }
         };
         self.read_resources(pace, 1, &mut look).await;

@@ -7,7 +7,7 @@ use super::Resource;
 use crate::blocked::BlockKind;
 use crate::blocked::Blocked;
 use crate::breaker::{Admission, Breakers, Change};
-use crate::call::{Criticality, Importance};
+use crate::call::{Call, Criticality, Importance};
 use crate::clock::Tick;
 use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
 use crate::stat::{Refusal, SlotHold};
@@ -210,27 +210,28 @@ impl Resource {
         self.blocked_without_share(none, now)
     }
 
-    /// A refusal by `rule` on costs, until `at` or for ever, of a call that wants to reserve
-    /// `wanted`.
+    /// A refusal of `call` by a rule on costs, until `at` or for ever.
     #[cold]
     pub(crate) fn blocked_by_cost(
         &self,
-        rule: u32,
-        wanted: u32,
+        mut none: NoShare,
+        call: &Call<'_>,
         at: Option<Tick>,
         now: Tick,
     ) -> Blocked {
-        let retry_after = at.map(|at| self.time_until(at, now));
-        let blocked = self
-            .blocked(BlockKind::Flow, rule)
-            .with_retry_after(retry_after);
-        match self.rules.flow(rule) {
-            Some(flow) => {
-                let (limit, interval) = flow.advertised();
-                blocked.with_limit(limit, interval).with_reserved(wanted)
+        let mut reserved = 0;
+        if let NoShare::Full {
+            rule, available_at, ..
+        } = &mut none
+        {
+            if available_at.is_none() {
+                let unit = self.rules.rule(*rule).and_then(|rule| rule.info().unit());
+                reserved = unit.map_or(0, |unit| call.reserves.of(unit));
             }
-            None => blocked,
+            *available_at = available_at.and(at);
         }
+        self.blocked_without_share(none, now)
+            .with_reserved(reserved)
     }
 
     /// A refusal for want of a share, or of permits from a store.

@@ -370,6 +370,22 @@ impl Resource {
         self.extras.as_ref()?.costs.as_deref()
     }
 
+    /// Calls `f` with the keyed rules, on calls or on costs, in their order: the place of each among
+    /// those of its sort, and its index.
+    pub(crate) fn each_keyed_rule<'r>(&'r self, f: &mut dyn FnMut(&'r KeyedRules, usize, u32)) {
+        let of_costs = self.costs().and_then(CostRules::by_key);
+        let mut all = Vec::new();
+        for rules in [self.params(), of_costs].into_iter().flatten() {
+            for (place, rule) in rules.rules().enumerate() {
+                all.push((rules, place, rule));
+            }
+        }
+        all.sort_by_key(|&(_, _, rule)| rule);
+        for (rules, place, rule) in all {
+            f(rules, place, rule);
+        }
+    }
+
     /// The rules that count over all processes of a store.
     #[inline]
     pub(crate) fn leases(&self) -> Option<&Leases> {

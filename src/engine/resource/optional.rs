@@ -113,7 +113,8 @@ impl OptionalChecks {
             }),
             costs: {
                 let old = old.and_then(|old| old.costs.as_deref());
-                CostRules::new(rules, &own.costs, old, now).map(Box::new)
+                let on_suspicion = |rule| notify::on_suspicion(rules, rule, name, shared);
+                CostRules::new(rules, &own.costs, max_origins, old, now, on_suspicion).map(Box::new)
             },
             breakers: RuledBreakers::new(rules, own, old_breakers, now),
             leases: Leases::new(made_of, &own.shared, old),

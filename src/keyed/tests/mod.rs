@@ -1,5 +1,7 @@
 //! Keys beside naive oracles, and tables so small that all keys are in each other's way.
 
+mod costs;
+mod costs_stress;
 mod exact;
 mod limiter;
 mod steps;

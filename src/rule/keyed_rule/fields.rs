@@ -49,6 +49,7 @@ impl HasFields for KeyedRule {
             )
             .always_written()
             .not_beside(AT_ONCE),
+            Field::new("cost", Text(Self::get_cost, Self::cost)).not_beside(AT_ONCE),
             Field::new(
                 "window",
                 Switch(|it| it.count == Counting::Window, Self::window),

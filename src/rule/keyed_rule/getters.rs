@@ -59,6 +59,12 @@ impl KeyedRule {
         matches!(self.count, Counting::Window)
     }
 
+    /// Returns the unit of the [costs](Self::cost) that the rule counts; `None`: it counts calls.
+    #[must_use]
+    pub fn get_cost(&self) -> Option<&str> {
+        self.cost.as_deref()
+    }
+
     /// Returns the longest wait for a [turn](Self::throttle); `None`: calls do not start one
     /// after the other.
     #[must_use]

@@ -36,6 +36,10 @@ impl RuleInfo for KeyedRule {
         false
     }
 
+    fn unit(&self) -> Option<&str> {
+        self.get_cost()
+    }
+
     fn needs(&self) -> Vec<Need<'_>> {
         let mut needs = vec![match &self.of {
             ParamOf::Index(index) => Need::ParamAt(*index),

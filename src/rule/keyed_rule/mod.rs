@@ -1,5 +1,6 @@
 //! Keyed rules: how many calls may pass for each value of a parameter.
 
+mod cost;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod fields;
 mod getters;
@@ -16,8 +17,7 @@ use super::problem::{Inspector, brief};
 use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::SHORTEST_INTERVAL;
-use crate::keyed::{Burst, Counting, MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
-use crate::stat::MAX_TOKENS;
+use crate::keyed::{Burst, Counting, MOST_KEYS, SHORTEST_REFILL};
 
 /// Longest wait of one call in the queue of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
@@ -97,6 +97,8 @@ pub struct KeyedRule {
     queue: Option<Duration>,
     max_waiting: Option<WholeNumber>,
     pub(super) missing: MissingKey,
+    /// The unit of costs that it counts; `None`: calls.
+    pub(super) cost: Option<String>,
     pub(super) sharing: Sharing,
     pub(super) id: Option<String>,
 }
@@ -163,6 +165,7 @@ impl KeyedRule {
             queue: None,
             max_waiting: None,
             missing: MissingKey::Share,
+            cost: None,
             sharing: Sharing::default(),
             id: None,
         }
@@ -476,7 +479,9 @@ impl KeyedRule {
         let tiers = size_of_val(&*self.tiers) + tiers.sum::<usize>();
         let unlimited = self.unlimited_values.iter().chain(&self.unlimited_tiers);
         let unlimited = unlimited.map(|name| size_of::<String>() + name.len());
+        let unit = self.cost.as_ref().map_or(0, String::len);
         self.resource.len()
+            + unit
             + self.id.as_ref().map_or(0, String::len)
             + of
             + tiers
@@ -541,6 +546,7 @@ impl KeyedRule {
         };
         self.resource == other.resource
             && self.of == other.of
+            && self.cost == other.cost
             && same_count
             && window(self) == window(other)
     }
@@ -560,10 +566,10 @@ impl KeyedRule {
         if let ParamOf::Named(name) = &self.of {
             inspector.name("param", name);
         }
-        let most = match self.count {
-            Counting::Window => MOST_IN_WINDOW,
-            _ => MAX_TOKENS,
-        };
+        if let Some(unit) = &self.cost {
+            self.inspect_cost(unit, inspector);
+        }
+        let most = self.most();
         inspector.number("threshold", self.threshold, 0..=most);
         if let Some(cure) = self.cure_of_fractions() {
             inspector.whole_call("threshold", self.threshold, self.interval, cure);
@@ -605,7 +611,7 @@ impl KeyedRule {
         }
         inspector.number("max_keys", self.max_keys, 1..=MOST_KEYS);
         self.inspect_queue(inspector);
-        if self.sharing.inspect(inspector) {
+        if self.sharing.inspect(inspector) && self.cost.is_none() {
             self.inspect_shared(inspector);
         }
     }

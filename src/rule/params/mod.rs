@@ -1,5 +1,6 @@
 //! The keyed rules of one resource, with the state of their keys.
 
+mod costs;
 mod line;
 mod quotas;
 mod suspicion;
@@ -16,6 +17,7 @@ use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::keyed::{Counting, Digest, HotKeys, KeySpec, KeyTokens, Pinned};
 
+pub(crate) use costs::KeyAccounts;
 pub(crate) use line::{OwnShare, ValuePlaceInLine as ShareInLine};
 use quotas::{QuotasByValue, UnknownTiers, ValueQuota};
 pub(crate) use suspicion::{OnSuspicion, Suspicion};
@@ -325,7 +327,10 @@ impl KeyedState {
                     interval: rule.interval(),
                     max_keys: rule.max_keys.get(),
                 };
-                Arc::new(HotKeys::new(spec, now))
+                Arc::new(match rule.get_cost() {
+                    Some(_) => HotKeys::with_costs(spec, now),
+                    None => HotKeys::new(spec, now),
+                })
             }
         };
         let unchanged = old.filter(|old| old.rule == rule);

@@ -89,6 +89,18 @@ impl CallNodes {
         }))
     }
 
+    /// The rest of the budgets of the values of `call`, if its caller asks for it.
+    #[cold]
+    pub(crate) fn key_costs_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
+        let by_key = self.resource.costs()?.by_key();
+        let all = by_key
+            .filter(|_| call.flags.wants_quota())?
+            .rates_left(call, now);
+        QuotaLeft::tightest(all.map(|(rule, limit, remaining, more)| {
+            self.left(rule, limit, remaining, self.resource.time_until(more, now))
+        }))
+    }
+
     /// The rest of the shared rules from which `call` takes its permits.
     #[cfg(feature = "shared")]
     pub(crate) fn leases_left(

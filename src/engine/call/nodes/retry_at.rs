@@ -58,7 +58,7 @@ impl CallNodes {
             None => from,
         };
         let from = match self.resource.costs() {
-            Some(costs) => costs.room_at(call.reserves, now)?.max(from),
+            Some(costs) => costs.room_at(call, now)?.max(from),
             None => from,
         };
         let params = self.resource.params();

@@ -28,7 +28,7 @@ use std::time::Duration;
 use crate::base::sync::{Arc, StopSignal};
 use crate::base::timer::{self, NoTimer, Timer};
 use crate::blocked::{BlockKind, Blocked};
-use crate::call::{Call, Importance, OwnedCall, OwnedReserves};
+use crate::call::{Call, Importance, OwnedCall};
 use crate::clock::Tick;
 use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine};
 use crate::engine::call::entry::Entry;
@@ -160,8 +160,8 @@ pub(crate) struct Promised {
     /// The call's own.
     pub(crate) patience: Option<Duration>,
     pub(crate) importance: Importance,
-    /// What it reserves when it starts.
-    pub(crate) reserves: OwnedReserves,
+    /// The call, if it reserves something when it starts.
+    pub(crate) for_costs: Option<Box<OwnedCall>>,
 }
 
 /// Why a waiting call cannot start.

@@ -5,10 +5,14 @@ use crate::blocked::Blocked;
 use crate::clock::Tick;
 use crate::engine::call::arrival::stand_in_line;
 use crate::engine::call::entry::{Entry, Permits};
+use crate::engine::call::nodes::QuotaLeft;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Place;
 use crate::rule::Accounts;
 use crate::stat::SlotHold;
+
+/// The accounts of a call, and the rest of the budgets of its values.
+type Reserved = (Accounts, Option<QuotaLeft>);
 
 // === impl WaitingInner ===
 
@@ -49,7 +53,7 @@ impl WaitingInner {
             }
         };
         match self.reserve(now) {
-            Ok(accounts) => Verdict::Pass(self.enter(now, place, of_origin, accounts)),
+            Ok(reserved) => Verdict::Pass(self.enter(now, place, of_origin, reserved)),
             Err(blocked) => {
                 resource.release(place);
                 self.nodes.release_origin_slot(of_origin);
@@ -59,18 +63,21 @@ impl WaitingInner {
     }
 
     /// Reserves what the call may cost, if a rule limits that. A call that waits holds no
-    /// reservation.
-    fn reserve(&self, now: Tick) -> Result<Option<Accounts>, Box<Blocked>> {
+    /// reservation. Returns the rest of its values' budgets as well, if the caller asks for it.
+    fn reserve(&self, now: Tick) -> Result<Option<Reserved>, Box<Blocked>> {
         let resource = self.nodes.resource();
         let (Some(costs), Rest::Promised(promised)) = (resource.costs(), &self.rest) else {
             return Ok(None);
         };
-        promised.reserves.with(|reserves| {
-            let reserved = costs.reserve(reserves, now);
-            reserved.map(Some).map_err(|rule| {
-                let (wanted, at) = (costs.wanted(rule, reserves), costs.room_at(reserves, now));
-                Box::new(resource.blocked_by_cost(rule, wanted, at, now))
-            })
+        let Some(call) = &promised.for_costs else {
+            return Ok(None);
+        };
+        call.with(|call| match costs.reserve(call, now) {
+            Ok(accounts) => Ok(Some((accounts, self.nodes.key_costs_left(call, now)))),
+            Err(none) => {
+                let at = costs.room_at(call, now);
+                Err(Box::new(resource.blocked_by_cost(none, call, at, now)))
+            }
         })
     }
 
@@ -81,7 +88,7 @@ impl WaitingInner {
         now: Tick,
         place: Place,
         of_origin: Option<SlotHold>,
-        accounts: Option<Accounts>,
+        reserved: Option<Reserved>,
     ) -> Entry {
         if let Some(leases) = &mut self.leases {
             leases.spend();
@@ -111,7 +118,10 @@ impl WaitingInner {
             quota.reset = quota.reset.saturating_sub(waited);
             entry.set_param_quota(quota);
         }
-        if let Some(accounts) = accounts {
+        if let Some((accounts, left)) = reserved {
+            if let Some(left) = left {
+                entry.tighten_param_quota(left);
+            }
             entry.set_accounts(accounts);
         }
         entry

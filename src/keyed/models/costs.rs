@@ -1,0 +1,119 @@
+//! Calls whose costs are counted by key.
+
+use std::time::Duration;
+
+use super::{A, B, at, spawn};
+use crate::base::sync::Arc;
+use crate::base::sync::fault::model;
+use crate::budget::CostLedger;
+use crate::clock::Tick;
+use crate::keyed::table::KeyTable;
+use crate::keyed::{Counting, Digest, HotKeys, KeyAccount, KeyLimit, KeySpec};
+
+/// Keys of `slots` slots in each table whose costs are counted in windows.
+fn costs(slots: usize) -> Arc<HotKeys> {
+    let spec = KeySpec {
+        count: Counting::Window,
+        interval: Duration::from_millis(1),
+        max_keys: 1,
+    };
+    let keys = HotKeys::of_table(KeyTable::of_sets(slots), spec, Tick::ZERO);
+    Arc::new(keys.with_gauges(KeyTable::of_sets(slots)))
+}
+
+/// The most that the calls of a key may cost.
+const MOST: u32 = 2;
+
+/// A call of `key` that reserves `wanted`, if it passes.
+fn reserve(keys: &HotKeys, key: Digest, wanted: u32) -> Option<KeyAccount> {
+    keys.budget(key, KeyLimit::Window(MOST))
+        .admit(at(0), wanted)
+}
+
+/// The call of `account` costs `total` and ends.
+fn settle(keys: &HotKeys, account: &KeyAccount, total: u32) {
+    let budget = keys.budget_of(account);
+    budget.settle(&account.account, at(0), total);
+    budget.close(&account.account, at(0), false);
+}
+
+/// What is left of the limit of `key`.
+fn left(keys: &HotKeys, key: Digest) -> u32 {
+    keys.left(at(0), key, &KeyLimit::Window(MOST))
+}
+
+model! {
+    a_reservation_beside_an_eviction at 3 fails with
+        a_reservation_whose_key_loses_its_slot: RestIgnoresPin,
+        a_settlement_of_a_key_that_releases_before_the_booking: ReleaseBeforeBook;
+    || {
+        // A has reserved and settles, while B looks for a slot and finds A's, or none.
+        let keys = costs(1);
+        let running = reserve(&keys, A, MOST).unwrap();
+        let other = spawn(&keys, |keys| {
+            let b = reserve(keys, B, 1);
+            let a = reserve(keys, A, 1);
+            let passed = (b.is_some(), a.is_some());
+            for account in a.iter().chain(&b) {
+                settle(keys, account, 0);
+            }
+            passed
+        });
+        settle(&keys, &running, MOST);
+        // B has a slot or the shared word, and A nothing left.
+        assert_eq!(other.join().unwrap(), (true, false));
+        assert_eq!((left(&keys, A), left(&keys, B)), (0, MOST));
+    }
+}
+
+model! {
+    a_new_key_beside_the_end_of_a_reservation at 3 fails with
+        a_new_key_whose_slot_is_released: RestIgnoresPin;
+    || {
+        // B takes the slot of A as soon as that has settled, or shares the word of all; what it
+        // reserves stays in any case.
+        let keys = costs(1);
+        let running = reserve(&keys, A, 1).unwrap();
+        let other = spawn(&keys, move |keys| settle(keys, &running, 0));
+        let theirs = reserve(&keys, B, MOST).unwrap();
+        other.join().unwrap();
+        let own = keys.reserved(B);
+        assert!(own == 0 || own == MOST, "{own} are left");
+        settle(&keys, &theirs, 0);
+        assert_eq!((keys.reserved(A), keys.reserved(B)), (0, 0));
+    }
+}
+
+model! {
+    two_reservations_of_a_key_and_a_release at 3 fails with
+        a_reservation_by_a_word_that_came_back: GaugeWithoutVersion;
+    || {
+        // One call of A settles and one more takes its place, while a third one is between its look
+        // at what is used and its swap.
+        let keys = costs(1);
+        let running = reserve(&keys, A, 1).unwrap();
+        let other = spawn(&keys, move |keys| {
+            settle(keys, &running, 1);
+            reserve(keys, A, 1).is_some()
+        });
+        let ours = reserve(&keys, A, 1).is_some();
+        let theirs = other.join().unwrap();
+        assert!(!(ours && theirs), "over the limit");
+        assert!(ours || theirs, "there was room for one");
+    }
+}
+
+model! {
+    two_charges_of_a_new_key at 3 fails with
+        charges_that_each_take_a_slot: InsertWithoutSecondLook;
+    || {
+        // Neither has a place in the table of what is used.
+        let keys = costs(2);
+        let [ours, theirs] = [(); 2].map(|()| reserve(&keys, A, 1).unwrap());
+        let other = spawn(&keys, move |keys| settle(keys, &theirs, 1));
+        settle(&keys, &ours, 1);
+        other.join().unwrap();
+        assert_eq!(left(&keys, A), 0);
+        assert_eq!(keys.keys_in_use(at(0)), 1);
+    }
+}

@@ -1,0 +1,439 @@
+//! Budgets of keys, call by call.
+
+use super::*;
+use crate::budget::CostLedger;
+use crate::keyed::KeyAccount;
+use crate::stat::tests::rng::{Rng, attempts};
+
+/// Keys whose costs are counted, in intervals of ten seconds.
+fn costs(count: Counting) -> HotKeys {
+    HotKeys::with_costs(spec(count, 10 * SECOND), Tick::ZERO)
+}
+
+const BOTH: [Counting; 2] = [Counting::Refill, Counting::Window];
+
+/// A call of one key that runs.
+struct Running<'a> {
+    keys: &'a HotKeys,
+    account: KeyAccount,
+}
+
+fn start<'a>(
+    keys: &'a HotKeys,
+    now: u64,
+    key: Digest,
+    limit: KeyLimit,
+    wanted: u32,
+) -> Option<Running<'a>> {
+    let account = keys.budget(key, limit).admit(at(now), wanted)?;
+    keys.budget_of(&account).start(&account.account);
+    Some(Running { keys, account })
+}
+
+impl Running<'_> {
+    fn charge(&self, now: u64, units: u32) -> bool {
+        let budget = self.keys.budget_of(&self.account);
+        budget.charge(&self.account.account, at(now), units)
+    }
+
+    fn settle(&self, now: u64, total: u32) {
+        let budget = self.keys.budget_of(&self.account);
+        budget.settle(&self.account.account, at(now), total);
+    }
+
+    fn close(self, now: u64, has_failed: bool) {
+        let budget = self.keys.budget_of(&self.account);
+        budget.close(&self.account.account, at(now), has_failed);
+    }
+
+    fn cancel(self) {
+        let budget = self.keys.budget_of(&self.account);
+        budget.cancel(&self.account.account);
+    }
+}
+
+#[test]
+fn reservations_of_a_key_count_as_used_until_they_are_settled() {
+    for count in BOTH {
+        let keys = costs(count);
+        let limit = keys.limit(10.0, 0);
+        let [a, b] = [digest(1), digest(2)];
+        let left = |key| keys.left(at(0), key, &limit);
+        let first = start(&keys, 0, a, limit, 6).unwrap();
+        assert!(start(&keys, 0, a, limit, 5).is_none());
+        let second = start(&keys, 0, a, limit, 4).unwrap();
+        assert!(start(&keys, 0, a, limit, 0).is_none(), "one must be left");
+        assert_eq!((left(a), left(b)), (0, 10));
+        first.settle(0, 2);
+        assert_eq!(left(a), 4);
+        second.cancel();
+        assert_eq!(left(a), 8);
+        assert!(start(&keys, 0, a, limit, 9).is_none());
+        let third = start(&keys, 0, a, limit, 8).unwrap();
+        assert!(third.charge(0, 7) && !third.charge(0, 1));
+        third.close(0, false);
+        first.close(0, false);
+        assert_eq!(left(a), 0);
+        let figures = keys.cost_figures();
+        assert_eq!((figures.charged_total, figures.reserved_total), (10, 18));
+        assert_eq!((figures.over_total, figures.untold_total), (0, 0));
+    }
+}
+
+#[test]
+fn a_call_of_a_key_that_told_nothing_is_charged_its_reservation_unless_it_failed() {
+    for (has_failed, told, used) in [
+        (false, None, 5),
+        (true, None, 0),
+        (false, Some(0), 0),
+        (true, Some(2), 2),
+    ] {
+        let keys = costs(Counting::Window);
+        let limit = keys.limit(10.0, 0);
+        let call = start(&keys, 0, digest(1), limit, 5).unwrap();
+        if let Some(total) = told {
+            call.settle(0, total);
+        }
+        call.close(0, has_failed);
+        assert_eq!(keys.left(at(0), digest(1), &limit), 10 - used);
+        let is_untold = u64::from(told.is_none() && !has_failed);
+        assert_eq!(keys.cost_figures().untold_total, is_untold);
+    }
+}
+
+#[test]
+fn an_excess_leaves_a_window_with_its_bucket() {
+    let keys = costs(Counting::Window);
+    let limit = keys.limit(10.0, 0);
+    let call = start(&keys, 4_000, digest(1), limit, 0).unwrap();
+    assert!(!call.charge(4_000, 1_000));
+    assert!(!call.charge(6_000, 7));
+    for (now, left) in [
+        (6_000, 0),
+        (9_999, 0),
+        (10_000, 3),
+        (14_999, 3),
+        (15_000, 10),
+    ] {
+        assert_eq!(keys.left(at(now), digest(1), &limit), left, "{now}");
+    }
+    assert_eq!(keys.cost_figures().over_total, 997);
+    // It stops at the largest count, in both buckets, and other keys do not feel it.
+    for now in [20_000, 25_000] {
+        call.charge(now, 1 << 24);
+        call.charge(now, 1 << 24);
+    }
+    assert_eq!(keys.left(at(25_000), digest(1), &limit), 0);
+    assert_eq!(keys.left(at(30_000), digest(1), &limit), 0);
+    assert_eq!(keys.left(at(35_000), digest(1), &limit), 10);
+    assert_eq!(keys.left(at(25_000), digest(2), &limit), 10);
+    let figures = keys.cost_figures();
+    assert_eq!(
+        figures.charged_total + figures.cut_total,
+        1_007 + (4 << 24),
+        "{figures:?}"
+    );
+    assert_eq!(figures.charged_total, 1_007 + (1 << 20) - 1 + (1 << 20) - 2);
+}
+
+#[test]
+fn a_refilled_quota_pays_a_debt_back_by_time_and_at_most_ten_intervals() {
+    let keys = costs(Counting::Refill);
+    let limit = keys.limit(10.0, 0);
+    let call = start(&keys, 0, digest(1), limit, 10).unwrap();
+    // 15 more than it reserved: one is earned in a second.
+    assert!(!call.charge(0, 25));
+    for (now, left) in [(15_999, 0), (16_000, 1), (24_999, 9), (25_000, 10)] {
+        assert_eq!(keys.left(at(now), digest(1), &limit), left, "{now}");
+    }
+    assert_eq!(keys.cost_figures().over_total, 15);
+    call.charge(30_000, u32::MAX);
+    let room = |wanted| keys.budget(digest(1), limit).room_at(at(30_000), wanted);
+    assert_eq!(room(0), Some(at(130_000)), "ten intervals");
+    assert_eq!(room(1), Some(at(130_000)));
+    assert_eq!(room(10), Some(at(139_000)));
+    assert_eq!(room(11), None);
+    let figures = keys.cost_figures();
+    assert_eq!(figures.charged_total, 25 + 109);
+    assert_eq!(figures.cut_total, u64::from(u32::MAX) - 109);
+    // More does not lengthen it, and less does not shorten it.
+    call.charge(30_000, 1);
+    assert_eq!(room(1), Some(at(130_000)));
+}
+
+#[test]
+fn a_burst_is_a_part_of_the_budget() {
+    let keys = costs(Counting::Refill);
+    let limit = keys.limit(10.0, 5);
+    let call = start(&keys, 0, digest(1), limit, 15).unwrap();
+    assert!(start(&keys, 0, digest(1), limit, 0).is_none());
+    call.settle(0, 15);
+    assert_eq!(keys.cost_figures().over_total, 0);
+    assert!(start(&keys, 999, digest(1), limit, 0).is_none());
+    assert!(start(&keys, 1_000, digest(1), limit, 1).is_some());
+    assert!(start(&keys, 0, digest(2), limit, 16).is_none());
+}
+
+#[test]
+fn nothing_is_charged_at_a_limit_of_0() {
+    let keys = costs(Counting::Refill);
+    let [none, ten] = [0.0, 10.0].map(|limit| keys.limit(limit, 0));
+    assert!(start(&keys, 0, digest(1), none, 0).is_none());
+    assert_eq!(keys.budget(digest(1), none).room_at(at(0), 0), None);
+    // As after a reload, of a call that runs.
+    keys.budget(digest(1), none).book(at(0), 5);
+    assert_eq!(keys.left(at(0), digest(1), &ten), 10);
+    assert_eq!(keys.cost_figures().cut_total, 5);
+}
+
+#[test]
+fn room_of_a_key_is_told_by_its_window_alone() {
+    for (count, of_two) in [(Counting::Refill, 2_000), (Counting::Window, 10_000)] {
+        let keys = costs(count);
+        let limit = keys.limit(10.0, 0);
+        let call = start(&keys, 0, digest(1), limit, 8).unwrap();
+        let room = |wanted| keys.budget(digest(1), limit).room_at(at(0), wanted);
+        for (wanted, expected) in [
+            (0, Some(at(0))),
+            (2, Some(at(0))),
+            // Reservations are in the way.
+            (3, Some(at(1_000))),
+            (10, Some(at(1_000))),
+            (11, None),
+        ] {
+            assert_eq!(room(wanted), expected, "{count:?}, {wanted}");
+        }
+        call.settle(0, 9);
+        assert_eq!(room(1), Some(at(0)));
+        assert_eq!(room(3), Some(at(of_two)), "{count:?}");
+    }
+}
+
+#[test]
+fn a_key_that_has_reserved_keeps_its_place_and_one_that_has_used_nothing_does_not() {
+    // Eight slots in each table.
+    for count in BOTH {
+        let spec = spec(count, SECOND);
+        let keys = HotKeys::of_table(KeyTable::of_sets(1), spec, Tick::ZERO)
+            .with_gauges(KeyTable::of_sets(1));
+        let limit = keys.limit(10.0, 0);
+        let running = start(&keys, 0, digest(0), limit, 10).unwrap();
+        running.charge(0, 4);
+        // By now the debt is over, and the key is at rest in the table of what is used.
+        let now = 60_000;
+        for other in 1..100 {
+            let call = start(&keys, now, digest(other), limit, 1).unwrap();
+            call.settle(now, 0);
+        }
+        assert_eq!(keys.left(at(now), digest(0), &limit), 4, "6 are reserved");
+        for other in 1..9 {
+            let call = start(&keys, now, digest(other), limit, 1).unwrap();
+            call.settle(now, 1);
+        }
+        assert_eq!(keys.left(at(now), digest(0), &limit), 4);
+        running.settle(now, 10);
+        assert_eq!(keys.left(at(now), digest(0), &limit), 4);
+        assert_eq!(keys.reserved(digest(0)), 0);
+        assert_eq!(keys.cost_figures().over_total, 0);
+    }
+}
+
+#[test]
+fn keys_without_a_place_share_their_reservations_and_get_them_back() {
+    let keys = HotKeys::of_table(
+        KeyTable::of_sets(1),
+        spec(Counting::Window, SECOND),
+        Tick::ZERO,
+    )
+    .with_gauges(KeyTable::of_sets(1));
+    let limit = keys.limit(10.0, 0);
+    let own: Vec<_> = (0..8)
+        .map(|key| start(&keys, 0, digest(key), limit, 10).unwrap())
+        .collect();
+    assert_eq!(keys.overflows(), 0);
+    let shared = start(&keys, 0, digest(8), limit, 7).unwrap();
+    assert_eq!(keys.overflows(), 1);
+    assert!(start(&keys, 0, digest(9), limit, 4).is_none());
+    let other = start(&keys, 0, digest(9), limit, 3).unwrap();
+    shared.settle(0, 0);
+    assert!(start(&keys, 0, digest(10), limit, 7).is_some());
+    other.cancel();
+    drop(own);
+}
+
+/// What a key has, by a naive list.
+#[derive(Default)]
+struct Naive {
+    charges: Vec<(u64, u32)>,
+    /// Until when a refilled quota is in debt.
+    debt_ms: u64,
+    reserved: u32,
+    excess: u32,
+}
+
+/// The account of a call by a naive list.
+#[derive(Clone, Copy, Default)]
+struct NaiveAccount {
+    reserved: u32,
+    rest: u32,
+    charged: u32,
+    is_told: bool,
+}
+
+/// A token is earned in a second, and a bucket lasts five.
+const LIMIT: u32 = 10;
+
+impl Naive {
+    fn used_in(&self, bucket: u64) -> u32 {
+        let counted = self.charges.iter().filter(|&&(ms, _)| {
+            let of = ms / 5_000;
+            of == bucket || of + 1 == bucket
+        });
+        counted.map(|&(_, units)| units).sum()
+    }
+
+    fn left_unreserved(&self, count: Counting, now: u64) -> u32 {
+        match count {
+            Counting::Refill => {
+                let open = 10_000_u64.saturating_sub(self.debt_ms.saturating_sub(now));
+                (open / 1_000) as u32
+            }
+            _ => LIMIT.saturating_sub(self.used_in(now / 5_000)),
+        }
+    }
+
+    fn left(&self, count: Counting, now: u64) -> u32 {
+        self.left_unreserved(count, now)
+            .saturating_sub(self.reserved)
+    }
+
+    fn charge(&mut self, account: &mut NaiveAccount, now: u64, units: u32) {
+        let own = units.min(account.rest);
+        account.rest -= own;
+        account.charged += units;
+        account.is_told = true;
+        self.reserved -= own;
+        self.excess += units - own;
+        self.charges.push((now, units));
+        if units > 0 {
+            let due = self.debt_ms.max(now) + u64::from(units) * 1_000;
+            // Ten intervals beside the nine tokens before the last one.
+            self.debt_ms = due.min(now + 109_000).max(self.debt_ms);
+        }
+    }
+
+    fn settle(&mut self, account: &mut NaiveAccount, now: u64, total: u32) {
+        self.charge(account, now, total.saturating_sub(account.charged));
+        self.reserved -= account.rest;
+        account.rest = 0;
+    }
+
+    /// What is over, at most what calls have cost beyond their reservations.
+    fn check(&self, count: Counting, now: u64) {
+        let used = match count {
+            Counting::Refill => self.debt_ms.saturating_sub(now).div_ceil(1_000) as u32,
+            _ => self.used_in(now / 5_000),
+        };
+        let most = LIMIT + self.excess;
+        assert!(
+            used + self.reserved <= most,
+            "{used} and {} of {most}",
+            self.reserved
+        );
+    }
+}
+
+/// A history of calls of two keys.
+fn history(count: Counting, rng: &mut Rng) {
+    // Of one set, so that a key at rest may lose its slot to other keys.
+    let spec = spec(count, 10 * SECOND);
+    let keys =
+        HotKeys::of_table(KeyTable::of_sets(1), spec, Tick::ZERO).with_gauges(KeyTable::of_sets(1));
+    let limit = keys.limit(LIMIT.into(), 0);
+    let mut naive = [Naive::default(), Naive::default()];
+    let mut running: Vec<(usize, Running<'_>, NaiveAccount)> = Vec::new();
+    // Five buckets on, so that a new word is not of the first one.
+    let mut now = 25_000;
+    let mut others = 2;
+    for _ in 0..30 {
+        let key = rng.below(2);
+        let small = rng.below(5) as u32;
+        match rng.below(7) {
+            0 | 1 => {
+                let left = naive[key].left(count, now);
+                let wanted = if rng.one_in(3) { left } else { small };
+                let started = start(&keys, now, digest(key as u64), limit, wanted);
+                assert_eq!(
+                    started.is_some(),
+                    wanted.max(1) <= left,
+                    "{wanted} of {left}"
+                );
+                if let Some(call) = started {
+                    naive[key].reserved += wanted;
+                    let account = NaiveAccount {
+                        reserved: wanted,
+                        rest: wanted,
+                        ..NaiveAccount::default()
+                    };
+                    running.push((key, call, account));
+                }
+            }
+            2 => now += [1, 700, 5_000, 20_000][rng.below(4)],
+            3 => {
+                // Others take places, by a late clock, and are at rest in either table.
+                let call = start(&keys, now, digest(others), limit, small);
+                let call = call.expect("it is a new one");
+                others += 1;
+                if rng.one_in(2) {
+                    call.settle(now - 24_000, 1);
+                }
+                call.close(now, true);
+            }
+            _ if running.is_empty() => {}
+            4 => {
+                let one = rng.below(running.len());
+                let (key, call, account) = &mut running[one];
+                let naive = &mut naive[*key];
+                let goes_on = call.charge(now, small);
+                if small > 0 {
+                    naive.charge(account, now, small);
+                }
+                assert_eq!(goes_on, account.rest > 0 || naive.left(count, now) > 0);
+            }
+            5 => {
+                let one = rng.below(running.len());
+                let (key, call, account) = &mut running[one];
+                call.settle(now, small);
+                naive[*key].settle(account, now, small);
+            }
+            _ => {
+                let one = rng.below(running.len());
+                let (key, call, mut account) = running.swap_remove(one);
+                let has_failed = rng.one_in(3);
+                call.close(now, has_failed);
+                if !account.is_told && !has_failed {
+                    let reserved = account.reserved;
+                    naive[key].charge(&mut account, now, reserved);
+                }
+                let total = account.charged;
+                naive[key].settle(&mut account, now, total);
+            }
+        }
+        for (key, naive) in naive.iter().enumerate() {
+            naive.check(count, now);
+            let left = keys.left(at(now), digest(key as u64), &limit);
+            assert_eq!(left, naive.left(count, now));
+        }
+    }
+    let reserved = naive.iter().map(|key| key.reserved);
+    let found: u32 = (0..2).map(|key| keys.reserved(digest(key))).sum();
+    assert_eq!(found, reserved.sum::<u32>());
+}
+
+#[test]
+fn budgets_of_keys_answer_as_naive_lists_do() {
+    let mut rng = Rng::seeded();
+    for number in 0..attempts() / 2 {
+        history(BOTH[number as usize % 2], &mut rng);
+    }
+}

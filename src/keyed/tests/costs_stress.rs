@@ -1,0 +1,142 @@
+//! Threads that race for the last units of a few keys.
+
+use std::thread;
+
+use super::*;
+use crate::base::sync::{AtomicU64, Ordering};
+use crate::budget::CostLedger;
+use crate::stat::tests::rng::{Rng, attempts};
+
+const THREADS: usize = 8;
+const LIMIT: u32 = 100;
+
+/// Runs a call of `key` that costs `cost` in several charges, or is settled, and has reserved
+/// `wanted`. Returns what it was charged.
+fn call(keys: &HotKeys, now: Tick, key: Digest, (wanted, cost): (u32, u32), rng: &mut Rng) -> u32 {
+    let limit = keys.limit(LIMIT.into(), 0);
+    let Some(running) = keys.budget(key, limit).admit(now, wanted) else {
+        return 0;
+    };
+    let budget = keys.budget_of(&running);
+    let account = &running.account;
+    if rng.one_in(8) {
+        budget.cancel(account);
+        return 0;
+    }
+    if rng.one_in(2) {
+        budget.charge(account, now, rng.below(cost as usize + 1) as u32);
+        thread::yield_now();
+    }
+    budget.settle(account, now, cost);
+    budget.close(account, now, rng.one_in(4));
+    cost
+}
+
+/// Lets all threads race for what two keys have, until nothing is left, again and again. Returns how
+/// much was charged over the limits in all.
+fn charged_over(count: Counting, reserves: bool) -> u64 {
+    let keys = HotKeys::with_costs(spec(count, SECOND), Tick::ZERO);
+    let mut rng = Rng::seeded();
+    for window in 1..=attempts() / 400 {
+        // By then all debts are paid back.
+        let now = at(window * 20_000);
+        let mut charged = [0; 2];
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for _ in 0..THREADS {
+                let mut rng = rng.split();
+                let keys = &keys;
+                threads.push(scope.spawn(move || {
+                    let mut charged = [0; 2];
+                    for _ in 0..64 {
+                        let key = rng.below(2);
+                        let cost = rng.below(20) as u32;
+                        let more = rng.below(4) as u32;
+                        let costs = (if reserves { cost + more } else { 0 }, cost);
+                        let own = window * 2 + key as u64;
+                        charged[key] += call(keys, now, digest(own), costs, &mut rng);
+                    }
+                    charged
+                }));
+            }
+            for thread in threads {
+                let own = thread.join().unwrap();
+                charged = [charged[0] + own[0], charged[1] + own[1]];
+            }
+        });
+        for (key, charged) in charged.into_iter().enumerate() {
+            let key = digest(window * 2 + key as u64);
+            assert_eq!(keys.reserved(key), 0, "all have ended");
+            let limit = keys.limit(LIMIT.into(), 0);
+            let left = keys.left(now, key, &limit);
+            assert_eq!(
+                left,
+                LIMIT.saturating_sub(charged),
+                "each cost is booked once"
+            );
+        }
+    }
+    let figures = keys.cost_figures();
+    assert_eq!((figures.reserved, keys.overflows()), (0, 0));
+    figures.over_total
+}
+
+#[test]
+fn no_key_is_over_where_each_call_reserves_what_it_costs() {
+    for count in [Counting::Refill, Counting::Window] {
+        assert_eq!(charged_over(count, true), 0, "{count:?}");
+    }
+}
+
+#[test]
+fn keys_are_over_where_costs_are_told_afterwards() {
+    // The test above can see it.
+    for count in [Counting::Refill, Counting::Window] {
+        assert!(charged_over(count, false) > 0, "{count:?}");
+    }
+}
+
+#[test]
+fn all_that_is_reserved_comes_back_where_keys_crowd_each_other_out() {
+    for count in [Counting::Refill, Counting::Window] {
+        // Twelve keys for eight slots, while the clock moves on.
+        let keys = HotKeys::of_table(KeyTable::of_sets(1), spec(count, SECOND), Tick::ZERO)
+            .with_gauges(KeyTable::of_sets(1));
+        let clock = AtomicU64::new(20_000);
+        let mut rng = Rng::seeded();
+        let charged: u64 = thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for _ in 0..THREADS {
+                let mut rng = rng.split();
+                let (keys, clock) = (&keys, &clock);
+                threads.push(scope.spawn(move || {
+                    let mut charged = 0;
+                    for _ in 0..attempts() / 64 {
+                        let step = if rng.one_in(8) { rng.below(400) } else { 0 };
+                        let now = at(clock.fetch_add(step as u64, Ordering::Relaxed));
+                        let key = digest(rng.below(12) as u64);
+                        let cost = rng.below(30) as u32;
+                        charged += u64::from(call(keys, now, key, (cost, cost), &mut rng));
+                    }
+                    charged
+                }));
+            }
+            threads.into_iter().map(|it| it.join().unwrap()).sum()
+        });
+        let figures = keys.cost_figures();
+        // A thread may be so late that its charge adds nothing to a debt.
+        let told = figures.charged_total + figures.cut_total;
+        assert_eq!((figures.reserved, told), (0, charged));
+        assert!(keys.overflows() > 0, "they do crowd each other");
+        for key in 0..12 {
+            assert_eq!(keys.reserved(digest(key)), 0);
+        }
+        // Nor does the gauge that they share hold anything: the ninth of new keys finds all of it.
+        let later = Tick::from_millis(clock.into_inner() + 60_000);
+        let limit = keys.limit(LIMIT.into(), 0);
+        for key in 100..109 {
+            let budget = keys.budget(digest(key), limit);
+            assert!(budget.admit(later, LIMIT).is_some(), "{key}");
+        }
+    }
+}

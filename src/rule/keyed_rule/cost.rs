@@ -1,0 +1,109 @@
+//! The setting of a keyed rule that makes it count costs instead of calls.
+
+use super::{Counting, KeyedRule};
+use crate::budget::MAX_BUDGET;
+use crate::keyed::{Burst, MOST_IN_WINDOW};
+use crate::rule::cost::inspect_unit;
+use crate::rule::problem::Inspector;
+use crate::rule::sharing::refuse_shared;
+use crate::stat::MAX_TOKENS;
+
+impl KeyedRule {
+    /// Counts the cost called `unit` instead of calls: the threshold is the most that the calls of
+    /// one value may cost in the interval. [`FlowRule::cost`](crate::FlowRule::cost) describes how a
+    /// call reserves, is charged and is settled, and what it is charged however it ends.
+    ///
+    /// A call passes if what its value has used, what running calls of the value have reserved and
+    /// what it [reserves](crate::Call::reserve) itself is at most the value's threshold; one that
+    /// reserves nothing passes while anything is left.
+    ///
+    /// By default the quota is refilled continuously. What calls cost beyond it is a debt, which the
+    /// value pays back by time: it is refused until then, for at most ten intervals. In a
+    /// [window](Self::window) an excess leaves with its bucket, so it keeps a value out for at most
+    /// one interval. What a window holds stops at 1 048 575, and at most 2²⁴ are charged at once
+    /// beyond what is reserved. [Budgets](crate::guide::budgets) says when to take which.
+    ///
+    /// The unit is 1 to 64 visible ASCII characters other than `requests`. The threshold and the
+    /// [burst](Self::burst) are at most 2³⁰ each, or 1 048 575 for a window.
+    /// [Exceptions](Self::except), [tiers](Self::tier) and [`missing`](Self::missing) work as for
+    /// calls. The rule has no [queue](Self::throttle), counts no calls [at
+    /// once](Self::concurrency), and is not shared.
+    ///
+    /// A second table holds what is reserved, which takes 32 bytes more for each of
+    /// [`max_keys`](Self::max_keys). A value with a reservation is not evicted from it.
+    ///
+    /// # Reloads
+    ///
+    /// A rule takes over what is charged and reserved from one that counts the same unit of the same
+    /// values in the same way; see [`max_keys`](Self::max_keys). Calls that run are charged by the
+    /// limit that let them in.
+    ///
+    /// # Accuracy
+    ///
+    /// What a value has used and what its calls have reserved is at most its limit and what its
+    /// calls have cost beyond their reservations, for every aligned window, or at any time for a
+    /// refilled quota. So nothing is over if each call reserves the most that it may cost. Values
+    /// without a place in a full table share one limit and one sum of reservations, as long as their
+    /// calls run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let rule = KeyedRule::per_minute("chat", 10_000).cost("tokens").tier("pro", 60_000);
+    /// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+    /// let chat = |user| Call::new("chat").param(user).reserve("tokens", 6_000);
+    ///
+    /// let Verdict::Pass(mut first) = sentinel.try_enter(chat("ann")) else {
+    ///     panic!("ann has 10000");
+    /// };
+    /// assert!(matches!(sentinel.try_enter(chat("ann")), Verdict::Block(_)));
+    /// assert!(matches!(sentinel.try_enter(chat("bob")), Verdict::Pass(_)));
+    /// // It costs 500, and 5500 are free again.
+    /// first.settle("tokens", 500);
+    /// assert!(matches!(sentinel.try_enter(chat("ann")), Verdict::Pass(_)));
+    /// ```
+    #[doc(alias("tokens", "bytes", "budget"))]
+    #[must_use]
+    pub fn cost(mut self, unit: impl Into<String>) -> Self {
+        self.cost = Some(unit.into());
+        self
+    }
+
+    /// The largest threshold.
+    pub(super) fn most(&self) -> u32 {
+        match self.count {
+            Counting::Window => MOST_IN_WINDOW,
+            _ if self.cost.is_some() => MAX_BUDGET,
+            _ => MAX_TOKENS,
+        }
+    }
+
+    /// Notes the settings that a rule on costs cannot have.
+    pub(super) fn inspect_cost(&self, unit: &str, inspector: &mut Inspector) {
+        inspect_unit(unit, inspector);
+        match self.count {
+            Counting::Refill | Counting::Window => {}
+            Counting::Queue(wait) => {
+                let allowed = "left out with `cost`: a cost has no turn";
+                inspector.refuse("max_wait", format_args!("{wait:?}"), allowed);
+            }
+            Counting::Running => {
+                let allowed = "left out with `concurrency`: that counts calls";
+                inspector.refuse("cost", format_args!("{unit:?}"), allowed);
+            }
+        }
+        let (field, burst) = match self.burst {
+            Burst::Beside(burst) => ("burst", burst),
+            Burst::Capacity(capacity) => ("capacity", capacity),
+        };
+        if burst.is_within(0, MAX_TOKENS) {
+            inspector.number(field, burst, 0..=MAX_BUDGET);
+        }
+        if self.sharing.is_shared {
+            let allowed = "left out with `cost`: costs count in one process";
+            refuse_shared(inspector, allowed);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Keyed rules on what calls cost.
+
+use super::{KeyedRules, KeyedState, NoShare};
+use crate::base::small_vec::SmallVec;
+use crate::budget::{Account, BudgetFigures, CostLedger};
+use crate::call::Call;
+use crate::clock::Tick;
+use crate::keyed::{KeyAccount, KeyBudget};
+
+/// The accounts of one call by keyed rules: each with the place of its rule. A rule without a value
+/// to look at has none.
+pub(crate) type KeyAccounts = SmallVec<(u32, KeyAccount), 1>;
+
+// === impl KeyedRules ===
+
+impl KeyedRules {
+    /// Reserves what `call` may cost by every rule, or by none. The error is of the first rule that
+    /// has nothing left for it.
+    pub(crate) fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<KeyAccounts, NoShare> {
+        let mut accounts = KeyAccounts::default();
+        for (place, rule) in self.0.iter().enumerate() {
+            match rule.reserve(call, now) {
+                Ok(None) => {}
+                Ok(Some(account)) => accounts.push((place as u32, account)),
+                Err(none) => {
+                    self.cancel(&accounts);
+                    return Err(none);
+                }
+            }
+        }
+        Ok(accounts)
+    }
+
+    /// Takes back the reservations of a call that does not run.
+    pub(crate) fn cancel(&self, accounts: &KeyAccounts) {
+        self.each_account(accounts, &mut |_, budget, account| {
+            budget.cancel(account);
+        });
+    }
+
+    /// Calls `f` with each account of a call: the unit of its rule, and the budget that it is in.
+    pub(crate) fn each_account(
+        &self,
+        accounts: &KeyAccounts,
+        f: &mut dyn FnMut(&str, &dyn CostLedger, &Account),
+    ) {
+        for (place, account) in accounts.iter() {
+            let rule = &self.0[*place as usize];
+            f(rule.unit(), &rule.keys.budget_of(account), &account.account);
+        }
+    }
+
+    /// When all rules let `call` in, if no other call comes; `None` if one never does.
+    pub(crate) fn cost_room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
+        let mut latest = now;
+        for rule in &self.0 {
+            if let Some((budget, wanted)) = rule.budget(call).ok()? {
+                latest = latest.max(budget.room_at(now, wanted)?);
+            }
+        }
+        Some(latest)
+    }
+
+    /// The figures of each rule: its index, its unit, and those of its budgets.
+    pub(crate) fn cost_figures(&self) -> impl Iterator<Item = (u32, &str, BudgetFigures)> {
+        self.0.iter().map(|rule| {
+            let figures = BudgetFigures {
+                limit: rule.rule.threshold() as u32,
+                ..rule.keys.cost_figures()
+            };
+            (rule.index, rule.unit(), figures)
+        })
+    }
+}
+
+// === impl KeyedState ===
+
+impl KeyedState {
+    /// The unit that it counts.
+    fn unit(&self) -> &str {
+        self.rule.get_cost().unwrap_or_default()
+    }
+
+    fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyAccount>, NoShare> {
+        let value = match self.given(call) {
+            Some(value) => Some(value),
+            None => self.count_missing()?,
+        };
+        let Some(value) = value else {
+            return Ok(None);
+        };
+        let key = self.keys.digest(value);
+        let quota = self.quota_to_take(key, call);
+        if quota.is_unlimited() {
+            self.keys.note_uncounted(key);
+            return Ok(None);
+        }
+        let wanted = call.reserves.of(self.unit());
+        let budget = self.keys.budget(key, quota.prepared);
+        match budget.admit(now, wanted) {
+            Some(account) => Ok(Some(account)),
+            None => Err(NoShare::Full {
+                rule: self.index,
+                limit: self.advertised(quota),
+                available_at: budget.room_at(now, wanted),
+            }),
+        }
+    }
+
+    /// The budget of the value of `call`, and what the call wants of it; `None` if it needs none.
+    fn budget(&self, call: &Call<'_>) -> Result<Option<(KeyBudget<'_>, u32)>, NoShare> {
+        let Some(value) = self.value(call)? else {
+            return Ok(None);
+        };
+        let key = self.keys.digest(value);
+        let quota = self.quota(key, call);
+        let budget = || self.keys.budget(key, quota.prepared);
+        let wanted = call.reserves.of(self.unit());
+        Ok((!quota.is_unlimited()).then(|| (budget(), wanted)))
+    }
+}
