@@ -11,7 +11,7 @@ use super::refill::{self, Rate, Refill};
 use super::running::{self, RunningCall};
 use super::table::{KeyTable, WordChange, WordPlace};
 use super::{Judge, window};
-use crate::base::sync::{AtomicBool, Bug, Ordering, planted};
+use crate::base::sync::{AtomicBool, AtomicU64, Bug, Ordering, planted};
 use crate::call::Key;
 use crate::clock::Tick;
 use crate::stat::{MAX_TOKENS, Refusal};
@@ -28,6 +28,7 @@ pub(crate) struct HotKeys {
     missing: Digest,
     /// Whether a call with a key has passed without a limit.
     has_passed_uncounted: AtomicBool,
+    resets: AtomicU64,
     pub(super) count: Counting,
     pub(super) interval: Duration,
     /// The [slack](WindowCall::slack) of windows.
@@ -109,6 +110,7 @@ impl HotKeys {
             hash,
             missing: hash.digest(&Key::MISSING),
             has_passed_uncounted: AtomicBool::new(false),
+            resets: AtomicU64::new(0),
             count: spec.count,
             interval: spec.interval,
             slack: WindowCall::slack(spec.interval),
@@ -291,6 +293,29 @@ impl HotKeys {
                 self.released(taken.place, left);
             }
         }
+    }
+
+    /// Makes `key` one that has spent nothing; `time` returns the present. Returns whether it had
+    /// spent anything. Calls that run keep their places, and the word that keys without a slot
+    /// share stays.
+    pub(crate) fn reset(&self, key: Digest, time: &dyn Fn() -> Tick) -> bool {
+        let early = planted(Bug::ResetByEarlierTime).then(time);
+        // After the word (acquire), as for a refund: an earlier time could bring back a word that
+        // the last owner of the slot has left.
+        let now = || early.unwrap_or_else(time);
+        let is_reset = self.table.change_known(key.0, &|word| match self.count {
+            Counting::Refill => refill::reset(self.origin, now(), word),
+            Counting::Window => window::reset(word),
+            Counting::Queue(_) => queue::reset(self.origin, now(), word),
+            Counting::Running => None,
+        });
+        self.resets.fetch_add(is_reset.into(), Ordering::Relaxed);
+        is_reset
+    }
+
+    /// How many keys were reset.
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Relaxed)
     }
 
     /// A call of `weight` has ended that has kept its place. Nothing to do, unless calls

@@ -298,6 +298,29 @@ model! {
 }
 
 model! {
+    a_reset_beside_a_late_call_of_the_last_owner at 3 fails with
+        one_that_brings_the_word_of_the_last_owner_back: ResetByEarlierTime;
+    || {
+        // B's debt ends at 500, which the clock shows at first. A comes to the slot at 600, beside
+        // a second call of B by a clock of before, which costs 1 000.
+        let keys = keys(Counting::Refill, 1);
+        let (twice, late) = (keys.limit(2.0, 0), keys.limit(1.0, 1));
+        let _ = take(&keys, 0, B, twice).unwrap();
+        let clock = Arc::new(AtomicU64::new(500));
+        let ours = clock.clone();
+        let other = spawn(&keys, move |keys| take(keys, 0, B, late).is_some());
+        let reset = spawn(&keys, move |keys| {
+            keys.reset(A, &|| at(clock.fetch_add(0, Ordering::AcqRel)))
+        });
+        ours.fetch_add(100, Ordering::AcqRel);
+        let a = take(&keys, 600, A, twice).is_some();
+        assert!(a && other.join().unwrap());
+        reset.join().unwrap();
+        assert!(take(&keys, 600, A, twice).is_some(), "A pays for B");
+    }
+}
+
+model! {
     three_calls_for_the_last_two_tokens at 3 fails with
         callers_who_each_take_a_slot: InsertWithoutSecondLook;
     || {

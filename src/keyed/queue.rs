@@ -144,6 +144,13 @@ const fn gap_ns(gap: u64) -> u64 {
     }
 }
 
+/// The word of a queue without a turn, made at `now`, which is read after `word`; `None` if that
+/// has none.
+pub(super) fn reset(origin: Tick, now: Tick, word: u64) -> Option<u64> {
+    let now = now.nanos_since(origin).saturating_add(1).min(LAST);
+    (word & GAPS != 0).then_some(now << GAP_BITS)
+}
+
 impl Judge for QueueCall {
     #[inline]
     fn take(&self, word: u64) -> Result<u64, Option<u64>> {

@@ -217,6 +217,13 @@ pub(super) fn refund(origin: Tick, start: Tick, now: Tick, word: u64, cost: u64)
     (paid_back < word).then_some(paid_back)
 }
 
+/// The word of a key that has spent nothing by `now`, which is read after `word`; `None` if that
+/// is so already.
+pub(super) fn reset(origin: Tick, now: Tick, word: u64) -> Option<u64> {
+    let now = units(origin, now);
+    (now < word).then_some(now)
+}
+
 impl Judge for Refill {
     #[inline]
     fn take(&self, word: u64) -> Result<u64, Option<u64>> {

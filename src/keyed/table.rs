@@ -206,6 +206,20 @@ impl KeyTable {
         changed.ok().map(|change| change.after)
     }
 
+    /// Changes the word of the key `tag`, if it has a slot, unless `change` gives none. Returns
+    /// whether it was changed.
+    pub(super) fn change_known(&self, tag: u64, change: &dyn Fn(u64) -> Option<u64>) -> bool {
+        for set in self.sets_of(tag) {
+            for slot in &self.sets[set].0 {
+                let changed = slot.update(tag, |word| change(word).ok_or(()));
+                if let Some(outcome) = changed {
+                    return outcome.is_ok();
+                }
+            }
+        }
+        false
+    }
+
     /// Changes the word at `place`, whose owner cannot change because a call of it
     /// is in flight.
     #[inline]

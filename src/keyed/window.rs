@@ -211,6 +211,17 @@ pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
     Some(counts.word())
 }
 
+/// The word of a key that has spent nothing in its window; `None` if that is so already.
+pub(super) fn reset(word: u64) -> Option<u64> {
+    let counts = WindowCounts::of(word);
+    let empty = WindowCounts {
+        before: 0,
+        newest: 0,
+        ..counts
+    };
+    (counts.before + counts.newest > 0).then(|| empty.word())
+}
+
 impl WindowCounts {
     const fn of(word: u64) -> Self {
         Self {

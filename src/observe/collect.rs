@@ -323,6 +323,7 @@ impl Collector {
             for (id, count) in [
                 (Id::KeysOverflowed, params.overflows()),
                 (Id::KeysMissing, params.missing()),
+                (Id::KeysReset, params.resets()),
             ] {
                 let [resource, direction] = own();
                 let rule = ("rule", Text::Shared(params.rule().into()));

@@ -185,6 +185,8 @@ families! {
         "Calls judged on the quota that all values without a place of their own share.";
     KeysMissing: Counter "" "sentinel_keys_missing"
         "Calls that reached a rule by a parameter or an origin without one.";
+    KeysReset: Counter "" "sentinel_keys_reset"
+        "Values that were given their whole quota back by hand.";
     CostCharged: Counter "" "sentinel_cost_charged"
         "What a rule on costs has charged, in its unit.";
     CostReservedTotal: Counter "" "sentinel_cost_reservations"

@@ -24,7 +24,7 @@ impl Snapshot {
     /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
     /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
-    /// `keyed_rules`, with `overflows`, `missing` and `waiting`. The whole has `shadows`, with
+    /// `keyed_rules`, with `overflows`, `missing`, `resets` and `waiting`. The whole has `shadows`, with
     /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` and
     /// `shedding` are null; else `shedding` has the classes that are `shut`, and for each class
     /// `bound`, `admitted` and `blocked`.
@@ -200,10 +200,10 @@ impl NodeSnapshot {
             let params = &keyed_rules[place];
             write_rule(json, params.rule())?;
             let (overflows, missing) = (params.overflows(), params.missing());
-            let waiting = params.waiting();
+            let (waiting, resets) = (params.waiting(), params.resets());
             write!(
                 json,
-                ",\"overflows\":{overflows},\"missing\":{missing},\"waiting\":{waiting}}}"
+                ",\"overflows\":{overflows},\"missing\":{missing},\"resets\":{resets},\"waiting\":{waiting}}}"
             )
         })?;
         for (name, bucket) in [

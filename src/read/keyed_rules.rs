@@ -101,6 +101,44 @@ impl KeyedView {
         self.params().left(self.place, value, now)
     }
 
+    /// Gives `value` its whole quota back, and returns whether it had spent any. A queue forgets
+    /// the last turn of the value; calls that wait keep theirs.
+    ///
+    /// Nothing changes for calls that run under a [concurrency](crate::KeyedRule::concurrency)
+    /// limit, which keep their places, nor for a value that has no place in the [table], as it
+    /// shares its quota with others: the answer is then `false`. A call from before the reset that
+    /// does not run after all is refunded as well, so the value may have the tokens of that call
+    /// twice. Only this engine's count is reset.
+    ///
+    /// [table]: crate::KeyedRule::max_keys
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let rule = KeyedRule::per_minute("login", 2);
+    /// let sentinel = Sentinel::builder().rules(rule).clock(ManualClock::new()).build();
+    /// let passes = || matches!(sentinel.try_enter(Call::new("login").param("ann")), Verdict::Pass(_));
+    /// assert!(passes() && passes() && !passes());
+    ///
+    /// let params = sentinel.node("login").expect("it has been called").keyed_rules();
+    /// assert!(params[0].reset("ann"));
+    /// assert_eq!((params[0].left("ann"), params[0].resets()), (2, 1));
+    /// assert!(passes());
+    /// ```
+    #[doc(alias("unblock", "clear", "forget"))]
+    pub fn reset<'a>(&self, value: impl Into<Key<'a>>) -> bool {
+        let time = || self.resource.now();
+        self.params().reset(self.place, &value.into(), &time)
+    }
+
+    /// Returns how many values were [reset](Self::reset).
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.params().resets(self.place)
+    }
+
     /// Returns how many values have used some of their quota. Reads the whole table.
     #[must_use]
     pub fn values(&self) -> usize {

@@ -29,6 +29,7 @@ pub struct KeyedSnapshot {
     rule: Arc<str>,
     overflows: u64,
     missing: u64,
+    resets: u64,
     waiting: u32,
 }
 
@@ -43,6 +44,7 @@ impl KeyedSnapshot {
                 rule: resource.rules().id(rule),
                 overflows: rules.overflows(place),
                 missing: rules.missing(place),
+                resets: rules.resets(place),
                 waiting: rules.waiting(place),
             });
         });
@@ -67,6 +69,12 @@ impl KeyedSnapshot {
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.missing
+    }
+
+    /// Returns how many values were reset; see [`KeyedView::reset`](crate::KeyedView::reset).
+    #[must_use]
+    pub const fn resets(&self) -> u64 {
+        self.resets
     }
 
     /// Returns how many calls wait in the queues of all values; see

@@ -487,6 +487,7 @@ fn overflows_and_calls_without_a_value_are_shown_for_each_rule() {
             "rule": copy.rule(),
             "overflows": copy.overflows(),
             "missing": copy.missing(),
+            "resets": copy.resets(),
             "waiting": copy.waiting(),
         });
         assert_eq!(written["keyed_rules"][place], expected);

@@ -420,6 +420,7 @@ async fn a_get_changes_nothing_and_needs_the_token_for_the_rules() {
         ("rules&check", "GET", 404),
         ("breaker", "GET", 404),
         ("left", "GET", 404),
+        ("reset", "GET", 404),
         ("state", "POST", 405),
         ("", "POST", 405),
         ("rules&force", "POST", 405),
@@ -500,6 +501,22 @@ async fn a_caller_can_be_looked_up_by_who_knows_it() {
         let answer = send(&page, post("left"), body).await;
         assert_eq!(read(answer).await, json!({ "left": left }), "{value}");
     }
+    let body = json!({ "resource": "/search", "rule": "each", "value": "192.0.2.7" }).to_string();
+    for (query, key, value) in [
+        ("reset", "reset", json!(true)),
+        ("left", "left", json!(5)),
+        ("reset", "reset", json!(false)),
+    ] {
+        let answer = send(&page, post(query), body.clone()).await;
+        assert_eq!(read(answer).await, json!({ key: value }), "{query}");
+    }
+    let foreign = post("reset").header("origin", "https://evil.example");
+    let refused = send(&page, foreign, body.clone()).await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    let without = Request::post("/?reset").header("host", "localhost");
+    let without = without.header("content-type", "application/json");
+    let refused = send(&page, without, body).await;
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
     let unlimited = KeyedRule::per_second("/search", 5)
         .except_unlimited("ann")
         .id("each");

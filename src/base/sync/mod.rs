@@ -322,6 +322,8 @@ pub(crate) enum Bug {
     RestTooSoon,
     /// A call that is refunded reads the clock before the word.
     RefundByEarlierTime,
+    /// Resets a key by a time that was read before its word.
+    ResetByEarlierTime,
     /// The owners of a slot all count from the same 0.
     OwnersWithoutEpoch,
     /// A taker of a lease subtracts without comparing the word that it judged.

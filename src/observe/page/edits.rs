@@ -24,7 +24,7 @@ use crate::observe::Body;
 use crate::observe::diff::differences;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::tell_changed;
-use crate::read::NodeView;
+use crate::read::{KeyedView, NodeView};
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 
 /// Most bytes of a request's body.
@@ -41,7 +41,8 @@ const IPV6_PREFIX: u8 = 64;
 /// | `POST ?rules&check` | such a document | `problems` and `diff`, and nothing is changed |
 /// | `POST ?rules`, `If-Match: version` | the same | 200 and `diff`: they are kept by the sink, and in force |
 /// | `POST ?breaker` | `resource`, `direction`, `rule`, `set` | `state`; `set` is `open`, until it is `close`, which also hands a breaker back that has opened by itself |
-/// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: how many tokens a value has, such as an address or a user |
+/// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: how many tokens a value has, such as an address or a user; `null` without a limit |
+/// | `POST ?reset` | the same | `reset`: whether the value had spent any, and has its whole quota again |
 ///
 /// Bodies are JSON, with that content type, of at most 1 MiB. `direction` is `inbound` if it is
 /// left out. Rules are all rules: what is not among them goes. If anything is wrong, the old rules
@@ -95,6 +96,7 @@ enum Action {
     Check,
     Breaker,
     Left,
+    Reset,
 }
 
 // === impl EditablePage ===
@@ -117,6 +119,7 @@ impl EditablePage {
             "rules&check" => Action::Check,
             "breaker" => Action::Breaker,
             "left" => Action::Left,
+            "reset" => Action::Reset,
             _ => return Err(Box::new(method_refusal("GET, HEAD"))),
         };
         if !is_same_origin(head) {
@@ -167,7 +170,14 @@ impl EditablePage {
             Action::Replace => self.replace(head, body),
             Action::Check => self.check(body),
             Action::Breaker => self.breaker(body),
-            Action::Left => self.left(body),
+            Action::Left => self.of_value(body, &|params, key, json| {
+                let left = params.rest(&key);
+                let left = left.map_or_else(|| "null".to_owned(), |left| left.to_string());
+                json.plain("left", left);
+            }),
+            Action::Reset => self.of_value(body, &|params, key, json| {
+                json.plain("reset", params.reset(key));
+            }),
         };
         // The next state shows it.
         self.page.rounds.forget();
@@ -256,7 +266,12 @@ impl EditablePage {
         answer(StatusCode::OK, json.into_text())
     }
 
-    fn left(&self, body: &[u8]) -> Response<Bytes> {
+    /// The answer of `look` about the value and the keyed rule that `body` names.
+    fn of_value(
+        &self,
+        body: &[u8],
+        look: &dyn Fn(&KeyedView, Key<'_>, &mut Json),
+    ) -> Response<Bytes> {
         let Some((view, body)) = self.node(body) else {
             return not_found();
         };
@@ -273,9 +288,7 @@ impl EditablePage {
             Err(_) => Key::Str(value),
         };
         let mut json = Json::default();
-        let left = params.rest(&key);
-        let left = left.map_or_else(|| "null".to_owned(), |left| left.to_string());
-        json.object(|json| json.plain("left", left));
+        json.object(|json| look(params, key, json));
         answer(StatusCode::OK, json.into_text())
     }
 

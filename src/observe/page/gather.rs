@@ -90,6 +90,7 @@ pub(super) struct PageRow {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Keys {
     pub(super) overflows: u64,
+    pub(super) resets: u64,
     pub(super) missing: u64,
 }
 
@@ -270,6 +271,7 @@ impl PageReader {
             let keys = self.keys.entry(params.rule().to_owned()).or_default();
             keys.overflows += params.overflows();
             keys.missing += params.missing();
+            keys.resets += params.resets();
         }
         let start = self.names.len();
         self.names.push_str(name);

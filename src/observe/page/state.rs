@@ -276,6 +276,7 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
             let keys = gathered.keys.get(&*line.id);
             json.number("overflows", keys.map(|keys| keys.overflows as f64));
             json.number("missing", keys.map(|keys| keys.missing as f64));
+            json.number("resets", keys.map(|keys| keys.resets as f64));
         });
         pace.spend(1).await;
     }

@@ -253,6 +253,17 @@ impl KeyedRules {
         (!quota.is_unlimited()).then(left)
     }
 
+    /// Gives `value` its whole quota by the rule at `place`, if it has spent any.
+    pub(crate) fn reset(&self, place: usize, value: &Key<'_>, time: &dyn Fn() -> Tick) -> bool {
+        let keys = &self.0[place].keys;
+        keys.reset(keys.digest(value), time)
+    }
+
+    /// How many values were reset by the rule at `place`.
+    pub(crate) fn resets(&self, place: usize) -> u64 {
+        self.0[place].keys.resets()
+    }
+
     /// How many values are not at rest by the rule at `place`.
     pub(crate) fn values(&self, place: usize, now: Tick) -> usize {
         self.0[place].keys.keys_in_use(now)

@@ -73,13 +73,15 @@ async function toggle(place) {
 	$("edit-apply").focus();
 }
 
-/** Looks up a value; by a rule of all resources, on that of the plots. */
+/** Looks up a value, or resets it; by a rule of all resources, on that of the plots. */
 async function look(event) {
 	event.preventDefault();
+	const isReset = event.submitter?.value === "reset";
 	const rule = $("left-rule").value, own = state.rules.list.find((it) => it.id === rule).resource;
 	const { resource, direction } = own === "*" ? state.focus : { resource: own };
-	const { isGood, json } = await send("left", JSON.stringify({ resource, direction, rule, value: $("left-value").value }));
-	$("left").textContent = isGood ? (json.left ?? "any number") + " left" : json.error;
+	const { isGood, json } = await send(isReset ? "reset" : "left", JSON.stringify({ resource, direction, rule, value: $("left-value").value }));
+	const told = isReset ? (json.reset ? "reset" : "nothing to reset") : (json.left ?? "any number") + " left";
+	$("left").textContent = isGood ? told : json.error;
 }
 
 /** Gives `cell` its button, which has to be pressed twice if it stops calls. */
