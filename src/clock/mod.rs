@@ -34,17 +34,18 @@
 
 #[cfg(feature = "quanta")]
 mod counter;
+mod manual;
+mod tick;
 pub(crate) mod timekeeper;
 
 use std::fmt;
-use std::ops::{Add, Sub};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
-use crate::base::sync::{AtomicU64, Ordering};
-
 #[cfg(feature = "quanta")]
 pub use counter::QuantaClock;
+pub use manual::ManualClock;
+pub use tick::Tick;
 
 /// Shortest interval of a limit, and shortest bucket.
 pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
@@ -57,84 +58,6 @@ pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 86_400);
 /// that is ready to run, and short compared to the steps of a clock that is set.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 pub(crate) const SLACK_NS: u64 = SLACK.as_nanos() as u64;
-
-/// A reading of a [`Clock`]: nanoseconds since that clock's start.
-///
-/// Ticks of different clocks must not be mixed. Arithmetic saturates at both
-/// ends: the range is 584 years.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::Tick;
-///
-/// let start = Tick::from_millis(1_000);
-/// let later = start + Duration::from_millis(500);
-/// assert_eq!(later - start, Duration::from_millis(500));
-/// // Time never runs backwards: the difference saturates at zero.
-/// assert_eq!(start - later, Duration::ZERO);
-/// ```
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tick(u64);
-
-impl Tick {
-    /// The start of the clock.
-    pub const ZERO: Self = Self(0);
-
-    /// Creates the reading `nanos` nanoseconds after the start of the clock.
-    #[must_use]
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Creates the reading `millis` milliseconds after the start of the clock, or the last
-    /// possible one if that is out of range.
-    #[must_use]
-    pub const fn from_millis(millis: u64) -> Self {
-        Self(millis.saturating_mul(1_000_000))
-    }
-
-    /// Returns the nanoseconds since the start of the clock.
-    #[must_use]
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the whole milliseconds since the start of the clock.
-    #[must_use]
-    pub const fn as_millis(self) -> u64 {
-        self.0 / 1_000_000
-    }
-
-    /// Returns the nanoseconds since `earlier`; 0 if `earlier` is later.
-    #[must_use]
-    pub const fn nanos_since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
-impl fmt::Debug for Tick {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tick({:?})", Duration::from_nanos(self.0))
-    }
-}
-
-impl Add<Duration> for Tick {
-    type Output = Self;
-
-    fn add(self, rhs: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(rhs)))
-    }
-}
-
-impl Sub for Tick {
-    type Output = Duration;
-
-    fn sub(self, rhs: Self) -> Duration {
-        Duration::from_nanos(self.nanos_since(rhs))
-    }
-}
 
 /// `duration` in nanoseconds, saturating at 584 years.
 pub(crate) fn nanos(duration: Duration) -> u64 {
@@ -303,74 +226,6 @@ impl Clock for TokioClock {
         Tick(nanos(
             tokio::time::Instant::now().saturating_duration_since(self.0),
         ))
-    }
-}
-
-/// A clock that moves only when it is set, for tests.
-///
-/// Clones share one reading. Moving it wakes no call: a call that
-/// [waits](crate::Sentinel::enter) sleeps on tokio's timer, for the time that was computed
-/// when its wait began, even if this clock stands still; and longer if this clock has come
-/// half of the way by then. So it is for calls that pass, are refused or are
-/// [admitted](crate::Waiting::admit) by hand; for those that sleep, use a [`TokioClock`]
-/// in paused time.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_sentinel::{FlowRule, Call, ManualClock, Rules, Sentinel, Verdict};
-///
-/// let clock = ManualClock::new();
-/// let sentinel = Sentinel::builder()
-///     .rules(FlowRule::per_second("job", 1))
-///     .clock(clock.clone())
-///     .build();
-///
-/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
-/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Block(_)));
-/// clock.advance(Duration::from_secs(1));
-/// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
-/// ```
-#[doc(alias("mock", "FakeRelativeClock"))]
-#[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
-
-impl ManualClock {
-    /// Creates a clock that reads [`Tick::ZERO`].
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Creates a clock that reads `tick`.
-    #[must_use]
-    pub fn starting_at(tick: Tick) -> Self {
-        let clock = Self::new();
-        clock.set(tick);
-        clock
-    }
-
-    /// Advances the clock by `duration`; it saturates at the end of its range.
-    pub fn advance(&self, duration: Duration) {
-        let step = nanos(duration);
-        // The closure always gives a value, so the update cannot fail.
-        let _ = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-                Some(now.saturating_add(step))
-            });
-    }
-
-    /// Sets the clock to `tick`, which may be earlier than its current reading.
-    pub fn set(&self, tick: Tick) {
-        self.0.store(tick.0, Ordering::Relaxed);
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Tick {
-        Tick(self.0.load(Ordering::Relaxed))
     }
 }
 

@@ -38,23 +38,22 @@
 //! ```
 
 pub(crate) mod finding;
+mod hooks;
 mod interest;
+mod on_finding;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-
-use crate::base::panics::catch_panic;
-use crate::base::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 use crate::blocked::Blocked;
 use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::stat::Outcome;
 
 pub use finding::{Finding, FindingKind};
+pub use hooks::Hooks;
 pub use interest::Interest;
+pub(crate) use on_finding::OnFinding;
 
 /// Receives notifications about calls. Each method does nothing unless an implementation
 /// overrides it.
@@ -361,142 +360,5 @@ event! {
         /// Returns the time from the start of the call to its response or error; if it was
         /// cancelled, to its end.
         rt: Duration,
-    }
-}
-
-/// A hook that passes findings on.
-pub(crate) struct OnFinding<F>(pub(crate) F);
-
-impl<F> fmt::Debug for OnFinding<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnFinding(..)")
-    }
-}
-
-impl<F: Fn(&Finding) + Send + Sync + 'static> Hook for OnFinding<F> {
-    fn interest(&self) -> Interest {
-        Interest::FINDING
-    }
-
-    fn on_finding(&self, finding: &Finding) {
-        (self.0)(finding);
-    }
-}
-
-/// The hooks of an engine, by name.
-///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-/// use tower_sentinel::{Hook, Rules, Sentinel};
-///
-/// #[derive(Debug)]
-/// struct Audit;
-///
-/// impl Hook for Audit {}
-///
-/// let sentinel = Sentinel::new(Rules::new());
-/// sentinel.hooks().register("audit", Arc::new(Audit));
-/// assert_eq!(&*sentinel.hooks().names()[0], "audit");
-/// assert!(sentinel.hooks().remove("audit"));
-/// assert!(!sentinel.hooks().remove("audit"));
-/// ```
-#[derive(Debug, Default)]
-pub struct Hooks {
-    /// The events that any of them wants. Read first: most engines have none.
-    wanted: AtomicU32,
-    list: ArcSwap<Vec<NamedHook>>,
-    writer: Lock<()>,
-    panics: AtomicU64,
-}
-
-/// A hook, its name and the events that it wants.
-#[derive(Clone, Debug)]
-struct NamedHook {
-    name: Arc<str>,
-    hook: Arc<dyn Hook>,
-    interest: Interest,
-}
-
-impl Hooks {
-    /// Registers `hook` under `name`, after all others. If there is a hook of this name, it
-    /// is replaced, and the new one takes its place in the order.
-    pub fn register(&self, name: impl Into<Arc<str>>, hook: Arc<dyn Hook>) {
-        let new = NamedHook {
-            interest: hook.interest(),
-            name: name.into(),
-            hook,
-        };
-        self.change(
-            |hooks| match hooks.iter_mut().find(|known| known.name == new.name) {
-                Some(known) => *known = new,
-                None => hooks.push(new),
-            },
-        );
-    }
-
-    /// Removes the hook of this name. Returns whether there was one. A notification that is
-    /// under way may still reach it.
-    pub fn remove(&self, name: &str) -> bool {
-        self.change(|hooks| {
-            let before = hooks.len();
-            hooks.retain(|known| &*known.name != name);
-            hooks.len() < before
-        })
-    }
-
-    /// Returns the names of the hooks, in the order in which they are called.
-    #[must_use]
-    pub fn names(&self) -> Vec<Arc<str>> {
-        self.list
-            .load()
-            .iter()
-            .map(|hook| hook.name.clone())
-            .collect()
-    }
-
-    /// Returns how many notifications of hooks have ended in a panic.
-    #[must_use]
-    pub fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed)
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<NamedHook>) -> T) -> T {
-        let writer = self.writer.lock();
-        let mut hooks = Vec::clone(&self.list.load());
-        let result = change(&mut hooks);
-        let wanted = hooks
-            .iter()
-            .fold(Interest::NONE, |all, hook| all | hook.interest);
-        let before = self.list.swap(Arc::new(hooks));
-        self.wanted.store(wanted.bits(), Ordering::Release);
-        drop(writer);
-        // Only now: a hook without another holder ends here, and its destructor may change the
-        // hooks as well.
-        drop(before);
-        result
-    }
-
-    /// Returns whether any hook wants `event`. Acquire: pairs with the release in `change`.
-    #[inline]
-    pub(crate) fn want(&self, event: Interest) -> bool {
-        self.wanted.load(Ordering::Acquire) & event.bits() != 0
-    }
-
-    /// Calls every hook that wants `event`, in order.
-    #[cold]
-    pub(crate) fn notify(&self, event: Interest, call: &dyn Fn(&dyn Hook)) {
-        // A guard would keep a slot of this thread busy while hooks run.
-        let hooks = self.list.load_full();
-        for known in hooks.iter().filter(|it| it.interest.contains(event)) {
-            if catch_panic(|| call(&*known.hook)).is_none() {
-                self.panics.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        // One that was removed meanwhile ends here, if it has no other holder.
-        if catch_panic(|| drop(hooks)).is_none() {
-            self.panics.fetch_add(1, Ordering::Relaxed);
-        }
     }
 }

@@ -56,6 +56,7 @@
 //! A handler that asks the engine itself can respond in the same way: with the feature
 //! `axum` a [`Blocked`] is a response, with the feature `tonic` it converts into a `Status`.
 
+mod auto;
 mod details;
 mod fields;
 mod grpc;
@@ -65,7 +66,7 @@ mod mark;
 
 use std::time::Duration;
 
-use ::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use ::http::header::CONTENT_LENGTH;
 use ::http::{HeaderMap, HeaderValue, Response};
 use bytes::Bytes;
 
@@ -74,6 +75,8 @@ use crate::key::Head;
 
 pub use self::http::Http;
 pub(crate) use self::http::{plain_text, wants_text};
+pub use auto::Auto;
+use auto::behind_grpc;
 pub use fields::RateLimitFields;
 pub use grpc::Grpc;
 pub use mark::is_refusal;
@@ -128,72 +131,6 @@ where
     }
 }
 
-/// Uses [`Grpc`] for requests with gRPC's content type, and [`Http`] for all others. This
-/// is the default.
-///
-/// # Examples
-///
-/// ```
-/// use http::{Request, Response, StatusCode};
-/// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::rejection::{Auto, Http, RateLimitFields};
-/// use tower_sentinel::{FlowRule, SentinelLayer};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let layer = SentinelLayer::new(FlowRule::per_second("/search", 0).id("search"))
-///     .reject(Auto::new().http(Http::new().fields(RateLimitFields::Ietf)));
-/// let service = layer.layer(service_fn(|_: Request<()>| async {
-///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-/// }));
-///
-/// let answer = async |content_type: &str| {
-///     let request = Request::post("/search").header("content-type", content_type);
-///     service.clone().oneshot(request.body(()).unwrap()).await.unwrap()
-/// };
-/// let refused = answer("text/plain").await;
-/// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-/// assert_eq!(refused.headers()["ratelimit-policy"], "\"search\";q=0;w=1");
-/// assert_eq!(answer("application/grpc").await.headers()["grpc-status"], "8");
-/// # });
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Auto {
-    http: Http,
-    grpc: Grpc,
-}
-
-impl Auto {
-    /// Creates it with the defaults of both.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets how requests that are not gRPC are answered.
-    #[must_use]
-    pub fn http(mut self, http: Http) -> Self {
-        self.http = http;
-        self
-    }
-
-    /// Sets how gRPC requests are answered.
-    #[must_use]
-    pub fn grpc(mut self, grpc: Grpc) -> Self {
-        self.grpc = grpc;
-        self
-    }
-}
-
-impl Rejection for Auto {
-    fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
-        if is_grpc(head.headers()) {
-            self.grpc.reject(head, blocked)
-        } else {
-            self.http.reject(head, blocked)
-        }
-    }
-}
-
 /// Returns whether a message with these headers is gRPC's, gRPC-Web included.
 #[inline]
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
@@ -205,28 +142,6 @@ pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
     behind_grpc(headers)
         .and_then(<[u8]>::first_chunk)
         .is_some_and(|web: &[u8; 4]| web.eq_ignore_ascii_case(b"-web"))
-}
-
-/// The suffix of gRPC's media type, such as `+proto`; `None` if the type is another.
-#[inline]
-fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {
-    const GRPC: u128 = u128::from_ne_bytes(*b"application/grpc");
-    // Makes capitals small letters, and of all bytes of a field only `/` a `/`.
-    const SMALL: u128 = u128::from_ne_bytes([0x20; 16]);
-    // Most responses have it as their first field, and to look there takes less than to hash the
-    // name.
-    let content_type = match headers.iter().next()? {
-        (name, value) if name == CONTENT_TYPE => value,
-        _ => content_type_behind_first(headers)?,
-    };
-    let (media, behind) = content_type.as_bytes().split_first_chunk()?;
-    (u128::from_ne_bytes(*media) | SMALL == GRPC).then_some(behind)
-}
-
-// A function of its own, because the hash takes many registers.
-#[inline(never)]
-fn content_type_behind_first(headers: &HeaderMap) -> Option<&HeaderValue> {
-    headers.get(&CONTENT_TYPE)
 }
 
 /// The parts of `text` between separators. One in a quoted string is none.
@@ -281,6 +196,7 @@ mod tests {
 
     use super::*;
     use crate::blocked::BlockKind;
+    use ::http::header::CONTENT_TYPE;
 
     #[test]
     fn a_status_of_ones_own_is_that_of_one_kind_and_the_last_one_counts() {

@@ -13,8 +13,9 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::access::KnownPeers;
+use super::start::hostname;
 use super::wire::{IncomingBytes, MOST_HEAD, encoded, only, response};
-use super::{BeatState, VERSION, hostname};
+use super::{BeatState, VERSION};
 use crate::clock::wall_time;
 
 /// The time between two beats. The dashboard considers a program lost after a minute without one.

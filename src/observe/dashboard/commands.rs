@@ -5,13 +5,14 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::VERSION;
 use super::calendar::Calendar;
 use super::lines::lines;
 use super::problems::told;
 use super::rules::{JavaForm, as_read, is_among, merged, written};
+use super::start::hostname;
 use super::tree::{list, tree};
 use super::wire::{CommandRefused, FormParams};
-use super::{VERSION, hostname};
 use crate::base::pace::StepPace;
 use crate::base::sync::Lock;
 use crate::call::Direction;

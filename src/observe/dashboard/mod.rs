@@ -72,34 +72,22 @@ mod lines;
 mod list;
 mod problems;
 mod rules;
+mod running;
 mod server;
+mod start;
 mod tree;
 mod wire;
 
 use std::fmt;
-use std::fs;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener};
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tokio::net::TcpListener;
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
-use access::KnownPeers;
-use beat::HeartBeat;
-use commands::Commands;
-use server::serve;
-
-use crate::base::panics::catch_panic;
-use crate::base::sync::Lock;
-use crate::base::timer;
-use crate::key::Nets;
 use crate::sentinel::Sentinel;
 use crate::source::RuleSink;
+use running::BeatState;
+pub use running::DashboardHandle;
 
 /// The version of Sentinel whose protocol this is. The dashboard goes by it: it reads and sends
 /// less to older ones, and takes one below 1 for none.
@@ -163,200 +151,6 @@ pub struct Dashboard {
     sink: Option<Box<dyn RuleSink>>,
 }
 
-/// The tasks of a [`Dashboard`]: its beat and its server. Dropping the handle stops both, and
-/// closes all connections.
-///
-/// # Examples
-///
-/// ```
-/// use tower_sentinel::observe::dashboard::{Dashboard, DashboardHandle};
-/// use tower_sentinel::{Rules, Sentinel};
-///
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// let sentinel = Sentinel::new(Rules::new());
-/// let dashboard = Dashboard::new(&sentinel, "shop").bind(([127, 0, 0, 1], 0));
-/// let handle: DashboardHandle = dashboard.spawn().await?;
-/// // Nobody was named who could accept one, or refuse it.
-/// assert_eq!((handle.beats(), handle.last_problem()), (0, None));
-/// let addr = handle.addr();
-/// handle.stop().await;
-/// assert!(std::net::TcpStream::connect(addr).is_err());
-/// # Ok::<(), std::io::Error>(())
-/// # }).unwrap();
-/// ```
-#[must_use = "dropping it stops beat and server"]
-pub struct DashboardHandle {
-    addr: SocketAddr,
-    state: Arc<BeatState>,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-/// The outcome of the beats.
-#[derive(Debug, Default)]
-struct BeatState(Lock<BeatsTold>);
-
-#[derive(Debug, Default)]
-struct BeatsTold {
-    beats: u64,
-    problem: Option<String>,
-}
-
-// === impl Dashboard ===
-
-impl Dashboard {
-    /// Creates one for `sentinel`, in a program that the dashboard calls `app`: between 1 and 256
-    /// characters. Instances of one program have the same name.
-    pub fn new(sentinel: &Sentinel, app: impl Into<String>) -> Self {
-        Self {
-            sentinel: sentinel.clone(),
-            app: app.into(),
-            dashboard: None,
-            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
-            advertise: None,
-            others: Vec::new(),
-            sink: None,
-        }
-    }
-
-    /// Sets where the dashboard is: a name or an address with a port, such as `10.0.0.5:8080`.
-    /// Default: nowhere, so there are no beats, and commands come from those that are
-    /// [allowed](Self::allow).
-    ///
-    /// The name is looked up for each beat, and commands are taken from all addresses that it has.
-    pub fn connect(mut self, dashboard: impl Into<String>) -> Self {
-        self.dashboard = Some(dashboard.into());
-        self
-    }
-
-    /// Sets where commands are taken. Default: `127.0.0.1:8719`. If the port is taken, the next
-    /// ones are tried, 16 in all; port 0 is any that is free. A dashboard on another machine needs
-    /// an address that it can reach, such as `0.0.0.0:8719`.
-    pub fn bind(mut self, addr: impl Into<SocketAddr>) -> Self {
-        self.bind = addr.into();
-        self
-    }
-
-    /// Sets at which address the dashboard reaches the program. Default: the one from which the
-    /// program reaches the dashboard. It is needed behind a translation of addresses, as in a
-    /// container. Use IPv4: the dashboard makes no proper URL of an IPv6 address.
-    pub fn advertise(mut self, ip: impl Into<IpAddr>) -> Self {
-        self.advertise = Some(ip.into());
-        self
-    }
-
-    /// Takes commands from `nets` as well as from the dashboard, such as where it calls from
-    /// another address than it has. A second call adds to the first.
-    pub fn allow(mut self, nets: impl IntoIterator<Item = IpNet>) -> Self {
-        self.others.extend(nets);
-        self
-    }
-
-    /// Takes rules from the dashboard, and has `sink` keep them, such as a
-    /// [`RuleFile`](crate::source::RuleFile) beside the file that the program reads at its start.
-    /// Default: rules cannot be changed by the dashboard.
-    pub fn push(mut self, sink: impl RuleSink) -> Self {
-        self.sink = Some(Box::new(sink));
-        self
-    }
-
-    /// Starts the beat and the server, in the present tokio runtime, which needs I/O and a timer.
-    /// The first beat is sent at once. A dashboard that does not answer is no error here: it is
-    /// asked again every ten seconds, and [`last_problem`](DashboardHandle::last_problem) tells why
-    /// it does not know the program.
-    ///
-    /// # Errors
-    ///
-    /// If a setting is out of range, if no port is free, or if there is no such runtime.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, nothing has started.
-    pub async fn spawn(self) -> io::Result<DashboardHandle> {
-        self.check()?;
-        let runtime = Handle::try_current().map_err(io::Error::other)?;
-        if timer::sleep(Duration::ZERO).is_err() {
-            return Err(io::Error::other("the tokio runtime has no timer"));
-        }
-        let listener = listen(self.bind)?;
-        let addr = listener.local_addr()?;
-        let access = Arc::new(KnownPeers::new(Nets::new(self.others)));
-        let state = Arc::new(BeatState::default());
-        let commands = Commands::new(self.sentinel, self.app.clone(), self.sink);
-        let beat = self.dashboard.map(|dashboard| HeartBeat {
-            dashboard,
-            app: self.app,
-            server: addr,
-            advertise: self.advertise,
-            access: access.clone(),
-            state: state.clone(),
-        });
-        if let Some(beat) = &beat {
-            // If it is not found, the beat tells.
-            let _ = timeout(LOOK_UP, beat.look_up()).await;
-        }
-        let beat = beat.map(|beat| runtime.spawn(beat.run()));
-        let server = runtime.spawn(serve(listener, access, Arc::new(commands)));
-        let tasks = beat.into_iter().chain([server]).collect();
-        Ok(DashboardHandle { addr, state, tasks })
-    }
-
-    /// Returns whether all settings are in range.
-    fn check(&self) -> io::Result<()> {
-        let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        let length = self.app.chars().count();
-        if !(1..=MOST_NAME).contains(&length) || self.app.trim().is_empty() {
-            return invalid(format!(
-                "app has {length} characters, must have between 1 and {MOST_NAME}, and not only \
-                 blanks"
-            ));
-        }
-        let Some(dashboard) = &self.dashboard else {
-            return Ok(());
-        };
-        let is_name = |c: char| c.is_ascii_graphic() && !"/@?#\\".contains(c);
-        let parts = dashboard.rsplit_once(':');
-        let is_good = parts.is_some_and(|(name, port)| {
-            let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
-            is_port && !name.is_empty() && name.chars().all(is_name)
-        });
-        if !is_good {
-            return invalid(format!(
-                "dashboard is {dashboard:?}, must be a name or an address with a port, such as \
-                 \"10.0.0.5:8080\""
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// A listener at `addr`, or at one of the next ports if that one is taken.
-fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
-    let mut tried = 1;
-    let mut at = addr;
-    let listener = loop {
-        match StdListener::bind(at) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tried < PORTS => {
-                let Some(next) = at.port().checked_add(1) else {
-                    return Err(error);
-                };
-                at.set_port(next);
-                tried += 1;
-            }
-            Err(error) => {
-                return Err(io::Error::new(
-                    error.kind(),
-                    format!("bind to {at}: {error}"),
-                ));
-            }
-            Ok(listener) => break listener,
-        }
-    };
-    listener.set_nonblocking(true)?;
-    // tokio panics where a runtime has no I/O.
-    let made = catch_panic(|| TcpListener::from_std(listener));
-    made.unwrap_or_else(|| Err(io::Error::other("the tokio runtime has no I/O")))
-}
-
 impl fmt::Debug for Dashboard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dashboard")
@@ -364,83 +158,5 @@ impl fmt::Debug for Dashboard {
             .field("dashboard", &self.dashboard)
             .field("bind", &self.bind)
             .finish_non_exhaustive()
-    }
-}
-
-// === impl DashboardHandle ===
-
-impl DashboardHandle {
-    /// Returns where commands are taken: the address that was [bound](Dashboard::bind), with the
-    /// port that was free.
-    #[must_use]
-    pub const fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// Returns how many beats the dashboard has accepted.
-    #[must_use]
-    pub fn beats(&self) -> u64 {
-        self.state.0.lock().beats
-    }
-
-    /// Returns what was wrong with the last beat: why the dashboard does not know the program, or
-    /// why it cannot send commands. `None` if nothing was, or before the first one.
-    #[must_use]
-    pub fn last_problem(&self) -> Option<String> {
-        self.state.0.lock().problem.clone()
-    }
-
-    /// Stops beat and server, closes all connections, and waits until that is done. A change of
-    /// rules that is being carried out is finished, unanswered.
-    pub async fn stop(mut self) {
-        for task in std::mem::take(&mut self.tasks) {
-            task.abort();
-            // It has been aborted, or has panicked.
-            let _ = task.await;
-        }
-    }
-}
-
-impl Drop for DashboardHandle {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
-}
-
-impl fmt::Debug for DashboardHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DashboardHandle")
-            .field("addr", &self.addr)
-            .field("beats", &self.beats())
-            .field("last_problem", &self.last_problem())
-            .finish_non_exhaustive()
-    }
-}
-
-// === impl BeatState ===
-
-impl BeatState {
-    /// Notes what has come of a beat, and what is wrong nevertheless if it was accepted.
-    fn told(&self, beat: Result<Option<String>, String>) {
-        let mut told = self.0.lock();
-        told.beats += u64::from(beat.is_ok());
-        told.problem = beat.unwrap_or_else(Some);
-    }
-}
-
-/// The name of the host, as far as the system tells it in a file.
-fn hostname() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname");
-    let name = name.or_else(|_| fs::read_to_string("/etc/hostname"));
-    let name: String = name
-        .unwrap_or_default()
-        .trim()
-        .chars()
-        .take(MOST_NAME)
-        .collect();
-    if name.is_empty() {
-        "localhost".to_owned()
-    } else {
-        name
     }
 }

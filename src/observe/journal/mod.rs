@@ -38,14 +38,14 @@ mod budget;
 mod changes;
 mod counts;
 mod episodes;
+mod hooked;
 mod lines;
 mod shedding;
 mod stores;
+mod writing;
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use breakers::BreakerEpisodes;
 use budget::LineBudget;
@@ -55,16 +55,12 @@ pub(super) use changes::tell_changed;
 pub(super) use changes::tell_refused;
 use counts::{Counts, Watched};
 use episodes::Episodes;
-use lines::LogLine;
 use shedding::SheddingEpisodes;
 use stores::StoreWatch;
 
 use crate::base::sync::Lock;
-use crate::base::thread::{PeriodicThread, ThreadHandle};
-use crate::breaker::BreakerState;
-use crate::hook::{BreakerEvent, Hook, Interest};
 use crate::sentinel::Sentinel;
-use crate::source::Watch;
+use hooked::{Changed, Changes};
 
 /// The hook's name.
 const NAME: &str = "journal";
@@ -109,139 +105,6 @@ struct LastLook {
     shedding: SheddingEpisodes,
     store: StoreWatch,
     watched: Vec<Watched>,
-}
-
-/// Changes of breakers since the last look, in their order.
-#[derive(Debug, Default)]
-struct Changes(Lock<ChangeQueue>);
-
-#[derive(Debug, Default)]
-struct ChangeQueue {
-    changes: Vec<Changed>,
-    /// The number of changes beyond the bound.
-    more: u64,
-}
-
-/// A breaker has changed its state.
-#[derive(Clone, Debug)]
-struct Changed {
-    resource: String,
-    direction: &'static str,
-    rule: String,
-    from: BreakerState,
-    to: BreakerState,
-    value: Option<f64>,
-    /// For how many changes it stands, of which it is the last one.
-    times: u64,
-}
-
-impl Hook for Changes {
-    fn interest(&self) -> Interest {
-        Interest::BREAKER
-    }
-
-    fn on_breaker(&self, event: &BreakerEvent<'_>) {
-        let mut queue = self.0.lock();
-        if queue.changes.len() == MOST_CHANGES {
-            let mut latest = queue.changes.iter_mut().rev();
-            let known = latest.find(|known| {
-                known.resource == event.resource()
-                    && known.direction == event.direction().as_str()
-                    && known.rule == event.rule()
-            });
-            match known {
-                Some(known) => (known.to, known.times) = (event.to(), known.times + 1),
-                None => queue.more += 1,
-            }
-            return;
-        }
-        queue.changes.push(Changed {
-            resource: event.resource().to_owned(),
-            direction: event.direction().as_str(),
-            rule: event.rule().to_owned(),
-            from: event.from(),
-            to: event.to(),
-            value: event.value(),
-            times: 1,
-        });
-    }
-}
-
-impl Journal {
-    /// Creates the journal of `sentinel`. It tells what happens from now on.
-    pub fn new(sentinel: &Sentinel) -> Self {
-        let changes = Arc::new(Changes::default());
-        sentinel.hooks().register(NAME, changes.clone());
-        let state = LastLook {
-            counts: Counts::of(sentinel),
-            episodes: Episodes::default(),
-            breakers: BreakerEpisodes::default(),
-            budget: LineBudget::default(),
-            shedding: SheddingEpisodes::default(),
-            store: StoreWatch::of(sentinel),
-            watched: Vec::new(),
-        };
-        Self {
-            sentinel: sentinel.clone(),
-            changes,
-            state: Lock::new(state),
-        }
-    }
-
-    /// Also logs when `watch` cannot read its rules, under `name`. The journal does not keep the
-    /// [watch](crate::source::Watch) alive.
-    pub fn watch(self, name: impl Into<String>, watch: &Watch) -> Self {
-        let watched = Watched::new(name.into(), watch.status.clone());
-        self.state.lock().watched.push(watched);
-        self
-    }
-
-    /// Looks at the counters, and writes lines about what has changed since the last look. Call it
-    /// about once a second, on one thread.
-    pub fn poll_once(&self) {
-        let mut lines = Vec::new();
-        {
-            let state = &mut *self.state.lock();
-            let registry = self.sentinel.registry();
-            let time = &registry.shared().time;
-            let now = time.check_making(time.read());
-            state.budget.begin(now, &mut state.episodes, &mut lines);
-            let queue = std::mem::take(&mut *self.changes.0.lock());
-            for change in queue.changes {
-                let budget = &mut state.budget;
-                state.breakers.changed(change, now, budget, &mut lines);
-            }
-            state.breakers.look(now, &mut state.budget, &mut lines);
-            state.budget.unknown_breakers(queue.more);
-            let (growth, mut others) = state.counts.look(&self.sentinel, now);
-            for line in state.episodes.look(now, growth) {
-                state.budget.refusals(line, &mut lines);
-            }
-            lines.append(&mut others);
-            let told = state.shedding.look(&self.sentinel, now);
-            state.budget.shedding(told, &mut lines);
-            let mut told = Vec::new();
-            state.store.look(&self.sentinel, now, &mut told);
-            state.budget.store(told, &mut lines);
-            lines.extend(state.watched.iter_mut().filter_map(Watched::look));
-        }
-        // Whoever listens may do as it likes.
-        lines.iter().for_each(LogLine::write);
-    }
-
-    /// Looks on a thread of its own, at once and then at intervals of `every` (at least 10 ms),
-    /// until the handle is dropped. A process that forks from this one has no such thread.
-    ///
-    /// # Errors
-    ///
-    /// If the operating system cannot create the thread.
-    pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
-        let thread = PeriodicThread::spawn("sentinel-journal", every, move || {
-            // A subscriber that panics loses its line, and nothing else.
-            let _ = crate::base::panics::catch_panic(|| self.poll_once());
-        })?;
-        Ok(ThreadHandle::new(thread))
-    }
 }
 
 impl Drop for Journal {

@@ -15,9 +15,10 @@ use http_body::Body as HttpBody;
 use serde_json::Value;
 use tower_service::Service;
 
+use super::Page;
+use super::answer::{finish, method_refusal, refusal, set, text};
 use super::json::Json;
 use super::proposal::{ToldProblem, read, tag, tag_of, told, written};
-use super::{Page, finish, method_refusal, refusal, set, text};
 use crate::call::{Direction, Key};
 use crate::key::cut_ip;
 use crate::observe::Body;

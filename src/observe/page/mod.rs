@@ -64,6 +64,7 @@
 //! other tasks run, and holds no lock: with 10,000 resources no thread is held for a millisecond.
 
 mod access;
+mod answer;
 mod assets;
 #[cfg(feature = "serde")]
 mod edits;
@@ -74,6 +75,7 @@ mod minute;
 #[cfg(feature = "serde")]
 mod proposal;
 mod query;
+mod set_up;
 mod state;
 mod store;
 mod words;
@@ -85,25 +87,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::header::{self, HeaderName};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use ipnet::IpNet;
+use http::{Request, Response};
 use tower_service::Service;
 
 use super::Body;
 use super::rounds::Rounds;
-use crate::base::invalid::InvalidSetting;
 use crate::base::pace::StepPace;
 use crate::clock::Tick;
 use crate::sentinel::Sentinel;
-#[cfg(feature = "serde")]
-use crate::source::RuleSink;
-use crate::source::Watch;
-use access::{Access, AccessDenied};
+use access::Access;
+use answer::finish;
 use gather::{Gathered, KeptParts, PORTION};
-use query::StateQuery;
-use state::{About, StateWriter};
+use state::About;
 
 #[cfg(feature = "serde")]
 pub use edits::EditablePage;
@@ -159,189 +154,6 @@ struct PageSettings {
     about: About,
 }
 
-// === impl Page ===
-
-impl Page {
-    /// Creates a page of `sentinel` for callers on this machine.
-    #[must_use]
-    pub fn new(sentinel: &Sentinel) -> Self {
-        let settings = PageSettings {
-            access: Access::local(),
-            about: About {
-                title: String::new(),
-                all_resources: false,
-                since: now(sentinel),
-                edits: None,
-                watches: Vec::new(),
-            },
-        };
-        Self {
-            sentinel: sentinel.clone(),
-            settings: Arc::new(settings),
-            rounds: rounds(sentinel, false),
-        }
-    }
-
-    /// Sets a name for the head of the page, such as that of the instance. Default: none.
-    #[must_use]
-    pub fn title(mut self, title: impl Into<String>) -> Self {
-        self.settings_mut().about.title = title.into();
-        self
-    }
-
-    /// Sets networks whose callers may look, beside this machine. A network that contains the
-    /// address of a proxy lets everybody in whom the proxy lets through: requests are judged by
-    /// the peer of the connection, and not by what header fields say. Replaces an earlier call.
-    ///
-    /// ```
-    /// # use http::{Request, StatusCode};
-    /// # use tower::ServiceExt;
-    /// # use tower_sentinel::key::ClientAddr;
-    /// use tower_sentinel::observe::page::Page;
-    /// # use tower_sentinel::{FlowRule, Sentinel};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// # let sentinel = Sentinel::new(FlowRule::per_second("search", 5));
-    /// let page = Page::new(&sentinel).allow(["172.17.0.0/16".parse().unwrap()]);
-    /// # let status = async |peer: &str| {
-    /// #     let peer = ClientAddr(peer.parse().unwrap());
-    /// #     let request = Request::get("/").header("host", "172.17.0.2").extension(peer);
-    /// #     page.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
-    /// # };
-    /// assert_eq!(status("172.17.0.1:4000").await, StatusCode::OK);
-    /// assert_eq!(status("172.18.0.1:4000").await, StatusCode::FORBIDDEN);
-    /// # });
-    /// ```
-    #[must_use]
-    pub fn allow(mut self, nets: impl IntoIterator<Item = IpNet>) -> Self {
-        self.settings_mut().access.allow(nets);
-        self
-    }
-
-    /// Lets callers from anywhere look. This is for a page behind an authentication of your own:
-    /// a layer, or a proxy that is the only way to this server.
-    #[must_use]
-    pub fn open(mut self) -> Self {
-        self.settings_mut().access.open();
-        self
-    }
-
-    /// Asks callers for a token before they get any data. The page itself, which tells nothing of
-    /// the engine, then comes to everybody, unless [`allow`](Self::allow) was called: it asks for
-    /// the token and keeps it for as long as its tab is open. Scripts send it as
-    /// `Authorization: Bearer`. There are no cookies, so no other site can use it.
-    ///
-    /// Wrong tokens get 401, and keep nobody with the right one out: 16 random characters cannot be
-    /// guessed. The token is sent as it is: use TLS wherever others may listen.
-    ///
-    /// # Errors
-    ///
-    /// Unless `token` has 16 to 1,024 characters of ASCII, without blanks.
-    pub fn token(mut self, token: impl Into<String>) -> Result<Self, InvalidSetting> {
-        self.settings_mut().access.token(&token.into())?;
-        Ok(self)
-    }
-
-    /// Adds a name under which the page may be asked for, such as `ops.example.com`: without
-    /// scheme, port and path. Capitals do not matter. Addresses and `localhost` need no call.
-    ///
-    /// # Errors
-    ///
-    /// Unless `name` is one: letters, digits, `-`, `.` and `_`.
-    pub fn host(mut self, name: &str) -> Result<Self, InvalidSetting> {
-        self.settings_mut().access.host(name)?;
-        Ok(self)
-    }
-
-    /// Sets whether to show also resources whose names callers may have made up, and with them
-    /// whatever stands in their paths. Default: no.
-    #[must_use]
-    pub fn all_resources(mut self, all: bool) -> Self {
-        self.settings_mut().about.all_resources = all;
-        self.rounds = rounds(&self.sentinel, all);
-        self
-    }
-
-    /// Shows what has come of the polls of a [watch](crate::source::Watch), under a name such as
-    /// that of the file: when it was read, and the error while it cannot be. An error is shown as
-    /// it is, also if it has a value of the file in it. May be called for each watch.
-    /// The page does not keep the watch alive.
-    #[must_use]
-    pub fn watch(mut self, name: impl Into<String>, watch: &Watch) -> Self {
-        let watch = (name.into(), watch.status.clone());
-        self.settings_mut().about.watches.push(watch);
-        self
-    }
-
-    /// Lets callers with the token change rules and operate breakers; `sink` keeps the rules.
-    ///
-    /// # Errors
-    ///
-    /// Without a [token](Self::token).
-    #[cfg(feature = "serde")]
-    pub fn edits(mut self, sink: impl RuleSink) -> Result<EditablePage, InvalidSetting> {
-        if !self.settings.access.has_token() {
-            return Err(InvalidSetting::because(
-                "edits need a token, and there is none",
-            ));
-        }
-        self.settings_mut().about.edits = Some(sink.note());
-        Ok(EditablePage::new(self, sink))
-    }
-
-    fn settings_mut(&mut self) -> &mut PageSettings {
-        // What others share was written with other settings.
-        self.rounds = rounds(&self.sentinel, self.settings.about.all_resources);
-        Arc::make_mut(&mut self.settings)
-    }
-
-    /// The answer to `request`, or what state it asks for.
-    fn answer<B>(&self, request: &Request<B>) -> Result<StateQuery, Box<Response<Bytes>>> {
-        let access = &self.settings.access;
-        if let Err(denied) = access.check_page(request) {
-            return Err(refusal(denied).into());
-        }
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Err(method_refusal("GET, HEAD").into());
-        }
-        let query = request.uri().query().unwrap_or_default();
-        let name = query.split(['&', '=']).next().unwrap_or_default();
-        if name == "state" {
-            access.check_state(request).map_err(refusal)?;
-            let bad = |why| text(StatusCode::BAD_REQUEST, why).into();
-            return StateQuery::of(query).map_err(bad);
-        }
-        Err(match assets::named(name) {
-            Some(asset) => file(asset, request.headers()),
-            None => text(StatusCode::NOT_FOUND, "There is no such query.\n"),
-        }
-        .into())
-    }
-
-    /// The state, which is read and written in small steps.
-    async fn state(&self, query: StateQuery) -> Response<Bytes> {
-        let state = async {
-            let gathered = self.rounds.look().await?;
-            let write = || {
-                let writer = StateWriter {
-                    sentinel: self.sentinel.clone(),
-                    about: self.settings.about.clone(),
-                    gathered: gathered.clone(),
-                };
-                Box::pin(writer.write(query.clone())) as super::rounds::SteppedWork<Bytes>
-            };
-            gathered.text(&query, write).wait().await
-        };
-        let Some(state) = state.await else {
-            return text(StatusCode::INTERNAL_SERVER_ERROR, "It panicked.\n");
-        };
-        let mut answer = Response::new(state);
-        set(&mut answer, header::CONTENT_TYPE, "application/json");
-        set(&mut answer, header::CACHE_CONTROL, "no-store");
-        answer
-    }
-}
-
 impl<B> Service<Request<B>> for Page {
     type Response = Response<Body>;
     type Error = Infallible;
@@ -370,17 +182,6 @@ impl fmt::Debug for Page {
     }
 }
 
-/// The `answer` as it is sent.
-fn finish(mut answer: Response<Bytes>, method: &Method) -> Response<Body> {
-    protect(answer.headers_mut());
-    if *method == Method::HEAD {
-        let length = HeaderValue::from(answer.body().len());
-        answer.headers_mut().insert(header::CONTENT_LENGTH, length);
-        *answer.body_mut() = Bytes::new();
-    }
-    answer.map(Body::from)
-}
-
 /// Readings of `sentinel` for a page.
 fn rounds(sentinel: &Sentinel, all_resources: bool) -> Arc<Rounds<Arc<Gathered>>> {
     let (kept, clock) = (Arc::new(KeptParts::new()), sentinel.clone());
@@ -401,108 +202,4 @@ fn rounds(sentinel: &Sentinel, all_resources: bool) -> Arc<Rounds<Arc<Gathered>>
 fn now(sentinel: &Sentinel) -> Tick {
     let time = &sentinel.registry().shared().time;
     time.check_making(time.read())
-}
-
-/// The answer to a request that may not look, with the line that would let it.
-fn refusal(denied: AccessDenied) -> Response<Bytes> {
-    let (status, why) = match denied {
-        AccessDenied::Host => (
-            StatusCode::FORBIDDEN,
-            "The page is not served under this name. If it is a name of this server, write \
-             `.host(\"the.name\")?`; or use the address.\n",
-        ),
-        AccessDenied::UnknownPeer => (
-            StatusCode::FORBIDDEN,
-            "Nobody knows where this request comes from. With axum, serve \
-             `app.into_make_service_with_connect_info::<SocketAddr>()`. Otherwise give the page \
-             `.token(…)?`, or `.open()` if something in front of it checks who may look.\n",
-        ),
-        AccessDenied::ForeignPeer => (
-            StatusCode::FORBIDDEN,
-            "Only callers on this machine may look. To let others in, give the page \
-             `.allow([\"10.0.0.0/8\".parse()?])` with their network, or `.token(…)?`.\n",
-        ),
-        AccessDenied::Forwarded => (
-            StatusCode::FORBIDDEN,
-            "A proxy on this machine may have sent this request for somebody elsewhere: a caller \
-             on this machine asks for localhost, by HTTP/1.1 or later, and without fields in which \
-             proxies speak of clients. Give the page `.token(…)?`, or \
-             `.allow([\"127.0.0.1/32\".parse()?])` if the proxy checks who may look.\n",
-        ),
-        AccessDenied::Token => (StatusCode::UNAUTHORIZED, "The data needs the token.\n"),
-    };
-    let mut answer = text(status, why);
-    if denied == AccessDenied::Token {
-        set(&mut answer, header::WWW_AUTHENTICATE, "Bearer");
-    }
-    answer
-}
-
-/// The answer to a request with a method other than those that are `allowed`.
-fn method_refusal(allowed: &'static str) -> Response<Bytes> {
-    let mut answer = text(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "There is no such method here.\n",
-    );
-    set(&mut answer, header::ALLOW, allowed);
-    answer
-}
-
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Bytes> {
-    let mut answer = Response::new(text.into());
-    *answer.status_mut() = status;
-    set(
-        &mut answer,
-        header::CONTENT_TYPE,
-        "text/plain; charset=utf-8",
-    );
-    set(&mut answer, header::CACHE_CONTROL, "no-store");
-    answer
-}
-
-/// The `asset`, unless the browser has it already.
-fn file(asset: &'static assets::Asset, headers: &HeaderMap) -> Response<Bytes> {
-    let known = headers.get_all(header::IF_NONE_MATCH).iter();
-    let mut tags = known.filter_map(|value| value.to_str().ok());
-    let is_known = tags.any(|tags| {
-        let mut tags = tags.split(',').map(str::trim);
-        tags.any(|tag| tag == "*" || tag.trim_start_matches("W/") == asset.etag())
-    });
-    let mut answer = if is_known {
-        let mut answer = Response::new(Bytes::new());
-        *answer.status_mut() = StatusCode::NOT_MODIFIED;
-        answer
-    } else {
-        let mut answer = Response::new(asset.body());
-        set(&mut answer, header::CONTENT_TYPE, asset.content_type);
-        answer
-    };
-    // Kept, and asked for again each time: the next version of the program has others.
-    set(&mut answer, header::CACHE_CONTROL, "no-cache");
-    if let Ok(etag) = HeaderValue::from_str(asset.etag()) {
-        answer.headers_mut().insert(header::ETAG, etag);
-    }
-    answer
-}
-
-/// Adds the fields that say what a browser must not do with the answer.
-fn protect(headers: &mut HeaderMap) {
-    let fields = [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (
-            HeaderName::from_static("cross-origin-resource-policy"),
-            "same-origin",
-        ),
-    ];
-    for (name, value) in fields {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-}
-
-fn set(answer: &mut Response<Bytes>, name: HeaderName, value: &'static str) {
-    let value = HeaderValue::from_static(value);
-    answer.headers_mut().insert(name, value);
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::store::draw::Booking;
 use crate::store::settings::WhenDown;
+use crate::store::terms::Nodes;
 use crate::store::ticket::Asker;
 
 const BUCKET: Duration = Duration::from_millis(100);

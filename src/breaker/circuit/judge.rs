@@ -1,0 +1,378 @@
+//! How one circuit breaker judges calls, learns their ends, and opens.
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use super::super::breakers::Change;
+use super::super::counts::{Ended, OutcomeCounts, Sum};
+use super::super::history::History;
+use super::super::packed::{Moment, StateKind, StateWord, is_newer};
+use super::super::spec::{BadLimit, BreakerSpec};
+use super::{Breaker, Circuit, CircuitAnswer, End, Longest, OLD, RENEWED, StateChanges};
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted, shared_size};
+use crate::clock::{Tick, nanos};
+
+// === impl Longest ===
+
+impl Longest {
+    fn of(spec: &BreakerSpec) -> Self {
+        Self {
+            lease: AtomicU64::new(nanos(spec.lease())),
+            open: AtomicU64::new(nanos(spec.longest_open())),
+        }
+    }
+
+    /// Raises each time to that of `other`, if that is longer.
+    fn include(&self, other: &Self) {
+        for (own, other) in [(&self.lease, &other.lease), (&self.open, &other.open)] {
+            own.fetch_max(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// How far away the moment of `word` can be, in ns.
+    fn of_word(&self, word: StateWord) -> u64 {
+        let lease = self.lease.load(Ordering::Relaxed);
+        if word.kind() != StateKind::OpenUntil {
+            return lease;
+        }
+        let grown = lease.saturating_mul(1 << word.failed());
+        grown.min(self.open.load(Ordering::Relaxed))
+    }
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    /// Creates a closed breaker, or one that continues in the state of `old`.
+    pub(in crate::breaker) fn new(
+        spec: BreakerSpec,
+        index: usize,
+        now: Tick,
+        epoch: u32,
+        old: Option<&Self>,
+    ) -> Self {
+        let longest = Longest::of(&spec);
+        if let Some(old) = old {
+            if spec.counts_like(&old.spec) {
+                old.circuit.longest.include(&longest);
+                let revision = if spec == old.spec {
+                    old.revision
+                } else {
+                    // Relaxed: calls that end meanwhile may be judged by either.
+                    old.circuit.revision.fetch_add(1, Ordering::Relaxed) + 1
+                };
+                let circuit = old.circuit.clone();
+                return Self {
+                    spec,
+                    index,
+                    circuit,
+                    revision,
+                };
+            }
+            longest.include(&old.circuit.longest);
+        }
+        let (word, moment) = match old {
+            Some(old) => old.opened_alike(epoch),
+            None => (StateWord::first(StateKind::Closed, epoch), Moment(0)),
+        };
+        let circuit = Circuit {
+            word: AtomicU64::new(word.0),
+            moment: AtomicU64::new(moment.0),
+            period: AtomicU32::new(0),
+            counts: OutcomeCounts::new(&spec, now),
+            history: match old {
+                Some(old) => old.circuit.history.clone(),
+                None => History::new(now),
+            },
+            revision: AtomicU32::new(0),
+            longest,
+            name: Lock::new(None),
+        };
+        Self {
+            spec,
+            index,
+            circuit: Arc::new(circuit),
+            revision: 0,
+        }
+    }
+
+    /// The first word of a breaker that is open as long as this one. If this one waits for its
+    /// probes, the new one may be probed at once, for those probes report to this one.
+    fn opened_alike(&self, epoch: u32) -> (StateWord, Moment) {
+        loop {
+            let word = self.word();
+            let kind = match word.kind() {
+                StateKind::HalfOpen | StateKind::Outlived => StateKind::Ready,
+                kind => kind,
+            };
+            let first = StateWord::first(kind, epoch).with_failed(word.failed());
+            let moment = Moment(self.circuit.moment.load(Ordering::Acquire));
+            if kind != StateKind::OpenUntil || moment.version() == word.version() {
+                return (first, moment.with_version(first.version()));
+            }
+            if self.word() == word {
+                // The moment of an open breaker is not written yet. A version that matches no
+                // word makes the first call that asks write one, as it would have here.
+                return (first, Moment(0).with_version(!first.version()));
+            }
+        }
+    }
+
+    /// Returns whether both share one circuit, and so one state.
+    pub(in crate::breaker) fn inherits(&self, old: &Self) -> bool {
+        Arc::ptr_eq(&self.circuit, &old.circuit)
+    }
+
+    /// Sets the name of the rule in force. `None`: no rule stands on the circuit any more, and only
+    /// calls and views of older rules refer to it.
+    pub(in crate::breaker) fn rename(&self, name: Option<StdArc<str>>) {
+        *self.circuit.name.lock() = name;
+    }
+
+    /// The name of the rule in force, which may be another one than this.
+    pub(in crate::breaker) fn name(&self) -> Option<StdArc<str>> {
+        self.circuit.name.lock().clone()
+    }
+
+    /// Bytes that its circuit occupies.
+    pub(in crate::breaker) fn heap(&self) -> usize {
+        shared_size::<Circuit>() + self.circuit.counts.heap() + History::heap()
+    }
+
+    pub(in crate::breaker) const fn spec(&self) -> &BreakerSpec {
+        &self.spec
+    }
+
+    /// Its history.
+    pub(in crate::breaker) fn history(&self) -> &History {
+        &self.circuit.history
+    }
+
+    /// The bad calls that it counts at `now`, or with which it has opened.
+    pub(in crate::breaker) fn bad_calls(&self, now: Tick) -> u64 {
+        let word = self.word();
+        match word.kind() {
+            StateKind::Closed => self.circuit.counts.bad(now, word.version()),
+            _ => self.circuit.history.opened_by(),
+        }
+    }
+
+    /// The longest time that it is open before it may be probed, by all rules so far.
+    pub(in crate::breaker) fn longest_open(&self) -> Duration {
+        Duration::from_nanos(self.circuit.longest.open.load(Ordering::Relaxed))
+    }
+
+    /// The state. Acquire: a thread that sees it sees the epoch that was drawn for it.
+    #[inline]
+    pub(in crate::breaker) fn word(&self) -> StateWord {
+        StateWord(self.circuit.word.load(Ordering::Acquire))
+    }
+
+    /// Returns whether a call that read `epoch` before passes, in the present generation.
+    #[inline]
+    pub(in crate::breaker) fn is_closed_for(&self, epoch: u32) -> bool {
+        let word = self.word();
+        word.kind() == StateKind::Closed && epoch.wrapping_sub(word.since()) < OLD
+    }
+
+    /// The answer to a call that comes at `now`. Changes nothing.
+    pub(in crate::breaker) fn ask(&self, now: Tick) -> (StateWord, CircuitAnswer) {
+        loop {
+            let word = self.word();
+            let wait = match word.kind() {
+                StateKind::Closed => return (word, CircuitAnswer::Pass),
+                StateKind::Ready => return (word, CircuitAnswer::Probe),
+                StateKind::Forced => return (word, CircuitAnswer::Refuse(None)),
+                StateKind::OpenUntil => self.spec.open_time(word),
+                StateKind::HalfOpen | StateKind::Outlived if self.has_place(word) => {
+                    return (word, CircuitAnswer::Probe);
+                }
+                StateKind::HalfOpen | StateKind::Outlived => self.spec.lease(),
+            };
+            let longest = || self.circuit.longest.of_word(word);
+            let early = planted(Bug::LongestBeforeMoment).then(longest);
+            if let Some(moment) = self.moment_of(word, now + wait) {
+                // After the moment (acquire), so it covers the rule that wrote that.
+                let longest_ns = early.unwrap_or_else(longest);
+                let answer = match moment.ahead_of(now, longest_ns) {
+                    None => CircuitAnswer::Probe,
+                    retry_at => CircuitAnswer::Refuse(retry_at),
+                };
+                return (word, answer);
+            }
+        }
+    }
+
+    /// Counts the end of a call that was no probe of this breaker, and opens it if its limit is
+    /// met.
+    #[inline]
+    pub(in crate::breaker) fn count(&self, end: End, changes: &mut StateChanges) {
+        let Some(word) = self.closed_for(end.epoch) else {
+            return;
+        };
+        let ended = Ended {
+            version: word.version(),
+            is_bad: end.is_bad,
+            keeps_ratio: matches!(self.spec.limit, BadLimit::Ratio(_)),
+        };
+        let is_over = || self.word() != word && self.renewed(word, end.epoch).is_none();
+        let Some(sum) = self.circuit.counts.count(end.now, ended, is_over) else {
+            return;
+        };
+        if end.is_bad {
+            self.circuit.history.note_bad(end.now);
+        }
+        // A rule that was replaced still counts, for the new rule, but no longer decides.
+        let in_force = self.circuit.revision.load(Ordering::Relaxed);
+        if !self.spec.is_met(sum) || in_force != self.revision {
+            return;
+        }
+        self.open(word, end, sum, changes);
+    }
+
+    /// Opens the breaker, which has counted `sum` while it was closed as `word` says.
+    #[cold]
+    fn open(&self, mut word: StateWord, end: End, sum: Sum, changes: &mut StateChanges) {
+        let next = word.opened(StateKind::OpenUntil);
+        while !self.swap(word, next) && !planted(Bug::TellWithoutWinning) {
+            match self.renewed(word, end.epoch) {
+                Some(renewed) => word = renewed,
+                // A faster thread has opened it.
+                None => return,
+            }
+        }
+        self.circuit.history.note_opened_by(sum.bad);
+        self.publish(next, end.now + self.spec.open_time(next));
+        self.tell(changes, word, next, Some(self.spec.value(sum)));
+    }
+
+    /// The state, if a call that was admitted at `epoch` counts in it.
+    #[inline]
+    fn closed_for(&self, epoch: u32) -> Option<StateWord> {
+        let word = self.word();
+        (word.kind() == StateKind::Closed && !is_newer(word.since(), epoch)).then_some(word)
+    }
+
+    /// The present form of `word`, in which a call counts that was admitted at `epoch`, if the word
+    /// was only renewed.
+    #[cold]
+    fn renewed(&self, word: StateWord, epoch: u32) -> Option<StateWord> {
+        let present = self.closed_for(epoch)?;
+        let goes_on = present.version() == word.version() && !planted(Bug::RenewalEnds);
+        goes_on.then_some(present)
+    }
+
+    /// Moves the beginning of a closed generation to a later epoch if it is [`OLD`], so that its
+    /// distance from the newest, `epoch`, stays small.
+    pub(in crate::breaker) fn renew(&self, word: StateWord, epoch: u32) {
+        if epoch.wrapping_sub(word.since()) >= OLD {
+            self.swap(word, word.renewed(epoch.wrapping_sub(RENEWED)));
+        }
+    }
+
+    pub(in crate::breaker) fn force_open(&self, changes: &mut StateChanges) {
+        loop {
+            let word = self.word();
+            let next = word.opened(StateKind::Forced);
+            if word.kind() == StateKind::Forced {
+                return;
+            }
+            if self.swap(word, next) {
+                if word.kind() == StateKind::Closed {
+                    self.circuit.history.note_opened_by(0);
+                }
+                return self.tell(changes, word, next, None);
+            }
+        }
+    }
+
+    pub(in crate::breaker) fn force_close(
+        &self,
+        draw: impl Fn() -> u32,
+        changes: &mut StateChanges,
+    ) {
+        loop {
+            let word = self.word();
+            // Also where it is closed: in the new generation nothing is counted.
+            let next = self.closed(word, draw());
+            if self.swap(word, next) {
+                // Closing again and again is the only change that needs no time. Without writing
+                // one, an old moment would match once its version comes round.
+                self.publish(next, Tick::ZERO);
+                return self.tell(changes, word, next, None);
+            }
+        }
+    }
+
+    /// Returns the closed form of `word`, in the generation that begins at `epoch`. Before that, it
+    /// empties the counts: some may have the stamp of the new version from an earlier round of
+    /// versions.
+    pub(super) fn closed(&self, word: StateWord, epoch: u32) -> StateWord {
+        let next = word.closed(epoch);
+        let is_over = || self.word() != word;
+        self.circuit.counts.forget(next.version(), is_over);
+        next
+    }
+
+    /// Release: a thread that sees the new state sees the epoch that was drawn for it.
+    pub(super) fn swap(&self, from: StateWord, to: StateWord) -> bool {
+        self.circuit
+            .word
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// The moment of `word`. Writes `otherwise` first if none has been written. `None` if the state
+    /// has changed.
+    fn moment_of(&self, word: StateWord, otherwise: Tick) -> Option<Moment> {
+        let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
+        let mut moment = load();
+        if moment.version() != word.version() {
+            self.publish(word, otherwise);
+            moment = load();
+        }
+        (moment.version() == word.version()).then_some(moment)
+    }
+
+    /// Notes a change that this call has made, where users can see it.
+    pub(super) fn tell(
+        &self,
+        changes: &mut StateChanges,
+        from: StateWord,
+        to: StateWord,
+        value: Option<f64>,
+    ) {
+        let (from, to) = (from.state(), to.state());
+        if from != to {
+            changes.push(Change {
+                index: self.index,
+                from,
+                to,
+                value,
+            });
+        }
+    }
+
+    /// Writes `time` for `word`, unless one as late is written or the state has
+    /// changed.
+    pub(super) fn publish(&self, word: StateWord, time: Tick) {
+        let moment = Moment::new(time, word.version());
+        let cell = &self.circuit.moment;
+        loop {
+            // Acquire: if this is of a newer version, so is the state below.
+            let found = Moment(cell.load(Ordering::Acquire));
+            let is_written = found.version() == word.version()
+                && (!found.is_before(moment) || planted(Bug::FirstMomentStands));
+            let is_late = is_written || self.word().version() != word.version();
+            if is_late && !planted(Bug::BlindMoment) {
+                return;
+            }
+            if cell
+                .compare_exchange(found.0, moment.0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! How a dashboard is set up, and starts.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::access::KnownPeers;
+use super::beat::HeartBeat;
+use super::commands::Commands;
+use super::running::BeatState;
+use super::running::DashboardHandle;
+use super::server::serve;
+use super::{Dashboard, LOOK_UP, MOST_NAME, PORT, PORTS};
+use crate::base::panics::catch_panic;
+use crate::base::timer;
+use crate::key::Nets;
+use crate::sentinel::Sentinel;
+use crate::source::RuleSink;
+
+// === impl Dashboard ===
+
+impl Dashboard {
+    /// Creates one for `sentinel`, in a program that the dashboard calls `app`: between 1 and 256
+    /// characters. Instances of one program have the same name.
+    pub fn new(sentinel: &Sentinel, app: impl Into<String>) -> Self {
+        Self {
+            sentinel: sentinel.clone(),
+            app: app.into(),
+            dashboard: None,
+            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+            advertise: None,
+            others: Vec::new(),
+            sink: None,
+        }
+    }
+
+    /// Sets where the dashboard is: a name or an address with a port, such as `10.0.0.5:8080`.
+    /// Default: nowhere, so there are no beats, and commands come from those that are
+    /// [allowed](Self::allow).
+    ///
+    /// The name is looked up for each beat, and commands are taken from all addresses that it has.
+    pub fn connect(mut self, dashboard: impl Into<String>) -> Self {
+        self.dashboard = Some(dashboard.into());
+        self
+    }
+
+    /// Sets where commands are taken. Default: `127.0.0.1:8719`. If the port is taken, the next
+    /// ones are tried, 16 in all; port 0 is any that is free. A dashboard on another machine needs
+    /// an address that it can reach, such as `0.0.0.0:8719`.
+    pub fn bind(mut self, addr: impl Into<SocketAddr>) -> Self {
+        self.bind = addr.into();
+        self
+    }
+
+    /// Sets at which address the dashboard reaches the program. Default: the one from which the
+    /// program reaches the dashboard. It is needed behind a translation of addresses, as in a
+    /// container. Use IPv4: the dashboard makes no proper URL of an IPv6 address.
+    pub fn advertise(mut self, ip: impl Into<IpAddr>) -> Self {
+        self.advertise = Some(ip.into());
+        self
+    }
+
+    /// Takes commands from `nets` as well as from the dashboard, such as where it calls from
+    /// another address than it has. A second call adds to the first.
+    pub fn allow(mut self, nets: impl IntoIterator<Item = IpNet>) -> Self {
+        self.others.extend(nets);
+        self
+    }
+
+    /// Takes rules from the dashboard, and has `sink` keep them, such as a
+    /// [`RuleFile`](crate::source::RuleFile) beside the file that the program reads at its start.
+    /// Default: rules cannot be changed by the dashboard.
+    pub fn push(mut self, sink: impl RuleSink) -> Self {
+        self.sink = Some(Box::new(sink));
+        self
+    }
+
+    /// Starts the beat and the server, in the present tokio runtime, which needs I/O and a timer.
+    /// The first beat is sent at once. A dashboard that does not answer is no error here: it is
+    /// asked again every ten seconds, and [`last_problem`](DashboardHandle::last_problem) tells why
+    /// it does not know the program.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of range, if no port is free, or if there is no such runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing has started.
+    pub async fn spawn(self) -> io::Result<DashboardHandle> {
+        self.check()?;
+        let runtime = Handle::try_current().map_err(io::Error::other)?;
+        if timer::sleep(Duration::ZERO).is_err() {
+            return Err(io::Error::other("the tokio runtime has no timer"));
+        }
+        let listener = listen(self.bind)?;
+        let addr = listener.local_addr()?;
+        let access = Arc::new(KnownPeers::new(Nets::new(self.others)));
+        let state = Arc::new(BeatState::default());
+        let commands = Commands::new(self.sentinel, self.app.clone(), self.sink);
+        let beat = self.dashboard.map(|dashboard| HeartBeat {
+            dashboard,
+            app: self.app,
+            server: addr,
+            advertise: self.advertise,
+            access: access.clone(),
+            state: state.clone(),
+        });
+        if let Some(beat) = &beat {
+            // If it is not found, the beat tells.
+            let _ = timeout(LOOK_UP, beat.look_up()).await;
+        }
+        let beat = beat.map(|beat| runtime.spawn(beat.run()));
+        let server = runtime.spawn(serve(listener, access, Arc::new(commands)));
+        let tasks = beat.into_iter().chain([server]).collect();
+        Ok(DashboardHandle { addr, state, tasks })
+    }
+
+    /// Returns whether all settings are in range.
+    fn check(&self) -> io::Result<()> {
+        let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let length = self.app.chars().count();
+        if !(1..=MOST_NAME).contains(&length) || self.app.trim().is_empty() {
+            return invalid(format!(
+                "app has {length} characters, must have between 1 and {MOST_NAME}, and not only \
+                 blanks"
+            ));
+        }
+        let Some(dashboard) = &self.dashboard else {
+            return Ok(());
+        };
+        let is_name = |c: char| c.is_ascii_graphic() && !"/@?#\\".contains(c);
+        let parts = dashboard.rsplit_once(':');
+        let is_good = parts.is_some_and(|(name, port)| {
+            let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+            is_port && !name.is_empty() && name.chars().all(is_name)
+        });
+        if !is_good {
+            return invalid(format!(
+                "dashboard is {dashboard:?}, must be a name or an address with a port, such as \
+                 \"10.0.0.5:8080\""
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A listener at `addr`, or at one of the next ports if that one is taken.
+pub(super) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let mut tried = 1;
+    let mut at = addr;
+    let listener = loop {
+        match StdListener::bind(at) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tried < PORTS => {
+                let Some(next) = at.port().checked_add(1) else {
+                    return Err(error);
+                };
+                at.set_port(next);
+                tried += 1;
+            }
+            Err(error) => {
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!("bind to {at}: {error}"),
+                ));
+            }
+            Ok(listener) => break listener,
+        }
+    };
+    listener.set_nonblocking(true)?;
+    // tokio panics where a runtime has no I/O.
+    let made = catch_panic(|| TcpListener::from_std(listener));
+    made.unwrap_or_else(|| Err(io::Error::other("the tokio runtime has no I/O")))
+}
+
+/// The name of the host, as far as the system tells it in a file.
+pub(super) fn hostname() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname");
+    let name = name.or_else(|_| fs::read_to_string("/etc/hostname"));
+    let name: String = name
+        .unwrap_or_default()
+        .trim()
+        .chars()
+        .take(MOST_NAME)
+        .collect();
+    if name.is_empty() {
+        "localhost".to_owned()
+    } else {
+        name
+    }
+}

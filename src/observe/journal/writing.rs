@@ -1,0 +1,96 @@
+//! How a journal begins, and what it writes at each look.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::breakers::BreakerEpisodes;
+use super::budget::LineBudget;
+use super::counts::{Counts, Watched};
+use super::episodes::Episodes;
+use super::hooked::Changes;
+use super::lines::LogLine;
+use super::shedding::SheddingEpisodes;
+use super::stores::StoreWatch;
+use super::{Journal, LastLook, NAME};
+use crate::base::sync::Lock;
+use crate::base::thread::{PeriodicThread, ThreadHandle};
+use crate::sentinel::Sentinel;
+use crate::source::Watch;
+
+impl Journal {
+    /// Creates the journal of `sentinel`. It tells what happens from now on.
+    pub fn new(sentinel: &Sentinel) -> Self {
+        let changes = Arc::new(Changes::default());
+        sentinel.hooks().register(NAME, changes.clone());
+        let state = LastLook {
+            counts: Counts::of(sentinel),
+            episodes: Episodes::default(),
+            breakers: BreakerEpisodes::default(),
+            budget: LineBudget::default(),
+            shedding: SheddingEpisodes::default(),
+            store: StoreWatch::of(sentinel),
+            watched: Vec::new(),
+        };
+        Self {
+            sentinel: sentinel.clone(),
+            changes,
+            state: Lock::new(state),
+        }
+    }
+
+    /// Also logs when `watch` cannot read its rules, under `name`. The journal does not keep the
+    /// [watch](crate::source::Watch) alive.
+    pub fn watch(self, name: impl Into<String>, watch: &Watch) -> Self {
+        let watched = Watched::new(name.into(), watch.status.clone());
+        self.state.lock().watched.push(watched);
+        self
+    }
+
+    /// Looks at the counters, and writes lines about what has changed since the last look. Call it
+    /// about once a second, on one thread.
+    pub fn poll_once(&self) {
+        let mut lines = Vec::new();
+        {
+            let state = &mut *self.state.lock();
+            let registry = self.sentinel.registry();
+            let time = &registry.shared().time;
+            let now = time.check_making(time.read());
+            state.budget.begin(now, &mut state.episodes, &mut lines);
+            let queue = std::mem::take(&mut *self.changes.0.lock());
+            for change in queue.changes {
+                let budget = &mut state.budget;
+                state.breakers.changed(change, now, budget, &mut lines);
+            }
+            state.breakers.look(now, &mut state.budget, &mut lines);
+            state.budget.unknown_breakers(queue.more);
+            let (growth, mut others) = state.counts.look(&self.sentinel, now);
+            for line in state.episodes.look(now, growth) {
+                state.budget.refusals(line, &mut lines);
+            }
+            lines.append(&mut others);
+            let told = state.shedding.look(&self.sentinel, now);
+            state.budget.shedding(told, &mut lines);
+            let mut told = Vec::new();
+            state.store.look(&self.sentinel, now, &mut told);
+            state.budget.store(told, &mut lines);
+            lines.extend(state.watched.iter_mut().filter_map(Watched::look));
+        }
+        // Whoever listens may do as it likes.
+        lines.iter().for_each(LogLine::write);
+    }
+
+    /// Looks on a thread of its own, at once and then at intervals of `every` (at least 10 ms),
+    /// until the handle is dropped. A process that forks from this one has no such thread.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system cannot create the thread.
+    pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
+        let thread = PeriodicThread::spawn("sentinel-journal", every, move || {
+            // A subscriber that panics loses its line, and nothing else.
+            let _ = crate::base::panics::catch_panic(|| self.poll_once());
+        })?;
+        Ok(ThreadHandle::new(thread))
+    }
+}

@@ -1,0 +1,232 @@
+//! What a program says of an isolation rule.
+
+use std::time::Duration;
+
+use super::super::flow::MOST_WAITING;
+use super::super::problem::Inspector;
+use super::super::whose::Who;
+use super::{IsolationRule, LONGEST_QUEUE, SlotQueue};
+use crate::base::number::WholeNumber;
+use crate::stat::MAX_TOKENS;
+
+impl IsolationRule {
+    /// Allows at most `max` calls of `resource` at once: between 0 and 2³¹ − 1.
+    #[must_use]
+    pub fn new(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
+        Self {
+            resource: resource.into(),
+            max: max.into(),
+            who: Who::Anyone,
+            related: None,
+            queue: None,
+            max_waiting: WholeNumber::new(MOST_WAITING),
+            id: None,
+        }
+    }
+
+    /// Counts and limits only the calls of `origin`, by slots that are its own. An address or a
+    /// number is written as text, and stands for both the text and the address or number.
+    ///
+    /// Sentinel's two special names have Sentinel's meaning, as in
+    /// [`FlowRule::for_origin`](crate::FlowRule::for_origin): `"default"` counts all callers
+    /// together, as without this method, and `"other"` gives slots of its own to every origin that
+    /// no flow or isolation rule of the resource names. A call without an origin is not limited.
+    ///
+    /// The limit is as exact as that on all callers: checking it and taking a slot are one atomic
+    /// step on the node of the origin. A call that also needs a slot of another rule holds the
+    /// first one for a moment if another call takes the second at that time. Once the engine's
+    /// [limit on origins](crate::Builder::max_origins) is reached, further origins that no rule
+    /// names share the slots of one.
+    ///
+    /// Of the calls that run when the rule comes, those count whose origin was counted apart when
+    /// they began: by another rule for single origins, or by
+    /// [`Builder::origins`](crate::Builder::origins). It cannot be combined with a
+    /// [queue](Self::queue) or with [`when`](Self::when), and it cannot be a
+    /// [default rule](crate::rule#default-rules). A
+    /// [`KeyedRule::concurrency`](crate::KeyedRule::concurrency) by origin has a queue.
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, IsolationRule, Rules, Sentinel, Verdict};
+    ///
+    /// let rules = Rules::new()
+    ///     .with(IsolationRule::new("report", 2).for_origin("batch"))
+    ///     .with(IsolationRule::new("report", 1).for_origin("other"));
+    /// let sentinel = Sentinel::new(rules);
+    /// let enter = |origin| match sentinel.try_enter(Call::new("report").origin(origin)) {
+    ///     Verdict::Pass(running) => Some(running),
+    ///     _ => None,
+    /// };
+    /// let running = [enter("batch"), enter("batch"), enter("shop"), enter("desk")];
+    /// assert!(running.iter().all(Option::is_some));
+    /// assert!(enter("batch").is_none() && enter("shop").is_none());
+    /// drop(running);
+    /// assert!(enter("shop").is_some());
+    /// ```
+    #[must_use]
+    pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
+        self.who = Who::of_origin(origin.into());
+        self
+    }
+
+    /// Limits by the calls of another resource: calls of the rule's own resource are refused while
+    /// at least `max` calls of `related` run. So reports can yield to orders. `related` may be a
+    /// template, like the name of a rule. Only those calls of `related` count that have the same
+    /// direction. At a `max` of 0 every call is refused.
+    ///
+    /// The rule looks at the number of calls that run at that moment, and takes nothing: it limits
+    /// neither the calls of `related`, nor how many of its own run beside fewer of these. A call
+    /// that waits afterwards, for its turn or for a borrowed place, is not looked at again. The
+    /// rule does not apply until `related` has been called for the first time. It cannot be
+    /// combined with an origin or a [queue](Self::queue), and it cannot be a
+    /// [default rule](crate::rule#default-rules).
+    ///
+    /// ```
+    /// use tower_sentinel::{Call, IsolationRule, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::new(IsolationRule::new("report", 1).when("order"));
+    /// let enter = |name| match sentinel.try_enter(Call::new(name)) {
+    ///     Verdict::Pass(running) => Some(running),
+    ///     _ => None,
+    /// };
+    /// let order = enter("order");
+    /// assert!(order.is_some() && enter("order").is_some());
+    /// assert!(enter("report").is_none());
+    /// drop(order);
+    /// assert!(enter("report").is_some());
+    /// ```
+    ///
+    /// # Accuracy
+    ///
+    /// The number is that of [`NodeView::concurrency`](crate::NodeView::concurrency), exact while
+    /// no call of `related` starts or ends at that moment.
+    #[must_use]
+    pub fn when(mut self, related: impl Into<String>) -> Self {
+        self.related = Some(related.into());
+        self
+    }
+
+    /// Lets calls that find no free slot wait for one, for at most `max_wait`, instead of
+    /// refusing them: between 0, at which no call waits, and 1 day. Default: no call waits.
+    ///
+    /// Slots go to waiting calls in the order in which these came, and a new call does not
+    /// overtake them: no more than `max` calls run, and no slot is free while a call waits. A
+    /// call that has waited for `max_wait`, or for its own
+    /// [patience](crate::Call::patience) if that is shorter, is refused as if it could not
+    /// wait. So is a call that finds [as many](Self::max_waiting) waiting as may.
+    ///
+    /// A call waits before the rules behind this one are asked, and takes nothing of them
+    /// meanwhile: parameters, rates, queues and, once more, circuit breakers are checked when it
+    /// has its slot, by the rules in force then. If one of them refuses it, the slot goes to the
+    /// next call. If one lets it wait for its turn or for a borrowed place, the slot does too;
+    /// after that wait the call takes a slot again, before all that came later, and the rest of
+    /// `max_wait` counts on. Response time and concurrency begin after the wait, which is recorded
+    /// apart.
+    ///
+    /// If several isolation rules are for one resource, the queue of the tightest one counts. A rule
+    /// [for an origin](Self::for_origin), or [by another resource](Self::when), has no queue.
+    /// While an [adaptive rule](crate::AdaptiveRule) is tighter, it refuses new calls. Calls
+    /// wait on a tokio runtime with its timer, as in any queue; see
+    /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a
+    /// call that would wait starts at once.
+    ///
+    /// A reload changes the limit for calls that wait as well: if it is higher, or the rule is
+    /// gone, some or all of them start at once. They keep the time that they were given.
+    ///
+    /// A call that waits allocates, and takes a lock that only waiting calls and those that
+    /// end beside them share.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, IsolationRule, NotAdmitted, Sentinel, Verdict};
+    ///
+    /// let rule = IsolationRule::new("report", 1).queue(Duration::from_secs(5)).max_waiting(1);
+    /// let sentinel = Sentinel::new(rule);
+    /// let Verdict::Pass(running) = sentinel.try_enter(Call::new("report")) else {
+    ///     panic!("the first call runs");
+    /// };
+    /// let Verdict::Wait(waiting) = sentinel.try_enter(Call::new("report")) else {
+    ///     panic!("the second one waits");
+    /// };
+    /// assert!(matches!(sentinel.try_enter(Call::new("report")), Verdict::Block(_)));
+    /// let Err(NotAdmitted::TooEarly(waiting)) = waiting.admit() else {
+    ///     panic!("there is no slot yet");
+    /// };
+    /// drop(running);
+    /// assert!(waiting.admit().is_ok());
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped while it waits leaves the queue. If it has just got a slot, the
+    /// next call gets it.
+    #[doc(alias("wait", "acquire", "ConcurrencyLimit", "semaphore"))]
+    #[must_use]
+    pub fn queue(mut self, max_wait: Duration) -> Self {
+        self.queue = Some(max_wait);
+        self
+    }
+
+    /// Sets how many calls may wait at once in the [queue](Self::queue): between 0, at which no
+    /// call waits, and 2³² − 1. Default 10 000. In [shadow mode](crate::Rule::shadow), where
+    /// none waits, this many may run beyond the limit.
+    #[must_use]
+    pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
+        self.max_waiting = max_waiting.into();
+        self
+    }
+
+    /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
+    /// such as `isolation-2`.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Returns the resource that the rule is for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Returns how many calls may run at once.
+    #[must_use]
+    pub const fn max(&self) -> u32 {
+        self.max.get()
+    }
+
+    pub(super) fn inspect(&self, inspector: &mut Inspector) {
+        inspector.name("resource", &self.resource);
+        inspector.number("max", self.max, 0..=MAX_TOKENS);
+        inspector.number("max_waiting", self.max_waiting, 0..=u32::MAX);
+        if let Some(queue) = self.queue.filter(|queue| *queue > LONGEST_QUEUE) {
+            let allowed = format_args!("at most 1 day");
+            inspector.refuse("queue", format_args!("{queue:?}"), allowed);
+        }
+        let related = self.related.as_deref().map(|name| ("related", name));
+        self.who.inspect(related, inspector);
+        if let Some(queue) = self.queue.filter(|_| !self.is_for_all_calls()) {
+            let allowed = "left out with `for_origin` and `when`: calls wait for slots that all \
+                           callers share";
+            inspector.refuse("queue", format_args!("{queue:?}"), allowed);
+        }
+    }
+
+    /// Returns whether the rule counts all calls to its resource together, and no others.
+    pub(super) fn is_for_all_calls(&self) -> bool {
+        self.who == Who::Anyone && self.related.is_none()
+    }
+
+    // --- for the engine; the rule has been inspected ---
+
+    /// How calls wait, if they may.
+    pub(in crate::rule) fn slot_queue(&self) -> Option<SlotQueue> {
+        let queue = SlotQueue {
+            max_wait: self.queue?,
+            max_waiting: self.max_waiting.get(),
+        };
+        queue.lets_wait().then_some(queue)
+    }
+}

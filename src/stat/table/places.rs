@@ -1,0 +1,364 @@
+//! How a table finds, makes, lists and gives away entries.
+
+use std::hash::{BuildHasher, Hash};
+
+use papaya::{Equivalent, Guard, HashMap, ResizeMode};
+
+use super::super::turn::TableTurn;
+use super::reading::{EndReading, TableReading};
+use super::settle::settle;
+use super::{
+    Gone, LIMBO, LOOKS, PASSED_AT_ONCE, READ_AT_ONCE, Resident, Table, TableReader, TableSlot,
+    UNLISTED, Writer,
+};
+use crate::base::pace::StepPace;
+use crate::base::sync::{Arc, Lock, Ordering};
+use crate::clock::Tick;
+
+impl<V: Resident> Table<V> {
+    /// A table of at most `capacity` entries, beside those put in by
+    /// [`replace`](Self::replace).
+    pub(crate) fn new(capacity: usize) -> Self {
+        let hash = foldhash::quality::RandomState::default();
+        Self {
+            // Not incremental: a table that grew once and is only read then
+            // would stay slow.
+            map: HashMap::builder()
+                .hasher(hash.clone())
+                .resize_mode(ResizeMode::Blocking)
+                .build(),
+            hash,
+            writer: Lock::new(Writer {
+                slots: Vec::new(),
+                free: Vec::new(),
+                hand: 0,
+                limbo: Vec::new(),
+                gone: Gone::default(),
+                next_number: 0,
+                readers: Vec::new(),
+            }),
+            turn: TableTurn::new(),
+            capacity,
+        }
+    }
+
+    /// Keeps entries from being freed while a reader looks at them.
+    #[inline]
+    pub(crate) fn guard(&self) -> impl Guard + '_ {
+        self.map.guard()
+    }
+
+    /// Runs `f` with the entry of `key`, if there is one.
+    #[inline]
+    pub(crate) fn find<Q, R>(&self, key: &Q, f: impl FnOnce(&Arc<V>) -> R) -> Option<R>
+    where
+        Q: Equivalent<V::Key> + Hash + ?Sized,
+    {
+        self.map.get(key, &self.guard()).map(f)
+    }
+
+    /// The entry of `key`, made by `make` if there is none; `None` if there is
+    /// no place for it.
+    #[cold]
+    pub(crate) fn find_or_make<Q>(
+        &self,
+        key: &Q,
+        now: Tick,
+        make: impl FnOnce() -> V,
+    ) -> Option<Arc<V>>
+    where
+        Q: Equivalent<V::Key> + Hash + ?Sized,
+    {
+        self.find_or_make_shared(key, now, || Arc::new(make()))
+    }
+
+    /// Finds or makes an entry to which others have weak references. A use by such a reference must
+    /// not keep the entry from being [idle](Resident::is_idle), or the user must find the entry
+    /// again by its key: an entry that is used during its eviction comes back as another `Arc`, to
+    /// which the weak reference does not lead.
+    pub(crate) fn find_or_make_shared<Q>(
+        &self,
+        key: &Q,
+        now: Tick,
+        make: impl FnOnce() -> Arc<V>,
+    ) -> Option<Arc<V>>
+    where
+        Q: Equivalent<V::Key> + Hash + ?Sized,
+    {
+        let insert = |writer: &mut Writer<V>| {
+            let (entry, slot) = match writer.recall(key) {
+                Some(recalled) => recalled,
+                None if writer.len() < self.capacity || self.make_room(writer, now) => {
+                    (make(), writer.free_slot())
+                }
+                None => return None,
+            };
+            self.map.pin().insert(entry.key().clone(), entry.clone());
+            writer.list(slot, entry.clone());
+            Some(entry)
+        };
+        let mark = self.hash.hash_one(key).max(TableTurn::FIRST_MARK);
+        let is_full = self.map.len() >= self.capacity;
+        let find = || self.find(key, Arc::clone);
+        self.turn
+            .find_or_make(mark, &self.writer, is_full, find, insert)
+    }
+
+    /// Puts `change(old)` in the place of the entry of `key`, or in a new place if there is no such
+    /// entry, at any size of the table. Where the table is full, it first tries to evict an idle
+    /// entry, so the entries beyond the bound are in use. Returns the new entry and the old one.
+    pub(crate) fn replace<Q>(
+        &self,
+        key: &Q,
+        now: Tick,
+        change: impl FnOnce(Option<&Arc<V>>) -> V,
+    ) -> (Arc<V>, Option<Arc<V>>)
+    where
+        Q: Equivalent<V::Key> + Hash + ?Sized,
+    {
+        let mut writer = self.writer.lock();
+        let (old, slot) = match writer.recall(key) {
+            Some((old, slot)) => (Some(old), Some(slot)),
+            None => (self.find(key, Arc::clone), None),
+        };
+        let entry = Arc::new(change(old.as_ref()));
+        let listed = old.as_ref().filter(|old| old.is_listed());
+        let slot = match (slot, listed) {
+            (Some(slot), _) => slot,
+            (None, Some(old)) => old.place().index.load(Ordering::Relaxed) as usize,
+            (None, None) => {
+                if writer.len() >= self.capacity {
+                    self.make_room(&mut writer, now);
+                }
+                writer.free_slot()
+            }
+        };
+        self.map.pin().insert(entry.key().clone(), entry.clone());
+        // Makes the map let go of the old entry, so that the node that both share belongs to the
+        // new one alone as soon as no call uses the old one.
+        self.map.guard().flush();
+        if let Some(old) = listed {
+            old.place().index.store(UNLISTED, Ordering::Relaxed);
+        }
+        // A reading that has come to the old one need not come to the new one.
+        writer.list(slot, entry.clone());
+        (entry, old)
+    }
+
+    /// Evicts an idle entry, if it finds one, and settles the entries in limbo. Returns whether
+    /// there is a place for one more entry.
+    fn make_room(&self, writer: &mut Writer<V>, now: Tick) -> bool {
+        for _ in 0..LOOKS.min(writer.slots.len()) {
+            if writer.limbo.len() >= LIMBO {
+                break;
+            }
+            writer.hand %= writer.slots.len();
+            let slot = writer.hand;
+            let entry = writer.slots[slot].entry.as_ref();
+            // The map and this list hold it. Any further reference means that it is in use.
+            let may_go = entry.filter(|entry| {
+                entry.is_listed() && Arc::strong_count(entry) <= 2 && entry.is_idle(now)
+            });
+            writer.hand += 1;
+            if let Some(entry) = may_go {
+                self.map.pin().remove(entry.key());
+                writer.take(slot);
+                break;
+            }
+        }
+        // Make the map let go of the entries that it has removed.
+        self.map.guard().flush();
+        for slot in std::mem::take(&mut writer.limbo) {
+            let Some(entry) = writer.slots[slot].entry.take() else {
+                continue;
+            };
+            match settle(entry, |it| it.is_idle(now), |it| writer.retire(slot, it)) {
+                Ok(()) => writer.free.push(slot),
+                Err(entry) => {
+                    writer.slots[slot].entry = Some(entry);
+                    writer.limbo.push(slot);
+                }
+            }
+        }
+        writer.len() < self.capacity
+    }
+
+    /// How many entries have a place, those in limbo included, and how many were evicted.
+    #[cfg(feature = "observe")]
+    pub(crate) fn places(&self) -> (usize, u64) {
+        let writer = self.writer.lock();
+        (writer.len(), writer.gone.evicted)
+    }
+
+    /// How many entries the table has.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Calls `read` once with every entry that was there when it began, but for those that leave
+    /// before it comes to them. Returns the sum of the entries that have left: these, and all that
+    /// had left before it began. Calls, new keys and other readers do not wait for it.
+    pub(crate) fn read_all(&self, mut read: impl FnMut(&Arc<V>)) -> Gone<V::Sum> {
+        let mut reading = EndReading(self, self.begin_reading());
+        loop {
+            let read = self.read_some(&mut reading.1, usize::MAX, &mut read);
+            if let Some(gone) = read {
+                return gone;
+            }
+        }
+    }
+
+    /// Reads all entries in steps of `pace`; each entry costs `work`. Entries may leave and come
+    /// between two steps, and no thread waits for a reading that pauses.
+    pub(crate) async fn read_paced(
+        &self,
+        pace: &mut StepPace,
+        work: usize,
+        read: &mut (dyn FnMut(&Arc<V>) + Send),
+    ) -> Gone<V::Sum> {
+        let mut reading = EndReading(self, self.begin_reading());
+        loop {
+            let most = pace.left().div_ceil(work);
+            let mut count = 0;
+            let gone = self.read_some(&mut reading.1, most, &mut |entry| {
+                count += 1;
+                read(entry);
+            });
+            pace.spend(work.saturating_mul(count).max(1)).await;
+            if let Some(gone) = gone {
+                return gone;
+            }
+        }
+    }
+
+    /// Begins a reading of all entries in steps. Entries leave and come between its steps.
+    pub(super) fn begin_reading(&self) -> TableReading {
+        let mut writer = self.writer.lock();
+        let number = writer.next_number();
+        let gone = writer.gone.clone();
+        writer.readers.push(TableReader {
+            number,
+            next: 0,
+            gone,
+        });
+        TableReading { number }
+    }
+
+    /// The next step of `reading`: calls `read` with about `most` entries, or with all that are
+    /// left. Returns the sum of those that have left once there are none.
+    pub(super) fn read_some(
+        &self,
+        reading: &mut TableReading,
+        most: usize,
+        read: &mut dyn FnMut(&Arc<V>),
+    ) -> Option<Gone<V::Sum>> {
+        let mut few = Vec::with_capacity(READ_AT_ONCE);
+        let mut left = most;
+        loop {
+            let gone = self.writer.lock().give_few(reading.number, &mut few);
+            if gone.is_some() {
+                return gone;
+            }
+            // Passing slots that are empty is work, too.
+            left = left.saturating_sub(few.len().max(1));
+            few.drain(..).for_each(|entry| read(&entry));
+            if left == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Ends `reading`, if it is not over.
+    pub(super) fn end_reading(&self, reading: &TableReading) {
+        let mut writer = self.writer.lock();
+        writer.readers.retain(|it| it.number != reading.number);
+    }
+}
+
+impl<V: Resident> Writer<V> {
+    /// How many entries there are, with those in limbo.
+    fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Takes the entry of `key` out of limbo, if it waits there. Returns it and its slot.
+    fn recall<Q>(&mut self, key: &Q) -> Option<(Arc<V>, usize)>
+    where
+        Q: Equivalent<V::Key> + ?Sized,
+    {
+        let mut limbo = self.limbo.iter();
+        let has_key = |slot: &usize| {
+            let entry = self.slots[*slot].entry.as_ref();
+            entry.is_some_and(|entry| key.equivalent(entry.key()))
+        };
+        let slot = limbo.position(has_key)?;
+        let slot = self.limbo.swap_remove(slot);
+        Some((self.slots[slot].entry.clone()?, slot))
+    }
+
+    /// A slot for a new entry.
+    fn free_slot(&mut self) -> usize {
+        let number = self.next_number();
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let new = TableSlot {
+            entry: None,
+            number,
+        };
+        match self.slots.get_mut(slot) {
+            Some(free) => *free = new,
+            None => self.slots.push(new),
+        }
+        slot
+    }
+
+    /// Puts `entry` into `slot`.
+    fn list(&mut self, slot: usize, entry: Arc<V>) {
+        entry.place().index.store(slot as u32, Ordering::Relaxed);
+        self.slots[slot].entry = Some(entry);
+    }
+
+    /// Moves the entry in `slot`, which has left the map, to limbo.
+    pub(super) fn take(&mut self, slot: usize) {
+        if let Some(entry) = &self.slots[slot].entry {
+            entry.place().index.store(UNLISTED, Ordering::Relaxed);
+            self.limbo.push(slot);
+        }
+    }
+
+    /// Adds the counts of `entry`, which leaves `slot`.
+    fn retire(&mut self, slot: usize, entry: &V) {
+        let number = self.slots[slot].number;
+        // The readings that began after the entry came, and that have not read its slot yet: they
+        // get its counts here.
+        let unread = self.readers.iter_mut();
+        let unread = unread.filter(|reader| number < reader.number && slot >= reader.next);
+        for gone in unread.map(|it| &mut it.gone).chain([&mut self.gone]) {
+            entry.retire(&mut gone.retired);
+            gone.evicted += 1;
+        }
+    }
+
+    /// Adds to `few` some entries that the reading `number` has not read. If none are left, ends
+    /// the reading and returns the sum of the entries that have left.
+    fn give_few(&mut self, number: u64, few: &mut Vec<Arc<V>>) -> Option<Gone<V::Sum>> {
+        let place = self.readers.iter().position(|it| it.number == number)?;
+        let reader = &mut self.readers[place];
+        let rest = self.slots.get(reader.next..).unwrap_or_default();
+        for slot in rest.iter().take(PASSED_AT_ONCE) {
+            if few.len() == READ_AT_ONCE {
+                break;
+            }
+            reader.next += 1;
+            let unread = slot.entry.iter().filter(|_| slot.number < number);
+            few.extend(unread.cloned());
+        }
+        let is_over = few.is_empty() && reader.next >= self.slots.len();
+        is_over.then(|| self.readers.swap_remove(place).gone)
+    }
+}

@@ -1,0 +1,416 @@
+//! What a ledger has booked, and what of it is still to be reported.
+
+use super::super::cell::BucketEnd;
+use super::super::demand::Demand;
+use super::super::draw::{Booking, Epoch};
+use super::super::seen::{Here, Seen};
+use super::super::terms::{Nodes, Terms, Window};
+use super::super::ticket::Validity;
+use super::{Ledger, Own, Report, Uncounted};
+use crate::base::sync::Arc;
+use crate::clock::{Tick, nanos};
+
+impl Ledger {
+    pub(crate) fn new(terms: Arc<Terms>, window: Arc<Window>) -> Self {
+        Self {
+            terms,
+            window,
+            own: Box::default(),
+            last: Seen::default(),
+            has_seen: false,
+            report: Report::Nothing,
+            heard: Tick::ZERO,
+            is_hot: false,
+            free: u32::MAX,
+            had: 0,
+            epoch: Epoch::default(),
+            demand: Demand::default(),
+            uncounted: Uncounted::default(),
+            has_none: false,
+            paid: 0,
+            last_held: 0,
+            pending: None,
+        }
+    }
+
+    /// The last answer of the store, if there is one.
+    fn seen(&self) -> Option<Seen> {
+        self.has_seen.then_some(self.last)
+    }
+
+    /// The bucket at `now`: by the last answer of the store, or else by the process's clock.
+    pub(crate) fn here(&self, now: Tick) -> Here {
+        let length = self.window.bucket;
+        match self.seen() {
+            Some(seen) => seen.at(now, length),
+            None => {
+                let length_ns = nanos(length).max(1);
+                let number = now.as_nanos() / length_ns;
+                let end = Tick::from_nanos((number + 1).saturating_mul(length_ns));
+                Here {
+                    number,
+                    end,
+                    next: end,
+                }
+            }
+        }
+    }
+
+    /// The number of the bucket that ends at `end`.
+    pub(crate) fn bucket_of(&self, end: BucketEnd) -> u64 {
+        // Half a bucket before its end, the bucket was the present one by any reading of the
+        // store's clock.
+        let half = self.window.bucket / 2;
+        let ns = end.tick().as_nanos().saturating_sub(nanos(half));
+        match self.seen() {
+            Some(seen) if Tick::from_nanos(ns) + self.window.bucket <= seen.next => {
+                let before = seen.next.nanos_since(Tick::from_nanos(ns));
+                let gone = before / nanos(self.window.bucket).max(1);
+                seen.bucket.saturating_sub(gone)
+            }
+            _ => self.here(Tick::from_nanos(ns)).number,
+        }
+    }
+
+    /// Returns whether the window of the last answer and of all own permits is over at `now`.
+    pub(in crate::store) fn is_of_the_past(&self, now: Tick) -> bool {
+        let memory = u64::from(self.window.buckets) + 2;
+        let here = self.here(now).number;
+        let is_past = |bucket: u64| bucket.saturating_add(memory) <= here;
+        let has_seen = self.seen().is_some_and(|seen| !is_past(seen.bucket));
+        !has_seen && self.own.iter().all(|own| is_past(own.bucket))
+    }
+
+    /// Returns whether nothing is pending or uncounted in this ledger. Once it is also of the past,
+    /// a new one may take its place.
+    pub(in crate::store) fn is_at_rest(&self) -> bool {
+        !self.is_hot && self.pending.is_none() && self.uncounted.permits == 0
+    }
+
+    /// Takes the store's time and the number of free permits from an answer.
+    pub(crate) fn see(&mut self, seen: Seen, free: u32) {
+        if self.seen().is_none() {
+            self.renumber(seen);
+        } else {
+            self.gather(seen.bucket);
+        }
+        self.forget_back_after(seen.bucket + 1);
+        (self.last, self.has_seen) = (seen, true);
+        self.free = free;
+        self.had = self.held(seen.bucket);
+    }
+
+    /// Permits that were taken before the first answer have the numbers of another clock. The
+    /// buckets of both do not begin together, so one near a border may go to the bucket beside it.
+    fn renumber(&mut self, seen: Seen) {
+        let half = nanos(self.window.bucket / 2);
+        let middle = Tick::from_nanos(seen.next.as_nanos().saturating_sub(half));
+        let here = self.here(middle).number;
+        for own in &mut self.own {
+            let (ahead, behind) = (
+                own.bucket.checked_sub(here),
+                here.saturating_sub(own.bucket),
+            );
+            own.bucket = match ahead {
+                Some(ahead) => seen.bucket.saturating_add(ahead),
+                None => seen.bucket.saturating_sub(behind),
+            };
+        }
+        if !self.own.is_empty() {
+            self.report = self.report.max(Report::Local);
+        }
+    }
+
+    /// If the store's clock is far back, permits of the buckets to come are in the present one now,
+    /// as in the store. Otherwise they would be reported again when these buckets come again.
+    fn gather(&mut self, bucket: u64) {
+        let mut buckets = self.own.iter().map(|own| own.bucket);
+        if !buckets.any(|own| own > bucket.saturating_add(1)) {
+            return;
+        }
+        let (mut drawn, mut local) = (0_u32, 0_u32);
+        let mut all = std::mem::take(&mut self.own).into_vec();
+        all.retain(|own| {
+            let is_to_come = own.bucket > bucket;
+            if is_to_come {
+                drawn = drawn.saturating_add(own.drawn);
+                local = local.saturating_add(own.local);
+            }
+            !is_to_come
+        });
+        self.own = all.into_boxed_slice();
+        let own = self.own_mut(bucket);
+        own.drawn = own.drawn.saturating_add(drawn);
+        own.local = own.local.saturating_add(local);
+    }
+
+    /// Takes the store's time from an answer without the free permits of the present bucket. In a
+    /// bucket for which no other answer gives them, none are assumed to be free.
+    pub(crate) fn see_ahead(&mut self, seen: Seen) {
+        let is_known = self.seen().is_some_and(|known| known.bucket == seen.bucket);
+        let free = if is_known { self.free } else { 0 };
+        self.see(seen, free);
+    }
+
+    /// The number of the bucket at `now`, and when a call may use permits of the one after it;
+    /// `None` if the store has never answered.
+    pub(crate) fn next_bucket(&self, now: Tick) -> Option<(u64, Validity)> {
+        let length = self.window.bucket;
+        let here = self.seen()?.at(now, length);
+        Some((here.number, here.next_bucket(length)))
+    }
+
+    /// Takes the store's time, if no answer has given it before.
+    pub(crate) fn see_time(&mut self, seen: Seen) {
+        if self.seen().is_none() {
+            self.see(seen, u32::MAX);
+        }
+    }
+
+    // --- own permits ---
+
+    /// Own permits in the window that ends with the bucket `number`.
+    pub(crate) fn held(&self, number: u64) -> u32 {
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let own = self.own.iter().filter(|own| own.bucket >= first);
+        own.fold(0, |sum: u32, own| {
+            sum.saturating_add(own.drawn).saturating_add(own.local)
+        })
+    }
+
+    fn own_mut(&mut self, bucket: u64) -> &mut Own {
+        let at = self.own.iter().position(|own| own.bucket == bucket);
+        let at = at.unwrap_or_else(|| {
+            let keep = u64::from(self.window.buckets) + 2;
+            let mut all = std::mem::take(&mut self.own).into_vec();
+            all.retain(|own| own.bucket + keep > bucket);
+            // Each key has a ledger, and most ledgers need only one or two buckets.
+            all.reserve_exact(1);
+            all.push(Own {
+                bucket,
+                drawn: 0,
+                local: 0,
+            });
+            self.own = all.into_boxed_slice();
+            self.own.len() - 1
+        });
+        &mut self.own[at]
+    }
+
+    /// Books `n` permits that the store has granted.
+    pub(crate) fn book_drawn(&mut self, bucket: u64, n: u32) {
+        if n > 0 {
+            let own = self.own_mut(bucket);
+            own.drawn = own.drawn.saturating_add(n);
+        }
+    }
+
+    /// Books `n` permits that were taken without the store; the next draw reports them.
+    pub(crate) fn book_local(&mut self, bucket: u64, n: u32) {
+        if n > 0 {
+            self.report = self.report.max(Report::Local);
+            let own = self.own_mut(bucket);
+            own.local = own.local.saturating_add(n);
+        }
+    }
+
+    /// Removes `n` unused permits from the bucket. Returns how many of them the
+    /// store has counted.
+    pub(crate) fn unbook(&mut self, bucket: u64, n: u32) -> u32 {
+        let Some(own) = self.own.iter_mut().find(|own| own.bucket == bucket) else {
+            return 0;
+        };
+        let local = own.local.min(n);
+        own.local -= local;
+        let drawn = own.drawn.min(n - local);
+        own.drawn -= drawn;
+        drawn
+    }
+
+    /// Covers permits that were taken in `bucket` without the store by `n` that the store has
+    /// granted, unless a report is under way. Returns how many it covers.
+    pub(crate) fn pay_local(&mut self, bucket: u64, n: u32) -> u32 {
+        if self.tells() || n == 0 {
+            return 0;
+        }
+        let own = self.own.iter_mut().find(|own| own.bucket == bucket);
+        own.map_or(0, |own| {
+            let paid = own.local.min(n);
+            own.local -= paid;
+            paid
+        })
+    }
+
+    /// How many permits of `bucket` the store has granted to the process.
+    pub(crate) fn drawn(&self, bucket: u64) -> u32 {
+        let own = self.own.iter().find(|own| own.bucket == bucket);
+        own.map_or(0, |own| own.drawn)
+    }
+
+    pub(super) fn here_is_before(&self, bucket: u64) -> bool {
+        self.seen().is_none_or(|seen| seen.bucket < bucket)
+    }
+
+    /// How many permits of `limit` may be free in the bucket `number`: those of the last answer,
+    /// or, if that was for another bucket, all but this process's own.
+    pub(crate) fn free_at(&self, number: u64, limit: u32) -> u32 {
+        match self.seen() {
+            Some(seen) if seen.bucket == number => self.free,
+            _ => limit.saturating_sub(self.held(number)),
+        }
+    }
+
+    /// A refill asks for the free permits divided by this. So a process gets the fraction of them
+    /// that it has of all permits drawn in the window, and at least an equal part.
+    pub(crate) fn divisor(&self, now: Tick, nodes: Nodes) -> u32 {
+        let number = self.here(now).number;
+        let is_of_here = self.seen().is_some_and(|seen| seen.bucket == number);
+        let drawn = self.terms.limit_of(nodes).saturating_sub(self.free);
+        if is_of_here && self.had > 0 && drawn >= self.had {
+            drawn.div_ceil(self.had).min(nodes.count)
+        } else {
+            nodes.count
+        }
+    }
+
+    // --- without the store ---
+
+    /// How many permits the process may take by itself in the bucket `number`.
+    pub(crate) fn share_left(&self, number: u64, nodes: Nodes) -> u32 {
+        let share = match self.terms.local_limit {
+            Some(limit) => limit,
+            None if self.terms.per_node => self.terms.limit,
+            None => nodes.share(self.terms.limit),
+        };
+        let last = self
+            .seen()
+            .map(|seen| seen.bucket + u64::from(self.window.buckets));
+        let share = match last {
+            Some(last) if number < last => {
+                let free = nodes.share(self.free);
+                share.min(self.had.saturating_add(free))
+            }
+            _ => share,
+        };
+        share.saturating_sub(self.held(number))
+    }
+
+    /// When there is room for one more without the store, after the bucket at `now`.
+    pub(crate) fn local_room_at(&self, now: Tick, nodes: Nodes) -> Tick {
+        let here = self.here(now);
+        let later = (1..=self.window.buckets)
+            .find(|&later| self.share_left(here.number + u64::from(later), nodes) > 0);
+        let later = later.unwrap_or(self.window.buckets).saturating_sub(1);
+        here.next + self.window.bucket * later
+    }
+
+    // --- the store's data ---
+
+    /// The epoch in which the store counted this process's permits, including those to be given
+    /// back. A store in another epoch has lost them.
+    pub(crate) fn known_epoch(&self, now: Tick) -> Epoch {
+        let number = self.here(now).number;
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let has_own = self
+            .own
+            .iter()
+            .any(|own| own.bucket >= first && own.drawn > 0);
+        let has_any = has_own || self.returns();
+        if has_any && self.report != Report::All {
+            self.epoch
+        } else {
+            Epoch::default()
+        }
+    }
+
+    pub(crate) fn set_epoch(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+    }
+
+    /// Schedules a report of this process's permits in the window. Returns whether there are any.
+    pub(crate) fn must_report(&mut self, report: Report, now: Tick) -> bool {
+        if report == Report::All {
+            self.report_all();
+        }
+        self.report = self.report.max(report);
+        let has_any = self.has_untold_past() || !self.to_report(now).is_empty();
+        if !has_any {
+            self.report = Report::Nothing;
+        }
+        has_any
+    }
+
+    /// Reports all own permits that count, to a store that has lost its data.
+    pub(crate) fn report_all(&mut self) {
+        self.report = Report::All;
+        self.forget_back();
+    }
+
+    /// The own permits that the store must be told of.
+    pub(crate) fn to_report(&self, now: Tick) -> Vec<Booking> {
+        if self.report == Report::Nothing || self.seen().is_none() {
+            return Vec::new();
+        }
+        let number = self.here(now).number;
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let of_window = self.own.iter().filter(|own| own.bucket >= first);
+        of_window
+            .filter_map(|own| {
+                let drawn = if self.report == Report::All {
+                    own.drawn
+                } else {
+                    0
+                };
+                let permits = drawn.saturating_add(own.local);
+                (permits > 0).then_some(Booking {
+                    bucket: own.bucket,
+                    permits,
+                })
+            })
+            .collect()
+    }
+
+    /// Returns whether there are own permits from before the first answer: they cannot be reported
+    /// yet, as the store's bucket numbers are unknown.
+    pub(crate) fn has_untold_past(&self) -> bool {
+        self.seen().is_none() && !self.own.is_empty()
+    }
+
+    /// The permits in the window that were taken without the store, if a report is due.
+    pub(crate) fn unknown(&self, now: Tick) -> Vec<Booking> {
+        if self.report == Report::Nothing || self.seen().is_none() {
+            return Vec::new();
+        }
+        let number = self.here(now).number;
+        let first = (number + 1).saturating_sub(self.window.buckets.into());
+        let of_window = self.own.iter().filter(|own| own.bucket >= first);
+        let local = of_window.filter(|own| own.local > 0);
+        local
+            .map(|own| Booking {
+                bucket: own.bucket,
+                permits: own.local,
+            })
+            .collect()
+    }
+
+    /// Notes that the store has counted the `unknown` permits of this `report`. Permits taken since
+    /// then still have to be reported.
+    pub(crate) fn reported(&mut self, unknown: &[Booking], report: Report, now: Tick) {
+        for told in unknown {
+            let mut left = told.permits;
+            let same = self.own.iter_mut().filter(|own| own.bucket == told.bucket);
+            for own in same {
+                let known = own.local.min(left);
+                left -= known;
+                own.local -= known;
+                own.drawn = own.drawn.saturating_add(known);
+            }
+        }
+        if report >= self.report && report > Report::Nothing {
+            self.report = Report::Local;
+            if self.unknown(now).is_empty() {
+                self.report = Report::Nothing;
+            }
+        }
+    }
+}
