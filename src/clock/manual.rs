@@ -13,8 +13,8 @@ use crate::base::sync::{AtomicU64, Ordering};
 /// [waits](crate::Sentinel::enter) sleeps on tokio's timer, for the time that was computed
 /// when its wait began, even if this clock stands still; and longer if this clock has come
 /// half of the way by then. So it is for calls that pass, are refused or are
-/// [admitted](crate::Waiting::admit) by hand; for those that sleep, use a [`TokioClock`]
-/// in paused time.
+/// [admitted](crate::Waiting::admit) by hand; for those that sleep, use a
+/// [`TokioClock`](super::TokioClock) in paused time.
 ///
 /// # Examples
 ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::nanos;
 
-/// A reading of a [`Clock`]: nanoseconds since that clock's start.
+/// A reading of a [`Clock`](super::Clock): nanoseconds since that clock's start.
 ///
 /// Ticks of different clocks must not be mixed. Arithmetic saturates at both
 /// ends: the range is 584 years.
@@ -15,7 +15,7 @@ use super::nanos;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::Tick;
+/// use tower_sentinel::clock::Tick;
 ///
 /// let start = Tick::from_millis(1_000);
 /// let later = start + Duration::from_millis(500);

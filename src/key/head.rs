@@ -69,7 +69,8 @@ impl<'a> Head<'a> {
     }
 
     /// Returns the head of `request`, to test code that takes one without a layer: a
-    /// [`KeyExtractor`], a [`ClientIp`], a [`Rejection`](crate::rejection::Rejection).
+    /// [`KeyExtractor`](super::KeyExtractor), a [`ClientIp`](super::ClientIp), a
+    /// [`Rejection`](crate::middleware::rejection::Rejection).
     ///
     /// Without a layer there are no rules whose templates might match the path: the
     /// [route](Self::route) is what axum has matched, or else the path.
@@ -192,7 +193,7 @@ impl<'a> Head<'a> {
     }
 
     /// Returns the resource that a layer uses by default; see
-    /// [the default resource](self#the-default-resource).
+    /// [the default resource](super#the-default-resource).
     #[must_use]
     #[inline]
     pub fn resource(&self) -> Key<'a> {

@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use crate::base::sync::Lock;
 
-/// The tasks of a [`Dashboard`]: its beat and its server. Dropping the handle stops both, and
-/// closes all connections.
+/// The tasks of a [`Dashboard`](super::Dashboard): its beat and its server. Dropping
+/// the handle stops both, and closes all connections.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ pub(super) struct BeatsTold {
 // === impl DashboardHandle ===
 
 impl DashboardHandle {
-    /// Returns where commands are taken: the address that was [bound](Dashboard::bind), with the
+    /// Returns where commands are taken: the address that was [bound](super::Dashboard::bind), with the
     /// port that was free.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {

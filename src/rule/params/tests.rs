@@ -3,7 +3,7 @@
 use std::sync::Arc as StdArc;
 
 use super::*;
-use crate::rule::{RuleSelection, Rules};
+use crate::rule::{RuleSelection, RuleSet, Rules};
 
 #[test]
 fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {

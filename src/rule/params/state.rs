@@ -1,0 +1,143 @@
+//! One rule for each key in force: its table, and the value and the quota of a call by it.
+
+use std::time::Duration;
+
+use super::quotas::{QuotasByValue, UnknownTiers, ValueQuota};
+use super::{KeyedState, NoShare, OnSuspicion};
+use crate::base::sync::{Arc, AtomicU64, shared_size};
+use crate::call::{Call, Key};
+use crate::clock::Tick;
+use crate::keyed::{Counting, Digest, HotKeys, KeySpec, KeyTokens};
+use crate::rule::MissingKey;
+use crate::rule::keyed_rule::{KeyedRule, ParamOf};
+use crate::rule::threshold::whole_rate;
+
+impl KeyedState {
+    /// Bytes that it occupies on the heap: its table, its rule, and the prepared quotas.
+    pub(super) fn heap(&self) -> usize {
+        let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
+        keys + shared_size::<AtomicU64>()
+            + size_of_val(&*self.on_suspicion.0)
+            + self.rule.heap()
+            + self.quotas.heap()
+    }
+
+    pub(super) fn new(
+        index: u32,
+        rule: KeyedRule,
+        old: Option<&Self>,
+        now: Tick,
+        on_suspicion: OnSuspicion,
+    ) -> Self {
+        let keys = match old {
+            Some(old) => old.keys.clone(),
+            None => {
+                let spec = KeySpec {
+                    count: rule.count,
+                    interval: rule.interval(),
+                    max_keys: rule.max_keys.get(),
+                };
+                Arc::new(match rule.get_cost() {
+                    Some(_) => HotKeys::with_costs(spec, now),
+                    None => HotKeys::new(spec, now),
+                })
+            }
+        };
+        let unchanged = old.filter(|old| old.rule == rule);
+        let quotas = QuotasByValue::new(&rule, &keys, unchanged.map(|old| &old.quotas));
+        Self {
+            missing: old.map_or_else(Arc::default, |old| old.missing.clone()),
+            on_suspicion,
+            unknown_tiers: UnknownTiers::default(),
+            index,
+            running: None,
+            quotas,
+            rule,
+            keys,
+        }
+    }
+
+    /// The value that `call` is judged by; `None` if it needs none.
+    pub(super) fn value<'c>(&self, call: &'c Call<'_>) -> Result<Option<&'c Key<'c>>, NoShare> {
+        match self.given(call) {
+            Some(value) => Ok(Some(value)),
+            None => self.instead(),
+        }
+    }
+
+    /// The value that `call` has.
+    #[inline]
+    pub(super) fn given<'c>(&self, call: &'c Call<'_>) -> Option<&'c Key<'c>> {
+        match &self.rule.of {
+            ParamOf::Index(index) => call.param_at(*index),
+            ParamOf::Named(name) => call.param_named(name),
+            ParamOf::Origin => call.origin.as_ref(),
+        }
+    }
+
+    /// The key that judges a call without a value; `None` if the call need not be judged.
+    pub(super) fn instead(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
+        match self.rule.missing {
+            MissingKey::Share => Ok(Some(&Key::MISSING)),
+            MissingKey::Skip => Ok(None),
+            MissingKey::Refuse => Err(NoShare::Missing { rule: self.index }),
+        }
+    }
+
+    pub(super) fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyTokens>, NoShare> {
+        let value = match self.given(call) {
+            Some(value) => Some(value),
+            None => self.count_missing()?,
+        };
+        let Some(value) = value else {
+            return Ok(None);
+        };
+        let key = self.keys.digest(value);
+        let quota = self.quota_to_take(key, call);
+        match self.keys.take(now, key, &quota.prepared, self.weight(call)) {
+            Ok(taken) => Ok(Some(taken)),
+            Err(full) => Err(NoShare::Full {
+                rule: self.index,
+                limit: self.advertised(quota),
+                available_at: full.available_at(),
+            }),
+        }
+    }
+
+    /// When the rule will let `call` in, and the turn that it gets then if that is later; it
+    /// takes nothing.
+    pub(super) fn turn_at(&self, call: &Call<'_>, now: Tick) -> Option<(Tick, Tick)> {
+        let Some(value) = self.value(call).ok()? else {
+            return Some((now, now));
+        };
+        let key = self.keys.digest(value);
+        let limit = self.quota(key, call).prepared.waiting(Duration::ZERO);
+        let turn = self
+            .keys
+            .available_at(now, key, &limit, self.weight(call))?;
+        let at = now + (turn - now).saturating_sub(self.rule.max_wait());
+        Some((at, turn))
+    }
+
+    /// A call of any weight runs once.
+    pub(super) fn weight(&self, call: &Call<'_>) -> u32 {
+        match self.rule.count {
+            Counting::Running => 1,
+            _ => call.weight,
+        }
+    }
+
+    /// The limit of `quota` as it is advertised: a number of calls, and the time for them.
+    pub(super) fn advertised(&self, quota: &ValueQuota) -> (u32, Duration) {
+        let (threshold, interval) = (quota.threshold, self.rule.interval());
+        match self.rule.count {
+            Counting::Refill | Counting::Queue(_) => whole_rate(threshold, interval),
+            Counting::Window => (threshold as u32, interval),
+            Counting::Running => (threshold as u32, Duration::ZERO),
+        }
+    }
+
+    pub(super) fn quota(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
+        self.quotas.of(key, call.tier.as_ref())
+    }
+}
