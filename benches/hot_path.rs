@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use support::Bench;
 use tower_sentinel::clock::QuantaClock;
+use tower_sentinel::clock::{MonotonicClock, Tick};
 use tower_sentinel::stat::LeapArray;
-use tower_sentinel::{
-    Call, Clock, FlowRule, ManualClock, MonotonicClock, Rules, Sentinel, SlidingWindow, Tick,
-};
+use tower_sentinel::stat::SlidingWindow;
+use tower_sentinel::{Call, Clock, FlowRule, ManualClock, Rules, Sentinel};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NOW: Tick = Tick::from_millis(1_200);

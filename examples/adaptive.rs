@@ -11,7 +11,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tower_sentinel::{AdaptiveRule, Call, Entry, ManualClock, Sentinel, Tick, Verdict};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{AdaptiveRule, Call, Entry, ManualClock, Sentinel, Verdict};
 
 /// The time that the service needs for a call.
 const WORK: Duration = Duration::from_millis(50);

@@ -18,7 +18,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_sentinel::key::ForwardedIp;
-use tower_sentinel::{BoxError, KeyedRule, MissingKey, Scope, Sentinel, SentinelLayer};
+use tower_sentinel::read::Scope;
+use tower_sentinel::{BoxError, KeyedRule, MissingKey, Sentinel, SentinelLayer};
 
 const CALLS: usize = 5;
 

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use tower_sentinel::InvalidSetting;
-use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, SlidingWindow, Tick, Verdict};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::stat::SlidingWindow;
+use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
 
 /// Calls per second, for every row of the table.
 const LIMIT: u32 = 100;

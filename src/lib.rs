@@ -56,10 +56,10 @@
 //! | How do I guard code that is not a service, such as a call to a database? | [`Sentinel::run`] |
 //! | How do I exempt some requests from all limits? | [`SentinelLayer::skip`], [`middleware::skip`] |
 //! | Why does a rule refuse no call? | [`Sentinel::findings`] |
-//! | How does a client see a refusal? | [`rejection`] |
+//! | How does a client see a refusal? | [`middleware::rejection`] |
 //! | How do I read the statistics? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
-//! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`SlidingWindow`] |
-//! | How do I limit by key without an engine? | [`KeyedLimiter`] |
+//! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`stat::SlidingWindow`] |
+//! | How do I limit by key without an engine? | [`keyed::KeyedLimiter`] |
 //! | How do I watch it run? | `observe::page` (feature `page`): a live page for the browser |
 //! | How do I change rules while the program runs? | [`Sentinel::reload`], [`source`] |
 //! | How do I test with it? | [`ManualClock`] |
@@ -153,7 +153,7 @@ pub mod middleware;
 #[cfg(feature = "observe")]
 #[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
 pub mod observe;
-mod read;
+pub mod read;
 pub mod rule;
 mod sentinel;
 mod shape;
@@ -165,25 +165,16 @@ pub mod system;
 pub use base::invalid::InvalidSetting;
 pub use base::thread::ThreadHandle;
 pub use blocked::{BlockKind, Blocked};
-pub use breaker::BreakerState;
-pub use call::{Call, Criticality, Direction, Key};
-pub use clock::{Clock, ManualClock, MonotonicClock, Tick};
+pub use call::{Call, Criticality, Key};
+pub use clock::{Clock, ManualClock};
 pub use engine::{Entry, Meter, NotAdmitted, Verdict, Waiting};
-pub use hook::{Finding, FindingKind, Hook, Hooks};
-pub use keyed::KeyedLimiter;
-#[doc(inline)]
-pub use middleware::rejection;
-pub use middleware::{BoxError, SentinelLayer, SentinelService};
-pub use read::{
-    BreakerView, BudgetSnapshot, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView,
-    RuleSnapshot, Scope, ShadowView, SharedSnapshot, Shedding, Snapshot,
-};
+pub use hook::Hook;
+pub use middleware::{BoxError, SentinelLayer};
 pub use rule::{
-    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRule, InvalidRules,
-    IsolationRule, KeyedRule, MissingKey, Rule, Rules, SystemRule,
+    AdaptiveRule, AuthorityRule, CircuitBreakerRule, FlowRule, InvalidRules, IsolationRule,
+    KeyedRule, MissingKey, Rule, Rules, SystemRule,
 };
 pub use sentinel::{Builder, Sentinel};
-pub use stat::SlidingWindow;
 
 /// Compiles the programs of the README as examples.
 #[cfg(doctest)]

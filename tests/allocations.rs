@@ -18,8 +18,8 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::key::{
     Bearer, ClientAddr, Cookie, Header, KeyExtractor, PathParam, PeerIp, Query, Secret, from_fn,
 };
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::middleware::skip;
-use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::stat::LeapArray;
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{

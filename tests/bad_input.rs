@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::rule::InvalidRule;
 use tower_sentinel::stat::{Event, LeapArray};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, FlowRule, IsolationRule, KeyedRule, ManualClock, Rule,
-    Rules, Sentinel, SentinelLayer, Tick,
+    Rules, Sentinel, SentinelLayer,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -9,9 +9,10 @@ mod support;
 use std::time::Duration;
 
 use allocation_counter::measure;
+use tower_sentinel::read::Scope;
 use tower_sentinel::{
     AdaptiveRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, ManualClock, Rule, Rules,
-    Scope, Sentinel, SystemRule, Verdict,
+    Sentinel, SystemRule, Verdict,
 };
 
 use support::attempts;

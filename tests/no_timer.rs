@@ -14,10 +14,10 @@ use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::clock::Tick;
 use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, Call, FlowRule, ManualClock, Sentinel, SentinelLayer, Tick,
-    Verdict,
+    BlockKind, Blocked, BoxError, Call, FlowRule, ManualClock, Sentinel, SentinelLayer, Verdict,
 };
 
 use support::{assert_at_rest, get, ms};

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tower_sentinel::clock::Tick;
 use tower_sentinel::system::{ManualProbe, Memory, Probe, SystemProbe};
-use tower_sentinel::{Clock, ManualClock, Tick};
+use tower_sentinel::{Clock, ManualClock};
 
 /// A copy of a recorded machine on which time goes on.
 struct Machine {

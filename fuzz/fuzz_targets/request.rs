@@ -15,14 +15,16 @@ use http_body_util::{BodyExt, Full};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use tower::{Layer, Service, service_fn};
+use tower_sentinel::clock::Tick;
 use tower_sentinel::key::{
     ClientAddr, Cookie, ForwardedIp, Header, KeyExtractor, Path, PathParam, PeerIp, Query, Secret,
 };
+use tower_sentinel::middleware::SentinelService;
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::middleware::skip;
-use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::{
-    AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, KeyedRule, IsolationRule,
-    ManualClock, Rules, Sentinel, SentinelLayer, SentinelService, Tick, Verdict,
+    AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, KeyedRule, ManualClock,
+    Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 const MAX_RESOURCES: usize = 8;

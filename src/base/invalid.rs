@@ -3,14 +3,17 @@
 use std::fmt;
 
 /// The error of a setting that cannot be used: names it, its value and the values that are
-/// allowed. Rules have an error of their own, [`InvalidRule`](crate::InvalidRule).
+/// allowed. Rules have an error of their own, [`InvalidRule`](crate::rule::InvalidRule).
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::Duration;
 /// use tower_sentinel::stat::LeapArray;
-/// use tower_sentinel::{KeyedLimiter, Sentinel, SlidingWindow, Tick};
+/// use tower_sentinel::clock::Tick;
+/// use tower_sentinel::keyed::KeyedLimiter;
+/// use tower_sentinel::stat::SlidingWindow;
+/// use tower_sentinel::Sentinel;
 ///
 /// let second = Duration::from_secs(1);
 /// let error = LeapArray::new(second, 7).unwrap_err();

@@ -85,7 +85,8 @@ mod tests;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+/// use tower_sentinel::read::BreakerState;
+/// use tower_sentinel::{Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
 ///
 /// let clock = ManualClock::new();
 /// let rule = CircuitBreakerRule::error_count("/pay", 1);
@@ -129,7 +130,7 @@ impl BreakerState {
     /// `half-open`.
     ///
     /// ```
-    /// use tower_sentinel::BreakerState;
+    /// use tower_sentinel::read::BreakerState;
     ///
     /// assert_eq!(BreakerState::HalfOpen.as_str(), "half-open");
     /// ```

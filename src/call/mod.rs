@@ -51,7 +51,8 @@ pub(crate) use percent::Encoded;
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::{Call, Direction, FlowRule, ManualClock, Sentinel, Verdict};
+/// use tower_sentinel::call::Direction;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
 ///
 /// let sentinel = Sentinel::builder()
 ///     .rules(FlowRule::per_second("users", 1))
@@ -83,7 +84,7 @@ impl Direction {
     /// Returns the name of the direction, which is the same in texts and JSON.
     ///
     /// ```
-    /// assert_eq!(tower_sentinel::Direction::Outbound.as_str(), "outbound");
+    /// assert_eq!(tower_sentinel::call::Direction::Outbound.as_str(), "outbound");
     /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -86,7 +86,8 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::{Clock, MonotonicClock, Sentinel, Tick};
+/// use tower_sentinel::clock::{MonotonicClock, Tick};
+/// use tower_sentinel::{Clock, Sentinel};
 ///
 /// /// A clock that counts whole milliseconds only.
 /// #[derive(Debug)]
@@ -128,7 +129,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::{Clock, MonotonicClock};
+/// use tower_sentinel::clock::MonotonicClock;
+/// use tower_sentinel::Clock;
 ///
 /// let first = MonotonicClock::new().now();
 /// assert!(MonotonicClock::new().now() >= first);

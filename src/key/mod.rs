@@ -243,7 +243,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Returns whether the key is, or may be, the address of the peer of the connection, which
     /// behind a proxy is that of the proxy. It decides nothing: with it, an engine
-    /// [finds](crate::FindingKind::BehindProxy) that all callers are one. Default: false.
+    /// [finds](crate::hook::FindingKind::BehindProxy) that all callers are one. Default: false.
     fn reads_peer(&self) -> bool {
         false
     }

@@ -53,7 +53,8 @@ use crate::stat::{MAX_TOKENS, Refusal};
 ///
 /// ```
 /// use std::net::IpAddr;
-/// use tower_sentinel::{KeyedLimiter, MonotonicClock};
+/// use tower_sentinel::clock::MonotonicClock;
+/// use tower_sentinel::keyed::KeyedLimiter;
 ///
 /// // Five per second and client, seven at once.
 /// let limiter = KeyedLimiter::per_second(5).burst(2).build_with(MonotonicClock::new())?;
@@ -70,7 +71,9 @@ use crate::stat::{MAX_TOKENS, Refusal};
 /// ```
 /// use std::net::IpAddr;
 /// use std::time::Duration;
-/// use tower_sentinel::{Clock, KeyedLimiter, MonotonicClock};
+/// use tower_sentinel::clock::MonotonicClock;
+/// use tower_sentinel::keyed::KeyedLimiter;
+/// use tower_sentinel::Clock;
 ///
 /// let clock = MonotonicClock::new();
 /// let now = clock.now();
@@ -124,7 +127,8 @@ pub struct KeyedLimiter<C = ()> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::{KeyedLimiter, Tick};
+/// use tower_sentinel::clock::Tick;
+/// use tower_sentinel::keyed::KeyedLimiter;
 ///
 /// let now = Tick::from_millis(10_000);
 /// let limiter = KeyedLimiter::per(3, Duration::from_secs(60)).window().max_keys(1_000);
@@ -191,7 +195,8 @@ impl<C: Clock> KeyedLimiter<C> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_sentinel::{KeyedLimiter, ManualClock};
+    /// use tower_sentinel::keyed::KeyedLimiter;
+    /// use tower_sentinel::ManualClock;
     ///
     /// let clock = ManualClock::new();
     /// let limiter = KeyedLimiter::per_second(2).build_with(clock.clone())?;
@@ -214,7 +219,8 @@ impl<C: Clock> KeyedLimiter<C> {
     /// # Examples
     ///
     /// ```
-    /// use tower_sentinel::{KeyedLimiter, ManualClock};
+    /// use tower_sentinel::keyed::KeyedLimiter;
+    /// use tower_sentinel::ManualClock;
     ///
     /// let limiter = KeyedLimiter::per_second(5).build_with(ManualClock::new())?;
     /// assert!(limiter.try_acquire(limiter.now(), "ann", 3).is_ok());
@@ -295,7 +301,8 @@ impl LimiterBuilder {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_sentinel::{KeyedLimiter, Tick};
+    /// use tower_sentinel::clock::Tick;
+    /// use tower_sentinel::keyed::KeyedLimiter;
     ///
     /// let now = Tick::from_millis(1_000);
     /// let limiter = KeyedLimiter::per_second(2).capacity(10).build(now)?;
@@ -350,7 +357,8 @@ impl LimiterBuilder {
     /// A field has the type `KeyedLimiter<MonotonicClock>`:
     ///
     /// ```
-    /// use tower_sentinel::{KeyedLimiter, MonotonicClock};
+    /// use tower_sentinel::clock::MonotonicClock;
+    /// use tower_sentinel::keyed::KeyedLimiter;
     ///
     /// struct Logins(KeyedLimiter<MonotonicClock>);
     ///

@@ -26,7 +26,8 @@
 //!
 //! ```
 //! use std::net::IpAddr;
-//! use tower_sentinel::{KeyedLimiter, Tick};
+//! use tower_sentinel::clock::Tick;
+//! use tower_sentinel::keyed::KeyedLimiter;
 //!
 //! let now = Tick::from_millis(10_000);
 //! let limiter = KeyedLimiter::per_second(2).build(now)?;

@@ -485,7 +485,7 @@ impl<M> SentinelLayer<M> {
 
     /// Puts the [`Blocked`](crate::Blocked) of each refusal into the extensions of its response, so
     /// that a layer around this one, such as one that logs responses, can read which rule has
-    /// refused the call. Default: only where [`is_refusal`](crate::rejection::is_refusal) could not
+    /// refused the call. Default: only where [`is_refusal`](crate::middleware::rejection::is_refusal) could not
     /// tell the refusal otherwise, as for gRPC and for responses of one's own.
     ///
     /// It costs three allocations for each refusal; without it a refusal takes two.
@@ -592,7 +592,7 @@ impl<M> SentinelLayer<M> {
 
     /// Adds header fields to every response to a call that passed: the rest of the tightest quota
     /// of a flow rule or keyed rule. Default: no fields. To add them to refusals as well,
-    /// see [`Http::fields`](crate::rejection::Http::fields).
+    /// see [`Http::fields`](crate::middleware::rejection::Http::fields).
     #[doc(alias("use_headers"))]
     #[must_use]
     pub fn fields(self, fields: RateLimitFields) -> Self {

@@ -40,7 +40,7 @@ const PORTION: usize = 16;
 /// # What is exported
 ///
 /// A resource has series of its own if [callers cannot make up its
-/// name](crate::NodeSnapshot::is_listed), for at most [`max_resources`](Self::max_resources) of
+/// name](crate::read::NodeSnapshot::is_listed), for at most [`max_resources`](Self::max_resources) of
 /// them: first those that a rule names, then those with a circuit breaker; among alike ones those
 /// that have had series here, and then the older ones. `sentinel_resources_left_out` says how many
 /// have none. All calls, also those to any other name, count in the series `sentinel_engine_…`.

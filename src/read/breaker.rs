@@ -14,11 +14,12 @@ use crate::engine::resource::Resource;
 /// made. If a [reload](crate::CircuitBreakerRule#reloads) has replaced the breaker since,
 /// the view shows and operates the old one: get a new view.
 ///
-/// One of a [`Snapshot`](crate::Snapshot) is frozen: it shows the breaker as it was, keeps no
+/// One of a [`Snapshot`](crate::read::Snapshot) is frozen: it shows the breaker as it was, keeps no
 /// resource alive, and operates nothing.
 ///
 /// ```
-/// use tower_sentinel::{BreakerState, Call, CircuitBreakerRule, Sentinel, Verdict};
+/// use tower_sentinel::read::BreakerState;
+/// use tower_sentinel::{Call, CircuitBreakerRule, Sentinel, Verdict};
 ///
 /// let sentinel = Sentinel::new(CircuitBreakerRule::error_ratio("pay", 0.5).id("pay-errors"));
 /// drop(sentinel.try_enter(Call::new("pay")));

@@ -79,7 +79,7 @@ impl BudgetSnapshot {
     }
 
     /// Returns what was charged in the present window; 0 for a keyed rule, where
-    /// [`KeyedView::left`](crate::KeyedView::left) tells the rest of a value.
+    /// [`KeyedView::left`](crate::read::KeyedView::left) tells the rest of a value.
     #[must_use]
     pub const fn used(&self) -> u32 {
         self.figures.used

@@ -21,7 +21,7 @@ impl Snapshot {
     ///
     /// The state of single rules is in lists, in which each has the id of its `rule`. Each
     /// node has `breakers`, with the `state` as the text of
-    /// [`BreakerState`](crate::BreakerState) (`closed`, `open`, `half-open`) and
+    /// [`BreakerState`](crate::read::BreakerState) (`closed`, `open`, `half-open`) and
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
     /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
     /// `keyed_rules`, with `overflows`, `missing`, `resets` and `waiting`. The whole has `shadows`, with
@@ -31,10 +31,10 @@ impl Snapshot {
     /// `rules` has all rules, with their `kind`, `resource` and `is_shadow`, their `limit` and its
     /// `interval` in milliseconds, or null, and what they have refused as `blocked`; `rules_since`
     /// is in milliseconds since 1970. `shared_rules` has the shared ones, with the fields of
-    /// [`SharedSnapshot`](crate::SharedSnapshot), and `store` is that of
+    /// [`SharedSnapshot`](crate::read::SharedSnapshot), and `store` is that of
     /// [`StoreStatus`](crate::store::StoreStatus), with times in milliseconds, the `errors` by kind
     /// and the kind of the last one, or null. The whole also has `findings`, with
-    /// the `kind` as the text of [`FindingKind`](crate::FindingKind), the `resource`, and the
+    /// the `kind` as the text of [`FindingKind`](crate::hook::FindingKind), the `resource`, and the
     /// whole sentence as `text`.
     ///
     /// Not included are the totals of all resources together; single buckets, the window added up,

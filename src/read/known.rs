@@ -8,7 +8,7 @@ use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 
 /// A copy of a keyed rule of a resource with its counts. Its values are not copied.
-/// [`NodeView::keyed_rules`](crate::NodeView::keyed_rules) returns views that count them, by a walk
+/// [`NodeView::keyed_rules`](crate::read::NodeView::keyed_rules) returns views that count them, by a walk
 /// through the whole table.
 ///
 /// # Examples
@@ -58,27 +58,27 @@ impl KeyedSnapshot {
     }
 
     /// Returns how many calls were judged on the quota that all values without a place
-    /// share; see [`KeyedView::overflows`](crate::KeyedView::overflows).
+    /// share; see [`KeyedView::overflows`](crate::read::KeyedView::overflows).
     #[must_use]
     pub const fn overflows(&self) -> u64 {
         self.overflows
     }
 
     /// Returns how many calls came without a value; see
-    /// [`KeyedView::missing`](crate::KeyedView::missing).
+    /// [`KeyedView::missing`](crate::read::KeyedView::missing).
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// Returns how many values were reset; see [`KeyedView::reset`](crate::KeyedView::reset).
+    /// Returns how many values were reset; see [`KeyedView::reset`](crate::read::KeyedView::reset).
     #[must_use]
     pub const fn resets(&self) -> u64 {
         self.resets
     }
 
     /// Returns how many calls wait in the queues of all values; see
-    /// [`KeyedView::waiting`](crate::KeyedView::waiting).
+    /// [`KeyedView::waiting`](crate::read::KeyedView::waiting).
     #[must_use]
     pub const fn waiting(&self) -> u32 {
         self.waiting

@@ -13,6 +13,7 @@ mod shedding;
 mod snapshot;
 pub(crate) mod view;
 
+pub use crate::breaker::BreakerState;
 pub use breaker::BreakerView;
 pub use budget::BudgetSnapshot;
 pub use keyed_rules::KeyedView;

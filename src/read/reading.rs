@@ -132,7 +132,7 @@ impl ResourceReading<'_> {
     }
 
     /// Returns whether its name may be reported; see
-    /// [`NodeSnapshot::is_listed`](crate::NodeSnapshot::is_listed).
+    /// [`NodeSnapshot::is_listed`](crate::read::NodeSnapshot::is_listed).
     pub(crate) fn is_listed(&self) -> bool {
         self.resource.has_safe_name(self.rules)
     }

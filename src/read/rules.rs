@@ -86,7 +86,7 @@ impl<'a> RuleSnapshot<'a> {
 
     /// Returns the weight of the calls that the rule has refused, on all resources and in both
     /// directions; a reload keeps it for a rule of the same id. 0 for a rule in shadow mode, which
-    /// refuses nothing: [`Snapshot::shadows`](crate::Snapshot::shadows) has the calls that it would
+    /// refuses nothing: [`Snapshot::shadows`](crate::read::Snapshot::shadows) has the calls that it would
     /// have refused. Where several rules would refuse a call, the first one to be checked counts
     /// it.
     #[must_use]

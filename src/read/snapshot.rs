@@ -33,7 +33,8 @@ use crate::store::StoreStatus;
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::{Call, FlowRule, ManualClock, Scope, Sentinel};
+/// use tower_sentinel::read::Scope;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
 ///
 /// let sentinel = Sentinel::builder()
 ///     .rules(FlowRule::per_second("orders", 2))
@@ -76,7 +77,7 @@ impl Scope {
     /// `overflow-origins` or `context`, as in JSON.
     ///
     /// ```
-    /// use tower_sentinel::Scope;
+    /// use tower_sentinel::read::Scope;
     ///
     /// assert_eq!(Scope::Origin("shop".to_owned()).as_str(), "origin");
     /// assert_eq!(Scope::OverflowOrigins.as_str(), "overflow-origins");
@@ -119,7 +120,8 @@ impl fmt::Display for Scope {
 ///
 /// ```
 /// use tower_sentinel::stat::Event;
-/// use tower_sentinel::{Call, Direction, FlowRule, ManualClock, Sentinel};
+/// use tower_sentinel::call::Direction;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
 ///
 /// let sentinel = Sentinel::builder()
 ///     .rules(FlowRule::per_second("job", 2))
@@ -559,7 +561,7 @@ impl Snapshot {
     /// Iterates over the rules in [shadow mode](crate::Rule::shadow), in their order: the id of
     /// each, and how many calls, by weight, it would have refused, including those to resources
     /// that have been evicted. The id is empty if [all rules](crate::Builder::shadow) are in
-    /// shadow mode together. For more, see [`ShadowView`](crate::ShadowView).
+    /// shadow mode together. For more, see [`ShadowView`](crate::read::ShadowView).
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};

@@ -16,7 +16,7 @@
 //! | [`Sentinel::try_enter`](crate::Sentinel::try_enter) gives an [`Entry`](crate::Entry) | `SphU.entry` / `api.Entry` |
 //! | [`Blocked`](crate::Blocked), [`BlockKind`](crate::BlockKind) | the `BlockException` family / `BlockError` |
 //! | [`Verdict::Wait`](crate::Verdict::Wait) | `PriorityWaitException` / should-wait |
-//! | [`NodeView`](crate::NodeView), [`Sentinel::inbound`](crate::Sentinel::inbound) | `ClusterNode`, `ENTRY_NODE` / `ResourceNode`, inbound node |
+//! | [`NodeView`](crate::read::NodeView), [`Sentinel::inbound`](crate::Sentinel::inbound) | `ClusterNode`, `ENTRY_NODE` / `ResourceNode`, inbound node |
 //! | [`reload`](crate::Sentinel::reload) | `FlowRuleManager.loadRules` / `flow.LoadRules` |
 //! | [`Hook`](crate::Hook) | `ProcessorSlotEntryCallback`, `ProcessorSlotExitCallback` / `StatSlot` |
 //!

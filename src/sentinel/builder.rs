@@ -129,7 +129,7 @@ impl Builder {
     /// longer: at most 256 KiB in all. Response times are right as long as those that end
     /// in one bucket add up to less than 12 days: with buckets of an hour, that is 300
     /// calls at once. The weights that pass in the window must add up to less than 2³¹.
-    /// See [`NodeView`](crate::NodeView) for all of this.
+    /// See [`NodeView`](crate::read::NodeView) for all of this.
     ///
     /// # Errors
     ///
@@ -258,7 +258,7 @@ impl Builder {
     ///
     /// Each call costs one relaxed addition more; each resource takes up to 200 bytes more with
     /// these edges, and as many again with its first call that waits. Origins and contexts have
-    /// no histograms. Read them with [`NodeView::rt_histogram`](crate::NodeView::rt_histogram).
+    /// no histograms. Read them with [`NodeView::rt_histogram`](crate::read::NodeView::rt_histogram).
     ///
     /// ```
     /// use std::time::Duration;

@@ -373,7 +373,7 @@ impl Sentinel {
     /// A rule that is [shared](crate::FlowRule::shared) is put in force also if the engine has no
     /// [store](Builder::store). Then it limits this process alone, by what its
     /// [`when_down`](crate::FlowRule::when_down) says, and there is a
-    /// [finding](crate::FindingKind::NoStore). Use [`try_reload`](Self::try_reload) to refuse such
+    /// [finding](crate::hook::FindingKind::NoStore). Use [`try_reload`](Self::try_reload) to refuse such
     /// rules.
     pub fn reload(&self, rules: Rules) -> bool {
         self.core.reload(rules)
@@ -425,7 +425,7 @@ impl Sentinel {
     /// thread is in no tokio runtime with a timer, or if the task was started before and has not been
     /// stopped. That the store cannot be reached is none: it may come. Its
     /// [state](crate::store::StoreStatus::state) says so, and a
-    /// [finding](crate::FindingKind::StoreUnreachable).
+    /// [finding](crate::hook::FindingKind::StoreUnreachable).
     ///
     /// ```
     /// use tower_sentinel::Sentinel;
@@ -531,7 +531,8 @@ impl Sentinel {
     /// none until it has been called.
     ///
     /// ```
-    /// use tower_sentinel::{Call, CircuitBreakerRule, Direction, Sentinel, Verdict};
+    /// use tower_sentinel::call::Direction;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, Sentinel, Verdict};
     ///
     /// let sentinel = Sentinel::new(CircuitBreakerRule::error_ratio("pay", 0.5));
     /// assert!(sentinel.breakers(Direction::Inbound, "pay")[0].force_open());

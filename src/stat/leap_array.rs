@@ -106,7 +106,7 @@ const SMALL_LOANS: usize = 2;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::Tick;
+/// use tower_sentinel::clock::Tick;
 /// use tower_sentinel::stat::LeapArray;
 ///
 /// let at = Tick::from_millis;
@@ -139,7 +139,7 @@ const SMALL_LOANS: usize = 2;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::Tick;
+/// use tower_sentinel::clock::Tick;
 /// use tower_sentinel::stat::LeapArray;
 ///
 /// let at = Tick::from_millis;

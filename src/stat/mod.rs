@@ -8,14 +8,14 @@
 //! ```
 //!
 //! Counts are sums of weights (a call of weight 3 counts as 3), unless their documentation
-//! says that they count calls. Times are [`Tick`](crate::Tick)s of the caller's clock.
+//! says that they count calls. Times are [`Tick`](crate::clock::Tick)s of the caller's clock.
 //!
 //! [`LeapArray`] and [`SlidingWindow`] can be used on their own.
 //!
 //! # Windows and the calendar
 //!
-//! Buckets begin at multiples of their length from [`Tick::ZERO`](crate::Tick::ZERO). The clocks of
-//! the operating system, [`MonotonicClock`](crate::MonotonicClock) and `QuantaClock`, start at a
+//! Buckets begin at multiples of their length from [`Tick::ZERO`](crate::clock::Tick::ZERO). The clocks of
+//! the operating system, [`MonotonicClock`](crate::clock::MonotonicClock) and `QuantaClock`, start at a
 //! midnight of UTC. So with either of them an interval of one bucket that divides a day begins at
 //! the same time of day as the interval of a shared rule on the store: a day at midnight, an hour
 //! at the full hour, a week on Thursday, the first day of 1970. With the default of two buckets,
@@ -28,7 +28,7 @@
 //!
 //! ```
 //! use tower_sentinel::stat::SlidingWindow;
-//! use tower_sentinel::Tick;
+//! use tower_sentinel::clock::Tick;
 //!
 //! // At most three in sixty seconds.
 //! let window = SlidingWindow::of_seconds(60)?;

@@ -23,7 +23,7 @@ pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::Tick;
+/// use tower_sentinel::clock::Tick;
 /// use tower_sentinel::stat::{LeapArray, Quota};
 ///
 /// let array = LeapArray::new(Duration::from_secs(60), 120)?;

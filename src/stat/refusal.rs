@@ -8,7 +8,7 @@ use crate::clock::Tick;
 /// The error of refused tokens: a quota has too few left for the requested number.
 ///
 /// [`LeapArray::try_acquire`](super::LeapArray::try_acquire) and
-/// [`KeyedLimiter`](crate::KeyedLimiter) return it. A refusal takes nothing.
+/// [`KeyedLimiter`](crate::keyed::KeyedLimiter) return it. A refusal takes nothing.
 ///
 /// # Examples
 ///
@@ -16,7 +16,7 @@ use crate::clock::Tick;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::Tick;
+/// use tower_sentinel::clock::Tick;
 /// use tower_sentinel::stat::LeapArray;
 ///
 /// let at = Tick::from_millis;
@@ -40,7 +40,8 @@ use crate::clock::Tick;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::{KeyedLimiter, Tick};
+/// use tower_sentinel::clock::Tick;
+/// use tower_sentinel::keyed::KeyedLimiter;
 ///
 /// let now = Tick::from_millis(10_000);
 /// let limiter = KeyedLimiter::per_second(5).build(now)?;
@@ -81,7 +82,7 @@ impl Refusal {
     }
 
     /// Returns which of the quotas refused, counted from 0: the first without room. A
-    /// [`KeyedLimiter`](crate::KeyedLimiter) has one.
+    /// [`KeyedLimiter`](crate::keyed::KeyedLimiter) has one.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index as usize

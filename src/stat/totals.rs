@@ -60,7 +60,8 @@ pub struct Totals {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Tick};
+/// use tower_sentinel::clock::Tick;
+/// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
 ///
 /// let at = Tick::from_millis;
 /// let clock = ManualClock::starting_at(at(10_100));

@@ -74,7 +74,7 @@ impl LeapArray {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_sentinel::Tick;
+    /// use tower_sentinel::clock::Tick;
     /// use tower_sentinel::stat::LeapArray;
     ///
     /// let at = Tick::from_millis;

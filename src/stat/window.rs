@@ -118,7 +118,8 @@ impl InvalidSetting {
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::{SlidingWindow, Tick};
+/// use tower_sentinel::clock::Tick;
+/// use tower_sentinel::stat::SlidingWindow;
 ///
 /// // Five slices of 1 ms: at most seven calls.
 /// let window = SlidingWindow::of_millis(5)?;

@@ -59,7 +59,8 @@ const TRIES: u32 = 3;
 ///
 /// ```
 /// use tower_sentinel::system::{Probe, Sampler, SystemProbe};
-/// use tower_sentinel::{ManualClock, Tick};
+/// use tower_sentinel::clock::Tick;
+/// use tower_sentinel::ManualClock;
 ///
 /// let sampler = Sampler::new(SystemProbe::new());
 /// if cfg!(target_os = "linux") {

@@ -84,7 +84,7 @@ pub struct Memory {
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::Tick;
+/// use tower_sentinel::clock::Tick;
 /// use tower_sentinel::system::{ManualProbe, Readings, Sampler};
 ///
 /// let probe = ManualProbe::new();

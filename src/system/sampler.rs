@@ -44,13 +44,13 @@ pub(super) const AT_ONCE: u64 = 0;
 ///
 /// The caller passes the time. So engines that share a sampler must use the same clock;
 /// otherwise the probe may be read each time one of them comes after another. All
-/// [`MonotonicClock`](crate::MonotonicClock)s count as one clock, and so do all
+/// [`MonotonicClock`](crate::clock::MonotonicClock)s count as one clock, and so do all
 /// `QuantaClock`s; of any other clock, give the engines clones.
 ///
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::Tick;
+/// use tower_sentinel::clock::Tick;
 /// use tower_sentinel::system::{ManualProbe, Sampler};
 ///
 /// let probe = ManualProbe::new();

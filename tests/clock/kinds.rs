@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use tower_sentinel::call::Param;
 use tower_sentinel::clock::Clock;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
-    KeyedRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Tick, Verdict,
+    KeyedRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SystemRule, Verdict,
 };
 
 const LIMIT: u32 = 5;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing;
 use tower::{Layer, ServiceExt};
+use tower_sentinel::read::ShadowView;
 use tower_sentinel::{
     AdaptiveRule, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, ManualClock, Rule,
-    Rules, Sentinel, SentinelLayer, ShadowView, Verdict, Waiting,
+    Rules, Sentinel, SentinelLayer, Verdict, Waiting,
 };
 
 use crate::support::{Rng, configured, engine, get};

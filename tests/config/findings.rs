@@ -11,13 +11,14 @@ use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use axum::routing::get;
 use tower::ServiceExt;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::hook::Hook;
+use tower_sentinel::hook::{Finding, FindingKind};
 use tower_sentinel::key::{ForwardedIp, Header, KeyExtractor, MethodRoute, PeerIp, from_fn};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, Finding, FindingKind,
-    FlowRule, IsolationRule, Key, KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel,
-    SentinelLayer, SystemRule, Tick,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, FlowRule, IsolationRule,
+    Key, KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
 };
 
 #[derive(Debug, Default)]

@@ -4,11 +4,12 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use tower_sentinel::clock::Tick;
+use tower_sentinel::keyed::KeyedLimiter;
 use tower_sentinel::middleware::{CallLayer, skip::paths};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedLimiter,
-    KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
-    Verdict,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
+    ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

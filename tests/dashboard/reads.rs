@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tower_sentinel::clock::Tick;
 use tower_sentinel::{
     AuthorityRule, Call, FlowRule, IsolationRule, KeyedRule, ManualClock, Rules, Sentinel,
-    SystemRule, Tick, Verdict,
+    SystemRule, Verdict,
 };
 
 use super::{Answer, connected, local};

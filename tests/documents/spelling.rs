@@ -1,12 +1,14 @@
 //! One spelling for each name, two for those who write, and the places of what is wrong.
 
 use serde_json::{Value, json};
+use tower_sentinel::call::Direction;
 use tower_sentinel::document::{Document, Format, Kind};
+use tower_sentinel::read::Scope;
 use tower_sentinel::stat::{Event, Outcome};
 use tower_sentinel::system::{Capacity, SystemReason};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, CircuitBreakerRule, Direction, FlowRule, IsolationRule,
-    KeyedRule, MissingKey, Rule, Rules, Scope, SystemRule,
+    AdaptiveRule, AuthorityRule, BlockKind, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule,
+    MissingKey, Rule, Rules, SystemRule,
 };
 
 use super::lines;

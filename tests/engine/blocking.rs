@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
+use tower_sentinel::clock::MonotonicClock;
 use tower_sentinel::{
-    BlockKind, Call, CircuitBreakerRule, Clock, FlowRule, IsolationRule, MonotonicClock, Rules,
-    Sentinel, Verdict,
+    BlockKind, Call, CircuitBreakerRule, Clock, FlowRule, IsolationRule, Rules, Sentinel, Verdict,
 };
 
 use crate::support::{assert_at_rest, engine, ms};

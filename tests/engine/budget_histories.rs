@@ -287,7 +287,7 @@ impl History {
             left -= step;
         }
         self.clock
-            .set(tower_sentinel::Tick::from_millis(self.naive.now_ms));
+            .set(tower_sentinel::clock::Tick::from_millis(self.naive.now_ms));
     }
 
     /// At the end of a bucket.

@@ -5,9 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tower_sentinel::clock::TokioClock;
+use tower_sentinel::read::BudgetSnapshot;
 use tower_sentinel::{
-    BlockKind, BoxError, BudgetSnapshot, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
-    KeyedRule, Meter, NotAdmitted, Rule, Rules, Sentinel, Verdict,
+    BlockKind, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, KeyedRule,
+    Meter, NotAdmitted, Rule, Rules, Sentinel, Verdict,
 };
 
 use crate::support::{assert_at_rest, configured, engine, enter, ms, poll_now, run};
@@ -396,7 +397,7 @@ fn a_rule_in_shadow_mode_hears_all_costs_and_ends_no_work() {
             let shadows = sentinel.shadows();
             shadows
                 .iter()
-                .map(tower_sentinel::ShadowView::would_block)
+                .map(tower_sentinel::read::ShadowView::would_block)
                 .collect::<Vec<_>>()
         };
         drop(run(&sentinel, chat(5)));

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tower_sentinel::call::Direction;
+use tower_sentinel::clock::Tick;
+use tower_sentinel::read::{NodeSnapshot, Scope};
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, Call, Direction, FlowRule, IsolationRule, ManualClock, NodeSnapshot, Rules, Scope,
-    Sentinel, Tick, Verdict,
+    BlockKind, Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, Verdict,
 };
 
 use crate::support::{configured, run};

@@ -14,14 +14,15 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::clock::TokioClock;
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::middleware::{
     ByStatus, CallLayer, Classify, Completion, Judgement, ResponseHead,
 };
-use tower_sentinel::rejection::RateLimitFields;
+use tower_sentinel::read::BreakerState;
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule,
-    ManualClock, Rules, Sentinel, SentinelLayer,
+    BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, FlowRule, IsolationRule, ManualClock,
+    Rules, Sentinel, SentinelLayer,
 };
 
 use crate::support::stage::{RESOURCE, Stage};

@@ -7,11 +7,13 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use tower_sentinel::hook::Finding;
 use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
+use tower_sentinel::read::BreakerState;
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BreakerState, Call, CircuitBreakerRule, Entry, Finding, FlowRule, Hook, IsolationRule,
-    KeyedRule, Rule, Rules, Sentinel, Verdict, Waiting,
+    Call, CircuitBreakerRule, Entry, FlowRule, Hook, IsolationRule, KeyedRule, Rule, Rules,
+    Sentinel, Verdict, Waiting,
 };
 
 use crate::support::{configured, run};

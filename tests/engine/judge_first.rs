@@ -17,10 +17,11 @@ use tower::load_shed::LoadShedLayer;
 use tower::util::{BoxCloneService, ServiceFn};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_sentinel::middleware::{CallLayer, ClassifyAnswer};
+use tower_sentinel::read::BreakerState;
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule,
-    Rules, Sentinel, SentinelLayer,
+    BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, FlowRule, IsolationRule, Rules,
+    Sentinel, SentinelLayer,
 };
 use tower_test::mock;
 

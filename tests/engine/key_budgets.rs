@@ -5,9 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tower_sentinel::call::Param;
+use tower_sentinel::hook::FindingKind;
+use tower_sentinel::read::KeyedView;
 use tower_sentinel::{
-    BlockKind, Call, Entry, FindingKind, FlowRule, KeyedRule, KeyedView, MissingKey, NotAdmitted,
-    Rule, Rules, Sentinel, Verdict,
+    BlockKind, Call, Entry, FlowRule, KeyedRule, MissingKey, NotAdmitted, Rule, Rules, Sentinel,
+    Verdict,
 };
 
 use crate::support::{assert_at_rest, engine, enter, ms, run};

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use tower_sentinel::read::{BreakerState, NodeSnapshot, Scope, Snapshot};
 use tower_sentinel::stat::Totals;
 use tower_sentinel::system::{ManualProbe, Memory, Sampler};
 use tower_sentinel::{
-    BlockKind, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule, Key, KeyedRule,
-    NodeSnapshot, Rule, Rules, Scope, Sentinel, Snapshot, Verdict,
+    BlockKind, Call, CircuitBreakerRule, FlowRule, IsolationRule, Key, KeyedRule, Rule, Rules,
+    Sentinel, Verdict,
 };
 
 use crate::support::{configured, enter, run};

@@ -11,13 +11,13 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::clock::Tick;
 use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::stat::{Event, NodeBucket, Totals};
 use tower_sentinel::system::{Probe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Clock, Entry, FlowRule, IsolationRule,
-    KeyedRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
-    Verdict,
+    KeyedRule, ManualClock, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 use crate::support::{at, engine, get, ready};

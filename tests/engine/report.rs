@@ -7,12 +7,13 @@ use http::{Request, Response};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::call::Param;
+use tower_sentinel::clock::Tick;
+use tower_sentinel::read::{BreakerState, BreakerView, NodeSnapshot, NodeView, Scope, Snapshot};
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, BoxError, BreakerState, BreakerView, Builder, Call,
-    CircuitBreakerRule, Criticality, FlowRule, IsolationRule, KeyedRule, ManualClock, MissingKey,
-    NodeSnapshot, NodeView, Rule, Rules, Scope, Sentinel, SentinelLayer, Snapshot, SystemRule,
-    Tick, Verdict,
+    AdaptiveRule, AuthorityRule, BlockKind, BoxError, Builder, Call, CircuitBreakerRule,
+    Criticality, FlowRule, IsolationRule, KeyedRule, ManualClock, MissingKey, Rule, Rules,
+    Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 use crate::support::{configured, enter, ms, ready, run};

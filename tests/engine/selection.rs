@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tower_sentinel::clock::Tick;
 use tower_sentinel::stat::Event;
-use tower_sentinel::{BlockKind, Call, FlowRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::{BlockKind, Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
 
 use crate::support::{engine, enter};
 

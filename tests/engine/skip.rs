@@ -22,8 +22,8 @@ use tonic_prost::ProstCodec;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, ExitEvent, PassEvent};
 use tower_sentinel::key::{ClientAddr, ForwardedIp, PeerIp};
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::middleware::{CallLayer, skip};
-use tower_sentinel::rejection::RateLimitFields;
 use tower_sentinel::{
     Blocked, Call, FlowRule, Hook, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer,
     SystemRule,

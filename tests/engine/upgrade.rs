@@ -22,10 +22,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 use tower_sentinel::key::Authority;
 use tower_sentinel::middleware::AsError;
-use tower_sentinel::{
-    CircuitBreakerRule, FlowRule, IsolationRule, NodeView, Rules, Sentinel, SentinelLayer,
-    SentinelService,
-};
+use tower_sentinel::middleware::SentinelService;
+use tower_sentinel::read::NodeView;
+use tower_sentinel::{CircuitBreakerRule, FlowRule, IsolationRule, Rules, Sentinel, SentinelLayer};
 
 use crate::support::{Server, engine, ms};
 

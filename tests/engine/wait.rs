@@ -16,12 +16,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::clock::Tick;
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::middleware::CallLayer;
-use tower_sentinel::rejection::RateLimitFields;
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::{
     BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, KeyedRule, ManualClock,
-    NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    NotAdmitted, Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 use crate::support::stage::{RESOURCE, Stage, is_prioritized, prioritized};

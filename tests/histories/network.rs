@@ -6,10 +6,11 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tower_sentinel::Clock;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::store::{
     Alive, Beat, Draw, Drawn, MemoryStore, QuotaStore, StoreError, StoreErrorKind, StoreFuture,
 };
-use tower_sentinel::{Clock, Tick};
 
 use crate::draws::Draws;
 use crate::support::Rng;

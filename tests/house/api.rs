@@ -19,12 +19,18 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
+use tower_sentinel::call::Direction;
+use tower_sentinel::clock::{MonotonicClock, Tick};
 use tower_sentinel::document::{Document, Format, Kind, Problem, Problems};
+use tower_sentinel::hook::Hooks;
 use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
     KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, Query, ResourceName, Route, Secret,
 };
+use tower_sentinel::keyed::KeyedLimiter;
+use tower_sentinel::middleware::SentinelService;
+use tower_sentinel::middleware::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection};
 use tower_sentinel::middleware::{
     AsError, AtHead, ByResult, ByStatus, CallFuture, CallLayer, CallService, Classify, Completion,
     Judgement, Respond, ResponseBody, ResponseFuture, ResponseHead, ServiceError,
@@ -34,11 +40,16 @@ use tower_sentinel::observe::facade::Facade;
 use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::observe::page::{EditablePage, Page};
 use tower_sentinel::observe::{Family, FamilyKind, Metrics, Sample, TextFormat, Value};
-use tower_sentinel::rejection::{Auto, Grpc, Http, RateLimitFields, Rejection};
+use tower_sentinel::read::{
+    BreakerState, BreakerView, InboundView, KeyedSnapshot, KeyedView, NodeSnapshot, NodeView,
+    RuleSnapshot, Scope, ShadowView, Snapshot,
+};
+use tower_sentinel::rule::InvalidRule;
 use tower_sentinel::source::{
     self, FileSource, InMemory, RuleFile, RuleSink, RuleSource, SourceError, SourceErrorKind,
     Watch, WatchEvent,
 };
+use tower_sentinel::stat::SlidingWindow;
 use tower_sentinel::stat::{
     Event, Histogram, LeapArray, NodeBucket, Outcome, Quota, Refusal, Totals,
 };
@@ -46,13 +57,10 @@ use tower_sentinel::system::{
     Capacity, ManualProbe, Memory, Probe, Readings, Sampler, SystemProbe, SystemReason,
 };
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, BreakerState, BreakerView, Builder,
-    Call, CircuitBreakerRule, Clock, Direction, Entry, FlowRule, Hook, Hooks, InboundView,
-    InvalidRule, InvalidRules, InvalidSetting, IsolationRule, Key, KeyedLimiter, KeyedRule,
-    KeyedSnapshot, KeyedView, ManualClock, MissingKey, MonotonicClock, NodeSnapshot, NodeView,
-    NotAdmitted, Rule, RuleSnapshot, Rules, Scope, Sentinel, SentinelLayer, SentinelService,
-    ShadowView, SlidingWindow, Snapshot, SystemRule, ThreadHandle, Tick, Verdict, Waiting, clock,
-    keyed,
+    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, Builder, Call, CircuitBreakerRule,
+    Clock, Entry, FlowRule, Hook, InvalidRules, InvalidSetting, IsolationRule, Key, KeyedRule,
+    ManualClock, MissingKey, NotAdmitted, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
+    ThreadHandle, Verdict, Waiting, clock, keyed,
 };
 
 /// A service as programs have them.

@@ -17,11 +17,10 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tower::util::option_layer;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::middleware::SentinelService;
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::middleware::{AsError, AtHead};
-use tower_sentinel::rejection::RateLimitFields;
-use tower_sentinel::{
-    Blocked, CircuitBreakerRule, FlowRule, IsolationRule, Rules, SentinelLayer, SentinelService,
-};
+use tower_sentinel::{Blocked, CircuitBreakerRule, FlowRule, IsolationRule, Rules, SentinelLayer};
 
 use crate::support::{assert_at_rest, engine, get, ms, poll_now, ready};
 

@@ -19,9 +19,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::middleware::{CallLayer, Completion, ResponseBody};
+use tower_sentinel::read::BudgetSnapshot;
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BoxError, BudgetSnapshot, Call, FlowRule, IsolationRule, Meter, Rules, Sentinel, SentinelLayer,
+    BoxError, Call, FlowRule, IsolationRule, Meter, Rules, Sentinel, SentinelLayer,
 };
 
 use crate::support::{

@@ -19,10 +19,12 @@ use hyper_util::rt::TokioExecutor;
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{PathParam, ResourceName, from_fn};
+use tower_sentinel::middleware::SentinelService;
 use tower_sentinel::middleware::{AsError, CallLayer};
+use tower_sentinel::read::BreakerState;
 use tower_sentinel::{
-    BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, FlowRule, IsolationRule,
-    Key, KeyedRule, Rules, Sentinel, SentinelLayer, SentinelService,
+    BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, FlowRule, IsolationRule, Key,
+    KeyedRule, Rules, Sentinel, SentinelLayer,
 };
 
 use crate::support::{Server, collect, engine, eventually, ms, ready};

@@ -33,12 +33,13 @@ use tonic_types::StatusExt;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, Header, PeerIp};
+use tower_sentinel::middleware::rejection::{Grpc, Rejection, is_refusal};
 use tower_sentinel::middleware::{Classify, Completion, Judgement, ResponseHead};
-use tower_sentinel::rejection::{Grpc, Rejection, is_refusal};
+use tower_sentinel::read::NodeSnapshot;
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BlockKind, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey,
-    NodeSnapshot, Rules, Sentinel, SentinelLayer, SystemRule, Verdict,
+    BlockKind, Call, CircuitBreakerRule, FlowRule, IsolationRule, KeyedRule, MissingKey, Rules,
+    Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 
 use crate::support::{Server, assert_at_rest, engine, eventually, ms, ready};

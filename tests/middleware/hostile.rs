@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower_sentinel::key::{Authority, ClientAddr, ForwardedIp, Header};
-use tower_sentinel::{Scope, Sentinel, SentinelLayer};
+use tower_sentinel::read::Scope;
+use tower_sentinel::{Sentinel, SentinelLayer};
 
 use crate::support::caller::{Probe, assert_caller, callers, per_caller, status};
 use crate::support::{Server, get};

@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tower_sentinel::clock::Tick;
 use tower_sentinel::hook::{BlockEvent, ExitEvent, Hook};
 use tower_sentinel::source::{FileSource, RuleSource, SourceErrorKind, Watch, WatchEvent, from_fn};
 use tower_sentinel::system::{Memory, Probe, Sampler};
-use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
 
 /// What the panics of this file carry.
 struct Bomb;

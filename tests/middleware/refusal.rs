@@ -20,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use sfv::{Item, List, ListEntry, Parser};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
-use tower_sentinel::rejection::{Auto, Http, RateLimitFields, is_refusal};
+use tower_sentinel::middleware::rejection::{Auto, Http, RateLimitFields, is_refusal};
 use tower_sentinel::{
     AuthorityRule, BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, Key, KeyedRule,
     ManualClock, MissingKey, Rules, SentinelLayer, SystemRule,

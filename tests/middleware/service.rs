@@ -23,17 +23,18 @@ use http_body_util::BodyExt;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::util::ServiceFn;
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::clock::Tick;
 use tower_sentinel::hook::{BlockEvent, ExitEvent, Hook, PassEvent};
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::middleware::{
     AsError, ByStatus, CallLayer, Classify, Judgement, Respond, ResponseBody, ResponseFuture,
     ResponseHead, ServiceError,
 };
-use tower_sentinel::rejection::RateLimitFields;
+use tower_sentinel::read::BreakerState;
 use tower_sentinel::stat::{NodeBucket, Outcome};
 use tower_sentinel::{
-    AdaptiveRule, BlockKind, Blocked, BoxError, BreakerState, Call, CircuitBreakerRule, Clock,
-    FlowRule, IsolationRule, KeyedRule, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Tick,
-    Verdict,
+    AdaptiveRule, BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, Clock, FlowRule,
+    IsolationRule, KeyedRule, Rule, Rules, Sentinel, SentinelLayer, SystemRule, Verdict,
 };
 use tower_test::mock;
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tower_sentinel::{Blocked, FlowRule, Rule, Rules, Sentinel, Tick};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{Blocked, FlowRule, Rule, Rules, Sentinel};
 
 use crate::check;
 use crate::generator::{Asked, Manner, all_kinds, asked, manner, mild, queues, task_op};

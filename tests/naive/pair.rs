@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tower_sentinel::call::Direction;
 use tower_sentinel::hook::BreakerEvent;
+use tower_sentinel::read::{BreakerView, NodeView};
 use tower_sentinel::system::{ManualProbe, Sampler};
-use tower_sentinel::{BlockKind, Blocked, BreakerView, Criticality, Direction, Hook, NodeView};
+use tower_sentinel::{BlockKind, Blocked, Criticality, Hook};
 
 use crate::generator::Op;
 use crate::oracle::{Asks, Change, Edit, End, Oracle, RESOURCES, RuleSet, Stage};

@@ -3,7 +3,8 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tower_sentinel::{Rule, Rules, ShadowView};
+use tower_sentinel::read::ShadowView;
+use tower_sentinel::{Rule, Rules};
 
 use crate::generator::{Op, all_kinds, asks, edit, forces, mild, op, reload, shadows, windows};
 use crate::oracle::{Alone, Asks, End, Oracle, RuleSet};

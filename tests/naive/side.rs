@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tower_sentinel::read::{BreakerState, NodeView};
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    Blocked, BreakerState, Builder, Call, Clock, Entry, NodeView, NotAdmitted, Rules, Sentinel,
-    Verdict, Waiting,
+    Blocked, Builder, Call, Clock, Entry, NotAdmitted, Rules, Sentinel, Verdict, Waiting,
 };
 
 use crate::generator::Op;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
-use tower_sentinel::rejection::RateLimitFields;
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::{BoxError, Clock, Key, MissingKey, SentinelLayer};
 
 use crate::generator::{Op, all_kinds, asks, op, wait_op, windows};

@@ -17,13 +17,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use tower::ServiceExt;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::key::{ClientAddr, Header};
 use tower_sentinel::observe::Body;
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::source::InMemory;
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Clock, Criticality, FlowRule,
-    IsolationRule, KeyedRule, ManualClock, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    IsolationRule, KeyedRule, ManualClock, Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 const LOCAL: &str = "127.0.0.1:4000";

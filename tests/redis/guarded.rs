@@ -3,8 +3,9 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use tower_sentinel::hook::{Finding, FindingKind};
 use tower_sentinel::store::{RedisStore, StoreErrorKind, StoreSettings};
-use tower_sentinel::{Call, Finding, FindingKind, FlowRule, KeyedRule, Sentinel};
+use tower_sentinel::{Call, FlowRule, KeyedRule, Sentinel};
 
 use crate::cluster::Cluster;
 use crate::redis::Server;

@@ -13,14 +13,16 @@ use axum::http::{Request, Response, StatusCode};
 use futures_util::stream;
 use http_body_util::BodyExt;
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_sentinel::clock::Tick;
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::hook::{BreakerEvent, Hook};
 use tower_sentinel::key::from_fn;
 use tower_sentinel::middleware::{ByStatus, Classify, Judgement, ResponseHead};
+use tower_sentinel::read::{BreakerState, BreakerView};
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{
-    BlockKind, BreakerState, BreakerView, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
-    Key, ManualClock, NotAdmitted, Rules, Sentinel, SentinelLayer, Tick, Verdict,
+    BlockKind, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, Key, ManualClock,
+    NotAdmitted, Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 use crate::support::{Rng, bench, get, ms, ready};

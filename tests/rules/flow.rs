@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tower_sentinel::clock::Tick;
+use tower_sentinel::stat::SlidingWindow;
 use tower_sentinel::stat::{Event, LeapArray};
 use tower_sentinel::{
     BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, InvalidSetting, KeyedRule, MissingKey,
-    Rules, Sentinel, SlidingWindow, Tick, Verdict,
+    Rules, Sentinel, Verdict,
 };
 
 use crate::support::{Rng, at, engine, enter};

@@ -11,12 +11,13 @@ use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::call::Param;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::key::{Header, from_fn};
-use tower_sentinel::rejection::RateLimitFields;
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
     BlockKind, Call, Clock, FlowRule, IsolationRule, Key, KeyedRule, ManualClock, Rule, Rules,
-    Sentinel, SentinelLayer, Tick, Verdict,
+    Sentinel, SentinelLayer, Verdict,
 };
 
 use crate::support::bench::Bench;

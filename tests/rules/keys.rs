@@ -17,8 +17,9 @@ use tower_sentinel::key::{
     ResourceName, Route, cut_ip, from_fn,
 };
 use tower_sentinel::middleware::skip;
+use tower_sentinel::read::Scope;
 use tower_sentinel::{
-    AuthorityRule, BlockKind, Blocked, Call, FlowRule, Key, ManualClock, MissingKey, Rules, Scope,
+    AuthorityRule, BlockKind, Blocked, Call, FlowRule, Key, ManualClock, MissingKey, Rules,
     Sentinel, SentinelLayer, Verdict,
 };
 

@@ -10,10 +10,11 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::from_fn;
+use tower_sentinel::read::Scope;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
     BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, Key,
-    KeyedRule, NotAdmitted, Rules, Scope, Sentinel, SentinelLayer, Verdict,
+    KeyedRule, NotAdmitted, Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 use crate::support::{assert_at_rest, configured, engine, enter, get, ms, ready};

@@ -11,11 +11,12 @@ use axum::http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::key::from_fn;
+use tower_sentinel::read::{BreakerState, NodeView, ShadowView};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, BlockKind, BreakerState, Call, CircuitBreakerRule, Entry,
-    FlowRule, IsolationRule, Key, KeyedRule, ManualClock, NodeView, Rule, Rules, Sentinel,
-    SentinelLayer, ShadowView, SystemRule, Verdict,
+    AdaptiveRule, AuthorityRule, BlockKind, Call, CircuitBreakerRule, Entry, FlowRule,
+    IsolationRule, Key, KeyedRule, ManualClock, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
+    Verdict,
 };
 
 use crate::support::{bench, configured, get, ms, ready, run};

@@ -6,10 +6,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tower_sentinel::call::Param;
+use tower_sentinel::read::{NodeSnapshot, Scope};
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
     AdaptiveRule, BlockKind, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,
-    KeyedRule, NodeSnapshot, NotAdmitted, Rule, Rules, Scope, Sentinel, Verdict, Waiting,
+    KeyedRule, NotAdmitted, Rule, Rules, Sentinel, Verdict, Waiting,
 };
 
 use crate::support::line::{not_yet, refused, wait};
@@ -24,7 +25,7 @@ fn queue(max: u32) -> IsolationRule {
     IsolationRule::new("r", max).queue(ms(1_000))
 }
 
-fn node(sentinel: &Sentinel) -> tower_sentinel::NodeView {
+fn node(sentinel: &Sentinel) -> tower_sentinel::read::NodeView {
     sentinel.node("r").unwrap()
 }
 

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tower_sentinel::call::Param;
+use tower_sentinel::read::NodeView;
 use tower_sentinel::{
     BlockKind, BoxError, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule, KeyedRule,
-    ManualClock, MissingKey, NodeView, NotAdmitted, Rule, Rules, Sentinel, Verdict, Waiting,
+    ManualClock, MissingKey, NotAdmitted, Rule, Rules, Sentinel, Verdict, Waiting,
 };
 
 use crate::support::line::{not_yet, refused, wait};

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::stat::Event;
 use tower_sentinel::system::{ManualProbe, Memory, Probe, Sampler};
 use tower_sentinel::{
-    BlockKind, Blocked, Call, FlowRule, KeyedRule, ManualClock, NotAdmitted, Rules, Sentinel, Tick,
+    BlockKind, Blocked, Call, FlowRule, KeyedRule, ManualClock, NotAdmitted, Rules, Sentinel,
     Verdict, Waiting,
 };
 

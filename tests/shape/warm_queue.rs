@@ -6,7 +6,8 @@ mod oracle;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_sentinel::{Call, FlowRule, Tick, Verdict};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{Call, FlowRule, Verdict};
 
 use crate::support::bench::Bench;
 use oracle::Oracle;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sentinel::rejection::RateLimitFields;
+use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::store::{Fault, StoreErrorKind, WhenDown};
 use tower_sentinel::{Call, FlowRule, KeyedRule, Rules, SentinelLayer};
 

@@ -40,7 +40,7 @@ fn prioritized() -> Call<'static> {
 impl Fleet {
     /// How far its second is.
     fn at(&self) -> Duration {
-        let since = self.clock.now() - tower_sentinel::Tick::ZERO;
+        let since = self.clock.now() - tower_sentinel::clock::Tick::ZERO;
         Duration::from_nanos(u64::from(since.subsec_nanos()))
     }
 
@@ -54,7 +54,7 @@ impl Fleet {
         let (engine, clock) = (self.engine(index).clone(), self.clock);
         tokio::spawn(async move {
             drop(engine.enter(call).await?);
-            let since = clock.now() - tower_sentinel::Tick::ZERO;
+            let since = clock.now() - tower_sentinel::clock::Tick::ZERO;
             Ok(Duration::from_nanos(u64::from(since.subsec_nanos())))
         })
     }

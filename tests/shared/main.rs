@@ -27,9 +27,10 @@ mod waits;
 
 use std::time::Duration;
 
+use tower_sentinel::clock::Tick;
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::store::{MemoryStore, StoreHandle, StoreSettings};
-use tower_sentinel::{Call, Clock, Rules, Sentinel, Tick};
+use tower_sentinel::{Call, Clock, Rules, Sentinel};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -2,10 +2,11 @@
 
 use std::sync::mpsc;
 
+use tower_sentinel::hook::{Finding, FindingKind};
 use tower_sentinel::rule::InvalidRule;
 use tower_sentinel::source::{Watch, WatchEvent, from_fn};
 use tower_sentinel::store::{MemoryStore, StoreSettings, StoreState, WhenDown};
-use tower_sentinel::{Call, Finding, FindingKind, FlowRule, KeyedRule, Rules, Sentinel, Verdict};
+use tower_sentinel::{Call, FlowRule, KeyedRule, Rules, Sentinel, Verdict};
 
 #[test]
 fn a_shared_rule_without_a_store_is_an_error_that_says_so() {

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tower_sentinel::clock::Tick;
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::store::{
     Alive, Beat, Draw, Drawn, Epoch, MemoryStore, QuotaStore, StoreError, StoreFuture,
     StoreSettings, StoreState,
 };
-use tower_sentinel::{Call, Clock, FlowRule, Sentinel, Tick};
+use tower_sentinel::{Call, Clock, FlowRule, Sentinel};
 
 use super::{SECOND, ms};
 

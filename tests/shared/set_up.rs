@@ -3,11 +3,12 @@
 use std::sync::mpsc::{Receiver, channel};
 
 use tower_sentinel::clock::TokioClock;
+use tower_sentinel::hook::{Finding, FindingKind};
 use tower_sentinel::store::{
     Alive, Beat, Draw, Drawn, Fault, MemoryStore, QuotaStore, RedisStore, StoreError,
     StoreErrorKind, StoreFuture, StoreHandle, StoreMistake, StoreSettings, StoreState, WhenDown,
 };
-use tower_sentinel::{Call, Finding, FindingKind, FlowRule, Rules, Sentinel};
+use tower_sentinel::{Call, FlowRule, Rules, Sentinel};
 
 use super::{SECOND, ms};
 

@@ -7,11 +7,12 @@ use tower_sentinel::clock::TokioClock;
 use tower_sentinel::document::{Document, Format};
 use tower_sentinel::hook::{BlockEvent, Hook};
 use tower_sentinel::observe::Metrics;
+use tower_sentinel::read::ShadowView;
 use tower_sentinel::store::{
     Alive, Beat, Draw, Drawn, Fault, MemoryStore, QuotaStore, StoreError, StoreErrorKind,
     StoreFuture, StoreSettings, WhenDown,
 };
-use tower_sentinel::{Call, Clock, FlowRule, Key, KeyedRule, Rule, Rules, Sentinel, ShadowView};
+use tower_sentinel::{Call, Clock, FlowRule, Key, KeyedRule, Rule, Rules, Sentinel};
 
 use super::{Fleet, SECOND, ms};
 

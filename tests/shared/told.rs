@@ -5,14 +5,14 @@ use std::sync::mpsc::{Sender, channel};
 
 use serde_json::Value;
 use tower_sentinel::hook::Hook;
+use tower_sentinel::hook::{Finding, FindingKind};
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::observe::{Metrics, TextFormat};
+use tower_sentinel::read::SharedSnapshot;
 use tower_sentinel::store::{
     Fault, MemoryStore, RedisStore, StoreErrorKind, StoreSettings, StoreState, WhenDown,
 };
-use tower_sentinel::{
-    Call, Finding, FindingKind, FlowRule, KeyedRule, Rule, Rules, Sentinel, SharedSnapshot,
-};
+use tower_sentinel::{Call, FlowRule, KeyedRule, Rule, Rules, Sentinel};
 
 use super::{Fleet, SECOND, ms};
 

@@ -13,8 +13,9 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Request, StatusCode};
 use tower_sentinel::call::Param;
 use tower_sentinel::key::{ClientAddr, ForwardedIp, Header};
+use tower_sentinel::read::KeyedView;
 use tower_sentinel::{
-    Call, FlowRule, Key, KeyedRule, KeyedView, ManualClock, Rules, Sentinel, SentinelLayer, Verdict,
+    Call, FlowRule, Key, KeyedRule, ManualClock, Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 use crate::support::caller::status;

@@ -5,8 +5,9 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
+use tower_sentinel::clock::Tick;
 use tower_sentinel::source::{FileSource, Watch, WatchEvent};
-use tower_sentinel::{Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::{Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, Verdict};
 
 const EDITS: u32 = 5_000;
 /// One of so many edits is bad.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Tick, Verdict, Waiting};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict, Waiting};
 
 use crate::support::Rng;
 
@@ -97,7 +98,7 @@ fn a_runtime_that_goes_takes_its_waiters_along() {
     let node = loop {
         // Some wait, or have waited already.
         let has_waiters =
-            |node: &tower_sentinel::NodeView| node.waiting() > 0 || node.totals().waits() > 0;
+            |node: &tower_sentinel::read::NodeView| node.waiting() > 0 || node.totals().waits() > 0;
         if let Some(node) = sentinel.node("r").filter(has_waiters) {
             break node;
         }

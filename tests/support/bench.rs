@@ -1,6 +1,7 @@
 //! An engine whose clock stands at 10 s; times are told from there.
 
-use tower_sentinel::{Blocked, Builder, Call, Entry, ManualClock, Rules, Sentinel, Tick};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{Blocked, Builder, Call, Entry, ManualClock, Rules, Sentinel};
 
 const START_MS: u64 = 10_000;
 

@@ -7,7 +7,8 @@ use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::KeyExtractor;
-use tower_sentinel::{FlowRule, Rules, Scope, Sentinel, SentinelLayer};
+use tower_sentinel::read::Scope;
+use tower_sentinel::{FlowRule, Rules, Sentinel, SentinelLayer};
 
 use super::{configured, ready};
 

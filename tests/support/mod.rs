@@ -28,10 +28,10 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tower_sentinel::clock::Tick;
+use tower_sentinel::read::NodeView;
 use tower_sentinel::stat::Totals;
-use tower_sentinel::{
-    Blocked, Builder, Call, Entry, ManualClock, NodeView, Rules, Sentinel, Tick, Verdict,
-};
+use tower_sentinel::{Blocked, Builder, Call, Entry, ManualClock, Rules, Sentinel, Verdict};
 
 /// How long a test waits for something that must happen: far longer than it
 /// takes.

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt};
 use tower_sentinel::clock::TokioClock;
 use tower_sentinel::key::Head;
+use tower_sentinel::middleware::SentinelService;
 use tower_sentinel::middleware::{Respond, ResponseBody, ResponseFuture};
+use tower_sentinel::read::NodeView;
 use tower_sentinel::stat::Totals;
-use tower_sentinel::{
-    BoxError, Call, NodeView, Rules, Sentinel, SentinelLayer, SentinelService, Verdict,
-};
+use tower_sentinel::{BoxError, Call, Rules, Sentinel, SentinelLayer, Verdict};
 use tower_test::mock::{self, Handle, Mock, SendResponse};
 
 use super::{assert_at_rest, get, ms, poll_now};

@@ -22,7 +22,9 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use tower_sentinel::clock::QuantaClock;
-use tower_sentinel::{Clock, KeyedLimiter, MonotonicClock};
+use tower_sentinel::clock::MonotonicClock;
+use tower_sentinel::keyed::KeyedLimiter;
+use tower_sentinel::Clock;
 
 use keys::{AsKey, Spread};
 

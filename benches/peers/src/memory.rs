@@ -21,10 +21,9 @@ use sentinel_core::{EntryBuilder, base::TrafficType, flow};
 use tower::{Layer, service_fn};
 use tower_resilience_circuitbreaker::CircuitBreakerLayer;
 use tower_resilience_ratelimiter::{RateLimiterLayer, WindowType};
-use tower_sentinel::{
-    Builder, Call, CircuitBreakerRule, Clock, FlowRule, IsolationRule, KeyedLimiter, KeyedRule,
-    ManualClock, Rule, Rules, Sentinel, Tick, Verdict,
-};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::keyed::KeyedLimiter;
+use tower_sentinel::{Builder, Call, CircuitBreakerRule, Clock, FlowRule, IsolationRule, KeyedRule, ManualClock, Rule, Rules, Sentinel, Verdict};
 
 use keys::AsKey;
 

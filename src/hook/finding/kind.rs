@@ -7,7 +7,8 @@ use std::fmt;
 /// # Examples
 ///
 /// ```
-/// use tower_sentinel::{FindingKind, FlowRule, Sentinel};
+/// use tower_sentinel::hook::FindingKind;
+/// use tower_sentinel::{FlowRule, Sentinel};
 ///
 /// let sentinel = Sentinel::new(FlowRule::per_second("job", 5));
 /// let kinds: Vec<_> = sentinel.findings().iter().map(|finding| finding.kind()).collect();

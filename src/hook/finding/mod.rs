@@ -32,7 +32,8 @@ pub(crate) use told::ToldFindings;
 /// A test of one's own sends a request to every route, and asserts that nothing is found:
 ///
 /// ```
-/// use tower_sentinel::{Call, FindingKind, FlowRule, Rules, Sentinel};
+/// use tower_sentinel::hook::FindingKind;
+/// use tower_sentinel::{Call, FlowRule, Rules, Sentinel};
 ///
 /// let rules = Rules::new()
 ///     .with(FlowRule::per_second("/users/{id}", 5))

@@ -18,7 +18,7 @@ use crate::key::Head;
 /// ```
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::rejection::{Auto, Http, RateLimitFields};
+/// use tower_sentinel::middleware::rejection::{Auto, Http, RateLimitFields};
 /// use tower_sentinel::{FlowRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

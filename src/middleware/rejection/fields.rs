@@ -44,7 +44,7 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// ```
 /// # use http::{Request, Response};
 /// # use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::rejection::{Http, RateLimitFields};
+/// use tower_sentinel::middleware::rejection::{Http, RateLimitFields};
 /// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -87,7 +87,7 @@ pub enum RateLimitFields {
     /// # use http::{Request, Response, StatusCode};
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// use std::time::Duration;
-    /// use tower_sentinel::rejection::{Http, RateLimitFields};
+    /// use tower_sentinel::middleware::rejection::{Http, RateLimitFields};
     /// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -122,7 +122,7 @@ pub enum RateLimitFields {
     /// # use http::{Request, Response};
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// use std::time::Duration;
-    /// use tower_sentinel::rejection::{Http, RateLimitFields};
+    /// use tower_sentinel::middleware::rejection::{Http, RateLimitFields};
     /// use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -37,7 +37,7 @@ pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// ```
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::rejection::Grpc;
+/// use tower_sentinel::middleware::rejection::Grpc;
 /// use tower_sentinel::{BlockKind, FlowRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -28,7 +28,7 @@ use crate::read::write_text;
 /// ```
 /// use http::{Request, Response, StatusCode};
 /// use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::rejection::{Http, RateLimitFields};
+/// use tower_sentinel::middleware::rejection::{Http, RateLimitFields};
 /// use tower_sentinel::{BlockKind, FlowRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -91,7 +91,7 @@ impl Http {
     /// ```
     /// use http::Request;
     /// # use tower::{Layer, ServiceExt, service_fn};
-    /// use tower_sentinel::rejection::Http;
+    /// use tower_sentinel::middleware::rejection::Http;
     /// use tower_sentinel::{KeyedRule, MissingKey, SentinelLayer};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

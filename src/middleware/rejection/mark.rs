@@ -62,7 +62,7 @@ fn is_mark(value: &HeaderValue) -> bool {
 /// ```
 /// # use http::{Request, Response, StatusCode};
 /// # use tower::{Layer, ServiceExt, service_fn};
-/// use tower_sentinel::rejection::is_refusal;
+/// use tower_sentinel::middleware::rejection::is_refusal;
 /// use tower_sentinel::{FlowRule, SentinelLayer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -6,7 +6,7 @@
 //! Sentinel 1.8.9.
 //!
 //! Calls pay nothing for it: commands read what the engine counts anyway. Resources whose names
-//! callers [can make up](crate::NodeSnapshot::is_listed) are not told, and origins, parameters and
+//! callers [can make up](crate::read::NodeSnapshot::is_listed) are not told, and origins, parameters and
 //! keys only where rules name them.
 //!
 //! # Rules

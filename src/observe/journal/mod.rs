@@ -28,9 +28,9 @@
 //! `more refusals`, `more changes of breakers` and `more changes of the store` (INFO), with the
 //! names that it was most of; these are among the lines of the next minute.
 //!
-//! Resources whose names [callers can make up](crate::NodeSnapshot::is_listed) are `others`
-//! together. Names are escaped as in [JSON](crate::Snapshot::to_json). There are no spans: those
-//! belong to the server, which knows a refusal by [`is_refusal`](crate::rejection::is_refusal).
+//! Resources whose names [callers can make up](crate::read::NodeSnapshot::is_listed) are `others`
+//! together. Names are escaped as in [JSON](crate::read::Snapshot::to_json). There are no spans: those
+//! belong to the server, which knows a refusal by [`is_refusal`](crate::middleware::rejection::is_refusal).
 
 mod breakers;
 mod budget;

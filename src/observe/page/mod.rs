@@ -49,7 +49,7 @@
 //! (the default), `pass`, `failed`, `rt`, `in_flight` and `name`, `q` a part that names must have,
 //! and `focus` with `direction` (`inbound` or `outbound`) the resource whose minute is shown. A
 //! value that cannot be read is answered with 400 and a line that names it. Figures have the names
-//! of [`Snapshot::to_json`](crate::Snapshot::to_json), but rates and response times are those of
+//! of [`Snapshot::to_json`](crate::read::Snapshot::to_json), but rates and response times are those of
 //! the last whole second where a resource keeps seconds. Times are in milliseconds. Lists of
 //! seconds have 60 entries, of which the last is the second before the present one; it ended
 //! `second_age` milliseconds ago. Members may be added at any time, and

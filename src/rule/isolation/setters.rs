@@ -97,7 +97,7 @@ impl IsolationRule {
     ///
     /// # Accuracy
     ///
-    /// The number is that of [`NodeView::concurrency`](crate::NodeView::concurrency), exact while
+    /// The number is that of [`NodeView::concurrency`](crate::read::NodeView::concurrency), exact while
     /// no call of `related` starts or ends at that moment.
     #[must_use]
     pub fn when(mut self, related: impl Into<String>) -> Self {

@@ -424,7 +424,7 @@ impl KeyedRule {
     /// While the table is full, all new values share one quota, of the size of one value's: new
     /// honest callers share it with the flood, and are mostly refused. Callers that have a place
     /// are not affected, no caller gets a fresh quota, and no more memory is used.
-    /// [`overflows`](crate::KeyedView::overflows) counts the calls that used the shared quota. A
+    /// [`overflows`](crate::read::KeyedView::overflows) counts the calls that used the shared quota. A
     /// rule with a coarser key in front [keeps such a flood
     /// out](crate::guide::floods#made-up-keys). A flow rule over all callers does not: it is
     /// checked after the rules with tables.
@@ -448,7 +448,7 @@ impl KeyedRule {
     /// of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has one, because the
     /// parameter is never set or the layer finds [no
     /// address](crate::key::PeerIp#if-no-address-is-there), that is one quota for all callers:
-    /// [`KeyedView::missing`](crate::KeyedView::missing) then grows with each call.
+    /// [`KeyedView::missing`](crate::read::KeyedView::missing) then grows with each call.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;

@@ -475,7 +475,7 @@ impl Node {
     /// that waits for its bucket is included from the beginning of the bucket on, even if
     /// its timer is late.
     ///
-    /// For its accuracy see [`NodeView::concurrency`](crate::NodeView::concurrency).
+    /// For its accuracy see [`NodeView::concurrency`](crate::read::NodeView::concurrency).
     pub(crate) fn concurrency(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
         self.counters.in_flight(self.ring.taken_now())

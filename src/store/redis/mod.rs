@@ -42,7 +42,7 @@ const COMMAND_BYTES: usize = 192;
 /// leave it room; a counter of one or two buckets takes about 180 bytes. A user with an access list
 /// needs `~PREFIX:* +evalsha +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrange
 /// +zrank +zrem`; `+select` for another database than 0; and in a Cluster `+cluster|slots +asking`.
-/// With `+info`, another policy than `noeviction` is a [finding](crate::FindingKind::StoreEvicts); it
+/// With `+info`, another policy than `noeviction` is a [finding](crate::hook::FindingKind::StoreEvicts); it
 /// is looked for when a connection is opened.
 ///
 /// All clones have one connection. It is opened by the task that asks the store, and opened anew

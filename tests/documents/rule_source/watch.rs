@@ -6,13 +6,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use tower_sentinel::clock::Tick;
 use tower_sentinel::observe::journal::Journal;
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::observe::{Metrics, TextFormat};
 use tower_sentinel::source::{
     FileSource, RuleSource, SourceError, SourceErrorKind, Watch, WatchEvent, from_fn,
 };
-use tower_sentinel::{Call, Clock, FlowRule, Rules, Sentinel, ThreadHandle, Tick, Verdict};
+use tower_sentinel::{Call, Clock, FlowRule, Rules, Sentinel, ThreadHandle, Verdict};
 
 use super::{Folder, HOUR, PATIENCE, limit, parse, promptly};
 

@@ -8,10 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use tower_sentinel::clock::{Clock, TokioClock};
+use tower_sentinel::read::NodeView;
 use tower_sentinel::stat::Event;
 use tower_sentinel::{
-    BlockKind, Blocked, Builder, Call, Entry, FlowRule, ManualClock, NodeView, NotAdmitted, Rules,
-    Sentinel, Verdict, Waiting,
+    BlockKind, Blocked, Builder, Call, Entry, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel,
+    Verdict, Waiting,
 };
 
 use crate::support::{at, configured, enter, ms};

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use tower_sentinel::read::Scope;
 use tower_sentinel::stat::{Event, NodeBucket};
 use tower_sentinel::{
-    BlockKind, Call, FlowRule, IsolationRule, KeyedRule, NotAdmitted, Rule, Rules, Scope,
-    SystemRule, Verdict,
+    BlockKind, Call, FlowRule, IsolationRule, KeyedRule, NotAdmitted, Rule, Rules, SystemRule,
+    Verdict,
 };
 
 use super::{Bench, MINUTE, at, enter, ms};

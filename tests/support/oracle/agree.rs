@@ -1,8 +1,9 @@
 //! Whether an engine and a naive one show the same.
 
 use proptest::prelude::*;
+use tower_sentinel::Sentinel;
+use tower_sentinel::read::{BreakerView, KeyedView, NodeView};
 use tower_sentinel::stat::Event;
-use tower_sentinel::{BreakerView, KeyedView, NodeView, Sentinel};
 
 use super::call::{Asks, End, NS, RESOURCES};
 use super::engine::{Oracle, Stage};

@@ -1,6 +1,6 @@
 //! What one circuit breaker has seen, whatever rules it has had.
 
-use tower_sentinel::BreakerState;
+use tower_sentinel::read::BreakerState;
 
 use super::breaker::{Breaker, Limit};
 use super::call::{End, NS};

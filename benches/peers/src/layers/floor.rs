@@ -11,7 +11,8 @@ use dashmap::DashMap;
 use http::Response;
 use tower::Service;
 use tower_sentinel::clock::QuantaClock;
-use tower_sentinel::{Clock, Tick};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::Clock;
 
 use crate::calls::{Answer, Handler, Req, handler};
 

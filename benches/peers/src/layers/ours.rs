@@ -9,10 +9,8 @@ use tower::util::service_fn;
 use tower::{Layer, Service};
 use tower_sentinel::clock::QuantaClock;
 use tower_sentinel::key::PeerIp;
-use tower_sentinel::{
-    CircuitBreakerRule, Clock, FlowRule, IsolationRule, KeyedRule, MonotonicClock, Rules, Sentinel,
-    SentinelLayer,
-};
+use tower_sentinel::clock::MonotonicClock;
+use tower_sentinel::{CircuitBreakerRule, Clock, FlowRule, IsolationRule, KeyedRule, Rules, Sentinel, SentinelLayer};
 
 use crate::calls::{Operation, Req, handler};
 use crate::floor::{Floor, HeldFloor};

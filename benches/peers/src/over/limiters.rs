@@ -12,7 +12,8 @@ use sentinel_core::base::TrafficType;
 use sentinel_core::{EntryBuilder, flow};
 use tower::{Layer, Service, service_fn};
 use tower_resilience_ratelimiter::{RateLimiterLayer, WindowType};
-use tower_sentinel::{Call, FlowRule, MonotonicClock, Sentinel, Verdict};
+use tower_sentinel::clock::MonotonicClock;
+use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
 
 use crate::count::Grid;
 use crate::{LIMIT, SECOND_NS, turns};

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use count::Span;
 use limiters::Limiter;
-use tower_sentinel::{Clock, MonotonicClock};
+use tower_sentinel::clock::MonotonicClock;
+use tower_sentinel::Clock;
 
 const LIMIT: u32 = 100;
 const SECOND_NS: u64 = 1_000_000_000;

@@ -27,7 +27,8 @@ use tower_governor::governor::GovernorConfigBuilder;
 use tower_governor::key_extractor::PeerIpKeyExtractor;
 use tower_sentinel::clock::QuantaClock;
 use tower_sentinel::key::PeerIp;
-use tower_sentinel::{Clock, FlowRule, MonotonicClock, Rules, Sentinel, SentinelLayer};
+use tower_sentinel::clock::MonotonicClock;
+use tower_sentinel::{Clock, FlowRule, Rules, Sentinel, SentinelLayer};
 
 /// What the 95 % interval of the median stands on: odd, and at least 31.
 const ROUNDS: usize = 101;

@@ -10,7 +10,8 @@
 
 use std::time::Duration;
 
-use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Tick, Verdict};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
 
 /// Calls may wait for 512 buckets of half a second.
 const FARTHEST: Duration = Duration::from_secs(255);

@@ -16,7 +16,8 @@ use axum::body::Body;
 use axum::routing::{MethodRouter, get};
 use http::{Request, Response, Uri};
 use tower_layer::Layer;
-use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer, Tick};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
 use tower_service::Service;
 
 /// More than any run makes calls.

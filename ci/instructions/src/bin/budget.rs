@@ -4,7 +4,8 @@
 //! budget KIND CALLS
 //! ```
 
-use tower_sentinel::{AuthorityRule, Call, FlowRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{AuthorityRule, Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
 
 /// More than any run makes calls.
 const OPEN: u32 = 1_000_000;

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tower_sentinel::clock::Tick;
 use tower_sentinel::hook::{Hook, Interest};
 use tower_sentinel::store::MemoryStore;
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, FlowRule, IsolationRule,
-    KeyedRule, ManualClock, Rules, Sentinel, Tick, Verdict,
+    KeyedRule, ManualClock, Rules, Sentinel, Verdict,
 };
 
 /// More than any run makes calls.

@@ -20,9 +20,10 @@ use http::{Request, Response, Uri};
 use http_body::Body;
 use http_body_util::Full;
 use tower_layer::Layer;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::key::PeerIp;
-use tower_sentinel::rejection::RateLimitFields;
-use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer, Tick};
+use tower_sentinel::middleware::rejection::RateLimitFields;
+use tower_sentinel::{FlowRule, ManualClock, Sentinel, SentinelLayer};
 use tower_service::Service;
 
 /// More than any run makes calls.

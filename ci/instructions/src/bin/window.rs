@@ -10,7 +10,8 @@
 
 use std::time::Duration;
 
-use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Tick, Verdict};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
 
 /// More than any run makes calls.
 const OPEN: u32 = 1_000_000;

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tower_sentinel::{
-    BreakerState, Call, CircuitBreakerRule, Entry, ManualClock, Rules, Sentinel, Verdict,
-};
+use tower_sentinel::read::BreakerState;
+use tower_sentinel::{Call, CircuitBreakerRule, Entry, ManualClock, Rules, Sentinel, Verdict};
 
 use super::{ORIGIN_MS, Step, Subject, at};
 

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tower_sentinel::Tick;
+use tower_sentinel::clock::Tick;
 
 use classes::{Answer, Class, Verdict};
 

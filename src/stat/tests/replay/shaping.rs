@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tower_sentinel::clock::Tick;
 use tower_sentinel::stat::{Event, NodeBucket};
-use tower_sentinel::{
-    Call, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel, Tick, Verdict, Waiting,
-};
+use tower_sentinel::{Call, FlowRule, ManualClock, NotAdmitted, Rules, Sentinel, Verdict, Waiting};
 
 use super::{ORIGIN_MS, Step, Subject, at, millis, whole_calls};
 

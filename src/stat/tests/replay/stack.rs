@@ -5,9 +5,10 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 use tower_sentinel::call::Param;
+use tower_sentinel::clock::Tick;
 use tower_sentinel::document::{Document, Kind};
 use tower_sentinel::{
-    BlockKind, Call, Entry, ManualClock, NotAdmitted, Rule, Rules, Sentinel, Tick, Verdict, Waiting,
+    BlockKind, Call, Entry, ManualClock, NotAdmitted, Rule, Rules, Sentinel, Verdict, Waiting,
 };
 
 use super::{Step, Subject, at};

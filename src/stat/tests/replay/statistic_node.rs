@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tower_sentinel::{
-    Call, Entry, FlowRule, ManualClock, NodeSnapshot, Scope, Sentinel, Tick, Verdict,
-};
+use tower_sentinel::clock::Tick;
+use tower_sentinel::read::{NodeSnapshot, Scope};
+use tower_sentinel::{Call, Entry, FlowRule, ManualClock, Sentinel, Verdict};
 
 use super::{ORIGIN_MS, Step, Subject, at, millis, ms};
 use crate::stat::{Node, NodeBucket, Outcome};
