@@ -106,9 +106,10 @@ impl KeyedView {
     ///
     /// Nothing changes for calls that run under a [concurrency](crate::KeyedRule::concurrency)
     /// limit, which keep their places, nor for a value that has no place in the [table], as it
-    /// shares its quota with others: the answer is then `false`. A call from before the reset that
-    /// does not run after all is refunded as well, so the value may have the tokens of that call
-    /// twice. Only this engine's count is reset.
+    /// shares its quota with others: the answer is then `false`. Under a limit on
+    /// [costs](crate::KeyedRule::cost), what running calls have reserved stays reserved. A call from
+    /// before the reset that does not run after all is refunded as well, so the value may have the
+    /// tokens of that call twice. Only this engine's count is reset.
     ///
     /// [table]: crate::KeyedRule::max_keys
     ///

@@ -102,6 +102,26 @@ fn the_value_may_be_the_origin_or_a_named_parameter() {
     assert_eq!(view(&sentinel, "tpm").missing(), 1);
 }
 
+#[test]
+fn a_value_that_is_reset_has_its_budget_again_but_for_what_is_reserved() {
+    for rule in both() {
+        let (sentinel, _clock) = engine(rule);
+        let mut running = run(&sentinel, chat("ann", 30));
+        run(&sentinel, chat("ann", 0)).settle("tokens", 500);
+        drop(run(&sentinel, chat("bob", 60)));
+        let view = view(&sentinel, "tpm");
+        assert_eq!((view.left("ann"), view.left("bob")), (0, 40));
+        assert!(view.reset("ann"));
+        assert!(!view.reset("ann"));
+        assert_eq!((view.left("ann"), view.left("bob")), (70, 40));
+        assert!(enter(&sentinel, chat("ann", 71)).is_err());
+        running.settle("tokens", 20);
+        assert_eq!((view.left("ann"), view.resets()), (80, 1));
+        drop(running);
+        assert_at_rest(&sentinel, "chat");
+    }
+}
+
 // === ends ===
 
 /// How a call that has reserved 40 tokens ends.
