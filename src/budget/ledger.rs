@@ -142,15 +142,18 @@ impl CostBudget {
 
 impl CostLedger for CostBudget {
     fn book(&self, now: Tick, units: u32) {
-        let used = self.used(now);
-        if used >= MAX_BUDGET {
-            return self.counts.cut(units);
-        }
-        self.in_window(|window| {
-            let bucket = window.ring.bucket_number(now);
-            window.ring.add_at(bucket, units).map(|_| ())
+        let booked = self.in_window(|CostWindow { ring, quota }| {
+            let used = ring.used_now(now, quota)?;
+            if used >= MAX_BUDGET {
+                return Ok(None);
+            }
+            ring.add_at(ring.bucket_number(now), units)?;
+            Ok(Some((used, quota.limit())))
         });
-        let over = used.saturating_add(units).saturating_sub(self.limit());
+        let Some((used, limit)) = booked else {
+            return self.counts.cut(units);
+        };
+        let over = used.saturating_add(units).saturating_sub(limit);
         self.counts.charged(units, over.min(units));
     }
 
