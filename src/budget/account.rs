@@ -33,6 +33,16 @@ pub(crate) struct Posting {
     pub(super) cut: u32,
 }
 
+/// What a call that has ended has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CostTold {
+    /// That it cost this in all.
+    Cost(u32),
+    /// Nothing, as it has failed.
+    Failure,
+    Nothing,
+}
+
 #[derive(Clone, Copy)]
 struct AccountState(u64);
 
@@ -74,12 +84,19 @@ impl Account {
     }
 
     /// The call has ended, and nobody can charge it any more. One that told no cost is charged its
-    /// reservation, unless it `has_failed`. Returns what to post, and whether the call told nothing.
-    pub(super) fn close(&self, has_failed: bool) -> (Posting, bool) {
+    /// reservation, unless it `has_failed`. Returns what to post, and what was told.
+    pub(super) fn close(&self, has_failed: bool) -> (Posting, CostTold) {
         let found = self.load();
-        let is_untold = !found.is_told() && !has_failed;
-        let due = if is_untold { found.rest() } else { 0 };
-        (self.settle(found.charged() + due), is_untold)
+        let told = match found.is_told() {
+            true => CostTold::Cost(found.charged()),
+            false if has_failed => CostTold::Failure,
+            false => CostTold::Nothing,
+        };
+        let due = match told {
+            CostTold::Nothing => found.rest(),
+            CostTold::Cost(_) | CostTold::Failure => 0,
+        };
+        (self.settle(found.charged() + due), told)
     }
 
     /// Takes the step that `next` finds for each state: the state after it, the units to book, and

@@ -11,7 +11,12 @@ pub(crate) struct BudgetCounts {
     over: AtomicU64,
     untold: AtomicU64,
     cut: AtomicU64,
+    /// The largest cost that a call has told, or [`UNKNOWN`].
+    largest: AtomicU64,
 }
+
+/// No call has told a cost so far: any other value is one more than a cost.
+const UNKNOWN: u64 = 0;
 
 // === impl BudgetCounts ===
 
@@ -25,6 +30,14 @@ impl BudgetCounts {
         add(&self.charged, units);
         if over > 0 {
             add(&self.over, over);
+        }
+    }
+
+    /// A call has ended that had told a cost. It is written only if it is the largest so far.
+    pub(super) fn told(&self, units: u32) {
+        let units = u64::from(units) + 1;
+        if self.largest.load(Ordering::Relaxed) < units {
+            self.largest.fetch_max(units, Ordering::Relaxed);
         }
     }
 
@@ -47,6 +60,10 @@ impl BudgetCounts {
             over_total: count(&self.over),
             untold_total: count(&self.untold),
             cut_total: count(&self.cut),
+            largest: match count(&self.largest) {
+                UNKNOWN => None,
+                units => Some((units - 1) as u32),
+            },
             ..BudgetFigures::default()
         }
     }

@@ -44,6 +44,8 @@ pub(crate) struct BudgetFigures {
     /// Calls that ended without a cost, and costs that were too large to be booked.
     pub(crate) untold_total: u64,
     pub(crate) cut_total: u64,
+    /// The largest cost that a call which has ended had told.
+    pub(crate) largest: Option<u32>,
 }
 
 // === impl CostBudget ===

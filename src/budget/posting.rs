@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::account::{Account, Posting};
+use super::account::{Account, CostTold, Posting};
 use super::counts::BudgetCounts;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
@@ -52,10 +52,12 @@ pub(crate) trait CostLedger {
 
     /// The call of `account` has ended, and nobody can charge it any more.
     fn close(&self, account: &Account, now: Tick, has_failed: bool) {
-        let (posting, is_untold) = account.close(has_failed);
+        let (posting, told) = account.close(has_failed);
         self.post(now, posting);
-        if is_untold {
-            self.counts().untold();
+        match told {
+            CostTold::Cost(units) => self.counts().told(units),
+            CostTold::Nothing => self.counts().untold(),
+            CostTold::Failure => {}
         }
     }
 

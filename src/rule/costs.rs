@@ -1,5 +1,6 @@
 //! The rules of one resource on what calls cost, of all callers and of each key, with their budgets.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::params::{KeyAccounts, KeyedRules, NoShare, OnSuspicion};
@@ -19,6 +20,8 @@ pub(crate) struct CostRules {
     all: Box<[CostRule]>,
     /// Those that count each key apart.
     by_key: Option<KeyedRules>,
+    /// The first unit that a call has named and no rule counts.
+    stray: OnceLock<Box<str>>,
 }
 
 /// A rule that counts all callers together.
@@ -78,6 +81,7 @@ impl CostRules {
         (!all.is_empty() || by_key.is_some()).then(|| Self {
             all: all.into(),
             by_key,
+            stray: OnceLock::new(),
         })
     }
 
@@ -125,21 +129,46 @@ impl CostRules {
     /// left for it.
     pub(crate) fn charge(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) -> bool {
         let mut goes_on = true;
+        let mut is_counted = false;
         self.each_account(accounts, &mut |of, budget, account| {
             if of == unit {
+                is_counted = true;
                 goes_on &= budget.charge(account, now, units);
             }
         });
+        if !is_counted {
+            self.note_stray(unit);
+        }
         goes_on
     }
 
     /// The call costs `total` of `unit` in all.
     pub(crate) fn settle(&self, accounts: &Accounts, now: Tick, unit: &str, total: u32) {
+        let mut is_counted = false;
         self.each_account(accounts, &mut |of, budget, account| {
             if of == unit {
+                is_counted = true;
                 budget.settle(account, now, total);
             }
         });
+        if !is_counted {
+            self.note_stray(unit);
+        }
+    }
+
+    /// A call has told a cost in a `unit` that none of its accounts is of.
+    #[cold]
+    fn note_stray(&self, unit: &str) {
+        let keyed = self.by_key.iter().flat_map(KeyedRules::units);
+        let mut units = self.all.iter().map(CostRule::unit).chain(keyed);
+        if self.stray.get().is_none() && units.all(|counted| counted != unit) {
+            self.stray.get_or_init(|| unit.into());
+        }
+    }
+
+    /// The first unit that a call has named and no rule counts.
+    pub(crate) fn stray(&self) -> Option<&str> {
+        self.stray.get().map(|unit| &**unit)
     }
 
     /// The call has ended, and nobody can charge it any more.

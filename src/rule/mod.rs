@@ -289,6 +289,22 @@ impl Rule {
         self.info().is_shared()
     }
 
+    /// The largest limit of a rule on costs, of all its values; 0 of any other kind.
+    #[cold]
+    pub(crate) fn largest_limit(&self) -> u32 {
+        match self.itself() {
+            Rule::Flow(rule) => rule.advertised().0,
+            Rule::Keyed(rule) => {
+                let mut most = rule.threshold();
+                for (_, limit) in rule.tiers.iter().chain(&*rule.exceptions) {
+                    most = most.max(*limit);
+                }
+                most as u32
+            }
+            _ => 0,
+        }
+    }
+
     /// The id of the rule in a set where it is the one at `index`.
     fn id_at(&self, index: usize) -> String {
         self.id()

@@ -12,8 +12,7 @@ use super::{
     RuleSelection, Rules, SlotQueue, Who,
 };
 use crate::adaptive::LimiterSettings;
-use crate::blocked::BlockKind;
-use crate::blocked::Label;
+use crate::blocked::{BlockKind, Label};
 use crate::clock::wall_time;
 use crate::system::Limits;
 

@@ -12,13 +12,13 @@ use axum::http::{Request, StatusCode};
 use axum::routing::get;
 use tower::ServiceExt;
 use tower_sentinel::clock::Tick;
-use tower_sentinel::hook::Hook;
-use tower_sentinel::hook::{Finding, FindingKind};
+use tower_sentinel::hook::{Finding, FindingKind, Hook};
 use tower_sentinel::key::{ForwardedIp, Header, KeyExtractor, MethodRoute, PeerIp, from_fn};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
-    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, FlowRule, IsolationRule,
-    Key, KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer, SystemRule,
+    AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Criticality, Entry, FlowRule,
+    IsolationRule, Key, KeyedRule, ManualClock, MissingKey, Rule, Rules, Sentinel, SentinelLayer,
+    SystemRule, Verdict,
 };
 
 #[derive(Debug, Default)]
@@ -846,5 +846,84 @@ fn a_ceiling_that_refuses_calls_for_nothing_is_found() {
             .cause()
             .ends_with("raise it by `AdaptiveRule::ceiling`"),
         "{found:?}"
+    );
+}
+
+/// What is found after `calls`, each of which reserves and tells what `tell` says.
+fn cost_findings(
+    rule: impl Into<Rule>,
+    calls: u32,
+    reserved: u32,
+    tell: fn(&mut Entry),
+) -> Vec<String> {
+    let sentinel = Sentinel::builder()
+        .rules(Rules::from(rule.into()))
+        .clock(ManualClock::new())
+        .build();
+    for _ in 0..calls {
+        let call = Call::new("/chat").param("ann").reserve("tokens", reserved);
+        let Verdict::Pass(mut entry) = sentinel.try_enter(call) else {
+            panic!("a thousand are left");
+        };
+        tell(&mut entry);
+    }
+    let found = sentinel.findings();
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_rule_on_costs_that_no_call_tells_is_found() {
+    let flow = || {
+        FlowRule::per_minute("/chat", 1_000)
+            .cost("tokens")
+            .id("tpm")
+    };
+    let keyed = || {
+        KeyedRule::per_minute("/chat", 1_000)
+            .cost("tokens")
+            .id("tpm")
+    };
+    let none = [""; 0];
+    for rule in [Rule::from(flow()), keyed().into()] {
+        let found = |calls, reserved, tell| cost_findings(rule.clone(), calls, reserved, tell);
+        assert_eq!(found(7, 10, |_| ()), none);
+        assert_eq!(
+            found(8, 10, |_| ()),
+            [
+                "rule \"tpm\" has met calls to \"/chat\" that cost something, and none told how much: \
+              it limits what they reserve; tell \"tokens\" by `Meter::settle`, or by \
+              `SentinelLayer::cost`"
+            ]
+        );
+        assert_eq!(
+            found(8, 0, |_| ()),
+            [
+                "rule \"tpm\" has met calls to \"/chat\" that cost something, and none told how much: \
+              it limits nobody; tell \"tokens\" by `Meter::settle`, or by `SentinelLayer::cost`"
+            ]
+        );
+        // A failure may tell nothing, and one call that tells a cost is enough.
+        assert_eq!(found(20, 10, Entry::fail), none);
+        assert_eq!(found(20, 10, |entry| entry.settle("tokens", 0)), none);
+        assert_eq!(
+            found(8, 10, |entry| entry.settle("token", 3)),
+            [
+                "rule \"tpm\" for \"/chat\" counts a unit that no call tells: it counts \"tokens\", \
+              and calls tell \"token\""
+            ]
+        );
+        assert_eq!(
+            found(1, 10, |entry| entry.settle("tokens", 1_001)),
+            [
+                "rule \"tpm\" has met a call to \"/chat\" that cost more than its whole limit: 1001 \
+              \"tokens\", of 1000: is the unit right?"
+            ]
+        );
+    }
+    // The plan of the caller may have a larger limit.
+    let plans = keyed().tier("pro", 5_000);
+    assert_eq!(
+        cost_findings(plans, 1, 10, |entry| entry.settle("tokens", 1_001)),
+        none
     );
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::crowded::may_refuse_in_crowd;
-use crate::blocked::BlockKind;
-use crate::blocked::Blocked;
+use crate::blocked::{BlockKind, Blocked};
 use crate::call::Call;
 use crate::clock::Tick;
 use crate::engine::call::nodes::{CallNodes, later};

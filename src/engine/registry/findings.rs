@@ -330,13 +330,14 @@ impl Registry {
     }
 
     /// The rules that have met calls, and none with the key that they look at, with a tier that
-    /// is like one of theirs, or of all classes.
+    /// is like one of theirs, or of all classes; and what calls tell of their costs.
     pub(crate) async fn missing_keys(&self, pace: &mut StepPace) -> Vec<Finding> {
         let mut found = Vec::new();
         let has_criticality = self.shared.provided.has_criticality();
         let mut look = |resource: &Arc<Resource>| {
             found.extend(resource.keys_without_calls());
             found.extend(resource.class_findings(has_criticality));
+            found.extend(resource.cost_findings());
             let of_costs = resource.costs().and_then(CostRules::by_key);
             for rules in [resource.params(), of_costs].into_iter().flatten() {
                 for (rule, calls) in rules.without_keys() {

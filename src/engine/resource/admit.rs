@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use super::Resource;
-use crate::blocked::BlockKind;
-use crate::blocked::Blocked;
+use crate::blocked::{BlockKind, Blocked};
 use crate::breaker::{Admission, Breakers, Change};
 use crate::call::{Call, Criticality, Importance};
 use crate::clock::Tick;

@@ -20,6 +20,8 @@ use crate::stat::Outcome;
 
 /// After so many calls each class would have come.
 const MANY_CALLS: u64 = 1_000;
+/// So many calls that end without a cost are no accident.
+const MANY_UNTOLD: u64 = 8;
 
 impl Resource {
     /// A call of `weight` has passed, after it has `waited`.
@@ -137,6 +139,47 @@ impl Resource {
             let cause = "the limit was at its ceiling while calls were not slower than without a \
                          queue; raise it by `AdaptiveRule::ceiling`";
             tell(FindingKind::CeilingReached, cause.to_owned());
+        }
+        found
+    }
+
+    /// What looks like a mistake with the rules on costs.
+    #[cold]
+    pub(crate) fn cost_findings(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let Some(costs) = self.costs() else {
+            return found;
+        };
+        for (rule, unit, _, figures) in costs.figures(self.now()) {
+            let most = self.rules.rule(rule).map_or(0, Rule::largest_limit);
+            let (kind, cause) = match (figures.largest, costs.stray()) {
+                (Some(cost), _) if cost > most => {
+                    let cause = format!("{cost} {unit:?}, of {most}: is the unit right?");
+                    (FindingKind::CostTooLarge, cause)
+                }
+                (Some(_), _) => continue,
+                (None, _) if figures.untold_total < MANY_UNTOLD => continue,
+                (None, Some(stray)) => {
+                    let cause = format!("it counts {unit:?}, and calls tell {stray:?}");
+                    (FindingKind::CostUnit, cause)
+                }
+                (None, None) => {
+                    let effect = match figures.reserved_total {
+                        0 => "it limits nobody",
+                        _ => "it limits what they reserve",
+                    };
+                    let cause = format!(
+                        "{effect}; tell {unit:?} by `Meter::settle`, or by `SentinelLayer::cost`"
+                    );
+                    (FindingKind::CostNotTold, cause)
+                }
+            };
+            found.push(Finding::new(
+                kind,
+                self.rules.id(rule),
+                self.text.clone(),
+                cause,
+            ));
         }
         found
     }

@@ -4,8 +4,7 @@ use std::sync::Arc as StdArc;
 
 use crate::blocked::Blocked;
 #[cfg(feature = "shared")]
-use crate::call::OwnedCall;
-use crate::call::{Call, Key, OwnedKey};
+use crate::call::{Call, Key, OwnedCall, OwnedKey};
 use crate::engine::Engine;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::Verdict;

@@ -45,6 +45,15 @@ pub enum FindingKind {
     /// An adaptive rule has refused calls at its [ceiling](crate::AdaptiveRule::ceiling), although
     /// calls were not slower than without a queue.
     CeilingReached,
+    /// Eight calls and more that a rule on [costs](crate::FlowRule::cost) has met have ended, and no
+    /// call has told a cost: it limits what they reserve, which may be nothing.
+    CostNotTold,
+    /// As [`CostNotTold`](Self::CostNotTold), but calls have told costs in a unit that no rule counts,
+    /// such as `token` for `tokens`.
+    CostUnit,
+    /// One call has cost more than the whole limit of a rule on [costs](crate::FlowRule::cost): its
+    /// unit may be another one.
+    CostTooLarge,
     /// There are [shared](crate::FlowRule::shared) rules, and the store of the engine was not
     /// [started](crate::Sentinel::start_store), or was stopped.
     StoreNotStarted,
@@ -95,6 +104,9 @@ impl FindingKind {
             FindingKind::NoSampler => "no-sampler",
             FindingKind::OneCriticality => "one-criticality",
             FindingKind::CeilingReached => "ceiling-reached",
+            FindingKind::CostNotTold => "cost-not-told",
+            FindingKind::CostUnit => "cost-unit",
+            FindingKind::CostTooLarge => "cost-too-large",
             FindingKind::StoreNotStarted => "store-not-started",
             FindingKind::MoreNodes => "more-nodes",
             FindingKind::StoreUnreachable => "store-unreachable",

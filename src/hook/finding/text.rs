@@ -48,6 +48,19 @@ impl fmt::Display for Finding {
                 f,
                 "rule {rule:?} refuses calls to {resource:?} that could be served"
             )?,
+            FindingKind::CostNotTold => write!(
+                f,
+                "rule {rule:?} has met calls to {resource:?} that cost something, and none told how \
+                 much"
+            )?,
+            FindingKind::CostUnit => write!(
+                f,
+                "rule {rule:?} for {resource:?} counts a unit that no call tells"
+            )?,
+            FindingKind::CostTooLarge => write!(
+                f,
+                "rule {rule:?} has met a call to {resource:?} that cost more than its whole limit"
+            )?,
             FindingKind::StoreNotStarted => f.write_str("shared rules count without the store")?,
             FindingKind::MoreNodes => {
                 f.write_str("more processes use the store than the settings say")?;

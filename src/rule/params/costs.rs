@@ -61,6 +61,11 @@ impl KeyedRules {
         Some(latest)
     }
 
+    /// The unit of each rule.
+    pub(crate) fn units(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(KeyedState::unit)
+    }
+
     /// The figures of each rule: its index, its unit, and those of its budgets.
     pub(crate) fn cost_figures(&self) -> impl Iterator<Item = (u32, &str, BudgetFigures)> {
         self.0.iter().map(|rule| {

@@ -94,8 +94,7 @@ mod tests {
     use super::*;
     use crate::rule::problem::problems;
     use crate::stat::MAX_TOKENS;
-    use crate::system::Limits;
-    use crate::system::SystemReason;
+    use crate::system::{Limits, SystemReason};
 
     fn limits(rules: &[SystemRule]) -> Limits {
         let mut limits = Limits::default();
