@@ -24,7 +24,8 @@ impl Snapshot {
     /// [`BreakerState`](crate::read::BreakerState) (`closed`, `open`, `half-open`) and
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
     /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
-    /// `keyed_rules`, with `overflows`, `missing`, `resets` and `waiting`. The whole has `shadows`, with
+    /// `keyed_rules`, with `overflows`, `missing`, `resets` and `waiting`; and `budgets`, with the
+    /// fields of [`BudgetSnapshot`](crate::read::BudgetSnapshot). The whole has `shadows`, with
     /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` and
     /// `shedding` are null; else `shedding` has the classes that are `shut`, and for each class
     /// `bound`, `admitted` and `blocked`.
@@ -204,6 +205,27 @@ impl NodeSnapshot {
             write!(
                 json,
                 ",\"overflows\":{overflows},\"missing\":{missing},\"resets\":{resets},\"waiting\":{waiting}}}"
+            )
+        })?;
+        let budgets = self.budgets();
+        write_list(json, "budgets", budgets.len(), &|json, place| {
+            let budget = &budgets[place];
+            write_rule(json, budget.rule())?;
+            json.push_str(",\"unit\":");
+            write_text(json, budget.unit())?;
+            write!(
+                json,
+                ",\"is_by_key\":{},\"limit\":{},\"used\":{},\"reserved\":{},\"left\":{},\"charged_total\":{},\"reserved_total\":{},\"over_total\":{},\"untold_total\":{},\"cut_total\":{}}}",
+                budget.is_by_key(),
+                budget.limit(),
+                budget.used(),
+                budget.reserved(),
+                budget.left(),
+                budget.charged_total(),
+                budget.reserved_total(),
+                budget.over_total(),
+                budget.untold_total(),
+                budget.cut_total(),
             )
         })?;
         for (name, bucket) in [

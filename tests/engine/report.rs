@@ -456,9 +456,34 @@ fn the_adaptive_limit_and_the_slots_in_use_are_shown() {
     assert_eq!(written["shedding"], Value::Null);
     assert_eq!(none.shedding(), None);
     assert_eq!(written["slots_in_use"], 0);
-    for list in ["breakers", "keyed_rules"] {
+    for list in ["breakers", "keyed_rules", "budgets"] {
         assert_eq!(written[list], json!([]));
     }
+}
+
+#[test]
+fn budgets_are_shown_for_each_rule() {
+    let rules = Rules::new()
+        .with(FlowRule::per_minute("r", 100).cost("tokens").id("all"))
+        .with(KeyedRule::per_minute("r", 50).cost("\"rows\"").id("each"));
+    let sentinel = engine(rules);
+    let call = Call::new("r").param("ann");
+    run(&sentinel, call.reserve("tokens", 40)).settle("tokens", 30);
+    let _running = run(&sentinel, call.reserve("tokens", 20));
+    let snapshot = sentinel.snapshot();
+    let (found, written) = node(&snapshot, "r");
+    assert_eq!(found.budgets(), sentinel.node("r").unwrap().budgets());
+    let all = json!({
+        "rule": "all", "unit": "tokens", "is_by_key": false, "limit": 100,
+        "used": 30, "reserved": 20, "left": 50, "charged_total": 30, "reserved_total": 60,
+        "over_total": 0, "untold_total": 0, "cut_total": 0,
+    });
+    let each = json!({
+        "rule": "each", "unit": "\"rows\"", "is_by_key": true, "limit": 50,
+        "used": 0, "reserved": 0, "left": 50, "charged_total": 0, "reserved_total": 0,
+        "over_total": 0, "untold_total": 1, "cut_total": 0,
+    });
+    assert_eq!(written["budgets"], json!([all, each]));
 }
 
 #[test]
