@@ -40,10 +40,18 @@ pub(super) fn limit(rule: &Rule) -> String {
     words
 }
 
-/// The limits of `rule` that a plot or a cell can show; none if it counts only some calls.
+/// The limits of `rule` that a plot or a cell can show; none if it counts only some calls, or what
+/// calls cost.
 pub(super) fn limits(rule: &Rule) -> LimitFigures {
     let known = Known(rule.settings().0);
-    let is_partial = ["by_origin", "for_origin", "when", "in_context", "memory"];
+    let is_partial = [
+        "by_origin",
+        "for_origin",
+        "when",
+        "in_context",
+        "memory",
+        "cost",
+    ];
     let is_whole = is_partial.iter().all(|name| known.find(name).is_none());
     let mut limits = LimitFigures::default();
     match rule {
@@ -129,13 +137,17 @@ impl Known {
         Ok(())
     }
 
-    /// Writes a number of calls and the time for them.
+    /// Writes a number of calls, or of units of their cost, and the time for them.
     fn rate(&self, words: &mut String) -> std::fmt::Result {
         let threshold = self.number("threshold").unwrap_or_default();
+        write!(words, "{threshold}")?;
+        if let Some(unit) = self.text("cost") {
+            write!(words, " {unit}")?;
+        }
         match self.time("interval") {
-            Some(Duration::ZERO) | None => write!(words, "{threshold}"),
-            Some(interval) if interval == Duration::from_secs(1) => write!(words, "{threshold}/s"),
-            Some(interval) => write!(words, "{threshold} in {}", time(interval)),
+            Some(Duration::ZERO) | None => Ok(()),
+            Some(interval) if interval == Duration::from_secs(1) => write!(words, "/s"),
+            Some(interval) => write!(words, " in {}", time(interval)),
         }
     }
 
@@ -353,6 +365,17 @@ mod tests {
                 "5/s for each other origin",
             ),
             (
+                FlowRule::per_minute("a", 9_000).cost("tokens").into(),
+                "9000 tokens in 1 min",
+            ),
+            (
+                KeyedRule::per_second("a", 64)
+                    .cost("KiB")
+                    .tier("pro", 512)
+                    .into(),
+                "64 KiB/s for each value, 1 tier",
+            ),
+            (
                 IsolationRule::new("a", 8).queue(ms(20)).into(),
                 "8 at once, queue up to 20 ms",
             ),
@@ -421,6 +444,8 @@ mod tests {
             (None, None)
         );
         assert_eq!(of(FlowRule::per_second("a", 5).shadow()), (None, None));
+        let tokens = FlowRule::per_minute("a", 9_000).cost("tokens");
+        assert_eq!(of(tokens.into()), (None, None));
         assert_eq!(of(IsolationRule::new("a", 5).into()), (None, Some(5.0)));
         assert_eq!(
             of(IsolationRule::new("a", 5).for_origin("b").into()),
