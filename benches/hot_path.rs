@@ -10,10 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use support::Bench;
-use tower_sentinel::clock::QuantaClock;
-use tower_sentinel::clock::{MonotonicClock, Tick};
-use tower_sentinel::stat::LeapArray;
-use tower_sentinel::stat::SlidingWindow;
+use tower_sentinel::clock::{MonotonicClock, QuantaClock, Tick};
+use tower_sentinel::stat::{LeapArray, SlidingWindow};
 use tower_sentinel::{Call, Clock, FlowRule, ManualClock, Rules, Sentinel};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -17,8 +17,7 @@ use http_body_util::Full;
 use support::Bench;
 use tower::util::{ServiceFn, service_fn};
 use tower::{Layer, Service};
-use tower_sentinel::clock::MonotonicClock;
-use tower_sentinel::clock::QuantaClock;
+use tower_sentinel::clock::{MonotonicClock, QuantaClock};
 use tower_sentinel::key::Header;
 use tower_sentinel::{Clock, FlowRule, IsolationRule, Rules, Sentinel, SentinelLayer};
 

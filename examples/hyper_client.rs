@@ -22,8 +22,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 use tower_sentinel::key::Authority;
-use tower_sentinel::middleware::SentinelService;
-use tower_sentinel::middleware::{AsError, ResponseBody};
+use tower_sentinel::middleware::{AsError, ResponseBody, SentinelService};
 use tower_sentinel::{Blocked, BoxError, FlowRule, IsolationRule, Rules, Sentinel, SentinelLayer};
 
 /// A client whose calls are limited by rules.

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use futures_util::future::join_all;
-use tower_sentinel::clock::Tick;
-use tower_sentinel::clock::TokioClock;
+use tower_sentinel::clock::{Tick, TokioClock};
 use tower_sentinel::store::{
     Alive, Beat, Draw, Drawn, Epoch, MemoryStore, QuotaStore, StoreError, StoreFuture, StoreHandle,
     StoreSettings,

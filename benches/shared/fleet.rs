@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::task::LocalSet;
-use tower_sentinel::clock::Tick;
-use tower_sentinel::clock::{Clock, TokioClock};
+use tower_sentinel::clock::{Clock, Tick, TokioClock};
 use tower_sentinel::store::{Fault, MemoryStore, StoreHandle, StoreSettings};
 use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
 

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tower_sentinel::call::Param;
-use tower_sentinel::clock::Clock;
-use tower_sentinel::clock::Tick;
+use tower_sentinel::clock::{Clock, Tick};
 use tower_sentinel::system::{ManualProbe, Sampler};
 use tower_sentinel::{
     AdaptiveRule, AuthorityRule, Call, CircuitBreakerRule, Entry, FlowRule, IsolationRule,

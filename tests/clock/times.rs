@@ -11,14 +11,12 @@ use futures_util::FutureExt;
 use http::{Request, Response};
 use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sentinel::clock::Tick;
-use tower_sentinel::clock::{Clock, TokioClock};
+use tower_sentinel::clock::{Clock, Tick, TokioClock};
 use tower_sentinel::keyed::KeyedLimiter;
 use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::read::BreakerState;
-use tower_sentinel::stat::Event;
-use tower_sentinel::stat::SlidingWindow;
+use tower_sentinel::stat::{Event, SlidingWindow};
 use tower_sentinel::{
     BlockKind, Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, NotAdmitted, Rules,
     Sentinel, SentinelLayer, SystemRule, Verdict,

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tower_sentinel::document::{Document, Format, StoreSection};
-use tower_sentinel::store::RedisStore;
-use tower_sentinel::store::{QuotaStore, StoreSettings, WhenDown};
+use tower_sentinel::store::{QuotaStore, RedisStore, StoreSettings, WhenDown};
 use tower_sentinel::{FlowRule, KeyedRule, Rules};
 
 use super::{lines, ms, strict};

@@ -7,8 +7,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use tower_sentinel::hook::Finding;
-use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
+use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Finding, Interest, PassEvent};
 use tower_sentinel::read::BreakerState;
 use tower_sentinel::stat::Outcome;
 use tower_sentinel::{

@@ -21,8 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 use tower_sentinel::key::Authority;
-use tower_sentinel::middleware::AsError;
-use tower_sentinel::middleware::SentinelService;
+use tower_sentinel::middleware::{AsError, SentinelService};
 use tower_sentinel::read::NodeView;
 use tower_sentinel::{CircuitBreakerRule, FlowRule, IsolationRule, Rules, Sentinel, SentinelLayer};
 

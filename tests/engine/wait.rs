@@ -16,8 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_sentinel::clock::Tick;
-use tower_sentinel::clock::TokioClock;
+use tower_sentinel::clock::{Tick, TokioClock};
 use tower_sentinel::middleware::CallLayer;
 use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::{

@@ -22,8 +22,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::call::Direction;
 use tower_sentinel::clock::{MonotonicClock, Tick};
 use tower_sentinel::document::{Document, Format, Kind, Problem, Problems};
-use tower_sentinel::hook::Hooks;
-use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Interest, PassEvent};
+use tower_sentinel::hook::{BlockEvent, BreakerEvent, ExitEvent, Hooks, Interest, PassEvent};
 use tower_sentinel::key::{
     Authority, Bearer, ClientAddr, ClientIp, Cookie, ForwardedIp, FromFn, Head, Header,
     KeyExtractor, MethodRoute, Or, Path, PathParam, PeerIp, Query, ResourceName, Route, Secret,

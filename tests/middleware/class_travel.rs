@@ -25,8 +25,7 @@ use tonic_prost::ProstCodec;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_sentinel::Criticality::{self, Critical, CriticalPlus, Sheddable, SheddablePlus};
 use tower_sentinel::key::CriticalityHeader;
-use tower_sentinel::middleware::Completion;
-use tower_sentinel::middleware::SentinelService;
+use tower_sentinel::middleware::{Completion, SentinelService};
 use tower_sentinel::{IsolationRule, Rules, SentinelLayer};
 
 use crate::support::{Server, engine, fetch, get, ms, poll_now, ready};

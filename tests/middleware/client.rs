@@ -19,8 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{PathParam, ResourceName, from_fn};
-use tower_sentinel::middleware::SentinelService;
-use tower_sentinel::middleware::{AsError, CallLayer};
+use tower_sentinel::middleware::{AsError, CallLayer, SentinelService};
 use tower_sentinel::read::BreakerState;
 use tower_sentinel::{
     BlockKind, Blocked, BoxError, Call, CircuitBreakerRule, FlowRule, IsolationRule, Key,

@@ -36,8 +36,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::TimeoutLayer as HttpTimeoutLayer;
 use tower_http::trace::TraceLayer;
 use tower_sentinel::clock::TokioClock;
-use tower_sentinel::middleware::SentinelService;
-use tower_sentinel::middleware::{CallLayer, Respond};
+use tower_sentinel::middleware::{CallLayer, Respond, SentinelService};
 use tower_sentinel::{Call, FlowRule, IsolationRule, ManualClock, Rules, Sentinel, SentinelLayer};
 
 use crate::support::get;

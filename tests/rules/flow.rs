@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_sentinel::clock::Tick;
-use tower_sentinel::stat::SlidingWindow;
-use tower_sentinel::stat::{Event, LeapArray};
+use tower_sentinel::stat::{Event, LeapArray, SlidingWindow};
 use tower_sentinel::{
     BlockKind, Blocked, Call, CircuitBreakerRule, FlowRule, InvalidSetting, KeyedRule, MissingKey,
     Rules, Sentinel, Verdict,

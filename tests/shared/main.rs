@@ -27,8 +27,7 @@ mod waits;
 
 use std::time::Duration;
 
-use tower_sentinel::clock::Tick;
-use tower_sentinel::clock::TokioClock;
+use tower_sentinel::clock::{Tick, TokioClock};
 use tower_sentinel::store::{MemoryStore, StoreHandle, StoreSettings};
 use tower_sentinel::{Call, Clock, Rules, Sentinel};
 

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tower_sentinel::clock::Tick;
-use tower_sentinel::clock::TokioClock;
+use tower_sentinel::clock::{Tick, TokioClock};
 use tower_sentinel::store::{
     Alive, Beat, Draw, Drawn, Epoch, MemoryStore, QuotaStore, StoreError, StoreFuture,
     StoreSettings, StoreState,

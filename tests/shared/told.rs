@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use serde_json::Value;
-use tower_sentinel::hook::Hook;
-use tower_sentinel::hook::{Finding, FindingKind};
+use tower_sentinel::hook::{Finding, FindingKind, Hook};
 use tower_sentinel::observe::page::Page;
 use tower_sentinel::observe::{Metrics, TextFormat};
 use tower_sentinel::read::SharedSnapshot;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tower_sentinel::clock::Tick;
-use tower_sentinel::clock::TokioClock;
+use tower_sentinel::clock::{Tick, TokioClock};
 use tower_sentinel::store::{
     Alive, Beat, Draw, Drawn, Fault, MemoryStore, QuotaStore, StoreError, StoreErrorKind,
     StoreFuture, StoreHandle, StoreSettings, StoreState,

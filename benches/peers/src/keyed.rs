@@ -21,8 +21,7 @@ use governor::clock::{DefaultClock, MonotonicClock as StdClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
-use tower_sentinel::clock::QuantaClock;
-use tower_sentinel::clock::MonotonicClock;
+use tower_sentinel::clock::{MonotonicClock, QuantaClock};
 use tower_sentinel::keyed::KeyedLimiter;
 use tower_sentinel::Clock;
 

@@ -9,8 +9,7 @@ use http::{HeaderName, HeaderValue, Response};
 
 use super::details::{base64, retry_status};
 use super::{Rejection, is_grpc, retry_after};
-use crate::blocked::BlockKind;
-use crate::blocked::Blocked;
+use crate::blocked::{BlockKind, Blocked};
 use crate::call::Direction;
 use crate::key::Head;
 

@@ -19,8 +19,7 @@ use crate::base::invalid::InvalidSetting;
 use crate::sentinel::Sentinel;
 #[cfg(feature = "serde")]
 #[cfg(feature = "serde")]
-use crate::source::RuleSink;
-use crate::source::Watch;
+use crate::source::{RuleSink, Watch};
 
 // === impl Page ===
 

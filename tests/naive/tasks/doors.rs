@@ -13,8 +13,7 @@ use tokio::time::{Sleep, sleep};
 use tower::{Layer, Service, ServiceExt};
 use tower_sentinel::call::Param;
 use tower_sentinel::key::{Head, from_fn};
-use tower_sentinel::middleware::SentinelService;
-use tower_sentinel::middleware::{CallLayer, CallService};
+use tower_sentinel::middleware::{CallLayer, CallService, SentinelService};
 use tower_sentinel::{Blocked, BoxError, Call, Key, Sentinel, SentinelLayer};
 
 use super::{Other, Table};

@@ -10,8 +10,7 @@ use axum::body::Body;
 use dashmap::DashMap;
 use http::Response;
 use tower::Service;
-use tower_sentinel::clock::QuantaClock;
-use tower_sentinel::clock::Tick;
+use tower_sentinel::clock::{QuantaClock, Tick};
 use tower_sentinel::Clock;
 
 use crate::calls::{Answer, Handler, Req, handler};
