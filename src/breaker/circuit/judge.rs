@@ -315,7 +315,7 @@ impl Breaker {
     }
 
     /// Release: a thread that sees the new state sees the epoch that was drawn for it.
-    pub(super) fn swap(&self, from: StateWord, to: StateWord) -> bool {
+    pub(in crate::breaker) fn swap(&self, from: StateWord, to: StateWord) -> bool {
         self.circuit
             .word
             .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
