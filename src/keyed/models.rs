@@ -310,7 +310,13 @@ model! {
         let ours = clock.clone();
         let other = spawn(&keys, move |keys| take(keys, 0, B, late).is_some());
         let reset = spawn(&keys, move |keys| {
-            keys.reset(A, &|| at(clock.fetch_add(0, Ordering::AcqRel)))
+            let time = || {
+                let now = at(clock.fetch_add(0, Ordering::AcqRel));
+                // The models look at no pause before a load, which comes next, but at this one.
+                clock.fetch_add(0, Ordering::AcqRel);
+                now
+            };
+            keys.reset(A, &time)
         });
         ours.fetch_add(100, Ordering::AcqRel);
         let a = take(&keys, 600, A, twice).is_some();
