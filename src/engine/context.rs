@@ -14,7 +14,8 @@ use crate::hook::{Hooks, Interest};
 use crate::rule::{Before, CompiledRules, FlowRule, Plan, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
 #[cfg(feature = "shared")]
-use crate::store::{Hub, StoreSettings, StoreStatus};
+use crate::store::StoreSettings;
+use crate::store::{Hub, StoreStatus};
 use crate::system::Sampler;
 
 /// Most buckets of a resource's ring.

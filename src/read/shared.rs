@@ -11,7 +11,8 @@ use crate::engine::registry::Registry;
 use crate::engine::resource::InHand;
 use crate::engine::shadow::Shadow;
 #[cfg(feature = "shared")]
-use crate::rule::{RuleSelection, RuleSet};
+use crate::rule::RuleSelection;
+use crate::rule::RuleSet;
 
 /// A rule that is [shared](crate::FlowRule::shared) over the processes of a store, and what this
 /// process has taken for it, on all resources and in both directions.

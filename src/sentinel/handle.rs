@@ -21,7 +21,8 @@ use crate::read::{BreakerView, InboundView, NodeView, ShadowView, Snapshot, view
 use crate::rule::{InvalidRules, Rule, Rules};
 use crate::stat::Outcome;
 #[cfg(feature = "shared")]
-use crate::store::{StoreHandle, StoreStatus};
+use crate::store::StoreHandle;
+use crate::store::StoreStatus;
 
 /// An engine: the rules, and the counts of all calls that they judge.
 ///

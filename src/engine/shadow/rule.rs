@@ -4,7 +4,8 @@ use std::sync::Arc as StdArc;
 
 use crate::blocked::Blocked;
 #[cfg(feature = "shared")]
-use crate::call::{Call, Key, OwnedCall, OwnedKey};
+use crate::call::OwnedCall;
+use crate::call::{Call, Key, OwnedKey};
 use crate::engine::Engine;
 use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::Verdict;

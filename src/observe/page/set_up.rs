@@ -18,8 +18,8 @@ use super::{Page, PageSettings, now, rounds};
 use crate::base::invalid::InvalidSetting;
 use crate::sentinel::Sentinel;
 #[cfg(feature = "serde")]
-#[cfg(feature = "serde")]
-use crate::source::{RuleSink, Watch};
+use crate::source::RuleSink;
+use crate::source::Watch;
 
 // === impl Page ===
 
