@@ -12,3 +12,4 @@ pub(crate) mod spread;
 pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod timer;
+pub(crate) mod wall;

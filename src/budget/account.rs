@@ -58,6 +58,11 @@ impl Account {
         self.load().rest()
     }
 
+    /// Returns whether nothing is reserved.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest() == 0
+    }
+
     /// The call has cost `units` more. None say nothing.
     pub(super) fn charge(&self, units: u32) -> Posting {
         if units == 0 {
@@ -87,14 +92,12 @@ impl Account {
     /// reservation, unless it `has_failed`. Returns what to post, and what was told.
     pub(super) fn close(&self, has_failed: bool) -> (Posting, CostTold) {
         let found = self.load();
-        let told = match found.is_told() {
-            true => CostTold::Cost(found.charged()),
-            false if has_failed => CostTold::Failure,
-            false => CostTold::Nothing,
-        };
-        let due = match told {
-            CostTold::Nothing => found.rest(),
-            CostTold::Cost(_) | CostTold::Failure => 0,
+        let (told, due) = if found.is_told() {
+            (CostTold::Cost(found.charged()), 0)
+        } else if has_failed {
+            (CostTold::Failure, 0)
+        } else {
+            (CostTold::Nothing, found.rest())
         };
         (self.settle(found.charged() + due), told)
     }

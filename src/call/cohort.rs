@@ -3,9 +3,10 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::{NonZeroU8, NonZeroU16};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Criticality, Key};
+use crate::base::wall::wall_time;
 
 /// How many cohorts there are: the numbers have seven bits.
 const COHORTS: u8 = 128;
@@ -81,8 +82,9 @@ impl Cohort {
     /// It reads the clock of the system.
     #[must_use]
     pub fn of_key<'a>(key: impl Into<Key<'a>>) -> Self {
+        let time = wall_time().duration_since(UNIX_EPOCH);
         // A clock before 1970 is as good as one that stands still.
-        Self::at(key.into(), wall_clock().unwrap_or_default())
+        Self::at(key.into(), time.unwrap_or_default())
     }
 
     /// The cohort of `key` at a time since 1970.
@@ -181,13 +183,6 @@ impl fmt::Display for Cohort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.number(), f)
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "no time is measured by it")]
-fn wall_clock() -> Option<Duration> {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .ok()
 }
 
 // === impl Fnv ===

@@ -195,6 +195,23 @@ pub(crate) enum Reserves<'a> {
 }
 
 impl Reserves<'_> {
+    /// Calls `f` with each unit of which something is reserved.
+    pub(crate) fn each_unit(self, f: &mut dyn FnMut(&str)) {
+        let one;
+        let all = match self {
+            Self::One(unit, n) => {
+                one = [(unit, n)];
+                &one[..]
+            }
+            Self::Many(all) => all,
+        };
+        for &(unit, n) in all {
+            if n > 0 {
+                f(unit);
+            }
+        }
+    }
+
     /// What is reserved of `unit`.
     pub(crate) fn of(self, unit: &str) -> u32 {
         match self {

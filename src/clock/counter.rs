@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::{Clock, Tick, aligned, wall_time};
+use super::{Clock, Tick, aligned};
+use crate::base::wall::wall_time;
 
 /// A clock that reads the processor's time-stamp counter through [`quanta`].
 ///

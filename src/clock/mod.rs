@@ -42,6 +42,8 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
+use crate::base::wall::wall_time;
+
 #[cfg(feature = "quanta")]
 pub use counter::QuantaClock;
 pub use manual::ManualClock;
@@ -229,15 +231,6 @@ impl Clock for TokioClock {
             tokio::time::Instant::now().saturating_duration_since(self.0),
         ))
     }
-}
-
-/// The time of the operating system, for people: nothing is decided by it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "it is shown, and nothing waits for it"
-)]
-pub(crate) fn wall_time() -> SystemTime {
-    SystemTime::now()
 }
 
 #[cfg(all(test, not(sentinel_loom)))]

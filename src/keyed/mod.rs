@@ -47,6 +47,7 @@ mod line;
 mod queue;
 mod refill;
 mod running;
+mod slot;
 mod table;
 mod window;
 

@@ -62,7 +62,8 @@
 //! Balanced allocations (Azar, Broder, Karlin, Upfal 1994), with buckets of eight
 //! and a bias for the first choice.
 
-use super::{CLAIMED, Judge};
+use super::Judge;
+use super::slot::{KeySlot, NOBODY};
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
 /// Slots of a set, and of a cache line. Models have the smallest table in which
@@ -85,9 +86,6 @@ const EARLY: usize = (3 * SLOTS).div_ceil(4);
 /// Most locks for new keys. They are held for some hundred nanoseconds each.
 const MOST_LOCKS: usize = 64;
 
-/// The tag of a slot without an owner.
-const NOBODY: u64 = 0;
-
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct KeyTable {
@@ -103,12 +101,6 @@ pub(super) struct KeyTable {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Set([KeySlot; SLOTS]);
-
-#[derive(Debug)]
-struct KeySlot {
-    tag: AtomicU64,
-    word: AtomicU64,
-}
 
 /// A set's offer for a new key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -488,103 +480,5 @@ impl Set {
             }
         }
         room
-    }
-}
-
-// === impl KeySlot ===
-
-impl KeySlot {
-    fn new() -> Self {
-        Self {
-            tag: AtomicU64::new(NOBODY),
-            word: AtomicU64::new(0),
-        }
-    }
-
-    /// Changes the word of the key `tag` by `change`: its values before and
-    /// after, or `None` if the slot is another's.
-    #[inline(always)]
-    fn update<E>(
-        &self,
-        tag: u64,
-        change: impl Fn(u64) -> Result<u64, E>,
-    ) -> Option<Result<(u64, u64), E>> {
-        let mut word = self.word.load(Ordering::Acquire);
-        loop {
-            if word == CLAIMED {
-                return None;
-            }
-            if !planted(Bug::HitWithoutSecondLook) && self.tag.load(Ordering::Acquire) != tag {
-                return None;
-            }
-            let next = match change(word) {
-                Ok(next) => next,
-                Err(error) => {
-                    // No swap says whether this was the word when the tag was. After the
-                    // look at the tag (acquire) only the word of that owner stays the same.
-                    let now = self.word.load(Ordering::Acquire);
-                    if now == word || planted(Bug::RefusalWithoutThirdLook) {
-                        return Some(Err(error));
-                    }
-                    word = now;
-                    continue;
-                }
-            };
-            // Acquire: `change` may read the clock, and does so after the word. Release: a call
-            // that finds this value reads a clock that is not before the one of this call.
-            let (won, lost) = (Ordering::Release, Ordering::Acquire);
-            match self.word.compare_exchange_weak(word, next, won, lost) {
-                Ok(_) => return Some(Ok((word, next))),
-                Err(now) => word = now,
-            }
-        }
-    }
-
-    /// The word, if it is that of the key `tag`.
-    fn word_of(&self, tag: u64) -> Option<u64> {
-        if self.tag.load(Ordering::Acquire) != tag {
-            return None;
-        }
-        let word = self.word.load(Ordering::Acquire);
-        if word == CLAIMED && !planted(Bug::ReadClaimed) {
-            return None;
-        }
-        let is_own = planted(Bug::HitWithoutSecondLook) || self.tag.load(Ordering::Acquire) == tag;
-        is_own.then_some(word)
-    }
-
-    /// For how long no key has needed the slot, and its word; `None` if one does.
-    fn spare(&self, judge: &dyn Judge) -> Option<(u64, u64)> {
-        let tag = self.tag.load(Ordering::Acquire);
-        let word = self.word.load(Ordering::Acquire);
-        match (tag, word) {
-            (_, CLAIMED) if !planted(Bug::SpareClaimed) => None,
-            // Any other word is of an owner that has come since the look at the tag.
-            (NOBODY, 0) => Some((u64::MAX, word)),
-            (NOBODY, _) if planted(Bug::SpareByTag) => Some((u64::MAX, word)),
-            _ => Some((judge.rest(word)?, word)),
-        }
-    }
-
-    /// Gives the slot to the key `tag`, whose word is `next`, if its word still
-    /// is `last`.
-    fn pass_on(&self, last: u64, tag: u64, next: u64) -> bool {
-        if planted(Bug::TagBeforeClaim) {
-            self.tag.store(tag, Ordering::Release);
-        }
-        // Acquire: after all calls of the last owner, so that tags are stored in the order
-        // of the owners. `spare` has acquired `last`, but a call may have come back to it.
-        let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
-        let is_claimed = self.word.compare_exchange(last, CLAIMED, won, lost).is_ok();
-        if is_claimed {
-            if planted(Bug::WordBeforeTag) {
-                self.word.store(next, Ordering::Release);
-                self.tag.store(tag, Ordering::Release);
-                return true;
-            }
-            self.tag.store(tag, Ordering::Release);
-            self.word.store(next, Ordering::Release);
-        }
-        is_claimed
     }
 }

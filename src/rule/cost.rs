@@ -1,9 +1,36 @@
 //! The setting `cost` of rules: the unit of the costs that they count.
 
+use std::sync::OnceLock;
+
 use super::problem::Inspector;
 
 /// The longest name of a unit.
 const MOST_LETTERS: usize = 64;
+
+/// The first name that it is given, in place: to note one allocates nothing.
+#[derive(Debug, Default)]
+pub(super) struct NotedUnit(OnceLock<([u8; MOST_LETTERS], usize)>);
+
+// === impl NotedUnit ===
+
+impl NotedUnit {
+    /// Notes `unit`, if it is the first one and could be that of a rule.
+    pub(super) fn note(&self, unit: &str) {
+        if unit.is_empty() || unit.len() > MOST_LETTERS {
+            return;
+        }
+        self.0.get_or_init(|| {
+            let mut letters = [0; MOST_LETTERS];
+            letters[..unit.len()].copy_from_slice(unit.as_bytes());
+            (letters, unit.len())
+        });
+    }
+
+    pub(super) fn get(&self) -> Option<&str> {
+        let (letters, length) = self.0.get()?;
+        std::str::from_utf8(&letters[..*length]).ok()
+    }
+}
 
 /// The name that counts by themselves have, and no cost may have.
 const REQUESTS: &str = "requests";

@@ -1,8 +1,8 @@
 //! The rules of one resource on what calls cost, of all callers and of each key, with their budgets.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::cost::NotedUnit;
 use super::params::{KeyAccounts, KeyedRules, NoShare, OnSuspicion};
 use super::{FlowRule, RuleSet};
 use crate::base::carry_over::carry_over;
@@ -21,7 +21,7 @@ pub(crate) struct CostRules {
     /// Those that count each key apart.
     by_key: Option<KeyedRules>,
     /// The first unit that a call has named and no rule counts.
-    stray: OnceLock<Box<str>>,
+    stray: NotedUnit,
 }
 
 /// A rule that counts all callers together.
@@ -39,6 +39,15 @@ pub(crate) struct Accounts {
     /// One for each rule on all callers, in the order of the rules.
     all: SmallVec<Account, 2>,
     by_key: KeyAccounts,
+}
+
+// === impl Accounts ===
+
+impl Accounts {
+    fn reserve_nothing(&self) -> bool {
+        let mut by_key = self.by_key.iter().map(|(_, it)| &it.account);
+        self.all.iter().all(Account::is_empty) && by_key.all(Account::is_empty)
+    }
 }
 
 // === impl CostRules ===
@@ -81,7 +90,7 @@ impl CostRules {
         (!all.is_empty() || by_key.is_some()).then(|| Self {
             all: all.into(),
             by_key,
-            stray: OnceLock::new(),
+            stray: NotedUnit::default(),
         })
     }
 
@@ -90,13 +99,18 @@ impl CostRules {
         self.by_key.as_ref()
     }
 
-    /// Reserves what `call` may cost by every rule, or by none. The error is of the first rule that
-    /// has nothing left for it.
-    pub(crate) fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<Accounts, NoShare> {
-        let mut accounts = Accounts::default();
+    /// Reserves what `call` may cost by every rule, or by none: its accounts are written where they
+    /// stay. The error is of the first rule that has nothing left for it.
+    #[inline]
+    pub(crate) fn reserve(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+        accounts: &mut Accounts,
+    ) -> Result<(), NoShare> {
         // First of its own key: a call that is refused there takes nothing from others meanwhile.
         if let Some(by_key) = &self.by_key {
-            accounts.by_key = by_key.reserve(call, now)?;
+            by_key.reserve(call, now, &mut accounts.by_key)?;
         }
         for rule in &self.all {
             let wanted = rule.wanted(call);
@@ -104,14 +118,17 @@ impl CostRules {
                 accounts.all.push(account);
                 continue;
             }
-            self.cancel(&accounts);
+            self.cancel(accounts);
             return Err(NoShare::Full {
                 rule: rule.index,
                 limit: rule.rule.advertised(),
                 available_at: rule.budget.room_at(now, wanted),
             });
         }
-        Ok(accounts)
+        if accounts.reserve_nothing() {
+            call.reserves.each_unit(&mut |unit| self.note_stray(unit));
+        }
+        Ok(())
     }
 
     /// The call of `accounts` runs.
@@ -156,19 +173,19 @@ impl CostRules {
         }
     }
 
-    /// A call has told a cost in a `unit` that none of its accounts is of.
+    /// A call has named a `unit` that none of its accounts is of.
     #[cold]
     fn note_stray(&self, unit: &str) {
         let keyed = self.by_key.iter().flat_map(KeyedRules::units);
         let mut units = self.all.iter().map(CostRule::unit).chain(keyed);
-        if self.stray.get().is_none() && units.all(|counted| counted != unit) {
-            self.stray.get_or_init(|| unit.into());
+        if units.all(|counted| counted != unit) {
+            self.stray.note(unit);
         }
     }
 
     /// The first unit that a call has named and no rule counts.
     pub(crate) fn stray(&self) -> Option<&str> {
-        self.stray.get().map(|unit| &**unit)
+        self.stray.get()
     }
 
     /// The call has ended, and nobody can charge it any more.
@@ -204,8 +221,8 @@ impl CostRules {
         Some(latest)
     }
 
-    /// The rest of each rule on all callers: its index, its limit and in which time, the rest, and when there is
-    /// more.
+    /// The rest of each rule on all callers: its index, its limit and in which time, the rest, and
+    /// when there is more.
     pub(crate) fn left(
         &self,
         now: Tick,

@@ -12,8 +12,8 @@ use super::{
     RuleSelection, Rules, SlotQueue, Who,
 };
 use crate::adaptive::LimiterSettings;
+use crate::base::wall::wall_time;
 use crate::blocked::{BlockKind, Label};
-use crate::clock::wall_time;
 use crate::system::Limits;
 
 /// A set of rules with a version: every call is judged by one version.

@@ -21,7 +21,7 @@ use super::status::WatchStatus;
 use crate::base::panics::catch_panic;
 use crate::base::sync::Lock;
 use crate::base::thread::{PeriodicThread, ThreadHandle};
-use crate::clock::wall_time;
+use crate::base::wall::wall_time;
 use crate::sentinel::Sentinel;
 
 /// Keeps the rules of an engine equal to those of a source.

@@ -853,7 +853,7 @@ fn a_ceiling_that_refuses_calls_for_nothing_is_found() {
 fn cost_findings(
     rule: impl Into<Rule>,
     calls: u32,
-    reserved: u32,
+    (unit, reserved): (&str, u32),
     tell: fn(&mut Entry),
 ) -> Vec<String> {
     let sentinel = Sentinel::builder()
@@ -861,7 +861,7 @@ fn cost_findings(
         .clock(ManualClock::new())
         .build();
     for _ in 0..calls {
-        let call = Call::new("/chat").param("ann").reserve("tokens", reserved);
+        let call = Call::new("/chat").param("ann").reserve(unit, reserved);
         let Verdict::Pass(mut entry) = sentinel.try_enter(call) else {
             panic!("a thousand are left");
         };
@@ -885,7 +885,8 @@ fn a_rule_on_costs_that_no_call_tells_is_found() {
     };
     let none = [""; 0];
     for rule in [Rule::from(flow()), keyed().into()] {
-        let found = |calls, reserved, tell| cost_findings(rule.clone(), calls, reserved, tell);
+        let of = |calls, reserved, tell| cost_findings(rule.clone(), calls, reserved, tell);
+        let found = |calls, reserved, tell| of(calls, ("tokens", reserved), tell);
         assert_eq!(found(7, 10, |_| ()), none);
         assert_eq!(
             found(8, 10, |_| ()),
@@ -905,13 +906,10 @@ fn a_rule_on_costs_that_no_call_tells_is_found() {
         // A failure may tell nothing, and one call that tells a cost is enough.
         assert_eq!(found(20, 10, Entry::fail), none);
         assert_eq!(found(20, 10, |entry| entry.settle("tokens", 0)), none);
-        assert_eq!(
-            found(8, 10, |entry| entry.settle("token", 3)),
-            [
-                "rule \"tpm\" for \"/chat\" counts a unit that no call tells: it counts \"tokens\", \
-              and calls tell \"token\""
-            ]
-        );
+        let other_unit = "rule \"tpm\" for \"/chat\" counts a unit that no call tells: it counts \
+             \"tokens\", and calls name \"token\"";
+        assert_eq!(found(8, 10, |entry| entry.settle("token", 3)), [other_unit]);
+        assert_eq!(of(8, ("token", 10), |_| ()), [other_unit]);
         assert_eq!(
             found(1, 10, |entry| entry.settle("tokens", 1_001)),
             [
@@ -923,7 +921,8 @@ fn a_rule_on_costs_that_no_call_tells_is_found() {
     // The plan of the caller may have a larger limit.
     let plans = keyed().tier("pro", 5_000);
     assert_eq!(
-        cost_findings(plans, 1, 10, |entry| entry.settle("tokens", 1_001)),
+        cost_findings(plans, 1, ("tokens", 10), |entry| entry
+            .settle("tokens", 1_001)),
         none
     );
 }

@@ -18,8 +18,9 @@ use crate::rule::Accounts;
 /// reservation.
 ///
 /// The meter of a call without such a rule, and that by [`Default`], counts nothing. A unit that no
-/// rule of the resource counts is ignored, and a unit that several rules count is told to all of
-/// them.
+/// rule of the resource counts is ignored, but for a
+/// [finding](crate::hook::FindingKind::CostUnit), and a unit that several rules count is told to all
+/// of them.
 ///
 /// A charge takes no lock and allocates nothing.
 ///

@@ -14,6 +14,7 @@ use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::ring::LimitedRing;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Resource;
+use crate::rule::Accounts;
 use crate::stat::{Denied, Reloaded};
 
 /// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
@@ -125,16 +126,16 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
             return Ok(refuse(Counted::On(&nodes), call, now, blocked));
         }
     };
-    let accounts = match resource.costs().map(|costs| costs.reserve(call, now)) {
-        None => None,
-        Some(Ok(accounts)) => Some(accounts),
-        Some(Err(none)) => {
+    let mut accounts = None;
+    if let Some(costs) = resource.costs() {
+        let reserved = costs.reserve(call, now, accounts.insert(Accounts::default()));
+        if let Err(none) = reserved {
             resource.release(place);
             nodes.release_origin_slot(of_origin);
             nodes.release(&attempt.claims);
             return Ok(refuse_cost(&nodes, call, now, none));
         }
-    };
+    }
     if let Err(denied) = take_tokens(&nodes, now, call.weight) {
         if let (Some(costs), Some(accounts)) = (resource.costs(), &accounts) {
             costs.cancel(accounts);

@@ -160,7 +160,7 @@ impl Resource {
                 (Some(_), _) => continue,
                 (None, _) if figures.untold_total < MANY_UNTOLD => continue,
                 (None, Some(stray)) => {
-                    let cause = format!("it counts {unit:?}, and calls tell {stray:?}");
+                    let cause = format!("it counts {unit:?}, and calls name {stray:?}");
                     (FindingKind::CostUnit, cause)
                 }
                 (None, None) => {

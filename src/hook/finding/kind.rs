@@ -48,8 +48,8 @@ pub enum FindingKind {
     /// Eight calls and more that a rule on [costs](crate::FlowRule::cost) has met have ended, and no
     /// call has told a cost: it limits what they reserve, which may be nothing.
     CostNotTold,
-    /// As [`CostNotTold`](Self::CostNotTold), but calls have told costs in a unit that no rule counts,
-    /// such as `token` for `tokens`.
+    /// As [`CostNotTold`](Self::CostNotTold), but calls have reserved or told costs in a unit that no
+    /// rule counts, such as `token` for `tokens`.
     CostUnit,
     /// One call has cost more than the whole limit of a rule on [costs](crate::FlowRule::cost): its
     /// unit may be another one.

@@ -16,7 +16,7 @@ use super::access::KnownPeers;
 use super::start::hostname;
 use super::wire::{IncomingBytes, MOST_HEAD, encoded, only, response};
 use super::{BeatState, VERSION};
-use crate::clock::wall_time;
+use crate::base::wall::wall_time;
 
 /// The time between two beats. The dashboard considers a program lost after a minute without one.
 const EVERY: Duration = Duration::from_secs(10);

@@ -15,8 +15,8 @@ use super::tree::{list, tree};
 use super::wire::{CommandRefused, FormParams};
 use crate::base::pace::StepPace;
 use crate::base::sync::Lock;
+use crate::base::wall::wall_time;
 use crate::call::Direction;
-use crate::clock::wall_time;
 use crate::document::Document;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::{tell_changed, tell_refused};

@@ -13,7 +13,8 @@ use serde_json::{Map, Value};
 
 use super::list::ListText;
 use crate::base::pace::StepPace;
-use crate::clock::{Tick, wall_time};
+use crate::base::wall::wall_time;
+use crate::clock::Tick;
 use crate::engine::registry::Registry;
 use crate::read::{ResourceReading, read_resources_paced};
 use crate::stat::{Event, Node, average_rt};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::words::{self, LimitFigures};
+use super::limits::{LimitFigures, limits};
+use super::words;
 use crate::base::pace::StepPace;
 use crate::rule::{Rule, RuleSet};
 
@@ -69,7 +70,7 @@ impl RuleLines {
         if rule.is_shadow() {
             return;
         }
-        let own = words::limits(rule);
+        let own = limits(rule);
         if let Some(known) = self.by_name.get_mut(rule.resource()) {
             known.add(rule, own);
         } else {

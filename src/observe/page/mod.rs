@@ -70,6 +70,7 @@ mod assets;
 mod edits;
 mod gather;
 mod json;
+mod limits;
 mod lines;
 mod minute;
 #[cfg(feature = "serde")]

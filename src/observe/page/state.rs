@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use super::gather::{Gathered, PORTION, PageRow, RATES};
 use super::json::Json;
+use super::limits::LimitFigures;
 use super::minute::{LastMinute, NANOS, minute_of};
 use super::query::{Sort, StateQuery};
 use super::store::write_store;
-use super::words::LimitFigures;
 use crate::base::pace::StepPace;
 use crate::breaker::BreakerState;
 use crate::call::Criticality;

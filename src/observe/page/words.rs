@@ -10,20 +10,11 @@ use crate::observe::span::time;
 use crate::rule::{Rule, Setting};
 
 /// The settings of a rule, by name.
-struct Known(Vec<(&'static str, Setting)>);
-
-/// The limits of a rule, in figures.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct LimitFigures {
-    /// Calls in a second, if all calls of a resource are counted together.
-    pub(super) per_second: Option<f64>,
-    /// Calls at once.
-    pub(super) at_once: Option<f64>,
-}
+pub(super) struct Known(Vec<(&'static str, Setting)>);
 
 /// The limits of `rule` in words, such as `120/s for each origin, queue up to 500 ms`.
 pub(super) fn limit(rule: &Rule) -> String {
-    let known = Known(rule.settings().0);
+    let known = Known::of(rule);
     let mut words = String::new();
     // Writing to a string cannot fail.
     let _ = match rule.itself() {
@@ -40,58 +31,20 @@ pub(super) fn limit(rule: &Rule) -> String {
     words
 }
 
-/// The limits of `rule` that a plot or a cell can show; none if it counts only some calls, or what
-/// calls cost.
-pub(super) fn limits(rule: &Rule) -> LimitFigures {
-    let known = Known(rule.settings().0);
-    let is_partial = [
-        "by_origin",
-        "for_origin",
-        "when",
-        "in_context",
-        "memory",
-        "cost",
-    ];
-    let is_whole = is_partial.iter().all(|name| known.find(name).is_none());
-    let mut limits = LimitFigures::default();
-    match rule {
-        Rule::Flow(_) if is_whole => {
-            let interval = known.time("interval").map(|time| time.as_secs_f64());
-            let rate = known.number("threshold").zip(interval);
-            limits.per_second = rate.map(|(threshold, interval)| threshold / interval);
-        }
-        Rule::Isolation(_) if is_whole => limits.at_once = known.number("max"),
-        _ => {}
-    }
-    limits
-}
-
-// === impl LimitFigures ===
-
-impl LimitFigures {
-    /// The tighter one of each.
-    pub(super) fn and(self, other: Self) -> Self {
-        let tighter = |a: Option<f64>, b: Option<f64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        Self {
-            per_second: tighter(self.per_second, other.per_second),
-            at_once: tighter(self.at_once, other.at_once),
-        }
-    }
-}
-
 // === impl Known ===
 
 impl Known {
-    fn find(&self, name: &str) -> Option<&Setting> {
+    pub(super) fn of(rule: &Rule) -> Self {
+        Self(rule.settings().0)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Setting> {
         let mut all = self.0.iter();
         all.find(|(known, _)| *known == name)
             .map(|(_, value)| value)
     }
 
-    fn number(&self, name: &str) -> Option<f64> {
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
         match self.find(name)? {
             Setting::Number(number) => Some(*number),
             Setting::Count(count) => Some(f64::from(*count)),
@@ -99,7 +52,7 @@ impl Known {
         }
     }
 
-    fn time(&self, name: &str) -> Option<Duration> {
+    pub(super) fn time(&self, name: &str) -> Option<Duration> {
         match self.find(name)? {
             Setting::Time(time) => Some(*time),
             _ => None,
@@ -430,36 +383,5 @@ mod tests {
         for (rule, expected) in cases {
             assert_eq!(limit(&rule), expected, "{rule:?}");
         }
-    }
-
-    #[test]
-    fn only_limits_of_all_calls_together_are_figures() {
-        let of = |rule: Rule| {
-            let limits = limits(&rule);
-            (limits.per_second, limits.at_once)
-        };
-        assert_eq!(of(FlowRule::per_minute("a", 30).into()), (Some(0.5), None));
-        assert_eq!(
-            of(FlowRule::per_second("a", 5).by_origin().into()),
-            (None, None)
-        );
-        assert_eq!(of(FlowRule::per_second("a", 5).shadow()), (None, None));
-        let tokens = FlowRule::per_minute("a", 9_000).cost("tokens");
-        assert_eq!(of(tokens.into()), (None, None));
-        assert_eq!(of(IsolationRule::new("a", 5).into()), (None, Some(5.0)));
-        assert_eq!(
-            of(IsolationRule::new("a", 5).for_origin("b").into()),
-            (None, None)
-        );
-        assert_eq!(
-            of(IsolationRule::new("a", 5).when("b").into()),
-            (None, None)
-        );
-        let [few, many] = [2, 3].map(|n| limits(&FlowRule::per_second("a", n).into()));
-        assert_eq!(
-            (many.and(few).per_second, few.and(many).per_second),
-            (Some(2.0), Some(2.0))
-        );
-        assert_eq!(few.and(LimitFigures::default()), few);
     }
 }

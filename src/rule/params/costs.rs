@@ -16,19 +16,23 @@ pub(crate) type KeyAccounts = SmallVec<(u32, KeyAccount), 1>;
 impl KeyedRules {
     /// Reserves what `call` may cost by every rule, or by none. The error is of the first rule that
     /// has nothing left for it.
-    pub(crate) fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<KeyAccounts, NoShare> {
-        let mut accounts = KeyAccounts::default();
+    pub(crate) fn reserve(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+        accounts: &mut KeyAccounts,
+    ) -> Result<(), NoShare> {
         for (place, rule) in self.0.iter().enumerate() {
             match rule.reserve(call, now) {
                 Ok(None) => {}
                 Ok(Some(account)) => accounts.push((place as u32, account)),
                 Err(none) => {
-                    self.cancel(&accounts);
+                    self.cancel(accounts);
                     return Err(none);
                 }
             }
         }
-        Ok(accounts)
+        Ok(())
     }
 
     /// Takes back the reservations of a call that does not run.
@@ -87,11 +91,7 @@ impl KeyedState {
     }
 
     fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyAccount>, NoShare> {
-        let value = match self.given(call) {
-            Some(value) => Some(value),
-            None => self.count_missing()?,
-        };
-        let Some(value) = value else {
+        let Some(value) = self.value_to_take(call)? else {
             return Ok(None);
         };
         let key = self.keys.digest(value);

@@ -85,11 +85,7 @@ impl KeyedState {
     }
 
     pub(super) fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyTokens>, NoShare> {
-        let value = match self.given(call) {
-            Some(value) => Some(value),
-            None => self.count_missing()?,
-        };
-        let Some(value) = value else {
+        let Some(value) = self.value_to_take(call)? else {
             return Ok(None);
         };
         let key = self.keys.digest(value);

@@ -31,9 +31,23 @@ impl fmt::Debug for OnSuspicion {
 }
 
 impl KeyedState {
+    /// The value of a call that asks to pass; one without is counted, and judged by the value for
+    /// such calls, if by any.
+    // Always inlined: see `quota_to_take`.
+    #[inline(always)]
+    pub(super) fn value_to_take<'c>(
+        &self,
+        call: &'c Call<'_>,
+    ) -> Result<Option<&'c Key<'c>>, NoShare> {
+        match self.given(call) {
+            Some(value) => Ok(Some(value)),
+            None => self.count_missing(),
+        }
+    }
+
     /// The value that judges a call without one, where the call asks to pass and so is counted.
     #[cold]
-    pub(super) fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
+    fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
         let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
         if missing == SUSPICIOUS {
             self.suspect(missing);
@@ -55,7 +69,7 @@ impl KeyedState {
     }
 
     /// The quota of a call that asks to pass. Notes the call's tier if the rule does not know it.
-    // Always inlined: the compiler stopped to do so when a second caller came.
+    // Always inlined: with two callers the compiler keeps it apart, which costs each call with a key.
     #[inline(always)]
     pub(super) fn quota_to_take(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         if let Some(tier) = &call.tier {

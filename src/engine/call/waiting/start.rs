@@ -72,11 +72,14 @@ impl WaitingInner {
         let Some(call) = &promised.for_costs else {
             return Ok(None);
         };
-        call.with(|call| match costs.reserve(call, now) {
-            Ok(accounts) => Ok(Some((accounts, self.nodes.key_costs_left(call, now)))),
-            Err(none) => {
-                let at = costs.room_at(call, now);
-                Err(Box::new(resource.blocked_by_cost(none, call, at, now)))
+        call.with(|call| {
+            let mut accounts = Accounts::default();
+            match costs.reserve(call, now, &mut accounts) {
+                Ok(()) => Ok(Some((accounts, self.nodes.key_costs_left(call, now)))),
+                Err(none) => {
+                    let at = costs.room_at(call, now);
+                    Err(Box::new(resource.blocked_by_cost(none, call, at, now)))
+                }
             }
         })
     }

@@ -1,0 +1,114 @@
+//! A slot of a table of keys: whose it is, and the word of that key.
+//!
+//! The slot changes hands while calls of its last owner may still be on their way. How that is safe
+//! stands in [`keyed`](super).
+
+use super::{CLAIMED, Judge};
+use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
+
+/// The tag of a slot without an owner.
+pub(super) const NOBODY: u64 = 0;
+
+#[derive(Debug)]
+pub(super) struct KeySlot {
+    pub(super) tag: AtomicU64,
+    pub(super) word: AtomicU64,
+}
+
+// === impl KeySlot ===
+
+impl KeySlot {
+    pub(super) fn new() -> Self {
+        Self {
+            tag: AtomicU64::new(NOBODY),
+            word: AtomicU64::new(0),
+        }
+    }
+
+    /// Changes the word of the key `tag` by `change`: its values before and
+    /// after, or `None` if the slot is another's.
+    #[inline(always)]
+    pub(super) fn update<E>(
+        &self,
+        tag: u64,
+        change: impl Fn(u64) -> Result<u64, E>,
+    ) -> Option<Result<(u64, u64), E>> {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word == CLAIMED {
+                return None;
+            }
+            if !planted(Bug::HitWithoutSecondLook) && self.tag.load(Ordering::Acquire) != tag {
+                return None;
+            }
+            let next = match change(word) {
+                Ok(next) => next,
+                Err(error) => {
+                    // No swap says whether this was the word when the tag was. After the
+                    // look at the tag (acquire) only the word of that owner stays the same.
+                    let now = self.word.load(Ordering::Acquire);
+                    if now == word || planted(Bug::RefusalWithoutThirdLook) {
+                        return Some(Err(error));
+                    }
+                    word = now;
+                    continue;
+                }
+            };
+            // Acquire: `change` may read the clock, and does so after the word. Release: a call
+            // that finds this value reads a clock that is not before the one of this call.
+            let (won, lost) = (Ordering::Release, Ordering::Acquire);
+            match self.word.compare_exchange_weak(word, next, won, lost) {
+                Ok(_) => return Some(Ok((word, next))),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The word, if it is that of the key `tag`.
+    pub(super) fn word_of(&self, tag: u64) -> Option<u64> {
+        if self.tag.load(Ordering::Acquire) != tag {
+            return None;
+        }
+        let word = self.word.load(Ordering::Acquire);
+        if word == CLAIMED && !planted(Bug::ReadClaimed) {
+            return None;
+        }
+        let is_own = planted(Bug::HitWithoutSecondLook) || self.tag.load(Ordering::Acquire) == tag;
+        is_own.then_some(word)
+    }
+
+    /// For how long no key has needed the slot, and its word; `None` if one does.
+    pub(super) fn spare(&self, judge: &dyn Judge) -> Option<(u64, u64)> {
+        let tag = self.tag.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::Acquire);
+        match (tag, word) {
+            (_, CLAIMED) if !planted(Bug::SpareClaimed) => None,
+            // Any other word is of an owner that has come since the look at the tag.
+            (NOBODY, 0) => Some((u64::MAX, word)),
+            (NOBODY, _) if planted(Bug::SpareByTag) => Some((u64::MAX, word)),
+            _ => Some((judge.rest(word)?, word)),
+        }
+    }
+
+    /// Gives the slot to the key `tag`, whose word is `next`, if its word still
+    /// is `last`.
+    pub(super) fn pass_on(&self, last: u64, tag: u64, next: u64) -> bool {
+        if planted(Bug::TagBeforeClaim) {
+            self.tag.store(tag, Ordering::Release);
+        }
+        // Acquire: after all calls of the last owner, so that tags are stored in the order
+        // of the owners. `spare` has acquired `last`, but a call may have come back to it.
+        let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
+        let is_claimed = self.word.compare_exchange(last, CLAIMED, won, lost).is_ok();
+        if is_claimed {
+            if planted(Bug::WordBeforeTag) {
+                self.word.store(next, Ordering::Release);
+                self.tag.store(tag, Ordering::Release);
+                return true;
+            }
+            self.tag.store(tag, Ordering::Release);
+            self.word.store(next, Ordering::Release);
+        }
+        is_claimed
+    }
+}
