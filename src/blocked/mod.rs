@@ -63,6 +63,8 @@ pub(crate) struct Label {
     pub(crate) id: Arc<str>,
     /// The resource that the rule is for; `None` if it is for others as well.
     pub(crate) resource: Option<Box<str>>,
+    /// The unit of the costs that the rule counts; `None` if it counts calls.
+    pub(crate) unit: Option<Box<str>>,
     /// The weight of the calls that rules of this id have refused, through all reloads.
     pub(crate) refused: Arc<SpreadCount>,
 }
@@ -82,6 +84,7 @@ impl Blocked {
         let rule = Label {
             id,
             resource: Some(resource),
+            unit: None,
             refused: Arc::default(),
         };
         Self::of(kind, Arc::new(rule), None)
@@ -115,6 +118,10 @@ impl Blocked {
     /// Counts a refusal where many threads refuse at once.
     pub(crate) fn count_in_crowd(&self, weight: u32) {
         self.rule.refused.add_in_crowd(weight.into());
+    }
+
+    pub(crate) const fn label(&self) -> &Arc<Label> {
+        &self.rule
     }
 
     pub(crate) fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
@@ -195,6 +202,13 @@ impl Blocked {
         &self.rule.id
     }
 
+    /// Returns the unit of the costs that the rule counts, as its [cost](crate::FlowRule::cost)
+    /// names it; `None` if the rule counts calls.
+    #[must_use]
+    pub fn unit(&self) -> Option<&str> {
+        self.rule.unit.as_deref()
+    }
+
     /// Returns how long it takes until the earliest time at which the same call would be
     /// admitted or let in to wait, if no other calls come first. A call waits for its turn
     /// in a [queue](crate::FlowRule::throttle) or, if it is
@@ -216,8 +230,8 @@ impl Blocked {
     }
 
     /// Returns the limit of the rule: of a flow rule, or of a keyed rule for the
-    /// value, in whole tokens per [`interval`](Self::interval); of a limit on concurrent
-    /// calls, in calls. A rate below one per interval is reported as 1 per the longer
+    /// value, in whole tokens per [`interval`](Self::interval), or in [units](Self::unit) of cost;
+    /// of a limit on concurrent calls, in calls. A rate below one per interval is reported as 1 per the longer
     /// interval in which one token becomes available. `None` for other rules, and where a
     /// key is missing.
     #[must_use]
@@ -246,6 +260,7 @@ impl Label {
         Self {
             id: self.id.clone(),
             resource: Some(resource.into()),
+            unit: self.unit.clone(),
             refused: self.refused.clone(),
         }
     }

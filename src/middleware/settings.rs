@@ -129,9 +129,7 @@ impl Settings {
             self.tell_costs(meter, response);
         }
         if self.fields != RateLimitFields::None {
-            if let Some(left) = entry.quota_left() {
-                self.fields.write_into(&left, response);
-            }
+            self.fields.write_into(&entry.quotas_left(), response);
         }
     }
 

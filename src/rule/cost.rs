@@ -33,7 +33,7 @@ impl NotedUnit {
 }
 
 /// The name that counts by themselves have, and no cost may have.
-const REQUESTS: &str = "requests";
+pub(crate) const REQUESTS: &str = "requests";
 
 /// Notes what is wrong with the name of a unit.
 pub(super) fn inspect_unit(unit: &str, inspector: &mut Inspector) {

@@ -178,6 +178,7 @@ pub use system::SystemRule;
 pub use crate::base::number::{Number, WholeNumber};
 
 pub(crate) use compiled::{CompiledRules, DedicatedRing, Quotas};
+pub(crate) use cost::REQUESTS;
 pub(crate) use costs::{Accounts, CostRules};
 pub(crate) use default::ANY_RESOURCE;
 #[cfg(feature = "dashboard")]
@@ -534,6 +535,7 @@ impl Rules {
             refused: Arc::default(),
             id: self.id(index).into(),
             resource: is_for_one.then(|| rule.resource().into()),
+            unit: rule.info().unit().map(Into::into),
         }
     }
 

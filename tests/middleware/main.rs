@@ -18,3 +18,4 @@ mod service;
 mod stacks;
 #[path = "../support/mod.rs"]
 mod support;
+mod units;

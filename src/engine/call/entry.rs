@@ -10,7 +10,7 @@ use crate::breaker::Admission;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::engine::call::meter::{Meter, Metered};
-use crate::engine::call::nodes::{CallNodes, Claims, QuotaLeft};
+use crate::engine::call::nodes::{CallNodes, Claims, QuotasLeft};
 use crate::engine::call::rare::{BodyUnits, RareState};
 use crate::engine::resource::Resource;
 use crate::hook::Interest;
@@ -152,19 +152,10 @@ impl Entry {
         self.set_rare(|rare| rare.metered = Some(metered));
     }
 
-    /// Notes the rest of the budgets of the call's values, where those are tighter.
-    #[cold]
-    pub(crate) fn tighten_param_quota(&mut self, left: QuotaLeft) {
-        self.set_rare(|rare| {
-            let both = rare.quota.take().into_iter().chain([left]);
-            rare.quota = QuotaLeft::tightest(both);
-        });
-    }
-
     /// Notes the rest of the quotas of the call's parameters, for the response.
     #[cold]
-    pub(crate) fn set_param_quota(&mut self, quota: QuotaLeft) {
-        self.set_rare(|rare| rare.quota = Some(quota));
+    pub(crate) fn note_param_quotas(&mut self, quotas: QuotasLeft) {
+        self.set_rare(|rare| rare.quotas.note_all(quotas));
     }
 
     fn set_rare(&mut self, set: impl FnOnce(&mut RareState)) {
@@ -378,11 +369,17 @@ impl Entry {
         resource.node().release_slot(SlotHold::RUNNING);
     }
 
-    /// The rest of the tightest quota.
-    pub(crate) fn quota_left(&self) -> Option<QuotaLeft> {
+    /// The rest of the tightest quota of each unit.
+    pub(crate) fn quotas_left(&self) -> QuotasLeft {
+        let mut quotas = QuotasLeft::default();
         let now = self.nodes.resource().now();
-        let noted = self.rare.as_ref().and_then(|rare| rare.quota.clone());
-        QuotaLeft::tightest(self.nodes.quota_left(now).into_iter().chain(noted))
+        self.nodes.note_quotas(now, &mut quotas);
+        if let Some(rare) = &self.rare {
+            for noted in rare.quotas.iter() {
+                quotas.note(noted.clone());
+            }
+        }
+        quotas
     }
 
     /// Rules in shadow mode and on costs learn how the call ends.

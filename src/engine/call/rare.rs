@@ -7,7 +7,7 @@ use std::sync::{Arc as StdArc, OnceLock};
 
 use super::entry::Entry;
 use super::meter::Metered;
-use super::nodes::QuotaLeft;
+use super::nodes::QuotasLeft;
 use crate::base::sync::{Arc, AtomicU64, Lock, Ordering};
 use crate::engine::resource::Resource;
 use crate::rule::Accounts;
@@ -18,7 +18,7 @@ pub(super) struct RareState {
     /// The entries of this call in shadow mode. They end with it, although a meter may live on.
     shadows: Option<Lock<Vec<Entry>>>,
     /// What was left of its parameters' quotas when it started or began to wait.
-    pub(super) quota: Option<QuotaLeft>,
+    pub(super) quotas: QuotasLeft,
     /// The cost of the call.
     pub(super) metered: Option<Metered>,
     /// What the body of its response costs.

@@ -1,6 +1,8 @@
 //! How a call that has passed the checks takes its place and its tokens and starts, or else
 //! waits or is refused.
 
+use std::mem;
+
 use super::attempt::Attempt;
 use super::fast_path::take_own_ring;
 use super::lease::enter_leased;
@@ -72,7 +74,7 @@ fn claim(attempt: &mut Attempt<'_>, nodes: &CallNodes) -> Result<Option<Verdict>
             }
         }
         if call.flags.wants_quota() {
-            attempt.claims.quota = nodes.params_left(call, now);
+            nodes.note_params(call, now, &mut attempt.claims.quotas);
         }
     }
     let full = match nodes.full_related(registry, now, call.weight) {
@@ -151,16 +153,14 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
     resource.count_class(call.flags.importance(), call.weight);
     resource.notify_passed(call.weight, Some(call), attempt.arrived.waited(now));
     let permits = Permits::new(resource, place.admission, &attempt.claims);
-    let costs_left = accounts
-        .as_ref()
-        .and_then(|_| nodes.key_costs_left(call, now));
+    let costs_left = accounts.as_ref().map(|_| nodes.key_costs_left(call, now));
     let mut entry = Entry::new(nodes, now, call.weight, place.has_slot(), permits);
-    if let Some(quota) = attempt.claims.quota.take() {
-        entry.set_param_quota(quota);
+    if !attempt.claims.quotas.is_empty() {
+        entry.note_param_quotas(mem::take(&mut attempt.claims.quotas));
     }
     if let Some(accounts) = accounts {
-        if let Some(left) = costs_left {
-            entry.tighten_param_quota(left);
+        if let Some(left) = costs_left.filter(|left| !left.is_empty()) {
+            entry.note_param_quotas(left);
         }
         entry.set_accounts(accounts);
     }

@@ -20,7 +20,7 @@ use super::refusal::{Counted, refuse, refuse_flow};
 use crate::base::sync::Arc;
 use crate::clock::Tick;
 use crate::engine::call::lease::WaitLeases;
-use crate::engine::call::nodes::{CallNodes, QuotaLeft};
+use crate::engine::call::nodes::CallNodes;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::call::waiting::Waiting;
 use crate::engine::resource::{HeldLeases, LeaseTargets, Leases, Taking};
@@ -151,9 +151,7 @@ fn latest_start(attempt: &Attempt<'_>, nodes: &CallNodes) -> Option<Tick> {
 /// Notes the rest of the quotas for a call that wants to know, which will take `weight` of each.
 fn note_quota(attempt: &mut Attempt<'_>, nodes: &CallNodes, targets: &LeaseTargets, weight: u32) {
     if attempt.call.flags.wants_quota() {
-        let left = nodes.leases_left(targets, attempt.now, weight);
-        let claims = &mut attempt.claims;
-        claims.quota = QuotaLeft::tightest(claims.quota.take().into_iter().chain(left));
+        nodes.note_leases(targets, attempt.now, weight, &mut attempt.claims.quotas);
     }
 }
 

@@ -67,6 +67,7 @@ mod tests {
         Arc::new(Label {
             id: id.into(),
             resource: None,
+            unit: None,
             refused: Arc::default(),
         })
     }

@@ -341,7 +341,7 @@ mod tests {
                         panic!("neither refuses");
                     };
                     let is_seen = count.0.load(Ordering::Relaxed) - before;
-                    let is_enforced = entry.quota_left().is_some();
+                    let is_enforced = !entry.quotas_left().is_empty();
                     seen[usize::from(is_enforced)][is_seen as usize] += 1;
                 }
                 seen

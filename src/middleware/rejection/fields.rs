@@ -1,12 +1,15 @@
 //! Header fields that show clients the rest of their quota.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::{is_refusal, parts, whole_seconds};
-use crate::engine::call::nodes::QuotaLeft;
+use crate::blocked::Label;
+use crate::engine::call::nodes::{QuotaLeft, QuotasLeft};
+use crate::rule::REQUESTS;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -34,6 +37,10 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// | [`Ietf`](Self::Ietf) | `RateLimit`, `RateLimit-Policy`: structured lists | drafts 08 and later of the IETF, `draft-ietf-httpapi-ratelimit-headers` |
 /// | [`IetfDraft06`](Self::IetfDraft06) | `RateLimit-Limit`, `-Remaining`, `-Reset`: numbers | drafts 00 to 06, which most client libraries still read |
 /// | [`Legacy`](Self::Legacy) | `X-RateLimit-Limit`, `-Remaining`, `-Reset`: numbers | no draft; older APIs, which differ in what the reset means |
+/// | [`PerUnit`](Self::PerUnit) | `X-RateLimit-Limit-Requests`, `-Tokens` and so on: a quota of each unit | APIs of model providers |
+///
+/// Limits on [costs](crate::FlowRule::cost) count as well, less what running calls have reserved.
+/// Of those forms that describe one quota, only `Ietf` names its unit.
 ///
 /// In a refusal they describe the rule that refuses, if it has an interval: its threshold,
 /// without warm-up and memory; that nothing is left, although a lighter call might pass; and
@@ -77,7 +84,30 @@ pub enum RateLimitFields {
     #[default]
     None,
     /// `RateLimit-Policy` and `RateLimit` as in draft 10 of the IETF, both structured
-    /// fields. They name the rule by its id, and also tell its interval.
+    /// fields. They name the rule by its id, and also tell its interval. The parameter `qu` has the
+    /// unit of a limit on [costs](crate::FlowRule::cost), by the name that the rule gives it; the
+    /// draft registers `content-bytes`. Without the parameter the unit is requests.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::middleware::rejection::RateLimitFields;
+    /// use tower_sentinel::{FlowRule, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let rule = FlowRule::per_minute("/chat", 10_000).cost("tokens").id("tpm");
+    /// let layer = SentinelLayer::new(rule)
+    ///     .reserve("tokens", |_head| 400)
+    ///     .fields(RateLimitFields::Ietf);
+    /// # let service = layer.layer(service_fn(|_: Request<()>| async {
+    /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// # }));
+    /// # let request = Request::get("/chat").body(()).unwrap();
+    /// # let response = service.oneshot(request).await.unwrap();
+    /// assert_eq!(response.headers()["ratelimit-policy"], "\"tpm\";q=10000;w=60;qu=\"tokens\"");
+    /// assert!(response.headers()["ratelimit"].to_str().unwrap().starts_with("\"tpm\";r=9600;"));
+    /// # });
+    /// ```
     Ietf,
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` as in drafts 00 to 06 of the IETF: the limit,
     /// the tokens left, and the reset in seconds from now. `RateLimit-Policy` is not sent with
@@ -151,6 +181,41 @@ pub enum RateLimitFields {
     /// # });
     /// ```
     LegacyUnixTime,
+    /// `X-RateLimit-Limit-Requests`, `-Remaining-Requests` and `-Reset-Requests`, and the same three
+    /// of the unit of each [cost](crate::FlowRule::cost) that is limited, such as
+    /// `X-RateLimit-Remaining-Tokens`: of each unit they describe the tightest rule. Clients of
+    /// model providers read this form. The reset is a time such as `60s`, in whole seconds. A
+    /// letter of a unit that no name of a field may have is written as `-`.
+    ///
+    /// A refusal has the three of the unit that the refusing rule counts.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::middleware::rejection::RateLimitFields;
+    /// use tower_sentinel::{FlowRule, ManualClock, Rules, Sentinel, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let rules = Rules::new()
+    ///     .with(FlowRule::per_minute("/chat", 500))
+    ///     .with(FlowRule::per_minute("/chat", 10_000).cost("tokens"));
+    /// let sentinel = Sentinel::builder().rules(rules).clock(ManualClock::new()).build();
+    /// let layer = SentinelLayer::with(sentinel)
+    ///     .reserve("tokens", |_head| 400)
+    ///     .fields(RateLimitFields::PerUnit);
+    /// # let service = layer.layer(service_fn(|_: Request<()>| async {
+    /// #     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// # }));
+    /// # let request = Request::get("/chat").body(()).unwrap();
+    /// # let response = service.oneshot(request).await.unwrap();
+    /// let headers = response.headers();
+    /// assert_eq!(headers["x-ratelimit-limit-requests"], "500");
+    /// assert_eq!(headers["x-ratelimit-remaining-requests"], "499");
+    /// assert_eq!(headers["x-ratelimit-remaining-tokens"], "9600");
+    /// assert_eq!(headers["x-ratelimit-reset-tokens"], "1s");
+    /// # });
+    /// ```
+    PerUnit,
 }
 
 /// The part that is left of the quota that a response reports. Outer layers, which may
@@ -158,14 +223,45 @@ pub enum RateLimitFields {
 #[derive(Clone, Copy)]
 struct LeastReported(f64);
 
+/// The same of the quota of each unit, with the label of its rule.
+#[derive(Clone, Default)]
+struct LeastOfUnits(Vec<(Arc<Label>, f64)>);
+
 impl RateLimitFields {
-    /// Writes the rest of the quota, `left`, into the `response` to a call that passed, unless an
-    /// inner layer has reported less, or the service that nothing is left.
-    pub(crate) fn write_into<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
+    /// Writes the rest of the quotas into the `response` to a call that passed, unless an inner layer
+    /// has reported less, or the service that nothing is left.
+    pub(crate) fn write_into<B>(self, quotas: &QuotasLeft, response: &mut Response<B>) {
+        let Some(left) = quotas.tightest() else {
+            return;
+        };
         let part = left.part();
+        if self == RateLimitFields::PerUnit {
+            let is_first = response.extensions().get::<LeastOfUnits>().is_none();
+            if is_first && reports_less(part, response) {
+                return;
+            }
+            for left in quotas.iter() {
+                write_of_unit(left, response);
+            }
+            if !reports_less(part, response) {
+                response.extensions_mut().insert(LeastReported(part));
+            }
+            return;
+        }
         if !reports_less(part, response) && !self.tell_of_nothing(response.headers()) {
             self.write(left, response.headers_mut());
             response.extensions_mut().insert(LeastReported(part));
+        }
+    }
+
+    /// Writes that nothing of the quota `left` is left into the `response` that refuses a call.
+    pub(super) fn write_refusal<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
+        self.write(left, response.headers_mut());
+        if self == RateLimitFields::PerUnit {
+            // Its fields have many names, by which no other form finds them.
+            let of_units = LeastOfUnits(vec![(left.rule.clone(), 0.0)]);
+            response.extensions_mut().insert(of_units);
+            response.extensions_mut().insert(LeastReported(0.0));
         }
     }
 
@@ -179,7 +275,8 @@ impl RateLimitFields {
                 .filter_map(|it| it.to_str().ok())
         };
         match self {
-            RateLimitFields::None => false,
+            // Those of each unit are looked for when they are written.
+            RateLimitFields::None | RateLimitFields::PerUnit => false,
             RateLimitFields::Ietf => lines(RATE_LIMIT)
                 .flat_map(|line| parts(line, ','))
                 .any(|quota| parts(quota, ';').any(|part| part.trim() == "r=0")),
@@ -191,12 +288,12 @@ impl RateLimitFields {
     }
 
     /// Writes the rest of the quota, `left`, into `headers`.
-    pub(super) fn write(self, left: &QuotaLeft, headers: &mut HeaderMap) {
+    fn write(self, left: &QuotaLeft, headers: &mut HeaderMap) {
         let reset = whole_seconds(left.reset);
         match self {
             RateLimitFields::None => {}
             RateLimitFields::Ietf => {
-                let name = quoted(&left.rule);
+                let name = quoted(&left.rule.id);
                 // The draft has whole seconds; a shorter window is written as 1.
                 let window = whole_seconds(left.interval);
                 // Room for two numbers of 20 digits and their names: one allocation each.
@@ -204,6 +301,9 @@ impl RateLimitFields {
                 let mut limit = String::with_capacity(name.len() + 46);
                 // Writing to a string cannot fail.
                 let _ = write!(policy, "{name};q={};w={window}", left.limit);
+                if let Some(unit) = left.unit() {
+                    let _ = write!(policy, ";qu={}", quoted(unit));
+                }
                 let _ = write!(limit, "{name};r={};t={reset}", left.remaining);
                 insert(headers, RATE_LIMIT_POLICY, &policy);
                 insert(headers, RATE_LIMIT, &limit);
@@ -224,8 +324,72 @@ impl RateLimitFields {
                 headers.insert(X_REMAINING, HeaderValue::from(left.remaining));
                 headers.insert(X_RESET, HeaderValue::from(reset));
             }
+            RateLimitFields::PerUnit => {
+                let unit = left.unit().unwrap_or(REQUESTS);
+                insert_of_unit(headers, (&X_LIMIT, unit), HeaderValue::from(left.limit));
+                insert_of_unit(
+                    headers,
+                    (&X_REMAINING, unit),
+                    HeaderValue::from(left.remaining),
+                );
+                // With its unit it is a time to clients in Go, and a number with a letter to others.
+                if let Ok(reset) = HeaderValue::try_from(format!("{reset}s")) {
+                    insert_of_unit(headers, (&X_RESET, unit), reset);
+                }
+            }
         }
     }
+}
+
+/// Writes the rest of a quota into the fields of its unit, unless an inner layer has reported less of
+/// that, or the service that nothing is left.
+fn write_of_unit<B>(left: &QuotaLeft, response: &mut Response<B>) {
+    let unit = left.unit().unwrap_or(REQUESTS);
+    let told = field_of_unit(&X_REMAINING, unit).and_then(|name| response.headers().get(name));
+    if told.is_some_and(|told| told.as_bytes().trim_ascii() == b"0") {
+        return;
+    }
+    let part = left.part();
+    let mut least: LeastOfUnits = response.extensions_mut().remove().unwrap_or_default();
+    let reported = least
+        .0
+        .iter_mut()
+        .find(|(rule, _)| rule.unit == left.rule.unit);
+    let is_least = match reported {
+        Some((_, reported)) if *reported <= part => false,
+        Some((_, reported)) => {
+            *reported = part;
+            true
+        }
+        None => {
+            least.0.push((left.rule.clone(), part));
+            true
+        }
+    };
+    response.extensions_mut().insert(least);
+    if is_least {
+        RateLimitFields::PerUnit.write(left, response.headers_mut());
+    }
+}
+
+fn insert_of_unit(headers: &mut HeaderMap, (of, unit): (&HeaderName, &str), value: HeaderValue) {
+    if let Some(name) = field_of_unit(of, unit) {
+        headers.insert(name, value);
+    }
+}
+
+/// The name of the field `of` for `unit`. Every letter of a unit is printable ASCII.
+fn field_of_unit(of: &HeaderName, unit: &str) -> Option<HeaderName> {
+    let mut name = format!("{of}-");
+    for letter in unit.chars() {
+        let is_allowed = letter.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(letter);
+        name.push(if is_allowed {
+            letter.to_ascii_lowercase()
+        } else {
+            '-'
+        });
+    }
+    name.parse().ok()
 }
 
 /// Returns whether an inner layer has reported a quota of which no more than `part` is left.

@@ -178,13 +178,13 @@ impl Rejection for Http {
         }
         if let (Some(limit), Some(interval)) = (blocked.limit(), blocked.interval()) {
             let left = QuotaLeft {
-                rule: blocked.rule().into(),
+                rule: blocked.label().clone(),
                 limit,
                 interval,
                 remaining: 0,
                 reset: retry_after.unwrap_or(interval),
             };
-            self.fields.write(&left, response.headers_mut());
+            self.fields.write_refusal(&left, &mut response);
         }
         response
     }

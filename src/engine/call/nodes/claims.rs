@@ -1,6 +1,6 @@
 //! The claims of a call before it takes its tokens: turns and shares.
 
-use super::QuotaLeft;
+use super::QuotasLeft;
 use crate::clock::Tick;
 use crate::rule::{Shares, Turns};
 
@@ -12,7 +12,7 @@ pub(crate) struct Claims {
     /// Shares of the quotas of its parameters.
     pub(crate) shares: Shares,
     /// The rest of these quotas, for a call that wants to know.
-    pub(crate) quota: Option<QuotaLeft>,
+    pub(crate) quotas: QuotasLeft,
 }
 
 impl Claims {

@@ -24,7 +24,7 @@ use crate::rule::{Basis, CompiledRules, QueuedTurn, Turns};
 use crate::stat::{Denied, Node, Reloaded};
 
 pub(crate) use claims::Claims;
-pub(crate) use quota_left::QuotaLeft;
+pub(crate) use quota_left::{QuotaLeft, QuotasLeft};
 
 /// See the [module](self).
 #[derive(Clone, Debug)]

@@ -1,9 +1,11 @@
-//! The rest of the tightest quota: for the rate-limit fields of responses.
+//! The rest of the tightest quota of each unit: for the rate-limit fields of responses.
 
+use std::iter;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::CallNodes;
+use crate::blocked::Label;
 use crate::call::Call;
 use crate::clock::Tick;
 #[cfg(feature = "shared")]
@@ -13,7 +15,7 @@ use crate::stat::MAX_TOKENS;
 /// The rest of the quota of a flow rule, or of a value by a keyed rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaLeft {
-    pub(crate) rule: StdArc<str>,
+    pub(crate) rule: StdArc<Label>,
     pub(crate) limit: u32,
     pub(crate) interval: Duration,
     pub(crate) remaining: u32,
@@ -29,12 +31,82 @@ impl QuotaLeft {
         part(self.remaining, self.limit)
     }
 
-    /// The quota with the smallest part left.
+    /// The unit of the costs that it limits; `None` if it limits calls.
+    pub(crate) fn unit(&self) -> Option<&str> {
+        self.rule.unit.as_deref()
+    }
+}
+
+/// The tightest quota of each unit that the rules on a call count: of calls, and of each cost.
+///
+/// A call that nothing is noted for pays for no more than a null pointer.
+#[derive(Debug, Default)]
+pub(crate) struct QuotasLeft(Option<Noted>);
+
+#[derive(Debug)]
+struct Noted {
+    /// Most calls have quotas of one unit.
+    first: QuotaLeft,
+    more: Vec<QuotaLeft>,
+}
+
+// === impl QuotasLeft ===
+
+impl QuotasLeft {
+    /// Notes `left`, unless a tighter quota of its unit is noted.
+    pub(crate) fn note(&mut self, left: QuotaLeft) {
+        let Some(noted) = &mut self.0 else {
+            let more = Vec::new();
+            self.0 = Some(Noted { first: left, more });
+            return;
+        };
+        for other in iter::once(&mut noted.first).chain(&mut noted.more) {
+            if other.unit() == left.unit() {
+                if left.part() < other.part() {
+                    *other = left;
+                }
+                return;
+            }
+        }
+        noted.more.push(left);
+    }
+
+    /// Notes all that `other` has noted.
+    pub(crate) fn note_all(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        for left in other.iter() {
+            self.note(left.clone());
+        }
+    }
+
+    /// The caller has waited since the quotas were noted: they are reset so much earlier.
+    pub(crate) fn after(mut self, waited: Duration) -> Self {
+        if let Some(noted) = &mut self.0 {
+            for left in iter::once(&mut noted.first).chain(&mut noted.more) {
+                left.reset = left.reset.saturating_sub(waited);
+            }
+        }
+        self
+    }
+
     #[inline]
-    pub(crate) fn tightest(all: impl Iterator<Item = Self>) -> Option<Self> {
-        let mut tightest: Option<Self> = None;
-        for left in all {
-            if tightest.as_ref().is_none_or(|it| left.part() < it.part()) {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &QuotaLeft> {
+        let all = self.0.iter();
+        all.flat_map(|noted| iter::once(&noted.first).chain(&noted.more))
+    }
+
+    /// The quota with the smallest part left, of any unit.
+    pub(crate) fn tightest(&self) -> Option<&QuotaLeft> {
+        let mut tightest: Option<&QuotaLeft> = None;
+        for left in self.iter() {
+            if tightest.is_none_or(|it| left.part() < it.part()) {
                 tightest = Some(left);
             }
         }
@@ -49,9 +121,9 @@ fn part(remaining: u32, limit: u32) -> f64 {
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// The rest of the tightest quota of a flow rule. What running calls have reserved of a limit on
+    /// Notes the rest of the quotas of flow rules. What running calls have reserved of a limit on
     /// costs is not left.
-    pub(crate) fn quota_left(&self, now: Tick) -> Option<QuotaLeft> {
+    pub(crate) fn note_quotas(&self, now: Tick, quotas: &mut QuotasLeft) {
         let mut tightest: Option<QuotaLeft> = None;
         for ruled in self.limited_rings(now) {
             for (rule, quota) in ruled.rules() {
@@ -72,47 +144,62 @@ impl CallNodes {
                 }
             }
         }
-        let Some(costs) = self.resource.costs() else {
-            return tightest;
-        };
-        let of_costs = costs.left(now).map(|(rule, limit, remaining, more)| {
-            self.left(rule, limit, remaining, self.resource.time_until(more, now))
-        });
-        QuotaLeft::tightest(tightest.into_iter().chain(of_costs))
+        if let Some(left) = tightest {
+            quotas.note(left);
+        }
+        if let Some(costs) = self.resource.costs() {
+            for left in costs.left(now) {
+                quotas.note(self.with_more_at(left, now));
+            }
+        }
     }
 
-    /// The rest of the quotas of the parameters of `call`.
-    pub(crate) fn params_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
-        let all = self.resource.params()?.rates_left(call, now);
-        QuotaLeft::tightest(all.map(|(rule, limit, remaining, more)| {
-            self.left(rule, limit, remaining, self.resource.time_until(more, now))
-        }))
+    /// Notes the rest of the quotas of the parameters of `call`.
+    pub(crate) fn note_params(&self, call: &Call<'_>, now: Tick, quotas: &mut QuotasLeft) {
+        if let Some(params) = self.resource.params() {
+            for left in params.rates_left(call, now) {
+                quotas.note(self.with_more_at(left, now));
+            }
+        }
     }
 
     /// The rest of the budgets of the values of `call`, if its caller asks for it.
     #[cold]
-    pub(crate) fn key_costs_left(&self, call: &Call<'_>, now: Tick) -> Option<QuotaLeft> {
-        let by_key = self.resource.costs()?.by_key();
-        let all = by_key
-            .filter(|_| call.flags.wants_quota())?
-            .rates_left(call, now);
-        QuotaLeft::tightest(all.map(|(rule, limit, remaining, more)| {
-            self.left(rule, limit, remaining, self.resource.time_until(more, now))
-        }))
+    pub(crate) fn key_costs_left(&self, call: &Call<'_>, now: Tick) -> QuotasLeft {
+        let mut quotas = QuotasLeft::default();
+        let Some(costs) = self.resource.costs().filter(|_| call.flags.wants_quota()) else {
+            return quotas;
+        };
+        if let Some(by_key) = costs.by_key() {
+            for left in by_key.rates_left(call, now) {
+                quotas.note(self.with_more_at(left, now));
+            }
+        }
+        quotas
     }
 
-    /// The rest of the shared rules from which `call` takes its permits.
+    /// Notes the rest of the shared rules from which a call takes its permits, of each `taken`.
     #[cfg(feature = "shared")]
-    pub(crate) fn leases_left(
+    pub(crate) fn note_leases(
         &self,
         targets: &LeaseTargets,
         now: Tick,
         taken: u32,
-    ) -> Option<QuotaLeft> {
-        QuotaLeft::tightest(targets.left(now).map(|(rule, limit, remaining, more)| {
-            let reset = self.resource.time_until(more, now);
-            self.left(rule, limit, remaining.saturating_sub(taken), reset)
-        }))
+        quotas: &mut QuotasLeft,
+    ) {
+        for (rule, limit, remaining, more) in targets.left(now) {
+            let remaining = remaining.saturating_sub(taken);
+            quotas.note(self.with_more_at((rule, limit, remaining, more), now));
+        }
+    }
+
+    /// The rest of the quota of a rule, its index first, of which there is more at the last time.
+    fn with_more_at(
+        &self,
+        (rule, limit, remaining, more): (u32, (u32, Duration), u32, Tick),
+        now: Tick,
+    ) -> QuotaLeft {
+        self.left(rule, limit, remaining, self.resource.time_until(more, now))
     }
 
     fn left(
@@ -123,7 +210,7 @@ impl CallNodes {
         reset: Duration,
     ) -> QuotaLeft {
         QuotaLeft {
-            rule: self.resource.rules().id(rule),
+            rule: self.resource.rules().label(rule).clone(),
             limit,
             interval,
             remaining,

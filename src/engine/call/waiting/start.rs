@@ -5,14 +5,14 @@ use crate::blocked::Blocked;
 use crate::clock::Tick;
 use crate::engine::call::arrival::stand_in_line;
 use crate::engine::call::entry::{Entry, Permits};
-use crate::engine::call::nodes::QuotaLeft;
+use crate::engine::call::nodes::QuotasLeft;
 use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Place;
 use crate::rule::Accounts;
 use crate::stat::SlotHold;
 
 /// The accounts of a call, and the rest of the budgets of its values.
-type Reserved = (Accounts, Option<QuotaLeft>);
+type Reserved = (Accounts, QuotasLeft);
 
 // === impl WaitingInner ===
 
@@ -117,13 +117,12 @@ impl WaitingInner {
         resource.notify_passed(weight, None, waited);
         let permits = Permits::new(resource, place.admission, &claims);
         let mut entry = Entry::new(nodes, now, weight, place.has_slot(), permits);
-        if let Some(mut quota) = claims.quota {
-            quota.reset = quota.reset.saturating_sub(waited);
-            entry.set_param_quota(quota);
+        if !claims.quotas.is_empty() {
+            entry.note_param_quotas(claims.quotas.after(waited));
         }
         if let Some((accounts, left)) = reserved {
-            if let Some(left) = left {
-                entry.tighten_param_quota(left);
+            if !left.is_empty() {
+                entry.note_param_quotas(left);
             }
             entry.set_accounts(accounts);
         }
