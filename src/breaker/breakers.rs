@@ -288,6 +288,18 @@ impl Breakers {
         });
     }
 
+    /// Notes that the callee has asked at `now` not to be called for `after`: the breakers that look
+    /// at that are open for as long.
+    pub(crate) fn push_back(&self, now: Tick, after: Duration, notify: &mut dyn FnMut(Change)) {
+        collect(notify, |changes| {
+            for breaker in &self.list {
+                if breaker.spec().is_pushback() {
+                    breaker.push_back(now, after, changes);
+                }
+            }
+        });
+    }
+
     /// Notes that a call was dropped at `now`, after `elapsed`, before it delivered anything. It
     /// counts only if it was slow already; otherwise its outcome is unknown, and its probes are
     /// taken back.

@@ -48,6 +48,8 @@ pub(crate) enum Strategy {
     Slow(Duration),
     /// Calls that fail are bad.
     Error,
+    /// No call is bad by its end: the breaker opens when the callee asks for it.
+    Pushback,
 }
 
 /// How many bad calls are too many.
@@ -79,6 +81,7 @@ impl BreakerSpec {
         match self.strategy {
             Strategy::Slow(max) => rt > max,
             Strategy::Error => is_error,
+            Strategy::Pushback => false,
         }
     }
 
@@ -128,8 +131,13 @@ impl BreakerSpec {
     pub(super) fn lease(&self) -> Duration {
         match self.strategy {
             Strategy::Slow(max) => self.open_for.max(max),
-            Strategy::Error => self.open_for,
+            Strategy::Error | Strategy::Pushback => self.open_for,
         }
+    }
+
+    /// Returns whether the breaker is open for as long as the callee asks for.
+    pub(super) fn is_pushback(&self) -> bool {
+        self.strategy == Strategy::Pushback
     }
 
     /// Returns whether the counts made for `other` are those that this one would have made.

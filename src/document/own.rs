@@ -72,7 +72,8 @@ fn read<R: HasFields>(fields: &mut Fields<'_>) -> Rule {
         }
     }
     if let Some(choice) = R::ONE_OF {
-        if !choice.names.iter().any(|name| fields.has(name)) {
+        let is_chosen = |name: &&str| !matches!(fields.peek(name), None | Some(Datum::Flag(false)));
+        if !choice.names.iter().any(is_chosen) {
             let allowed = format!("given {}", any_of(choice.names));
             fields.refuse_all(choice.without, allowed);
         }

@@ -21,6 +21,7 @@ use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError}
 use super::completion::Completion;
 use super::costs::hand_on;
 use super::mode::{AsError, Mode, Respond};
+use super::pushback::note_pushback;
 use super::settings::Settings;
 use crate::blocked::Blocked;
 use crate::call::Importance;
@@ -282,6 +283,9 @@ fn begin_body<B: Body>(
     running: &mut Option<Entry>,
 ) -> Option<StreamedCall> {
     let entry = running.as_mut()?;
+    if !response.status().is_success() {
+        note_pushback(entry, response);
+    }
     let own = settings.and_then(|settings| settings.classify.as_ref());
     let has_ended = has_ended(response);
     let (outcome, at_trailers) = match judge_head(own, response) {
@@ -314,6 +318,9 @@ fn end_with_head<B: Body>(
     running: &mut Option<Entry>,
 ) {
     let Some(entry) = running else { return };
+    if !response.status().is_success() {
+        note_pushback(entry, response);
+    }
     let own = settings.and_then(|settings| settings.classify.as_ref());
     let outcome = match judge_head(own, response) {
         Judgement::Now(outcome) => outcome,

@@ -52,6 +52,7 @@ mod judged;
 mod layer;
 mod mode;
 mod propagate;
+mod pushback;
 pub mod rejection;
 mod service;
 mod settings;

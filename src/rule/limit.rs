@@ -14,7 +14,7 @@ impl Rule {
     /// | `keyed` | the same for each value that has no limit of its own, or calls at once | the interval; `None` for calls at once |
     /// | `isolation` | calls at once | `None` |
     /// | `adaptive` | the ceiling: the most calls at once | `None` |
-    /// | `circuit-breaker` | bad calls that open it: a ratio from 0 to 1, or a number | over which they are counted; `None` for the last calls, and for calls in a row |
+    /// | `circuit-breaker` | bad calls that open it: a ratio from 0 to 1, or a number | over which they are counted; `None` for the last calls, and for calls in a row. Both are `None` for a pushback |
     /// | `authority`, `system` | `None` | `None` |
     ///
     /// ```

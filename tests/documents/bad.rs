@@ -86,7 +86,11 @@ const EXCLUDING: &str = r#"
 {"kind": "flow", "resource": "a", "threshold": 1, "by_origin": true, "when": "x"} | .when | "x" | without an origin
 {"kind": "flow", "resource": "a", "threshold": 1, "strict": true, "throttle": 1} | .strict | true | false for a rule with `throttle`
 {"kind": "flow", "resource": "a", "threshold": 1, "memory": "0.7..0.9", "memory_bytes": "1..2", "memory_threshold": 1} | .memory_bytes | "1..2" | absent beside `memory`
-{"kind": "circuit-breaker", "resource": "a"} |  | without a condition | `slow_ratio`, `error_ratio`, `error_count` and `consecutive_errors`
+{"kind": "circuit-breaker", "resource": "a"} |  | without a condition | `slow_ratio`, `error_ratio`, `error_count`, `consecutive_errors` and `pushback`
+{"kind": "circuit-breaker", "resource": "a", "pushback": false} |  | without a condition | `consecutive_errors` and `pushback`
+{"kind": "circuit-breaker", "resource": "a", "pushback": true, "error_ratio": 0.5} | .pushback | true | absent beside `error_ratio`
+{"kind": "circuit-breaker", "resource": "a", "pushback": true, "open_for": "5s"} | .open_for | "5s" | absent beside `pushback`
+{"kind": "circuit-breaker", "resource": "a", "pushback": true, "exceeds": true} | .exceeds | true | absent beside `pushback`
 {"kind": "circuit-breaker", "resource": "a", "error_count": 1, "error_ratio": 0.5} | .error_count | 1 | absent beside `error_ratio`
 {"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 1, "error_count": 5} | .consecutive_errors | 1 | absent beside `error_count`
 {"kind": "circuit-breaker", "resource": "a", "consecutive_errors": 3, "interval": "10s"} | .interval | "10s" | absent beside `consecutive_errors`

@@ -206,6 +206,16 @@ fn protections() -> Vec<(Value, Rule)> {
             CircuitBreakerRule::consecutive_errors("/a", 5).into(),
         ),
         (
+            json!({"kind": "circuit-breaker", "resource": "/a", "pushback": true}),
+            CircuitBreakerRule::pushback("/a").into(),
+        ),
+        (
+            json!({"kind": "circuit-breaker", "resource": "/a", "pushback": true, "open_up_to": "5m"}),
+            CircuitBreakerRule::pushback("/a")
+                .open_up_to(Duration::from_secs(300))
+                .into(),
+        ),
+        (
             json!({
                 "kind": "authority", "resource": "/a", "allow": ["shop", "office"],
                 "deny_unknown": true, "id": "who",

@@ -9,6 +9,7 @@ mod keyed_rule;
 mod keys;
 mod long_windows;
 mod narrow_slots;
+mod pushback;
 mod quotas;
 mod shadow;
 #[path = "../support/mod.rs"]

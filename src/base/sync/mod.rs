@@ -204,6 +204,8 @@ pub(crate) enum Bug {
     ClaimThenCheck,
     /// A gauge is raised without comparing the value that was judged.
     CheckThenClaim,
+    /// A breaker opens at a pushback before it is known for how long.
+    PushbackAfterState,
     /// A slot is released without publishing the work that was done with it.
     FreeRelaxed,
     /// A call that has a slot and no tokens yet is taken for one that runs.

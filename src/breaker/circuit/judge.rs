@@ -16,8 +16,13 @@ use crate::clock::{Tick, nanos};
 
 impl Longest {
     fn of(spec: &BreakerSpec) -> Self {
+        // A pushback may be as long as the longest from the first one on.
+        let lease = match spec.is_pushback() {
+            true => spec.lease().max(spec.longest_open()),
+            false => spec.lease(),
+        };
         Self {
-            lease: AtomicU64::new(nanos(spec.lease())),
+            lease: AtomicU64::new(nanos(lease)),
             open: AtomicU64::new(nanos(spec.longest_open())),
         }
     }
@@ -79,6 +84,7 @@ impl Breaker {
             word: AtomicU64::new(word.0),
             moment: AtomicU64::new(moment.0),
             period: AtomicU32::new(0),
+            pushed: AtomicU64::new(old.map_or(0, |old| old.circuit.pushed.load(Ordering::Relaxed))),
             counts: OutcomeCounts::new(&spec, now),
             history: match old {
                 Some(old) => old.circuit.history.clone(),
@@ -179,19 +185,23 @@ impl Breaker {
     pub(in crate::breaker) fn ask(&self, now: Tick) -> (StateWord, CircuitAnswer) {
         loop {
             let word = self.word();
-            let wait = match word.kind() {
+            let until = match word.kind() {
                 StateKind::Closed => return (word, CircuitAnswer::Pass),
                 StateKind::Ready => return (word, CircuitAnswer::Probe),
                 StateKind::Forced => return (word, CircuitAnswer::Refuse(None)),
-                StateKind::OpenUntil => self.spec.open_time(word),
+                // After the state (acquire), so of the pushback that has opened the breaker.
+                StateKind::OpenUntil if self.spec.is_pushback() => {
+                    Tick::from_nanos(self.circuit.pushed.load(Ordering::Relaxed))
+                }
+                StateKind::OpenUntil => now + self.spec.open_time(word),
                 StateKind::HalfOpen | StateKind::Outlived if self.has_place(word) => {
                     return (word, CircuitAnswer::Probe);
                 }
-                StateKind::HalfOpen | StateKind::Outlived => self.spec.lease(),
+                StateKind::HalfOpen | StateKind::Outlived => now + self.spec.lease(),
             };
             let longest = || self.circuit.longest.of_word(word);
             let early = planted(Bug::LongestBeforeMoment).then(longest);
-            if let Some(moment) = self.moment_of(word, now + wait) {
+            if let Some(moment) = self.moment_of(word, until) {
                 // After the moment (acquire), so it covers the rule that wrote that.
                 let longest_ns = early.unwrap_or_else(longest);
                 let answer = match moment.ahead_of(now, longest_ns) {
@@ -268,6 +278,62 @@ impl Breaker {
         if epoch.wrapping_sub(word.since()) >= OLD {
             self.swap(word, word.renewed(epoch.wrapping_sub(RENEWED)));
         }
+    }
+
+    /// The callee asks at `now` not to be called for `after`, whichever call it answers: the breaker
+    /// is open until then at least.
+    ///
+    /// The answer to a call of an older generation says as much of the callee as any, so epochs are
+    /// not looked at. A probe that still runs decides nothing any more.
+    #[cold]
+    pub(in crate::breaker) fn push_back(
+        &self,
+        now: Tick,
+        after: Duration,
+        changes: &mut StateChanges,
+    ) {
+        let longest = self.spec.longest_open();
+        let until = now + after.min(longest);
+        let note = || self.note_pushback(until, now + longest);
+        let is_late = planted(Bug::PushbackAfterState);
+        if !is_late {
+            note();
+        }
+        loop {
+            let word = self.word();
+            match word.kind() {
+                StateKind::Forced => return,
+                StateKind::OpenUntil => {
+                    self.publish(word, until);
+                    if self.word().version() == word.version() {
+                        return;
+                    }
+                }
+                _ => {
+                    let next = word.opened(StateKind::OpenUntil);
+                    if self.swap(word, next) {
+                        self.circuit.history.note_bad(now);
+                        self.circuit.history.note_opened_by(1);
+                        if is_late {
+                            note();
+                        }
+                        self.publish(next, until);
+                        return self.tell(changes, word, next, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes that a pushback lasts until `until`, unless one does that lasts longer. One that would
+    /// last beyond `most` is of a clock that has stepped back since.
+    ///
+    /// Relaxed: the change of state that comes next publishes it.
+    fn note_pushback(&self, until: Tick, most: Tick) {
+        let (until, most) = (until.as_nanos(), most.as_nanos());
+        let later = |noted| (noted < until || noted > most).then_some(until);
+        let cell = &self.circuit.pushed;
+        let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
     pub(in crate::breaker) fn force_open(&self, changes: &mut StateChanges) {

@@ -130,6 +130,26 @@ model! {
     }
 }
 
+model! {
+    a_call_beside_a_pushback at 3 fails with a_pushback_whose_time_comes_late: PushbackAfterState;
+    || {
+        let breakers = breakers([BreakerSpec {
+            strategy: Strategy::Pushback,
+            limit: BadLimit::Consecutive(1),
+            open_up_to: Some(Duration::from_millis(100)),
+            ..spec(1)
+        }]);
+        let mut first = Caller::new(&breakers);
+        let mut other = first.clone();
+        let thread = thread::spawn(move || other.enter(1).is_ok_and(|call| call.is_probe(0)));
+        let tell = &mut noting(&mut first.told);
+        breakers.push_back(Tick::ZERO, Duration::from_millis(50), tell);
+        assert!(!thread.join().unwrap(), "a probe at 1 ms of 50");
+        assert!(first.enter(49).is_err());
+        assert!(first.enter(50).unwrap().is_probe(0));
+    }
+}
+
 /// Counts a bad call in `bucket`: how many the window holds then.
 fn count(window: &CountWindow, bucket: u64) -> u64 {
     let ended = Ended {

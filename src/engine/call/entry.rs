@@ -265,6 +265,44 @@ impl Entry {
         }
     }
 
+    /// Notes that the callee has asked not to be called for `after`: breakers that open at a
+    /// [pushback](crate::CircuitBreakerRule::pushback) are open for as long, from now on. Zero has no
+    /// effect. The call does not end yet.
+    ///
+    /// A layer for HTTP reads it from responses. Call it where another protocol says so.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, CircuitBreakerRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(CircuitBreakerRule::pushback("mail"))
+    ///     .clock(ManualClock::new())
+    ///     .build();
+    /// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("mail")) else {
+    ///     panic!("it is closed");
+    /// };
+    /// // A server of mail says: 450, try again in five seconds.
+    /// entry.push_back(Duration::from_secs(5));
+    /// drop(entry);
+    /// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("mail")) else {
+    ///     panic!("it is open");
+    /// };
+    /// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(5)));
+    /// ```
+    #[cold]
+    pub fn push_back(&mut self, after: Duration) {
+        if after.is_zero() {
+            return;
+        }
+        let resource = self.nodes.resource();
+        let now = resource.now();
+        resource.with_breakers(|breakers, notify| breakers.push_back(now, after, notify));
+        if let Some(rare) = &self.rare {
+            rare.each_shadow(&mut |shadow| shadow.push_back(after));
+        }
+    }
+
     /// Ends the call as cancelled: it delivered nothing, and has no response time.
     pub fn cancel(mut self) {
         self.outcome = None;

@@ -175,6 +175,8 @@ impl Known {
             write!(words, "opens at {count} failed")?;
         } else if let Some(count) = self.number("consecutive_errors") {
             write!(words, "opens at {count} failed in a row")?;
+        } else if self.find("pushback") == Some(&Setting::Flag(true)) {
+            write!(words, "opens at a pushback, for")?;
         }
         if let Some(calls) = self.number("last_calls") {
             write!(words, " of the last {calls}")?;
@@ -360,6 +362,10 @@ mod tests {
             (
                 CircuitBreakerRule::consecutive_errors("a", 5).into(),
                 "opens at 5 failed in a row, for 10 s",
+            ),
+            (
+                CircuitBreakerRule::pushback("a").into(),
+                "opens at a pushback, for up to 1 min",
             ),
             (
                 AuthorityRule::allow("a", ["ann"]).into(),

@@ -1,14 +1,16 @@
 //! The settings of a circuit breaker, a row for each.
 
-use super::{CircuitBreakerRule, Strategy, TripThreshold};
+use super::{CircuitBreakerRule, LONGEST_PUSHBACK, Strategy, TripThreshold};
 use crate::base::number::WholeNumber;
 use crate::rule::field::Accessor::{Count, Flag, Number, Switch, Text, Time};
 use crate::rule::field::{Field, HasFields, Needed, OneOf, resource_row};
 
 /// Failures in a row are counted without a window.
-const IN_A_ROW: &[&str] = &["consecutive_errors"];
+const IN_A_ROW: &[&str] = &["consecutive_errors", "pushback"];
 /// What is counted without an interval.
-const NO_WINDOW: &[&str] = &["consecutive_errors", "last_calls"];
+const NO_WINDOW: &[&str] = &["consecutive_errors", "pushback", "last_calls"];
+/// The callee says for how long, and nothing is counted.
+const PUSHBACK: &[&str] = &["pushback"];
 
 impl HasFields for CircuitBreakerRule {
     const FIELDS: &'static [&'static [Field<Self>]] = &[&[
@@ -57,13 +59,36 @@ impl HasFields for CircuitBreakerRule {
         )
         .told_as("count")
         .not_beside(&["slow_ratio", "error_ratio", "error_count"]),
-        Field::new("exceeds", Switch(|it| it.exceeds, Self::exceeds)),
+        Field::new(
+            "pushback",
+            Switch(Self::is_pushback, |it| Self {
+                strategy: Strategy::Pushback,
+                threshold: TripThreshold::Pushback,
+                open_up_to: it.open_up_to.or(Some(LONGEST_PUSHBACK)),
+                ..it
+            }),
+        )
+        .not_beside(&[
+            "slow_ratio",
+            "error_ratio",
+            "error_count",
+            "consecutive_errors",
+        ]),
+        Field::new("exceeds", Switch(|it| it.exceeds, Self::exceeds)).not_beside(PUSHBACK),
         Field::new(
             "min_calls",
             Count(|it| it.min_calls.map(WholeNumber::get), Self::min_calls),
         )
         .not_beside(IN_A_ROW),
-        Field::new("open_for", Time(|it| Some(it.open_for), Self::open_for)).always_written(),
+        Field::new(
+            "open_for",
+            Time(
+                |it| (!it.is_pushback()).then_some(it.open_for),
+                Self::open_for,
+            ),
+        )
+        .always_written()
+        .not_beside(PUSHBACK),
         Field::new("open_up_to", Time(|it| it.open_up_to, Self::open_up_to)),
         Field::new(
             "last_calls",
@@ -97,6 +122,7 @@ impl HasFields for CircuitBreakerRule {
             "error_ratio",
             "error_count",
             "consecutive_errors",
+            "pushback",
         ],
         without: "without a condition",
     });

@@ -11,7 +11,7 @@ impl CircuitBreakerRule {
     pub const fn get_max_rt(&self) -> Option<Duration> {
         match self.strategy {
             Strategy::Slow(max_rt) => Some(max_rt),
-            Strategy::Error => None,
+            Strategy::Error | Strategy::Pushback => None,
         }
     }
 
@@ -55,7 +55,14 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns how long the breaker [stays open](Self::open_for).
+    /// Returns whether the breaker opens at a [pushback](Self::pushback).
+    #[must_use]
+    pub const fn is_pushback(&self) -> bool {
+        matches!(self.strategy, Strategy::Pushback)
+    }
+
+    /// Returns how long the breaker [stays open](Self::open_for); it has no meaning for a
+    /// [pushback](Self::pushback).
     #[must_use]
     pub const fn get_open_for(&self) -> Duration {
         self.open_for

@@ -22,7 +22,7 @@ impl RuleInfo for CircuitBreakerRule {
     own_answers!();
 
     fn limit(&self) -> Option<f64> {
-        Some(Self::limit(self))
+        Self::limit(self)
     }
 
     fn interval(&self) -> Option<Duration> {

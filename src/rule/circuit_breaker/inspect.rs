@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use super::{CircuitBreakerRule, DEFAULT_INTERVAL, Strategy, TripThreshold};
+use super::{CircuitBreakerRule, DEFAULT_INTERVAL, DEFAULT_OPEN_FOR, Strategy, TripThreshold};
 use crate::base::number::WholeNumber;
 use crate::breaker::{MAX_BUCKETS, MAX_COUNT, MAX_LAST_CALLS, MAX_PROBES};
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::rule::problem::Inspector;
+
+/// What the settings of counts have to be where nothing is counted.
+const NOT_FOR_PUSHBACK: &str = "left out for a pushback";
 
 impl CircuitBreakerRule {
     pub(in crate::rule) fn inspect(&self, inspector: &mut Inspector) {
@@ -15,11 +18,16 @@ impl CircuitBreakerRule {
             inspector.time("max_rt", max_rt, Duration::ZERO);
         }
         self.inspect_threshold(inspector);
-        if inspector.time("open_for", self.open_for, SHORTEST_INTERVAL) {
+        if self.is_pushback() {
+            self.inspect_pushback(inspector);
+        } else if inspector.time("open_for", self.open_for, SHORTEST_INTERVAL) {
             self.inspect_growth(inspector);
         }
         match self.last_calls {
-            _ if self.is_consecutive() => self.inspect_row(inspector),
+            _ if self.is_consecutive() => {
+                self.inspect_row(inspector, "left out for consecutive errors");
+            }
+            _ if self.is_pushback() => self.inspect_row(inspector, NOT_FOR_PUSHBACK),
             Some(calls) => self.inspect_last_calls(inspector, calls),
             None => self.inspect_window(inspector),
         }
@@ -47,15 +55,31 @@ impl CircuitBreakerRule {
     }
 
     /// The settings that a window has and a row has not.
-    fn inspect_row(&self, inspector: &mut Inspector) {
-        const ALLOWED: &str = "left out for consecutive errors";
+    fn inspect_row(&self, inspector: &mut Inspector, allowed: &str) {
         if let Some(min_calls) = self.min_calls {
-            inspector.refuse("min_calls", min_calls, ALLOWED);
+            inspector.refuse("min_calls", min_calls, allowed);
         }
         if let Some(calls) = self.last_calls {
-            inspector.refuse("last_calls", calls, ALLOWED);
+            inspector.refuse("last_calls", calls, allowed);
         }
-        self.inspect_no_window(inspector, ALLOWED);
+        self.inspect_no_window(inspector, allowed);
+    }
+
+    /// The callee says how long the breaker is open.
+    fn inspect_pushback(&self, inspector: &mut Inspector) {
+        if self.exceeds {
+            inspector.refuse("exceeds", true, NOT_FOR_PUSHBACK);
+        }
+        if self.open_for != DEFAULT_OPEN_FOR {
+            inspector.refuse(
+                "open_for",
+                format_args!("{:?}", self.open_for),
+                NOT_FOR_PUSHBACK,
+            );
+        }
+        if let Some(longest) = self.open_up_to {
+            inspector.time("open_up_to", longest, SHORTEST_INTERVAL);
+        }
     }
 
     fn inspect_last_calls(&self, inspector: &mut Inspector, calls: WholeNumber) {
@@ -104,6 +128,7 @@ impl CircuitBreakerRule {
                 inspector.number("ratio", ratio, 0..=1);
             }
             TripThreshold::Ratio(ratio) => inspector.fraction("ratio", ratio),
+            TripThreshold::Pushback => {}
         }
     }
 }

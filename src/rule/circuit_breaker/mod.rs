@@ -13,6 +13,9 @@ use crate::base::number::WholeNumber;
 use crate::breaker::Strategy;
 
 const DEFAULT_MIN_CALLS: u32 = 5;
+/// The longest time for which a pushback is heeded, if nothing else is said.
+const LONGEST_PUSHBACK: Duration = Duration::from_secs(60);
+const DEFAULT_OPEN_FOR: Duration = Duration::from_secs(10);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// Most buckets of an interval whose number of buckets was not set.
 const DEFAULT_BUCKETS: u32 = 10;
@@ -26,7 +29,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// refuses every call. When the [recovery time](Self::open_for) is over, the breaker is
 /// *half-open*: the next call passes as a probe, all others are refused. If the probe is
 /// good, the breaker closes, with no counts; if the probe is bad, the breaker opens again,
-/// for as long or [longer](Self::open_up_to).
+/// for as long or [longer](Self::open_up_to). A breaker of the rule [`pushback`](Self::pushback)
+/// counts nothing: it opens when the callee asks not to be called for a while.
 ///
 /// * A call is slow if it took longer than the limit, not if it took exactly as long.
 /// * A ratio or a count is met when it is *reached*, unless [`exceeds`](Self::exceeds) is
@@ -165,6 +169,8 @@ enum TripThreshold {
     Ratio(f64),
     Count(WholeNumber),
     Consecutive(WholeNumber),
+    /// The callee asks not to be called.
+    Pushback,
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
@@ -219,6 +225,26 @@ mod tests {
             (
                 CircuitBreakerRule::consecutive_errors("r", 3).last_calls(3),
                 format!("last_calls is 3, must be {in_a_row}"),
+            ),
+            (
+                CircuitBreakerRule::pushback("r").open_for(ms(5)),
+                "open_for is 5ms, must be left out for a pushback".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::pushback("r").exceeds(),
+                "exceeds is true, must be left out for a pushback".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::pushback("r").min_calls(3),
+                "min_calls is 3, must be left out for a pushback".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::pushback("r").interval(ms(5)),
+                "interval is 5ms, must be left out for a pushback".to_owned(),
+            ),
+            (
+                CircuitBreakerRule::pushback("r").open_up_to(Duration::ZERO),
+                format!("open_up_to is 0ns, must be {time}"),
             ),
             (
                 rule(0.5).last_calls(0),
@@ -314,6 +340,9 @@ mod tests {
             CircuitBreakerRule::consecutive_errors("*", 0).exceeds(),
             CircuitBreakerRule::consecutive_errors("r", 1_000_000).probes(2),
             CircuitBreakerRule::slow_ratio("r", Duration::ZERO, 0.2).probes(63),
+            CircuitBreakerRule::pushback("*")
+                .open_up_to(ms(1))
+                .probes(2),
             rule(0.5).last_calls(1),
             rule(0.5).last_calls(40).min_calls(40),
             CircuitBreakerRule::error_count("r", 40).last_calls(40),

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    CircuitBreakerRule, DEFAULT_BUCKETS, DEFAULT_INTERVAL, DEFAULT_MIN_CALLS, TripThreshold,
+    CircuitBreakerRule, DEFAULT_BUCKETS, DEFAULT_INTERVAL, DEFAULT_MIN_CALLS, DEFAULT_OPEN_FOR,
+    LONGEST_PUSHBACK, TripThreshold,
 };
 use crate::base::number::WholeNumber;
 use crate::breaker::{BadLimit, BreakerSpec, Strategy};
@@ -89,6 +90,71 @@ impl CircuitBreakerRule {
         Self::with_strategy(resource.into(), Strategy::Error, threshold)
     }
 
+    /// Opens when the callee asks not to be called for a while, for exactly as long: at a response
+    /// with status 429 or 503 and a `Retry-After`, which a [layer](crate::SentinelLayer::outbound)
+    /// reads, or at [`Entry::push_back`](crate::Entry::push_back).
+    ///
+    /// Use it for a service that limits its callers, such as the API of a provider: a call that it
+    /// would refuse is refused here, with the time that is left, and the provider is not asked in
+    /// vain. Nothing is counted, so that none of [`exceeds`](Self::exceeds),
+    /// [`interval`](Self::interval), [`buckets`](Self::buckets), [`last_calls`](Self::last_calls),
+    /// [`min_calls`](Self::min_calls) and [`open_for`](Self::open_for) may be set. Combine it with a
+    /// rule that looks at errors.
+    ///
+    /// * The breaker is open for at most [`open_up_to`](Self::open_up_to), 60 s by default, whatever
+    ///   the callee asks for. `Retry-After` may be a number of seconds or a date, which is compared
+    ///   with the response's `Date`, or else with the clock of this machine. Anything else, 0 and a
+    ///   date that is over are no pushback, nor is a refusal of another layer of this program.
+    /// * If several calls are pushed back, the latest time counts, also if they started before the
+    ///   breaker opened.
+    /// * After that time one call passes as a probe. If it is not pushed back, however else it ends,
+    ///   the breaker closes; if it is cancelled or [ignored](crate::Entry::ignore), as a 429 without
+    ///   a time is, the next call is a probe.
+    /// * The pushback of gRPC, in the trailer `grpc-retry-pushback-ms`, is not read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use http::{Request, Response};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_sentinel::key::Authority;
+    /// use tower_sentinel::{CircuitBreakerRule, ManualClock, Sentinel, SentinelLayer};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let clock = ManualClock::new();
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(CircuitBreakerRule::pushback("api.example"))
+    ///     .clock(clock.clone())
+    ///     .build();
+    /// // A provider that has no capacity left for half a minute.
+    /// let provider = service_fn(|_: Request<String>| async {
+    ///     let busy = Response::builder().status(429).header("retry-after", "30");
+    ///     Ok::<_, Infallible>(busy.body(String::new()).unwrap())
+    /// });
+    /// let layer = SentinelLayer::with(sentinel).resource(Authority).outbound();
+    /// let client = layer.layer(provider);
+    /// let ask = || {
+    ///     let request = Request::post("https://api.example/v1/chat").body(String::new());
+    ///     client.clone().oneshot(request.unwrap())
+    /// };
+    ///
+    /// assert_eq!(ask().await.unwrap().status(), 429); // by the provider
+    /// clock.advance(Duration::from_secs(10));
+    /// let refused = ask().await.unwrap(); // here: the provider is not asked
+    /// assert_eq!(refused.status(), 503);
+    /// assert_eq!(refused.headers()["retry-after"], "20");
+    /// # });
+    /// ```
+    #[doc(alias("Retry-After", "backoff"))]
+    #[must_use]
+    pub fn pushback(resource: impl Into<String>) -> Self {
+        let (strategy, threshold) = (Strategy::Pushback, TripThreshold::Pushback);
+        let rule = Self::with_strategy(resource.into(), strategy, threshold);
+        rule.open_up_to(LONGEST_PUSHBACK)
+    }
+
     fn with_strategy(resource: String, strategy: Strategy, threshold: TripThreshold) -> Self {
         Self {
             resource,
@@ -96,7 +162,7 @@ impl CircuitBreakerRule {
             threshold,
             exceeds: false,
             min_calls: None,
-            open_for: Duration::from_secs(10),
+            open_for: DEFAULT_OPEN_FOR,
             open_up_to: None,
             last_calls: None,
             interval: DEFAULT_INTERVAL,
@@ -291,17 +357,20 @@ impl CircuitBreakerRule {
     }
 
     /// How many bad calls open the breaker, or which part of all calls.
-    pub(super) fn limit(&self) -> f64 {
+    pub(super) fn limit(&self) -> Option<f64> {
         match self.threshold {
-            TripThreshold::Ratio(ratio) => ratio,
-            TripThreshold::Count(count) | TripThreshold::Consecutive(count) => count.get().into(),
+            TripThreshold::Ratio(ratio) => Some(ratio),
+            TripThreshold::Count(count) | TripThreshold::Consecutive(count) => {
+                Some(count.get().into())
+            }
+            TripThreshold::Pushback => None,
         }
     }
 
     /// The time over which calls are counted, if it is by time.
     pub(super) fn counted_interval(&self) -> Option<Duration> {
-        let is_in_a_row = matches!(self.threshold, TripThreshold::Consecutive(_));
-        (self.last_calls.is_none() && !is_in_a_row).then_some(self.interval)
+        let is_counted = !self.is_consecutive() && !self.is_pushback();
+        (self.last_calls.is_none() && is_counted).then_some(self.interval)
     }
 
     // --- for the engine; the rule has been inspected ---
@@ -314,6 +383,8 @@ impl CircuitBreakerRule {
                 TripThreshold::Ratio(ratio) => BadLimit::ratio(ratio),
                 TripThreshold::Count(count) => BadLimit::Count(count.get()),
                 TripThreshold::Consecutive(count) => BadLimit::Consecutive(count.get()),
+                // No call is bad by its end.
+                TripThreshold::Pushback => BadLimit::Consecutive(1),
             },
             exceeds: self.exceeds,
             min_calls: self
@@ -338,7 +409,7 @@ impl CircuitBreakerRule {
         let least = match self.threshold {
             TripThreshold::Ratio(_) => DEFAULT_MIN_CALLS,
             TripThreshold::Count(count) => count.get().clamp(1, DEFAULT_MIN_CALLS),
-            TripThreshold::Consecutive(_) => 1,
+            TripThreshold::Consecutive(_) | TripThreshold::Pushback => 1,
         };
         self.last_calls
             .map_or(least, |calls| least.min(calls.get()))

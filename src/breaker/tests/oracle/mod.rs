@@ -119,6 +119,7 @@ impl Pair {
                     let is_bad = match naive.spec.strategy {
                         Strategy::Slow(max) => rt > max,
                         Strategy::Error => is_error,
+                        Strategy::Pushback => false,
                     };
                     naive.end(now, part, is_bad);
                 }

@@ -85,7 +85,7 @@ impl Naive {
     pub(super) fn lease_ms(&self) -> u64 {
         match self.spec.strategy {
             Strategy::Slow(max) => self.open_ms().max(max.as_millis() as u64),
-            Strategy::Error => self.open_ms(),
+            Strategy::Error | Strategy::Pushback => self.open_ms(),
         }
     }
 
