@@ -18,7 +18,7 @@
 //! Keys without a slot share one gauge, as they share one quota.
 
 use super::keys::Pinned;
-use super::refill::RefillCharge;
+use super::refill::{Refill, RefillCharge};
 use super::table::KeyTable;
 use super::window::WindowCharge;
 use super::{Digest, HotKeys, Judge, KeyLimit, KeySpec};
@@ -191,7 +191,8 @@ impl CostLedger for KeyBudget<'_> {
         let (charged, over) = match key.limit {
             KeyLimit::Refill(rate) => {
                 let most = keys.interval.saturating_mul(MOST_INTERVALS);
-                let charge = RefillCharge::new(keys.origin, now, rate, units, most);
+                let call = Refill::new(keys.origin, now, rate, units);
+                let charge = RefillCharge::new(call, units, most, &keys.rates);
                 let (before, after) = book(&charge);
                 charge.charged(before, after)
             }

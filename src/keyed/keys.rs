@@ -7,7 +7,8 @@ use super::costs::KeyCosts;
 use super::digest::{Digest, Sip};
 use super::line::Lines;
 use super::queue::{self, Pace, QueueCall};
-use super::refill::{self, Rate, Refill};
+use super::rates::Rates;
+use super::refill::{self, OTHER_RATE, Paid, Rate, Refill};
 use super::running::{self, RunningCall};
 use super::table::{KeyTable, WordChange, WordPlace};
 use super::{Judge, window};
@@ -35,6 +36,8 @@ pub(crate) struct HotKeys {
     slack: u32,
     /// When the table was made: its times are counted from there.
     pub(super) origin: Tick,
+    /// The rates of a quota that is refilled.
+    pub(super) rates: Rates,
     /// The calls at once that wait, if any ever could.
     pub(super) lines: OnceLock<Box<Lines>>,
     /// What is reserved, where costs are counted.
@@ -115,6 +118,7 @@ impl HotKeys {
             interval: spec.interval,
             slack: WindowCall::slack(spec.interval),
             origin: now,
+            rates: Rates::new(),
             lines: OnceLock::new(),
             costs: None,
         }
@@ -126,7 +130,10 @@ impl HotKeys {
         // The conversion saturates, and reads NaN as 0.
         let whole = (threshold as u32).min(MAX_TOKENS);
         match self.count {
-            Counting::Refill => KeyLimit::Refill(Rate::new(threshold, burst, self.interval)),
+            Counting::Refill => {
+                let rate = Rate::numbered(&self.rates, threshold, burst, self.interval);
+                KeyLimit::Refill(rate)
+            }
             Counting::Window => KeyLimit::Window(whole.min(window::MOST)),
             Counting::Queue(max_wait) => {
                 KeyLimit::Queue(Pace::new(threshold, self.interval), max_wait)
@@ -151,7 +158,7 @@ impl HotKeys {
         self.hash.digest(key)
     }
 
-    /// Takes `weight` tokens of `key`. No tokens pass at any limit.
+    /// Takes `weight` tokens of `key`, which always has this limit. No tokens pass at any limit.
     ///
     /// # Errors
     ///
@@ -164,13 +171,35 @@ impl HotKeys {
         limit: &KeyLimit,
         weight: u32,
     ) -> Result<KeyTokens, Refusal> {
+        self.take_by(now, key, limit, weight, || now)
+    }
+
+    /// [`take`](Self::take) of a key whose limit may have been another one; `time` returns the
+    /// present.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has been taken, as there is no room.
+    #[inline]
+    pub(crate) fn take_by(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: &KeyLimit,
+        weight: u32,
+        time: impl Fn() -> Tick,
+    ) -> Result<KeyTokens, Refusal> {
         if weight == 0 {
             return Ok(KeyTokens::nothing(now, key));
         }
         let (change, start, paid) = match *limit {
             KeyLimit::Refill(rate) => {
                 let judge = Refill::new(self.origin, now, rate, weight);
-                let change = self.decide(now, key, judge)?;
+                let change = match self.table.take(key.0, judge) {
+                    Ok(change) => change,
+                    Err(Some(OTHER_RATE)) => self.take_anew(now, key, judge, &time)?,
+                    Err(wait_ns) => return Err(refused(now, wait_ns)),
+                };
                 (change, now, judge.cost())
             }
             KeyLimit::Window(limit) => {
@@ -278,7 +307,9 @@ impl HotKeys {
                     // After the word (acquire): so no call has changed that by a
                     // later reading, of which its new value was made.
                     let now = early.unwrap_or_else(&time);
-                    refill::refund(self.origin, start, now, word, paid)
+                    let cost = paid;
+                    let paid = Paid { start, cost, after };
+                    refill::refund(&self.rates, self.origin, now, word, paid)
                 });
             }
             // `paid` came from a `u32`, here and below.
@@ -304,7 +335,7 @@ impl HotKeys {
         // the last owner of the slot has left.
         let now = || early.unwrap_or_else(time);
         let is_reset = self.table.change_known(key.0, &|word| match self.count {
-            Counting::Refill => refill::reset(self.origin, now(), word),
+            Counting::Refill => refill::reset(&self.rates, self.origin, now(), word),
             Counting::Window => window::reset(word),
             Counting::Queue(_) => queue::reset(self.origin, now(), word),
             Counting::Running => None,
@@ -365,9 +396,18 @@ impl HotKeys {
 
     /// Calls `look` with what judges a call of `weight` at `limit`. Only for readers: calls that
     /// take have a code for each kind.
-    fn judged(&self, now: Tick, limit: &KeyLimit, weight: u32, look: &mut dyn FnMut(&dyn Judge)) {
+    pub(super) fn judged(
+        &self,
+        now: Tick,
+        limit: &KeyLimit,
+        weight: u32,
+        look: &mut dyn FnMut(&dyn Judge),
+    ) {
         match *limit {
-            KeyLimit::Refill(rate) => look(&Refill::new(self.origin, now, rate, weight)),
+            KeyLimit::Refill(rate) => {
+                let call = Refill::new(self.origin, now, rate, weight);
+                look(&call.at_any_rate(&self.rates, None));
+            }
             KeyLimit::Window(limit) => look(&self.window(now, limit, weight)),
             KeyLimit::Queue(pace, max_wait) => {
                 look(&QueueCall::new(self.origin, now, pace, max_wait, weight));
@@ -389,16 +429,21 @@ impl HotKeys {
         key: Digest,
         judge: impl Judge + Copy,
     ) -> Result<WordChange, Refusal> {
-        self.table.take(key.0, judge).map_err(|wait_ns| {
-            let at = wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns));
-            Refusal::new(0, now, at)
-        })
+        let outcome = self.table.take(key.0, judge);
+        outcome.map_err(|wait_ns| refused(now, wait_ns))
     }
 
     #[inline]
     fn change(&self, taken: &KeyTokens, change: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
         self.table.change(taken.place?, taken.digest.0, change)
     }
+}
+
+/// The refusal of a call at `now` that has room after so long, or never.
+#[inline]
+pub(super) fn refused(now: Tick, wait_ns: Option<u64>) -> Refusal {
+    let at = wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns));
+    Refusal::new(0, now, at)
 }
 
 // === impl KeyLimit ===

@@ -384,7 +384,7 @@ impl LimiterBuilder {
             interval: self.interval,
             max_keys: self.max_keys.get(),
         };
-        let keys = HotKeys::new(spec, now);
+        let keys = HotKeys::new(spec, now).of_one_limit();
         let limit = keys.limit(self.threshold, self.burst.beside(self.threshold));
         Ok(KeyedLimiter {
             keys,

@@ -4,7 +4,7 @@
 //! key ──SipHash──▶ digest ─┬▶ set a  [tag|word] [tag|word] … 8 slots
 //!                          └▶ set b  [tag|word] [tag|word] …
 //!                                          │
-//!            refill   a time               │   what a key has spent: one word,
+//!            refill   a time | rate        │   what a key has spent: one word,
 //!            window   number | count | count   changed by one compare-and-swap
 //!            queue    a time
 //!            running  epoch | waits | count
@@ -15,6 +15,7 @@
 //! * `table`: which slot belongs to which key, and which key may have it next.
 //! * `refill`, `window`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
+//! * `rates`: the rates of refilled quotas, and what the debt of one means to another.
 //! * `costs`: what calls turn out to cost: a second table, of what they have reserved.
 //! * `line`: the calls that wait until another call of their key ends.
 //!
@@ -39,12 +40,14 @@
 //! ```
 
 mod burst;
+mod changes;
 mod costs;
 mod digest;
 mod keys;
 mod limiter;
 mod line;
 mod queue;
+mod rates;
 mod refill;
 mod running;
 mod slot;
@@ -54,6 +57,7 @@ mod window;
 use std::time::Duration;
 
 pub(crate) use burst::Burst;
+pub(crate) use changes::RatesInUse;
 pub(crate) use costs::{KeyAccount, KeyBudget};
 pub(crate) use digest::{Digest, Sip};
 pub(crate) use keys::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens, Pinned};

@@ -4,6 +4,7 @@
 //! Each model has a twin with a planted bug that must fail. They run with those
 //! of `stat`, by the name `models`.
 
+mod changes;
 mod costs;
 
 use std::sync::Arc as StdArc;

@@ -13,18 +13,20 @@
 //!                                1 600   at 200 ms one more may
 //! ```
 //!
-//! A word that is before now is a full quota under any limit of the key, so a limit may change and
-//! the debt keeps its meaning. "Before" is strict: the debt of a new owner of a slot starts at its
-//! now, later than any that was at rest.
+//! A word that is before now is a full quota under any limit of the key. One that is not ends in the
+//! number of the [rate](super::rates) that it was written by: a call of another rate keeps the tokens
+//! of the debt, not its time. "Before" is strict: the debt of a new owner of a slot starts at its
+//! now, later than any that was at rest. A debt that becomes shorter does not end before that either,
+//! as the clock is read after the word.
 //!
 //! # Accuracy
 //!
 //! Times are sixteenths of a nanosecond since the table was made, and the cost of a token is
-//! rounded up to a whole one, once. As the tolerance is made of the rounded cost, the capacity is
+//! rounded up to a whole one, once; to a whole nanosecond where words have numbers. As the tolerance is made of the rounded cost, the capacity is
 //! exact: a key that has rested may spend exactly `⌊threshold⌋ + burst` tokens at one moment. In
 //! any `t` at most `threshold + burst + t · threshold / interval` pass, and less than that by at
 //! most one part in 1.6 · 10¹⁰ ÷ (tokens per second): 0.006 % at a million per second, 0.6 % at
-//! 10⁸. Beyond 1.6 · 10¹⁰ tokens per second the refill is no faster, while the capacity still is
+//! 10⁸; where words have numbers, one in 10⁹ ÷ (tokens per second), up to 61 000 of them. Beyond 1.6 · 10¹⁰ tokens per second the refill is no faster, while the capacity still is
 //! the requested one.
 //!
 //! The range is 18 years from the making of the table, after which its time stands still; a debt
@@ -47,6 +49,10 @@
 //! such a call was on its way, at most the cost of the call. The debt that a call left does not
 //! tell how much of it there still is, as earlier calls may have been refunded from under it.
 //!
+//! A part that is open after the rate has changed closes by the slower of both. A call that is
+//! refunded when its key has had another rate and has its own again may give back more than is open,
+//! and at most what it has paid.
+//!
 //! # Source
 //!
 //! ITU-T I.371, the virtual scheduling algorithm. Sentinel refills in one lump
@@ -56,23 +62,30 @@
 use std::time::Duration;
 
 use super::Judge;
+use super::rates::{Rates, SHORTEST, UNKNOWN, scaled, scaled_down};
 use crate::base::sync::{Bug, planted};
 use crate::clock::{Tick, nanos};
 
 /// Units of the word in a nanosecond.
 const UNITS: u64 = 16;
 /// The last time that is distinguished, 18 years.
-const LAST: u64 = 1 << 63;
-/// The longest debt, 9 years. `LAST + 2 * LONGEST` is below [`super::CLAIMED`].
+const LAST: u64 = (1 << 63) - UNITS;
+/// The longest debt, 9 years. `LAST + 2 * LONGEST` and a number are below [`super::CLAIMED`].
 const LONGEST: u64 = (1 << 62) - 1;
+/// No wait, but that a word is of another rate.
+pub(super) const OTHER_RATE: u64 = u64::MAX;
 
 /// A threshold and a burst, in units of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     /// The cost of one token; 0 if nothing ever passes.
-    cost: u64,
+    pub(super) cost: u64,
     /// How long the debt after a call may be.
     tolerance: u64,
+    /// By which its words say that they are of this rate.
+    pub(super) number: u64,
+    /// The bits of words that are a number.
+    mask: u64,
 }
 
 /// One call.
@@ -83,36 +96,95 @@ pub(super) struct Refill {
     rate: Rate,
 }
 
+/// One call, by a word that may be of another rate.
+#[derive(Clone, Copy)]
+pub(super) struct RefillAtAnyRate<'a> {
+    call: Refill,
+    rates: &'a Rates,
+    /// Returns the present, as a word; `None` for a call that changes nothing.
+    time: Option<&'a dyn Fn() -> u64>,
+}
+
 /// A charge for what a call has cost. It is never refused: a debt may end beyond the tolerance.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RefillCharge {
+pub(super) struct RefillCharge<'a> {
     call: Refill,
-    /// How long the debt may be at most.
+    units: u32,
+    /// How long a debt may last beyond a quota that is spent.
     most: u64,
+    rates: &'a Rates,
+}
+
+/// What a call has paid that is refunded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paid {
+    pub(super) start: Tick,
+    pub(super) cost: u64,
+    /// The word that the call has left.
+    pub(super) after: u64,
 }
 
 // === impl Rate ===
 
 impl Rate {
+    /// A rate of words without numbers.
     pub(super) fn new(threshold: f64, burst: u32, interval: Duration) -> Self {
-        if threshold <= 0.0 {
-            return Self {
-                cost: 0,
-                tolerance: 0,
-            };
+        let cost = cost(nanos(interval).saturating_mul(UNITS), threshold);
+        Self::of_cost(cost, threshold, burst)
+    }
+
+    /// A rate of the words of a table whose rates are `rates`.
+    pub(super) fn numbered(rates: &Rates, threshold: f64, burst: u32, interval: Duration) -> Self {
+        let rate = Self::new(threshold, burst, interval);
+        if rate.cost != 0 && rate.cost < SHORTEST {
+            rates.forgo();
         }
-        let units = nanos(interval).saturating_mul(UNITS);
-        let cost = cost(units, threshold);
-        let whole = threshold.floor() as u64 + u64::from(burst);
-        // Below the cost of a token, also where the product is rounded up.
-        let part = ((threshold.fract() * cost as f64) as u64).min(cost - 1);
-        let tolerance = whole.saturating_mul(cost).saturating_add(part).min(LONGEST);
-        Self { cost, tolerance }
+        let mask = rates.mask();
+        if mask == 0 || rate.cost == 0 {
+            return Self { mask, ..rate };
+        }
+        let cost = rate.cost.next_multiple_of(UNITS).min(LONGEST & !mask);
+        Self {
+            number: rates.number(cost),
+            mask,
+            ..Self::of_cost(cost, threshold, burst)
+        }
+    }
+
+    fn of_cost(cost: u64, threshold: f64, burst: u32) -> Self {
+        let tolerance = if cost == 0 {
+            0
+        } else {
+            let whole = threshold.floor() as u64 + u64::from(burst);
+            // Below the cost of a token, also where the product is rounded up.
+            let part = ((threshold.fract() * cost as f64) as u64).min(cost - 1);
+            whole.saturating_mul(cost).saturating_add(part).min(LONGEST)
+        };
+        Self {
+            cost,
+            tolerance,
+            number: UNKNOWN,
+            mask: 0,
+        }
+    }
+
+    /// Returns whether there was no number for it.
+    pub(super) const fn lacks_number(&self) -> bool {
+        self.number == UNKNOWN && self.mask != 0 && self.cost != 0
+    }
+
+    /// The number of the rate, as a bit.
+    pub(super) const fn bit(&self) -> u16 {
+        1 << self.number
     }
 }
 
-/// The least whole cost that keeps to `threshold` tokens in `units`.
+/// The least whole cost that keeps to `threshold` tokens in `units`; 0 if there are none.
 fn cost(units: u64, threshold: f64) -> u64 {
+    // Also if it is no number.
+    if threshold.is_nan() || threshold <= 0.0 {
+        return 0;
+    }
     // Exact but for thresholds below 2^-12, whose last bits are cut off. The power
     // is a shift, as `powi` promises no precision.
     let parts = (threshold * (1_u128 << 64) as f64) as u128;
@@ -129,7 +201,7 @@ impl Refill {
     /// A call of `weight` tokens at `now`, in a table that was made at `origin`.
     pub(super) fn new(origin: Tick, now: Tick, rate: Rate, weight: u32) -> Self {
         Self {
-            now: units(origin, now),
+            now: units(origin, now) | rate.number,
             // Above every tolerance where nothing passes, or not so much.
             cost: match rate.cost {
                 0 => u64::MAX,
@@ -143,50 +215,164 @@ impl Refill {
     pub(super) const fn cost(self) -> u64 {
         self.cost
     }
+
+    /// The call, by a word that may be of one of `rates`. One that changes the word reads the `time`
+    /// after it.
+    pub(super) const fn at_any_rate<'a>(
+        self,
+        rates: &'a Rates,
+        time: Option<&'a dyn Fn() -> u64>,
+    ) -> RefillAtAnyRate<'a> {
+        RefillAtAnyRate {
+            call: self,
+            rates,
+            time,
+        }
+    }
+}
+
+// === impl RefillAtAnyRate ===
+
+impl RefillAtAnyRate<'_> {
+    /// What a token of `word` costs, if that is a debt at another rate whose tokens are known.
+    fn other_cost(&self, word: u64) -> Option<u64> {
+        let Refill { now, rate, .. } = self.call;
+        let is_other = word > now && (word ^ now) & rate.mask != 0 && rate.number != UNKNOWN;
+        is_other.then(|| self.rates.cost_of(word)).flatten()
+    }
+
+    /// The time in which the call's own rate earns what is owed at the end of `debt`, at `from` a
+    /// token.
+    fn own_debt(&self, debt: u64, from: u64) -> u64 {
+        let debt = scaled(debt, from, self.call.rate.cost);
+        debt.checked_next_multiple_of(UNITS).unwrap_or(u64::MAX)
+    }
+
+    /// Takes the tokens, but keeps the time of a debt whose rate is not known.
+    fn take_as_time(&self, word: u64) -> Result<u64, Option<u64>> {
+        let Refill { now, cost, rate } = self.call;
+        let mask = self.rates.mask();
+        // What follows of this debt is not known either.
+        let now = now & !mask;
+        let due = (word & !mask).max(now) + cost;
+        let latest = now + rate.tolerance;
+        if due > latest {
+            return Err(Some((due - latest).div_ceil(UNITS)));
+        }
+        Ok(due)
+    }
+}
+
+impl Judge for RefillAtAnyRate<'_> {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
+        match self.call.take(word) {
+            Err(Some(OTHER_RATE)) => {}
+            outcome => return outcome,
+        }
+        let Some(from) = self.other_cost(word) else {
+            return self.take_as_time(word);
+        };
+        let Refill { now, cost, rate } = self.call;
+        let now = now & !rate.mask;
+        // Not before the word, as its owner may have come by a later clock than the call's, and the
+        // debt may become shorter than the time between the two.
+        let time = self
+            .time
+            .filter(|_| !planted(Bug::NewRateByEarlierTime))
+            .map_or(now, |time| time().max(now));
+        let debt = (word & !rate.mask).saturating_sub(time);
+        let due = self.own_debt(debt, from).saturating_add(cost);
+        if due > rate.tolerance {
+            // It ends by the rate of the word, until it leaves room for the call.
+            let most = scaled_down((rate.tolerance - cost) & !rate.mask, rate.cost, from);
+            return Err(Some((time - now + (debt - most)).div_ceil(UNITS)));
+        }
+        Ok((time | rate.number) + due)
+    }
+
+    fn rest(&self, word: u64) -> Option<u64> {
+        self.call.rest(word)
+    }
+
+    fn fresh(&self, last: u64) -> u64 {
+        self.call.fresh(last)
+    }
+
+    fn left(&self, word: u64) -> u32 {
+        let Refill { now, rate, .. } = self.call;
+        let debt = (word & !rate.mask).saturating_sub(now & !rate.mask);
+        rate.left(match self.other_cost(word) {
+            Some(from) => self.own_debt(debt, from),
+            None => debt,
+        })
+    }
+}
+
+impl Rate {
+    /// How many tokens there are beside a debt.
+    fn left(&self, debt: u64) -> u32 {
+        let open = self.tolerance.saturating_sub(debt);
+        let tokens = open.checked_div(self.cost).unwrap_or(0);
+        u32::try_from(tokens).unwrap_or(u32::MAX)
+    }
 }
 
 // === impl RefillCharge ===
 
-impl RefillCharge {
+impl<'a> RefillCharge<'a> {
     /// A charge of `units`, which keeps a key out for at most `most` beyond a quota that is spent. At
     /// a limit of 0 units have no time, and nothing is charged.
-    pub(super) fn new(origin: Tick, now: Tick, rate: Rate, units: u32, most: Duration) -> Self {
-        let mut call = Refill::new(origin, now, rate, units);
-        if rate.cost == 0 {
-            call.cost = 0;
+    pub(super) fn new(call: Refill, units: u32, most: Duration, rates: &'a Rates) -> Self {
+        let mut call = call;
+        if !rates.knows(call.rate) {
+            // The call has begun by a rate that has been forgotten since.
+            call.now &= !call.rate.mask;
         }
-        let most = nanos(most).saturating_mul(UNITS);
-        let most = rate
-            .tolerance
-            .saturating_add(most)
-            .saturating_sub(rate.cost);
         Self {
             call,
-            most: most.min(LONGEST),
+            units,
+            most: nanos(most).saturating_mul(UNITS),
+            rates,
+        }
+    }
+
+    /// What a unit costs by the rate of `word`, and the time in which that rate earns the tolerance.
+    fn rate_of(self, word: u64) -> (u64, u64) {
+        let Refill { now, rate, .. } = self.call;
+        let other = (word > now).then(|| self.rates.cost_of(word)).flatten();
+        match other.filter(|&cost| cost != rate.cost) {
+            Some(cost) => (cost, scaled(rate.tolerance, rate.cost, cost)),
+            None => (rate.cost, rate.tolerance),
         }
     }
 
     /// How many units have been charged by a change of the word, and how many of them beyond the
     /// tolerance.
     pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
-        let Refill { now, rate, .. } = self.call;
+        let now = self.call.now;
+        let (cost, tolerance) = self.rate_of(after);
         let tokens = |time: u64| {
-            let tokens = time.checked_div(rate.cost).unwrap_or(0);
+            let tokens = time.checked_div(cost).unwrap_or(0);
             u32::try_from(tokens).unwrap_or(u32::MAX)
         };
         let charged = tokens(after - before.max(now).min(after));
-        let beyond = (after - now).saturating_sub(rate.tolerance);
-        let over = tokens(beyond.saturating_add(rate.cost.saturating_sub(1)));
+        let beyond = after.saturating_sub(now).saturating_sub(tolerance);
+        let over = tokens(beyond.saturating_add(cost.saturating_sub(1)));
         (charged, over.min(charged))
     }
 }
 
-impl Judge for RefillCharge {
+impl Judge for RefillCharge<'_> {
     fn take(&self, word: u64) -> Result<u64, Option<u64>> {
-        let Refill { now, cost, .. } = self.call;
+        let Refill { now, rate, .. } = self.call;
+        let (cost, tolerance) = self.rate_of(word);
+        let charge = cost.saturating_mul(self.units.into());
+        let most = tolerance.saturating_add(self.most).saturating_sub(cost);
+        let (mask, from) = (rate.mask, word.max(now));
         // The sum does not overflow: see LONGEST. A debt that is longer already stays.
-        let due = word.max(now).saturating_add(cost);
-        Ok(due.min(now + self.most).max(word))
+        let due = (from & !mask).saturating_add(charge);
+        let due = due.min((now & !mask) + (most.min(LONGEST) & !mask));
+        Ok((due | from & mask).max(word))
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
@@ -202,25 +388,34 @@ impl Judge for RefillCharge {
     }
 }
 
-/// `now` as a word. Never 0, which is the word of no key.
-fn units(origin: Tick, now: Tick) -> u64 {
-    let age_ns = now.nanos_since(origin).saturating_add(1);
-    age_ns.saturating_mul(UNITS).min(LAST)
+/// `now` as a word, without a number. Never 0, which is the word of no key.
+#[inline]
+pub(super) fn units(origin: Tick, now: Tick) -> u64 {
+    // As many of them are no more than LAST.
+    const MOST_NS: u64 = LAST / UNITS - 1;
+    (now.nanos_since(origin).min(MOST_NS) + 1) * UNITS
 }
 
-/// The word without the open part, `now`, of a call that has paid `cost` at
-/// `start`; `None` if there is none.
-pub(super) fn refund(origin: Tick, start: Tick, now: Tick, word: u64, cost: u64) -> Option<u64> {
-    let (start, now) = (units(origin, start), units(origin, now));
-    let open = cost.saturating_sub(now.saturating_sub(start));
-    let paid_back = word.saturating_sub(open).max(now);
+/// The word without the open part, `now`, of a call that has `paid`; `None` if there is none.
+pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Paid) -> Option<u64> {
+    let (start, now) = (units(origin, paid.start), units(origin, now));
+    let (mask, since) = (rates.mask(), now.saturating_sub(start));
+    let mut open = paid.cost.saturating_sub(since);
+    if (word ^ paid.after) & mask != 0 {
+        if let (Some(from), Some(to)) = (rates.cost_of(paid.after), rates.cost_of(word)) {
+            // As if all of the time had been at the rate that closes more.
+            let closed = scaled_down(paid.cost, from, to).saturating_sub(since);
+            open = scaled_down(open, from, to).min(closed) & !mask;
+        }
+    }
+    let paid_back = word.saturating_sub(open).max(now | word & mask);
     (paid_back < word).then_some(paid_back)
 }
 
 /// The word of a key that has spent nothing by `now`, which is read after `word`; `None` if that
 /// is so already.
-pub(super) fn reset(origin: Tick, now: Tick, word: u64) -> Option<u64> {
-    let now = units(origin, now);
+pub(super) fn reset(rates: &Rates, origin: Tick, now: Tick, word: u64) -> Option<u64> {
+    let now = units(origin, now) | word & rates.mask();
     (now < word).then_some(now)
 }
 
@@ -230,8 +425,11 @@ impl Judge for Refill {
         if self.cost > self.rate.tolerance {
             return Err(None);
         }
-        // Neither sum overflows: see LONGEST.
+        // Neither sum overflows: see LONGEST. A cost ends in no number.
         let due = word.max(self.now) + self.cost;
+        if (due ^ self.now) & self.rate.mask != 0 && !planted(Bug::OtherRateAsOwn) {
+            return Err(Some(OTHER_RATE));
+        }
         let latest = self.now + self.rate.tolerance;
         if due > latest {
             return Err(Some((due - latest).div_ceil(UNITS)));
@@ -240,8 +438,10 @@ impl Judge for Refill {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        let is_over = word < self.now || (planted(Bug::RestTooSoon) && word == self.now);
-        is_over.then(|| self.now - word)
+        // Of one time, whatever the numbers.
+        let (word, now) = (word | self.rate.mask, self.now | self.rate.mask);
+        let is_over = word < now || (planted(Bug::RestTooSoon) && word == now);
+        is_over.then(|| now - word)
     }
 
     fn fresh(&self, _: u64) -> u64 {
@@ -249,9 +449,6 @@ impl Judge for Refill {
     }
 
     fn left(&self, word: u64) -> u32 {
-        let debt = word.saturating_sub(self.now);
-        let open = self.rate.tolerance.saturating_sub(debt);
-        let tokens = open.checked_div(self.rate.cost).unwrap_or(0);
-        u32::try_from(tokens).unwrap_or(u32::MAX)
+        self.rate.left(word.saturating_sub(self.now))
     }
 }

@@ -270,6 +270,18 @@ impl KeyTable {
         in_use
     }
 
+    /// Calls `f` with the word of each key that is not at rest, and with that of all others.
+    pub(super) fn each_word_in_use(&self, judge: &dyn Judge, f: &mut dyn FnMut(u64)) {
+        for set in &self.sets {
+            for slot in &set.0 {
+                if slot.spare(judge).is_none() {
+                    f(slot.word.load(Ordering::Acquire));
+                }
+            }
+        }
+        f(self.overflow.word.load(Ordering::Acquire));
+    }
+
     /// The size of the table, in bytes.
     pub(super) fn footprint(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.sets) + size_of_val(&*self.locks)

@@ -578,8 +578,8 @@ fn tiers_have_their_quotas_and_an_exception_goes_before_them() {
         let call = tier.map_or(by(value), |tier| by(value).tier(tier));
         assert_eq!(bench.passed(9, call), expected, "{value} {tier:?}");
     }
-    // A caller that changes its plan keeps the share that it has spent: all.
-    assert_eq!(bench.passed(9, by("b").tier("team")), 0);
+    // A caller that changes its plan keeps what it has spent: three of five.
+    assert_eq!(bench.passed(9, by("b").tier("team")), 2);
     assert_eq!(bench.at(201).passed(9, by("b").tier("team")), 1);
 }
 
@@ -708,6 +708,60 @@ fn a_reload_keeps_what_values_have_spent() {
     let other = larger.by_origin();
     assert!(bench.sentinel.reload(other.into()), "another parameter");
     assert_eq!(bench.passed(9, by("x").origin("x")), 7, "starts anew");
+}
+
+#[test]
+fn a_higher_limit_counts_at_once_and_a_lower_one_too() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    type Change = fn(KeyedRule) -> KeyedRule;
+    let rule = |threshold| KeyedRule::per("r", threshold, HOUR).tier("pro", 100);
+    // How many of 5 are spent, what the rule becomes, the tier from then on, how many more pass, and
+    // after how many seconds there is one again.
+    let table: [(usize, Change, Option<&str>, usize, u64); 8] = [
+        (5, |rule| rule, Some("pro"), 95, 36),
+        (5, |rule| rule.except("x", 100), None, 95, 36),
+        (5, |rule| rule.burst(2), None, 2, 720),
+        (5, |rule| rule.capacity(9), None, 4, 720),
+        (2, |rule| rule.except("x", 3), None, 1, 1_200),
+        (4, |rule| rule.except("x", 3), None, 0, 2 * 720),
+        (5, |rule| rule.except_unlimited("x"), None, 200, 0),
+        (5, |rule| rule.id("same"), None, 0, 720),
+    ];
+    for (spent, change, tier, more, next_s) in table {
+        for windows in [false, true] {
+            let counted = |rule: KeyedRule| if windows { rule.window() } else { rule };
+            let bench = Bench::new(counted(rule(5)));
+            let call = || tier.map_or(by("x"), |tier| by("x").tier(tier));
+            let what = format!("{spent} spent, {tier:?}, {more} more, {windows}");
+            assert_eq!(bench.passed(spent, by("x")), spent, "{what}");
+            let new = change(rule(5));
+            if windows && new.get_burst() > 0 {
+                continue;
+            }
+            bench.sentinel.reload(counted(new).into());
+            if more > 0 && tier.is_none() {
+                let left = bench.sentinel.node("r").unwrap().keyed_rules()[0].left("x");
+                assert!(left == u32::MAX || left as usize == more, "{what}");
+            }
+            assert_eq!(bench.passed(200, call()), more, "{what}");
+            if !windows && next_s > 0 {
+                let next = next_s * 1_000;
+                assert_eq!(bench.at(next - 1).passed(9, call()), 0, "{what}");
+                assert_eq!(bench.at(next).passed(9, call()), 1, "{what}");
+            }
+        }
+    }
+    // The whole threshold as well, and back: nothing is forgotten, and nothing is there twice.
+    let bench = Bench::new(rule(5));
+    assert_eq!(bench.passed(9, by("x")), 5);
+    bench.sentinel.reload(rule(50).into());
+    assert_eq!(bench.passed(99, by("x")), 45);
+    bench.sentinel.reload(rule(5).into());
+    assert_eq!(bench.passed(99, by("x")), 0);
+    bench.sentinel.reload(rule(50).into());
+    assert_eq!(bench.passed(99, by("x")), 0);
+    assert_eq!(bench.passed(99, by("x").tier("pro")), 50);
+    assert_eq!(bench.passed(99, by("x")), 0);
 }
 
 #[test]

@@ -326,6 +326,10 @@ pub(crate) enum Bug {
     RefundByEarlierTime,
     /// Resets a key by a time that was read before its word.
     ResetByEarlierTime,
+    /// A debt is shortened by a time that was read before its word.
+    NewRateByEarlierTime,
+    /// A call takes a debt of another rate for one of its own.
+    OtherRateAsOwn,
     /// The owners of a slot all count from the same 0.
     OwnersWithoutEpoch,
     /// A taker of a lease subtracts without comparing the word that it judged.

@@ -64,14 +64,16 @@ pub(crate) fn try_fast_path(
             None => take_own_ring(resource, now, call.weight).map_err(Fallback::Denied)?,
         },
         Some(params) => {
-            let share = params.take_simple(call, now).map_err(Fallback::NoShare)?;
+            let time = || resource.now();
+            let share = params.take_simple(call, now, time);
+            let share = share.map_err(Fallback::NoShare)?;
             let taken = match slots {
                 Some(slots) => take_slot_and_own_ring(resource, slots, now, call.weight),
                 None => take_own_ring(resource, now, call.weight).map_err(Fallback::Denied),
             };
             if let Err(why) = taken {
                 if let Some(share) = &share {
-                    params.refund_simple(share, || resource.now());
+                    params.refund_simple(share, time);
                 }
                 return Err(why);
             }

@@ -17,8 +17,12 @@ pub(super) struct Held {
 pub(super) struct Exact {
     /// Where a refilled quota would be paid off, in 1/16 ns.
     paid_off: i128,
-    /// The costs of calls.
-    debts: Vec<(usize, i128)>,
+    /// The cost of a token of the last call.
+    rate: i128,
+    /// Whether a debt is a time, at any rate.
+    keeps_times: bool,
+    /// The costs of calls, and of a token of each.
+    debts: Vec<(usize, i128, i128)>,
     /// When a window counted which call.
     counted: Vec<(usize, i128, i128)>,
     /// The turns of a queue, gaps included.
@@ -28,6 +32,13 @@ pub(super) struct Exact {
 }
 
 impl Exact {
+    pub(super) fn new(keeps_times: bool) -> Self {
+        Self {
+            keeps_times,
+            ..Self::default()
+        }
+    }
+
     /// When the call starts, if it passes: `threshold` and `burst` whole tokens
     /// in `interval`, `n` of them.
     pub(super) fn take(
@@ -54,13 +65,18 @@ impl Exact {
         let mut start = now;
         match count {
             Counting::Refill => {
-                let cost = ceil(interval * 16, threshold);
-                let from = self.paid_off.max(now * 16);
-                if from - now * 16 + n * cost > (threshold + burst) * cost {
+                let part = if self.keeps_times { 1 } else { 16 };
+                let cost = ceil(interval * 16, threshold * part) * part;
+                let mut debt = (self.paid_off - now * 16).max(0);
+                if debt > 0 && !self.keeps_times {
+                    debt = ceil(ceil(debt * cost, self.rate), 16) * 16;
+                }
+                if debt + n * cost > (threshold + burst) * cost {
                     return None;
                 }
-                self.paid_off = from + n * cost;
-                self.debts.push((id, n * cost));
+                self.paid_off = now * 16 + debt + n * cost;
+                self.rate = cost;
+                self.debts.push((id, n * cost, cost));
             }
             Counting::Window => {
                 let bucket = now / (interval / 2);
@@ -93,8 +109,13 @@ impl Exact {
 
     pub(super) fn refund(&mut self, now: u64, held: Held) {
         let now = i128::from(now) * 16;
-        if let Some(&(_, cost)) = self.debts.iter().find(|debt| debt.0 == held.id) {
-            let open = (held.now * 16 + cost - now).clamp(0, cost);
+        if let Some(&(_, cost, rate)) = self.debts.iter().find(|debt| debt.0 == held.id) {
+            let since = (now - held.now * 16).max(0);
+            let mut open = (cost - since).max(0);
+            if !self.keeps_times && rate != self.rate {
+                let at_new = |time: i128| time * self.rate / rate;
+                open = at_new(open).min(at_new(cost) - since).max(0) / 16 * 16;
+            }
             self.paid_off = self.paid_off.min((self.paid_off - open).max(now));
         }
         self.counted.retain(|call| call.0 != held.id);

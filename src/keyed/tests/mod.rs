@@ -4,6 +4,7 @@ mod costs;
 mod costs_stress;
 mod exact;
 mod limiter;
+mod rates;
 mod steps;
 mod table;
 mod turns;

@@ -76,6 +76,8 @@ struct Pair {
     limits: [(u32, u32); 2],
     ready: [KeyLimit; 2],
     sets: usize,
+    /// What a key begins with.
+    new: Exact,
     exact: HashMap<u64, Exact>,
     /// When a key that has a slot was last counted.
     touched: HashMap<u64, u64>,
@@ -92,7 +94,15 @@ impl Pair {
             max_keys,
         };
         let keys = HotKeys::of_table(KeyTable::of_sets(sets), spec, Tick::ZERO);
-        let ready = limits.map(|(threshold, burst)| keys.limit(threshold.into(), burst));
+        // Twice, as the first of two may be made before the table knows of a shorter one.
+        let [_, ready] =
+            [(); 2].map(|()| limits.map(|(threshold, burst)| keys.limit(threshold.into(), burst)));
+        // Below 16 µs a token.
+        let is_short = |&(threshold, _): &(u32, u32)| {
+            let cost = (interval.as_nanos() * 16).checked_div(threshold.into());
+            cost.is_some_and(|cost| cost < (1 << 18) - 1)
+        };
+        let new = Exact::new(limits.iter().any(is_short));
         Self {
             keys,
             count,
@@ -102,7 +112,8 @@ impl Pair {
             sets,
             exact: HashMap::new(),
             touched: HashMap::new(),
-            overflow: Exact::default(),
+            overflow: new.clone(),
+            new,
             held: Vec::new(),
         }
     }
@@ -144,7 +155,7 @@ impl Pair {
         let exact = if is_overflow {
             &mut self.overflow
         } else {
-            self.exact.entry(key).or_default()
+            self.exact.entry(key).or_insert_with(|| self.new.clone())
         };
         let expected = exact.take(self.count, self.interval, self.limits[which], now, n);
         let start = found.map(|taken| i128::from(taken.start().as_nanos()));
@@ -223,7 +234,7 @@ impl Pair {
         if is_overflow {
             &mut self.overflow
         } else {
-            self.exact.entry(key).or_default()
+            self.exact.entry(key).or_insert_with(|| self.new.clone())
         }
     }
 }

@@ -106,18 +106,6 @@ fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
 }
 
 #[test]
-fn a_debt_outlives_a_change_of_the_limit() {
-    let keys = keys(Counting::Refill, SECOND);
-    let (low, high) = (keys.limit(2.0, 0), keys.limit(10.0, 0));
-    assert_eq!(passes(&keys, 0, digest(1), &low, 100), 2);
-    // A second of debt is ten tokens of the new limit.
-    assert_eq!(passes(&keys, 0, digest(1), &high, 100), 0);
-    assert_eq!(passes(&keys, 500, digest(1), &high, 100), 5);
-    assert_eq!(keys.left(at(500), digest(1), &low), 0);
-    assert_eq!(keys.left(at(1_000), digest(1), &low), 1);
-}
-
-#[test]
 fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(10.0, 0);

@@ -358,8 +358,9 @@ impl KeyedRule {
     /// Sets another threshold, in the same range, for the calls of one [tier](crate::Call::tier),
     /// such as a paid plan. If a tier is given twice, the last threshold counts. A name that reads
     /// like an address or a number also stands for that address or number. An
-    /// [exception](Self::except) takes precedence over a tier. A value whose tier changes keeps its
-    /// spent quota: as a share of a refilled quota, as a number of calls in a window.
+    /// [exception](Self::except) takes precedence over a tier. A value whose tier changes has spent as
+    /// many calls as before: one that has spent 5 of 5 has 95 of 100 left at once.
+    /// [Reloads](Self::max_keys#reloads) says how long calls at another limit stay spent.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<Number>) -> Self {
         self.tiers.push((tier.into(), threshold.into().get()));
@@ -434,8 +435,12 @@ impl KeyedRule {
     /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter or
     /// the way to count makes a new table: then every value has its whole quota again. If anything
     /// else changes, such as thresholds, exceptions and tiers, the table keeps the state of each
-    /// value: of a refilled quota, the time until it is earned; of a window, the number; of a
-    /// queue, the turns. A rule takes over the table of an equal rule of the previous set, else of
+    /// value: of a refilled quota and of a window, the number of calls that are spent; of a queue, the
+    /// turns. So a higher threshold counts at once. Calls that a refilled quota has spent at another
+    /// threshold are earned back at that, until the value's next call passes. Values of at most fifteen
+    /// different thresholds are counted so at a time, those of the rule and of its tiers first; where
+    /// there are more, or one above 60 000 per second, a value that is not at rest keeps the time
+    /// until its quota is whole again. A rule takes over the table of an equal rule of the previous set, else of
     /// the rule with its [id](Self::id), and else of any rule, if that one counts the same values
     /// in the same way.
     #[must_use]

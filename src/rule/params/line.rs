@@ -81,7 +81,7 @@ impl KeyedRules {
         for (place, rule) in self.0.iter().enumerate() {
             let taken = match own.take_if(|own| rule.asks_for(own, call)) {
                 Some(own) => Ok(Some(own.taken)),
-                None => rule.take(call, now),
+                None => rule.take(call, now, &time),
             };
             match taken {
                 Ok(None) => {}

@@ -5,7 +5,8 @@ use std::sync::{Arc as StdArc, OnceLock};
 
 use crate::base::sync::shared_size;
 use crate::call::{Key, OwnedKey};
-use crate::keyed::{Digest, HotKeys, KeyLimit};
+use crate::clock::Tick;
+use crate::keyed::{Digest, HotKeys, KeyLimit, RatesInUse};
 use crate::rule::KeyedRule;
 
 /// The quotas of the calls of each value.
@@ -50,16 +51,36 @@ impl ValueQuota {
 // === impl QuotasByValue ===
 
 impl QuotasByValue {
-    /// Those of `rule`, whose values are counted in `keys`. They are as `before` if the rule has
-    /// not changed.
-    pub(super) fn new(rule: &KeyedRule, keys: &HotKeys, before: Option<&Self>) -> Self {
+    /// Those of `rule`, whose values are counted in `keys`, from now on, beside `rates` that are in
+    /// use. They are as `before` if the rule has not changed.
+    pub(super) fn new(
+        rule: &KeyedRule,
+        (keys, now): (&HotKeys, Tick),
+        rates: &mut RatesInUse,
+        before: Option<&Self>,
+    ) -> Self {
         // The keys may be those of a rule with another longest wait.
-        let quota = |threshold| ValueQuota {
-            threshold,
-            prepared: keys
-                .limit(threshold, rule.beside())
-                .waiting(rule.max_wait()),
+        let mut quota = |threshold| {
+            let prepared = keys.limit_beside(threshold, rule.beside(), now, rates);
+            ValueQuota {
+                threshold,
+                prepared: prepared.waiting(rule.max_wait()),
+            }
         };
+        // Those of many values first: a table does not know any number of rates.
+        let limit = quota(rule.threshold());
+        let mut tiers = Vec::new();
+        for (tier, threshold) in rule.tiers.iter().rev() {
+            let quota = quota(*threshold);
+            for key in Key::spellings(tier) {
+                tiers.push((OwnedKey::from(key), quota));
+            }
+        }
+        for tier in &rule.unlimited_tiers {
+            for key in Key::spellings(tier) {
+                tiers.push((OwnedKey::from(key), ValueQuota::UNLIMITED));
+            }
+        }
         let exceptions = match before {
             // There may be many, and calls wait for them.
             Some(before) => before.exceptions.clone(),
@@ -80,22 +101,21 @@ impl QuotasByValue {
                 StdArc::new(exceptions)
             }
         };
-        let mut tiers = Vec::new();
-        for (tier, threshold) in rule.tiers.iter().rev() {
-            let quota = quota(*threshold);
-            for key in Key::spellings(tier) {
-                tiers.push((OwnedKey::from(key), quota));
-            }
-        }
-        for tier in &rule.unlimited_tiers {
-            for key in Key::spellings(tier) {
-                tiers.push((OwnedKey::from(key), ValueQuota::UNLIMITED));
-            }
-        }
         Self {
-            limit: quota(rule.threshold()),
+            limit,
             exceptions,
             tiers: tiers.into(),
+        }
+    }
+
+    /// Adds the rates of all quotas to `rates`.
+    pub(super) fn note_rates(&self, rates: &mut RatesInUse) {
+        rates.note(&self.limit.prepared);
+        for (_, quota) in self.tiers.iter() {
+            rates.note(&quota.prepared);
+        }
+        for quota in self.exceptions.values() {
+            rates.note(&quota.prepared);
         }
     }
 

@@ -61,7 +61,7 @@ impl KeyedRules {
     ) -> Result<Shares, NoShare> {
         let mut shares = Shares::default();
         for (place, rule) in self.0.iter().enumerate() {
-            match rule.take(call, now) {
+            match rule.take(call, now, &time) {
                 Ok(None) => {}
                 Ok(Some(taken)) => shares.push(Share {
                     place: place as u32,
@@ -100,8 +100,9 @@ impl KeyedRules {
         &self,
         call: &Call<'_>,
         now: Tick,
+        time: impl Fn() -> Tick,
     ) -> Result<Option<KeyTokens>, NoShare> {
-        self.0[0].take(call, now)
+        self.0[0].take(call, now, time)
     }
 
     /// Refunds the share that [`take_simple`](Self::take_simple) has taken.

@@ -7,7 +7,7 @@ use super::{KeyedState, NoShare, OnSuspicion};
 use crate::base::sync::{Arc, AtomicU64, shared_size};
 use crate::call::{Call, Key};
 use crate::clock::Tick;
-use crate::keyed::{Counting, Digest, HotKeys, KeySpec, KeyTokens};
+use crate::keyed::{Counting, Digest, HotKeys, KeySpec, KeyTokens, RatesInUse};
 use crate::rule::MissingKey;
 use crate::rule::keyed_rule::{KeyedRule, ParamOf};
 use crate::rule::threshold::whole_rate;
@@ -44,7 +44,13 @@ impl KeyedState {
             }
         };
         let unchanged = old.filter(|old| old.rule == rule);
-        let quotas = QuotasByValue::new(&rule, &keys, unchanged.map(|old| &old.quotas));
+        let mut rates = RatesInUse::default();
+        if let Some(old) = old {
+            old.quotas.note_rates(&mut rates);
+        }
+        let keys_at = (&*keys, now);
+        let before = unchanged.map(|old| &old.quotas);
+        let quotas = QuotasByValue::new(&rule, keys_at, &mut rates, before);
         Self {
             missing: old.map_or_else(Arc::default, |old| old.missing.clone()),
             on_suspicion,
@@ -84,13 +90,20 @@ impl KeyedState {
         }
     }
 
-    pub(super) fn take(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyTokens>, NoShare> {
+    /// Takes the share of `call`; `time` returns the present.
+    pub(super) fn take(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+        time: impl Fn() -> Tick,
+    ) -> Result<Option<KeyTokens>, NoShare> {
         let Some(value) = self.value_to_take(call)? else {
             return Ok(None);
         };
         let key = self.keys.digest(value);
         let quota = self.quota_to_take(key, call);
-        match self.keys.take(now, key, &quota.prepared, self.weight(call)) {
+        let weight = self.weight(call);
+        match self.keys.take_by(now, key, &quota.prepared, weight, time) {
             Ok(taken) => Ok(Some(taken)),
             Err(full) => Err(NoShare::Full {
                 rule: self.index,

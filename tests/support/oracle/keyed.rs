@@ -145,7 +145,7 @@ impl Keyed {
         let twice = 2 * self.interval * NS;
         let n = u64::from(asks.weight);
         (halves > 0).then(|| match self.count {
-            Count::Refill => (twice * UNITS).div_ceil(halves) * n,
+            Count::Refill => twice.div_ceil(halves) * UNITS * n,
             _ => (twice * n).div_ceil(halves),
         })
     }
@@ -153,7 +153,7 @@ impl Keyed {
     /// The time in which all that a value may have is earned.
     pub(crate) fn tolerance(&self, asks: &Asks) -> u64 {
         let halves = u64::from(self.halves(asks));
-        let single = (2 * self.interval * NS * UNITS).div_ceil(halves.max(1));
+        let single = (2 * self.interval * NS).div_ceil(halves.max(1)) * UNITS;
         (halves / 2 + u64::from(self.burst)) * single + halves % 2 * (single / 2)
     }
 
@@ -212,15 +212,22 @@ impl Keyed {
             }
             Count::Refill => {
                 let cost = self.cost(asks)?;
-                // Since no time may more have passed than is earned and may be owed.
-                let (mut debt, mut sum) = (0, 0);
-                for other in alike.rev() {
-                    sum += other.cost;
-                    debt = debt.max(sum.saturating_sub((now - other.at) * UNITS));
+                let (single, most) = (cost / u64::from(weight), self.tolerance(asks));
+                let (debt, rate) = owed(alike, now, single);
+                // It is paid back by the rate of the last call, until the tokens leave room.
+                let leaves_room = |ns: u64| {
+                    tokens_kept(debt.saturating_sub(ns * UNITS), rate, single) + cost <= most
+                };
+                let (mut too_soon, mut late) = (0, debt.div_ceil(UNITS));
+                while too_soon < late {
+                    let half = u64::midpoint(too_soon, late);
+                    if leaves_room(half) {
+                        late = half;
+                    } else {
+                        too_soon = half + 1;
+                    }
                 }
-                let most = self.tolerance(asks);
-                let over = (debt + cost).saturating_sub(most);
-                (cost <= most).then_some(now + over.div_ceil(UNITS))
+                (cost <= most).then_some(now + late)
             }
         }
     }
@@ -257,6 +264,25 @@ impl Keyed {
             Count::Refill | Count::Window => fits(left) && !fits(left + 1),
         }
     }
+}
+
+/// What is owed at `now` for calls that were counted in this order, and what a token costs of it;
+/// `single` if nothing is.
+fn owed<'a>(counted: impl Iterator<Item = &'a Counted>, now: u64, single: u64) -> (u64, u64) {
+    let (mut debt, mut rate, mut at) = (0_u64, single, 0);
+    for other in counted.filter(|other| other.asks.weight > 0) {
+        let own = other.cost / u64::from(other.asks.weight);
+        let left = debt.saturating_sub((other.at - at) * UNITS);
+        debt = tokens_kept(left, rate, own) + other.cost;
+        (rate, at) = (own, other.at);
+    }
+    (debt.saturating_sub((now - at) * UNITS), rate)
+}
+
+/// The debt of as many tokens as `debt` is of, at another cost of each, in whole nanoseconds.
+fn tokens_kept(debt: u64, from: u64, to: u64) -> u64 {
+    let debt = (u128::from(debt) * u128::from(to)).div_ceil(u128::from(from));
+    debt.next_multiple_of(u128::from(UNITS)) as u64
 }
 
 impl Kind for Keyed {
