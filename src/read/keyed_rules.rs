@@ -35,7 +35,8 @@ pub struct KeyedView {
 }
 
 impl NodeView {
-    /// Returns the keyed rules of the resource, in their order.
+    /// Returns the keyed rules of the resource that count in this process, in their order; the others
+    /// are [`shared_keyed_rules`](Self::shared_keyed_rules).
     #[must_use]
     pub fn keyed_rules(&self) -> Vec<KeyedView> {
         let resource = &self.resource;

@@ -46,6 +46,16 @@ impl KeyedQuotas {
         quota
     }
 
+    /// The limit of `key`, how many permits of it this process may still get in this bucket, as far
+    /// as it knows, and when the bucket ends; by these `terms`, if the key has no counter here.
+    pub(crate) fn left(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Option<(u32, u32, Tick)> {
+        let digest = self.rule.hub.digester().counter(self.digest, Some(key));
+        match self.table.find(&digest, Arc::clone) {
+            Some(quota) => quota.left(now),
+            None => SharedQuota::new(digest, terms, &self.rule).left(now),
+        }
+    }
+
     pub(crate) fn rule(&self) -> &QuotaRule {
         &self.rule
     }

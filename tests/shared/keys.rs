@@ -6,6 +6,7 @@ use http::{Request, Response};
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::Bearer;
+use tower_sentinel::store::{Fault, StoreErrorKind, WhenDown};
 use tower_sentinel::{BlockKind, Call, FlowRule, KeyedRule, MissingKey, SentinelLayer};
 
 use super::{Fleet, SECOND};
@@ -62,6 +63,87 @@ async fn each_value_of_a_parameter_has_one_quota_over_all_engines() {
         (refused.kind(), refused.limit()),
         (BlockKind::Keyed, Some(2))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_engine_knows_what_a_key_has_left_over_all_of_them() {
+    let rule = KeyedRule::per_minute("/v1", 10)
+        .window()
+        .except("eve", 2)
+        .except_unlimited("batch")
+        .tier("pro", 50)
+        .shared()
+        .exact()
+        .id("per-user");
+    let fleet = Fleet::new::<2>(rule).await;
+    let by = |user| Call::new("/v1").param(user);
+    let view = |index: usize| {
+        let views = fleet
+            .engine(index)
+            .node("/v1")
+            .unwrap()
+            .shared_keyed_rules();
+        let [view] = views.try_into().unwrap();
+        view
+    };
+    assert!(fleet.engine(0).node("/v1").is_none());
+    for engine in 0..2 {
+        drop(fleet.engine(engine).enter(by("eve")).await.unwrap());
+    }
+    assert_eq!(view(0).rule(), "per-user");
+    // An engine knows what the others have taken by its own last call.
+    let figures = |index, key: &'static str| (view(index).limit(key), view(index).left(key));
+    assert_eq!(
+        [0, 1].map(|index| figures(index, "eve")),
+        [(Some(2), Some(1)), (Some(2), Some(0))]
+    );
+    for (call, left) in (0..10_u32).rev().enumerate() {
+        let engine = call % 2;
+        drop(fleet.engine(engine).enter(by("ann")).await.unwrap());
+        assert_eq!(figures(engine, "ann"), (Some(10), Some(left)), "{call}");
+    }
+    assert!(fleet.engine(0).enter(by("ann")).await.is_err());
+    assert_eq!(figures(0, "ann"), (Some(10), Some(0)));
+    // Nobody has called here, no limit, and a tier of a call.
+    assert_eq!(figures(0, "bob"), (Some(10), Some(10)));
+    assert_eq!(figures(0, "batch"), (None, None));
+    drop(fleet.engine(1).enter(by("bob").tier("pro")).await.unwrap());
+    assert_eq!(figures(1, "bob"), (Some(50), Some(49)));
+    // Looking takes nothing, and draws nothing.
+    let draws = fleet.store.draws();
+    assert_eq!(figures(1, "bob"), (Some(50), Some(49)));
+    assert_eq!(fleet.store.draws(), draws);
+    // A window later the whole quota is there again.
+    fleet.begin_minute().await;
+    assert_eq!(figures(0, "ann"), (Some(10), Some(10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keys_have_left_is_the_share_while_the_store_is_away() {
+    let rules = [
+        (WhenDown::LocalShare, [Some(4), Some(5)]),
+        (WhenDown::Closed, [Some(0); 2]),
+        (WhenDown::Open, [None; 2]),
+    ];
+    for (when_down, expected) in rules {
+        let rule = FlowRule::per_minute("/v1", 10)
+            .by_origin()
+            .shared()
+            .when_down(when_down);
+        let fleet = Fleet::new::<2>(rule).await;
+        let error = Fault::Error(StoreErrorKind::Unreachable);
+        fleet.store.set_fault(Some(error));
+        tokio::time::sleep(SECOND).await;
+        let passes = fleet
+            .engine(0)
+            .enter(Call::new("/v1").origin("ann"))
+            .await
+            .is_ok();
+        assert_eq!(passes, when_down != WhenDown::Closed);
+        let views = fleet.engine(0).node("/v1").unwrap().shared_keyed_rules();
+        let left = ["ann", "bob"].map(|key| views[0].left(key));
+        assert_eq!(left, expected, "{when_down:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

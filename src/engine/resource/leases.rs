@@ -12,8 +12,8 @@ use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::rule::{NoShare, Selected, SharedRule, most_keys};
 use crate::store::{
-    Answer, Asked, Hub, KeyedQuotas, LeaseFound, QuotaRule, RuleFigures, SharedQuota, Ticket,
-    Validity,
+    Answer, Asked, Hub, KeyedQuotas, LeaseFound, QuotaRule, RuleFigures, SharedQuota, Terms,
+    Ticket, Validity,
 };
 
 /// See the [module](self).
@@ -26,7 +26,7 @@ pub(crate) struct Leases {
 #[derive(Debug)]
 pub(super) struct LeasedRule {
     pub(super) index: u32,
-    rule: SharedRule,
+    pub(super) rule: SharedRule,
     pub(super) counters: LeaseCounters,
 }
 
@@ -137,6 +137,11 @@ impl Leases {
         })
     }
 
+    /// The terms of a counter of `leased` with this `limit`.
+    pub(super) fn terms(&self, leased: &LeasedRule, limit: u32) -> Terms {
+        leased.rule.terms(limit, &self.hub.settings)
+    }
+
     fn counters_of(&self, rule: &SharedRule) -> Option<LeaseCounters> {
         let mut all = self.rules.iter();
         let known = all.find(|known| {
@@ -165,8 +170,7 @@ impl Leases {
                     let Some(limit) = leased.rule.limit_of(key, call.tier.as_ref()) else {
                         continue;
                     };
-                    let terms = leased.rule.terms(limit, &self.hub.settings);
-                    (limit, quotas.of(key, terms, now))
+                    (limit, quotas.of(key, self.terms(leased, limit), now))
                 }
             };
             targets.0.push(LeaseTarget {
