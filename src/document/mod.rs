@@ -61,7 +61,7 @@
 //! | `circuit-breaker` ([`CircuitBreakerRule`](crate::CircuitBreakerRule)) | `resource`, one of `slow_ratio` (with `max_rt`), `error_ratio`, `error_count`, `consecutive_errors` and `pushback`, `exceeds`, `min_calls`, `open_for`, `open_up_to`, `interval` and `buckets` or `last_calls`, `probes`, `count_cancelled_as_slow`, `id` |
 //! | `authority` ([`AuthorityRule`](crate::AuthorityRule)) | `resource`, `allow` or `deny`, `deny_unknown`, `id` |
 //! | `system` ([`SystemRule`](crate::SystemRule)) | `qps`, `load`, `cpu`, `rt`, `concurrency`, `capacity` (`"robust"`, `"sentinel"`), `id` |
-//! | `keyed` ([`KeyedRule`](crate::KeyedRule)) | `resource`, one of `param`, `param_at` and `by_origin`, `threshold`, `interval` (or `concurrency`, `queue`, `max_waiting`), `cost`, `burst` or `capacity`, `window`, `throttle`, `except` (list of `value`, `threshold`), `except_unlimited` (list of values), `tier` (list of `name`, `threshold`), `tier_unlimited` (list of names), `max_keys`, `missing`, `shared`, `exact`, `per_node`, `when_down`, `local_limit`, `store_wait`, `id` |
+//! | `keyed` ([`KeyedRule`](crate::KeyedRule)) | `resource`, one of `param`, `param_at` and `by_origin`, `threshold`, `interval` (or `concurrency`, `queue`, `max_waiting`), `cost`, `burst` or `capacity`, `window`, `throttle`, `except` (list of `value`, `threshold`), `except_unlimited` (list of values), `tier` (list of `name`, `threshold`), `tier_unlimited` (list of names), `max_keys`, `block_for`, `missing`, `shared`, `exact`, `per_node`, `when_down`, `local_limit`, `store_wait`, `id` |
 //!
 //! A time is a text such as `"500ms"`, `"1m30s"` or `"1.5h"`, with the units `d`, `h`, `m`,
 //! `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one second unless set.

@@ -1,9 +1,13 @@
-//! Keys whose limit changes: the rates that their debts may have, and calls that find such a debt.
+//! Keys whose limit changes or that are blocked: the rates that their debts may have, and calls that
+//! find such a debt.
+
+use std::time::Duration;
 
 use super::Digest;
 use super::keys::{HotKeys, KeyLimit, refused};
 use super::refill::{self, Refill};
 use super::table::WordChange;
+use crate::base::sync::Ordering;
 use crate::clock::Tick;
 use crate::stat::Refusal;
 
@@ -48,6 +52,37 @@ impl HotKeys {
         }
         in_use.note(&limit);
         limit
+    }
+
+    /// Returns whether keys can be [blocked](Self::block).
+    pub(crate) fn can_block(&self) -> bool {
+        self.rates.mask() != 0
+    }
+
+    /// Blocks `key` for `length` from `now` on, and until its quota is whole again: a call of `weight`
+    /// has found it spent. Returns whether the key is blocked by this: not if it is so already, has
+    /// room by now, or has no place in the table.
+    pub(crate) fn block(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: &KeyLimit,
+        weight: u32,
+        length: Duration,
+    ) -> bool {
+        let KeyLimit::Refill(rate) = *limit else {
+            return false;
+        };
+        let call = Refill::new(self.origin, now, rate, weight).at_any_rate(&self.rates, None);
+        let change = |word| call.block(word, length);
+        let is_blocked = self.table.change_known(key.0, &change);
+        self.blocks.fetch_add(is_blocked.into(), Ordering::Relaxed);
+        is_blocked
+    }
+
+    /// How often keys were blocked.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
     }
 
     /// Takes the tokens of a call whose key has a debt at another rate.

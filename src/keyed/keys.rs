@@ -30,6 +30,7 @@ pub(crate) struct HotKeys {
     /// Whether a call with a key has passed without a limit.
     has_passed_uncounted: AtomicBool,
     resets: AtomicU64,
+    pub(super) blocks: AtomicU64,
     pub(super) count: Counting,
     pub(super) interval: Duration,
     /// The [slack](WindowCall::slack) of windows.
@@ -114,6 +115,7 @@ impl HotKeys {
             missing: hash.digest(&Key::MISSING),
             has_passed_uncounted: AtomicBool::new(false),
             resets: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
             count: spec.count,
             interval: spec.interval,
             slack: WindowCall::slack(spec.interval),

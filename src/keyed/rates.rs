@@ -13,7 +13,9 @@
 //! itself. So a higher limit counts at once: a key that has spent 5 of 5 has 95 of 100 left. Until
 //! that call its tokens are earned by the rate of before.
 //!
-//! A table has room for fifteen rates at a time. One is forgotten when its number is needed, if no
+//! The last number is no rate: such a key is *blocked*, and the time is when that ends.
+//!
+//! A table has room for fourteen rates at a time. One is forgotten when its number is needed, if no
 //! rule that may still judge calls has it, and no debt. A rate that finds no number has
 //! [number 0](UNKNOWN), and what it writes keeps its time at any rate until the debt ends.
 //!
@@ -28,6 +30,8 @@ use crate::base::sync::{AtomicU64, Ordering};
 const NUMBER: u64 = 15;
 /// A rate, or a word, of which the rate is not known.
 pub(super) const UNKNOWN: u64 = 0;
+/// The number of a key that is blocked.
+const BLOCKED: u64 = NUMBER;
 /// The least cost of a token that is rounded up to a whole nanosecond, which takes 0.006 % of it.
 pub(super) const SHORTEST: u64 = 1 << 18;
 
@@ -36,7 +40,7 @@ pub(super) const SHORTEST: u64 = 1 << 18;
 pub(super) struct Rates {
     /// The cost of a token, by the number of the rate; 0 if no rate has it. In the place of
     /// [`UNKNOWN`] stands whether there are numbers.
-    costs: [AtomicU64; NUMBER as usize + 1],
+    costs: [AtomicU64; BLOCKED as usize],
 }
 
 /// In place of numbers.
@@ -69,12 +73,12 @@ impl Rates {
     /// numbers are taken.
     pub(super) fn number(&self, cost: u64) -> u64 {
         let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
-        for number in 1..=NUMBER {
+        for number in 1..BLOCKED {
             if self.cost(number) == Some(cost) {
                 return number;
             }
         }
-        for number in 1..=NUMBER {
+        for number in 1..BLOCKED {
             let place = &self.costs[number as usize];
             if place.compare_exchange(0, cost, release, relaxed).is_ok() {
                 return number;
@@ -85,7 +89,7 @@ impl Rates {
 
     /// Forgets the rates whose numbers are not in `kept`, a set of bits.
     pub(super) fn keep(&self, kept: u16) {
-        for number in 1..=NUMBER {
+        for number in 1..BLOCKED {
             if kept >> number & 1 == 0 {
                 self.costs[number as usize].store(0, Ordering::Release);
             }
@@ -101,9 +105,19 @@ impl Rates {
     /// The cost of a token by the rate of `word`, if that is known.
     pub(super) fn cost_of(&self, word: u64) -> Option<u64> {
         match word & self.mask() {
-            UNKNOWN => None,
+            UNKNOWN | BLOCKED => None,
             number => self.cost(number),
         }
+    }
+
+    /// Returns whether the key of `word` is blocked until the time of the word.
+    pub(super) fn is_blocked(&self, word: u64) -> bool {
+        word & self.mask() == BLOCKED
+    }
+
+    /// The word of a key that is blocked until `time`; `None` if words have no numbers.
+    pub(super) fn blocked_until(&self, time: u64) -> Option<u64> {
+        (self.mask() != 0).then_some(time | BLOCKED)
     }
 
     /// Returns whether the number of `rate` still is its own.

@@ -248,6 +248,22 @@ impl RefillAtAnyRate<'_> {
         debt.checked_next_multiple_of(UNITS).unwrap_or(u64::MAX)
     }
 
+    /// The word of a key that is blocked for `length` from now on, and until it owes nothing; `None`
+    /// if it is blocked already, or has room for the call.
+    pub(super) fn block(&self, word: u64, length: Duration) -> Option<u64> {
+        let Refill { now, rate, .. } = self.call;
+        let is_blocked = word > now && self.rates.is_blocked(word);
+        let is_full = matches!(self.take(word), Err(Some(_))) || planted(Bug::BlockBlindly);
+        if is_blocked || !is_full {
+            return None;
+        }
+        let until = (now & !rate.mask)
+            + nanos(length)
+                .saturating_mul(UNITS)
+                .min(LONGEST & !rate.mask);
+        self.rates.blocked_until(until.max(word & !rate.mask))
+    }
+
     /// Takes the tokens, but keeps the time of a debt whose rate is not known.
     fn take_as_time(&self, word: u64) -> Result<u64, Option<u64>> {
         let Refill { now, cost, rate } = self.call;
@@ -269,11 +285,18 @@ impl Judge for RefillAtAnyRate<'_> {
             Err(Some(OTHER_RATE)) => {}
             outcome => return outcome,
         }
+        let Refill { now, cost, rate } = self.call;
+        let now = now & !rate.mask;
+        if self.rates.is_blocked(word) {
+            return match (word & !rate.mask).saturating_sub(now) {
+                // It is over: a key that was blocked owes nothing.
+                0 => Ok(self.call.now + cost),
+                blocked => Err(Some(blocked.div_ceil(UNITS))),
+            };
+        }
         let Some(from) = self.other_cost(word) else {
             return self.take_as_time(word);
         };
-        let Refill { now, cost, rate } = self.call;
-        let now = now & !rate.mask;
         // Not before the word, as its owner may have come by a later clock than the call's, and the
         // debt may become shorter than the time between the two.
         let time = self
@@ -301,6 +324,9 @@ impl Judge for RefillAtAnyRate<'_> {
     fn left(&self, word: u64) -> u32 {
         let Refill { now, rate, .. } = self.call;
         let debt = (word & !rate.mask).saturating_sub(now & !rate.mask);
+        if debt > 0 && self.rates.is_blocked(word) {
+            return 0;
+        }
         rate.left(match self.other_cost(word) {
             Some(from) => self.own_debt(debt, from),
             None => debt,
@@ -399,6 +425,9 @@ pub(super) fn units(origin: Tick, now: Tick) -> u64 {
 /// The word without the open part, `now`, of a call that has `paid`; `None` if there is none.
 pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Paid) -> Option<u64> {
     let (start, now) = (units(origin, paid.start), units(origin, now));
+    if rates.is_blocked(word) {
+        return None;
+    }
     let (mask, since) = (rates.mask(), now.saturating_sub(start));
     let mut open = paid.cost.saturating_sub(since);
     if (word ^ paid.after) & mask != 0 {
@@ -415,7 +444,10 @@ pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Pa
 /// The word of a key that has spent nothing by `now`, which is read after `word`; `None` if that
 /// is so already.
 pub(super) fn reset(rates: &Rates, origin: Tick, now: Tick, word: u64) -> Option<u64> {
-    let now = units(origin, now) | word & rates.mask();
+    let mut now = units(origin, now);
+    if !rates.is_blocked(word) {
+        now |= word & rates.mask();
+    }
     (now < word).then_some(now)
 }
 

@@ -103,7 +103,8 @@ impl KeyedView {
     }
 
     /// Gives `value` its whole quota back, and returns whether it had spent any. A queue forgets
-    /// the last turn of the value; calls that wait keep theirs.
+    /// the last turn of the value; calls that wait keep theirs. A value that is
+    /// [blocked](crate::KeyedRule::block_for) no longer is.
     ///
     /// Nothing changes for calls that run under a [concurrency](crate::KeyedRule::concurrency)
     /// limit, which keep their places, nor for a value that has no place in the [table], as it
@@ -139,6 +140,12 @@ impl KeyedView {
     #[must_use]
     pub fn resets(&self) -> u64 {
         self.params().resets(self.place)
+    }
+
+    /// Returns how often values were [blocked](crate::KeyedRule::block_for).
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.params().blocks(self.place)
     }
 
     /// Returns how many values have used some of their quota. Reads the whole table.

@@ -189,6 +189,7 @@ fn a_keyed_rule_tells_its_settings() {
         tier("b", 4) => get_tier: [], [("b".to_owned(), 4.0)];
         tier_unlimited("d") => get_tier_unlimited: [""; 0], ["d"];
         max_keys(500) => get_max_keys: 65_536, 500;
+        block_for(SECOND * 9) => get_block_for: None, Some(SECOND * 9);
         missing(MissingKey::Skip) => get_missing: MissingKey::Share, MissingKey::Skip;
         shared() => is_shared: false, true;
         exact() => is_exact: false, true;

@@ -322,6 +322,62 @@ fn settings_that_a_keyed_limit_on_costs_cannot_have_are_refused() {
 }
 
 #[test]
+fn settings_that_a_rule_that_blocks_values_cannot_have_are_refused() {
+    let rule = || KeyedRule::per_minute("r", 5).block_for(SECOND * 60);
+    let elsewhere = "left out with `window`, `throttle` or `concurrency`";
+    let length = "between the interval, 60s, and 366 days";
+    let most = "at most 3662109 with `block_for`: one call in 16384 ns";
+    let shared = "used with `window`: a refilled quota has no buckets to lease from";
+    for (rule, (field, value, allowed)) in [
+        (rule().window(), ("block_for", "60s", elsewhere)),
+        (rule().throttle(SECOND), ("block_for", "60s", elsewhere)),
+        (
+            KeyedRule::concurrency("r", 3).block_for(SECOND),
+            ("block_for", "1s", elsewhere),
+        ),
+        (
+            rule().cost("tokens"),
+            ("block_for", "60s", "left out with `cost`"),
+        ),
+        (rule().block_for(SECOND * 59), ("block_for", "59s", length)),
+        (
+            rule().block_for(Duration::ZERO),
+            ("block_for", "0ns", length),
+        ),
+        (
+            rule().block_for(SECOND * 366 * 86_400 + SECOND),
+            ("block_for", "31622401s", length),
+        ),
+        (
+            KeyedRule::per_minute("r", 4_000_000).block_for(SECOND * 60),
+            ("threshold", "4000000", most),
+        ),
+        (
+            rule().tier("pro", 4_000_000),
+            ("tier", "4000000 for \"pro\"", most),
+        ),
+        (
+            rule().except("ann", 4_000_000),
+            ("except", "4000000 for \"ann\"", most),
+        ),
+        (rule().shared(), ("shared", "true", shared)),
+    ] {
+        let expected = (field, value.to_owned(), allowed.to_owned());
+        assert_eq!(problem(rule), expected);
+    }
+    for good in [
+        rule(),
+        rule()
+            .burst(9)
+            .tier("pro", 3_000_000)
+            .except_unlimited("ann"),
+        rule().block_for(SECOND * 366 * 86_400).by_origin(),
+    ] {
+        assert_eq!(Rules::build([good]).map(|rules| rules.len()), Ok(1));
+    }
+}
+
+#[test]
 fn a_queue_for_values_is_refused_unless_it_is_for_those_at_once() {
     let allowed = "left out without `concurrency`";
     let rates = || KeyedRule::per_second("r", 1);

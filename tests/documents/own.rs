@@ -277,6 +277,15 @@ fn keyed_rules() -> Vec<(Value, Rule)> {
         ),
         (
             json!({
+                "kind": "keyed", "resource": "/a", "threshold": 5, "interval": "1m",
+                "block_for": "1h",
+            }),
+            KeyedRule::per_minute("/a", 5)
+                .block_for(ms(3_600_000))
+                .into(),
+        ),
+        (
+            json!({
                 "kind": "keyed", "resource": "/a", "threshold": 2, "param_at": -1,
                 "window": true,
             }),

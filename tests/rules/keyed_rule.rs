@@ -679,6 +679,108 @@ fn a_layer_has_eight_parameters_and_no_more() {
     assert_eq!(message, "a layer has at most 8 parameters");
 }
 
+// === blocks ===
+
+#[test]
+fn a_value_that_exceeds_its_limit_is_refused_for_so_long() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let rule = || {
+        KeyedRule::per_minute("r", 5)
+            .tier("pro", 50)
+            .block_for(MINUTE * 10)
+    };
+    // Burst, calls at 0 of so many tokens, whether the value is blocked by them, and until when.
+    let table = [
+        (0, vec![1; 5], false, 0),
+        (0, vec![1; 6], true, 600),
+        (0, vec![5], false, 0),
+        (0, vec![3, 3], true, 600),
+        (0, vec![6], false, 0),
+        (0, vec![0; 9], false, 0),
+        (70, vec![75], false, 0),
+        // What is spent takes longer to earn.
+        (70, vec![75, 1], true, 900),
+    ];
+    for (burst, weights, is_blocked, until) in table {
+        let bench = Bench::new(rule().burst(burst));
+        let mut last = None;
+        for weight in &weights {
+            last = bench.enter(by("x").batch(*weight)).err();
+        }
+        let view = bench.sentinel.node("r").unwrap().keyed_rules().remove(0);
+        let what = format!("{burst} {weights:?}");
+        assert_eq!(view.blocks(), u64::from(is_blocked), "{what}");
+        if !is_blocked {
+            continue;
+        }
+        assert_eq!(
+            last.unwrap().retry_after(),
+            Some(SECOND * until as u32),
+            "{what}"
+        );
+        assert_eq!((view.left("x"), view.left("y")), (0, 5 + burst), "{what}");
+        // Whatever it does meanwhile, and by whatever tier.
+        for s in [1, 61, 300, until - 1] {
+            bench.at(s * 1_000);
+            assert_eq!(bench.passed(3, by("x")), 0, "{what} at {s}");
+            assert_eq!(bench.passed(3, by("x").tier("pro")), 0, "{what} at {s}");
+            let refused = bench.enter(by("x")).unwrap_err();
+            assert_eq!(
+                refused.retry_after(),
+                Some(SECOND * (until - s) as u32),
+                "{what}"
+            );
+            assert_eq!(bench.passed(1, by("y")), 1, "{what}: another value");
+        }
+        assert_eq!(view.blocks(), 1, "{what}");
+        bench.at(until * 1_000);
+        assert_eq!(view.left("x"), 5 + burst, "{what}");
+        assert_eq!(bench.passed(99, by("x")), 5 + burst as usize, "{what}");
+        assert_eq!(view.blocks(), 2, "{what}");
+    }
+}
+
+#[test]
+fn a_block_outlives_a_reload_and_a_reset_lifts_it() {
+    let rule = || KeyedRule::per_minute("r", 5).block_for(MINUTE * 10);
+    let bench = Bench::new(rule());
+    assert_eq!(bench.passed(6, by("x")), 5);
+    let view = || bench.sentinel.node("r").unwrap().keyed_rules().remove(0);
+    bench
+        .sentinel
+        .reload(KeyedRule::per_minute("r", 500).into());
+    assert_eq!(bench.passed(9, by("x")), 0);
+    bench.sentinel.reload(rule().except_unlimited("x").into());
+    assert_eq!(bench.passed(9, by("x")), 9);
+    bench.sentinel.reload(rule().into());
+    assert_eq!(bench.passed(9, by("x")), 0);
+    assert!(view().reset("x"));
+    assert_eq!((view().left("x"), bench.passed(9, by("x"))), (5, 5));
+    assert_eq!((view().blocks(), view().resets()), (2, 1));
+    // Values without a place are not blocked, and those without a value are, together.
+    assert_eq!(bench.passed(6, Call::new("r")), 5);
+    assert_eq!(bench.at(300_000).passed(6, Call::new("r")), 0);
+    // Words of a faster rate have no room for a block.
+    bench
+        .sentinel
+        .reload(KeyedRule::per_minute("r", 60_000_000).into());
+    bench.sentinel.reload(rule().into());
+    assert_eq!(bench.passed(9, by("z")), 5);
+    assert_eq!(bench.at(500_000).passed(9, by("z")), 0);
+}
+
+#[test]
+fn a_call_that_is_not_run_gives_nothing_back_to_a_blocked_value() {
+    let rules = Rules::new()
+        .with(KeyedRule::per_minute("r", 2).block_for(MINUTE))
+        .with(FlowRule::per_second("r", 1));
+    let bench = Bench::new(rules);
+    // The second one is refunded at once, as the flow rule refuses it, so the third is as well.
+    assert_eq!(bench.passed(3, by("x")), 1);
+    let view = bench.sentinel.node("r").unwrap().keyed_rules().remove(0);
+    assert_eq!((view.blocks(), view.left("x")), (0, 1));
+}
+
 // === reload ===
 
 #[test]

@@ -328,6 +328,8 @@ pub(crate) enum Bug {
     ResetByEarlierTime,
     /// A debt is shortened by a time that was read before its word.
     NewRateByEarlierTime,
+    /// A key is blocked for a call that has been refused, even if it has room by now.
+    BlockBlindly,
     /// A call takes a debt of another rate for one of its own.
     OtherRateAsOwn,
     /// The owners of a slot all count from the same 0.

@@ -1,7 +1,10 @@
-//! Calls of a key whose limit changes.
+//! Calls of a key whose limit changes, or that is blocked.
+
+use std::time::Duration;
 
 use super::{A, B, at, keys, spawn, take};
 use crate::base::sync::fault::model;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::keyed::{Counting, HotKeys};
 
 model! {
@@ -23,11 +26,41 @@ model! {
 }
 
 model! {
+    a_key_that_is_blocked_beside_a_refund at 3 fails with
+        one_that_is_blocked_with_room_to_spare: BlockBlindly;
+    || {
+        // A's one is refunded beside a second call, which then blocks A, or could have passed.
+        let keys = keys(Counting::Refill, 1);
+        let limit = keys.limit(1.0, 0);
+        let taken = take(&keys, 0, A, limit).unwrap();
+        // The models look at no pause before a load, but at one where both threads change a value.
+        let pause = Arc::new(AtomicU64::new(0));
+        let ours = pause.clone();
+        let other = spawn(&keys, move |keys| {
+            keys.refund(|| at(0), &taken);
+            pause.fetch_add(0, Ordering::AcqRel);
+        });
+        let is_refused = take(&keys, 0, A, limit).is_none();
+        ours.fetch_add(0, Ordering::AcqRel);
+        let length = Duration::from_millis(9);
+        let has_room = keys.left(at(0), A, &limit) == 1;
+        let is_blocked = is_refused && keys.block(at(0), A, &limit, 1, length);
+        other.join().unwrap();
+        assert!(!(has_room && is_blocked), "it could have passed");
+        assert_eq!(keys.left(at(0), A, &limit), u32::from(is_refused && !is_blocked));
+        let is_blocked_later = keys.left(at(8_999), A, &limit) == 0;
+        assert_eq!(is_blocked_later, is_blocked);
+        assert_eq!(keys.left(at(9_000), A, &limit), 1);
+        // B takes the slot or the shared word, and is not blocked.
+        assert!(take(&keys, 0, B, limit).is_some());
+    }
+}
+
+model! {
     two_rates_of_a_key_beside_each_other at 3 fails with
         a_call_that_takes_what_is_not_there: OtherRateAsOwn;
     || {
-        // Of 2 per ms both are spent, and four per ms are two more, for whoever comes first; then
-        // there is none at either rate.
+        // One is spent of 2 per ms, and 4 per ms are two more, in whatever order the calls come.
         let keys = keys(Counting::Refill, 1);
         let [low, high] = [2.0, 4.0].map(|threshold| keys.limit(threshold, 0));
         assert!(keys.take(at(0), A, &low, 1).is_ok());

@@ -125,6 +125,11 @@ impl Exact {
         self.end(held);
     }
 
+    /// When a refilled quota is paid off, in ns.
+    pub(super) fn paid_off_ns(&self) -> u64 {
+        (self.paid_off / 16) as u64
+    }
+
     pub(super) fn end(&mut self, held: Held) {
         self.running = (self.running - held.n).max(0);
     }

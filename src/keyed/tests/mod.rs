@@ -1,5 +1,6 @@
 //! Keys beside naive oracles, and tables so small that all keys are in each other's way.
 
+mod blocks;
 mod costs;
 mod costs_stress;
 mod exact;

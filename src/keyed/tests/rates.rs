@@ -165,10 +165,10 @@ fn rates_that_nobody_needs_make_room_for_others() {
     };
     let first = limit(1, 0, &mut in_use);
     assert!(take(&keys, 0, digest(1), &first));
-    for threshold in 2..=15 {
+    for threshold in 2..=14 {
         let _ = limit(threshold, 0, &mut in_use);
     }
-    // All fifteen are in use, so the next one has no number: its debts are times.
+    // All fourteen are in use, so the next one has no number: its debts are times.
     let none = limit(16, 0, &mut in_use);
     assert_eq!(keys.left(at(0), digest(1), &none), 0);
     assert_eq!(keys.left(at(500), digest(1), &none), 8);
@@ -182,7 +182,7 @@ fn rates_that_nobody_needs_make_room_for_others() {
     assert!(take(&keys, 9_000, digest(2), &first));
     let mut in_use = RatesInUse::default();
     in_use.note(&second);
-    for threshold in 20..33 {
+    for threshold in 20..32 {
         let new = limit(threshold, 9_000, &mut in_use);
         let free = threshold - 1;
         assert_eq!(keys.left(at(9_000), digest(2), &new), free, "{threshold}");

@@ -361,5 +361,8 @@ fn carry_keyed(rule: KeyedRule, old: &KeyedRule) -> KeyedRule {
     let rule = with(rule, old.get_queue().filter(|_| lines_up), KeyedRule::queue);
     let most = lines_up.then(|| old.get_max_waiting());
     let rule = with(rule, most, KeyedRule::max_waiting);
+    let is_refilled = !(rule.is_concurrency() || rule.is_window() || rule.get_throttle().is_some());
+    let block = old.get_block_for().filter(|_| is_refilled);
+    let rule = with(rule, block, KeyedRule::block_for);
     rule.carry_sharing(Some(old))
 }

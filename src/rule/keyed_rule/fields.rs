@@ -90,6 +90,7 @@ impl HasFields for KeyedRule {
                 "max_waiting",
                 Count(|it| it.max_waiting.map(WholeNumber::get), Self::max_waiting),
             ),
+            Field::new("block_for", Time(|it| it.block_for, Self::block_for)).not_beside(AT_ONCE),
             Field::new(
                 "missing",
                 Choice(

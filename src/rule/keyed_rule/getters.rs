@@ -91,6 +91,13 @@ impl KeyedRule {
         }
     }
 
+    /// Returns for how long a value is [blocked](Self::block_for) that exceeds its limit; `None`: it is
+    /// not.
+    #[must_use]
+    pub const fn get_block_for(&self) -> Option<Duration> {
+        self.block_for
+    }
+
     /// Returns the values with a threshold [of their own](Self::except), each with that
     /// threshold.
     #[must_use]

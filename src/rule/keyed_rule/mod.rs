@@ -1,5 +1,6 @@
 //! Keyed rules: how many calls may pass for each value of a parameter.
 
+mod block;
 mod cost;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod fields;
@@ -96,6 +97,8 @@ pub struct KeyedRule {
     /// How long a call may wait for one of those at once to end, if it may.
     queue: Option<Duration>,
     max_waiting: Option<WholeNumber>,
+    /// For how long a value is refused that has exceeded its limit, if it is.
+    block_for: Option<Duration>,
     pub(super) missing: MissingKey,
     /// The unit of costs that it counts; `None`: calls.
     pub(super) cost: Option<String>,
@@ -164,6 +167,7 @@ impl KeyedRule {
             max_keys: WholeNumber::new(65_536),
             queue: None,
             max_waiting: None,
+            block_for: None,
             missing: MissingKey::Share,
             cost: None,
             sharing: Sharing::default(),
@@ -437,7 +441,7 @@ impl KeyedRule {
     /// else changes, such as thresholds, exceptions and tiers, the table keeps the state of each
     /// value: of a refilled quota and of a window, the number of calls that are spent; of a queue, the
     /// turns. So a higher threshold counts at once. Calls that a refilled quota has spent at another
-    /// threshold are earned back at that, until the value's next call passes. Values of at most fifteen
+    /// threshold are earned back at that, until the value's next call passes. Values of at most fourteen
     /// different thresholds are counted so at a time, those of the rule and of its tiers first; where
     /// there are more, or one above 60 000 per second, a value that is not at rest keeps the time
     /// until its quota is whole again. A rule takes over the table of an equal rule of the previous set, else of
@@ -616,6 +620,7 @@ impl KeyedRule {
         }
         inspector.number("max_keys", self.max_keys, 1..=MOST_KEYS);
         self.inspect_queue(inspector);
+        self.inspect_block(inspector);
         if self.sharing.inspect(inspector) && self.cost.is_none() {
             self.inspect_shared(inspector);
         }

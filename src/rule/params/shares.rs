@@ -190,6 +190,11 @@ impl KeyedRules {
         keys.reset(keys.digest(value), time)
     }
 
+    /// How often values were blocked by the rule at `place`.
+    pub(crate) fn blocks(&self, place: usize) -> u64 {
+        self.0[place].keys.blocks()
+    }
+
     /// How many values were reset by the rule at `place`.
     pub(crate) fn resets(&self, place: usize) -> u64 {
         self.0[place].keys.resets()

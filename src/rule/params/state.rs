@@ -30,8 +30,9 @@ impl KeyedState {
         on_suspicion: OnSuspicion,
     ) -> Self {
         let keys = match old {
-            Some(old) => old.keys.clone(),
-            None => {
+            // Where values are blocked, there must be a number for that.
+            Some(old) if rule.get_block_for().is_none() || old.keys.can_block() => old.keys.clone(),
+            _ => {
                 let spec = KeySpec {
                     count: rule.count,
                     interval: rule.interval(),
@@ -108,8 +109,29 @@ impl KeyedState {
             Err(full) => Err(NoShare::Full {
                 rule: self.index,
                 limit: self.advertised(quota),
-                available_at: full.available_at(),
+                available_at: self.block(now, key, quota, weight, full.available_at()),
             }),
+        }
+    }
+
+    /// Blocks a value whose quota is spent, if the rule says so. Returns when there is room for a call
+    /// of `weight` then, and else `room_at`.
+    fn block(
+        &self,
+        now: Tick,
+        key: Digest,
+        quota: &ValueQuota,
+        weight: u32,
+        room_at: Option<Tick>,
+    ) -> Option<Tick> {
+        let Some(length) = self.rule.get_block_for() else {
+            return room_at;
+        };
+        let limit = &quota.prepared;
+        if self.keys.block(now, key, limit, weight, length) {
+            self.keys.available_at(now, key, limit, weight)
+        } else {
+            room_at
         }
     }
 

@@ -1,0 +1,96 @@
+//! The setting of a keyed rule that blocks a value for a while.
+
+use std::time::Duration;
+
+use super::{Counting, KeyedRule, LONGEST_SHOWN};
+use crate::clock::LONGEST_INTERVAL;
+use crate::rule::problem::{Inspector, brief};
+
+/// The shortest time between two calls of a value that can be blocked, in nanoseconds: words of
+/// faster rates have no bits for it.
+const SHORTEST_NS: u32 = 16_384;
+
+impl KeyedRule {
+    /// Refuses a value that exceeds its limit for this long, whatever it does meanwhile: from the
+    /// interval to 366 days. Default: a value is let in again as soon as it has a call to spend. Use it
+    /// against guessing, as for [logins](crate::guide::floods#logins).
+    ///
+    /// The first call beyond the limit blocks the value; calls that are refused meanwhile do not
+    /// prolong that. `Retry-After` says when it ends. Then the value has its whole quota, as whatever
+    /// it has spent is earned by then; with a [burst](Self::burst) that takes longer to earn than
+    /// `block_for`, the value is blocked until then. A call that no limit lets in, as it weighs more
+    /// than the whole quota, blocks nobody.
+    ///
+    /// [`KeyedView::reset`](crate::read::KeyedView::reset) lifts a block, and so do an exception or a
+    /// tier [without a limit](Self::except_unlimited), for the calls of that; another limit does not.
+    /// [`KeyedView::blocks`](crate::read::KeyedView::blocks) counts them.
+    ///
+    /// A blocked value keeps its place in the [table](Self::max_keys) until the end. Values that find no
+    /// place are never blocked, as they share one quota with others, while calls
+    /// [without a value](Self::missing) are blocked together.
+    ///
+    /// Only for a refilled quota of calls in one process, with limits of up to one call in 16.384 µs,
+    /// about 61 000 per second. A rule that had higher ones makes a new table when it is to block.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let hour = Duration::from_secs(3_600);
+    /// let clock = ManualClock::new();
+    /// let sentinel = Sentinel::builder()
+    ///     .rules(KeyedRule::per_minute("login", 5).block_for(hour))
+    ///     .clock(clock.clone())
+    ///     .build();
+    /// let attempt = || sentinel.try_enter(Call::new("login").param("ann"));
+    /// assert!((0..5).all(|_| matches!(attempt(), Verdict::Pass(_))));
+    /// let Verdict::Block(blocked) = attempt() else { panic!("a sixth one") };
+    /// assert_eq!(blocked.retry_after(), Some(hour));
+    ///
+    /// clock.advance(hour - Duration::from_secs(1));
+    /// assert!(matches!(attempt(), Verdict::Block(_)));
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!((0..5).all(|_| matches!(attempt(), Verdict::Pass(_))));
+    /// ```
+    #[doc(alias("penalty", "ban", "lockout"))]
+    #[must_use]
+    pub const fn block_for(mut self, length: Duration) -> Self {
+        self.block_for = Some(length);
+        self
+    }
+
+    /// Notes what a rule that blocks values cannot have.
+    pub(super) fn inspect_block(&self, inspector: &mut Inspector) {
+        let Some(length) = self.block_for else {
+            return;
+        };
+        let refuse = |inspector: &mut Inspector, allowed: String| {
+            inspector.refuse("block_for", format!("{length:?}"), allowed);
+        };
+        if self.count != Counting::Refill {
+            let allowed = "left out with `window`, `throttle` or `concurrency`";
+            return refuse(inspector, allowed.to_owned());
+        }
+        if self.cost.is_some() {
+            return refuse(inspector, "left out with `cost`".to_owned());
+        }
+        if !(self.interval..=LONGEST_INTERVAL).contains(&length) {
+            let allowed = format!("between the interval, {:?}, and 366 days", self.interval);
+            return refuse(inspector, allowed);
+        }
+        let most = self.interval.as_nanos() as f64 / f64::from(SHORTEST_NS);
+        let allowed = format!("at most {most:.0} with `block_for`: one call in {SHORTEST_NS} ns");
+        if self.threshold > most {
+            inspector.refuse("threshold", brief(self.threshold), &allowed);
+        }
+        let exceptions = self.exceptions.iter().map(|own| ("except", own));
+        let tiers = self.tiers.iter().map(|own| ("tier", own));
+        for (field, (name, threshold)) in exceptions.chain(tiers) {
+            if *threshold > most {
+                let start: String = name.chars().take(LONGEST_SHOWN).collect();
+                let value = format!("{} for {start:?}", brief(*threshold));
+                inspector.refuse(field, value, &allowed);
+            }
+        }
+    }
+}
