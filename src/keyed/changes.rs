@@ -1,13 +1,13 @@
-//! Keys whose limit changes or that are blocked: the rates that their debts may have, and calls that
-//! find such a debt.
+//! Keys whose limit changes, or that are blocked or reset: the rates that their debts may have, and
+//! calls that find such a debt.
 
 use std::time::Duration;
 
-use super::Digest;
-use super::keys::{HotKeys, KeyLimit, refused};
+use super::keys::{Counting, HotKeys, KeyLimit, refused};
 use super::refill::{self, Refill};
 use super::table::WordChange;
-use crate::base::sync::Ordering;
+use super::{Digest, queue, window};
+use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 use crate::stat::Refusal;
 
@@ -83,6 +83,29 @@ impl HotKeys {
     /// How often keys were blocked.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Makes `key` one that has spent nothing; `time` returns the present. Returns whether it had
+    /// spent anything. Calls that run keep their places, and the word that keys without a slot
+    /// share stays.
+    pub(crate) fn reset(&self, key: Digest, time: &dyn Fn() -> Tick) -> bool {
+        let early = planted(Bug::ResetByEarlierTime).then(time);
+        // After the word (acquire), as for a refund: an earlier time could bring back a word that
+        // the last owner of the slot has left.
+        let now = || early.unwrap_or_else(time);
+        let is_reset = self.table.change_known(key.0, &|word| match self.count {
+            Counting::Refill => refill::reset(&self.rates, self.origin, now(), word),
+            Counting::Window => window::reset(word),
+            Counting::Queue(_) => queue::reset(self.origin, now(), word),
+            Counting::Running => None,
+        });
+        self.resets.fetch_add(is_reset.into(), Ordering::Relaxed);
+        is_reset
+    }
+
+    /// How many keys were reset.
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Relaxed)
     }
 
     /// Takes the tokens of a call whose key has a debt at another rate.

@@ -29,7 +29,7 @@ pub(crate) struct HotKeys {
     missing: Digest,
     /// Whether a call with a key has passed without a limit.
     has_passed_uncounted: AtomicBool,
-    resets: AtomicU64,
+    pub(super) resets: AtomicU64,
     pub(super) blocks: AtomicU64,
     pub(super) count: Counting,
     pub(super) interval: Duration,
@@ -93,6 +93,8 @@ pub(crate) struct KeyTokens {
     pub(super) paid: u64,
     /// The word after the call.
     after: u64,
+    /// The word before it, if that was a debt at another rate; else 0.
+    pub(super) other: u64,
 }
 
 /// Where a call in flight is counted among those at once: all that it must keep.
@@ -194,12 +196,17 @@ impl HotKeys {
         if weight == 0 {
             return Ok(KeyTokens::nothing(now, key));
         }
+        let mut other = 0;
         let (change, start, paid) = match *limit {
             KeyLimit::Refill(rate) => {
                 let judge = Refill::new(self.origin, now, rate, weight);
                 let change = match self.table.take(key.0, judge) {
                     Ok(change) => change,
-                    Err(Some(OTHER_RATE)) => self.take_anew(now, key, judge, &time)?,
+                    Err(Some(OTHER_RATE)) => {
+                        let change = self.take_anew(now, key, judge, &time)?;
+                        other = change.before;
+                        change
+                    }
                     Err(wait_ns) => return Err(refused(now, wait_ns)),
                 };
                 (change, now, judge.cost())
@@ -226,6 +233,7 @@ impl HotKeys {
             place: Some(change.place),
             paid,
             after: change.after,
+            other,
         })
     }
 
@@ -300,7 +308,11 @@ impl HotKeys {
     /// behind this one, and a quota that is refilled less the time since the call's start.
     pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &KeyTokens) {
         let KeyTokens {
-            start, paid, after, ..
+            start,
+            paid,
+            after,
+            other,
+            ..
         } = *taken;
         match self.count {
             Counting::Refill => {
@@ -310,7 +322,12 @@ impl HotKeys {
                     // later reading, of which its new value was made.
                     let now = early.unwrap_or_else(&time);
                     let cost = paid;
-                    let paid = Paid { start, cost, after };
+                    let paid = Paid {
+                        start,
+                        cost,
+                        after,
+                        other,
+                    };
                     refill::refund(&self.rates, self.origin, now, word, paid)
                 });
             }
@@ -326,29 +343,6 @@ impl HotKeys {
                 self.released(taken.place, left);
             }
         }
-    }
-
-    /// Makes `key` one that has spent nothing; `time` returns the present. Returns whether it had
-    /// spent anything. Calls that run keep their places, and the word that keys without a slot
-    /// share stays.
-    pub(crate) fn reset(&self, key: Digest, time: &dyn Fn() -> Tick) -> bool {
-        let early = planted(Bug::ResetByEarlierTime).then(time);
-        // After the word (acquire), as for a refund: an earlier time could bring back a word that
-        // the last owner of the slot has left.
-        let now = || early.unwrap_or_else(time);
-        let is_reset = self.table.change_known(key.0, &|word| match self.count {
-            Counting::Refill => refill::reset(&self.rates, self.origin, now(), word),
-            Counting::Window => window::reset(word),
-            Counting::Queue(_) => queue::reset(self.origin, now(), word),
-            Counting::Running => None,
-        });
-        self.resets.fetch_add(is_reset.into(), Ordering::Relaxed);
-        is_reset
-    }
-
-    /// How many keys were reset.
-    pub(crate) fn resets(&self) -> u64 {
-        self.resets.load(Ordering::Relaxed)
     }
 
     /// A call of `weight` has ended that has kept its place. Nothing to do, unless calls
@@ -470,6 +464,7 @@ impl KeyTokens {
             place: None,
             paid: 0,
             after: 0,
+            other: 0,
         }
     }
 
@@ -481,6 +476,7 @@ impl KeyTokens {
             place: Some(place),
             paid: 1,
             after: 0,
+            other: 0,
         }
     }
 

@@ -49,7 +49,9 @@
 //! such a call was on its way, at most the cost of the call. The debt that a call left does not
 //! tell how much of it there still is, as earlier calls may have been refunded from under it.
 //!
-//! A part that is open after the rate has changed closes by the slower of both. A call that is
+//! A call that has found a debt at another rate leaves that as it was, if no other call has come since;
+//! else the debt stays one of its rate. A part that is open after the rate has changed closes by the
+//! slower of both. A call that is
 //! refunded when its key has had another rate and has its own again may give back more than is open,
 //! and at most what it has paid.
 //!
@@ -122,6 +124,8 @@ pub(super) struct Paid {
     pub(super) cost: u64,
     /// The word that the call has left.
     pub(super) after: u64,
+    /// The word that it has found, if that was a debt at another rate; else 0.
+    pub(super) other: u64,
 }
 
 // === impl Rate ===
@@ -430,6 +434,10 @@ pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Pa
     }
     let (mask, since) = (rates.mask(), now.saturating_sub(start));
     let mut open = paid.cost.saturating_sub(since);
+    if word == paid.after && paid.other != 0 {
+        // Nobody has come since: as if the call had not either.
+        return Some(paid.other.max(now | word & mask));
+    }
     if (word ^ paid.after) & mask != 0 {
         if let (Some(from), Some(to)) = (rates.cost_of(paid.after), rates.cost_of(word)) {
             // As if all of the time had been at the rate that closes more.

@@ -439,14 +439,14 @@ impl KeyedRule {
     /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter or
     /// the way to count makes a new table: then every value has its whole quota again. If anything
     /// else changes, such as thresholds, exceptions and tiers, the table keeps the state of each
-    /// value: of a refilled quota and of a window, the number of calls that are spent; of a queue, the
-    /// turns. So a higher threshold counts at once. Calls that a refilled quota has spent at another
-    /// threshold are earned back at that, until the value's next call passes. Values of at most fourteen
-    /// different thresholds are counted so at a time, those of the rule and of its tiers first; where
-    /// there are more, or one above 60 000 per second, a value that is not at rest keeps the time
-    /// until its quota is whole again. A rule takes over the table of an equal rule of the previous set, else of
-    /// the rule with its [id](Self::id), and else of any rule, if that one counts the same values
-    /// in the same way.
+    /// value: of a refilled quota and of a window, the number of calls that are spent; of a queue,
+    /// the turns. So a higher threshold counts at once. Calls that a refilled quota has spent at
+    /// another threshold are earned back at that, until the value's next call passes this rule.
+    /// Values of at most fourteen different thresholds are counted so at a time, those of the rule
+    /// and of its tiers first; where there are more, or one above 60 000 per second, a value that is
+    /// not at rest keeps the time until its quota is whole again. A rule takes over the table of an
+    /// equal rule of the previous set, else of the rule with its [id](Self::id), and else of any
+    /// rule, if that one counts the same values in the same way.
     #[must_use]
     pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
         self.max_keys = max_keys.into();

@@ -54,6 +54,8 @@ pub(crate) struct Counted {
     pub(crate) at: u64,
     /// What it has cost by the rule of its time.
     pub(crate) cost: u64,
+    /// What a token has cost then.
+    pub(crate) single: u64,
     /// When its turn is in a queue.
     pub(crate) turn: u64,
     /// Whether it waits or runs.
@@ -271,7 +273,7 @@ impl Keyed {
 fn owed<'a>(counted: impl Iterator<Item = &'a Counted>, now: u64, single: u64) -> (u64, u64) {
     let (mut debt, mut rate, mut at) = (0_u64, single, 0);
     for other in counted.filter(|other| other.asks.weight > 0) {
-        let own = other.cost / u64::from(other.asks.weight);
+        let own = other.single;
         let left = debt.saturating_sub((other.at - at) * UNITS);
         debt = tokens_kept(left, rate, own) + other.cost;
         (rate, at) = (own, other.at);

@@ -43,6 +43,7 @@ impl Ledger {
                 asks: *asks,
                 at: now,
                 cost: self.keyed.cost(asks).unwrap_or(0),
+                single: self.keyed.cost(&Asks { weight: 1, ..*asks }).unwrap_or(0),
                 turn: turn.map_or(now, |(_, turn)| turn),
                 is_there: true,
             });
@@ -69,9 +70,12 @@ impl Ledger {
         let mut behind = self.counted[place + 1..].iter();
         let is_behind =
             |other: &Counted| other.asks.weight > 0 && self.keyed.key(&other.asks) == key;
-        let is_queue = matches!(self.keyed.count, Count::Queue(_));
-        if !(is_queue && own.asks.weight > 0 && behind.any(is_behind)) {
-            self.counted.remove(place);
+        let is_behind = own.asks.weight > 0 && behind.any(is_behind);
+        match self.keyed.count {
+            Count::Queue(_) if is_behind => {}
+            // They have found a debt of its rate.
+            Count::Refill if is_behind => self.counted[place].cost = 0,
+            _ => _ = self.counted.remove(place),
         }
     }
 
