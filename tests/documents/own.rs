@@ -212,7 +212,7 @@ fn protections() -> Vec<(Value, Rule)> {
         (
             json!({"kind": "circuit-breaker", "resource": "/a", "pushback": true, "open_up_to": "5m"}),
             CircuitBreakerRule::pushback("/a")
-                .open_up_to(Duration::from_secs(300))
+                .open_up_to(ms(300_000))
                 .into(),
         ),
         (

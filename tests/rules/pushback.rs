@@ -136,7 +136,7 @@ fn however_a_probe_ends_it_closes_or_the_next_call_probes() {
         "it was not pushed back"
     );
     for end in [Entry::cancel as fn(Entry), |mut entry: Entry| {
-        entry.ignore()
+        entry.ignore();
     }] {
         open();
         end(pass(&sentinel));

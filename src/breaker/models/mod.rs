@@ -135,9 +135,8 @@ model! {
     || {
         let breakers = breakers([BreakerSpec {
             strategy: Strategy::Pushback,
-            limit: BadLimit::Consecutive(1),
             open_up_to: Some(Duration::from_millis(100)),
-            ..spec(1)
+            ..in_a_row(1)
         }]);
         let mut first = Caller::new(&breakers);
         let mut other = first.clone();
