@@ -1,6 +1,6 @@
 //! Responses by which a service asks not to be called for a while.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Response, StatusCode};
@@ -29,11 +29,54 @@ fn pushback(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     if after.bytes().all(|digit| digit.is_ascii_digit()) {
         return after.parse().ok().map(Duration::from_secs);
     }
-    let until = httpdate::parse_http_date(after).ok()?;
+    let until = date(after)?;
     // The service's own clock, if it tells: ours may differ.
-    let now = text(headers, &DATE).and_then(|date| httpdate::parse_http_date(date).ok());
-    let now: SystemTime = now.unwrap_or_else(wall_time);
-    until.duration_since(now).ok()
+    let now = text(headers, &DATE).and_then(date).or_else(|| {
+        let now = wall_time().duration_since(UNIX_EPOCH);
+        now.ok()
+    });
+    until.checked_sub(now?)
+}
+
+/// The time since 1970 of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`, the only form that HTTP
+/// lets a server send. The name of the day is not looked at.
+fn date(text: &str) -> Option<Duration> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (_, text) = text.split_once(", ")?;
+    let text = text.strip_suffix(" GMT").filter(|text| text.is_ascii())?;
+    let separators = [(2, b' '), (6, b' '), (11, b' '), (14, b':'), (17, b':')];
+    let is_apart = |(place, separator): (usize, u8)| text.as_bytes()[place] == separator;
+    if text.len() != 20 || !separators.into_iter().all(is_apart) {
+        return None;
+    }
+    let number = |from: usize, to: usize| -> Option<u64> {
+        let digits = &text[from..to];
+        let all = digits.bytes().all(|digit| digit.is_ascii_digit());
+        digits.parse().ok().filter(|_| all)
+    };
+    let month = MONTHS.iter().position(|name| *name == &text[3..6])? as u64 + 1;
+    let (day, year) = (number(0, 2)?, number(7, 11)?);
+    let (hour, minute, second) = (number(12, 14)?, number(15, 17)?, number(18, 20)?);
+    let is_one = (1..=31).contains(&day) && year >= 1970;
+    // A leap second is the 60th.
+    if !is_one || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    // In years that begin in March, the leap day is the last one.
+    let (year, month) = if month < 3 {
+        (year - 1, month + 9)
+    } else {
+        (year, month - 3)
+    };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    let days = 365 * year + leap_days + (153 * month + 2) / 5 + day;
+    // The days from the first of March of the year 0 to 1970, and one as days count from 1.
+    let days = days - 719_469;
+    Some(Duration::from_secs(
+        ((days * 24 + hour) * 60 + minute) * 60 + second,
+    ))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -85,6 +128,42 @@ mod tests {
             None,
             "by our clock it is over"
         );
+    }
+
+    #[test]
+    fn a_date_is_the_seconds_since_1970_or_none() {
+        let cases = [
+            ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
+            ("Tue, 29 Feb 2000 23:59:59 GMT", 951_868_799),
+            ("Wed, 01 Mar 2000 00:00:00 GMT", 951_868_800),
+            ("Sat, 31 Dec 2016 23:59:60 GMT", 1_483_228_800),
+            ("Thu, 31 Dec 2099 00:00:00 GMT", 4_102_358_400),
+            ("Mon, 01 Mar 2100 00:00:00 GMT", 4_107_542_400),
+        ];
+        for (text, seconds) in cases {
+            assert_eq!(date(text), Some(Duration::from_secs(seconds)), "{text}");
+        }
+        let none = [
+            "",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+            "Sun, 6 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:49:37 GMT",
+            "Sun, 06 Nov 1994 08:60:37 GMT",
+            "Sun, 06 Nov 1994 08:49:61 GMT",
+            "Sun, 00 Nov 1994 08:49:37 GMT",
+            "Sun, 32 Nov 1994 08:49:37 GMT",
+            "Sun, 06 nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1969 08:49:37 GMT",
+            "Sun, +6 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:3é GMT",
+        ];
+        for text in none {
+            assert_eq!(date(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod late;
 mod orders;
+mod pushback;
 
 use std::time::Duration;
 
@@ -127,25 +128,6 @@ model! {
         breaker.count(end, &mut changes);
         thread.join().unwrap();
         assert_eq!(breaker.word().state(), Open, "the end was lost");
-    }
-}
-
-model! {
-    a_call_beside_a_pushback at 3 fails with a_pushback_whose_time_comes_late: PushbackAfterState;
-    || {
-        let breakers = breakers([BreakerSpec {
-            strategy: Strategy::Pushback,
-            open_up_to: Some(Duration::from_millis(100)),
-            ..in_a_row(1)
-        }]);
-        let mut first = Caller::new(&breakers);
-        let mut other = first.clone();
-        let thread = thread::spawn(move || other.enter(1).is_ok_and(|call| call.is_probe(0)));
-        let tell = &mut noting(&mut first.told);
-        breakers.push_back(Tick::ZERO, Duration::from_millis(50), tell);
-        assert!(!thread.join().unwrap(), "a probe at 1 ms of 50");
-        assert!(first.enter(49).is_err());
-        assert!(first.enter(50).unwrap().is_probe(0));
     }
 }
 
