@@ -144,6 +144,8 @@ page!(concurrency, "concurrency.md");
 page!(overload, "overload.md");
 page!(criticality, "criticality.md");
 page!(breakers, "breakers.md");
+// Its programs use clients of other crates: `tests/ecosystem` runs them.
+#[cfg(not(doctest))]
 page!(outbound, "outbound.md");
 page!(grpc, "grpc.md");
 page!(layers, "layers.md");

@@ -6,7 +6,7 @@ use tower_sentinel::{Call, FlowRule, Rules, Sentinel};
 use crate::passes;
 use crate::support::{engine, ms, run};
 
-#[path = "../../examples/otel/totals.rs"]
+#[path = "../ecosystem/examples/otel/totals.rs"]
 mod totals;
 
 use totals::Totals;

@@ -15,7 +15,6 @@ mod http;
 mod payloads;
 mod refusal;
 mod service;
-mod stacks;
 #[path = "../support/mod.rs"]
 mod support;
 mod units;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
+use axum::http::{HeaderName, Method, Request, Response, StatusCode};
 use axum::routing::any;
 use bytes::Bytes;
 use http_body::Frame;
@@ -17,7 +17,6 @@ use hyper::client::conn::http2 as client;
 use hyper::server::conn::http2 as server;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use sfv::{Item, List, ListEntry, Parser};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::{Head, from_fn};
 use tower_sentinel::middleware::rejection::{Auto, Http, RateLimitFields, is_refusal};
@@ -256,44 +255,6 @@ async fn a_handler_that_asks_itself_refuses_as_the_layer_does() {
 }
 
 // === the quota ===
-
-/// The one member of a list field: its name and its parameters.
-fn member(headers: &HeaderMap, name: &str) -> (String, Vec<(String, i64)>) {
-    let list: List = Parser::new(headers[name].as_bytes()).parse().unwrap();
-    let [ListEntry::Item(Item { bare_item, params })] = &list[..] else {
-        panic!("{list:?}");
-    };
-    let params = params.iter().map(|(key, value)| {
-        let number = value.as_integer().expect("an integer");
-        (key.as_str().to_owned(), i64::from(number))
-    });
-    let name = bare_item.as_string().expect("a string").as_str().to_owned();
-    (name, params.collect())
-}
-
-#[tokio::test]
-async fn the_ietf_fields_tell_every_client_what_is_left() {
-    let rules = Rules::new()
-        .with(FlowRule::per_second("/x", 3).id("a \"quoted\" name"))
-        .with(FlowRule::per("/x", 1_000, ms(60_000)));
-    let fields = RateLimitFields::Ietf;
-    let (clock, app) = app(rules, |layer| {
-        let http = Http::new().fields(fields);
-        layer.fields(fields).reject(Auto::new().http(http))
-    });
-    clock.advance(ms(700)); // 10.7 s
-    for (remaining, reset) in [(2, 1), (1, 1), (0, 1), (0, 1)] {
-        let response = ask(&app, get("/x")).await;
-        let (policy, quota) = member(response.headers(), "ratelimit-policy");
-        assert_eq!(policy, "a \"quoted\" name");
-        assert_eq!(quota, [("q".to_owned(), 3), ("w".to_owned(), 1)]);
-        let (limit, left) = member(response.headers(), "ratelimit");
-        assert_eq!(limit, "a \"quoted\" name");
-        assert_eq!(left, [("r".to_owned(), remaining), ("t".to_owned(), reset)]);
-    }
-    let refused = ask(&app, get("/x")).await;
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-}
 
 /// Each form, and its field that tells what is left.
 const FORMS: [(RateLimitFields, &str); 3] = [
