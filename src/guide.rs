@@ -110,6 +110,7 @@ macro_rules! labels {
 [refusals#what-retry-after-means]: crate::guide::refusals#what-retry-after-means
 [refusals#what-the-default-sends]: crate::guide::refusals#what-the-default-sends
 [replicas]: crate::guide::replicas
+[replicas#one-budget]: crate::guide::replicas#one-budget
 [rules]: crate::guide::rules
 [rules#rules-from-a-file]: crate::guide::rules#rules-from-a-file
 [rules#rules-from-code]: crate::guide::rules#rules-from-code

@@ -24,13 +24,13 @@ pub(crate) struct Account(AtomicU64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Posting {
     /// To be booked in the window, first.
-    pub(super) book: u32,
+    pub(crate) book: u32,
     /// To be released from the gauge, second.
-    pub(super) release: u32,
+    pub(crate) release: u32,
     /// What is left of the reservation.
     pub(super) rest: u32,
     /// What was told beyond the largest cost that is booked at once.
-    pub(super) cut: u32,
+    pub(crate) cut: u32,
 }
 
 /// What a call that has ended has told.
@@ -54,7 +54,7 @@ impl Account {
     }
 
     /// What is left of the reservation.
-    pub(super) fn rest(&self) -> u32 {
+    pub(crate) fn rest(&self) -> u32 {
         self.load().rest()
     }
 

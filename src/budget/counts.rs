@@ -21,7 +21,7 @@ const UNKNOWN: u64 = 0;
 // === impl BudgetCounts ===
 
 impl BudgetCounts {
-    pub(super) fn reserved(&self, units: u32) {
+    pub(crate) fn reserved(&self, units: u32) {
         add(&self.reserved, units);
     }
 

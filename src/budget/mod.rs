@@ -39,6 +39,8 @@ mod ledger;
 mod posting;
 
 pub(crate) use account::Account;
+#[cfg(feature = "shared")]
+pub(crate) use account::Posting;
 pub(crate) use counts::BudgetCounts;
 pub(crate) use gauge::GaugeWord;
 pub(crate) use ledger::{BudgetFigures, CostBudget};

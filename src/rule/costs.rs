@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cost::NotedUnit;
 use super::params::{KeyAccounts, KeyedRules, NoShare, OnSuspicion};
-use super::{FlowRule, RuleSet};
+use super::{FlowRule, LeaseAccount, RuleSet, SharedCostRule};
 use crate::base::carry_over::carry_over;
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
@@ -20,6 +20,8 @@ pub(crate) struct CostRules {
     all: Box<[CostRule]>,
     /// Those that count each key apart.
     by_key: Option<KeyedRules>,
+    /// Those that are shared. They are asked with the other [shared rules](super::SharedRule).
+    shared: Box<[SharedCostRule]>,
     /// The first unit that a call has named and no rule counts.
     stray: NotedUnit,
 }
@@ -39,6 +41,7 @@ pub(crate) struct Accounts {
     /// One for each rule on all callers, in the order of the rules.
     all: SmallVec<Account, 2>,
     by_key: KeyAccounts,
+    pub(crate) shared: SmallVec<LeaseAccount, 1>,
 }
 
 // === impl Accounts ===
@@ -63,6 +66,7 @@ impl CostRules {
         old: Option<&Self>,
         now: Tick,
         on_suspicion: impl Fn(u32) -> OnSuspicion,
+        shared: Vec<SharedCostRule>,
     ) -> Option<Self> {
         let old_by_key = old.and_then(Self::by_key);
         let mut rules = Vec::with_capacity(indices.len());
@@ -87,9 +91,11 @@ impl CostRules {
             all.push(CostRule::new(index, rule, old, now));
         }
         let by_key = KeyedRules::new(set, indices, most_origins, old_by_key, now, on_suspicion);
-        (!all.is_empty() || by_key.is_some()).then(|| Self {
+        let has_any = !all.is_empty() || by_key.is_some() || !shared.is_empty();
+        has_any.then(|| Self {
             all: all.into(),
             by_key,
+            shared: shared.into(),
             stray: NotedUnit::default(),
         })
     }
@@ -136,6 +142,14 @@ impl CostRules {
         self.each_account(accounts, &mut |_, budget, account| budget.start(account));
     }
 
+    /// The call of `accounts`, which runs, has those of shared rules as well.
+    #[cold]
+    pub(crate) fn start_shared(&self, accounts: &Accounts) {
+        for shared in accounts.shared.iter() {
+            shared.start(shared.account());
+        }
+    }
+
     /// Takes back the reservations of a call that does not run.
     #[cold]
     pub(crate) fn cancel(&self, accounts: &Accounts) {
@@ -177,7 +191,13 @@ impl CostRules {
     #[cold]
     fn note_stray(&self, unit: &str) {
         let keyed = self.by_key.iter().flat_map(KeyedRules::units);
-        let mut units = self.all.iter().map(CostRule::unit).chain(keyed);
+        let shared = self.shared.iter().map(SharedCostRule::unit);
+        let mut units = self
+            .all
+            .iter()
+            .map(CostRule::unit)
+            .chain(keyed)
+            .chain(shared);
         if units.all(|counted| counted != unit) {
             self.stray.note(unit);
         }
@@ -206,6 +226,9 @@ impl CostRules {
         }
         for (rule, account) in self.all.iter().zip(accounts.all.iter()) {
             f(rule.unit(), &*rule.budget, account);
+        }
+        for shared in accounts.shared.iter() {
+            f(shared.unit(), shared, shared.account());
         }
     }
 
@@ -242,11 +265,15 @@ impl CostRules {
         for it in &self.all {
             figures.push((it.index, it.unit(), false, it.budget.figures(now)));
         }
+        for it in &self.shared {
+            figures.push((it.index(), it.unit(), it.is_by_key(), it.figures(now)));
+        }
         if let Some(by_key) = &self.by_key {
             for (index, unit, of_keys) in by_key.cost_figures() {
                 figures.push((index, unit, true, of_keys));
             }
         }
+        figures.sort_by_key(|&(index, _, is_by_key, _)| (is_by_key, index));
         figures
     }
 
@@ -262,7 +289,7 @@ impl CostRules {
     /// Bytes that the rules occupy on the heap.
     pub(crate) fn footprint(&self) -> usize {
         let by_key = self.by_key.as_ref().map_or(0, KeyedRules::footprint);
-        let mut bytes = size_of_val(&*self.all) + by_key;
+        let mut bytes = size_of_val(&*self.all) + size_of_val(&*self.shared) + by_key;
         for rule in &self.all {
             bytes += rule.rule.heap() + rule.budget.footprint();
         }

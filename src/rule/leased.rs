@@ -19,6 +19,8 @@ pub(crate) struct SharedRule {
     interval: Duration,
     pub(crate) window: Window,
     limit: u32,
+    /// The unit of costs that it counts; `None`: calls.
+    unit: Option<Box<str>>,
     /// Which part of a limit calls may borrow, and how many permits at most.
     lends: (f64, u32),
     /// Infinite without a limit, as in `tiers`.
@@ -85,6 +87,7 @@ impl SharedRule {
             (_, Who::Anyone | Who::Other) => Selects::All,
         };
         add_direction(&mut identity, direction);
+        add_unit(&mut identity, rule.get_cost());
         let (interval, counted) = (rule.interval(), rule.counted_buckets());
         Self {
             sharing,
@@ -96,6 +99,7 @@ impl SharedRule {
                 buckets: counted,
             },
             limit: rule.limit(),
+            unit: rule.get_cost().map(Into::into),
             lends: rule.lends_of_next(),
             exceptions: Named::default(),
             tiers: Named::default(),
@@ -117,6 +121,7 @@ impl SharedRule {
             ParamOf::Origin => identity.part("by", "origin"),
         }
         add_direction(&mut identity, direction);
+        add_unit(&mut identity, rule.get_cost());
         let own = |list: &[(String, f64)], unlimited: &[String]| {
             let mut named = Named::<f64>::default();
             for name in unlimited {
@@ -137,7 +142,11 @@ impl SharedRule {
                 buckets: 2,
             },
             limit: rule.threshold() as u32,
-            lends: (1.0, MOST_WAITING_OF_VALUE),
+            unit: rule.get_cost().map(Into::into),
+            lends: match rule.get_cost() {
+                None => (1.0, MOST_WAITING_OF_VALUE),
+                Some(_) => (0.0, 0),
+            },
             exceptions: own(&rule.exceptions, &rule.unlimited_values),
             tiers: own(&rule.tiers, &rule.unlimited_tiers),
             identity: identity.window(rule.interval(), 2),
@@ -157,9 +166,22 @@ impl SharedRule {
         matches!(self.selects, Selects::Each(_))
     }
 
-    /// Returns whether it counts all calls, together.
+    /// Returns whether it counts all calls together, by their number.
     pub(crate) const fn is_of_all(&self) -> bool {
-        matches!(self.selects, Selects::All)
+        self.unit.is_none() && matches!(self.selects, Selects::All)
+    }
+
+    /// The unit of costs that it counts; `None`: calls.
+    pub(crate) fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+
+    /// How many permits `call` takes: its weight, or what it reserves and at least one.
+    pub(crate) fn wanted(&self, call: &Call<'_>) -> u32 {
+        match &self.unit {
+            None => call.weight,
+            Some(unit) => call.reserves.of(unit).max(1),
+        }
     }
 
     /// The rule's answer to `call`.
@@ -224,6 +246,7 @@ impl SharedRule {
         let ahead = (f64::from(limit) * part * (1.0 + 4.0 * f64::EPSILON)) as u32;
         Terms {
             by_key: self.is_by_key(),
+            by_cost: self.unit.is_some(),
             ..self.sharing.terms(limit, ahead.min(most), settings)
         }
     }
@@ -238,6 +261,13 @@ impl SharedRule {
 fn add_direction(identity: &mut Identity, direction: Direction) {
     if direction == Direction::Outbound {
         identity.part("direction", direction.as_str());
+    }
+}
+
+/// Calls and costs, and costs of two units, are counted apart.
+fn add_unit(identity: &mut Identity, unit: Option<&str>) {
+    if let Some(unit) = unit {
+        identity.part("cost", unit);
     }
 }
 

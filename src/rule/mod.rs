@@ -130,6 +130,8 @@ mod incremental;
 mod info;
 mod isolation;
 mod keyed_rule;
+#[cfg_attr(not(feature = "shared"), path = "no_lease_costs.rs")]
+mod lease_costs;
 #[cfg_attr(not(feature = "shared"), path = "no_leased.rs")]
 mod leased;
 mod limit;
@@ -189,6 +191,9 @@ pub(crate) use guard::Guards;
 #[cfg(feature = "serde")]
 pub(crate) use info::RuleKind;
 pub(crate) use keyed_rule::most_keys;
+#[cfg(feature = "shared")]
+pub(crate) use lease_costs::LeaseCosts;
+pub(crate) use lease_costs::{LeaseAccount, SharedCostRule};
 #[cfg(feature = "shared")]
 pub(crate) use leased::{Selected, SharedRule};
 pub(crate) use named::Named;

@@ -64,6 +64,7 @@ impl Sharing {
             local_limit: self.local_limit.map(WholeNumber::get),
             ahead,
             by_key: false,
+            by_cost: false,
             // At most ten seconds.
             wait_us: wait.min(settings.store_wait).as_micros() as u32,
         }

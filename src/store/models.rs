@@ -193,6 +193,7 @@ fn asked_before<const N: usize>(
         local_limit: None,
         ahead: 5,
         by_key: false,
+        by_cost: false,
         wait_us: BUCKET.as_micros() as u32,
     };
     let window = Window {

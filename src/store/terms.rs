@@ -2,16 +2,22 @@
 
 use std::time::Duration;
 
+use super::cell::MOST_LEASED;
 use super::figures::RuleFigures;
 use super::hub::Hub;
 use super::ledger::Ledger;
 use super::seen::Seen;
 use super::settings::WhenDown;
-use crate::base::sync::{Arc, Lock};
+use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
 
 /// At most this many different terms of a rule are compared with those of a new key. With more
 /// limits, some keys have terms of their own.
 const MOST_TERMS: usize = 16;
+/// With each call that takes less, the largest one that is remembered is less by this part.
+const FORGETS: u32 = 8;
+/// What calls cost is drawn ahead if it is enough for so many of them: a few that come at once look
+/// as if many came all the time.
+const LEASED: u32 = 8;
 
 /// The terms that a rule sets for its counter: those of two keys may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +34,9 @@ pub(crate) struct Terms {
     /// [paid](super::ledger::Ledger::affords) for, and nobody asks before the store has said that
     /// there is room.
     pub(crate) by_key: bool,
+    /// Whether permits are units of what calls cost: then calls [return](super::quota) most of what
+    /// they take, and a refusal is remembered only for a moment.
+    pub(crate) by_cost: bool,
     /// The longest that a call waits.
     pub(crate) wait_us: u32,
 }
@@ -50,6 +59,9 @@ pub(crate) struct QuotaRule {
     terms: Lock<Vec<Arc<Terms>>>,
     /// The clock of the store as the last answer to any of its counters told it.
     seen: Lock<Option<Seen>>,
+    /// How many permits calls take at once, if that is not one each: about the most that one took
+    /// lately.
+    largest: Option<AtomicU32>,
 }
 
 /// How many processes there are, and which of them this one is.
@@ -77,6 +89,11 @@ impl Terms {
         self.is_split() && (1..nodes.count).contains(&self.limit)
     }
 
+    /// Returns whether a call of `weight` may ever pass: a lease of costs holds no more.
+    pub(super) const fn fits(&self, weight: u32, nodes: Nodes) -> bool {
+        weight <= self.limit_of(nodes) && !(self.by_cost && weight > MOST_LEASED)
+    }
+
     /// The limit of all processes together.
     pub(super) const fn limit_of(&self, nodes: Nodes) -> u32 {
         if self.per_node {
@@ -96,13 +113,51 @@ impl Window {
 
 impl QuotaRule {
     pub(crate) fn new(window: Window, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Arc<Self> {
+        Arc::new(Self::alone(window, figures, hub))
+    }
+
+    /// That of a rule on what calls cost.
+    pub(crate) fn of_costs(window: Window, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Arc<Self> {
         Arc::new(Self {
+            largest: Some(AtomicU32::new(1)),
+            ..Self::alone(window, figures, hub)
+        })
+    }
+
+    fn alone(window: Window, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Self {
+        Self {
             window: Arc::new(window),
             figures,
             hub: hub.clone(),
             terms: Lock::default(),
             seen: Lock::default(),
-        })
+            largest: None,
+        }
+    }
+
+    /// Returns whether it is on what calls cost.
+    pub(super) const fn is_by_cost(&self) -> bool {
+        self.largest.is_some()
+    }
+
+    /// Notes how many permits a call wants.
+    pub(super) fn note_wanted(&self, weight: u32) {
+        if let Some(largest) = &self.largest {
+            // An estimate: where several threads write, any of them is right.
+            let before = largest.load(Ordering::Relaxed);
+            let now = weight.max(before - before / FORGETS).max(1);
+            if now != before {
+                largest.store(now, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many permits must be needed in the time for which they are drawn ahead. If calls take many
+    /// at once, a lease is of use only to the next one of several: what it holds is too little for
+    /// one call, and keeps others out.
+    pub(super) fn worth_a_lease(&self) -> u32 {
+        let of_calls = |largest: &AtomicU32| largest.load(Ordering::Relaxed).saturating_mul(LEASED);
+        self.largest.as_ref().map_or(1, of_calls)
     }
 
     pub(super) fn note_seen(&self, seen: Seen) {

@@ -199,14 +199,6 @@ fn settings_that_a_limit_on_costs_cannot_have_are_refused() {
             ("cost", tokens(), callers("for_origin")),
         ),
         (
-            rule().shared(),
-            (
-                "shared",
-                text("true"),
-                text("left out with `cost`: costs count in one process"),
-            ),
-        ),
-        (
             FlowRule::per_minute("r", (1_u32 << 30) + 1).cost("tokens"),
             (
                 "threshold",

@@ -7,6 +7,7 @@
 
 mod advertised;
 mod borrow;
+mod budgets;
 mod deploy;
 mod down;
 mod draws;

@@ -5,6 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use crate::adaptive::CallEnd;
+use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
 use crate::breaker::Admission;
 use crate::call::Direction;
@@ -14,7 +15,7 @@ use crate::engine::call::nodes::{CallNodes, Claims, QuotasLeft};
 use crate::engine::call::rare::{BodyUnits, RareState};
 use crate::engine::resource::Resource;
 use crate::hook::Interest;
-use crate::rule::{Accounts, RunningPlaces};
+use crate::rule::{Accounts, LeaseAccount, RunningPlaces};
 use crate::stat::{Outcome, SlotHold};
 
 /// A running call. Dropping it ends the call and records, once, its weight, its response
@@ -150,6 +151,17 @@ impl Entry {
         }
         let metered = Metered::new(resource, accounts);
         self.set_rare(|rare| rare.metered = Some(metered));
+    }
+
+    /// Attaches the accounts of the call's cost by shared rules, beside the others.
+    #[inline]
+    pub(crate) fn set_leased(&mut self, leased: SmallVec<LeaseAccount, 1>) {
+        if leased.iter().next().is_some() {
+            self.set_rare(|rare| {
+                let metered = rare.metered.as_mut();
+                metered.expect("it has accounts").set_leased(leased);
+            });
+        }
     }
 
     /// Notes the rest of the quotas of the call's parameters, for the response.

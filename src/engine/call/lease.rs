@@ -4,9 +4,10 @@ use std::mem;
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::base::small_vec::SmallVec;
 use crate::clock::Tick;
 use crate::engine::resource::{Asking, HeldLeases, LeaseTargets, Taking};
-use crate::rule::NoShare;
+use crate::rule::{LeaseAccount, NoShare};
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -73,13 +74,13 @@ impl WaitLeases {
         self.refusal
     }
 
-    /// Takes the permits of a call of `weight` whose turn has come, or asks for them.
-    pub(crate) fn take(&mut self, now: Tick, weight: u32) -> Result<Next, NoShare> {
+    /// Takes the permits of a call whose turn has come, or asks for them.
+    pub(crate) fn take(&mut self, now: Tick) -> Result<Next, NoShare> {
         let had = self.held.take().unwrap_or_default();
         // It has waited for the turn or the loan that has come, so it waits for no other bucket.
-        let held = match self.targets.take(now, weight, had, None)? {
+        let held = match self.targets.take(now, had, None)? {
             Taking::All(held) => Ok(held),
-            Taking::MustAsk(held, _) => self.targets.ask(now, weight, held, None)?,
+            Taking::MustAsk(held, _) => self.targets.ask(now, held, None)?,
         };
         Ok(match held {
             Ok(held) => {
@@ -115,10 +116,9 @@ impl WaitLeases {
         self.held = None;
     }
 
-    /// The call runs.
-    pub(crate) fn spend(&mut self) {
-        if let Some(mut held) = mem::take(&mut self.held) {
-            held.spend();
-        }
+    /// The call runs. Returns the accounts of what it costs.
+    pub(crate) fn spend(&mut self) -> SmallVec<LeaseAccount, 1> {
+        let held = mem::take(&mut self.held);
+        held.map_or_else(SmallVec::default, |mut held| held.spend())
     }
 }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use super::rare::RareState;
+use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::call::Direction;
 use crate::engine::resource::Resource;
-use crate::rule::Accounts;
+use crate::rule::{Accounts, LeaseAccount};
 
 /// A handle on the cost of a running call, for rules on [costs](crate::FlowRule::cost): a stream
 /// keeps one and charges each chunk, a task settles when it knows the total.
@@ -22,7 +23,8 @@ use crate::rule::Accounts;
 /// [finding](crate::hook::FindingKind::CostUnit), and a unit that several rules count is told to all
 /// of them.
 ///
-/// A charge takes no lock and allocates nothing.
+/// A charge takes no lock and allocates nothing. Only what a [shared](crate::FlowRule::shared) rule
+/// has no reservation for is noted under a lock.
 ///
 /// # Examples
 ///
@@ -131,6 +133,14 @@ impl Metered {
             has_failed: AtomicBool::new(false),
             shadow: OnceLock::new(),
             outer: OnceLock::new(),
+        }
+    }
+
+    /// The call has these accounts by shared rules as well.
+    pub(super) fn set_leased(&mut self, leased: SmallVec<LeaseAccount, 1>) {
+        if let Some(costs) = self.resource.costs() {
+            self.accounts.shared = leased;
+            costs.start_shared(&self.accounts);
         }
     }
 

@@ -4,9 +4,10 @@
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::base::small_vec::SmallVec;
 use crate::clock::Tick;
 use crate::engine::resource::HeldLeases;
-use crate::rule::NoShare;
+use crate::rule::{LeaseAccount, NoShare};
 
 /// The permits of shared rules that a waiting call needs. It has no variants, as no call needs any.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl WaitLeases {
         match *self {}
     }
 
-    pub(crate) const fn take(&mut self, _: Tick, _: u32) -> Result<Next, NoShare> {
+    pub(crate) const fn take(&mut self, _: Tick) -> Result<Next, NoShare> {
         match *self {}
     }
 
@@ -51,7 +52,7 @@ impl WaitLeases {
         match *self {}
     }
 
-    pub(crate) const fn spend(&mut self) {
+    pub(crate) const fn spend(&mut self) -> SmallVec<LeaseAccount, 1> {
         match *self {}
     }
 }

@@ -90,12 +90,12 @@ fn enter_with_targets(
     attempt.arrived.has_borrowed = had.is_borrowed();
     let latest = latest_start(attempt, &nodes);
     if attempt.later_turn().is_some() {
-        note_quota(attempt, &nodes, &targets, call.weight);
+        note_quota(attempt, &nodes, &targets, true);
         let verdict = enter_claimed(attempt, nodes.clone())?;
         return Ok(keep_for_turn(verdict, targets, had));
     }
     let borrows_by = latest.filter(|_| had.is_empty());
-    let held = match targets.take(now, call.weight, had, borrows_by) {
+    let held = match targets.take(now, had, borrows_by) {
         Ok(Taking::All(held)) => held,
         Ok(Taking::MustAsk(held, next)) => {
             match nodes.check_room(now, call.weight) {
@@ -117,7 +117,7 @@ fn enter_with_targets(
                     return Ok(with_targets(verdict, targets));
                 }
             }
-            match targets.ask(now, call.weight, held, borrows_by) {
+            match targets.ask(now, held, borrows_by) {
                 Ok(Ok(held)) => held,
                 Ok(Err(asking)) if call.patience != Some(Duration::ZERO) => {
                     nodes.release(&attempt.claims);
@@ -134,7 +134,7 @@ fn enter_with_targets(
         }
         Err(none) => return Ok(refuse_lease(attempt, &nodes, none)),
     };
-    note_quota(attempt, &nodes, &targets, 0);
+    note_quota(attempt, &nodes, &targets, false);
     start(attempt, nodes, targets, held, latest)
 }
 
@@ -148,10 +148,10 @@ fn latest_start(attempt: &Attempt<'_>, nodes: &CallNodes) -> Option<Tick> {
     borrows.then(|| attempt.arrived.since.unwrap_or(attempt.now) + most)
 }
 
-/// Notes the rest of the quotas for a call that wants to know, which will take `weight` of each.
-fn note_quota(attempt: &mut Attempt<'_>, nodes: &CallNodes, targets: &LeaseTargets, weight: u32) {
+/// Notes the rest of the quotas for a call that wants to know, and `takes` its permits later.
+fn note_quota(attempt: &mut Attempt<'_>, nodes: &CallNodes, targets: &LeaseTargets, takes: bool) {
     if attempt.call.flags.wants_quota() {
-        nodes.note_leases(targets, attempt.now, weight, &mut attempt.claims.quotas);
+        nodes.note_leases(targets, attempt.now, takes, &mut attempt.claims.quotas);
     }
 }
 
@@ -165,9 +165,9 @@ fn start(
 ) -> Result<Verdict, Reloaded> {
     let verdict = enter_claimed(attempt, nodes)?;
     match verdict {
-        Verdict::Pass(_) => {
-            held.spend();
-            Ok(verdict)
+        Verdict::Pass(mut entry) => {
+            entry.set_leased(held.spend());
+            Ok(Verdict::Pass(entry))
         }
         Verdict::Wait(waiting) if held.is_borrowed() && !waiting.is_in_line() => {
             Ok(keep_for_loan(waiting, targets, held, latest))
@@ -187,7 +187,7 @@ fn keep_for_loan(
 ) -> Verdict {
     let start = waiting.start();
     let is_late = latest.is_none_or(|latest| start >= latest) || !held.last_until(start);
-    match targets.over_by(&held, start, waiting.weight()) {
+    match targets.over_by(&held, start) {
         Some(none) if is_late => Verdict::Block(waiting.refuse_lease(none)),
         _ => {
             waiting.has_leases(WaitLeases::held(targets, held));
@@ -225,6 +225,9 @@ fn refuse_lease(attempt: &Attempt<'_>, nodes: &CallNodes, mut none: NoShare) -> 
         // Other rules may have room later still.
         *available_at = available_at.and_then(|at| nodes.retry_at_unrelated(call, now, at));
     }
-    let blocked = nodes.resource().blocked_without_lease(none, now);
+    let resource = nodes.resource();
+    let reserved = resource.reserved_for_ever(&none, call);
+    let blocked = resource.blocked_without_lease(none, now);
+    let blocked = blocked.with_reserved(reserved);
     refuse(Counted::On(nodes), call, now, blocked)
 }

@@ -218,19 +218,27 @@ impl Resource {
         at: Option<Tick>,
         now: Tick,
     ) -> Blocked {
-        let mut reserved = 0;
-        if let NoShare::Full {
-            rule, available_at, ..
-        } = &mut none
-        {
-            if available_at.is_none() {
-                let unit = self.rules.rule(*rule).and_then(|rule| rule.info().unit());
-                reserved = unit.map_or(0, |unit| call.reserves.of(unit));
-            }
+        let reserved = self.reserved_for_ever(&none, call);
+        if let NoShare::Full { available_at, .. } = &mut none {
             *available_at = available_at.and(at);
         }
         self.blocked_without_share(none, now)
             .with_reserved(reserved)
+    }
+
+    /// What `call` reserves by the rule that refuses it, if that is for ever.
+    #[cold]
+    pub(crate) fn reserved_for_ever(&self, none: &NoShare, call: &Call<'_>) -> u32 {
+        let NoShare::Full {
+            rule,
+            available_at: None,
+            ..
+        } = none
+        else {
+            return 0;
+        };
+        let unit = self.rules.rule(*rule).and_then(|rule| rule.info().unit());
+        unit.map_or(0, |unit| call.reserves.of(unit))
     }
 
     /// A refusal for want of a share, or of permits from a store.

@@ -1,9 +1,12 @@
 //! The permits of shared rules that one call has.
 
-use super::leases::LeaseTarget;
+use std::mem;
+
+use super::leases::{LeaseTarget, WantedUnits};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
 use crate::clock::Tick;
+use crate::rule::LeaseAccount;
 use crate::store::{SharedQuota, Validity};
 
 /// The leases that a call has taken. Dropping it refunds all of them, unless they are spent.
@@ -16,16 +19,18 @@ struct HeldLease {
     /// `None` for a call that passes without permits.
     valid: Option<Validity>,
     weight: u32,
+    cost: Option<WantedUnits>,
 }
 
 // === impl HeldLeases ===
 
 impl HeldLeases {
-    pub(super) fn push(&mut self, target: &LeaseTarget, valid: Option<Validity>, weight: u32) {
+    pub(super) fn push(&mut self, target: &LeaseTarget, valid: Option<Validity>) {
         self.0.push(HeldLease {
             quota: target.quota.clone(),
             valid,
-            weight,
+            weight: target.weight,
+            cost: target.cost.clone(),
         });
     }
 
@@ -72,9 +77,17 @@ impl HeldLeases {
         }
     }
 
-    /// The call runs: its permits are spent.
-    pub(crate) fn spend(&mut self) {
-        self.0 = SmallVec::default();
+    /// The call runs: its permits are spent, or those of the accounts of what it costs.
+    pub(crate) fn spend(&mut self) -> SmallVec<LeaseAccount, 1> {
+        let mut accounts = SmallVec::default();
+        for held in mem::take(&mut self.0).iter() {
+            if let Some(WantedUnits { costs, units }) = &held.cost {
+                let quota = held.quota.clone();
+                let account = LeaseAccount::new(costs.clone(), *units, quota, held.valid);
+                accounts.push(account);
+            }
+        }
+        accounts
     }
 }
 

@@ -10,7 +10,7 @@ use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
 use crate::call::{Call, Key};
 use crate::clock::Tick;
-use crate::rule::{NoShare, Selected, SharedRule, most_keys};
+use crate::rule::{LeaseCosts, NoShare, Selected, SharedCostRule, SharedRule, most_keys};
 use crate::store::{
     Answer, Asked, Hub, KeyedQuotas, LeaseFound, QuotaRule, RuleFigures, SharedQuota, Terms,
     Ticket, Validity,
@@ -28,6 +28,8 @@ pub(super) struct LeasedRule {
     pub(super) index: u32,
     pub(super) rule: SharedRule,
     pub(super) counters: LeaseCounters,
+    /// What its calls have cost, if it counts that. Shared with the rule before a reload.
+    costs: Option<Arc<LeaseCosts>>,
 }
 
 /// Where a rule counts. Shared with the rule before a reload.
@@ -46,12 +48,22 @@ pub(super) struct LeaseTarget {
     rule: u32,
     advertised: (u32, Duration),
     pub(super) quota: Arc<SharedQuota>,
+    /// How many permits the call takes.
+    pub(super) weight: u32,
+    pub(super) cost: Option<WantedUnits>,
+}
+
+/// What a call reserves by a rule on costs.
+#[derive(Clone, Debug)]
+pub(super) struct WantedUnits {
+    pub(super) costs: Arc<LeaseCosts>,
+    pub(super) units: u32,
 }
 
 /// A call that waits for the store.
 #[derive(Debug)]
 pub(crate) struct Asking {
-    tickets: Vec<(LeaseTarget, Ticket, u32)>,
+    tickets: Vec<(LeaseTarget, Ticket)>,
     held: HeldLeases,
     /// The longest that it waits.
     pub(crate) most: Duration,
@@ -83,11 +95,14 @@ impl Leases {
         let rules = indices.iter().filter_map(|&index| {
             let rule = set.shared(index, made_of.text, made_of.direction, most_origins)?;
             let counts = set.shared_counts(index)?;
-            let known = old.and_then(|old| old.counters_of(&rule));
-            let counters = known.unwrap_or_else(|| {
+            let known = old.and_then(|old| old.known(&rule));
+            let counters = known.map(|known| known.counters.clone());
+            let counters = counters.unwrap_or_else(|| {
                 let figures = Arc::new(RuleFigures::new(counts));
                 LeaseCounters::new(&rule, figures, hub)
             });
+            let costs = known.and_then(|known| known.costs.clone());
+            let costs = costs.or_else(|| rule.unit().map(|unit| Arc::new(LeaseCosts::new(unit))));
             counters.figures().go_on_with(counts);
             if let LeaseCounters::One(quota) = &counters {
                 let limit = rule.limit();
@@ -97,6 +112,7 @@ impl Leases {
                 index,
                 rule,
                 counters,
+                costs,
             })
         });
         let rules: Box<[_]> = rules.collect();
@@ -133,7 +149,7 @@ impl Leases {
         };
         let mut all = targets.0.iter();
         all.try_fold(now, |latest, target| {
-            Some(latest.max(target.quota.room_at(now, call.weight)?))
+            Some(latest.max(target.quota.room_at(now, target.weight)?))
         })
     }
 
@@ -142,21 +158,41 @@ impl Leases {
         leased.rule.terms(limit, &self.hub.settings)
     }
 
-    fn counters_of(&self, rule: &SharedRule) -> Option<LeaseCounters> {
+    /// The one that counts as `rule` does.
+    fn known(&self, rule: &SharedRule) -> Option<&LeasedRule> {
         let mut all = self.rules.iter();
-        let known = all.find(|known| {
+        all.find(|known| {
             known.rule.identity == rule.identity && known.rule.max_keys == rule.max_keys
-        });
-        Some(known?.counters.clone())
+        })
+    }
+
+    /// The rules on costs.
+    pub(super) fn costs(&self) -> Vec<SharedCostRule> {
+        let mut rules = Vec::new();
+        for leased in &self.rules {
+            if let Some(costs) = &leased.costs {
+                rules.push(SharedCostRule {
+                    index: leased.index,
+                    limit: leased.rule.limit(),
+                    costs: costs.clone(),
+                    quota: match &leased.counters {
+                        LeaseCounters::One(quota) => Some(quota.clone()),
+                        LeaseCounters::ByKey(_) => None,
+                    },
+                });
+            }
+        }
+        rules
     }
 
     /// The counters that `call` takes from.
     pub(crate) fn targets(&self, call: &Call<'_>, now: Tick) -> Result<LeaseTargets, NoShare> {
         let mut targets = LeaseTargets::default();
-        if call.weight == 0 {
-            return Ok(targets);
-        }
         for leased in &self.rules {
+            let weight = leased.rule.wanted(call);
+            if weight == 0 {
+                continue;
+            }
             let key = match leased.rule.select(call) {
                 Selected::No => continue,
                 Selected::Together => None,
@@ -177,6 +213,11 @@ impl Leases {
                 rule: leased.index,
                 advertised: leased.rule.advertised(limit),
                 quota,
+                weight,
+                cost: leased.costs.as_ref().map(|costs| WantedUnits {
+                    costs: costs.clone(),
+                    units: call.reserves.of(leased.rule.unit().unwrap_or_default()),
+                }),
             });
         }
         Ok(targets)
@@ -187,7 +228,10 @@ impl LeaseCounters {
     fn new(rule: &SharedRule, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Self {
         let digest = hub.digester().rule(&rule.identity);
         let terms = rule.terms(rule.limit(), &hub.settings);
-        let common = QuotaRule::new(rule.window, figures, hub);
+        let common = match rule.unit() {
+            None => QuotaRule::new(rule.window, figures, hub),
+            Some(_) => QuotaRule::of_costs(rule.window, figures, hub),
+        };
         if rule.is_by_key() {
             let quotas = KeyedQuotas::new(digest, common, terms, rule.max_keys);
             Self::ByKey(Arc::new(quotas))
@@ -208,13 +252,12 @@ impl LeaseCounters {
 // === impl LeaseTargets ===
 
 impl LeaseTargets {
-    /// Takes `weight` permits of each lease, or of none. Permits that the call `had` before count.
+    /// Takes the call's permits of each lease, or of none. Permits that the call `had` before count.
     /// A call with a `latest` time may ask for permits of the next bucket, if it can start before
     /// then.
     pub(crate) fn take(
         &self,
         now: Tick,
-        weight: u32,
         had: HeldLeases,
         latest: Option<Tick>,
     ) -> Result<Taking, NoShare> {
@@ -222,17 +265,18 @@ impl LeaseTargets {
         let mut held = HeldLeases::default();
         let (mut must_ask, mut start) = (false, None);
         for target in self.0.iter() {
+            let weight = target.weight;
             if let Some(valid) = had.refund(&target.quota, weight) {
-                held.push(target, valid, weight);
+                held.push(target, valid);
                 continue;
             }
             match target.quota.take(now, weight) {
                 LeaseFound::Taken(end) => {
-                    held.push(target, Some(Validity::until(end)), weight);
+                    held.push(target, Some(Validity::until(end)));
                 }
                 LeaseFound::Exhausted(at) => {
                     let lent = latest.and_then(|by| target.quota.lends_at(now, weight, by));
-                    let lent = lent.ok_or_else(|| target.exhausted(Some(at), weight))?;
+                    let lent = lent.ok_or_else(|| target.exhausted(Some(at)))?;
                     (must_ask, start) = (true, start.max(Some(lent)));
                 }
                 LeaseFound::Nothing => must_ask = true,
@@ -246,13 +290,16 @@ impl LeaseTargets {
     }
 
     /// The rest of each counter: its rule, its limit and interval, how many are left of it, and
-    /// when there are more.
+    /// when there are more. A call that `takes` its permits later leaves so many less.
     pub(crate) fn left(
         &self,
         now: Tick,
+        takes: bool,
     ) -> impl Iterator<Item = (u32, (u32, Duration), u32, Tick)> {
         self.0.iter().filter_map(move |target| {
             let (limit, left, at) = target.quota.left(now)?;
+            let taken = if takes { target.weight } else { 0 };
+            let left = left.saturating_sub(taken);
             Some((target.rule, (limit, target.advertised.1), left, at))
         })
     }
@@ -262,7 +309,6 @@ impl LeaseTargets {
     pub(crate) fn ask(
         &self,
         now: Tick,
-        weight: u32,
         held: HeldLeases,
         latest: Option<Tick>,
     ) -> Result<Result<HeldLeases, Asking>, NoShare> {
@@ -275,11 +321,11 @@ impl LeaseTargets {
             if asking.held.has(&target.quota) {
                 continue;
             }
-            match SharedQuota::ask(&target.quota, now, weight, latest) {
-                Asked::Told(answer) => asking.take_answer(target, answer, weight)?,
+            match SharedQuota::ask(&target.quota, now, target.weight, latest) {
+                Asked::Told(answer) => asking.take_answer(target, answer)?,
                 Asked::Waits(ticket) => {
                     asking.most = asking.most.min(target.quota.terms().wait());
-                    asking.tickets.push((target.clone(), ticket, weight));
+                    asking.tickets.push((target.clone(), ticket));
                 }
             }
         }
@@ -292,16 +338,16 @@ impl LeaseTargets {
 
     /// The refusal of a call whose permits `held` do not last until `start`.
     #[cold]
-    pub(crate) fn over_by(&self, held: &HeldLeases, start: Tick, weight: u32) -> Option<NoShare> {
+    pub(crate) fn over_by(&self, held: &HeldLeases, start: Tick) -> Option<NoShare> {
         let of_held = self.0.iter().find(|target| held.has(&target.quota))?;
-        Some(of_held.exhausted(Some(start), weight))
+        Some(of_held.exhausted(Some(start)))
     }
 }
 
 impl LeaseTarget {
     #[cold]
-    fn exhausted(&self, at: Option<Tick>, weight: u32) -> NoShare {
-        let at = at.filter(|_| weight <= self.quota.limit());
+    fn exhausted(&self, at: Option<Tick>) -> NoShare {
+        let at = at.filter(|_| self.quota.fits(self.weight));
         NoShare::Full {
             rule: self.rule,
             limit: self.advertised,
@@ -315,23 +361,23 @@ impl LeaseTarget {
 impl Asking {
     /// The rule of the first counter that it waits for.
     pub(crate) fn first_rule(&self) -> u32 {
-        self.tickets.first().map_or(0, |(target, ..)| target.rule)
+        self.tickets.first().map_or(0, |(target, _)| target.rule)
     }
 
     /// Returns whether all answers are there; if not, `waker` is woken when one more is.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         let tickets = self.tickets.iter();
         // Each one must know the waker.
-        let left = tickets.filter(|(_, ticket, _)| !ticket.is_answered(waker));
+        let left = tickets.filter(|(_, ticket)| !ticket.is_answered(waker));
         left.count() == 0
     }
 
     /// The leases that the call has by now: without an answer, the rule decides as it does without
     /// the store.
     pub(crate) fn settle(mut self, now: Tick) -> Result<HeldLeases, NoShare> {
-        for (target, ticket, weight) in std::mem::take(&mut self.tickets) {
+        for (target, ticket) in std::mem::take(&mut self.tickets) {
             let answer = ticket.take(now);
-            self.take_answer(&target, answer, weight)?;
+            self.take_answer(&target, answer)?;
         }
         if self.held.is_borrowed() {
             // The others are of buckets that may be over by then: they are taken anew.
@@ -340,16 +386,11 @@ impl Asking {
         Ok(self.held)
     }
 
-    fn take_answer(
-        &mut self,
-        target: &LeaseTarget,
-        answer: Answer,
-        weight: u32,
-    ) -> Result<(), NoShare> {
+    fn take_answer(&mut self, target: &LeaseTarget, answer: Answer) -> Result<(), NoShare> {
         match answer {
-            Answer::Granted(valid) => self.held.push(target, Some(valid), weight),
-            Answer::Open => self.held.push(target, None, weight),
-            Answer::Refused(at) => return Err(target.exhausted(at, weight)),
+            Answer::Granted(valid) => self.held.push(target, Some(valid)),
+            Answer::Open => self.held.push(target, None),
+            Answer::Refused(at) => return Err(target.exhausted(at)),
             Answer::Closed => return Err(NoShare::NoStore { rule: target.rule }),
         }
         Ok(())

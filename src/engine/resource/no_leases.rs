@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::optional::{MadeOf, OptionalChecks};
 use crate::call::{Call, Key};
 use crate::clock::Tick;
+use crate::rule::SharedCostRule;
 
 /// Nothing makes a value of it.
 #[derive(Debug)]
@@ -20,6 +21,10 @@ impl Leases {
     }
 
     pub(crate) const fn only_one(&self) -> Option<()> {
+        match *self {}
+    }
+
+    pub(super) const fn costs(&self) -> Vec<SharedCostRule> {
         match *self {}
     }
 

@@ -92,6 +92,7 @@ impl OptionalChecks {
         let guards = own.guards.as_ref();
         let needs_origin = own.origins.is_some() || guards.is_some_and(|it| it.need_origin);
         let needs_context = own.contexts.is_some();
+        let leases = Leases::new(made_of, &own.shared, old);
         let extras = Self {
             seen_keys: (needs_origin || needs_context)
                 .then(|| SeenKeys::new(needs_origin, needs_context)),
@@ -114,10 +115,13 @@ impl OptionalChecks {
             costs: {
                 let old = old.and_then(|old| old.costs.as_deref());
                 let on_suspicion = |rule| notify::on_suspicion(rules, rule, name, shared);
-                CostRules::new(rules, &own.costs, max_origins, old, now, on_suspicion).map(Box::new)
+                let leased = leases.as_ref().map(Leases::costs).unwrap_or_default();
+                let costs = &own.costs;
+                CostRules::new(rules, costs, max_origins, old, now, on_suspicion, leased)
+                    .map(Box::new)
             },
             breakers: RuledBreakers::new(rules, own, old_breakers, now),
-            leases: Leases::new(made_of, &own.shared, old),
+            leases,
         };
         extras.has_any().then(|| Box::new(extras))
     }

@@ -4,7 +4,6 @@ use super::{Basis, FlowRule, Who};
 use crate::budget::MAX_BUDGET;
 use crate::rule::cost::inspect_unit;
 use crate::rule::problem::Inspector;
-use crate::rule::sharing::refuse_shared;
 
 impl FlowRule {
     /// Counts the cost called `unit` instead of calls: the threshold is the most that calls may cost
@@ -35,6 +34,10 @@ impl FlowRule {
     /// what is reserved, counts as 2²⁴.
     ///
     /// A [default](crate::rule#default-rules) is replaced by a rule of the same unit only.
+    ///
+    /// If it is [shared](Self::shared), it is one budget of all processes. Then a cost counts in the
+    /// bucket in which it was reserved, a call that reserves nothing takes one unit at first, and a
+    /// reservation above 1 048 574 is refused. The [guide](crate::guide::replicas) tells the rest.
     ///
     /// # Accuracy
     ///
@@ -92,12 +95,6 @@ impl FlowRule {
         if let Some(field) = field {
             let allowed = format!("left out with `{field}`: it counts all callers together");
             inspector.refuse("cost", format_args!("{unit:?}"), allowed);
-        }
-        if self.sharing.is_shared {
-            refuse_shared(
-                inspector,
-                "left out with `cost`: costs count in one process",
-            );
         }
     }
 }

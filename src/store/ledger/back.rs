@@ -6,7 +6,9 @@ use crate::store::draw::Booking;
 
 impl Ledger {
     /// Notes that `n` permits of `bucket` go back to the store. Only those of two buckets can, such
-    /// as the present one and the next: those of the oldest are lost. Returns how many are.
+    /// as the present one and the next: those of the oldest are lost. Of what calls cost those of
+    /// all buckets can, as calls end long after the bucket in which they have reserved. Returns how
+    /// many are lost.
     pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
         let permits = self.unbook(bucket, n);
         if permits == 0 {
@@ -15,6 +17,10 @@ impl Ledger {
         if !self.here_is_before(bucket + u64::from(self.window.buckets)) {
             return permits;
         }
+        let most = match self.terms.by_cost {
+            true => self.window.buckets as usize + 1,
+            false => 2,
+        };
         let back = &mut self.pending_mut().back;
         if let Some(back) = back.iter_mut().find(|back| back.bucket == bucket) {
             back.permits = back.permits.saturating_add(permits);
@@ -23,7 +29,7 @@ impl Ledger {
         let at = back.partition_point(|back| back.bucket < bucket);
         back.reserve_exact(1);
         back.insert(at, Booking { bucket, permits });
-        if back.len() > 2 {
+        if back.len() > most {
             back.remove(0).permits
         } else {
             0

@@ -1,5 +1,7 @@
 //! What a ledger has booked, and what of it is still to be reported.
 
+use std::time::Duration;
+
 use super::super::cell::BucketEnd;
 use super::super::demand::Demand;
 use super::super::draw::{Booking, Epoch};
@@ -217,10 +219,12 @@ impl Ledger {
     /// Removes `n` unused permits from the bucket. Returns how many of them the
     /// store has counted.
     pub(crate) fn unbook(&mut self, bucket: u64, n: u32) -> u32 {
+        // Of what calls cost, the store is told all the time; what it just learns stays.
+        let is_told = self.terms.by_cost && self.tells();
         let Some(own) = self.own.iter_mut().find(|own| own.bucket == bucket) else {
             return 0;
         };
-        let local = own.local.min(n);
+        let local = if is_told { 0 } else { own.local.min(n) };
         own.local -= local;
         let drawn = own.drawn.min(n - local);
         own.drawn -= drawn;
@@ -258,6 +262,23 @@ impl Ledger {
             Some(seen) if seen.bucket == number => self.free,
             _ => limit.saturating_sub(self.held(number)),
         }
+    }
+
+    /// Notes that `n` permits more of the store are free, or that the process takes so many more, until
+    /// its next answer.
+    pub(in crate::store) const fn add_free(&mut self, n: u32) {
+        self.free = self.free.saturating_add(n);
+    }
+
+    pub(in crate::store) const fn lessen_free(&mut self, n: u32) {
+        self.free = self.free.saturating_sub(n);
+    }
+
+    /// The free permits of the store, if it has answered a moment ago, less than `fresh` before.
+    pub(in crate::store) fn fresh_free(&self, now: Tick, fresh: Duration) -> Option<u32> {
+        let seen = self.seen()?;
+        let is_fresh = now < self.heard + fresh && self.here(now).number == seen.bucket;
+        is_fresh.then_some(self.free)
     }
 
     /// A refill asks for the free permits divided by this. So a process gets the fraction of them

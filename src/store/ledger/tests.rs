@@ -19,6 +19,7 @@ fn ledger(limit: u32, buckets: u32) -> Ledger {
         local_limit: None,
         ahead: 0,
         by_key: false,
+        by_cost: false,
         wait_us: 50_000,
     };
     let bucket = BUCKET;

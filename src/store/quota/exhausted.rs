@@ -12,12 +12,18 @@ use crate::store::ticket::{Answer, Asker};
 /// A hot counter without keys that is exhausted is asked about again after that: others may give
 /// back.
 const HOT_RETRY: Duration = Duration::from_millis(20);
+/// An exhausted counter of what calls cost is asked about again after that, if it is one of many
+/// keys: calls give back what they have reserved.
+const KEY_RETRY: Duration = Duration::from_millis(100);
 
 impl SharedQuota {
     /// The permits that a call finds. By key it does not ask before the time at which the store has
     /// said that there is room.
     pub(super) fn look(&self, ledger: Option<&mut Ledger>, now: Tick, weight: u32) -> LeaseFound {
         let found = self.cell.take(now, weight);
+        if self.rule.is_by_cost() {
+            return self.look_for_units(found, ledger, now, weight);
+        }
         match ledger.and_then(|ledger| self.none_before(ledger, now)) {
             Some(at) if found == LeaseFound::Nothing => {
                 self.cell.exhaust(at);
@@ -30,7 +36,39 @@ impl SharedQuota {
     /// The time before which nobody asks again, if the store has said one.
     pub(super) fn none_before(&self, ledger: &Ledger, now: Tick) -> Option<Tick> {
         let at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
-        (ledger.terms.by_key && ledger.has_none && now < at).then_some(at)
+        let knows = ledger.terms.by_key && !ledger.terms.by_cost;
+        (knows && ledger.has_none && now < at).then_some(at)
+    }
+
+    /// The same for a rule on what calls cost: one that wants more than the store had a moment ago
+    /// does not ask it, while another one that wants less does.
+    fn look_for_units(
+        &self,
+        found: LeaseFound,
+        ledger: Option<&mut Ledger>,
+        now: Tick,
+        weight: u32,
+    ) -> LeaseFound {
+        let free = ledger.and_then(|ledger| {
+            let free = ledger.fresh_free(now, Self::retry(ledger))?;
+            Some((free, ledger.here(now).next))
+        });
+        match free {
+            Some((free, next)) if found == LeaseFound::Nothing && free < weight => {
+                let at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
+                LeaseFound::Exhausted(if at > now { at } else { next })
+            }
+            _ => found,
+        }
+    }
+
+    /// After what time a counter of what calls cost is asked for again.
+    fn retry(ledger: &Ledger) -> Duration {
+        if ledger.terms.by_key {
+            KEY_RETRY
+        } else {
+            HOT_RETRY
+        }
     }
 
     /// Notes that there is room again `at` that time, as the store has said.
@@ -73,6 +111,14 @@ impl SharedQuota {
         let available_at = grant.received + grant.wait;
         let is_short = grant.permits < sent.firm;
         let is_in_vain = grant.permits == 0 && sent.soft > 0;
+        if ledger.terms.by_cost {
+            // Of what is left, calls that want less may have some.
+            if (is_short || is_in_vain) && grant.permits == 0 && grant.free == 0 {
+                let retry_at = grant.received + Self::retry(ledger);
+                self.cell.exhaust(available_at.min(retry_at));
+            }
+            return;
+        }
         let until = if ledger.terms.by_key && !grant.wait.is_zero() {
             available_at
         } else if is_short && ledger.is_hot {

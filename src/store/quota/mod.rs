@@ -5,6 +5,7 @@
 //! of this process if the store is away.
 
 mod ahead;
+mod costs;
 mod entry;
 mod exhausted;
 mod on_the_way;

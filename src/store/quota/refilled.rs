@@ -219,7 +219,7 @@ impl SharedQuota {
     fn target(&self, ledger: &Ledger, by: &Conditions, left: Duration) -> u32 {
         let most = self.rule.window.bucket / 10;
         let shortest = self.rule.hub.settings.horizon.min(most);
-        if ledger.terms.exact || ledger.demand.within(shortest) == 0 {
+        if ledger.terms.exact || ledger.demand.within(shortest) < self.rule.worth_a_lease() {
             return 0;
         }
         let horizon = by.horizon.min(most);
@@ -230,7 +230,8 @@ impl SharedQuota {
     /// Counters that are looked at only when calls wait for them seem less busy than they are.
     fn is_busy(&self, ledger: &Ledger) -> bool {
         let time = self.rule.hub.settings.horizon * BUSY;
-        !ledger.terms.exact && ledger.demand.within(time.min(self.rule.window.bucket / 10)) > 0
+        let needed = ledger.demand.within(time.min(self.rule.window.bucket / 10));
+        !ledger.terms.exact && needed >= self.rule.worth_a_lease()
     }
 
     fn withdraw(&self, ledger: &mut Ledger, weight: u32) {
@@ -352,6 +353,7 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
         // Calls that had no answer in time have taken some of the share: these are paid for.
         left -= ledger.pay_local(grant.bucket, left);
+        left -= self.return_units(ledger, sent, is_short, (grant.bucket, left));
         let out = self.put(ledger, end, left, false);
         self.return_now(ledger, grant.bucket, out.new);
         if out.old > 0 {
@@ -369,6 +371,7 @@ impl SharedQuota {
     pub(super) fn after(ledger: &mut Ledger, now: Tick, returns: bool) -> After {
         ledger.tidy(now);
         let asks = !ledger.tickets().is_empty() || ledger.asks_ahead();
+        let returns = returns || (ledger.terms.by_cost && ledger.returns());
         let tells = !ledger.tells() && !ledger.unknown(now).is_empty();
         if asks || returns || tells {
             After::AskAgain

@@ -48,9 +48,9 @@ impl SharedQuota {
         self.digest == other.digest
     }
 
-    /// How many permits there are in a window, for all processes.
-    pub(crate) fn limit(&self) -> u32 {
-        self.terms().limit_of(self.rule.hub.nodes())
+    /// Returns whether a call of `weight` may ever pass.
+    pub(crate) fn fits(&self, weight: u32) -> bool {
+        self.terms().fits(weight, self.rule.hub.nodes())
     }
 
     pub(crate) fn terms(&self) -> Terms {
@@ -82,9 +82,10 @@ impl SharedQuota {
     pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32, latest: Option<Tick>) -> Asked {
         let mut books = this.books.lock();
         let nodes = this.rule.hub.nodes();
-        if weight > books.terms().limit_of(nodes) {
+        if !books.terms().fits(weight, nodes) {
             return Asked::Told(Answer::Refused(None));
         }
+        this.rule.note_wanted(weight);
         let mut is_ahead = false;
         // Another call may have brought some.
         match this.look(books.ledger(), now, weight) {
@@ -183,7 +184,9 @@ impl SharedQuota {
         let left = ledger.share_left(here.number, nodes);
         if left < weight {
             let at = ledger.local_room_at(now, nodes);
-            if self.cell.in_hand(now).is_none() {
+            // Where calls take several, another one may want no more than is left.
+            let is_used_up = left == 0 || !ledger.terms.by_cost;
+            if is_used_up && self.cell.in_hand(now).is_none() {
                 self.cell.exhaust(at.min(now + MOST_LOCAL_REFUSAL));
             }
             self.available_at.store(at.as_nanos(), Ordering::Relaxed);
@@ -265,6 +268,9 @@ impl SharedQuota {
     /// Refunds `weight` permits that were not used. Before their bucket has begun no other call may
     /// use them: then they go back to the store.
     pub(crate) fn refund(this: &Arc<Self>, valid: Validity, weight: u32, now: Tick) {
+        if this.rule.is_by_cost() {
+            return Self::give_back(this, valid, weight, now);
+        }
         let has_begun = now >= valid.from || planted(Bug::RefundBeforeBucket);
         let length = this.rule.window.bucket;
         if !has_begun || !this.cell.refund(valid.end, weight, now, length) {
@@ -291,7 +297,7 @@ impl SharedQuota {
 
     /// When the process may get `weight` permits again, as far as it knows; `None` if never.
     pub(crate) fn room_at(&self, now: Tick, weight: u32) -> Option<Tick> {
-        if weight > self.limit() {
+        if !self.fits(weight) {
             return None;
         }
         // Taking none of them shows whether there are any.

@@ -102,6 +102,7 @@ impl Process {
             local_limit: None,
             ahead: 0,
             by_key: false,
+            by_cost: false,
             wait_us: STORE_WAIT.as_micros() as u32,
         };
         let window = Window {

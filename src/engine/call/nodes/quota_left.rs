@@ -178,18 +178,17 @@ impl CallNodes {
         quotas
     }
 
-    /// Notes the rest of the shared rules from which a call takes its permits, of each `taken`.
+    /// Notes the rest of the shared rules from which a call has its permits, or `takes` them later.
     #[cfg(feature = "shared")]
     pub(crate) fn note_leases(
         &self,
         targets: &LeaseTargets,
         now: Tick,
-        taken: u32,
+        takes: bool,
         quotas: &mut QuotasLeft,
     ) {
-        for (rule, limit, remaining, more) in targets.left(now) {
-            let remaining = remaining.saturating_sub(taken);
-            quotas.note(self.with_more_at((rule, limit, remaining, more), now));
+        for left in targets.left(now, takes) {
+            quotas.note(self.with_more_at(left, now));
         }
     }
 

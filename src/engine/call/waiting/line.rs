@@ -87,7 +87,7 @@ impl WaitingInner {
         let Some(leases) = &mut self.leases else {
             return Ok(true);
         };
-        let next = leases.take(now, self.weight);
+        let next = leases.take(now);
         if let Ok(Next::Starts) = next {
             return Ok(true);
         }

@@ -433,10 +433,6 @@ impl Waiting {
         }
     }
 
-    pub(crate) fn weight(&self) -> u32 {
-        self.inner().weight
-    }
-
     /// Leaves the line, because there is no timer to sleep on.
     pub(crate) fn refuse_without_timer(mut self) -> Blocked {
         let now = self.inner().now();

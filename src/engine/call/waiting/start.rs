@@ -93,9 +93,8 @@ impl WaitingInner {
         of_origin: Option<SlotHold>,
         reserved: Option<Reserved>,
     ) -> Entry {
-        if let Some(leases) = &mut self.leases {
-            leases.spend();
-        }
+        let leases = self.leases.as_mut();
+        let leased = leases.map(|leases| leases.spend()).unwrap_or_default();
         let Rest::Promised(promised) = self.rest else {
             unreachable!("only what is promised starts");
         };
@@ -126,6 +125,7 @@ impl WaitingInner {
             }
             entry.set_accounts(accounts);
         }
+        entry.set_leased(leased);
         entry
     }
 }
