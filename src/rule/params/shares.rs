@@ -102,7 +102,7 @@ impl KeyedRules {
         now: Tick,
         time: impl Fn() -> Tick,
     ) -> Result<Option<KeyTokens>, NoShare> {
-        self.0[0].take(call, now, time)
+        self.0[0].take(call, now, &time)
     }
 
     /// Refunds the share that [`take_simple`](Self::take_simple) has taken.

@@ -96,7 +96,7 @@ impl KeyedState {
         &self,
         call: &Call<'_>,
         now: Tick,
-        time: impl Fn() -> Tick,
+        time: &dyn Fn() -> Tick,
     ) -> Result<Option<KeyTokens>, NoShare> {
         let Some(value) = self.value_to_take(call)? else {
             return Ok(None);
@@ -116,6 +116,8 @@ impl KeyedState {
 
     /// Blocks a value whose quota is spent, if the rule says so. Returns when there is room for a call
     /// of `weight` then, and else `room_at`.
+    #[cold]
+    #[inline(never)]
     fn block(
         &self,
         now: Tick,
