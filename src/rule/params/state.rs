@@ -170,6 +170,8 @@ impl KeyedState {
         }
     }
 
+    // Always inlined, as `quota_to_take` is.
+    #[inline(always)]
     pub(super) fn quota(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         self.quotas.of(key, call.tier.as_ref())
     }
