@@ -364,7 +364,8 @@ impl KeyedRule {
     /// like an address or a number also stands for that address or number. An
     /// [exception](Self::except) takes precedence over a tier. A value whose tier changes has spent as
     /// many calls as before: one that has spent 5 of 5 has 95 of 100 left at once.
-    /// [Reloads](Self::max_keys#reloads) says how long calls at another limit stay spent.
+    /// What [`max_keys`](Self::max_keys) says of reloads says how long calls at another limit stay
+    /// spent.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<Number>) -> Self {
         self.tiers.push((tier.into(), threshold.into().get()));
