@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cost::NotedUnit;
-use super::params::{KeyAccounts, KeyedRules, NoShare, OnSuspicion};
+use super::params::{KeyAccounts, KeyedRules, NoShare};
 use super::{FlowRule, LeaseAccount, RuleSet, SharedCostRule};
 use crate::base::carry_over::carry_over;
 use crate::base::small_vec::SmallVec;
@@ -56,19 +56,18 @@ impl Accounts {
 // === impl CostRules ===
 
 impl CostRules {
-    /// The rules of `set` at `indices`. Each inherits what was charged and is reserved from one of
-    /// `old` that counts the same unit: from an equal rule, else from one of the same id, else from
-    /// one with the same window, else from any.
+    /// The rules of `set` at `indices`, with those `by_key` among them and those that are `shared`.
+    /// Each inherits what was charged and is reserved from one of `old` that counts the same unit:
+    /// from an equal rule, else from one of the same id, else from one with the same window, else
+    /// from any.
     pub(crate) fn new(
         set: &RuleSet,
         indices: &[u32],
-        most_origins: u32,
         old: Option<&Self>,
         now: Tick,
-        on_suspicion: impl Fn(u32) -> OnSuspicion,
+        by_key: Option<KeyedRules>,
         shared: Vec<SharedCostRule>,
     ) -> Option<Self> {
-        let old_by_key = old.and_then(Self::by_key);
         let mut rules = Vec::with_capacity(indices.len());
         for &index in indices {
             if let Some(rule) = set.flow(index) {
@@ -90,7 +89,6 @@ impl CostRules {
         for ((index, rule), old) in rules.into_iter().zip(carry_over) {
             all.push(CostRule::new(index, rule, old, now));
         }
-        let by_key = KeyedRules::new(set, indices, most_origins, old_by_key, now, on_suspicion);
         let has_any = !all.is_empty() || by_key.is_some() || !shared.is_empty();
         has_any.then(|| Self {
             all: all.into(),

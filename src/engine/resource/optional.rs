@@ -93,6 +93,11 @@ impl OptionalChecks {
         let needs_origin = own.origins.is_some() || guards.is_some_and(|it| it.need_origin);
         let needs_context = own.contexts.is_some();
         let leases = Leases::new(made_of, &own.shared, old);
+        let by_key = |indices: &[u32], old: Option<&KeyedRules>| {
+            KeyedRules::new(rules, indices, max_origins, old, now, |rule| {
+                notify::on_suspicion(rules, rule, name, shared)
+            })
+        };
         let extras = Self {
             seen_keys: (needs_origin || needs_context)
                 .then(|| SeenKeys::new(needs_origin, needs_context)),
@@ -109,16 +114,12 @@ impl OptionalChecks {
                 };
                 (rule, limiter)
             }),
-            params: KeyedRules::new(rules, &own.params, max_origins, old_params, now, |rule| {
-                notify::on_suspicion(rules, rule, name, shared)
-            }),
+            params: by_key(&own.params, old_params),
             costs: {
                 let old = old.and_then(|old| old.costs.as_deref());
-                let on_suspicion = |rule| notify::on_suspicion(rules, rule, name, shared);
                 let leased = leases.as_ref().map(Leases::costs).unwrap_or_default();
-                let costs = &own.costs;
-                CostRules::new(rules, costs, max_origins, old, now, on_suspicion, leased)
-                    .map(Box::new)
+                let by_key = by_key(&own.costs, old.and_then(CostRules::by_key));
+                CostRules::new(rules, &own.costs, old, now, by_key, leased).map(Box::new)
             },
             breakers: RuledBreakers::new(rules, own, old_breakers, now),
             leases,
