@@ -1,12 +1,14 @@
-//! A proxy in front of a made-up model provider, which limits requests and tokens of each plan.
+//! A proxy in front of a made-up model provider, which limits each client by its plan: in requests
+//! and in tokens.
 //!
 //! ```text
 //! cargo run --example llm              a few clients, and a table of what they were charged
 //! PORT=8080 cargo run --example llm    a server, with a live page under /sentinel
-//! curl -N -H 'x-plan: free' -H 'x-max-tokens: 200' localhost:8080/chat
+//! curl -iN -H 'x-user: ann' -H 'x-max-tokens: 200' localhost:8080/chat
 //! ```
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 
 use axum::Router;
 use axum::body::Body;
@@ -18,35 +20,34 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::net::TcpListener;
 use tower::ServiceExt;
-use tower_sentinel::key::from_fn;
+use tower_sentinel::key::Header;
+use tower_sentinel::middleware::rejection::{Http, RateLimitFields};
 use tower_sentinel::observe::page::Page;
-use tower_sentinel::{BoxError, FlowRule, Key, Meter, Rules, Sentinel, SentinelLayer};
+use tower_sentinel::{BoxError, FlowRule, KeyedRule, Meter, Rules, Sentinel, SentinelLayer};
 
-/// The plans: requests and tokens a minute.
-const PLANS: [(&str, u32, u32); 2] = [("free", 6, 1_000), ("pro", 100, 20_000)];
+/// What a client may do in a minute: requests, and tokens.
+const FREE: (u32, u32) = (6, 1_000);
+const PRO: (u32, u32) = (100, 20_000);
+/// What the provider sells to all clients together.
+const TOKENS: u32 = 200_000;
 
 /// What a request may cost that does not say how long its answer may be.
 const USUAL: u32 = 300;
 
 fn rules() -> Rules {
-    let mut rules = Rules::new();
-    for (plan, requests, tokens) in PLANS {
-        let requests = FlowRule::per_minute(plan, requests).id(format!("{plan}-requests"));
-        let tokens = FlowRule::per_minute(plan, tokens).cost("tokens");
-        rules = rules
-            .with(requests)
-            .with(tokens.id(format!("{plan}-tokens")));
-    }
-    rules
-}
-
-/// The plan of a caller. A real server would look it up by an API key.
-fn plan(headers: &HeaderMap) -> &'static str {
-    let wanted = headers.get("x-plan").map(http::HeaderValue::as_bytes);
-    match wanted {
-        Some(b"pro") => "pro",
-        _ => "free",
-    }
+    // A client that has used its tokens up gets them back a minute later, and not bit by bit.
+    let by_client = |free, pro| {
+        let rule = KeyedRule::per_minute("/chat", free).param("user").window();
+        rule.tier("pro", pro)
+    };
+    Rules::new()
+        .with(by_client(FREE.0, PRO.0).id("requests"))
+        .with(by_client(FREE.1, PRO.1).cost("tokens").id("tokens"))
+        .with(
+            FlowRule::per_minute("/chat", TOKENS)
+                .cost("tokens")
+                .id("provider"),
+        )
 }
 
 fn number(headers: &HeaderMap, name: &str) -> Option<u32> {
@@ -107,10 +108,14 @@ async fn chat(meter: Meter, headers: HeaderMap) -> Body {
 
 fn app(sentinel: &Sentinel) -> Router {
     let layer = SentinelLayer::with(sentinel.clone())
-        .resource(from_fn(|head| Some(Key::Str(plan(head.headers())))))
+        // A real server would look both up by an API key.
+        .param_named("user", Header::from_static("x-user"))
+        .tier(Header::from_static("x-plan"))
         .reserve("tokens", |head| {
             number(head.headers(), "x-max-tokens").unwrap_or(USUAL)
-        });
+        })
+        .fields(RateLimitFields::PerUnit)
+        .reject(Http::new().fields(RateLimitFields::PerUnit));
     Router::new()
         .route("/chat", get(chat))
         .layer(layer)
@@ -151,18 +156,21 @@ const fn client(
     }
 }
 
-/// What is charged under a plan, and how many of its calls told no cost.
-fn state(sentinel: &Sentinel, plan: &str) -> (u32, u64) {
-    let budgets = sentinel.node(plan).map(|node| node.budgets());
-    let budget = budgets.as_ref().and_then(|budgets| budgets.first());
-    budget.map_or((0, 0), |budget| (budget.used(), budget.untold_total()))
+/// The tokens that were charged so far, and how many calls told no cost.
+fn state(sentinel: &Sentinel) -> (u64, u64) {
+    let budgets = sentinel.node("/chat").map(|node| node.budgets());
+    let budgets = budgets.unwrap_or_default();
+    let budget = budgets.iter().find(|budget| budget.rule() == "tokens");
+    budget.map_or((0, 0), |it| (it.charged_total(), it.untold_total()))
 }
 
 async fn run(app: &Router, sentinel: &Sentinel, client: &Client) -> Result<(), BoxError> {
-    let (before, untold_before) = state(sentinel, client.plan);
+    let (before, untold_before) = state(sentinel);
     let mut refused = 0;
     for _ in 0..client.requests {
-        let mut request = Request::get("/chat").header("x-plan", client.plan);
+        let mut request = Request::get("/chat")
+            .header("x-user", client.name)
+            .header("x-plan", client.plan);
         if let Some(name) = client.header {
             request = request.header(name, "1");
         }
@@ -178,7 +186,7 @@ async fn run(app: &Router, sentinel: &Sentinel, client: &Client) -> Result<(), B
             }
         }
     }
-    let (after, untold) = state(sentinel, client.plan);
+    let (after, untold) = state(sentinel);
     println!(
         "{:<22} {:>8} {:>8} {:>8} {:>8}",
         client.name,
@@ -197,6 +205,8 @@ async fn main() -> Result<(), BoxError> {
     if let Ok(port) = std::env::var("PORT") {
         let listener = TcpListener::bind(("127.0.0.1", port.parse()?)).await?;
         println!("listening on {}", listener.local_addr()?);
+        // The page answers callers on this machine: it has to know where they come from.
+        let app = app.into_make_service_with_connect_info::<SocketAddr>();
         return Ok(axum::serve(listener, app).await?);
     }
     println!("client                 requests  charged   untold  refused");

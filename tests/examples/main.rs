@@ -407,7 +407,7 @@ async fn llm_charges_a_client_that_leaves_early_what_it_has_reserved() {
     for (client, expected) in [
         // Requests, charged, untold, refused.
         ("ann", "2 240 0 0"),
-        ("bob, who leaves early", "6 600 2 4"),
+        ("bob, who leaves early", "6 900 3 3"),
         ("eve", "20 2400 0 0"),
         ("joe, without usage", "5 105 0 0"),
     ] {
