@@ -913,6 +913,57 @@ async fn the_rules_in_force_are_told_after_a_reload() {
     assert_eq!(told["resources"]["nodes"][0]["limit_qps"], 7);
 }
 
+#[tokio::test]
+async fn a_rule_on_costs_says_what_has_become_of_its_budget() {
+    let rules = Rules::new()
+        .with(FlowRule::per_second("/chat", 5))
+        .with(
+            FlowRule::per_minute("/chat", 1_000)
+                .cost("tokens")
+                .id("all"),
+        )
+        .with(
+            KeyedRule::per_minute("/chat", 500)
+                .cost("tokens")
+                .id("each"),
+        );
+    let (sentinel, clock) = engine(rules);
+    let page = Page::new(&sentinel);
+    let enter = || match sentinel.try_enter(Call::new("/chat").param("ann").reserve("tokens", 100))
+    {
+        Verdict::Pass(entry) => entry,
+        other => panic!("{other:?}"),
+    };
+    let mut first = enter();
+    first.settle("tokens", 40);
+    drop(first);
+    let _running = enter();
+    drop(enter());
+    let told = state(&page, "").await;
+    let rules = told["rules"]["list"].as_array().unwrap();
+    let limits: Vec<_> = rules
+        .iter()
+        .map(|rule| rule["limit"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        limits,
+        [
+            "5/s",
+            "1000 tokens in 1 min: 140 used, 100 reserved",
+            "500 tokens in 1 min for each value: 140 charged so far, 100 reserved",
+        ]
+    );
+    let budget = serde_json::json!({"used": 140, "reserved": 100, "charged": 140, "untold": 1});
+    assert_eq!(
+        (&rules[0]["budget"], &rules[1]["budget"]),
+        (&Value::Null, &budget)
+    );
+    clock.advance(Duration::from_secs(120));
+    let told = state(&page, "").await;
+    let words = &told["rules"]["list"][1]["limit"];
+    assert_eq!(words, "1000 tokens in 1 min: 0 used, 100 reserved");
+}
+
 // === what looking costs ===
 
 /// Rules for so many resources, and a call to each.

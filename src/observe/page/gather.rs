@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
+use super::budgets::PageBudgets;
 use super::lines::{MOST_RULES, RuleLines};
 use super::minute::{CommonMinute, LastMinute, NANOS};
 use super::query::StateQuery;
@@ -55,6 +56,7 @@ pub(super) struct Gathered {
     /// Open ones of resources that are not told.
     pub(super) unlisted_open: usize,
     pub(super) keys: HashMap<String, Keys>,
+    pub(super) budgets: PageBudgets,
     pub(super) lines: Arc<RuleLines>,
     pub(super) rules_since: SystemTime,
     /// The refusals of each rule that is shown.
@@ -143,6 +145,7 @@ impl Gathered {
             breaker_count: 0,
             unlisted_open: 0,
             keys: HashMap::new(),
+            budgets: PageBudgets::default(),
         };
         let mut read = |reading: &ResourceReading<'_>| reader.read(reading);
         let evicted = read_resources_paced(registry, pace, 1, &mut read).await;
@@ -163,6 +166,7 @@ impl Gathered {
             breaker_count,
             unlisted_open,
             keys,
+            budgets,
             ..
         } = reader;
         let gathered = Self {
@@ -179,6 +183,7 @@ impl Gathered {
             breaker_count,
             unlisted_open,
             keys,
+            budgets,
             lines: lines.clone(),
             rules_since: rules.made_at(),
             blocked,
@@ -235,6 +240,7 @@ struct PageReader {
     breaker_count: usize,
     unlisted_open: usize,
     keys: HashMap<String, Keys>,
+    budgets: PageBudgets,
 }
 
 impl PageReader {
@@ -273,6 +279,7 @@ impl PageReader {
             keys.missing += params.missing();
             keys.resets += params.resets();
         }
+        self.budgets.add(resource.budgets());
         let start = self.names.len();
         self.names.push_str(name);
         self.rows.push(PageRow {

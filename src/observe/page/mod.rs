@@ -66,6 +66,7 @@
 mod access;
 mod answer;
 mod assets;
+mod budgets;
 #[cfg(feature = "serde")]
 mod edits;
 mod gather;

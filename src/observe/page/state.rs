@@ -266,7 +266,7 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
             json.text("id", &line.id);
             json.text("kind", line.kind);
             json.text("resource", &line.resource);
-            json.text("limit", &line.words);
+            json.text("limit", &gathered.budgets.words(&line.id, &line.words));
             json.plain("is_shadow", line.is_shadow);
             let blocked = (!line.is_shadow).then_some(*blocked as f64);
             json.number("blocked", blocked);
@@ -277,6 +277,7 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
             json.number("overflows", keys.map(|keys| keys.overflows as f64));
             json.number("missing", keys.map(|keys| keys.missing as f64));
             json.number("resets", keys.map(|keys| keys.resets as f64));
+            gathered.budgets.write(&line.id, json);
         });
         pace.spend(1).await;
     }

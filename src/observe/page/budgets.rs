@@ -1,0 +1,66 @@
+//! The budgets of rules on costs, over all resources, in the words of the page.
+
+use std::collections::HashMap;
+
+use super::json::Json;
+use crate::read::BudgetSnapshot;
+
+/// What calls have cost by each rule on costs, by the id of the rule.
+#[derive(Debug, Default)]
+pub(super) struct PageBudgets(HashMap<String, BudgetSum>);
+
+/// What calls have cost by one rule.
+#[derive(Clone, Copy, Debug, Default)]
+struct BudgetSum {
+    is_by_key: bool,
+    /// In the present window, if the rule counts all callers together.
+    used: u64,
+    /// By calls that run.
+    reserved: u64,
+    /// Since the start.
+    charged: u64,
+    /// Calls that told no cost.
+    untold: u64,
+}
+
+// === impl PageBudgets ===
+
+impl PageBudgets {
+    /// Adds the budgets of one resource.
+    pub(super) fn add(&mut self, budgets: Vec<BudgetSnapshot>) {
+        for budget in budgets {
+            let sum = self.0.entry(budget.rule().to_owned()).or_default();
+            sum.is_by_key = budget.is_by_key();
+            sum.used += u64::from(budget.used());
+            sum.reserved += u64::from(budget.reserved());
+            sum.charged += budget.charged_total();
+            sum.untold += budget.untold_total();
+        }
+    }
+
+    /// What the rule `id` allows, in `words`, and what has become of that.
+    pub(super) fn words(&self, id: &str, words: &str) -> String {
+        let Some(budget) = self.0.get(id) else {
+            return words.to_owned();
+        };
+        let (spent, what) = match budget.is_by_key {
+            // No two keys have the same window.
+            true => (budget.charged, "charged so far"),
+            false => (budget.used, "used"),
+        };
+        format!("{words}: {spent} {what}, {} reserved", budget.reserved)
+    }
+
+    /// Writes the budget of the rule `id`, or null.
+    pub(super) fn write(&self, id: &str, json: &mut Json) {
+        let Some(budget) = self.0.get(id) else {
+            return json.plain("budget", "null");
+        };
+        json.member("budget", |json| {
+            json.plain("used", budget.used);
+            json.plain("reserved", budget.reserved);
+            json.plain("charged", budget.charged);
+            json.plain("untold", budget.untold);
+        });
+    }
+}
