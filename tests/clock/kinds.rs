@@ -117,6 +117,13 @@ fn cases() -> Vec<Case> {
             "slow calls",
             CircuitBreakerRule::slow_ratio("r", Duration::ZERO, 0.5).min_calls(3),
         ),
+        Case {
+            fails: true,
+            ..case(
+                "pushback",
+                CircuitBreakerRule::pushback("r").open_up_to(HOUR),
+            )
+        },
         case("deny", AuthorityRule::deny("r", ["o"])),
         case("allow", AuthorityRule::allow("r", ["another"])),
         holding("all at once", SystemRule::new().concurrency(LIMIT)),
@@ -240,6 +247,7 @@ impl Case {
                         // It is slow as well.
                         clock.advance(MICROSECOND);
                         entry.fail();
+                        entry.push_back(HOUR);
                     }
                     if self.holds {
                         running.push(entry);
