@@ -4,6 +4,7 @@ use super::last_calls::LastCalls;
 use super::spec::{BreakerSpec, Span};
 use super::stamped::Stamped;
 use super::window::CountWindow;
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::{Tick, nanos};
 
 /// Where the calls of a closed breaker are counted when they end.
@@ -14,6 +15,10 @@ pub(super) enum OutcomeCounts {
     /// The bad calls since the last good one. A good call that follows a good one writes
     /// nothing, see [`stamped`](super::stamped).
     Row(Stamped),
+    /// No calls. In their place: until when the callee has asked not to be called, in ns. It is
+    /// written before the state changes, so that a thread that sees the breaker open knows for how
+    /// long.
+    Pushback(AtomicU64),
 }
 
 /// The longest row that is counted.
@@ -48,6 +53,30 @@ impl OutcomeCounts {
             }
             Span::LastCalls(most) => Self::LastCalls(LastCalls::new(most)),
             Span::Row => Self::Row(Stamped::new()),
+            Span::Nothing => Self::Pushback(AtomicU64::new(0)),
+        }
+    }
+
+    /// Until when the callee has asked not to be called; the beginning of time if it never has, or
+    /// calls are counted.
+    ///
+    /// Relaxed: the state, which was read before (acquire), published it.
+    pub(super) fn pushed_back_until(&self) -> Tick {
+        Tick::from_nanos(match self {
+            Self::Pushback(until) => until.load(Ordering::Relaxed),
+            _ => 0,
+        })
+    }
+
+    /// Notes that a pushback lasts until `until`, unless one does that lasts longer. One that would
+    /// last beyond `most` is of a clock that has stepped back since.
+    ///
+    /// Relaxed: the change of state that comes next publishes it.
+    pub(super) fn note_pushback(&self, until: Tick, most: Tick) {
+        let (until, most) = (until.as_nanos(), most.as_nanos());
+        let later = |noted| (noted < until || noted > most).then_some(until);
+        if let Self::Pushback(cell) = self {
+            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
         }
     }
 
@@ -55,7 +84,7 @@ impl OutcomeCounts {
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Window(window) => window.heap(),
-            Self::LastCalls(_) | Self::Row(_) => 0,
+            Self::LastCalls(_) | Self::Row(_) | Self::Pushback(_) => 0,
         }
     }
 
@@ -77,6 +106,7 @@ impl OutcomeCounts {
                     bad: row,
                 })
             }
+            Self::Pushback(_) => None,
         }
     }
 
@@ -86,6 +116,7 @@ impl OutcomeCounts {
             Self::Window(window) => window.bad(now, version),
             Self::LastCalls(calls) => calls.bad(version),
             Self::Row(word) => word.count(version),
+            Self::Pushback(_) => 0,
         }
     }
 
@@ -96,6 +127,7 @@ impl OutcomeCounts {
             Self::Window(window) => window.forget(version, is_over),
             Self::LastCalls(calls) => calls.forget(version, is_over),
             Self::Row(word) => word.forget(version, is_over),
+            Self::Pushback(_) => {}
         }
     }
 }

@@ -71,6 +71,8 @@ pub(super) enum Span {
     LastCalls(u32),
     /// The bad calls since the last good one.
     Row,
+    /// None: the callee decides.
+    Nothing,
 }
 
 // === impl BreakerSpec ===
@@ -147,6 +149,9 @@ impl BreakerSpec {
 
     /// Which calls it looks at.
     pub(super) fn span(&self) -> Span {
+        if self.is_pushback() {
+            return Span::Nothing;
+        }
         match (self.limit, self.last_calls) {
             (BadLimit::Consecutive(_), _) => Span::Row,
             (_, Some(calls)) => Span::LastCalls(calls),

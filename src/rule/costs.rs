@@ -271,7 +271,6 @@ impl CostRules {
                 figures.push((index, unit, true, of_keys));
             }
         }
-        figures.sort_by_key(|&(index, _, is_by_key, _)| (is_by_key, index));
         figures
     }
 

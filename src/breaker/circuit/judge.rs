@@ -84,7 +84,6 @@ impl Breaker {
             word: AtomicU64::new(word.0),
             moment: AtomicU64::new(moment.0),
             period: AtomicU32::new(0),
-            pushed: AtomicU64::new(old.map_or(0, |old| old.circuit.pushed.load(Ordering::Relaxed))),
             counts: OutcomeCounts::new(&spec, now),
             history: match old {
                 Some(old) => old.circuit.history.clone(),
@@ -189,9 +188,8 @@ impl Breaker {
                 StateKind::Closed => return (word, CircuitAnswer::Pass),
                 StateKind::Ready => return (word, CircuitAnswer::Probe),
                 StateKind::Forced => return (word, CircuitAnswer::Refuse(None)),
-                // After the state (acquire), so of the pushback that has opened the breaker.
                 StateKind::OpenUntil if self.spec.is_pushback() => {
-                    Tick::from_nanos(self.circuit.pushed.load(Ordering::Relaxed))
+                    self.circuit.counts.pushed_back_until()
                 }
                 StateKind::OpenUntil => now + self.spec.open_time(word),
                 StateKind::HalfOpen | StateKind::Outlived if self.has_place(word) => {
@@ -294,7 +292,7 @@ impl Breaker {
     ) {
         let longest = self.spec.longest_open();
         let until = now + after.min(longest);
-        let note = || self.note_pushback(until, now + longest);
+        let note = || self.circuit.counts.note_pushback(until, now + longest);
         let is_late = planted(Bug::PushbackAfterState);
         if !is_late {
             note();
@@ -323,17 +321,6 @@ impl Breaker {
                 }
             }
         }
-    }
-
-    /// Notes that a pushback lasts until `until`, unless one does that lasts longer. One that would
-    /// last beyond `most` is of a clock that has stepped back since.
-    ///
-    /// Relaxed: the change of state that comes next publishes it.
-    fn note_pushback(&self, until: Tick, most: Tick) {
-        let (until, most) = (until.as_nanos(), most.as_nanos());
-        let later = |noted| (noted < until || noted > most).then_some(until);
-        let cell = &self.circuit.pushed;
-        let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
     pub(in crate::breaker) fn force_open(&self, changes: &mut StateChanges) {

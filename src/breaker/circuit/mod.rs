@@ -48,9 +48,6 @@ struct Circuit {
     /// The epoch at which a half-open period began: of the last period in which the place of a
     /// probe was given on.
     period: AtomicU32,
-    /// Until when the callee has asked not to be called, in ns. It is written before the state
-    /// changes, so that a thread that sees the breaker open knows for how long.
-    pushed: AtomicU64,
     counts: OutcomeCounts,
     history: History,
     /// The [revision](Breaker::revision) of the rule in force.

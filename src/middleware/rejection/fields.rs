@@ -212,7 +212,7 @@ pub enum RateLimitFields {
     /// assert_eq!(headers["x-ratelimit-limit-requests"], "500");
     /// assert_eq!(headers["x-ratelimit-remaining-requests"], "499");
     /// assert_eq!(headers["x-ratelimit-remaining-tokens"], "9600");
-    /// assert_eq!(headers["x-ratelimit-reset-tokens"], "1s");
+    /// assert_eq!(headers["x-ratelimit-reset-tokens"], "30s");
     /// # });
     /// ```
     PerUnit,

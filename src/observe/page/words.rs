@@ -176,7 +176,8 @@ impl Known {
         } else if let Some(count) = self.number("consecutive_errors") {
             write!(words, "opens at {count} failed in a row")?;
         } else if self.find("pushback") == Some(&Setting::Flag(true)) {
-            write!(words, "opens at a pushback, for")?;
+            write!(words, "opens at a pushback")?;
+            return self.add_time(words, ", for up to", "open_up_to");
         }
         if let Some(calls) = self.number("last_calls") {
             write!(words, " of the last {calls}")?;
@@ -365,7 +366,13 @@ mod tests {
             ),
             (
                 CircuitBreakerRule::pushback("a").into(),
-                "opens at a pushback, for up to 1 min",
+                "opens at a pushback",
+            ),
+            (
+                CircuitBreakerRule::pushback("a")
+                    .open_up_to(ms(5_000))
+                    .into(),
+                "opens at a pushback, for up to 5 s",
             ),
             (
                 AuthorityRule::allow("a", ["ann"]).into(),

@@ -1,6 +1,6 @@
 //! The settings of a circuit breaker, a row for each.
 
-use super::{CircuitBreakerRule, LONGEST_PUSHBACK, Strategy, TripThreshold};
+use super::{CircuitBreakerRule, Strategy, TripThreshold};
 use crate::base::number::WholeNumber;
 use crate::rule::field::Accessor::{Count, Flag, Number, Switch, Text, Time};
 use crate::rule::field::{Field, HasFields, Needed, OneOf, resource_row};
@@ -64,7 +64,6 @@ impl HasFields for CircuitBreakerRule {
             Switch(Self::is_pushback, |it| Self {
                 strategy: Strategy::Pushback,
                 threshold: TripThreshold::Pushback,
-                open_up_to: it.open_up_to.or(Some(LONGEST_PUSHBACK)),
                 ..it
             }),
         )

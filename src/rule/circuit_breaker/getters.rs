@@ -69,7 +69,7 @@ impl CircuitBreakerRule {
     }
 
     /// Returns the [longest time](Self::open_up_to) that the breaker stays open; `None`: always
-    /// the same.
+    /// the same, and 60 s for a [pushback](Self::pushback).
     #[must_use]
     pub const fn get_open_up_to(&self) -> Option<Duration> {
         self.open_up_to

@@ -151,8 +151,7 @@ impl CircuitBreakerRule {
     #[must_use]
     pub fn pushback(resource: impl Into<String>) -> Self {
         let (strategy, threshold) = (Strategy::Pushback, TripThreshold::Pushback);
-        let rule = Self::with_strategy(resource.into(), strategy, threshold);
-        rule.open_up_to(LONGEST_PUSHBACK)
+        Self::with_strategy(resource.into(), strategy, threshold)
     }
 
     fn with_strategy(resource: String, strategy: Strategy, threshold: TripThreshold) -> Self {
@@ -391,7 +390,9 @@ impl CircuitBreakerRule {
                 .min_calls
                 .map_or_else(|| self.least_calls(), WholeNumber::get),
             open_for: self.open_for,
-            open_up_to: self.open_up_to,
+            open_up_to: self
+                .open_up_to
+                .or(self.is_pushback().then_some(LONGEST_PUSHBACK)),
             last_calls: self.last_calls.map(WholeNumber::get),
             interval: self.interval,
             buckets: self
