@@ -12,6 +12,19 @@ pub(super) struct Held {
     n: i128,
 }
 
+/// What a call has paid of a refilled quota.
+#[derive(Clone, Copy, Debug)]
+struct Debt {
+    id: usize,
+    cost: i128,
+    /// The cost of a token.
+    rate: i128,
+    /// Where the quota would be paid off after the call.
+    after: i128,
+    /// Where it would have been before, and at what rate, if that was a debt at another one.
+    other: Option<(i128, i128)>,
+}
+
 /// All that one key has done.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exact {
@@ -21,8 +34,8 @@ pub(super) struct Exact {
     rate: i128,
     /// Whether a debt is a time, at any rate.
     keeps_times: bool,
-    /// The costs of calls, and of a token of each.
-    debts: Vec<(usize, i128, i128)>,
+    /// What calls have paid.
+    debts: Vec<Debt>,
     /// When a window counted which call.
     counted: Vec<(usize, i128, i128)>,
     /// The turns of a queue, gaps included.
@@ -74,9 +87,17 @@ impl Exact {
                 if debt + n * cost > (threshold + burst) * cost {
                     return None;
                 }
+                let is_other = self.paid_off > now * 16 && self.rate != cost;
+                let before = (self.paid_off, self.rate);
                 self.paid_off = now * 16 + debt + n * cost;
                 self.rate = cost;
-                self.debts.push((id, n * cost, cost));
+                self.debts.push(Debt {
+                    id,
+                    cost: n * cost,
+                    rate: cost,
+                    after: self.paid_off,
+                    other: (is_other && !self.keeps_times).then_some(before),
+                });
             }
             Counting::Window => {
                 let bucket = now / (interval / 2);
@@ -109,7 +130,16 @@ impl Exact {
 
     pub(super) fn refund(&mut self, now: u64, held: Held) {
         let now = i128::from(now) * 16;
-        if let Some(&(_, cost, rate)) = self.debts.iter().find(|debt| debt.0 == held.id) {
+        let debt = self.debts.iter().find(|debt| debt.id == held.id);
+        let is_last = |debt: &Debt| (debt.after, debt.rate) == (self.paid_off, self.rate);
+        if let Some(&Debt {
+            other: Some((paid_off, rate)),
+            ..
+        }) = debt.filter(|debt| is_last(debt))
+        {
+            // Nobody has come since: as if the call had not either.
+            (self.paid_off, self.rate) = (paid_off.max(now), rate);
+        } else if let Some(&Debt { cost, rate, .. }) = debt {
             let since = (now - held.now * 16).max(0);
             let mut open = (cost - since).max(0);
             if !self.keeps_times && rate != self.rate {
