@@ -3,10 +3,10 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::{NonZeroU8, NonZeroU16};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::{Criticality, Key};
-use crate::base::wall::wall_time;
+use crate::base::wall::since_1970;
 
 /// How many cohorts there are: the numbers have seven bits.
 const COHORTS: u8 = 128;
@@ -82,9 +82,7 @@ impl Cohort {
     /// It reads the clock of the system.
     #[must_use]
     pub fn of_key<'a>(key: impl Into<Key<'a>>) -> Self {
-        let time = wall_time().duration_since(UNIX_EPOCH);
-        // A clock before 1970 is as good as one that stands still.
-        Self::at(key.into(), time.unwrap_or_default())
+        Self::at(key.into(), since_1970())
     }
 
     /// The cohort of `key` at a time since 1970.

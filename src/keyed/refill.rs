@@ -22,12 +22,13 @@
 //! # Accuracy
 //!
 //! Times are sixteenths of a nanosecond since the table was made, and the cost of a token is
-//! rounded up to a whole one, once; to a whole nanosecond where words have numbers. As the tolerance is made of the rounded cost, the capacity is
-//! exact: a key that has rested may spend exactly `⌊threshold⌋ + burst` tokens at one moment. In
-//! any `t` at most `threshold + burst + t · threshold / interval` pass, and less than that by at
-//! most one part in 1.6 · 10¹⁰ ÷ (tokens per second): 0.006 % at a million per second, 0.6 % at
-//! 10⁸; where words have numbers, one in 10⁹ ÷ (tokens per second), up to 61 000 of them. Beyond 1.6 · 10¹⁰ tokens per second the refill is no faster, while the capacity still is
-//! the requested one.
+//! rounded up to a whole one, once; to a whole nanosecond where words have numbers. As the
+//! tolerance is made of the rounded cost, the capacity is exact: a key that has rested may spend
+//! exactly `⌊threshold⌋ + burst` tokens at one moment. In any `t` at most `threshold + burst +
+//! t · threshold / interval` pass, and less than that by at most one part in 1.6 · 10¹⁰ ÷ (tokens
+//! per second): 0.006 % at a million per second, 0.6 % at 10⁸; where words have numbers, one in 10⁹
+//! ÷ (tokens per second), up to 61 000 of them. Beyond 1.6 · 10¹⁰ tokens per second the refill is
+//! no faster, while the capacity still is the requested one.
 //!
 //! The range is 18 years from the making of the table, after which its time stands still; a debt
 //! ends within 9 years, so a capacity that takes longer to earn is reduced to the tokens earned in
@@ -49,11 +50,10 @@
 //! such a call was on its way, at most the cost of the call. The debt that a call left does not
 //! tell how much of it there still is, as earlier calls may have been refunded from under it.
 //!
-//! A call that has found a debt at another rate leaves that as it was, if no other call has come since;
-//! else the debt stays one of its rate. A part that is open after the rate has changed closes by the
-//! slower of both. A call that is
-//! refunded when its key has had another rate and has its own again may give back more than is open,
-//! and at most what it has paid.
+//! A call that has found a debt at another rate leaves that as it was, if no other call has come
+//! since; else the debt stays one of its rate. A part that is open after the rate has changed closes
+//! by the slower of both. A call that is refunded when its key has had another rate and has its own
+//! again may give back more than is open, and at most what it has paid.
 //!
 //! # Source
 //!

@@ -1,12 +1,12 @@
 //! Responses by which a service asks not to be called for a while.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Response, StatusCode};
 
 use super::rejection::is_refusal;
-use crate::base::wall::wall_time;
+use crate::base::wall::since_1970;
 use crate::engine::call::entry::Entry;
 
 /// The call `entry` has the answer `response`, which is no success: breakers learn of a pushback.
@@ -31,11 +31,8 @@ fn pushback(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     }
     let until = date(after)?;
     // The service's own clock, if it tells: ours may differ.
-    let now = text(headers, &DATE).and_then(date).or_else(|| {
-        let now = wall_time().duration_since(UNIX_EPOCH);
-        now.ok()
-    });
-    until.checked_sub(now?)
+    let now = text(headers, &DATE).and_then(date);
+    until.checked_sub(now.unwrap_or_else(since_1970))
 }
 
 /// The time since 1970 of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`, the only form that HTTP

@@ -170,15 +170,13 @@ impl Leases {
     pub(super) fn costs(&self) -> Vec<SharedCostRule> {
         let mut rules = Vec::new();
         for leased in &self.rules {
-            if let Some(costs) = &leased.costs {
+            // No rule that counts each key shares what calls cost.
+            if let (Some(costs), LeaseCounters::One(quota)) = (&leased.costs, &leased.counters) {
                 rules.push(SharedCostRule {
                     index: leased.index,
                     limit: leased.rule.limit(),
                     costs: costs.clone(),
-                    quota: match &leased.counters {
-                        LeaseCounters::One(quota) => Some(quota.clone()),
-                        LeaseCounters::ByKey(_) => None,
-                    },
+                    quota: quota.clone(),
                 });
             }
         }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::{is_refusal, parts, whole_seconds};
+use crate::base::wall::since_1970;
 use crate::blocked::Label;
 use crate::engine::call::nodes::{QuotaLeft, QuotasLeft};
 use crate::rule::REQUESTS;
@@ -316,7 +316,7 @@ impl RateLimitFields {
             RateLimitFields::Legacy | RateLimitFields::LegacyUnixTime => {
                 let reset = match self {
                     RateLimitFields::LegacyUnixTime => {
-                        whole_seconds(unix_time().saturating_add(left.reset))
+                        whole_seconds(since_1970().saturating_add(left.reset))
                     }
                     _ => reset,
                 };
@@ -428,14 +428,4 @@ fn quoted(text: &str) -> String {
     }
     quoted.push('"');
     quoted
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the field is defined by wall time"
-)]
-fn unix_time() -> Duration {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -16,7 +16,7 @@ use super::access::KnownPeers;
 use super::start::hostname;
 use super::wire::{IncomingBytes, MOST_HEAD, encoded, only, response};
 use super::{BeatState, VERSION};
-use crate::base::wall::wall_time;
+use crate::base::wall::since_1970;
 
 /// The time between two beats. The dashboard considers a program lost after a minute without one.
 const EVERY: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ impl HeartBeat {
     }
 
     fn request(&self, ip: IpAddr) -> String {
-        let since = wall_time().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = since_1970();
         let form = format!(
             "app={}&app_type=0&version={}&v={VERSION}&hostname={}&ip={}&port={}&pid={}",
             encoded(&self.app),

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::list::ListText;
 use crate::base::pace::StepPace;
-use crate::base::wall::wall_time;
+use crate::base::wall::since_1970;
 use crate::clock::Tick;
 use crate::engine::registry::Registry;
 use crate::read::{ResourceReading, read_resources_paced};
@@ -161,8 +161,7 @@ pub(super) async fn list(registry: &Registry, is_busy: bool, pace: &mut StepPace
 }
 
 fn millis() -> u64 {
-    let since = wall_time().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A name that no other node has.

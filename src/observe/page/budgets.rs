@@ -1,5 +1,6 @@
 //! The budgets of rules on costs, over all resources, in the words of the page.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::json::Json;
@@ -39,16 +40,16 @@ impl PageBudgets {
     }
 
     /// What the rule `id` allows, in `words`, and what has become of that.
-    pub(super) fn words(&self, id: &str, words: &str) -> String {
+    pub(super) fn words<'a>(&self, id: &str, words: &'a str) -> Cow<'a, str> {
         let Some(budget) = self.0.get(id) else {
-            return words.to_owned();
+            return words.into();
         };
         let (spent, what) = match budget.is_by_key {
             // No two keys have the same window.
             true => (budget.charged, "charged so far"),
             false => (budget.used, "used"),
         };
-        format!("{words}: {spent} {what}, {} reserved", budget.reserved)
+        format!("{words}: {spent} {what}, {} reserved", budget.reserved).into()
     }
 
     /// Writes the budget of the rule `id`, or null.

@@ -73,12 +73,11 @@ impl QuotasLeft {
 
     /// Notes all that `other` has noted.
     pub(crate) fn note_all(&mut self, other: Self) {
-        if self.is_empty() {
-            *self = other;
-            return;
-        }
-        for left in other.iter() {
-            self.note(left.clone());
+        if let Some(Noted { first, more }) = other.0 {
+            self.note(first);
+            for left in more {
+                self.note(left);
+            }
         }
     }
 
