@@ -622,7 +622,7 @@ impl KeyedRule {
         inspector.number("max_keys", self.max_keys, 1..=MOST_KEYS);
         self.inspect_queue(inspector);
         self.inspect_block(inspector);
-        if self.sharing.inspect(inspector) && self.cost.is_none() {
+        if self.sharing.inspect(inspector) {
             self.inspect_shared(inspector);
         }
     }
