@@ -14,6 +14,7 @@ macro_rules! labels {
 [breakers]: crate::guide::breakers
 [budgets]: crate::guide::budgets
 [callers]: crate::guide::callers
+[callers#by-the-calendar]: crate::guide::callers#by-the-calendar
 [callers#partners]: crate::guide::callers#partners
 [callers#per-user-or-api-key]: crate::guide::callers#per-user-or-api-key
 [callers#plans]: crate::guide::callers#plans

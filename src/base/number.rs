@@ -64,6 +64,16 @@ impl WholeNumber {
         }
     }
 
+    /// The number, or the nearest one in 32 bits with a sign: a number that passed its check is exact.
+    pub(crate) fn get_signed(self) -> i32 {
+        self.0.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+    }
+
+    /// Returns whether the number, which may be below 0, is between `least` and `most`.
+    pub(crate) const fn is_between(self, least: i64, most: i64) -> bool {
+        self.0 >= least as i128 && self.0 <= most as i128
+    }
+
     /// Returns whether the number is between `least` and `most`.
     pub(crate) const fn is_within(self, least: u32, most: u32) -> bool {
         self.0 >= least as i128 && self.0 <= most as i128

@@ -1,8 +1,9 @@
 //! A clock over the processor's time-stamp counter.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
-use super::{Clock, Tick, aligned};
+use super::{Clock, Tick, aligned, epoch_at};
 use crate::base::wall::wall_time;
 
 /// A clock that reads the processor's time-stamp counter through [`quanta`].
@@ -95,12 +96,14 @@ impl Clock for QuantaClock {
     fn now(&self) -> Tick {
         self.at(self.clock.raw())
     }
+
+    fn epoch(&self) -> Duration {
+        epoch_at(self.now(), wall_time())
+    }
 }
 
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::clock::{CALENDAR, nanos};
 

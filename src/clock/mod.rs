@@ -32,6 +32,7 @@
 //! assert!(passes());
 //! ```
 
+mod calendar;
 #[cfg(feature = "quanta")]
 mod counter;
 mod manual;
@@ -44,6 +45,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::wall::wall_time;
 
+pub use calendar::CalendarPeriod;
+pub(crate) use calendar::{MOST_OFFSET, Periods};
 #[cfg(feature = "quanta")]
 pub use counter::QuantaClock;
 pub use manual::ManualClock;
@@ -109,11 +112,37 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns the current reading.
     fn now(&self) -> Tick;
+
+    /// Returns how long after the beginning of 1970 by UTC the reading [`Tick::ZERO`] is.
+    ///
+    /// Rules that count [by the calendar](crate::KeyedRule::per_calendar_month) find by it which day
+    /// and month a reading is in; nothing else needs it. An engine asks when it loads such a rule,
+    /// and once for each table of values. Default: zero, so that the readings themselves are times
+    /// since 1970, and the calendar of a [`TokioClock`] begins with that year when it is made. A clock
+    /// that wraps another one should return what that one does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::clock::{Clock, MonotonicClock};
+    /// use tower_sentinel::ManualClock;
+    ///
+    /// assert_eq!(ManualClock::new().epoch(), Duration::ZERO);
+    /// let clock = MonotonicClock::new();
+    /// let day = clock.epoch() + Duration::from_nanos(clock.now().as_nanos());
+    /// assert!(day > Duration::from_secs(365 * 86_400), "the machine knows the year");
+    /// ```
+    fn epoch(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Tick {
         (**self).now()
+    }
+
+    fn epoch(&self) -> Duration {
+        (**self).epoch()
     }
 }
 
@@ -168,6 +197,10 @@ impl Clock for MonotonicClock {
         let (first, tick) = *MONOTONIC_START;
         reading(first, tick, std::time::Instant::now())
     }
+
+    fn epoch(&self) -> Duration {
+        epoch_at(self.now(), wall_time())
+    }
 }
 
 /// The reading at `now` of a clock whose reading was `tick` at `first`.
@@ -185,6 +218,15 @@ pub(crate) fn aligned(least: Tick, wall: SystemTime) -> Tick {
     let wall = nanos(since.unwrap_or_default()) % CALENDAR;
     let ahead = (wall + CALENDAR - least.0 % CALENDAR) % CALENDAR;
     least + Duration::from_nanos(ahead)
+}
+
+/// How long after 1970 the zero of a clock is that reads `now`, where [`aligned`] has chosen its start.
+/// The clock and the wall time may have moved apart since, by up to 210 days.
+fn epoch_at(now: Tick, wall: SystemTime) -> Duration {
+    let since = wall.duration_since(SystemTime::UNIX_EPOCH);
+    let behind = nanos(since.unwrap_or_default()).saturating_sub(now.0);
+    let rounds = (behind + CALENDAR / 2) / CALENDAR;
+    Duration::from_nanos(rounds * CALENDAR)
 }
 
 /// tokio's clock ([`tokio::time::Instant`]). A test can pause and advance it together with
@@ -280,6 +322,29 @@ mod tests {
         }
         let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(aligned(Tick(CALENDAR), before), Tick(CALENDAR));
+    }
+
+    #[test]
+    fn the_zero_of_a_clock_is_so_many_rounds_after_1970() {
+        const DAYS: u64 = 86_400;
+        // 2026-03-01 13:37:05 UTC.
+        let seconds = 1_772_372_225;
+        let wall = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for least in [Tick(LEAST_FIRST), Tick(1 << 56)] {
+            let tick = aligned(least, wall(seconds));
+            let zero = Duration::from_secs(seconds) - (tick - Tick::ZERO);
+            // When it is asked, it may have run fast or slow, and the wall time may have been set.
+            for moved in [0, DAYS, 200 * DAYS] {
+                for wall in [wall(seconds + moved), wall(seconds - moved)] {
+                    assert_eq!(epoch_at(tick, wall), zero, "{moved}");
+                }
+            }
+        }
+        // A machine that does not know the date is in 1970, or a little later.
+        let tick = aligned(Tick(LEAST_FIRST), SystemTime::UNIX_EPOCH);
+        assert_eq!(epoch_at(tick, SystemTime::UNIX_EPOCH), Duration::ZERO);
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(epoch_at(tick, before), Duration::ZERO);
     }
 
     #[test]

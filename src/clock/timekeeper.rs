@@ -99,6 +99,10 @@ impl<C: Clock> Clock for Caught<C> {
         }
         now
     }
+
+    fn epoch(&self) -> Duration {
+        catch_panic(|| self.clock.epoch()).unwrap_or_default()
+    }
 }
 
 /// `clock`, read without a panic.
@@ -177,6 +181,12 @@ impl Timekeeper {
             now
         };
         self.tell(now)
+    }
+
+    /// How long after 1970 the time 0 is, for rules by the calendar. The time that the clock has lost
+    /// by stepping back is no part of it: no period goes back, nor one that has begun.
+    pub(crate) fn epoch(&self) -> Duration {
+        self.0.clock.epoch()
     }
 
     /// How long it takes from `now` to `at`. While time stands still, no call has to wait for

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::keys::{Counting, HotKeys, KeyLimit, refused};
 use super::refill::{self, Refill};
 use super::table::WordChange;
-use super::{Digest, queue, window};
+use super::{Digest, calendar, queue, window};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 use crate::stat::Refusal;
@@ -96,6 +96,7 @@ impl HotKeys {
         let is_reset = self.table.change_known(key.0, &|word| match self.count {
             Counting::Refill => refill::reset(&self.rates, self.origin, now(), word),
             Counting::Window => window::reset(word),
+            Counting::Calendar(_) => calendar::reset(word),
             Counting::Queue(_) => queue::reset(self.origin, now(), word),
             Counting::Running => None,
         });

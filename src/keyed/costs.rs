@@ -2,7 +2,7 @@
 //! charged.
 //!
 //! ```text
-//! key ─┬▶ used      [tag|word]   a refilled quota or a window, charged whatever it holds
+//! key ─┬▶ used      [tag|word]   a refilled quota, a window or a month, charged whatever it holds
 //!      └▶ reserved  [tag|word]   [ reserved : 32 | version : 32 ]
 //! ```
 //!
@@ -17,8 +17,9 @@
 //!
 //! Keys without a slot share one gauge, as they share one quota.
 
-use super::keys::Pinned;
+use super::calendar::CalendarCharge;
 use super::refill::{Refill, RefillCharge};
+use super::running::Pinned;
 use super::table::KeyTable;
 use super::window::WindowCharge;
 use super::{Digest, HotKeys, Judge, KeyLimit, KeySpec};
@@ -198,6 +199,11 @@ impl CostLedger for KeyBudget<'_> {
             }
             KeyLimit::Window(limit) => {
                 let charge = WindowCharge(keys.window(now, limit, units));
+                let (before, after) = book(&charge);
+                charge.charged(before, after)
+            }
+            KeyLimit::Calendar(limit) => {
+                let charge = CalendarCharge(keys.in_period(now, limit, units));
                 let (before, after) = book(&charge);
                 charge.charged(before, after)
             }

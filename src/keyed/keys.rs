@@ -3,18 +3,19 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::calendar;
 use super::costs::KeyCosts;
 use super::digest::{Digest, Sip};
 use super::line::Lines;
 use super::queue::{self, Pace, QueueCall};
 use super::rates::Rates;
 use super::refill::{self, OTHER_RATE, Paid, Rate, Refill};
-use super::running::{self, RunningCall};
+use super::running::{self, Pinned, RunningCall};
 use super::table::{KeyTable, WordChange, WordPlace};
 use super::{Judge, window};
 use crate::base::sync::{AtomicBool, AtomicU64, Bug, Ordering, planted};
 use crate::call::Key;
-use crate::clock::Tick;
+use crate::clock::{CalendarPeriod, Periods, Tick};
 use crate::stat::{MAX_TOKENS, Refusal};
 
 use window::WindowCall;
@@ -35,6 +36,8 @@ pub(crate) struct HotKeys {
     pub(super) interval: Duration,
     /// The [slack](WindowCall::slack) of windows.
     slack: u32,
+    /// The days or months, where these are counted.
+    pub(super) periods: Option<Periods>,
     /// When the table was made: its times are counted from there.
     pub(super) origin: Tick,
     /// The rates of a quota that is refilled.
@@ -50,7 +53,7 @@ pub(crate) struct HotKeys {
 pub(crate) struct KeySpec {
     pub(crate) count: Counting,
     /// At least 1 µs for a refilled quota, and 1 ms for others. Of no meaning for
-    /// [`Counting::Running`].
+    /// [`Counting::Calendar`] and [`Counting::Running`].
     pub(crate) interval: Duration,
     /// How many keys that are not at rest have a word of their own.
     pub(crate) max_keys: u32,
@@ -63,6 +66,8 @@ pub(crate) enum Counting {
     Refill,
     /// A number of tokens in a sliding window of two buckets.
     Window,
+    /// A number of tokens in each day or month.
+    Calendar(CalendarPeriod),
     /// One after the other, each waiting no longer than this, unless its limit
     /// [says otherwise](KeyLimit::waiting).
     Queue(Duration),
@@ -75,6 +80,7 @@ pub(crate) enum Counting {
 pub(crate) enum KeyLimit {
     Refill(Rate),
     Window(u32),
+    Calendar(u32),
     Queue(Pace, Duration),
     Running(u32),
     /// Nothing is counted.
@@ -97,10 +103,6 @@ pub(crate) struct KeyTokens {
     pub(super) other: u64,
 }
 
-/// Where a call in flight is counted among those at once: all that it must keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pinned(u32);
-
 // === impl HotKeys ===
 
 impl HotKeys {
@@ -121,6 +123,7 @@ impl HotKeys {
             count: spec.count,
             interval: spec.interval,
             slack: WindowCall::slack(spec.interval),
+            periods: calendar::periods(spec.count),
             origin: now,
             rates: Rates::new(),
             lines: OnceLock::new(),
@@ -129,7 +132,7 @@ impl HotKeys {
     }
 
     /// A limit of `threshold` tokens, and of `burst` more where the quota is
-    /// refilled. For a window and calls at once, a fraction counts for nothing.
+    /// refilled. For a window, a day or month, and calls at once, a fraction counts for nothing.
     pub(crate) fn limit(&self, threshold: f64, burst: u32) -> KeyLimit {
         // The conversion saturates, and reads NaN as 0.
         let whole = (threshold as u32).min(MAX_TOKENS);
@@ -139,6 +142,7 @@ impl HotKeys {
                 KeyLimit::Refill(rate)
             }
             Counting::Window => KeyLimit::Window(whole.min(window::MOST)),
+            Counting::Calendar(_) => KeyLimit::Calendar(whole),
             Counting::Queue(max_wait) => {
                 KeyLimit::Queue(Pace::new(threshold, self.interval), max_wait)
             }
@@ -215,6 +219,11 @@ impl HotKeys {
                 let judge = self.window(now, limit, weight);
                 (self.decide(now, key, judge)?, now, weight.into())
             }
+            KeyLimit::Calendar(limit) => (
+                self.take_in_period(now, key, limit, weight)?,
+                now,
+                weight.into(),
+            ),
             KeyLimit::Queue(pace, max_wait) => {
                 let judge = QueueCall::new(self.origin, now, pace, max_wait, weight);
                 let change = self.decide(now, key, judge)?;
@@ -304,7 +313,7 @@ impl HotKeys {
     }
 
     /// Takes back the share of a call that does not run after all; `time` returns the present. A
-    /// window is refunded while the call's bucket still counts, a queue while no other call stands
+    /// window is refunded while the call's bucket still counts, a day or month until it ends, a queue while no other call stands
     /// behind this one, and a quota that is refilled less the time since the call's start.
     pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &KeyTokens) {
         let KeyTokens {
@@ -334,6 +343,9 @@ impl HotKeys {
             // `paid` came from a `u32`, here and below.
             Counting::Window => {
                 self.change(taken, &|word| window::refund(word, after, paid as u32));
+            }
+            Counting::Calendar(_) => {
+                self.change(taken, &|word| calendar::refund(word, after, paid as u32));
             }
             Counting::Queue(_) => {
                 self.change(taken, &|word| queue::cancel(word, paid, after));
@@ -405,6 +417,7 @@ impl HotKeys {
                 look(&call.at_any_rate(&self.rates, None));
             }
             KeyLimit::Window(limit) => look(&self.window(now, limit, weight)),
+            KeyLimit::Calendar(limit) => look(&self.in_period(now, limit, weight)),
             KeyLimit::Queue(pace, max_wait) => {
                 look(&QueueCall::new(self.origin, now, pace, max_wait, weight));
             }
@@ -493,29 +506,5 @@ impl KeyTokens {
     /// From when on the call may run: its now, unless it waits in a queue.
     pub(crate) const fn start(&self) -> Tick {
         self.start
-    }
-}
-
-impl Pinned {
-    pub(crate) const NONE: Self = Self(Self::NOTHING);
-
-    // There are at most 2^27 slots.
-    const NOTHING: u32 = u32::MAX;
-    const OVERFLOW: u32 = u32::MAX - 1;
-
-    pub(super) const fn at(place: Option<WordPlace>) -> Self {
-        Self(match place {
-            None => Self::NOTHING,
-            Some(WordPlace::Overflow) => Self::OVERFLOW,
-            Some(WordPlace::Slot(slot)) => slot,
-        })
-    }
-
-    pub(super) const fn place(self) -> Option<WordPlace> {
-        match self.0 {
-            Self::NOTHING => None,
-            Self::OVERFLOW => Some(WordPlace::Overflow),
-            slot => Some(WordPlace::Slot(slot)),
-        }
     }
 }

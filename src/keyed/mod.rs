@@ -6,6 +6,7 @@
 //!                                          │
 //!            refill   a time | rate        │   what a key has spent: one word,
 //!            window   number | count | count   changed by one compare-and-swap
+//!            calendar number | count
 //!            queue    a time
 //!            running  epoch | waits | count
 //! ```
@@ -13,7 +14,7 @@
 //! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
 //! * `HotKeys`: the keys of one rule, and how they are counted.
 //! * `table`: which slot belongs to which key, and which key may have it next.
-//! * `refill`, `window`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
+//! * `refill`, `window`, `calendar`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
 //! * `rates`: the rates of refilled quotas, and what the debt of one means to another.
 //! * `costs`: what calls turn out to cost: a second table, of what they have reserved.
@@ -40,6 +41,7 @@
 //! ```
 
 mod burst;
+mod calendar;
 mod changes;
 mod costs;
 mod digest;
@@ -60,8 +62,9 @@ pub(crate) use burst::Burst;
 pub(crate) use changes::RatesInUse;
 pub(crate) use costs::{KeyAccount, KeyBudget};
 pub(crate) use digest::{Digest, Sip};
-pub(crate) use keys::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens, Pinned};
+pub(crate) use keys::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens};
 pub(crate) use line::{KeyLimitNow, LineTicket, Most};
+pub(crate) use running::Pinned;
 pub(crate) use window::MOST as MOST_IN_WINDOW;
 
 pub use crate::stat::Refusal;

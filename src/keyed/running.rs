@@ -16,6 +16,7 @@
 //! limit, so that no new call overtakes them, and the key is not at rest.
 
 use super::Judge;
+use super::table::WordPlace;
 use crate::base::sync::{Bug, planted};
 
 /// The low half: the count, and whether calls wait.
@@ -46,6 +47,10 @@ pub(super) struct Mark;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside(pub(super) u32);
 
+/// Where a call in flight is counted among those at once: all that it must keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pinned(u32);
+
 /// The word without the `weight` places of a call that ends.
 pub(super) fn release(word: u64, weight: u32) -> Option<u64> {
     let is_running = word & COUNT >= u64::from(weight);
@@ -72,6 +77,30 @@ pub(super) const fn unmarked(word: u64) -> u64 {
 /// The word with one place more, for a call that has waited, unless `limit` are taken.
 pub(super) fn let_in(word: u64, limit: u32) -> Option<u64> {
     (word & COUNT < u64::from(limit)).then(|| word + 1)
+}
+
+impl Pinned {
+    pub(crate) const NONE: Self = Self(Self::NOTHING);
+
+    // There are at most 2^27 slots.
+    const NOTHING: u32 = u32::MAX;
+    const OVERFLOW: u32 = u32::MAX - 1;
+
+    pub(super) const fn at(place: Option<WordPlace>) -> Self {
+        Self(match place {
+            None => Self::NOTHING,
+            Some(WordPlace::Overflow) => Self::OVERFLOW,
+            Some(WordPlace::Slot(slot)) => slot,
+        })
+    }
+
+    pub(super) const fn place(self) -> Option<WordPlace> {
+        match self.0 {
+            Self::NOTHING => None,
+            Self::OVERFLOW => Some(WordPlace::Overflow),
+            slot => Some(WordPlace::Slot(slot)),
+        }
+    }
 }
 
 fn rest(word: u64) -> Option<u64> {

@@ -165,6 +165,7 @@ use problem::{Inspector, verdict};
 use crate::blocked::Label;
 use crate::call::MAX_KEY_BYTES;
 
+pub use crate::clock::CalendarPeriod;
 pub use adaptive::AdaptiveRule;
 pub use authority::AuthorityRule;
 pub use circuit_breaker::CircuitBreakerRule;

@@ -20,10 +20,6 @@ impl SharedCostRule {
         match *self {}
     }
 
-    pub(super) const fn is_by_key(&self) -> bool {
-        match *self {}
-    }
-
     pub(super) const fn figures(&self, _: Tick) -> BudgetFigures {
         match *self {}
     }

@@ -19,7 +19,8 @@
 //! midnight of UTC. So with either of them an interval of one bucket that divides a day begins at
 //! the same time of day as the interval of a shared rule on the store: a day at midnight, an hour
 //! at the full hour, a week on Thursday, the first day of 1970. With the default of two buckets,
-//! the window of a day slides at midnight and at noon. Time zones and months have no part in it.
+//! the window of a day slides at midnight and at noon. Time zones and months have no part in it: a
+//! [`KeyedRule`](crate::KeyedRule::per_calendar_month) counts by those.
 //! The calendar is read when the program starts: corrections of the wall time later, and sleep of
 //! the machine, move the windows against it. With a clock of your own, windows count from its
 //! `ZERO`.

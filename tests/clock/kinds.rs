@@ -83,6 +83,10 @@ fn cases() -> Vec<Case> {
         case("related", FlowRule::per("r", LIMIT, HOUR).when("other")),
         case("values", values()),
         case("values in a window", values().window()),
+        case(
+            "values by the day",
+            KeyedRule::per_calendar_day("r", LIMIT).max_keys(KEYS),
+        ),
         case("values in a queue", values().throttle(SECOND)),
         case("named values", values().param("user")),
         case("values by origin", values().by_origin()),

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use tower_sentinel::rule::CalendarPeriod;
 use tower_sentinel::store::WhenDown;
 use tower_sentinel::system::Capacity;
 use tower_sentinel::{
@@ -189,6 +190,7 @@ fn a_keyed_rule_tells_its_settings() {
         tier("b", 4) => get_tier: [], [("b".to_owned(), 4.0)];
         tier_unlimited("d") => get_tier_unlimited: [""; 0], ["d"];
         max_keys(500) => get_max_keys: 65_536, 500;
+        utc_offset(-300) => get_utc_offset: 0, -300;
         block_for(SECOND * 9) => get_block_for: None, Some(SECOND * 9);
         missing(MissingKey::Skip) => get_missing: MissingKey::Share, MissingKey::Skip;
         shared() => is_shared: false, true;
@@ -203,6 +205,10 @@ fn a_keyed_rule_tells_its_settings() {
     assert!(KeyedRule::concurrency("r", 9).is_concurrency());
     let rate = KeyedRule::per_second("r", 9);
     assert!(!rate.is_concurrency());
+    assert_eq!(rate.get_calendar(), None);
+    let month = KeyedRule::per_calendar_month("r", 9);
+    assert_eq!(month.get_calendar(), Some(CalendarPeriod::Month));
+    assert_eq!(month.interval(), SECOND * 31 * 86_400);
     assert_eq!(rate.clone().capacity(12).get_burst(), 3);
     assert_eq!(rate.clone().param("p").get_param_at(), None);
     assert_eq!(rate.by_origin().get_param_at(), None);

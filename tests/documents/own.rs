@@ -286,6 +286,25 @@ fn keyed_rules() -> Vec<(Value, Rule)> {
         ),
         (
             json!({
+                "kind": "keyed", "resource": "/a", "threshold": 2_000_000, "calendar": "month",
+                "utc_offset": -300, "tier": [{"name": "pro", "threshold": 20_000_000}],
+            }),
+            KeyedRule::per_calendar_month("/a", 2_000_000)
+                .utc_offset(-300)
+                .tier("pro", 20_000_000)
+                .into(),
+        ),
+        (
+            json!({
+                "kind": "keyed", "resource": "/a", "threshold": 5_000_000, "calendar": "day",
+                "cost": "tokens",
+            }),
+            KeyedRule::per_calendar_day("/a", 5_000_000)
+                .cost("tokens")
+                .into(),
+        ),
+        (
+            json!({
                 "kind": "keyed", "resource": "/a", "threshold": 2, "param_at": -1,
                 "window": true,
             }),

@@ -1,6 +1,7 @@
 //! Rules: who passes, one kind after the other.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod calendar;
 mod circuit_breaker;
 mod flow;
 mod histograms;

@@ -11,7 +11,6 @@ mod budgets;
 mod deploy;
 mod down;
 mod draws;
-mod key_budgets;
 mod keys;
 mod late;
 mod limits;

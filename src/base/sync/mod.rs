@@ -165,6 +165,8 @@ pub(crate) enum Bug {
     GapIsFree,
     /// A refund does not look whether its bucket is still open.
     BlindRefund,
+    /// A call of the day before counts in that, where its key counts in the next one already.
+    PeriodGoesBack,
     /// The checkpoint of a new bucket leaves the held tokens in the old one.
     HeldStayBehind,
     /// The head steps over buckets for which tokens are held.

@@ -50,7 +50,7 @@ pub(super) fn refuse_flow(
     let resource = counted.resource();
     let (kind, limit) = match resource.rules().flow(rule) {
         Some(flow) => (BlockKind::Flow, Some(flow.advertised())),
-        None => rate_of_value(resource, call, rule),
+        None => rate_of_value(resource, call, rule, now),
     };
     let retry_after = at.map(|at| resource.time_until(at, now));
     let mut blocked = resource.blocked(kind, rule).with_retry_after(retry_after);
@@ -66,10 +66,11 @@ fn rate_of_value(
     resource: &Resource,
     call: &Call<'_>,
     rule: u32,
+    now: Tick,
 ) -> (BlockKind, Option<(u32, Duration)>) {
     let limit = resource
         .params()
-        .and_then(|params| params.limit(rule, call));
+        .and_then(|params| params.limit(rule, call, now));
     (resource.rules().kind_of_rate(rule), limit)
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn blocked_by_share(
     rule: u32,
 ) -> Blocked {
     let resource = nodes.resource();
-    let (kind, limit) = rate_of_value(resource, call, rule);
+    let (kind, limit) = rate_of_value(resource, call, rule, now);
     let at = nodes.retry_at(registry, call, now, now);
     let retry_after = at.map(|at| resource.time_until(at, now));
     let blocked = resource.blocked(kind, rule).with_retry_after(retry_after);

@@ -170,15 +170,13 @@ impl Leases {
     pub(super) fn costs(&self) -> Vec<SharedCostRule> {
         let mut rules = Vec::new();
         for leased in &self.rules {
-            if let Some(costs) = &leased.costs {
+            // No rule that counts each key shares what calls cost.
+            if let (Some(costs), LeaseCounters::One(quota)) = (&leased.costs, &leased.counters) {
                 rules.push(SharedCostRule {
                     index: leased.index,
                     limit: leased.rule.limit(),
                     costs: costs.clone(),
-                    quota: match &leased.counters {
-                        LeaseCounters::One(quota) => Some(quota.clone()),
-                        LeaseCounters::ByKey(_) => None,
-                    },
+                    quota: quota.clone(),
                 });
             }
         }
@@ -266,7 +264,8 @@ impl LeaseTargets {
         let (mut must_ask, mut start) = (false, None);
         for target in self.0.iter() {
             let weight = target.weight;
-            if held.take_over(&mut had, target) {
+            if let Some(valid) = had.refund(&target.quota, weight) {
+                held.push(target, valid);
                 continue;
             }
             match target.quota.take(now, weight) {

@@ -1,6 +1,7 @@
 //! Checks that most resources do not have: those beyond a ring and slots.
 
 use std::sync::Arc as StdArc;
+use std::time::Duration;
 
 use super::leases::Leases;
 use super::notify;
@@ -94,9 +95,10 @@ impl OptionalChecks {
         let needs_context = own.contexts.is_some();
         let leases = Leases::new(made_of, &own.shared, old);
         let by_key = |indices: &[u32], old: Option<&KeyedRules>| {
-            KeyedRules::new(rules, indices, max_origins, old, now, |rule| {
-                notify::on_suspicion(rules, rule, name, shared)
-            })
+            let on_suspicion = |rule| notify::on_suspicion(rules, rule, name, shared);
+            let epoch: &dyn Fn() -> Duration = &|| shared.time.epoch();
+            let told = (on_suspicion, epoch);
+            KeyedRules::new(rules, indices, max_origins, old, now, told)
         };
         let extras = Self {
             seen_keys: (needs_origin || needs_context)

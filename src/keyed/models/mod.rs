@@ -18,7 +18,7 @@ use super::{
 };
 use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
-use crate::clock::Tick;
+use crate::clock::{CalendarPeriod, Tick};
 
 /// Keys of a table of `slots` sets of one slot.
 fn keys(count: Counting, slots: usize) -> Arc<HotKeys> {
@@ -324,6 +324,23 @@ model! {
         assert!(a && other.join().unwrap());
         reset.join().unwrap();
         assert!(take(&keys, 600, A, twice).is_some(), "A pays for B");
+    }
+}
+
+model! {
+    two_calls_at_the_change_of_a_day at 3 fails with
+        one_that_brings_the_day_before_back: PeriodGoesBack;
+    || {
+        // The day has one token, which is spent. The last call of it comes beside the first one of
+        // the next day, and takes no token of either.
+        let keys = keys(Counting::Calendar(CalendarPeriod::Day), 1);
+        let limit = keys.limit(1.0, 0);
+        let midnight = 86_400_000_000;
+        let _ = take(&keys, 0, A, limit).unwrap();
+        let next = spawn(&keys, move |keys| take(keys, midnight, A, limit).is_some());
+        assert!(take(&keys, midnight - 1, A, limit).is_none());
+        assert!(next.join().unwrap());
+        assert!(take(&keys, midnight, A, limit).is_none());
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::Counting;
+use crate::clock::CalendarPeriod;
 
 /// The part that a call may return.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,29 @@ pub(super) struct Exact {
     queue: Vec<(usize, i128)>,
     running: i128,
     calls: usize,
+    /// By how much days and months begin before the time 0, in ns.
+    ahead: i128,
+}
+
+/// How many periods have begun by `ns` after the midnight that begins 1970; one of them before that.
+fn periods(period: CalendarPeriod, ns: i128) -> i128 {
+    let mut day = ns.div_euclid(86_400_000_000_000);
+    if period == CalendarPeriod::Day || day < 0 {
+        return day;
+    }
+    let (mut year, mut months) = (1970, 0);
+    loop {
+        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let february = if is_leap { 29 } else { 28 };
+        for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+            if day < length {
+                return months;
+            }
+            day -= length;
+            months += 1;
+        }
+        year += 1;
+    }
 }
 
 impl Exact {
@@ -50,6 +74,11 @@ impl Exact {
             keeps_times,
             ..Self::default()
         }
+    }
+
+    /// One whose days and months begin so long before the time 0.
+    pub(super) fn ahead(self, ahead: i128) -> Self {
+        Self { ahead, ..self }
     }
 
     /// When the call starts, if it passes: `threshold` and `burst` whole tokens
@@ -109,6 +138,15 @@ impl Exact {
                 }
                 self.counted.push((id, bucket, n));
             }
+            Counting::Calendar(period) => {
+                let number = periods(period, now + self.ahead);
+                let is_own = |call: &&(usize, i128, i128)| call.1 == number;
+                let sum: i128 = self.counted.iter().filter(is_own).map(|call| call.2).sum();
+                if sum + n > threshold {
+                    return None;
+                }
+                self.counted.push((id, number, n));
+            }
             Counting::Queue(max_wait) => {
                 if let Some(&(_, last)) = self.queue.last() {
                     start = start.max(last + ceil(interval * n, threshold));
@@ -165,7 +203,7 @@ impl Exact {
     }
 
     /// Returns whether the key has its whole quota again, and has had so before `now`. A window
-    /// that has counted tokens and refunded them still has a word of its bucket.
+    /// that has counted tokens and refunded them still has a word of its bucket, and so has a day or month.
     pub(super) fn rests(
         &self,
         count: Counting,
@@ -179,6 +217,10 @@ impl Exact {
             Counting::Window => {
                 let bucket = |ns: i128| ns / (interval.as_nanos() as i128 / 2);
                 touched.is_none_or(|ns| bucket(ns.into()) + 1 < bucket(now))
+            }
+            Counting::Calendar(period) => {
+                let number = |ns: i128| periods(period, ns + self.ahead);
+                touched.is_none_or(|ns| number(ns.into()) < number(now))
             }
             Counting::Running => self.running == 0,
             // Rounded up by the implementation: nothing depends on it here.

@@ -1,6 +1,7 @@
 //! Keys beside naive oracles, and tables so small that all keys are in each other's way.
 
 mod blocks;
+mod calendar;
 mod costs;
 mod costs_stress;
 mod exact;

@@ -9,7 +9,7 @@ use proptest::sample::Index;
 
 use super::exact::{Exact, Held};
 use super::{KeyTable, digest, release};
-use crate::clock::Tick;
+use crate::clock::{CalendarPeriod, Tick};
 use crate::keyed::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens};
 
 const KEYS: u64 = 24;
@@ -94,6 +94,15 @@ impl Pair {
             max_keys,
         };
         let keys = HotKeys::of_table(KeyTable::of_sets(sets), spec, Tick::ZERO);
+        Self::of(keys, (count, interval), limits, sets)
+    }
+
+    fn of(
+        keys: HotKeys,
+        (count, interval): (Counting, Duration),
+        limits: [(u32, u32); 2],
+        sets: usize,
+    ) -> Self {
         // Twice, as the first of two may be made before the table knows of a shorter one.
         let [_, ready] =
             [(); 2].map(|()| limits.map(|(threshold, burst)| keys.limit(threshold.into(), burst)));
@@ -257,6 +266,43 @@ proptest! {
         for step in steps {
             match step {
                 Step::Wait(by) => now += by,
+                Step::Take { key, n } => pair.take(now, key, n),
+                Step::GiveBack(index) if !pair.held.is_empty() => pair.refund(now, index),
+                Step::End(index) if !pair.held.is_empty() => pair.end(index),
+                Step::GiveBack(_) | Step::End(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_gets_more_or_less_in_a_day_or_month(
+        period in prop_oneof![Just(CalendarPeriod::Day), Just(CalendarPeriod::Month)],
+        epoch_days in 0..9_000_u32,
+        utc_offset in prop_oneof![Just(0), -1_439..1_440_i32],
+        sets in 1..3_usize,
+        limits in [(0..9_u32, 0..1_u32), (1..2_000_u32, 0..1_u32)],
+        begin in prop_oneof![Just(0), 0..1_000_u64],
+        steps in steps(),
+    ) {
+        const DAY_NS: u64 = 86_400_000_000_000;
+        let (count, max_keys) = (Counting::Calendar(period), 1);
+        let spec = KeySpec { count, interval: Duration::ZERO, max_keys };
+        let epoch = Duration::from_nanos(DAY_NS) * epoch_days;
+        let keys = HotKeys::of_table(KeyTable::of_sets(sets), spec, Tick::ZERO)
+            .by_calendar(epoch, utc_offset);
+        let ahead = epoch.as_nanos() as i128 + i128::from(utc_offset) * 60_000_000_000;
+        let mut pair = Pair::of(keys, (count, Duration::from_secs(1)), limits, sets);
+        pair.new = pair.new.clone().ahead(ahead);
+        pair.overflow = pair.new.clone();
+        // A step is up to two seconds: that is to be up to two periods.
+        let pace = match period {
+            CalendarPeriod::Day => 86_400,
+            CalendarPeriod::Month => 31 * 86_400,
+        };
+        let mut now = begin * DAY_NS;
+        for step in steps {
+            match step {
+                Step::Wait(by) => now += by * pace,
                 Step::Take { key, n } => pair.take(now, key, n),
                 Step::GiveBack(index) if !pair.held.is_empty() => pair.refund(now, index),
                 Step::End(index) if !pair.held.is_empty() => pair.end(index),

@@ -97,6 +97,22 @@ impl Known {
         if let Some(unit) = self.text("cost") {
             write!(words, " {unit}")?;
         }
+        if let Some(period) = self.text("calendar") {
+            write!(words, " in each {period}")?;
+            return match self.number("utc_offset") {
+                Some(minutes) => {
+                    let sign = if minutes < 0.0 { '-' } else { '+' };
+                    let minutes = minutes.abs() as u32;
+                    write!(
+                        words,
+                        " by UTC{sign}{:02}:{:02}",
+                        minutes / 60,
+                        minutes % 60
+                    )
+                }
+                None => Ok(()),
+            };
+        }
         match self.time("interval") {
             Some(Duration::ZERO) | None => Ok(()),
             Some(interval) if interval == Duration::from_secs(1) => write!(words, "/s"),
@@ -315,6 +331,14 @@ mod tests {
             (
                 KeyedRule::per_hour("a", 7).param_at(-1).into(),
                 "7 in 1 h for each value of parameter -1",
+            ),
+            (
+                KeyedRule::per_calendar_month("a", 2_000_000).into(),
+                "2000000 in each month for each value",
+            ),
+            (
+                KeyedRule::per_calendar_day("a", 9).utc_offset(-330).into(),
+                "9 in each day by UTC-05:30 for each value",
             ),
             (
                 FlowRule::per_second("a", 5).for_origin("other").into(),

@@ -68,7 +68,10 @@ impl KeyedRule {
             inspector.refuse("block_for", format!("{length:?}"), allowed);
         };
         if self.count != Counting::Refill {
-            let allowed = "left out with `window`, `throttle` or `concurrency`";
+            let allowed = match self.count {
+                Counting::Calendar(_) => "left out for a day or month of the calendar",
+                _ => "left out with `window`, `throttle` or `concurrency`",
+            };
             return refuse(inspector, allowed.to_owned());
         }
         if self.cost.is_some() {

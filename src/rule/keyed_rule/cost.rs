@@ -5,6 +5,7 @@ use crate::budget::MAX_BUDGET;
 use crate::keyed::{Burst, MOST_IN_WINDOW};
 use crate::rule::cost::inspect_unit;
 use crate::rule::problem::Inspector;
+use crate::rule::sharing::refuse_shared;
 use crate::stat::MAX_TOKENS;
 
 impl KeyedRule {
@@ -19,23 +20,18 @@ impl KeyedRule {
     /// By default the quota is refilled continuously. What calls cost beyond it is a debt, which the
     /// value pays back by time: it is refused until then, for at most ten intervals. In a
     /// [window](Self::window) an excess leaves with its bucket, so it keeps a value out for at most
-    /// one interval. What a window holds stops at 1 048 575, and at most 2²⁴ are charged at once
-    /// beyond what is reserved. [Budgets](crate::guide::budgets) says when to take which.
+    /// one interval, and [by the calendar](Self::per_calendar_month) with its day or month. What a
+    /// window holds stops at 1 048 575, and at most 2²⁴ are charged at once beyond what is reserved.
+    /// [Budgets](crate::guide::budgets) says when to take which.
     ///
     /// The unit is 1 to 64 visible ASCII characters other than `requests`. The threshold and the
     /// [burst](Self::burst) are at most 2³⁰ each, or 1 048 575 for a window.
     /// [Exceptions](Self::except), [tiers](Self::tier) and [`missing`](Self::missing) work as for
-    /// calls. The rule has no [queue](Self::throttle) and counts no calls [at
-    /// once](Self::concurrency).
+    /// calls. The rule has no [queue](Self::throttle), counts no calls [at
+    /// once](Self::concurrency), and is not shared.
     ///
     /// A second table holds what is reserved, which takes 32 bytes more for each of
     /// [`max_keys`](Self::max_keys). A value with a reservation is not evicted from it.
-    ///
-    /// In a window the rule may be [shared](Self::shared): then each value has one budget of all
-    /// processes. A cost counts in the bucket in which it was reserved, a call that reserves nothing
-    /// takes one unit at first, and a reservation above 1 048 574 is refused. There is no second
-    /// table: a value whose calls run keeps its place among the counters of the process. The
-    /// [guide](crate::guide::replicas#one-budget) tells the rest.
     ///
     /// # Reloads
     ///
@@ -89,7 +85,7 @@ impl KeyedRule {
     pub(super) fn inspect_cost(&self, unit: &str, inspector: &mut Inspector) {
         inspect_unit(unit, inspector);
         match self.count {
-            Counting::Refill | Counting::Window => {}
+            Counting::Refill | Counting::Window | Counting::Calendar(_) => {}
             Counting::Queue(wait) => {
                 let allowed = "left out with `cost`: a cost has no turn";
                 inspector.refuse("max_wait", format_args!("{wait:?}"), allowed);
@@ -105,6 +101,10 @@ impl KeyedRule {
         };
         if burst.is_within(0, MAX_TOKENS) {
             inspector.number(field, burst, 0..=MAX_BUDGET);
+        }
+        if self.sharing.is_shared {
+            let allowed = "left out with `cost`: costs count in one process";
+            refuse_shared(inspector, allowed);
         }
     }
 }

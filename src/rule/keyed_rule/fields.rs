@@ -2,6 +2,7 @@
 
 use super::{Burst, Counting, KeyedRule, MissingKey, ParamOf};
 use crate::base::number::WholeNumber;
+use crate::clock::CalendarPeriod;
 use crate::rule::field::Accessor::{
     Choice, Count, Number, Place, Switch, Text, Texts, Thresholds, Time,
 };
@@ -9,6 +10,8 @@ use crate::rule::field::{Field, HasFields, Needed, resource_row};
 
 /// Calls at once are counted without a rate.
 const AT_ONCE: &[&str] = &["concurrency"];
+/// The calendar has its own lengths.
+const UNTIMED: &[&str] = &["concurrency", "calendar"];
 
 impl HasFields for KeyedRule {
     const FIELDS: &'static [&'static [Field<Self>]] = &[
@@ -41,26 +44,49 @@ impl HasFields for KeyedRule {
             .needed_if(Needed::Unless("concurrency"))
             .not_beside(AT_ONCE),
             Field::new(
+                "calendar",
+                Choice(
+                    &CalendarPeriod::NAMES,
+                    |it: &Self| it.get_calendar().map(CalendarPeriod::as_str),
+                    |it, place| it.in_period(CalendarPeriod::ALL[place]),
+                ),
+            )
+            .not_beside(AT_ONCE),
+            Field::new(
+                "utc_offset",
+                Place(
+                    |it: &Self| it.utc_offset.map(WholeNumber::get_signed),
+                    Self::utc_offset,
+                ),
+            )
+            .not_beside(AT_ONCE),
+            Field::new(
                 "interval",
                 Time(
-                    |it: &Self| it.rated(it.interval),
+                    |it: &Self| {
+                        let rated = it.rated(it.interval);
+                        rated.filter(|_| it.get_calendar().is_none())
+                    },
                     |it, interval| Self { interval, ..it },
                 ),
             )
             .always_written()
-            .not_beside(AT_ONCE),
+            .not_beside(UNTIMED),
             Field::new("cost", Text(Self::get_cost, Self::cost)).not_beside(AT_ONCE),
             Field::new(
                 "window",
                 Switch(|it| it.count == Counting::Window, Self::window),
             )
-            .not_beside(AT_ONCE),
+            .not_beside(UNTIMED),
             Field::new("throttle", Time(Self::get_throttle, Self::throttle))
                 .told_as("max_wait")
-                .not_beside(&["concurrency", "window"]),
-            Field::new("burst", Count(Self::given_burst, Self::burst)).not_beside(AT_ONCE),
-            Field::new("capacity", Count(Self::get_capacity, Self::capacity))
-                .not_beside(&["concurrency", "burst"]),
+                .not_beside(&["concurrency", "calendar", "window"]),
+            Field::new("burst", Count(Self::given_burst, Self::burst)).not_beside(UNTIMED),
+            Field::new("capacity", Count(Self::get_capacity, Self::capacity)).not_beside(&[
+                "concurrency",
+                "calendar",
+                "burst",
+            ]),
             Field::new(
                 "except",
                 Thresholds("value", |it| &it.exceptions, Self::except),
@@ -90,7 +116,7 @@ impl HasFields for KeyedRule {
                 "max_waiting",
                 Count(|it| it.max_waiting.map(WholeNumber::get), Self::max_waiting),
             ),
-            Field::new("block_for", Time(|it| it.block_for, Self::block_for)).not_beside(AT_ONCE),
+            Field::new("block_for", Time(|it| it.block_for, Self::block_for)).not_beside(UNTIMED),
             Field::new(
                 "missing",
                 Choice(

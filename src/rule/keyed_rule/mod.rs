@@ -1,6 +1,7 @@
 //! Keyed rules: how many calls may pass for each value of a parameter.
 
 mod block;
+mod calendar;
 mod cost;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod fields;
@@ -17,7 +18,7 @@ use super::isolation::{LONGEST_QUEUE, SlotQueue};
 use super::problem::{Inspector, brief};
 use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
 use crate::base::number::{Number, WholeNumber};
-use crate::clock::SHORTEST_INTERVAL;
+use crate::clock::{CalendarPeriod, SHORTEST_INTERVAL};
 use crate::keyed::{Burst, Counting, MOST_KEYS, SHORTEST_REFILL};
 
 /// Longest wait of one call in the queue of its value.
@@ -34,7 +35,8 @@ const LONGEST_SHOWN: usize = 64;
 /// bucket: a value that has been idle long enough may spend the whole threshold and the
 /// [burst](Self::burst) at once, and from then on gets one more call every
 /// `interval / threshold`. Other ways to count are a [window](Self::window), a
-/// [queue](Self::throttle), and [concurrency](Self::concurrency).
+/// [queue](Self::throttle), days and months [by the calendar](Self::per_calendar_month), and
+/// [concurrency](Self::concurrency).
 ///
 /// The value is the first parameter of the [call](crate::Call::param), unless the rule
 /// names [another parameter](Self::param) or the [origin](Self::by_origin). Calls without a
@@ -94,6 +96,10 @@ pub struct KeyedRule {
     /// Tiers without a limit.
     pub(super) unlimited_tiers: Vec<String>,
     pub(super) max_keys: WholeNumber,
+    /// The part of the calendar in which it counts, unless it is told to count in another way.
+    calendar: Option<CalendarPeriod>,
+    /// The minutes by which days and months begin before those of UTC.
+    utc_offset: Option<WholeNumber>,
     /// How long a call may wait for one of those at once to end, if it may.
     queue: Option<Duration>,
     max_waiting: Option<WholeNumber>,
@@ -165,6 +171,8 @@ impl KeyedRule {
             unlimited_values: Vec::new(),
             unlimited_tiers: Vec::new(),
             max_keys: WholeNumber::new(65_536),
+            calendar: None,
+            utc_offset: None,
             queue: None,
             max_waiting: None,
             block_for: None,
@@ -253,7 +261,8 @@ impl KeyedRule {
 
     /// Counts in a sliding window of two buckets, aligned to the clock, instead of
     /// refilling the quota continuously: no aligned window holds more than the threshold,
-    /// as with a [`FlowRule`](crate::FlowRule). The threshold is then at most 1 048 575.
+    /// as with a [`FlowRule`](crate::FlowRule). The threshold is then at most 1 048 575; a larger
+    /// quota is refilled, or counts [by the calendar](Self::per_calendar_month).
     #[must_use]
     pub fn window(mut self) -> Self {
         self.count = Counting::Window;
@@ -419,6 +428,7 @@ impl KeyedRule {
     /// * up to the whole `interval` for a [window](Self::window), including that of a plain
     ///   [`FlowRule::by_origin`](crate::FlowRule::by_origin), and even if a later rule
     ///   refuses the call,
+    /// * until the day or month ends, for a rule [by the calendar](Self::per_calendar_month),
     /// * until the call ends, for [concurrency](Self::concurrency).
     ///
     /// So there are places for `max_keys / time to rest` calls per second, each with a new value.
@@ -437,10 +447,10 @@ impl KeyedRule {
     ///
     /// # Reloads
     ///
-    /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter or
-    /// the way to count makes a new table: then every value has its whole quota again. If anything
+    /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter, the
+    /// offset from UTC or the way to count makes a new table: then every value has its whole quota again. If anything
     /// else changes, such as thresholds, exceptions and tiers, the table keeps the state of each
-    /// value: of a refilled quota and of a window, the number of calls that are spent; of a queue,
+    /// value: of a refilled quota, a window and a month, the number of calls that are spent; of a queue,
     /// the turns. So a higher threshold counts at once. Calls that a refilled quota has spent at
     /// another threshold are earned back at that, until the value's next call passes this rule.
     /// Values of at most fourteen different thresholds are counted so at a time, those of the rule
@@ -504,7 +514,8 @@ impl KeyedRule {
         self.threshold
     }
 
-    /// Returns the interval; it has no meaning for [concurrency](Self::concurrency).
+    /// Returns the interval: that of a rule by the calendar is a day, or the 31 days of the longest
+    /// month; it has no meaning for [concurrency](Self::concurrency).
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval
@@ -549,7 +560,7 @@ impl KeyedRule {
     /// Returns whether the two count the same values in the same way, so that one may take over the
     /// other's table.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
-        let window = |rule: &Self| (rule.interval, rule.max_keys);
+        let window = |rule: &Self| (rule.interval, rule.max_keys, rule.get_utc_offset());
         let same_count = match (self.count, other.count) {
             (Counting::Queue(_), Counting::Queue(_)) => true,
             (count, other) => count == other,
@@ -567,6 +578,7 @@ impl KeyedRule {
         match self.count {
             Counting::Refill if self.beside() == 0 => Some("add a `burst` of 1"),
             Counting::Window => Some("leave out `window` and add a `burst` of 1"),
+            Counting::Calendar(_) => Some("use `per` with a `burst` of 1"),
             Counting::Refill | Counting::Queue(_) | Counting::Running => None,
         }
     }
@@ -600,14 +612,17 @@ impl KeyedRule {
         self.inspect_unlimited(inspector);
         let shortest = match self.count {
             Counting::Refill => SHORTEST_REFILL,
-            Counting::Window | Counting::Queue(_) | Counting::Running => SHORTEST_INTERVAL,
+            _ => SHORTEST_INTERVAL,
         };
         let is_valid = inspector.time("interval", self.interval, shortest);
         if is_valid && self.count == Counting::Window && self.interval.as_nanos() % 2 != 0 {
             let value = format!("{:?}", self.interval);
             inspector.refuse("interval", value, "a multiple of 2 ns for a window");
         }
-        let elsewhere = "with `window`, `throttle` or `concurrency`";
+        let elsewhere = match self.count {
+            Counting::Calendar(_) => "for a day or month of the calendar",
+            _ => "with `window`, `throttle` or `concurrency`",
+        };
         let is_refilled = self.count == Counting::Refill;
         let burst = self.burst.check(self.threshold, is_refilled, elsewhere);
         if let Err((field, value, allowed)) = burst {
@@ -620,9 +635,10 @@ impl KeyedRule {
             }
         }
         inspector.number("max_keys", self.max_keys, 1..=MOST_KEYS);
+        self.inspect_calendar(inspector);
         self.inspect_queue(inspector);
         self.inspect_block(inspector);
-        if self.sharing.inspect(inspector) {
+        if self.sharing.inspect(inspector) && self.cost.is_none() {
             self.inspect_shared(inspector);
         }
     }
@@ -663,6 +679,7 @@ impl KeyedRule {
                 let why = "used with `window`: a refilled quota has no buckets to lease from";
                 refuse_shared(inspector, why);
             }
+            Counting::Calendar(_) => Self::refuse_shared_calendar(inspector),
             Counting::Queue(_) => {
                 let why = "left out with `throttle`: one queue and one clock cannot be shared";
                 refuse_shared(inspector, why);

@@ -106,7 +106,7 @@ impl KeyedState {
             Some(account) => Ok(Some(account)),
             None => Err(NoShare::Full {
                 rule: self.index,
-                limit: self.advertised(quota),
+                limit: self.advertised(quota, now),
                 available_at: budget.room_at(now, wanted),
             }),
         }

@@ -21,7 +21,7 @@ impl KeyedRules {
         most_origins: u32,
         old: Option<&Self>,
         now: Tick,
-        on_suspicion: impl Fn(u32) -> OnSuspicion,
+        (on_suspicion, epoch): (impl Fn(u32) -> OnSuspicion, &dyn Fn() -> Duration),
     ) -> Option<Self> {
         let mut rules = Vec::with_capacity(indices.len());
         for &index in indices {
@@ -40,7 +40,7 @@ impl KeyedRules {
         );
         let (mut all, mut running) = (Vec::with_capacity(rules.len()), 0);
         for ((index, rule), old) in rules.into_iter().zip(carry_over) {
-            let mut state = KeyedState::new(index, rule, old, now, on_suspicion(index));
+            let mut state = KeyedState::new(index, rule, old, now, (on_suspicion(index), epoch));
             if state.rule.count == Counting::Running && running < MOST_RUNNING {
                 state.running = Some(running);
                 state.set_limit();
@@ -133,7 +133,7 @@ impl KeyedRules {
             if quota.is_unlimited() {
                 return None;
             }
-            let limit = rule.advertised(quota);
+            let limit = rule.advertised(quota, now);
             // The advertised rest never exceeds the limit: a burst comes on top of it.
             let left = rule.keys.left(now, key, &quota.prepared).min(limit.0);
             let more = rule.keys.next_change(now, key, &quota.prepared);
@@ -142,11 +142,11 @@ impl KeyedRules {
     }
 
     /// The limit of the rule at `index` in the set for the value of `call`, as it is advertised.
-    pub(crate) fn limit(&self, index: u32, call: &Call<'_>) -> Option<(u32, Duration)> {
+    pub(crate) fn limit(&self, index: u32, call: &Call<'_>, now: Tick) -> Option<(u32, Duration)> {
         let rule = self.0.iter().find(|rule| rule.index == index)?;
         let key = rule.keys.digest(rule.value(call).ok()??);
         let quota = rule.quota(key, call);
-        (!quota.is_unlimited()).then(|| rule.advertised(quota))
+        (!quota.is_unlimited()).then(|| rule.advertised(quota, now))
     }
 
     /// The part of its shares that a call that runs must keep.

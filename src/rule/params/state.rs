@@ -27,7 +27,7 @@ impl KeyedState {
         rule: KeyedRule,
         old: Option<&Self>,
         now: Tick,
-        on_suspicion: OnSuspicion,
+        (on_suspicion, epoch): (OnSuspicion, &dyn Fn() -> Duration),
     ) -> Self {
         let keys = match old {
             // Where values are blocked, there must be a number for that.
@@ -38,9 +38,13 @@ impl KeyedState {
                     interval: rule.interval(),
                     max_keys: rule.max_keys.get(),
                 };
-                Arc::new(match rule.get_cost() {
+                let keys = match rule.get_cost() {
                     Some(_) => HotKeys::with_costs(spec, now),
                     None => HotKeys::new(spec, now),
+                };
+                Arc::new(match rule.get_calendar() {
+                    Some(_) => keys.by_calendar(epoch(), rule.get_utc_offset()),
+                    None => keys,
                 })
             }
         };
@@ -108,7 +112,7 @@ impl KeyedState {
             Ok(taken) => Ok(Some(taken)),
             Err(full) => Err(NoShare::Full {
                 rule: self.index,
-                limit: self.advertised(quota),
+                limit: self.advertised(quota, now),
                 available_at: self.block(now, key, quota, weight, full.available_at()),
             }),
         }
@@ -161,11 +165,15 @@ impl KeyedState {
     }
 
     /// The limit of `quota` as it is advertised: a number of calls, and the time for them.
-    pub(super) fn advertised(&self, quota: &ValueQuota) -> (u32, Duration) {
+    pub(super) fn advertised(&self, quota: &ValueQuota, now: Tick) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
         match self.rule.count {
             Counting::Refill | Counting::Queue(_) => whole_rate(threshold, interval),
             Counting::Window => (threshold as u32, interval),
+            Counting::Calendar(_) => {
+                let length = self.keys.period_length(now);
+                (threshold as u32, length.unwrap_or(interval))
+            }
             Counting::Running => (threshold as u32, Duration::ZERO),
         }
     }

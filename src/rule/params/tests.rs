@@ -10,9 +10,14 @@ fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {
     let make = |threshold: u32, old: Option<&KeyedRules>| {
         let rule = KeyedRule::per_second("r", threshold).except("a", 2);
         let set = RuleSet::new(Rules::from(rule).into(), 1, RuleSelection::Enforced);
-        KeyedRules::new(&set, &[0], 1, old, Tick::ZERO, |_| {
-            OnSuspicion(Box::new(|_| ()))
-        })
+        KeyedRules::new(
+            &set,
+            &[0],
+            1,
+            old,
+            Tick::ZERO,
+            (|_| OnSuspicion(Box::new(|_| ())), &|| Duration::ZERO),
+        )
         .unwrap()
     };
     let first = make(1, None);

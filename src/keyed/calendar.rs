@@ -1,0 +1,218 @@
+//! A count in one day or month of the calendar, in one word.
+//!
+//! ```text
+//! bit 63        32 31           0
+//!     [  number   ][   count    ]
+//! ```
+//!
+//! The number of the period in which the key has last taken something, and the tokens taken in it. A
+//! period has its own count and shares it with no other one, so a key may take its whole limit at the
+//! end of a period, and again at the start of the next.
+//!
+//! Numbers never come round. A word that is ahead of a call was changed by a later reading of the
+//! clock, and the call counts in its period: so the period of a key never goes back.
+//!
+//! # Source
+//!
+//! A fixed window, which no other word of a table is, by the lengths of the calendar.
+
+use std::time::Duration;
+
+use super::keys::{Counting, HotKeys, refused};
+use super::table::WordChange;
+use super::{Digest, Judge};
+use crate::base::sync::{Bug, planted};
+use crate::clock::{Periods, Tick};
+use crate::stat::Refusal;
+
+const COUNT_BITS: u32 = 32;
+
+/// One call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CalendarCall {
+    periods: Periods,
+    now: Tick,
+    /// The number of the period of `now`.
+    number: u32,
+    limit: u32,
+    weight: u32,
+}
+
+/// A charge for what a call has cost. It is never refused: a period may hold more than the limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CalendarCharge(pub(super) CalendarCall);
+
+/// A word, apart.
+#[derive(Clone, Copy, Debug)]
+struct PeriodCount {
+    number: u32,
+    count: u32,
+}
+
+// === impl HotKeys ===
+
+impl HotKeys {
+    /// The same keys, whose days or months are those of a clock with this
+    /// [epoch](crate::Clock::epoch), `utc_offset` minutes before those of UTC.
+    pub(crate) fn by_calendar(mut self, epoch: Duration, utc_offset: i32) -> Self {
+        self.periods = periods_at(self.count, epoch, utc_offset);
+        self
+    }
+
+    /// How long the day or month of `now` is; `None` if these are not counted.
+    pub(crate) fn period_length(&self, now: Tick) -> Option<Duration> {
+        self.periods.map(|periods| periods.length(now))
+    }
+
+    /// Not inlined, and with one code for all judges: other ways to count take no longer for it.
+    #[inline(never)]
+    pub(super) fn take_in_period(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: u32,
+        weight: u32,
+    ) -> Result<WordChange, Refusal> {
+        let judge = self.in_period(now, limit, weight);
+        let outcome = self.table.change_word(key.0, &judge, true);
+        outcome.map_err(|wait_ns| refused(now, wait_ns))
+    }
+
+    pub(super) fn in_period(&self, now: Tick, limit: u32, weight: u32) -> CalendarCall {
+        let periods = self.periods.expect("days or months are counted");
+        CalendarCall::new(periods, now, limit, weight)
+    }
+}
+
+/// The days or months by UTC and a clock that begins in 1970, if `count` is by them.
+pub(super) fn periods(count: Counting) -> Option<Periods> {
+    periods_at(count, Duration::ZERO, 0)
+}
+
+fn periods_at(count: Counting, epoch: Duration, utc_offset: i32) -> Option<Periods> {
+    match count {
+        Counting::Calendar(period) => Some(Periods::new(period, epoch, utc_offset)),
+        _ => None,
+    }
+}
+
+// === impl CalendarCall ===
+
+impl CalendarCall {
+    /// A call of `weight` tokens at `now`, of a key that may take `limit` of them in each period.
+    pub(super) fn new(periods: Periods, now: Tick, limit: u32, weight: u32) -> Self {
+        Self {
+            periods,
+            now,
+            number: periods.number(now),
+            limit,
+            weight,
+        }
+    }
+
+    /// The count that matters to the call, at its own time or a later one.
+    fn count(self, word: u64) -> PeriodCount {
+        let found = PeriodCount::of(word);
+        let is_over = if planted(Bug::PeriodGoesBack) {
+            found.number != self.number
+        } else {
+            found.number < self.number
+        };
+        if is_over {
+            return PeriodCount {
+                number: self.number,
+                count: 0,
+            };
+        }
+        found
+    }
+}
+
+impl Judge for CalendarCall {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
+        if self.weight > self.limit {
+            return Err(None);
+        }
+        let PeriodCount { number, count } = self.count(word);
+        match count.checked_add(self.weight) {
+            Some(count) if count <= self.limit => Ok(PeriodCount { number, count }.word()),
+            _ => Err(Some(self.periods.end(number).nanos_since(self.now))),
+        }
+    }
+
+    fn rest(&self, word: u64) -> Option<u64> {
+        // Neither this period's, nor that of a later reading.
+        let number = PeriodCount::of(word).number;
+        (number < self.number).then(|| u64::from(self.number - number))
+    }
+
+    fn fresh(&self, _: u64) -> u64 {
+        let number = self.number;
+        PeriodCount { number, count: 0 }.word()
+    }
+
+    fn left(&self, word: u64) -> u32 {
+        self.limit.saturating_sub(self.count(word).count)
+    }
+}
+
+impl CalendarCharge {
+    /// How many units have been charged by a change of the word, and how many of them beyond the
+    /// limit.
+    pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
+        let [before, after] = [before, after].map(|word| self.0.count(word).count);
+        let charged = after.saturating_sub(before);
+        (charged, after.saturating_sub(self.0.limit).min(charged))
+    }
+}
+
+impl Judge for CalendarCharge {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
+        let PeriodCount { number, count } = self.0.count(word);
+        let count = count.saturating_add(self.0.weight);
+        Ok(PeriodCount { number, count }.word())
+    }
+
+    fn rest(&self, word: u64) -> Option<u64> {
+        self.0.rest(word)
+    }
+
+    fn fresh(&self, last: u64) -> u64 {
+        self.0.fresh(last)
+    }
+
+    fn left(&self, word: u64) -> u32 {
+        self.0.left(word)
+    }
+}
+
+/// The word without `weight` tokens of a call that left the word `after`; `None` if its period is
+/// over.
+pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
+    let PeriodCount { number, count } = PeriodCount::of(word);
+    if number != PeriodCount::of(after).number {
+        return None;
+    }
+    let count = count.checked_sub(weight)?;
+    Some(PeriodCount { number, count }.word())
+}
+
+/// The word of a key that has spent nothing in its period; `None` if that is so already.
+pub(super) fn reset(word: u64) -> Option<u64> {
+    let PeriodCount { number, count } = PeriodCount::of(word);
+    (count > 0).then(|| PeriodCount { number, count: 0 }.word())
+}
+
+impl PeriodCount {
+    const fn of(word: u64) -> Self {
+        Self {
+            number: (word >> COUNT_BITS) as u32,
+            count: word as u32,
+        }
+    }
+
+    /// Never [`CLAIMED`](super::CLAIMED), as no number is so large.
+    const fn word(self) -> u64 {
+        (self.number as u64) << COUNT_BITS | self.count as u64
+    }
+}

@@ -1,0 +1,146 @@
+//! Counts in the days and months of the calendar.
+
+use std::time::Duration;
+
+use super::{crowded, digest, keys, passes, refused, spec};
+use crate::clock::{CalendarPeriod, Tick};
+use crate::keyed::{Counting, HotKeys};
+
+const DAY: Counting = Counting::Calendar(CalendarPeriod::Day);
+const MONTH: Counting = Counting::Calendar(CalendarPeriod::Month);
+/// In milliseconds.
+const HOURS: u64 = 3_600_000;
+const DAYS: u64 = 24 * HOURS;
+/// 2024-02-28 00:00 by UTC, in a leap year.
+const LEAP: u64 = 19_781 * DAYS;
+
+fn at(ms: u64) -> Tick {
+    Tick::from_millis(ms)
+}
+
+fn dates(count: Counting, utc_offset: i32) -> HotKeys {
+    HotKeys::new(spec(count, Duration::ZERO), Tick::ZERO).by_calendar(Duration::ZERO, utc_offset)
+}
+
+#[test]
+fn a_period_holds_the_limit_and_begins_at_midnight() {
+    // The calls are made in a period that ends so many milliseconds after the first one.
+    for (count, offset, first, length) in [
+        (DAY, 0, 0, DAYS),
+        (DAY, 0, 7 * HOURS, 17 * HOURS),
+        (DAY, 120, 21 * HOURS, HOURS),
+        (DAY, 120, 22 * HOURS, DAYS),
+        (DAY, -330, 5 * HOURS, HOURS / 2),
+        (DAY, 1_439, 60_000, DAYS),
+        (MONTH, 0, 0, 31 * DAYS),
+        (MONTH, 0, LEAP, 2 * DAYS),
+        (MONTH, 0, LEAP + DAYS, DAYS),
+        (MONTH, 0, LEAP + 2 * DAYS, 31 * DAYS),
+        (MONTH, 60, LEAP + DAYS, 23 * HOURS),
+        (MONTH, -60, LEAP + 2 * DAYS, HOURS),
+        (MONTH, 60, LEAP + 366 * DAYS, DAYS - HOURS), // 2025-02-28
+    ] {
+        let (keys, key) = (dates(count, offset), digest(1));
+        let limit = keys.limit(3.9, 0);
+        let (last, next) = (first + length - 1, first + length);
+        assert_eq!(passes(&keys, first, key, &limit, 2), 2);
+        assert_eq!(passes(&keys, last, key, &limit, 9), 1, "{count:?} {offset}");
+        for now in [first, first + length / 2, last] {
+            assert_eq!(refused(&keys, at(now), key, &limit, 1), Some(at(next)));
+            assert_eq!(refused(&keys, at(now), key, &limit, 4), None);
+            assert_eq!(keys.left(at(now), key, &limit), 0);
+            assert_eq!(keys.next_change(at(now), key, &limit), at(next));
+        }
+        let just_before = Tick::from_nanos(at(next).as_nanos() - 1);
+        assert!(keys.take(just_before, key, &limit, 1).is_err());
+        assert_eq!(keys.left(at(next), key, &limit), 3);
+        assert_eq!(passes(&keys, next, key, &limit, 9), 3);
+    }
+}
+
+#[test]
+fn a_period_counts_as_many_as_any_limit_allows() {
+    let (keys, key) = (dates(MONTH, 0), digest(1));
+    let most = (1 << 31) - 1;
+    let limit = keys.limit(f64::from(most), 0);
+    assert!(keys.take(at(0), key, &limit, 1 << 30).is_ok());
+    assert!(keys.take(at(0), key, &limit, most - (1 << 30)).is_ok());
+    assert_eq!(refused(&keys, at(0), key, &limit, 1), Some(at(31 * DAYS)));
+    assert_eq!(refused(&keys, at(0), key, &limit, u32::MAX), None);
+    let next = at(31 * DAYS);
+    assert!(keys.take(next, key, &limit, most).is_ok());
+    assert_eq!(refused(&keys, next, key, &limit, most), Some(at(59 * DAYS)));
+}
+
+#[test]
+fn who_is_late_counts_in_the_period_of_the_newest() {
+    let (keys, key) = (dates(DAY, 0), digest(1));
+    let limit = keys.limit(3.0, 0);
+    assert_eq!(passes(&keys, DAYS - 1, key, &limit, 9), 3);
+    assert_eq!(passes(&keys, DAYS, key, &limit, 1), 1);
+    // By readings from the day before, or of long ago.
+    for late in [DAYS - 1, 0] {
+        assert_eq!(passes(&keys, late, key, &limit, 1), 1);
+    }
+    assert_eq!(refused(&keys, at(0), key, &limit, 1), Some(at(2 * DAYS)));
+    assert_eq!(keys.left(at(0), key, &limit), 0);
+    assert_eq!(passes(&keys, DAYS, key, &limit, 9), 0);
+}
+
+#[test]
+fn a_period_is_refunded_and_reset_until_it_ends() {
+    let (keys, key) = (dates(DAY, 0), digest(1));
+    let limit = keys.limit(5.0, 0);
+    let take = |now, n| keys.take(at(now), key, &limit, n).unwrap();
+    let [first, second] = [take(0, 2), take(9, 3)];
+    keys.refund(|| at(DAYS - 1), &first);
+    assert_eq!(keys.left(at(DAYS - 1), key, &limit), 2);
+    let third = take(DAYS, 1);
+    // The other day's, of which nothing is left.
+    keys.refund(|| at(DAYS), &second);
+    assert_eq!(keys.left(at(DAYS), key, &limit), 4);
+    assert!(keys.reset(key, &|| at(DAYS)) && !keys.reset(key, &|| at(DAYS)));
+    assert_eq!(keys.left(at(DAYS), key, &limit), 5);
+    // What was reset is given back no second time.
+    keys.refund(|| at(DAYS), &third);
+    assert_eq!(passes(&keys, DAYS, key, &limit, 9), 5);
+}
+
+#[test]
+fn another_limit_counts_at_once_and_forgets_nothing() {
+    let (keys, key) = (dates(MONTH, 0), digest(1));
+    assert_eq!(passes(&keys, 0, key, &keys.limit(5.0, 0), 9), 5);
+    assert_eq!(keys.left(at(0), key, &keys.limit(100.0, 0)), 95);
+    assert_eq!(keys.left(at(0), key, &keys.limit(3.0, 0)), 0);
+    assert_eq!(passes(&keys, 0, key, &keys.limit(7.0, 0), 9), 2);
+}
+
+#[test]
+fn a_key_keeps_its_place_until_its_period_ends() {
+    let keys = crowded(DAY);
+    let limit = keys.limit(1.0, 0);
+    for key in 0..8 {
+        assert_eq!(passes(&keys, HOURS, digest(key), &limit, 9), 1);
+    }
+    assert_eq!((keys.keys_in_use(at(DAYS - 1)), keys.overflows()), (8, 0));
+    // The ninth shares the word of all that have no place.
+    assert_eq!(passes(&keys, DAYS - 1, digest(9), &limit, 9), 1);
+    assert_eq!(passes(&keys, DAYS - 1, digest(10), &limit, 9), 0);
+    assert!(keys.overflows() > 0);
+    assert_eq!(keys.keys_in_use(at(DAYS)), 0);
+    for key in 10..18 {
+        assert_eq!(passes(&keys, DAYS, digest(key), &limit, 9), 1);
+    }
+    assert_eq!(keys.keys_in_use(at(DAYS)), 8);
+}
+
+#[test]
+fn the_length_of_a_period_is_its_own() {
+    let days = |count, ms| dates(count, 0).period_length(at(ms)).unwrap().as_secs() / 86_400;
+    assert_eq!([days(DAY, LEAP), days(MONTH, LEAP)], [1, 29]);
+    assert_eq!([days(MONTH, 0), days(MONTH, LEAP + 2 * DAYS)], [31, 31]);
+    assert_eq!(
+        keys(Counting::Window, Duration::from_secs(1)).period_length(at(0)),
+        None
+    );
+}
