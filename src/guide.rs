@@ -13,6 +13,7 @@ macro_rules! labels {
 [addresses#per-ip-address]: crate::guide::addresses#per-ip-address
 [breakers]: crate::guide::breakers
 [budgets]: crate::guide::budgets
+[budgets#a-model-providers-limits]: crate::guide::budgets#a-model-providers-limits
 [callers]: crate::guide::callers
 [callers#by-the-calendar]: crate::guide::callers#by-the-calendar
 [callers#partners]: crate::guide::callers#partners
@@ -90,6 +91,7 @@ macro_rules! labels {
 [other-code#any-other-code]: crate::guide::other_code#any-other-code
 [other-code#in-a-library]: crate::guide::other_code#in-a-library
 [outbound]: crate::guide::outbound
+[outbound#a-provider-that-says-what-is-left]: crate::guide::outbound#a-provider-that-says-what-is-left
 [outbound#fallbacks]: crate::guide::outbound#fallbacks
 [outbound#hyper]: crate::guide::outbound#hyper
 [outbound#quotas-of-an-api-that-you-call]: crate::guide::outbound#quotas-of-an-api-that-you-call

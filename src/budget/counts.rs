@@ -45,6 +45,11 @@ impl BudgetCounts {
         add(&self.untold, 1);
     }
 
+    /// What was charged in all. After a look at the gauge it has all that was released by then.
+    pub(super) fn charged_so_far(&self) -> u64 {
+        self.charged.load(Ordering::Relaxed)
+    }
+
     /// Units that were told and not charged.
     #[cold]
     pub(crate) fn cut(&self, units: u32) {

@@ -4,7 +4,7 @@
 //! [ reserved : 32 | version : 32 ]
 //! ```
 //!
-//! The version changes with each admission and each release. Without it a word may come back: one
+//! The version changes with each admission and each release, and where less is left all at once. Without it a word may come back: one
 //! call settles and another one reserves as much, while a third one sleeps between its look at the
 //! window and its swap. That one has not seen what the first has booked. The version comes round
 //! after 2³² changes, for which such a call would have to sleep.
@@ -52,6 +52,19 @@ impl Gauge {
         loop {
             let found = self.load();
             if self.swap(found, found.without(units)) {
+                return;
+            }
+        }
+    }
+
+    /// Lets nobody in who has looked at the window before.
+    pub(super) fn renew(&self) {
+        if planted(Bug::TellWithoutVersion) {
+            return;
+        }
+        loop {
+            let found = self.load();
+            if self.swap(found, found.with(found.reserved())) {
                 return;
             }
         }

@@ -10,7 +10,8 @@ use super::account::Account;
 use super::counts::BudgetCounts;
 use super::gauge::Gauge;
 use super::posting::CostLedger;
-use crate::base::sync::{Arc, shared_size};
+use super::told::ToldLeft;
+use crate::base::sync::{Arc, Bug, planted, shared_size};
 use crate::clock::Tick;
 use crate::stat::{Grid, LeapArray, Quota, Reloaded};
 
@@ -18,16 +19,18 @@ use crate::stat::{Grid, LeapArray, Quota, Reloaded};
 #[derive(Debug)]
 pub(crate) struct CostBudget {
     gauge: Gauge,
-    /// Another one after a reload that changes its limit or its shape.
+    /// Another one after a reload that changes its limit or its shape, and when a provider tells what
+    /// it has left.
     window: ArcSwap<CostWindow>,
     counts: BudgetCounts,
 }
 
 /// What counts in the present interval, and the limit on it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct CostWindow {
     ring: Arc<LeapArray>,
     quota: Quota,
+    told: Option<ToldLeft>,
 }
 
 /// The figures of a budget.
@@ -37,6 +40,8 @@ pub(crate) struct BudgetFigures {
     /// What the window holds, and what running calls have reserved.
     pub(crate) used: u32,
     pub(crate) reserved: u32,
+    /// What is left of the number that a provider has told, if one is in force.
+    pub(crate) told_left: Option<u32>,
     /// In all: charged, reserved, charged beyond the limit.
     pub(crate) charged_total: u64,
     pub(crate) reserved_total: u64,
@@ -55,7 +60,11 @@ impl CostBudget {
         let ring = Arc::new(LeapArray::with_grid(grid, now));
         Self {
             gauge: Gauge::default(),
-            window: ArcSwap::from_pointee(CostWindow { ring, quota }),
+            window: ArcSwap::from_pointee(CostWindow {
+                ring,
+                quota,
+                told: None,
+            }),
             counts: BudgetCounts::default(),
         }
     }
@@ -73,7 +82,20 @@ impl CostBudget {
             // From here on the old window takes nothing, and its callers wait for the new one.
             Arc::new(old.ring.move_to(grid, now))
         };
-        self.window.store(CostWindow { ring, quota }.into());
+        if planted(Bug::ReloadForgetsTold) {
+            // A pause for the models, as here and below nothing else is changed.
+            self.gauge.renew();
+        }
+        // A number that is told meanwhile stands in the new window as well.
+        self.window.rcu(|present| CostWindow {
+            ring: ring.clone(),
+            quota,
+            told: if planted(Bug::ReloadForgetsTold) {
+                old.told
+            } else {
+                present.told
+            },
+        });
     }
 
     /// Reserves `wanted` units for a call if they are left, or lets it pass without a reservation
@@ -96,16 +118,40 @@ impl CostBudget {
         }
     }
 
+    /// What is left of the number that a provider has told to a reader of `window`.
+    fn told_left(&self, window: &CostWindow, now: Tick) -> Option<u32> {
+        window.told.as_ref()?.left(&self.counts, now)
+    }
+
+    /// Returns whether a provider has told what it has left, and its reset is to come.
+    pub(crate) fn is_told(&self, now: Tick) -> bool {
+        let told = self.window.load().told;
+        told.is_some_and(|told| told.is_in_force(now))
+    }
+
+    /// `at`, when a reader of `window` has room for `wanted` units in the ring, or later, when a
+    /// provider has them.
+    fn after_reset(&self, window: &CostWindow, now: Tick, wanted: u32, at: Tick) -> Tick {
+        match window.told {
+            Some(told) => at.max(told.room_at(&self.counts, now, wanted)),
+            None => at,
+        }
+    }
+
     /// What the window holds.
     fn used(&self, now: Tick) -> u32 {
         self.in_window(|window| window.ring.used_now(now, &window.quota))
     }
 
-    /// The limit without what the window holds.
+    /// The limit without what the window holds, or what a provider has left if that is less.
     fn left_of_window(&self, now: Tick) -> u32 {
         self.in_window(|window| {
             let used = window.ring.used_now(now, &window.quota)?;
-            Ok(window.quota.limit().saturating_sub(used))
+            let left = window.quota.limit().saturating_sub(used);
+            Ok(match self.told_left(window, now) {
+                Some(told) => left.min(told),
+                None => left,
+            })
         })
     }
 
@@ -114,11 +160,12 @@ impl CostBudget {
     }
 
     /// When more than `left` units may be left, if no call comes: when the next bucket leaves the
-    /// window in which something was charged.
+    /// window in which something was charged, and a provider that has no more has its reset.
     pub(crate) fn more_at(&self, now: Tick, left: u32) -> Option<Tick> {
         let window = self.window.load();
         let wanted = left.saturating_add(1).min(window.quota.limit());
-        window.ring.available_at(now, wanted, &window.quota)
+        let at = window.ring.available_at(now, wanted, &window.quota)?;
+        Some(self.after_reset(&window, now, wanted, at))
     }
 
     /// How long what was charged matters.
@@ -131,6 +178,7 @@ impl CostBudget {
             limit: self.limit(),
             used: self.used(now),
             reserved: self.gauge.reserved(),
+            told_left: self.told_left(&self.window.load(), now),
             ..self.counts.totals()
         }
     }
@@ -144,7 +192,7 @@ impl CostBudget {
 
 impl CostLedger for CostBudget {
     fn book(&self, now: Tick, units: u32) {
-        let booked = self.in_window(|CostWindow { ring, quota }| {
+        let booked = self.in_window(|CostWindow { ring, quota, .. }| {
             let used = ring.used_now(now, quota)?;
             if used >= MAX_BUDGET {
                 return Ok(None);
@@ -174,6 +222,25 @@ impl CostLedger for CostBudget {
 
     fn window_room_at(&self, now: Tick, wanted: u32) -> Option<Tick> {
         let window = self.window.load();
-        window.ring.available_from(now, wanted, &window.quota)
+        let at = window.ring.available_from(now, wanted, &window.quota)?;
+        Some(self.after_reset(&window, now, wanted, at))
+    }
+
+    fn tell_left(&self, now: Tick, left: u32, reset: Duration) {
+        let with_told = |window: &CostWindow| {
+            let told = ToldLeft::new(&self.counts, now, left, reset);
+            CostWindow {
+                told: Some(told.after(window.told, now)),
+                ..window.clone()
+            }
+        };
+        if planted(Bug::ToldByStore) {
+            let told = with_told(&self.window.load_full());
+            self.gauge.renew();
+            self.window.store(told.into());
+        } else {
+            self.window.rcu(|window| with_told(window));
+        }
+        self.gauge.renew();
     }
 }

@@ -31,12 +31,20 @@
 //! The part of its reservation that a call still has is one word of its own, an
 //! [`Account`](account::Account): each thread that charges or settles swaps it, and releases what it
 //! has taken out of it, so that no unit goes back twice.
+//!
+//! # What a provider has left
+//!
+//! The number that a provider [tells](told) stands beside the window as a ceiling: what was charged in
+//! all by then, and that number. An admission looks at it with the window, so the room is the smaller
+//! one of the two. Whoever tells it also changes the version of the gauge, after that: a call that has
+//! looked before is not admitted without another look.
 
 mod account;
 mod counts;
 mod gauge;
 mod ledger;
 mod posting;
+mod told;
 
 pub(crate) use account::Account;
 #[cfg(feature = "shared")]

@@ -2,11 +2,13 @@
 //!
 //! Each model has twins with a planted bug that must fail. Run as `stat::models` says.
 
+use std::time::Duration;
+
 use loom::thread;
 
 use super::{Account, CostBudget, CostLedger};
-use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::clock::Tick;
 use crate::stat::{Grid, Lending, Quota};
 
@@ -14,13 +16,23 @@ const NOW: Tick = Tick::from_nanos(1_000);
 
 const LIMIT: u32 = 2;
 
-fn budget() -> CostBudget {
-    let grid = Grid {
+/// When what a provider tells is over.
+const RESET: Duration = Duration::from_millis(1);
+
+fn grid(buckets: u32) -> Grid {
+    Grid {
         bucket_ns: 1_000_000,
-        buckets: 1,
+        buckets,
         ahead: 1,
-    };
-    CostBudget::new(grid, Quota::new(1, 1, LIMIT, Lending::Nothing), NOW)
+    }
+}
+
+fn quota(buckets: u32, limit: u32) -> Quota {
+    Quota::new(buckets, 1, limit, Lending::Nothing)
+}
+
+fn budget() -> CostBudget {
+    CostBudget::new(grid(1), quota(1, LIMIT), NOW)
 }
 
 /// A running call, which ends when the last handle on it is dropped.
@@ -121,6 +133,117 @@ fn settle_and_charge() {
     assert_eq!(reserved, 1, "the other call keeps its reservation");
     assert!((1..=2).contains(&used), "charged {used}");
     budget.cancel(&other);
+}
+
+/// The models look at no pause before a load, but at one where several threads change a value.
+#[derive(Clone)]
+struct Pause(Arc<AtomicU64>);
+
+impl Pause {
+    fn new() -> Self {
+        Self(Arc::new(AtomicU64::new(0)))
+    }
+
+    fn here(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A provider has nothing left, and a call comes. Whoever was not let in by then is not let in.
+fn admission_and_number() {
+    let budget = Arc::new(budget());
+    let running = Running::start(&budget, 1).unwrap();
+    let pause = Pause::new();
+    let coming = {
+        let (budget, pause) = (budget.clone(), pause.clone());
+        thread::spawn(move || {
+            pause.here();
+            budget.admit(NOW, 1).is_some()
+        })
+    };
+    pause.here();
+    budget.tell_left(NOW, 0, RESET);
+    let (_, reserved) = charged_and_reserved(&budget);
+    running.settle(0);
+    let passed = coming.join().unwrap();
+    assert_eq!(passed, reserved == 2, "passed with nothing left");
+    assert!(budget.admit(NOW, 1).is_none());
+}
+
+/// A provider has as much left as a running call has reserved. The call settles it, while another
+/// one comes.
+fn admission_and_settlement_of_a_number() {
+    let budget = Arc::new(CostBudget::new(grid(1), quota(1, 100), NOW));
+    let running = Running::start(&budget, 1).unwrap();
+    budget.tell_left(NOW, 1, RESET);
+    let coming = {
+        let budget = budget.clone();
+        thread::spawn(move || budget.admit(NOW, 1).is_some())
+    };
+    running.settle(1);
+    assert!(!coming.join().unwrap(), "more than was left");
+}
+
+/// A provider tells what it has left while a reload gives the budget another window.
+fn number_and_reload() {
+    let budget = Arc::new(budget());
+    let pause = Pause::new();
+    let reload = {
+        let (budget, pause) = (budget.clone(), pause.clone());
+        thread::spawn(move || {
+            pause.here();
+            budget.change(grid(2), quota(2, LIMIT), NOW);
+        })
+    };
+    pause.here();
+    budget.tell_left(NOW, 1, RESET);
+    reload.join().unwrap();
+    assert!(
+        budget.admit(NOW, 2).is_none(),
+        "the reload has forgotten it"
+    );
+    assert!(budget.admit(NOW, 1).is_some());
+}
+
+/// Two numbers are told at once: the smaller one counts.
+fn two_numbers() {
+    let budget = Arc::new(budget());
+    let pause = Pause::new();
+    let other = {
+        let (budget, pause) = (budget.clone(), pause.clone());
+        thread::spawn(move || {
+            pause.here();
+            budget.tell_left(NOW, 2, RESET);
+        })
+    };
+    pause.here();
+    budget.tell_left(NOW, 1, RESET);
+    other.join().unwrap();
+    assert!(budget.admit(NOW, 2).is_none(), "the larger one counts");
+}
+
+model! {
+    an_admission_beside_a_number_of_a_provider at 3 fails with
+    an_admission_that_does_not_look_again: TellWithoutVersion;
+    admission_and_number
+}
+
+model! {
+    a_settlement_of_what_a_provider_has_left at 3 fails with
+    a_settlement_that_releases_what_a_provider_has_left: ReleaseBeforeBook;
+    admission_and_settlement_of_a_number
+}
+
+model! {
+    a_number_of_a_provider_beside_a_reload at 3 fails with
+    a_number_of_a_provider_that_a_reload_forgets: ReloadForgetsTold;
+    number_and_reload
+}
+
+model! {
+    two_numbers_of_a_provider at 3 fails with
+    two_numbers_of_a_provider_of_which_one_is_lost: ToldByStore;
+    two_numbers
 }
 
 model! {

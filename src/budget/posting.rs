@@ -23,6 +23,10 @@ pub(crate) trait CostLedger {
     /// What a new call may still cost.
     fn left(&self, now: Tick) -> u32;
 
+    /// A provider has so much left until so much time is over. Only a budget of all callers of this
+    /// process takes notice: a key has no word for it, and a shared budget none that all processes see.
+    fn tell_left(&self, _: Tick, _: u32, _: Duration) {}
+
     /// When the window alone has room for `wanted` units; `None` if never.
     fn window_room_at(&self, now: Tick, wanted: u32) -> Option<Tick>;
 

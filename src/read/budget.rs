@@ -91,15 +91,27 @@ impl BudgetSnapshot {
         self.figures.reserved
     }
 
-    /// Returns what new calls may cost: the limit without what is used and reserved. For a keyed rule
-    /// it is the whole limit, as a new value has.
+    /// Returns what new calls may cost: the limit without what is used and reserved, or what a
+    /// provider has [left](crate::Meter::left) if that is less. For a keyed rule it is the whole limit,
+    /// as a new value has.
     #[must_use]
     pub const fn left(&self) -> u32 {
         if self.is_by_key {
             return self.figures.limit;
         }
-        let taken = self.figures.used.saturating_add(self.figures.reserved);
-        self.figures.limit.saturating_sub(taken)
+        let BudgetFigures {
+            limit,
+            used,
+            reserved,
+            told_left,
+            ..
+        } = self.figures;
+        let left = limit.saturating_sub(used);
+        let left = match told_left {
+            Some(told) if told < left => told,
+            _ => left,
+        };
+        left.saturating_sub(reserved)
     }
 
     /// Returns what was charged in all.

@@ -185,6 +185,26 @@ impl CostRules {
         }
     }
 
+    /// A provider has `left` so much of `unit` until `reset` is over.
+    pub(crate) fn tell_left(
+        &self,
+        accounts: &Accounts,
+        now: Tick,
+        (unit, left): (&str, u32),
+        reset: Duration,
+    ) {
+        let mut is_counted = false;
+        self.each_account(accounts, &mut |of, budget, _| {
+            if of == unit {
+                is_counted = true;
+                budget.tell_left(now, left, reset);
+            }
+        });
+        if !is_counted {
+            self.note_stray(unit);
+        }
+    }
+
     /// A call has named a `unit` that none of its accounts is of.
     #[cold]
     fn note_stray(&self, unit: &str) {
@@ -272,6 +292,11 @@ impl CostRules {
             }
         }
         figures
+    }
+
+    /// Returns whether a provider has told what it has left, and its reset is to come.
+    pub(crate) fn is_told(&self, now: Tick) -> bool {
+        self.all.iter().any(|rule| rule.budget.is_told(now))
     }
 
     /// How long what was charged matters. A resource with keyed rules is kept in any case.

@@ -23,6 +23,8 @@ struct History {
     is_strict: bool,
     /// Whether rules are reloaded. Else each window is compared with the promise.
     has_reloads: bool,
+    /// Whether a provider tells what it has left.
+    has_provider: bool,
     log: Vec<String>,
 }
 
@@ -55,6 +57,20 @@ struct Naive {
     /// What calls have cost beyond their reservations.
     excess: u32,
     untold: u64,
+    /// What a provider has told.
+    told: Option<Told>,
+}
+
+/// What a provider has left, until its reset.
+#[derive(Clone, Copy)]
+struct Told {
+    /// What may have been charged in all, and until when.
+    ceiling: u32,
+    until_ms: u64,
+    /// The most that may be charged and reserved but for what calls cost beyond that, and what they
+    /// had by then.
+    promised: u32,
+    excess: u32,
 }
 
 impl Naive {
@@ -70,7 +86,37 @@ impl Naive {
     }
 
     fn left_of_window(&self) -> u32 {
-        self.limit.saturating_sub(self.used_in(self.bucket()))
+        let left = self.limit.saturating_sub(self.used_in(self.bucket()));
+        match self.told() {
+            Some(told) => left.min(told.ceiling.saturating_sub(self.charged())),
+            None => left,
+        }
+    }
+
+    /// What was charged in all.
+    fn charged(&self) -> u32 {
+        self.charges.iter().map(|&(_, units)| units).sum()
+    }
+
+    /// What a provider has told, if its reset is to come.
+    fn told(&self) -> Option<Told> {
+        self.told.filter(|told| self.now_ms < told.until_ms)
+    }
+
+    fn tell(&mut self, left: u32, reset_ms: u64) {
+        let ceiling = self.charged() + left;
+        let mut until_ms = self.now_ms + reset_ms;
+        match self.told() {
+            Some(told) if told.ceiling < ceiling => return,
+            Some(told) => until_ms = until_ms.max(told.until_ms),
+            None => {}
+        }
+        self.told = Some(Told {
+            ceiling,
+            until_ms,
+            promised: ceiling.max(self.charged() + self.reserved),
+            excess: self.excess,
+        });
     }
 
     fn left(&self) -> u32 {
@@ -104,8 +150,13 @@ impl Naive {
             return Some(Duration::from_secs(1));
         }
         let has_room = |bucket: &u64| self.limit - wanted >= self.used_in(*bucket);
-        let bucket = (self.bucket() + 1..).find(has_room).expect("all leave");
-        Some(Duration::from_millis(bucket * 1_000 - self.now_ms))
+        let bucket = (self.bucket()..).find(has_room).expect("all leave");
+        let at_ms = match self.told() {
+            Some(told) if told.ceiling < self.charged() + wanted => told.until_ms,
+            _ => self.now_ms,
+        };
+        let at_ms = at_ms.max(bucket * 1_000);
+        Some(Duration::from_millis(at_ms - self.now_ms))
     }
 }
 
@@ -135,10 +186,15 @@ impl History {
         let is_strict = rng.one_in(3);
         let limit = [0, 1, 10, 100][rng.below(4)];
         let has_reloads = rng.one_in(2);
+        let has_provider = rng.one_in(2);
         let rule = rule(limit, buckets, is_strict, 0);
         let (sentinel, clock) = engine(rule);
+        // A clock that still shows 0 may stand still: then nothing is told to come within a second.
+        let now_ms = 1_000;
+        clock.set(tower_sentinel::clock::Tick::from_millis(now_ms));
         Self {
             naive: Naive {
+                now_ms,
                 limit,
                 counted: buckets + u64::from(is_strict),
                 ..Naive::default()
@@ -150,6 +206,7 @@ impl History {
             buckets,
             is_strict,
             has_reloads,
+            has_provider,
             log: vec![format!("{limit} in {buckets} buckets, strict: {is_strict}")],
         }
     }
@@ -168,7 +225,8 @@ impl History {
     }
 
     fn step(&mut self) {
-        match self.rng.below(10) {
+        match self.rng.below(if self.has_provider { 11 } else { 10 }) {
+            10 => self.tell(),
             0..=2 => self.begin(),
             3 => self.advance(),
             4 | 5 => self.charge(),
@@ -232,6 +290,23 @@ impl History {
         self.log.push(format!("settle {one}: {total}"));
         self.running[one].settle(total);
         self.naive.settle(&mut self.running[one].account, total);
+    }
+
+    fn tell(&mut self) {
+        let Some(one) = self.one() else { return };
+        let left = self.number();
+        let reset_ms = [0, 1, 1_500, 10_000][self.rng.below(4)];
+        self.log.push(format!("tell {one}: {left} for {reset_ms}"));
+        let running = &self.running[one];
+        let meter = running.entry.as_ref().map(Entry::meter);
+        let meter = meter.or_else(|| running.meters.last().cloned());
+        let meter = meter.expect("it has one of them");
+        // A number that is not known.
+        meter.left("tokens", -1, Duration::from_secs(5));
+        meter.left("tokens", left.into(), Duration::from_millis(reset_ms));
+        if reset_ms > 0 {
+            self.naive.tell(left, reset_ms);
+        }
     }
 
     fn keep_meter(&mut self) {
@@ -318,12 +393,13 @@ impl History {
         let used = naive.used_in(naive.bucket());
         assert_eq!((budget.used(), budget.reserved()), (used, naive.reserved));
         assert_eq!(budget.untold_total(), naive.untold);
-        let charged: u64 = naive
-            .charges
-            .iter()
-            .map(|&(_, units)| u64::from(units))
-            .sum();
-        assert_eq!(budget.charged_total(), charged);
+        assert_eq!(budget.charged_total(), u64::from(naive.charged()));
+        assert_eq!(budget.left(), naive.left());
+        if let Some(told) = naive.told() {
+            let taken = naive.charged() + naive.reserved;
+            let excess = naive.excess - told.excess;
+            assert!(taken <= told.promised + excess, "more than was left");
+        }
     }
 }
 

@@ -247,6 +247,7 @@ fn a_meter_without_a_rule_counts_nothing() {
     for meter in [entry.meter(), Meter::default()] {
         assert!(meter.charge("tokens", u32::MAX));
         meter.settle("tokens", 1);
+        meter.left("tokens", 0, MINUTE);
     }
     assert!(entry.charge("tokens", 1));
     entry.settle("tokens", 1);

@@ -12,6 +12,7 @@ mod hooks;
 mod judge_first;
 mod key_budgets;
 mod priority;
+mod provider;
 mod registry;
 mod reload;
 mod report;

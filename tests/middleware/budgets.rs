@@ -200,10 +200,12 @@ async fn layers_within_each_other_are_told_by_one_meter() {
         .remove::<Meter>()
         .expect("it is outbound");
     meter.settle("tokens", 4);
+    meter.left("tokens", 9, Duration::from_secs(1));
     drop((meter, response));
     for name in [CHAT, "api"] {
         let budgets = sentinel.outbound_node(name).unwrap().budgets();
         assert_eq!((budgets[0].used(), budgets[0].reserved()), (4, 0), "{name}");
+        assert_eq!(budgets[0].left(), 9, "{name}");
     }
 }
 

@@ -358,6 +358,12 @@ pub(crate) enum Bug {
     LateLooksThenKeeps,
     /// A gauge of reservations that is lowered and raised again has its old value.
     GaugeWithoutVersion,
+    /// What a provider has left is told, and calls that have looked before are let in.
+    TellWithoutVersion,
+    /// A reload puts back what was told before it began.
+    ReloadForgetsTold,
+    /// What a provider has left is written without comparing what was told before.
+    ToldByStore,
     /// A settlement releases its reservation first and books its cost after.
     ReleaseBeforeBook,
     /// A charge or a settlement does not compare the account that it changes.

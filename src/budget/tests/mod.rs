@@ -186,6 +186,82 @@ fn a_new_shape_keeps_what_was_charged_and_what_is_reserved() {
     assert_eq!(budget.limit(), 20);
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn no_more_than_a_provider_has_left_passes_until_its_reset() {
+    let budget = budget(100);
+    let account = budget.admit(at(0), 10).unwrap();
+    budget.tell_left(at(0), 25, MINUTE);
+    // What runs counts as well.
+    assert_eq!(budget.left(at(0)), 15);
+    assert!(budget.admit(at(0), 16).is_none());
+    assert_eq!(budget.room_at(at(0), 16), Some(at(1_000)));
+    assert_eq!(budget.room_at(at(0), 26), Some(at(60_000)));
+    assert_eq!(budget.room_at(at(0), 101), None);
+    budget.settle(&account, at(0), 20);
+    assert_eq!(budget.left(at(0)), 5);
+    // What leaves the window does not come back to the provider.
+    assert_eq!(
+        (state(&budget, at(2_000)), budget.left(at(2_000))),
+        ((0, 0), 5)
+    );
+    assert_eq!(budget.more_at(at(2_000), 5), Some(at(60_000)));
+    let last = budget.admit(at(2_000), 5).unwrap();
+    assert!(!budget.charge(&last, at(2_000), 5));
+    assert!(budget.admit(at(59_999), 0).is_none());
+    assert!(budget.is_told(at(59_999)) && !budget.is_told(at(60_000)));
+    assert!(budget.admit(at(60_000), 100).is_some());
+}
+
+#[test]
+fn the_smallest_number_that_is_told_counts_for_the_longest_time() {
+    let second = Duration::from_secs(1);
+    for (numbers, until) in [
+        ([(20, MINUTE), (10, second)], 60_000),
+        ([(10, second), (20, MINUTE)], 1_000),
+        ([(10, second), (10, MINUTE)], 60_000),
+        ([(u32::MAX, MINUTE), (10, second)], 60_000),
+        // That of an earlier reset is over.
+        ([(0, Duration::ZERO), (10, second)], 1_000),
+        ([(10, Duration::MAX), (10, second)], 24 * 60 * 60 * 1_000),
+    ] {
+        let budget = budget(100);
+        for (left, reset) in numbers {
+            budget.tell_left(at(0), left, reset);
+        }
+        assert_eq!(budget.left(at(until - 1)), 10, "{numbers:?}");
+        assert_eq!(budget.left(at(until)), 100, "{numbers:?}");
+    }
+}
+
+#[test]
+fn a_number_lets_nothing_pass_that_the_limit_does_not() {
+    let budget = budget(10);
+    budget.tell_left(at(0), 1_000, MINUTE);
+    assert!(budget.admit(at(0), 11).is_none());
+    let account = budget.admit(at(0), 10).unwrap();
+    budget.close(&account, at(0), false);
+    assert_eq!(budget.room_at(at(0), 1), Some(at(2_000)));
+}
+
+#[test]
+fn a_new_shape_keeps_what_a_provider_has_left() {
+    let budget = budget(100);
+    budget.tell_left(at(0), 30, MINUTE);
+    let account = budget.admit(at(0), 10).unwrap();
+    budget.change(grid(), quota(50), at(0));
+    assert_eq!(budget.left(at(0)), 20);
+    let longer = Grid {
+        buckets: 4,
+        ..grid()
+    };
+    budget.change(longer, Quota::new(4, 1, 200, Lending::Nothing), at(0));
+    budget.settle(&account, at(0), 15);
+    assert_eq!(budget.left(at(59_999)), 15);
+    assert_eq!(budget.left(at(60_000)), 200);
+}
+
 #[test]
 fn huge_costs_are_cut_and_counted() {
     let budget = budget(MAX_BUDGET);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::rare::RareState;
 use crate::base::small_vec::SmallVec;
@@ -82,6 +83,54 @@ impl Meter {
     pub fn settle(&self, unit: &str, total: u32) {
         if let Some(metered) = self.metered() {
             metered.settle(unit, total);
+        }
+    }
+
+    /// Notes that a provider has `left` so much of `unit` for its callers until `reset` is over, as it
+    /// says in its response: until then no more than that passes, less what is charged from now on.
+    ///
+    /// It concerns all calls to the resource, by each [`FlowRule::cost`](crate::FlowRule::cost) of the
+    /// unit that is not shared; a keyed rule takes no notice. A call that it keeps out has the reset as
+    /// its [`retry_after`](crate::Blocked::retry_after). What running calls have reserved counts as
+    /// well, that of this one too: if its own cost is in the number already, settle it first.
+    ///
+    /// It never lets anything pass that would not pass without it. While a number is in force, a larger
+    /// one is ignored, and a smaller one takes its place and is in force at least as long. A reload
+    /// keeps it with what was charged. A negative number says nothing, as providers send -1 for what
+    /// they do not know, and neither does a reset of zero. A reset of more than a day counts as one day.
+    ///
+    /// It allocates, and lets calls that are being judged look again, so tell it once for each response.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
+    ///
+    /// let rule = FlowRule::per_minute("provider", 10_000).cost("tokens");
+    /// let clock = ManualClock::new();
+    /// let sentinel = Sentinel::builder().rules(rule).clock(clock.clone()).build();
+    /// let enter = |most| sentinel.try_enter(Call::new("provider").reserve("tokens", most));
+    /// let Verdict::Pass(mut entry) = enter(4_000) else {
+    ///     panic!("10000 are left");
+    /// };
+    /// entry.settle("tokens", 500);
+    /// // Others use the account as well.
+    /// entry.meter().left("tokens", 1_000, Duration::from_secs(20));
+    /// let Verdict::Block(blocked) = enter(4_000) else {
+    ///     panic!("the provider would refuse it");
+    /// };
+    /// assert_eq!(blocked.retry_after(), Some(Duration::from_secs(20)));
+    /// assert!(matches!(enter(1_000), Verdict::Pass(_)));
+    /// clock.advance(Duration::from_secs(20));
+    /// assert!(matches!(enter(4_000), Verdict::Pass(_)));
+    /// ```
+    pub fn left(&self, unit: &str, left: i64, reset: Duration) {
+        let Some(metered) = self.metered() else {
+            return;
+        };
+        if left >= 0 && !reset.is_zero() {
+            metered.tell_left(unit, u32::try_from(left).unwrap_or(u32::MAX), reset);
         }
     }
 
@@ -166,6 +215,18 @@ impl Metered {
         for beside in [&self.shadow, &self.outer] {
             if let Some(meter) = beside.get() {
                 meter.settle(unit, total);
+            }
+        }
+    }
+
+    fn tell_left(&self, unit: &str, left: u32, reset: Duration) {
+        if let Some(costs) = self.resource.costs() {
+            let now = self.resource.now();
+            costs.tell_left(&self.accounts, now, (unit, left), reset);
+        }
+        for beside in [&self.shadow, &self.outer] {
+            if let Some(metered) = beside.get().and_then(Meter::metered) {
+                metered.tell_left(unit, left, reset);
             }
         }
     }

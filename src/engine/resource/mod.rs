@@ -456,6 +456,9 @@ impl Resident for Resource {
         }
         // The resource must not be evicted before its state has expired: a breaker would close, or
         // a window would begin with a fresh quota.
+        if self.costs().is_some_and(|costs| costs.is_told(now)) {
+            return false;
+        }
         let breakers = self.breakers();
         let Some(breakers) = breakers.map_or(Some(Duration::ZERO), Breakers::memory) else {
             return false;
