@@ -320,11 +320,15 @@ impl Collector {
             }
         }
         for params in &details.keyed_rules {
+            let blocks = (Id::KeysBlocked, params.blocks());
             for (id, count) in [
                 (Id::KeysOverflowed, params.overflows()),
                 (Id::KeysMissing, params.missing()),
                 (Id::KeysReset, params.resets()),
-            ] {
+            ]
+            .into_iter()
+            .chain(params.has_blocks().then_some(blocks))
+            {
                 let [resource, direction] = own();
                 let rule = ("rule", Text::Shared(params.rule().into()));
                 self.push(id, [resource, direction, rule], Value::Count(count));

@@ -187,6 +187,8 @@ families! {
         "Calls that reached a rule by a parameter or an origin without one.";
     KeysReset: Counter "" "sentinel_keys_reset"
         "Values that were given their whole quota back by hand.";
+    KeysBlocked: Counter "" "sentinel_keys_blocked"
+        "How often values exceeded their limit and were blocked, by a rule that blocks them.";
     CostCharged: Counter "" "sentinel_cost_charged"
         "What a rule on costs has charged, in its unit.";
     CostReservedTotal: Counter "" "sentinel_cost_reservations"

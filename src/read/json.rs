@@ -24,7 +24,7 @@ impl Snapshot {
     /// [`BreakerState`](crate::read::BreakerState) (`closed`, `open`, `half-open`) and
     /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
     /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
-    /// `keyed_rules`, with `overflows`, `missing`, `resets` and `waiting`; and `budgets`, with the
+    /// `keyed_rules`, with `overflows`, `missing`, `resets`, `blocks` and `waiting`; and `budgets`, with the
     /// fields of [`BudgetSnapshot`](crate::read::BudgetSnapshot). The whole has `shadows`, with
     /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` and
     /// `shedding` are null; else `shedding` has the classes that are `shut`, and for each class
@@ -201,10 +201,10 @@ impl NodeSnapshot {
             let params = &keyed_rules[place];
             write_rule(json, params.rule())?;
             let (overflows, missing) = (params.overflows(), params.missing());
-            let (waiting, resets) = (params.waiting(), params.resets());
+            let (waiting, resets, blocks) = (params.waiting(), params.resets(), params.blocks());
             write!(
                 json,
-                ",\"overflows\":{overflows},\"missing\":{missing},\"resets\":{resets},\"waiting\":{waiting}}}"
+                ",\"overflows\":{overflows},\"missing\":{missing},\"resets\":{resets},\"blocks\":{blocks},\"waiting\":{waiting}}}"
             )
         })?;
         let budgets = self.budgets();

@@ -30,6 +30,8 @@ pub struct KeyedSnapshot {
     overflows: u64,
     missing: u64,
     resets: u64,
+    /// If the rule blocks values.
+    blocks: Option<u64>,
     waiting: u32,
 }
 
@@ -45,6 +47,7 @@ impl KeyedSnapshot {
                 overflows: rules.overflows(place),
                 missing: rules.missing(place),
                 resets: rules.resets(place),
+                blocks: rules.has_blocks(place).then(|| rules.blocks(place)),
                 waiting: rules.waiting(place),
             });
         });
@@ -75,6 +78,22 @@ impl KeyedSnapshot {
     #[must_use]
     pub const fn resets(&self) -> u64 {
         self.resets
+    }
+
+    /// Returns how often values were blocked; see
+    /// [`KeyedView::blocks`](crate::read::KeyedView::blocks).
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        match self.blocks {
+            Some(blocks) => blocks,
+            None => 0,
+        }
+    }
+
+    /// Returns whether the rule [blocks](crate::KeyedRule::block_for) values.
+    #[cfg(feature = "observe")]
+    pub(crate) const fn has_blocks(&self) -> bool {
+        self.blocks.is_some()
     }
 
     /// Returns how many calls wait in the queues of all values; see

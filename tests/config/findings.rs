@@ -11,6 +11,7 @@ use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use axum::routing::get;
 use tower::ServiceExt;
+use tower_sentinel::call::Param;
 use tower_sentinel::clock::Tick;
 use tower_sentinel::hook::{Finding, FindingKind, Hook};
 use tower_sentinel::key::{ForwardedIp, Header, KeyExtractor, MethodRoute, PeerIp, from_fn};
@@ -847,6 +848,43 @@ fn a_ceiling_that_refuses_calls_for_nothing_is_found() {
             .ends_with("raise it by `AdaptiveRule::ceiling`"),
         "{found:?}"
     );
+}
+
+#[test]
+fn calls_without_a_key_that_block_each_other_are_found() {
+    let rule = |missing| {
+        let rule = KeyedRule::per_minute("/login", 3)
+            .param("address")
+            .id("address");
+        let day = Duration::from_secs(24 * 60 * 60);
+        Rules::from(rule.missing(missing).block_for(day))
+    };
+    for missing in [MissingKey::Share, MissingKey::Skip, MissingKey::Refuse] {
+        let sentinel = Sentinel::builder()
+            .rules(rule(missing))
+            .clock(ManualClock::new())
+            .build();
+        let params = [Param::new("address", "192.0.2.1")];
+        drop(sentinel.try_enter(Call::new("/login").params(&params)));
+        for calls in 1..=8 {
+            assert_eq!(sentinel.findings(), [], "{calls}");
+            drop(sentinel.try_enter(Call::new("/login")));
+        }
+        let found: Vec<_> = sentinel
+            .findings()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let expected = "rule \"address\" blocks all calls to \"/login\" without its key at once: \
+                        8 calls; one of them beyond the limit of one value keeps all of them out: \
+                        `KeyedRule::missing` skips or refuses them";
+        let is_shared = missing == MissingKey::Share;
+        assert_eq!(
+            found,
+            is_shared.then_some(expected).as_slice(),
+            "{missing:?}"
+        );
+    }
 }
 
 /// What is found after `calls`, each of which reserves and tells what `tell` says.

@@ -509,11 +509,13 @@ fn overflows_and_calls_without_a_value_are_shown_for_each_rule() {
         assert_eq!(copy.rule(), view.rule());
         assert_eq!(copy.overflows(), view.overflows());
         assert_eq!(copy.missing(), view.missing());
+        assert_eq!(copy.blocks(), view.blocks());
         let expected = json!({
             "rule": copy.rule(),
             "overflows": copy.overflows(),
             "missing": copy.missing(),
             "resets": copy.resets(),
+            "blocks": copy.blocks(),
             "waiting": copy.waiting(),
         });
         assert_eq!(written["keyed_rules"][place], expected);

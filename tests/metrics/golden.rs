@@ -47,6 +47,11 @@ fn engine(histograms: bool) -> (Sentinel, Vec<Verdict>) {
                 .missing(MissingKey::Refuse),
         )
         .with(KeyedRule::per_second("/search", 1).max_keys(1).id("search"))
+        .with(
+            KeyedRule::per_second("/search", 1_000)
+                .block_for(Duration::from_secs(60))
+                .id("guessing"),
+        )
         .with(IsolationRule::new("/report", 1))
         .with(AdaptiveRule::new("/adaptive").ceiling(64))
         .with(CircuitBreakerRule::error_count("/pay", 1).id("pay-errors"))

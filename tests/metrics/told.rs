@@ -21,6 +21,31 @@ fn told<const N: usize>(series: [(&str, f64); N]) -> Vec<(String, f64)> {
 }
 
 #[test]
+fn only_a_rule_that_blocks_values_has_a_count_of_that() {
+    let rule = |name| KeyedRule::per_minute(name, 1).id(name);
+    let rules = Rules::new()
+        .with(rule("/login").block_for(Duration::from_secs(60)))
+        .with(rule("/search"));
+    let (sentinel, clock) = engine(rules);
+    let metrics = Metrics::new(&sentinel);
+    let labels = "resource=\"/login\",direction=\"inbound\",rule=\"/login\"";
+    for (calls, blocks) in [(1, 0.0), (3, 1.0), (2, 2.0)] {
+        for name in ["/login", "/search"] {
+            for _ in 0..calls {
+                passes(&sentinel, Call::new(name).param("ann"));
+            }
+        }
+        assert_eq!(
+            figures(&metrics, "sentinel_keys_blocked"),
+            told([(labels, blocks)])
+        );
+        if calls == 3 {
+            clock.advance(Duration::from_secs(60));
+        }
+    }
+}
+
+#[test]
 fn the_refusals_of_each_kind_of_rule_begin_at_zero() {
     let rules = Rules::new()
         .with(FlowRule::per_second("/a", 9))

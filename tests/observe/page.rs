@@ -964,6 +964,33 @@ async fn a_rule_on_costs_says_what_has_become_of_its_budget() {
     assert_eq!(words, "1000 tokens in 1 min: 0 used, 100 reserved");
 }
 
+#[tokio::test]
+async fn a_rule_that_blocks_values_says_how_often_it_did() {
+    let hour = Duration::from_secs(3_600);
+    let rules = Rules::new()
+        .with(KeyedRule::per_minute("/login", 1).block_for(hour))
+        .with(KeyedRule::per_minute("/search", 1));
+    let (sentinel, _clock) = engine(rules);
+    let page = Page::new(&sentinel);
+    for name in ["/login", "/search"] {
+        for user in ["ann", "ann", "ann", "bob", "bob", "eve"] {
+            drop(sentinel.try_enter(Call::new(name).param(user)));
+        }
+    }
+    let told = state(&page, "").await;
+    let rules = &told["rules"]["list"];
+    let words = "1 in 1 min for each value, blocked for 1 h: 2 blocks so far";
+    assert_eq!(
+        (&rules[0]["limit"], &rules[0]["blocks"]),
+        (&words.into(), &2.into())
+    );
+    let words = "1 in 1 min for each value";
+    assert_eq!(
+        (&rules[1]["limit"], &rules[1]["blocks"]),
+        (&words.into(), &Value::Null)
+    );
+}
+
 // === what looking costs ===
 
 /// Rules for so many resources, and a call to each.

@@ -343,6 +343,9 @@ impl Registry {
                 for (rule, calls) in rules.without_keys() {
                     found.extend(resource.missing_key(rule, calls));
                 }
+                for (rule, calls) in rules.blocked_together() {
+                    found.extend(resource.blocked_together(rule, calls));
+                }
                 for (rule, tier) in rules.unknown_tiers() {
                     found.extend(resource.unknown_tier(rule, &tier));
                 }

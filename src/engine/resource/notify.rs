@@ -22,6 +22,8 @@ use crate::stat::Outcome;
 const MANY_CALLS: u64 = 1_000;
 /// So many calls that end without a cost are no accident.
 const MANY_UNTOLD: u64 = 8;
+/// Nor are so many calls without a key, where others have one.
+const MANY_BLOCKED: u64 = 8;
 
 impl Resource {
     /// A call of `weight` has passed, after it has `waited`.
@@ -96,6 +98,18 @@ impl Resource {
     #[cold]
     pub(crate) fn missing_key(&self, rule: u32, calls: u64) -> Option<Finding> {
         missing_key(&self.rules, rule, (&self.text, self.direction()), calls)
+    }
+
+    /// The finding that the keyed rule at `rule` blocks `calls` without its key together, if they are
+    /// many.
+    #[cold]
+    pub(crate) fn blocked_together(&self, rule: u32, calls: u64) -> Option<Finding> {
+        let cause = format!(
+            "{calls} calls; one of them beyond the limit of one value keeps all of them out: \
+             `KeyedRule::missing` skips or refuses them"
+        );
+        let (id, kind) = (self.rules.id(rule), FindingKind::BlockedTogether);
+        (calls >= MANY_BLOCKED).then(|| Finding::new(kind, id, self.text.clone(), cause))
     }
 
     /// The finding that calls have come of a `tier` that the keyed rule at `rule` does not know, if

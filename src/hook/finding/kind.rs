@@ -29,6 +29,9 @@ pub enum FindingKind {
     NotProvided,
     /// All calls that a rule has met were without the key that it looks at.
     KeyMissing,
+    /// A rule that [blocks](crate::KeyedRule::block_for) values has met eight calls and more without
+    /// one, beside others with one, and blocks all of those together.
+    BlockedTogether,
     /// Calls have a tier that no rule knows, and that is like one of the rule's.
     UnknownTier,
     /// A layer takes a parameter out of requests that no rule looks at.
@@ -98,6 +101,7 @@ impl FindingKind {
             FindingKind::RelatedNotCalled => "related-not-called",
             FindingKind::NotProvided => "not-provided",
             FindingKind::KeyMissing => "key-missing",
+            FindingKind::BlockedTogether => "blocked-together",
             FindingKind::UnknownTier => "unknown-tier",
             FindingKind::UnusedParam => "unused-param",
             FindingKind::BehindProxy => "behind-proxy",

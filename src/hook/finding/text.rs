@@ -26,6 +26,10 @@ impl fmt::Display for Finding {
                 f,
                 "rule {rule:?} has met only calls to {resource:?} without its key"
             )?,
+            FindingKind::BlockedTogether => write!(
+                f,
+                "rule {rule:?} blocks all calls to {resource:?} without its key at once"
+            )?,
             FindingKind::UnknownTier => write!(
                 f,
                 "rule {rule:?} for {resource:?} has met calls of a tier that no rule knows"

@@ -94,6 +94,8 @@ pub(super) struct Keys {
     pub(super) overflows: u64,
     pub(super) resets: u64,
     pub(super) missing: u64,
+    /// If the rule blocks values.
+    pub(super) blocks: Option<u64>,
 }
 
 /// The events whose rates are shown.
@@ -278,6 +280,9 @@ impl PageReader {
             keys.overflows += params.overflows();
             keys.missing += params.missing();
             keys.resets += params.resets();
+            if params.has_blocks() {
+                *keys.blocks.get_or_insert_default() += params.blocks();
+            }
         }
         self.budgets.add(resource.budgets());
         let start = self.names.len();

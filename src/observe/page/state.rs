@@ -262,21 +262,27 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
     json.number("would_block", together);
     json.begin_list("list");
     for (line, blocked) in lines.told.iter().zip(&gathered.blocked) {
+        let keys = gathered.keys.get(&*line.id);
+        let blocks = keys.and_then(|keys| keys.blocks);
         json.object(|json| {
             json.text("id", &line.id);
             json.text("kind", line.kind);
             json.text("resource", &line.resource);
-            json.text("limit", &gathered.budgets.words(&line.id, &line.words));
+            let words = gathered.budgets.words(&line.id, &line.words);
+            match blocks {
+                Some(count) => json.text("limit", &format!("{words}: {count} blocks so far")),
+                None => json.text("limit", &words),
+            }
             json.plain("is_shadow", line.is_shadow);
             let blocked = (!line.is_shadow).then_some(*blocked as f64);
             json.number("blocked", blocked);
             let count = gathered.would_block.get(&*line.id);
             let count = count.filter(|_| line.is_shadow);
             json.number("would_block", count.map(|count| *count as f64));
-            let keys = gathered.keys.get(&*line.id);
             json.number("overflows", keys.map(|keys| keys.overflows as f64));
             json.number("missing", keys.map(|keys| keys.missing as f64));
             json.number("resets", keys.map(|keys| keys.resets as f64));
+            json.number("blocks", blocks.map(|count| count as f64));
             gathered.budgets.write(&line.id, json);
         });
         pace.spend(1).await;

@@ -166,6 +166,7 @@ impl Known {
                 write!(words, ", {length} {word}{s}")?;
             }
         }
+        self.add_time(words, ", blocked for", "block_for")?;
         self.missing(words)
     }
 
@@ -329,8 +330,11 @@ mod tests {
                 "2 at once for each origin, 2 tiers",
             ),
             (
-                KeyedRule::per_hour("a", 7).param_at(-1).into(),
-                "7 in 1 h for each value of parameter -1",
+                KeyedRule::per_hour("a", 7)
+                    .param_at(-1)
+                    .block_for(ms(7_200_000))
+                    .into(),
+                "7 in 1 h for each value of parameter -1, blocked for 2 h",
             ),
             (
                 KeyedRule::per_calendar_month("a", 2_000_000).into(),

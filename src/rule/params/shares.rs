@@ -10,7 +10,7 @@ use crate::base::sync::Ordering;
 use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::keyed::{Counting, KeyTokens};
-use crate::rule::RuleSet;
+use crate::rule::{MissingKey, RuleSet};
 
 impl KeyedRules {
     /// The rules of `set` at `indices`. Each inherits from those of `old`: from an equal rule, else
@@ -195,6 +195,11 @@ impl KeyedRules {
         self.0[place].keys.blocks()
     }
 
+    /// Returns whether values are blocked by the rule at `place`.
+    pub(crate) fn has_blocks(&self, place: usize) -> bool {
+        self.0[place].rule.get_block_for().is_some()
+    }
+
     /// How many values were reset by the rule at `place`.
     pub(crate) fn resets(&self, place: usize) -> u64 {
         self.0[place].keys.resets()
@@ -220,6 +225,17 @@ impl KeyedRules {
     pub(crate) fn without_keys(&self) -> impl Iterator<Item = (u32, u64)> {
         let silent = self.0.iter().filter(|rule| rule.has_met_no_key());
         silent.map(|rule| (rule.index, rule.missing.load(Ordering::Relaxed)))
+    }
+
+    /// The rules, by their index in the set, that block calls without a value together, and how many
+    /// of those have come beside others with one.
+    pub(crate) fn blocked_together(&self) -> impl Iterator<Item = (u32, u64)> {
+        let blocks = |it: &&KeyedState| {
+            it.rule.get_block_for().is_some() && it.rule.missing == MissingKey::Share
+        };
+        let rules = self.0.iter().filter(blocks);
+        let rules = rules.filter(|rule| !rule.has_met_no_key());
+        rules.map(|rule| (rule.index, rule.missing.load(Ordering::Relaxed)))
     }
 
     /// The tiers that calls had and a rule does not know, with the index of the rule in the set.
