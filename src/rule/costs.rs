@@ -284,7 +284,7 @@ impl CostRules {
             figures.push((it.index, it.unit(), false, it.budget.figures(now)));
         }
         for it in &self.shared {
-            figures.push((it.index(), it.unit(), false, it.figures(now)));
+            figures.push((it.index(), it.unit(), it.is_by_key(), it.figures(now)));
         }
         if let Some(by_key) = &self.by_key {
             for (index, unit, of_keys) in by_key.cost_figures() {

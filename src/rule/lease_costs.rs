@@ -25,7 +25,8 @@ pub(crate) struct SharedCostRule {
     pub(crate) index: u32,
     pub(crate) limit: u32,
     pub(crate) costs: Arc<LeaseCosts>,
-    pub(crate) quota: Arc<SharedQuota>,
+    /// The counter of all calls; `None` if each key has one.
+    pub(crate) quota: Option<Arc<SharedQuota>>,
 }
 
 /// The account of one call by one shared rule, with the permits that it has drawn.
@@ -63,12 +64,16 @@ impl SharedCostRule {
         &self.costs.unit
     }
 
+    pub(super) const fn is_by_key(&self) -> bool {
+        self.quota.is_none()
+    }
+
     /// Its figures. What is used is what all processes have drawn by the last answer of the store,
-    /// without what calls of this one have reserved.
+    /// without what calls of this one have reserved; nothing, if each key has a counter.
     pub(super) fn figures(&self, now: Tick) -> BudgetFigures {
         let reserved = self.costs.reserved.load(Ordering::Relaxed);
         let reserved = u32::try_from(reserved).unwrap_or(u32::MAX);
-        let left = self.quota.left(now);
+        let left = self.quota.as_ref().and_then(|quota| quota.left(now));
         let (limit, left) = left.map_or((self.limit, self.limit), |(limit, left, _)| (limit, left));
         BudgetFigures {
             limit,

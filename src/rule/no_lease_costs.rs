@@ -20,6 +20,10 @@ impl SharedCostRule {
         match *self {}
     }
 
+    pub(super) const fn is_by_key(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) const fn figures(&self, _: Tick) -> BudgetFigures {
         match *self {}
     }

@@ -254,15 +254,7 @@ fn settings_that_a_keyed_limit_on_costs_cannot_have_are_refused() {
             (
                 "shared",
                 "true",
-                "left out with `cost`: costs count in one process",
-            ),
-        ),
-        (
-            rule().window().shared(),
-            (
-                "shared",
-                "true",
-                "left out with `cost`: costs count in one process",
+                "used with `window`: a refilled quota has no buckets to lease from",
             ),
         ),
         (

@@ -117,7 +117,10 @@ fn every_setting_of_a_shared_rule_goes_there_and_back() {
         .window()
         .shared()
         .when_down(WhenDown::Open);
-    let rules = Rules::new().with(flow).with(keyed);
+    let rules = Rules::new()
+        .with(flow)
+        .with(keyed.clone().cost("tokens").tier("pro", 90))
+        .with(keyed);
     for format in [Format::Json, Format::Toml] {
         let text = Document::from_rules(&rules).write(format);
         let document = Document::read(&text, format).unwrap();
@@ -133,6 +136,12 @@ fn every_setting_of_a_shared_rule_goes_there_and_back() {
         "store_wait": "7ms",
     });
     assert_eq!(written["rules"][0], expected);
+    let expected = json!({
+        "kind": "keyed", "resource": "/a", "threshold": 9, "interval": "1m", "window": true,
+        "cost": "tokens", "tier": [{"name": "pro", "threshold": 90}], "shared": true,
+        "when_down": "open",
+    });
+    assert_eq!(written["rules"][1], expected);
     assert_eq!(written["store"], json!({}));
     // Rules that need no store say nothing of one.
     let local = Document::from_rules(&Rules::from(FlowRule::per_second("/a", 5)));

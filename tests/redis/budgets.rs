@@ -1,11 +1,11 @@
-//! A limit on what calls cost, over several engines of one server.
+//! Limits on what calls cost, of all calls and of each user, over several engines of one server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tower_sentinel::{Call, FlowRule, Sentinel};
+use tower_sentinel::{Call, FlowRule, KeyedRule, Rule, Sentinel};
 
 use crate::redis::Server;
 use crate::{Admitted, errors, started, store, wall_us, worst};
@@ -13,6 +13,7 @@ use crate::{Admitted, errors, started, store, wall_us, worst};
 const TOKENS: u32 = 20_000;
 const RESERVED: u32 = 100;
 const RUNS: Duration = Duration::from_millis(2_600);
+const USERS: u32 = 2;
 
 /// A call after the other until it is stopped: each costs less than it reserves, and most tell it.
 /// Returns what they have cost in each bucket of so many µs, of those that were let in for certain
@@ -23,7 +24,8 @@ async fn spend(sentinel: Sentinel, client: u32, stop: Arc<AtomicBool>, bucket_us
     while !stop.load(Ordering::Relaxed) {
         call += 1;
         let before = wall_us() / bucket_us;
-        let wanted = Call::new("/v1").reserve("tokens", RESERVED);
+        let wanted = Call::new("/v1").param(u64::from(client / 1_000 % USERS));
+        let wanted = wanted.reserve("tokens", RESERVED);
         let Ok(mut entry) = sentinel.enter(wanted).await else {
             tokio::time::sleep(Duration::from_millis(7)).await;
             continue;
@@ -48,6 +50,43 @@ async fn spend(sentinel: Sentinel, client: u32, stop: Arc<AtomicBool>, bucket_us
     spent
 }
 
+/// What the calls of each user cost on four engines with `rule`.
+async fn spent(server: &Server, rule: impl Into<Rule>, buckets: u32) -> Vec<Admitted> {
+    let rule = rule.into();
+    let mut engines = Vec::new();
+    for _ in 0..4 {
+        let long = Duration::from_secs(5);
+        engines.push(started(store(server), rule.clone(), long).await);
+    }
+    let before: Vec<_> = engines.iter().map(|(engine, _)| errors(engine)).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let bucket_us = 1_000_000 / u64::from(buckets);
+    let clients: Vec<_> = (0..40_u32)
+        .map(|client| {
+            let engine = engines[client as usize / 2 % 4].0.clone();
+            tokio::spawn(spend(engine, client * 1_000, stop.clone(), bucket_us))
+        })
+        .collect();
+    tokio::time::sleep(RUNS).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut all = vec![Admitted::new(); USERS as usize];
+    for (client, spent) in clients.into_iter().enumerate() {
+        for (bucket, cost) in spent.await.unwrap() {
+            *all[client % USERS as usize].entry(bucket).or_default() += cost;
+        }
+    }
+    let after: Vec<_> = engines.iter().map(|(engine, _)| errors(engine)).collect();
+    assert_eq!(after, before, "no draw has failed");
+    all
+}
+
+fn assert_one_budget(spent: &Admitted, buckets: u32, limit: u32) {
+    let (worst, total) = (worst(spent, buckets), spent.values().sum::<u32>());
+    println!("{buckets} buckets: worst {worst}, in all {total}");
+    assert!(worst <= limit, "{buckets} buckets: {worst}");
+    assert!(total > limit / 2, "{buckets} buckets: only {total}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_engines_spend_one_budget() {
     for buckets in [1, 2, 10] {
@@ -58,33 +97,26 @@ async fn four_engines_spend_one_budget() {
             .buckets(buckets)
             .cost("tokens")
             .shared();
-        let mut engines = Vec::new();
-        for _ in 0..4 {
-            let long = Duration::from_secs(5);
-            engines.push(started(store(&server), rule.clone(), long).await);
-        }
-        let before: Vec<_> = engines.iter().map(|(engine, _)| errors(engine)).collect();
-        let stop = Arc::new(AtomicBool::new(false));
-        let bucket_us = 1_000_000 / u64::from(buckets);
-        let clients: Vec<_> = (0..40_u32)
-            .map(|client| {
-                let engine = engines[client as usize % 4].0.clone();
-                tokio::spawn(spend(engine, client * 1_000, stop.clone(), bucket_us))
-            })
-            .collect();
-        tokio::time::sleep(RUNS).await;
-        stop.store(true, Ordering::Relaxed);
         let mut all = Admitted::new();
-        for client in clients {
-            for (bucket, cost) in client.await.unwrap() {
+        for of_user in spent(&server, rule, buckets).await {
+            for (bucket, cost) in of_user {
                 *all.entry(bucket).or_default() += cost;
             }
         }
-        let after: Vec<_> = engines.iter().map(|(engine, _)| errors(engine)).collect();
-        assert_eq!(after, before, "no draw has failed");
-        let (worst, total) = (worst(&all, buckets), all.values().sum::<u32>());
-        println!("{buckets} buckets: worst {worst}, in all {total}");
-        assert!(worst <= TOKENS, "{buckets} buckets: {worst}");
-        assert!(total > TOKENS / 2, "{buckets} buckets: only {total}");
+        assert_one_budget(&all, buckets, TOKENS);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_engines_spend_one_budget_of_each_user() {
+    let Some(server) = Server::start("key-budgets", &[]).await else {
+        return;
+    };
+    let rule = KeyedRule::per_second("/v1", TOKENS / 4)
+        .window()
+        .cost("tokens")
+        .shared();
+    for of_user in spent(&server, rule, 2).await {
+        assert_one_budget(&of_user, 2, TOKENS / 4);
     }
 }

@@ -11,6 +11,7 @@ mod budgets;
 mod deploy;
 mod down;
 mod draws;
+mod key_budgets;
 mod keys;
 mod late;
 mod limits;

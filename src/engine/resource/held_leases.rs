@@ -38,10 +38,20 @@ impl HeldLeases {
         self.0.iter().any(|held| held.quota.counts_as(quota))
     }
 
-    /// Hands over its permits of `quota`, if they are `weight`.
-    pub(super) fn refund(&mut self, quota: &SharedQuota, weight: u32) -> Option<Option<Validity>> {
-        let is_it = |held: &HeldLease| held.quota.counts_as(quota) && held.weight == weight;
-        self.0.remove(is_it).map(|held| held.valid)
+    /// Takes over the permits of `target` that the call `had` before, if it wants as many. They stay
+    /// with the counter that has drawn them: that of a key without a place is made anew each time it
+    /// is looked up, and another one knows nothing of them when they go back.
+    pub(super) fn take_over(&mut self, had: &mut Self, target: &LeaseTarget) -> bool {
+        let is_it =
+            |held: &HeldLease| held.quota.counts_as(&target.quota) && held.weight == target.weight;
+        let Some(held) = had.0.remove(is_it) else {
+            return false;
+        };
+        self.0.push(HeldLease {
+            cost: target.cost.clone(),
+            ..held
+        });
+        true
     }
 
     fn validities(&self) -> impl Iterator<Item = Validity> {

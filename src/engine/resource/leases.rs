@@ -170,13 +170,15 @@ impl Leases {
     pub(super) fn costs(&self) -> Vec<SharedCostRule> {
         let mut rules = Vec::new();
         for leased in &self.rules {
-            // No rule that counts each key shares what calls cost.
-            if let (Some(costs), LeaseCounters::One(quota)) = (&leased.costs, &leased.counters) {
+            if let Some(costs) = &leased.costs {
                 rules.push(SharedCostRule {
                     index: leased.index,
                     limit: leased.rule.limit(),
                     costs: costs.clone(),
-                    quota: quota.clone(),
+                    quota: match &leased.counters {
+                        LeaseCounters::One(quota) => Some(quota.clone()),
+                        LeaseCounters::ByKey(_) => None,
+                    },
                 });
             }
         }
@@ -264,8 +266,7 @@ impl LeaseTargets {
         let (mut must_ask, mut start) = (false, None);
         for target in self.0.iter() {
             let weight = target.weight;
-            if let Some(valid) = had.refund(&target.quota, weight) {
-                held.push(target, valid);
+            if held.take_over(&mut had, target) {
                 continue;
             }
             match target.quota.take(now, weight) {

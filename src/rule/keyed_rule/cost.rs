@@ -5,7 +5,6 @@ use crate::budget::MAX_BUDGET;
 use crate::keyed::{Burst, MOST_IN_WINDOW};
 use crate::rule::cost::inspect_unit;
 use crate::rule::problem::Inspector;
-use crate::rule::sharing::refuse_shared;
 use crate::stat::MAX_TOKENS;
 
 impl KeyedRule {
@@ -27,11 +26,17 @@ impl KeyedRule {
     /// The unit is 1 to 64 visible ASCII characters other than `requests`. The threshold and the
     /// [burst](Self::burst) are at most 2³⁰ each, or 1 048 575 for a window.
     /// [Exceptions](Self::except), [tiers](Self::tier) and [`missing`](Self::missing) work as for
-    /// calls. The rule has no [queue](Self::throttle), counts no calls [at
-    /// once](Self::concurrency), and is not shared.
+    /// calls. The rule has no [queue](Self::throttle) and counts no calls [at
+    /// once](Self::concurrency).
     ///
     /// A second table holds what is reserved, which takes 32 bytes more for each of
     /// [`max_keys`](Self::max_keys). A value with a reservation is not evicted from it.
+    ///
+    /// In a window the rule may be [shared](Self::shared): then each value has one budget of all
+    /// processes. A cost counts in the bucket in which it was reserved, a call that reserves nothing
+    /// takes one unit at first, and a reservation above 1 048 574 is refused. There is no second
+    /// table: a value whose calls run keeps its place among the counters of the process. The
+    /// [guide](crate::guide::replicas#one-budget) tells the rest.
     ///
     /// # Reloads
     ///
@@ -101,10 +106,6 @@ impl KeyedRule {
         };
         if burst.is_within(0, MAX_TOKENS) {
             inspector.number(field, burst, 0..=MAX_BUDGET);
-        }
-        if self.sharing.is_shared {
-            let allowed = "left out with `cost`: costs count in one process";
-            refuse_shared(inspector, allowed);
         }
     }
 }

@@ -638,7 +638,7 @@ impl KeyedRule {
         self.inspect_calendar(inspector);
         self.inspect_queue(inspector);
         self.inspect_block(inspector);
-        if self.sharing.inspect(inspector) && self.cost.is_none() {
+        if self.sharing.inspect(inspector) {
             self.inspect_shared(inspector);
         }
     }

@@ -12,6 +12,9 @@ use crate::store::ticket::{Answer, Asker};
 /// A hot counter without keys, or one of what calls cost, that is exhausted is asked about again
 /// after that: others may give back.
 const HOT_RETRY: Duration = Duration::from_millis(20);
+/// The same for a counter of what calls cost that is one of many keys: all of those that are
+/// exhausted ask so often.
+const KEY_RETRY: Duration = Duration::from_millis(100);
 
 impl SharedQuota {
     /// The permits that a call finds. By key it does not ask before the time at which the store has
@@ -33,7 +36,8 @@ impl SharedQuota {
     /// The time before which nobody asks again, if the store has said one.
     pub(super) fn none_before(&self, ledger: &Ledger, now: Tick) -> Option<Tick> {
         let at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
-        (ledger.terms.by_key && ledger.has_none && now < at).then_some(at)
+        let knows = ledger.terms.by_key && !ledger.terms.by_cost;
+        (knows && ledger.has_none && now < at).then_some(at)
     }
 
     /// The same for a rule on what calls cost: one that wants more than the store had a moment ago
@@ -46,7 +50,7 @@ impl SharedQuota {
         weight: u32,
     ) -> LeaseFound {
         let free = ledger.and_then(|ledger| {
-            let free = ledger.fresh_free(now, HOT_RETRY)?;
+            let free = ledger.fresh_free(now, Self::retry(ledger))?;
             Some((free, ledger.here(now).next))
         });
         match free {
@@ -55,6 +59,15 @@ impl SharedQuota {
                 LeaseFound::Exhausted(if at > now { at } else { next })
             }
             _ => found,
+        }
+    }
+
+    /// After what time a counter of what calls cost is asked for again.
+    fn retry(ledger: &Ledger) -> Duration {
+        if ledger.terms.by_key {
+            KEY_RETRY
+        } else {
+            HOT_RETRY
         }
     }
 
@@ -101,6 +114,7 @@ impl SharedQuota {
         if ledger.terms.by_cost {
             // Of what is left, calls that want less may have some.
             if (is_short || is_in_vain) && grant.permits == 0 && grant.free == 0 {
+                let retry_at = grant.received + Self::retry(ledger);
                 self.cell.exhaust(available_at.min(retry_at));
             }
             return;
