@@ -5,7 +5,7 @@
 //! back, and what it costs beyond that is booked: both by the [counter](SharedQuota), and with the
 //! next draw.
 
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bug, Ordering, planted};
 use crate::budget::{Account, BudgetCounts, BudgetFigures, CostLedger, Posting};
 use crate::clock::Tick;
 use crate::store::{SharedQuota, Validity};
@@ -113,6 +113,11 @@ impl LeaseAccount {
 
     /// Takes the permit beyond the reservation, once.
     fn take_spare(&self) -> u32 {
+        if planted(Bug::SpareTakenTwice) {
+            let has_spare = self.has_spare.load(Ordering::Relaxed);
+            self.has_spare.store(false, Ordering::Relaxed);
+            return has_spare.into();
+        }
         self.has_spare.swap(false, Ordering::Relaxed).into()
     }
 
@@ -181,6 +186,119 @@ impl Drop for LeaseAccount {
     fn drop(&mut self) {
         if let (Some(valid), 1) = (self.valid, self.take_spare()) {
             SharedQuota::refund_now(&self.quota, valid, 1);
+        }
+    }
+}
+
+#[cfg(all(test, sentinel_loom))]
+mod models {
+    //! Every interleaving of two threads that tell what one call costs by a shared rule.
+
+    use std::time::Duration;
+
+    use loom::thread;
+
+    use super::*;
+    use crate::base::sync::fault::model;
+    use crate::clock::Clock;
+    use crate::clock::timekeeper::Timekeeper;
+    use crate::store::{
+        Answer, Hub, QuotaRule, RuleCounts, RuleFigures, StoreSettings, Terms, WhenDown, Window,
+    };
+
+    const LIMIT: u32 = 5;
+    const NOW: Tick = Tick::from_millis(10);
+    const BUCKET: Duration = Duration::from_millis(100);
+
+    #[derive(Debug)]
+    struct NeverMoves;
+
+    impl Clock for NeverMoves {
+        fn now(&self) -> Tick {
+            NOW
+        }
+    }
+
+    /// A counter without a store, so that the share of the process, which is the whole limit, says
+    /// what is left.
+    fn quota() -> Arc<SharedQuota> {
+        let time = Timekeeper::new(Box::new(NeverMoves));
+        let hub = Arc::new(Hub::new(None, StoreSettings::new(), time));
+        let terms = Terms {
+            limit: LIMIT,
+            per_node: false,
+            exact: true,
+            when_down: WhenDown::LocalShare,
+            local_limit: Some(LIMIT),
+            ahead: 0,
+            by_key: false,
+            by_cost: true,
+            wait_us: BUCKET.as_micros() as u32,
+        };
+        let window = Window {
+            bucket: BUCKET,
+            buckets: 1,
+        };
+        let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
+        let rule = QuotaRule::of_costs(window, figures, &hub);
+        SharedQuota::new([0, 1], terms, &rule)
+    }
+
+    /// A call that has reserved so much.
+    fn running(quota: &Arc<SharedQuota>, reserved: u32) -> Arc<LeaseAccount> {
+        let answer = SharedQuota::without_store(quota, NOW, reserved.max(1));
+        let Answer::Granted(valid) = answer else {
+            panic!("the share has it: {answer:?}");
+        };
+        let costs = Arc::new(LeaseCosts::new("tokens"));
+        let account = LeaseAccount::new(costs, reserved, quota.clone(), Some(valid));
+        account.start(account.account());
+        Arc::new(account)
+    }
+
+    /// Charges one on another thread, while `f` runs on this one. Returns what the call was charged
+    /// when it has ended, and how much of that is beyond the limit.
+    fn charge_beside(account: Arc<LeaseAccount>, f: fn(&LeaseAccount)) -> (u64, u64) {
+        let charging = {
+            let account = account.clone();
+            thread::spawn(move || _ = account.charge(account.account(), NOW, 1))
+        };
+        f(&account);
+        charging.join().unwrap();
+        account.close(account.account(), NOW, false);
+        let totals = account.costs.counts.totals();
+        (totals.charged_total, totals.over_total)
+    }
+
+    fn left(quota: &SharedQuota) -> u32 {
+        let (_, left, _) = quota.left(NOW).expect("it has a limit");
+        left
+    }
+
+    model! {
+        two_charges_beside_the_spare_permit at 3 fails with
+            a_spare_permit_that_pays_twice: SpareTakenTwice;
+        || {
+            let quota = quota();
+            let (charged, over) = charge_beside(running(&quota, 0), |account| {
+                account.charge(account.account(), NOW, 1);
+            });
+            // The process has the rest of its share in hand, so the excess is beyond the limit.
+            assert_eq!((charged, over), (2, 1));
+        }
+    }
+
+    model! {
+        a_charge_beside_a_settlement_of_permits at 3 fails with
+            a_rest_that_goes_back_twice: RestReleasedTwice;
+        || {
+            let quota = quota();
+            let (charged, _) = charge_beside(running(&quota, 3), |account| {
+                account.settle(account.account(), NOW, 2);
+            });
+            // The settlement knows of the charge, or it comes on top.
+            assert!(charged == 2 || charged == 3, "{charged}");
+            assert_eq!(u64::from(left(&quota)), u64::from(LIMIT) - charged);
         }
     }
 }

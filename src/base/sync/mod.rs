@@ -370,6 +370,12 @@ pub(crate) enum Bug {
     RestReleasedTwice,
     /// A key that has reserved something may lose its slot.
     RestIgnoresPin,
+    /// What a call has reserved and not used goes back to the present bucket.
+    BackToPresent,
+    /// The refiller is told that permits go back before they are in the books.
+    LookBeforeBack,
+    /// The permit beyond a reservation of nothing is taken without a swap.
+    SpareTakenTwice,
 }
 
 /// Returns whether the running model has planted `bug`.

@@ -8,7 +8,7 @@
 //! tells the store.
 
 use super::{OnTheWay, SharedQuota};
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Bug, planted};
 use crate::clock::Tick;
 use crate::store::ledger::Ledger;
 use crate::store::ticket::Validity;
@@ -19,6 +19,10 @@ impl SharedQuota {
         if n == 0 {
             return;
         }
+        let is_too_early = planted(Bug::LookBeforeBack);
+        if is_too_early {
+            this.rule.hub.look_at(this);
+        }
         let length = this.rule.window.bucket;
         let mut books = this.books.lock();
         // Without a ledger, their bucket counts no more.
@@ -28,14 +32,20 @@ impl SharedQuota {
         if ledger.is_hot && this.cell.refund(valid.end, n, now, length) {
             return;
         }
-        let bucket = ledger.bucket_of(valid.end);
+        let bucket = if planted(Bug::BackToPresent) {
+            ledger.here(now).number
+        } else {
+            ledger.bucket_of(valid.end)
+        };
         // The call that has cost less pays for the draw.
         ledger.note_call();
         this.return_now(ledger, bucket, n);
         ledger.add_free(n);
         this.cell.reopen();
         drop(books);
-        this.rule.hub.look_at(this);
+        if !is_too_early {
+            this.rule.hub.look_at(this);
+        }
     }
 
     /// Books `n` units that calls have cost beyond their reservations. Returns how many of them are

@@ -8,6 +8,8 @@ mod ahead;
 mod costs;
 mod entry;
 mod exhausted;
+#[cfg(all(test, sentinel_loom))]
+mod models;
 mod on_the_way;
 mod refilled;
 mod take;

@@ -1,0 +1,163 @@
+//! Every interleaving of a call that gives back what it has reserved and not used, and of the
+//! refiller, checked by loom.
+//!
+//! Each model counts what goes back to the store, and has a twin with a planted bug that must fail.
+
+use std::time::Duration;
+
+use loom::thread;
+
+use super::{Asked, Conditions, Grant, OnTheWay, Prepared, SharedQuota};
+use crate::base::sync::Arc;
+use crate::base::sync::fault::model;
+use crate::clock::timekeeper::Timekeeper;
+use crate::clock::{Clock, Tick};
+use crate::store::hub::HubMode;
+use crate::store::terms::Nodes;
+use crate::store::ticket::{Answer, Validity};
+use crate::store::{
+    Epoch, Hub, QuotaRule, RuleCounts, RuleFigures, StoreSettings, Terms, WhenDown, Window,
+};
+
+const BUCKET: Duration = Duration::from_millis(100);
+/// Of the first bucket, and of the second one, which begins at 110 ms.
+const EARLY: Tick = Tick::from_millis(10);
+const LATE: Tick = Tick::from_millis(120);
+
+/// It stands still.
+#[derive(Debug)]
+struct StandsStill;
+
+impl Clock for StandsStill {
+    fn now(&self) -> Tick {
+        EARLY
+    }
+}
+
+/// A counter of what calls cost, of 5 in two buckets.
+fn budget() -> (Arc<Hub>, Arc<SharedQuota>) {
+    let time = Timekeeper::new(Box::new(StandsStill));
+    let hub = Arc::new(Hub::new(None, StoreSettings::new(), time));
+    hub.set_mode(HubMode::Live, Tick::from_millis(1));
+    let terms = Terms {
+        limit: 5,
+        per_node: false,
+        exact: true,
+        when_down: WhenDown::Closed,
+        local_limit: None,
+        ahead: 0,
+        by_key: false,
+        by_cost: true,
+        wait_us: BUCKET.as_micros() as u32,
+    };
+    let window = Window {
+        bucket: BUCKET,
+        buckets: 2,
+    };
+    let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
+    let rule = QuotaRule::of_costs(window, figures, &hub);
+    let quota = SharedQuota::new([0, 1], terms, &rule);
+    (hub, quota)
+}
+
+/// The draw of a call that asks for so much `now`, and the call's ticket.
+fn asked(hub: &Hub, quota: &Arc<SharedQuota>, weight: u32, now: Tick) -> (super::Ticket, OnTheWay) {
+    let Asked::Waits(ticket) = SharedQuota::ask(quota, now, weight, None) else {
+        panic!("the store is there");
+    };
+    // Otherwise it would be kept by the list for ever.
+    drop(hub.take_asking());
+    match prepare(quota, now) {
+        Prepared::Sends(_, sent) => (ticket, sent),
+        other => panic!("a call waits: {other:?}"),
+    }
+}
+
+fn prepare(quota: &Arc<SharedQuota>, now: Tick) -> Prepared {
+    let conditions = Conditions {
+        now,
+        nodes: Nodes {
+            count: 1,
+            rank: Some(0),
+        },
+        horizon: BUCKET,
+        trip: BUCKET,
+        slow_trip: BUCKET,
+        is_recovering: false,
+    };
+    SharedQuota::prepare(quota, &conditions)
+}
+
+/// The store grants so many permits of `bucket`, which begins now.
+fn grant(sent: OnTheWay, permits: u32, bucket: u64, now: Tick) {
+    let grant = Grant {
+        permits,
+        free: 2,
+        rest: BUCKET,
+        bucket,
+        epoch: Epoch::from_micros(1),
+        wait: BUCKET,
+        sent: now,
+        received: now,
+    };
+    SharedQuota::granted(sent, &grant);
+}
+
+/// A call that has reserved three of the first bucket.
+fn reserved(hub: &Hub, quota: &Arc<SharedQuota>) -> Validity {
+    let (ticket, sent) = asked(hub, quota, 3, EARLY);
+    grant(sent, 3, 1, EARLY);
+    match ticket.take(EARLY) {
+        Answer::Granted(valid) => valid,
+        other => panic!("the store has three: {other:?}"),
+    }
+}
+
+/// What goes back to the store as the refiller finds it at its next turn: of which bucket, and how
+/// many.
+fn turn(hub: &Hub, now: Tick) -> Vec<(u64, u32)> {
+    let mut all = Vec::new();
+    for quota in hub.take_asking() {
+        if let Prepared::Sends(draw, sent) = prepare(&quota, now) {
+            all.extend(draw.back.map(|back| (back.bucket, back.permits)));
+            grant(sent, 0, if now < LATE { 1 } else { 2 }, now);
+        }
+    }
+    all
+}
+
+model! {
+    what_goes_back_beside_the_next_bucket at 3 fails with
+        what_goes_back_to_the_present_bucket: BackToPresent;
+    || {
+        let (hub, quota) = budget();
+        let valid = reserved(&hub, &quota);
+        let (ticket, sent) = asked(&hub, &quota, 1, EARLY);
+        let refiller = thread::spawn(move || grant(sent, 1, 2, LATE));
+        // It has cost one. The call has read the clock in its own bucket.
+        SharedQuota::give_back(&quota, valid, 2, EARLY);
+        refiller.join().unwrap();
+        assert!(matches!(ticket.take(LATE), Answer::Granted(_)));
+        assert_eq!(turn(&hub, LATE), [(1, 2)]);
+        assert_eq!(quota.in_hand(LATE), 0);
+        drop(hub.take_asking());
+    }
+}
+
+model! {
+    what_goes_back_beside_a_turn_of_the_refiller at 3 fails with
+        what_goes_back_when_the_refiller_has_looked: LookBeforeBack;
+    || {
+        let (hub, quota) = budget();
+        let valid = reserved(&hub, &quota);
+        let refiller = {
+            let hub = hub.clone();
+            thread::spawn(move || turn(&hub, EARLY))
+        };
+        SharedQuota::give_back(&quota, valid, 2, EARLY);
+        let mut back = refiller.join().unwrap();
+        back.extend(turn(&hub, EARLY));
+        assert_eq!(back, [(1, 2)], "once");
+        drop(hub.take_asking());
+    }
+}
