@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod borrow;
+mod budget_processes;
 mod budgets;
 mod by_key;
 mod certificates;
