@@ -243,9 +243,7 @@ impl Breakers {
                     admission.probes |= 1 << breaker.index;
                 }
                 _ => {
-                    if !planted(Bug::KeepPartialProbes) {
-                        self.release_all(admission, changes);
-                    }
+                    self.release_all(admission, changes);
                     return None;
                 }
             }

@@ -42,7 +42,6 @@ impl LeapArray {
             let (head, bucket) = self.present(self.bucket_number(now))?;
             match self.judge(head, bucket, weight, quotas) {
                 Some(judged) => return judged,
-                None if planted(Bug::GapIsFull) => return Err(Denied::Full(0)),
                 None => self.find_cut(head, bucket, quotas),
             }
         }
@@ -89,7 +88,7 @@ impl LeapArray {
                 continue;
             };
             // The cells are true only as of this bucket.
-            if self.is_still_at(head) || planted(Bug::GapIsFree) {
+            if self.is_still_at(head) {
                 return Some(self.start_of(target));
             }
         }
@@ -156,11 +155,7 @@ impl LeapArray {
     /// Tokens granted from bucket `start` on, when the head was `head`; `None` if the checkpoint is
     /// missing.
     pub(super) fn used(&self, head: HeadWord, start: u64) -> Option<u32> {
-        let used = self.cut(start).map(|cut| head.granted().wrapping_sub(cut));
-        if planted(Bug::GapIsFree) {
-            return used.or(Some(0));
-        }
-        used
+        self.cut(start).map(|cut| head.granted().wrapping_sub(cut))
     }
 
     /// Returns whether the head stands at the bucket of `head`.

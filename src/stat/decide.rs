@@ -84,9 +84,6 @@ impl LeapArray {
         quotas: &[Quota],
     ) -> Option<Result<Taken, Denied>> {
         let Some(judged) = self.judge(head, bucket, weight, quotas) else {
-            if planted(Bug::GapIsFull) {
-                return Some(Err(Denied::Full(0)));
-            }
             self.find_cut(head, bucket, quotas);
             return None;
         };
@@ -96,9 +93,6 @@ impl LeapArray {
         let next = head.plus(weight);
         let granted = next.granted();
         let is_ours = self.swap_head(head, next);
-        if planted(Bug::LostRaceIsFull) && !is_ours {
-            return Some(Err(Denied::Full(0)));
-        }
         is_ours.then_some(Ok(Taken { bucket, granted }))
     }
 

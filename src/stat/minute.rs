@@ -42,12 +42,7 @@ impl Minute {
             .0
             .compare_exchange(OFF, BEGINNING, Ordering::AcqRel, Ordering::Relaxed);
         if begun.is_ok() {
-            let next = second() + 1;
-            let first = if planted(Bug::MinuteFromNextSecond) {
-                next
-            } else {
-                next + 1
-            };
+            let first = second() + 2;
             // Release: pairs with the load of a reader.
             self.0.store(LATE | first, Ordering::Release);
         }

@@ -190,9 +190,6 @@ impl LeapArray {
             if targets.next(0).is_none() {
                 return Some(Err(Denied::Full(index as u32)));
             }
-            if planted(Bug::LoanIgnoresRoom) {
-                break;
-            }
         }
         let mut full = 0;
         let mut next = targets.next(0);
@@ -434,9 +431,6 @@ impl Looked<'_> {
             let most = self.lends(target, quota)?;
             if most < offer.most {
                 (offer.most, offer.quota) = (most, index as u32);
-            }
-            if planted(Bug::LoanIgnoresRoom) {
-                break;
             }
         }
         Some(offer)

@@ -81,7 +81,7 @@ impl LeapArray {
             return self.move_head(sealed, sealed.sealed_at(target), target);
         }
 
-        if (held == 0 || planted(Bug::StepOverHeld)) && bucket.wrapping_add(1) < now {
+        if held == 0 && bucket.wrapping_add(1) < now {
             return self.step_over(sealed, bucket, now);
         }
         let next = bucket.wrapping_add(1);
@@ -115,8 +115,7 @@ impl LeapArray {
     fn step_over(&self, mut sealed: HeadWord, bucket: u64, now: u64) -> Option<(HeadWord, u64)> {
         // After a ring the head may jump; and `now` is opened, not stepped over.
         let ring = u64::from(self.cut_mask) + 1;
-        let end = now - u64::from(!planted(Bug::StepTooFar));
-        let end = end.min(bucket + ring);
+        let end = (now - 1).min(bucket + ring);
         for next in bucket + 1..=end {
             let cut = Checkpoint::new(sealed.granted(), next, false);
             if !self.publish(sealed, next, cut) {

@@ -4,3 +4,4 @@
 mod api;
 mod guarantees;
 mod layering;
+mod mutants;

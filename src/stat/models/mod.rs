@@ -303,7 +303,7 @@ model! {
 }
 
 model! {
-    a_loan_beside_a_longer_rule_with_room at 2 fails with a_loan_that_ignores_it: LoanIgnoresRoom;
+    a_loan_beside_a_longer_rule_with_room at 2;
     || {
         // Rules 1 per 2 buckets and 2 per 4. The first is full and lends; the
         // second has room for one more, which a taker wants as well.
@@ -427,7 +427,6 @@ model! {
 
 model! {
     a_minute_that_begins_beside_new_seconds at 3 fails with
-        a_minute_that_is_known_too_soon: MinuteFromNextSecond,
         a_second_that_is_opened_by_an_old_look: MinuteByLoad;
     super::minute::models::a_late_beginning
 }

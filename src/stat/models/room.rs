@@ -18,8 +18,7 @@ use crate::stat::shape::Shape;
 use crate::stat::slots::SlotHold;
 
 model! {
-    unit_calls_that_fit_beside_rolls at 1 fails with
-        a_call_that_is_refused_because_it_was_slower: LostRaceIsFull;
+    unit_calls_that_fit_beside_rolls at 1;
     || {
         // Three calls, three tokens: whichever of them rolls, and wherever they count.
         let array = array(2);
@@ -35,8 +34,7 @@ model! {
 }
 
 model! {
-    a_unit_call_that_fits_beside_a_jump at 2 fails with
-        a_call_that_is_refused_in_the_gap: GapIsFull;
+    a_unit_call_that_fits_beside_a_jump at 2;
     || {
         let array = array(2);
         let other = array.clone();
@@ -47,8 +45,7 @@ model! {
 }
 
 model! {
-    room_that_is_looked_for_beside_a_jump at 2 fails with
-        room_that_is_missed_in_the_gap: GapIsFull;
+    room_that_is_looked_for_beside_a_jump at 2;
     || {
         let array = array(2);
         let other = array.clone();

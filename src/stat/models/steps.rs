@@ -6,8 +6,7 @@ use super::*;
 
 model! {
     steps_beside_a_taker at 2 fails with
-        steps_with_a_taker_that_does_not_compare: BlindTake,
-        steps_past_the_clock: StepTooFar;
+        steps_with_a_taker_that_does_not_compare: BlindTake;
     || {
         // From 10 over 11 and 12 to 13, beside a thread that has not come so far.
         let array = array(2);
@@ -43,7 +42,7 @@ model! {
 }
 
 model! {
-    a_loan_beside_steps at 2 fails with steps_that_forget_what_is_held: StepOverHeld;
+    a_loan_beside_steps at 2;
     || borrow_beside_takers([13])
 }
 
