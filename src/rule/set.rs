@@ -412,7 +412,9 @@ impl ResourceRules {
 
     fn add(&mut self, index: u32, rule: &Rule) {
         if let Some(guard) = rule.info().guard() {
+            // Such a rule judges by what a call brings, and needs nothing else.
             owned(&mut self.guards).add(index, rule, guard);
+            return;
         }
         match rule {
             Rule::CircuitBreaker(_) => self.breakers.push(index),
@@ -448,10 +450,10 @@ impl ResourceRules {
                     (Basis::Related(_), _) => self.related.push(index),
                 }
             }
-            // Its guard has been added.
-            Rule::Authority(_) => {}
             // These are no resource's; and a selected rule is no shadow.
             Rule::System(_) | Rule::Shadow(_) => {}
+            // A kind that has neither a guard nor a place above would limit nothing.
+            _ => debug_assert!(false, "{} has no place", rule.kind()),
         }
     }
 }
