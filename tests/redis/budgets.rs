@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tower_sentinel::store::RedisStore;
 use tower_sentinel::{Call, FlowRule, KeyedRule, Rule, Sentinel};
 
+use crate::cluster::Cluster;
 use crate::redis::Server;
 use crate::{Admitted, errors, started, store, wall_us, worst};
 
@@ -50,13 +52,17 @@ async fn spend(sentinel: Sentinel, client: u32, stop: Arc<AtomicBool>, bucket_us
     spent
 }
 
-/// What the calls of each user cost on four engines with `rule`.
-async fn spent(server: &Server, rule: impl Into<Rule>, buckets: u32) -> Vec<Admitted> {
+/// What the calls of each user cost on four engines with `rule`, each with a store of its own.
+async fn spent(
+    store: impl Fn() -> RedisStore,
+    rule: impl Into<Rule>,
+    buckets: u32,
+) -> Vec<Admitted> {
     let rule = rule.into();
     let mut engines = Vec::new();
     for _ in 0..4 {
         let long = Duration::from_secs(5);
-        engines.push(started(store(server), rule.clone(), long).await);
+        engines.push(started(store(), rule.clone(), long).await);
     }
     let before: Vec<_> = engines.iter().map(|(engine, _)| errors(engine)).collect();
     let stop = Arc::new(AtomicBool::new(false));
@@ -80,6 +86,14 @@ async fn spent(server: &Server, rule: impl Into<Rule>, buckets: u32) -> Vec<Admi
     all
 }
 
+fn of_all_users(spent: Vec<Admitted>) -> Admitted {
+    let mut all = Admitted::new();
+    for (bucket, cost) in spent.into_iter().flatten() {
+        *all.entry(bucket).or_default() += cost;
+    }
+    all
+}
+
 fn assert_one_budget(spent: &Admitted, buckets: u32, limit: u32) {
     let (worst, total) = (worst(spent, buckets), spent.values().sum::<u32>());
     println!("{buckets} buckets: worst {worst}, in all {total}");
@@ -97,12 +111,7 @@ async fn four_engines_spend_one_budget() {
             .buckets(buckets)
             .cost("tokens")
             .shared();
-        let mut all = Admitted::new();
-        for of_user in spent(&server, rule, buckets).await {
-            for (bucket, cost) in of_user {
-                *all.entry(bucket).or_default() += cost;
-            }
-        }
+        let all = of_all_users(spent(|| store(&server), rule, buckets).await);
         assert_one_budget(&all, buckets, TOKENS);
     }
 }
@@ -116,7 +125,22 @@ async fn four_engines_spend_one_budget_of_each_user() {
         .window()
         .cost("tokens")
         .shared();
-    for of_user in spent(&server, rule, 2).await {
+    for of_user in spent(|| store(&server), rule, 2).await {
+        assert_one_budget(&of_user, 2, TOKENS / 4);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn budgets_of_a_cluster_are_spent_once() {
+    let Some(cluster) = Cluster::start("budgets").await else {
+        return;
+    };
+    let rule = FlowRule::per_second("/v1", TOKENS).cost("tokens").shared();
+    let all = of_all_users(spent(|| cluster.store(), rule, 2).await);
+    assert_one_budget(&all, 2, TOKENS);
+    let rule = KeyedRule::per_second("/v1", TOKENS / 4).window();
+    let rule = rule.cost("tokens").shared();
+    for of_user in spent(|| cluster.store(), rule, 2).await {
         assert_one_budget(&of_user, 2, TOKENS / 4);
     }
 }
