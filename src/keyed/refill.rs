@@ -51,9 +51,10 @@
 //! tell how much of it there still is, as earlier calls may have been refunded from under it.
 //!
 //! A call that has found a debt at another rate leaves that as it was, if no other call has come
-//! since; else the debt stays one of its rate. A part that is open after the rate has changed closes
-//! by the slower of both. A call that is refunded when its key has had another rate and has its own
-//! again may give back more than is open, and at most what it has paid.
+//! since and its own debt has not ended; else the debt stays one of its rate. A part that is open
+//! after the rate has changed closes by the slower of both. A call that is refunded when its key has
+//! had another rate and has its own again may give back more than is open, and at most what it has
+//! paid.
 //!
 //! # Source
 //!
@@ -434,6 +435,10 @@ pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Pa
     }
     let (mask, since) = (rates.mask(), now.saturating_sub(start));
     let mut open = paid.cost.saturating_sub(since);
+    if word | mask < now | mask {
+        // The key is at rest, and has its whole quota whether its slot is taken or not.
+        return None;
+    }
     if word == paid.after && paid.other != 0 {
         // Nobody has come since: as if the call had not either.
         return Some(paid.other.max(now | word & mask));

@@ -169,7 +169,10 @@ impl Exact {
     pub(super) fn refund(&mut self, now: u64, held: Held) {
         let now = i128::from(now) * 16;
         let debt = self.debts.iter().find(|debt| debt.id == held.id);
-        let is_last = |debt: &Debt| (debt.after, debt.rate) == (self.paid_off, self.rate);
+        let is_last = |debt: &Debt| {
+            // A key at rest has its whole quota.
+            (debt.after, debt.rate) == (self.paid_off, self.rate) && self.paid_off >= now
+        };
         if let Some(&Debt {
             other: Some((paid_off, rate)),
             ..

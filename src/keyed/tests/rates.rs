@@ -137,6 +137,19 @@ fn what_is_given_back_at_another_rate_is_as_many_tokens() {
 }
 
 #[test]
+fn a_refund_brings_no_debt_back_to_a_key_at_rest() {
+    let keys = keys(Counting::Refill, SECOND);
+    let [old, new] = [2.0, 200.0].map(|threshold| keys.limit(threshold, 0));
+    assert_eq!(passes(&keys, 0, digest(1), &old, 9), 2);
+    // At the new limit three are spent, for 15 ms; at the old one the debt would last for a second.
+    let one = keys.take(at(0), digest(1), &new, 1).unwrap();
+    assert_eq!(keys.left(at(16), digest(1), &old), 2);
+    keys.refund(|| at(16), &one);
+    assert_eq!(keys.left(at(16), digest(1), &old), 2);
+    assert_eq!(keys.keys_in_use(at(16)), 0);
+}
+
+#[test]
 fn a_reset_key_has_its_whole_quota_at_any_limit() {
     let keys = keys(Counting::Refill, SECOND);
     let limits = [2.0, 10.0].map(|threshold| keys.limit(threshold, 0));
