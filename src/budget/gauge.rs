@@ -4,10 +4,10 @@
 //! [ reserved : 32 | version : 32 ]
 //! ```
 //!
-//! The version changes with each admission and each release, and where less is left all at once. Without it a word may come back: one
-//! call settles and another one reserves as much, while a third one sleeps between its look at the
-//! window and its swap. That one has not seen what the first has booked. The version comes round
-//! after 2³² changes, for which such a call would have to sleep.
+//! The version changes with each admission and each release, and where less is left all at once.
+//! Without it a word may come back: one call settles and another one reserves as much, while a third
+//! one sleeps between its look at the window and its swap. That one has not seen what the first has
+//! booked. The version comes round after 2³² changes, for which such a call would have to sleep.
 
 use std::fmt;
 

@@ -49,6 +49,11 @@ pub(crate) trait CostLedger {
         posting.rest > 0 || self.left(now) > 0
     }
 
+    /// The call of `account` has cost `units` more, and nobody asks what is left.
+    fn add(&self, account: &Account, now: Tick, units: u32) {
+        self.post(now, account.charge(units));
+    }
+
     /// The call of `account` costs `total` in all.
     fn settle(&self, account: &Account, now: Tick, total: u32) {
         self.post(now, account.settle(total));

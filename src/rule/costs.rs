@@ -158,31 +158,24 @@ impl CostRules {
     /// left for it.
     pub(crate) fn charge(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) -> bool {
         let mut goes_on = true;
-        let mut is_counted = false;
-        self.each_account(accounts, &mut |of, budget, account| {
-            if of == unit {
-                is_counted = true;
-                goes_on &= budget.charge(account, now, units);
-            }
+        self.each_of_unit(accounts, unit, &mut |budget, account| {
+            goes_on &= budget.charge(account, now, units);
         });
-        if !is_counted {
-            self.note_stray(unit);
-        }
         goes_on
+    }
+
+    /// The call has cost `units` more of `unit`, and nobody asks what is left.
+    pub(crate) fn add(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) {
+        self.each_of_unit(accounts, unit, &mut |budget, account| {
+            budget.add(account, now, units);
+        });
     }
 
     /// The call costs `total` of `unit` in all.
     pub(crate) fn settle(&self, accounts: &Accounts, now: Tick, unit: &str, total: u32) {
-        let mut is_counted = false;
-        self.each_account(accounts, &mut |of, budget, account| {
-            if of == unit {
-                is_counted = true;
-                budget.settle(account, now, total);
-            }
+        self.each_of_unit(accounts, unit, &mut |budget, account| {
+            budget.settle(account, now, total);
         });
-        if !is_counted {
-            self.note_stray(unit);
-        }
     }
 
     /// A provider has `left` so much of `unit` until `reset` is over.
@@ -193,11 +186,25 @@ impl CostRules {
         (unit, left): (&str, u32),
         reset: Duration,
     ) {
+        self.each_of_unit(accounts, unit, &mut |budget, _| {
+            budget.tell_left(now, left, reset);
+        });
+    }
+
+    /// Calls `f` with each account of a call that is of `unit`, and the budget that it is in. Notes
+    /// the unit if no rule counts it.
+    #[inline]
+    fn each_of_unit(
+        &self,
+        accounts: &Accounts,
+        unit: &str,
+        f: &mut dyn FnMut(&dyn CostLedger, &Account),
+    ) {
         let mut is_counted = false;
-        self.each_account(accounts, &mut |of, budget, _| {
+        self.each_account(accounts, &mut |of, budget, account| {
             if of == unit {
                 is_counted = true;
-                budget.tell_left(now, left, reset);
+                f(budget, account);
             }
         });
         if !is_counted {

@@ -208,6 +208,18 @@ impl Metered {
         }
     }
 
+    /// Charges `n` units without a look at what is left.
+    pub(super) fn add(&self, unit: &str, n: u32) {
+        if let Some(costs) = self.resource.costs() {
+            costs.add(&self.accounts, self.resource.now(), unit, n);
+        }
+        for beside in [&self.shadow, &self.outer] {
+            if let Some(metered) = beside.get().and_then(Meter::metered) {
+                metered.add(unit, n);
+            }
+        }
+    }
+
     pub(super) fn settle(&self, unit: &str, total: u32) {
         if let Some(costs) = self.resource.costs() {
             costs.settle(&self.accounts, self.resource.now(), unit, total);

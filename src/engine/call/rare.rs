@@ -86,7 +86,9 @@ impl RareState {
         for (unit, each) in &*body.units {
             let each = u64::from(each.get());
             let units = after / each - before / each;
-            metered.charge(unit, units.try_into().unwrap_or(u32::MAX));
+            if units > 0 {
+                metered.add(unit, units.try_into().unwrap_or(u32::MAX));
+            }
         }
     }
 
@@ -106,7 +108,7 @@ impl RareState {
                 let total = bytes.div_ceil(each);
                 metered.settle(unit, total.try_into().unwrap_or(u32::MAX));
             } else if bytes % each > 0 {
-                metered.charge(unit, 1);
+                metered.add(unit, 1);
             }
         }
     }
