@@ -1,9 +1,9 @@
 //! The bounds by class in atomics: calls read them, refusals make them stricter, and the closer of
 //! a window relaxes them.
 //!
-//! A call that is admitted reads one bound, and notes its class if it is the first of that in a
-//! window. The bounds are published one by one, in any order: a call that reads some of before and
-//! some of after meets a bound that was right a moment ago.
+//! An admitted call reads one bound, and notes its class if it is the first call of that class in
+//! the window. The bounds are published one by one, in any order: a call that reads old and new
+//! values side by side meets a bound that was right a moment ago.
 //!
 //! # How strict
 //!
@@ -33,10 +33,10 @@ pub(super) struct Shed {
     bounds: [AtomicU32; CLASSES],
     /// By how much the bounds of the cohorts of a class differ: 0, but for the marginal class.
     spreads: [AtomicU32; CLASSES],
-    /// The generation that they are of.
+    /// The generation of the published bounds and spreads.
     published: AtomicU32,
     word: AtomicU64,
-    /// The classes of the calls that came in this window, a bit for each, and in the last ones.
+    /// The classes of which calls came, one bit each: in this window (`seen`) and in the last ones.
     seen: AtomicU32,
     recent: AtomicU32,
     /// Fewest calls in flight after the end of one, in this window.
@@ -99,7 +99,7 @@ impl Shed {
         }
     }
 
-    /// How many calls may be in flight when one of this importance comes, whose class is noted.
+    /// The bound on calls in flight for a call of this importance. Notes the class of the call.
     #[inline]
     pub(super) fn bound(&self, importance: Importance, settings: &LimiterSettings) -> u32 {
         let class = importance.class();
@@ -110,8 +110,9 @@ impl Shed {
         self.bounds[class].load(Ordering::Relaxed)
     }
 
-    /// The bound, where more is to be done than to read that of the class. A class that has become
-    /// marginal, or no longer is, between the two loads gives a bound that was right a moment ago.
+    /// The slow path of `bound`: notes a class that is new in this window, and lowers the bound by
+    /// the cohort of the call. If the class becomes marginal, or stops being so, between the two
+    /// loads, the result is a bound that was right a moment ago.
     #[cold]
     fn bound_further(&self, importance: Importance, settings: &LimiterSettings) -> u32 {
         let class = importance.class();
@@ -153,13 +154,13 @@ impl Shed {
         }
     }
 
-    /// The classes of late.
+    /// The classes of which calls came in this window or in the last ones.
     fn seen(&self) -> u32 {
         self.seen.load(Ordering::Relaxed) | self.recent.load(Ordering::Relaxed)
     }
 
-    /// A call of this `class` is refused, as `in_flight` calls are at its bound. Shuts a class, if
-    /// its own is open.
+    /// Counts a refused call of this `class`. Shuts one more class if the call's own is open, the
+    /// bounds of the present word are published, and `in_flight` still is at the class's bound.
     #[cold]
     pub(super) fn refuse(
         &self,
@@ -170,10 +171,11 @@ impl Shed {
         self.refused[class].fetch_add(1, Ordering::Relaxed);
         self.said.fetch_or(REFUSED, Ordering::Relaxed);
         if self.frame.is_known.load(Ordering::Relaxed) == 0 {
-            // Nobody knows what a queue is.
+            // The response time without a queue is not known yet, so no queue can be recognised.
             return;
         }
-        // Acquire: pairs with the swaps of those that changed it, as the bounds below.
+        // Acquire: pairs with the swap that wrote the word. The load of `published` below pairs
+        // with its store in `publish`.
         let word = self.word.load(Ordering::Acquire);
         let found = Strictness::of_word(word);
         let is_open = class < found.marginal();
@@ -203,7 +205,8 @@ impl Shed {
     }
 
     fn replace(&self, word: u64, next: Strictness) -> bool {
-        // Acquire and release: all that the last one wrote is seen, and the next one sees this.
+        // Acquire and release: this thread sees all that the last one to swap the word wrote, and
+        // the next one sees what this thread wrote.
         let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
         self.word
             .compare_exchange(word, next.word(), won, lost)
@@ -218,7 +221,7 @@ impl Shed {
         }
     }
 
-    /// What a window has gathered; the next one begins. Only for the closer.
+    /// Takes the figures of the window, and begins the next one. Only for the closer.
     pub(super) fn gather(&self) -> WindowFigures {
         let lowest = if planted(Bug::LowestInTwoSteps) {
             let lowest = self.lowest.load(Ordering::Relaxed);
@@ -234,8 +237,9 @@ impl Shed {
         }
     }
 
-    /// Relaxes, or not, by what a window has `shown`, unless a refusal came in between. Only for
-    /// the closer, which then [publishes](Self::publish).
+    /// Replaces the strictness `found` by the one that follows from what a window has `shown`,
+    /// unless a refusal has changed it in between. Only for the closer, which then
+    /// [publishes](Self::publish).
     pub(super) fn relax(
         &self,
         found: Strictness,
@@ -251,13 +255,13 @@ impl Shed {
         }
     }
 
-    /// Another generation, as what was learned is another.
+    /// Begins another generation, because what was learned has changed.
     pub(super) fn renew(&self) {
         self.word
             .fetch_add(Strictness::default().next().word(), Ordering::AcqRel);
     }
 
-    /// Back to all open.
+    /// Opens all classes.
     pub(super) fn reset(&self) {
         let mut word = self.word.load(Ordering::Acquire);
         loop {

@@ -138,7 +138,8 @@ impl Blocked {
         self
     }
 
-    /// The call is refused by a limit on costs, of which it reserves so much. The limit is set.
+    /// Sets how much the call reserves of the limit on costs that refused it. Call it after
+    /// `with_limit`.
     pub(crate) fn with_reserved(mut self, reserved: u32) -> Self {
         if let Some(limit) = &mut self.limit {
             limit.reserved = if reserved > limit.tokens { reserved } else { 0 };
@@ -159,7 +160,7 @@ impl Blocked {
     /// Returns whether `error` is a refusal, or one is among its sources.
     pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
         let causes = iter::successors(Some(error), |&error| {
-            // The error inside such a one is not its source, but the source of that is.
+            // `io::Error::source` skips the error inside it, and returns the source of that one.
             match error.downcast_ref::<io::Error>() {
                 Some(error) => error.get_ref().map(|inner| inner as _),
                 None => error.source(),
@@ -216,9 +217,9 @@ impl Blocked {
     ///
     /// `None` if it can never pass (a threshold of 0, a weight or a reservation above the limit, a
     /// caller that is not allowed), or if the time is not known (isolation, where it depends on
-    /// when a call ends; a system rule; a breaker that was opened by hand). A call of a class
-    /// that gets idle workers only, as an [`AdaptiveRule`](crate::AdaptiveRule) has shut one above
-    /// it, is told 2 to 5 s, so that clients do not come back together. Zero where a
+    /// when a call ends; a system rule; a breaker that was opened by hand). It is 2 to 5 s for a
+    /// call whose class gets idle workers only, because an [`AdaptiveRule`](crate::AdaptiveRule)
+    /// has shut a class above it: so clients do not come back together. Zero where a
     /// limit on concurrent calls of one value refused: the time is not known there either,
     /// but the call can pass. A rule on [costs](crate::FlowRule::cost) says when its window has room
     /// for what the call reserves, and one second if only reservations of running calls are in the
@@ -265,7 +266,7 @@ impl Label {
         }
     }
 
-    /// Returns whether it is such a copy of `other`.
+    /// Returns whether this label is a [copy](Self::copy) of `other` for `resource`.
     pub(crate) fn is_copy(&self, other: &Self, resource: &str) -> bool {
         self.counts_with(other) && self.resource.as_deref() == Some(resource)
     }

@@ -16,16 +16,16 @@ use crate::rule::MOST_TOLD;
 
 /// Longest key for which a known one is looked for.
 const LONGEST_KEY: usize = 64;
-/// Most that two keys differ in length which may be meant to be the same: two
-/// letters, and two dashes.
+/// Most that two keys may differ in length if one may be a misspelling of the other:
+/// two letters, and two dashes.
 const LARGEST_DIFFERENCE: usize = 4;
 
-/// Whose form a document has.
+/// The dialect in which a document is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// That of this crate: every key means something.
+    /// The form of this crate: an unknown key is an error.
     Own,
-    /// That of Sentinel: null stands for nothing, and unknown keys are kept.
+    /// The form of Sentinel: null counts as absent, and an unknown key is no error.
     Sentinel,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Form {
 pub(super) struct Fields<'a> {
     pub(super) path: String,
     pub(super) table: &'a Entries,
-    /// The keys of fields that the rule calls otherwise.
+    /// Pairs of a field of the rule and the key for it in the document, where the names differ.
     pub(super) keys: Vec<(&'static str, &'static str)>,
     /// Whether the rules are for an engine with a store.
     pub(super) has_store: bool,
@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
         value.map_or_else(|| "missing".to_owned(), Datum::excerpt)
     }
 
-    /// Keys that are known, and of no effect.
+    /// Marks `keys` as known, although they have no effect.
     pub(super) fn known(&mut self, keys: &[&'static str]) {
         self.asked.extend_from_slice(keys);
     }
@@ -249,7 +249,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A range of numbers, which is `allowed`.
+    /// A range of numbers. In messages, `allowed` describes the values that may stand here.
     pub(super) fn range<T: FromStr>(
         &mut self,
         key: &'static str,
@@ -287,8 +287,8 @@ impl<'a> Fields<'a> {
         all
     }
 
-    /// Notes a problem, if it is one of the first: a list may have one in each of a million
-    /// places. The first error always is.
+    /// Notes a problem. Only the first `MOST_TOLD` are kept, as a list may have one in each of a
+    /// million places; if these are all warnings, the first error replaces the last of them.
     pub(super) fn note(&mut self, problem: Problem) {
         if self.problems.len() < MOST_TOLD {
             self.problems.push(problem);
@@ -309,19 +309,19 @@ impl<'a> Fields<'a> {
         self.note(problem);
     }
 
-    /// Notes that the value under `key` has another effect than there.
+    /// Warns that the value under `key` is ignored, or has another effect than where it comes from.
     pub(super) fn warn(&mut self, key: &str, note: &str) {
         let problem = Problem::ignored(self.path_of(key), self.excerpt(key), note);
         self.note(problem);
     }
 
-    /// Notes what becomes of the value under `key`, which changes nothing of what the rule means.
+    /// Notes something about the value under `key` that does not change what the rule means.
     pub(super) fn tell(&mut self, key: &str, note: &str) {
         let problem = Problem::noted(self.path_of(key), self.excerpt(key), note);
         self.note(problem);
     }
 
-    /// Notes that the rule as a whole has another effect than there.
+    /// Warns that the rule as a whole has another effect than where it comes from.
     pub(super) fn warn_all(&mut self, value: &str, note: &str) {
         let problem = Problem::ignored(self.path.clone(), value.to_owned(), note);
         self.note(problem);
@@ -345,7 +345,7 @@ impl<'a> Fields<'a> {
         self.problems.iter().all(Problem::is_warning)
     }
 
-    /// Everything that is wrong, the first unknown keys among it.
+    /// Returns all noted problems, after adding those of unknown keys.
     pub(super) fn finish(&mut self) -> Vec<Problem> {
         if !self.knows_all {
             self.tell_unknown();
@@ -354,7 +354,7 @@ impl<'a> Fields<'a> {
     }
 
     fn tell_unknown(&mut self) {
-        // A key of Sentinel's that is there already was not misspelt.
+        // In Sentinel's form, a known key that the table has is no suggestion for an unknown one.
         let is_free = |known: &&str| self.form == Form::Own || !self.has(known);
         let free: Vec<_> = self.asked.iter().copied().filter(is_free).collect();
         // Of two spellings of one key the first is read.

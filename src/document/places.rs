@@ -11,11 +11,12 @@ use super::fields::join;
 use super::problem::Problems;
 use super::syntax::{Format, without_mark};
 
-/// The offsets of the paths that are asked for: of the key, in a list of the item.
+/// The offset of each path that is asked for, once it is found: that of its key or, in a list, of
+/// the item.
 type Places = HashMap<String, Option<usize>>;
 
-/// Tells each of `problems` its line and column in `text`: those of the key, or where that is
-/// missing of the table that lacks it.
+/// Sets the line and column of each of `problems` in `text`: those of its key or, if the key is
+/// missing, of the table that lacks it.
 pub(super) fn locate(text: &str, format: Format, problems: &mut Problems) {
     if problems.is_empty() {
         return;
@@ -151,7 +152,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The next byte that is no white space, which comes next then.
+    /// Skips white space, and returns the byte after it without taking it.
     fn next(&mut self) -> Option<u8> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let blank = rest.iter().take_while(|byte| b" \t\r\n".contains(byte));

@@ -75,7 +75,7 @@ pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Optio
     lines.all(|other| other == Some(first)).then_some(first)
 }
 
-/// `value` without blanks around it, which are none of it. A server takes them off over
+/// `value` without the blanks around it, which are not part of it. A server removes them over
 /// HTTP/1, but leaves them over HTTP/2.
 fn text(value: &HeaderValue) -> Option<&str> {
     value.to_str().ok().map(str::trim_ascii)

@@ -1,9 +1,9 @@
 //! A quota that is refilled all the time: the generic cell rate algorithm.
 //!
-//! The word is a time, until when the key is in debt. A token costs the time in
-//! which one is earned; a call moves the debt on by the cost of its tokens, from
-//! now if there is none, and passes if it then ends within the *tolerance*, the
-//! time in which the whole capacity is earned.
+//! The word is the time until which the key is in debt. A token costs the time in
+//! which one is earned. A call moves the end of the debt on by the cost of its
+//! tokens, from now if there is no debt, and passes if the debt then ends within the
+//! *tolerance*, the time in which the whole capacity is earned.
 //!
 //! ```text
 //! 5 per second and 2 more: a token costs 200 ms, the tolerance is 1 400 ms
@@ -13,16 +13,16 @@
 //!                                1 600   at 200 ms one more may
 //! ```
 //!
-//! A word that is before now is a full quota under any limit of the key. One that is not ends in the
-//! number of the [rate](super::rates) that it was written by: a call of another rate keeps the tokens
-//! of the debt, not its time. "Before" is strict: the debt of a new owner of a slot starts at its
-//! now, later than any that was at rest. A debt that becomes shorter does not end before that either,
-//! as the clock is read after the word.
+//! A word earlier than now is a full quota under any limit of the key. Any other word ends in the
+//! number of the [rate](super::rates) at which it was written: a call at another rate keeps the
+//! tokens of the debt, not its time. "Earlier" is strict: the word of a new owner of a slot starts
+//! at the owner's now, later than every word that was at rest there. A debt that is made shorter
+//! does not end before such a word either, as the clock is read after the word.
 //!
 //! # Accuracy
 //!
-//! Times are sixteenths of a nanosecond since the table was made, and the cost of a token is
-//! rounded up to a whole one, once; to a whole nanosecond where words have numbers. As the
+//! Times are sixteenths of a nanosecond since the table was made. The cost of a token is rounded up
+//! once: to a whole sixteenth, or to a whole nanosecond where words have numbers. As the
 //! tolerance is made of the rounded cost, the capacity is exact: a key that has rested may spend
 //! exactly `⌊threshold⌋ + burst` tokens at one moment. In any `t` at most `threshold + burst +
 //! t · threshold / interval` pass, and less than that by at most one part in 1.6 · 10¹⁰ ÷ (tokens
@@ -42,19 +42,19 @@
 //!
 //! * is not before that time, if there are open parts: a call adds to the word at least as much as
 //!   it opens, and a part that stays open closes by as much as time moves on;
-//! * is not before the debt that the calls that run have left alone: one of them moves both on by
-//!   its cost, from its time or later, and before that the first was not the earlier one.
+//! * is not before the end of the debt that the calls that run would have left without the others:
+//!   each of them moves both by its cost, from its time or later, and so keeps their order.
 //!
 //! So calls that run get no more than if the others had not come, in any order of the refunds.
-//! Nothing is lost at one moment; later, a key in debt loses the tokens that it has earned while
-//! such a call was on its way, at most the cost of the call. The debt that a call left does not
-//! tell how much of it there still is, as earlier calls may have been refunded from under it.
+//! A refund at the time of the call loses nothing. Later, a key in debt loses the tokens that it
+//! has earned while such a call was on its way, at most the cost of the call. The word that a call
+//! left does not tell how much of its debt is left, as earlier calls may have been refunded since.
 //!
-//! A call that has found a debt at another rate leaves that as it was, if no other call has come
-//! since and its own debt has not ended; else the debt stays one of its rate. A part that is open
-//! after the rate has changed closes by the slower of both. A call that is refunded when its key has
-//! had another rate and has its own again may give back more than is open, and at most what it has
-//! paid.
+//! If a call has found a debt at another rate, its refund restores that debt, provided that no
+//! other call has come since and the call's own debt has not ended; else the debt stays at the rate
+//! of the call. A part that is open after the rate has changed closes at the faster of the two
+//! rates. If the key had another rate meanwhile and has the call's own again, a refund may give
+//! back more than is open, and at most what the call has paid.
 //!
 //! # Source
 //!
@@ -75,7 +75,7 @@ const UNITS: u64 = 16;
 const LAST: u64 = (1 << 63) - UNITS;
 /// The longest debt, 9 years. `LAST + 2 * LONGEST` and a number are below [`super::CLAIMED`].
 const LONGEST: u64 = (1 << 62) - 1;
-/// No wait, but that a word is of another rate.
+/// In the place of a wait: the word was written at another rate.
 pub(super) const OTHER_RATE: u64 = u64::MAX;
 
 /// A threshold and a burst, in units of time.
@@ -85,9 +85,9 @@ pub(crate) struct Rate {
     pub(super) cost: u64,
     /// How long the debt after a call may be.
     tolerance: u64,
-    /// By which its words say that they are of this rate.
+    /// The number at the end of words that are written at this rate.
     pub(super) number: u64,
-    /// The bits of words that are a number.
+    /// The bits of a word that hold the number; 0 if words have none.
     mask: u64,
 }
 
@@ -138,7 +138,7 @@ impl Rate {
         Self::of_cost(cost, threshold, burst)
     }
 
-    /// A rate of the words of a table whose rates are `rates`.
+    /// A rate that has a number among `rates`, if one is free.
     pub(super) fn numbered(rates: &Rates, threshold: f64, burst: u32, interval: Duration) -> Self {
         let rate = Self::new(threshold, burst, interval);
         if rate.cost != 0 && rate.cost < SHORTEST {
@@ -186,7 +186,7 @@ impl Rate {
 
 /// The least whole cost that keeps to `threshold` tokens in `units`; 0 if there are none.
 fn cost(units: u64, threshold: f64) -> u64 {
-    // Also if it is no number.
+    // A threshold that is NaN admits nothing, as one of 0.
     if threshold.is_nan() || threshold <= 0.0 {
         return 0;
     }
@@ -207,7 +207,7 @@ impl Refill {
     pub(super) fn new(origin: Tick, now: Tick, rate: Rate, weight: u32) -> Self {
         Self {
             now: units(origin, now) | rate.number,
-            // Above every tolerance where nothing passes, or not so much.
+            // Above every tolerance if nothing ever passes, or if the product is too large.
             cost: match rate.cost {
                 0 => u64::MAX,
                 cost => cost.saturating_mul(weight.into()),
@@ -221,8 +221,8 @@ impl Refill {
         self.cost
     }
 
-    /// The call, by a word that may be of one of `rates`. One that changes the word reads the `time`
-    /// after it.
+    /// This call, to be judged by a word at any of `rates`. A call that changes the word reads
+    /// `time` after the word.
     pub(super) const fn at_any_rate<'a>(
         self,
         rates: &'a Rates,
@@ -246,15 +246,15 @@ impl RefillAtAnyRate<'_> {
         is_other.then(|| self.rates.cost_of(word)).flatten()
     }
 
-    /// The time in which the call's own rate earns what is owed at the end of `debt`, at `from` a
-    /// token.
+    /// Converts `debt`, of a rate at which a token costs `from`, into the time in which the call's
+    /// own rate earns as many tokens.
     fn own_debt(&self, debt: u64, from: u64) -> u64 {
         let debt = scaled(debt, from, self.call.rate.cost);
         debt.checked_next_multiple_of(UNITS).unwrap_or(u64::MAX)
     }
 
-    /// The word of a key that is blocked for `length` from now on, and until it owes nothing; `None`
-    /// if it is blocked already, or has room for the call.
+    /// The word of a key that is blocked for `length` from now on, or for longer if its debt ends
+    /// later; `None` if it is blocked already, or has room for the call.
     pub(super) fn block(&self, word: u64, length: Duration) -> Option<u64> {
         let Refill { now, rate, .. } = self.call;
         let is_blocked = word > now && self.rates.is_blocked(word);
@@ -273,7 +273,7 @@ impl RefillAtAnyRate<'_> {
     fn take_as_time(&self, word: u64) -> Result<u64, Option<u64>> {
         let Refill { now, cost, rate } = self.call;
         let mask = self.rates.mask();
-        // What follows of this debt is not known either.
+        // The new word has no number, as its debt is of an unknown rate as well.
         let now = now & !mask;
         let due = (word & !mask).max(now) + cost;
         let latest = now + rate.tolerance;
@@ -302,7 +302,7 @@ impl Judge for RefillAtAnyRate<'_> {
         let Some(from) = self.other_cost(word) else {
             return self.take_as_time(word);
         };
-        // Not before the word, as its owner may have come by a later clock than the call's, and the
+        // Read after the word: its writer may have had a later clock reading than the call, and the
         // debt may become shorter than the time between the two.
         let time = self
             .time
@@ -311,7 +311,7 @@ impl Judge for RefillAtAnyRate<'_> {
         let debt = (word & !rate.mask).saturating_sub(time);
         let due = self.own_debt(debt, from).saturating_add(cost);
         if due > rate.tolerance {
-            // It ends by the rate of the word, until it leaves room for the call.
+            // The wait: until the debt, at the rate of the word, is short enough for the call.
             let most = scaled_down((rate.tolerance - cost) & !rate.mask, rate.cost, from);
             return Err(Some((time - now + (debt - most)).div_ceil(UNITS)));
         }
@@ -351,8 +351,8 @@ impl Rate {
 // === impl RefillCharge ===
 
 impl<'a> RefillCharge<'a> {
-    /// A charge of `units`, which keeps a key out for at most `most` beyond a quota that is spent. At
-    /// a limit of 0 units have no time, and nothing is charged.
+    /// A charge of `units`. The debt after it lasts for at most `most` longer than that of a spent
+    /// quota. With a limit of 0 a unit costs no time, so nothing is charged.
     pub(super) fn new(call: Refill, units: u32, most: Duration, rates: &'a Rates) -> Self {
         let mut call = call;
         if !rates.knows(call.rate) {
@@ -422,12 +422,13 @@ impl Judge for RefillCharge<'_> {
 /// `now` as a word, without a number. Never 0, which is the word of no key.
 #[inline]
 pub(super) fn units(origin: Tick, now: Tick) -> u64 {
-    // As many of them are no more than LAST.
+    // So that the result is at most LAST.
     const MOST_NS: u64 = LAST / UNITS - 1;
     (now.nanos_since(origin).min(MOST_NS) + 1) * UNITS
 }
 
-/// The word without the open part, `now`, of a call that has `paid`; `None` if there is none.
+/// The word after the refund, at `now`, of a call that has `paid`: without the part of the cost
+/// that is still open. `None` if nothing is given back.
 pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Paid) -> Option<u64> {
     let (start, now) = (units(origin, paid.start), units(origin, now));
     if rates.is_blocked(word) {
@@ -440,12 +441,12 @@ pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Pa
         return None;
     }
     if word == paid.after && paid.other != 0 {
-        // Nobody has come since: as if the call had not either.
+        // No call has changed the word since: restore the debt that this call found.
         return Some(paid.other.max(now | word & mask));
     }
     if (word ^ paid.after) & mask != 0 {
         if let (Some(from), Some(to)) = (rates.cost_of(paid.after), rates.cost_of(word)) {
-            // As if all of the time had been at the rate that closes more.
+            // As if the key had had the faster of both rates all the time: that closes more.
             let closed = scaled_down(paid.cost, from, to).saturating_sub(since);
             open = scaled_down(open, from, to).min(closed) & !mask;
         }
@@ -483,7 +484,7 @@ impl Judge for Refill {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        // Of one time, whatever the numbers.
+        // Compares the times alone: with all bits of the numbers set.
         let (word, now) = (word | self.rate.mask, self.now | self.rate.mask);
         let is_over = word < now || (planted(Bug::RestTooSoon) && word == now);
         is_over.then(|| now - word)

@@ -27,7 +27,7 @@
 //! it, so that a key never gets two slots. The winner looks for a slot that has no owner or is at
 //! rest, swaps its word for CLAIMED, stores the tag, and then the new word. A CLAIMED word belongs
 //! to no key: a call that meets it does not find a key there. Every owner of a slot sees all that
-//! the one before did, because it has claimed (acquire) the word that this one has published.
+//! the owner before it did, because its claim (acquire) reads a word that the latter has published.
 //!
 //! A call that is refused before it has spent anything takes no slot. If there is no slot either,
 //! because all sixteen are of keys that are not at rest, the call is judged on the overflow word,
@@ -35,10 +35,10 @@
 //! pushing. A key that comes from the overflow word to a slot starts fresh there: all of them
 //! together may spend one quota more than if each had had a slot from the start.
 //!
-//! Whether a key is at rest depends on the time, and each call has its own reading of the clock.
-//! One whose reading is earlier than that of a call that has pushed its key out since finds no debt
-//! where it would have found one. It may pass for that; no other call gains by it, as by the later
-//! reading there was no debt.
+//! Whether a key is at rest depends on the time, and each call has its own reading of the clock. A
+//! call whose reading is earlier than that of another call that has pushed its key out finds no
+//! debt where it would have found one, and may pass because of that. No other call gains by it, as
+//! by the later reading there was no debt.
 //!
 //! # How many keys have a place
 //!
@@ -51,8 +51,8 @@
 //! # How few cache lines are read
 //!
 //! A set is two cache lines of four slots. One line of its first set is a key's
-//! *home*: of the slots without an owner a new key takes one there, and so it does
-//! of those at rest, the one that has been so for longest. More than nine of ten
+//! *home*. Among slots without an owner a new key prefers one there, and likewise
+//! among slots at rest, where it takes the one that has been so for longest. More than nine of ten
 //! keys are found at home, with one cache miss if memory is large, and a branch
 //! that the processor foresees; tag and word of a slot lie side by side. For the
 //! others the three lines that remain are read at once.
@@ -109,7 +109,7 @@ struct SetRoom {
     owned: usize,
     /// Slots whose owner is not at rest.
     busy: usize,
-    /// The slot that can be spared best: how well, its place and its word.
+    /// The slot that can be spared best: its worth to the new key, its number and its word.
     best: Option<((bool, bool, u64), u32, u64)>,
 }
 
@@ -170,8 +170,8 @@ impl KeyTable {
         }
     }
 
-    /// [`take`](Self::take) with one code for all judges. The call is counted if it shares the
-    /// overflow word, unless it has been before.
+    /// As [`take`](Self::take), but compiled once for all judges. A call that is judged on the
+    /// overflow word is added to the count of such calls only if `is_counted`.
     pub(super) fn change_word(
         &self,
         tag: u64,
@@ -270,7 +270,7 @@ impl KeyTable {
         in_use
     }
 
-    /// Calls `f` with the word of each key that is not at rest, and with that of all others.
+    /// Calls `f` with the word of each key that is not at rest, and with the overflow word.
     pub(super) fn each_word_in_use(&self, judge: &dyn Judge, f: &mut dyn FnMut(u64)) {
         for set in &self.sets {
             for slot in &set.0 {
@@ -374,7 +374,8 @@ impl KeyTable {
         .expect("the overflow word stays nobody's")
     }
 
-    /// A slot for the key `tag` that no key needs, and its word.
+    /// Finds a slot for the key `tag`: one that has no owner or is at rest. Returns its number and
+    /// its word.
     fn room(&self, tag: u64, judge: &dyn Judge) -> Option<(u32, u64)> {
         let [first, second] = self.sets_of(tag).map(|set| {
             // At most 2^27 slots.
@@ -434,7 +435,7 @@ impl KeyTable {
     }
 }
 
-/// The overflow `word` as that of a key: a word without an owner says nothing yet.
+/// The overflow `word`, or a fresh one while it is 0, as no call has been judged on it yet.
 fn of_all(word: u64, judge: &dyn Judge) -> u64 {
     if word == 0 { judge.fresh(word) } else { word }
 }
@@ -476,7 +477,7 @@ impl Set {
     fn room(&self, base: u32, tag: u64, judge: &dyn Judge) -> SetRoom {
         let mut room = SetRoom::default();
         for nth in 0..SLOTS {
-            // From the place that the key likes best, and its cache line first.
+            // Begins with the key's favourite slot, and so with all of its cache line.
             let index = favourite(tag) ^ nth;
             let slot = &self.0[index];
             let spare = slot.spare(judge);

@@ -57,7 +57,7 @@ pub(super) struct Wait<S, Req> {
     judge_first: bool,
 }
 
-/// How a layer makes its answer of each end that a call may have.
+/// The functions by which a layer turns each possible end of a call into its answer.
 pub(super) struct CallEnds<A, M, R, U, H> {
     /// Gets the service's answer and the call's entry, which is `None` for a skipped call. Both are
     /// large: the entry is lent, and the result is returned as it is. If the service fails to
@@ -70,7 +70,7 @@ pub(super) struct CallEnds<A, M, R, U, H> {
     /// Gets the error of a service that fails to become ready for a call that has not started or
     /// was skipped: the call never ran.
     pub(super) on_unready: U,
-    /// Hands the meter of a call that starts after a wait on with its request.
+    /// Gets the meter of a call that starts after a wait, to put it into the request.
     pub(super) on_start: H,
 }
 
@@ -154,8 +154,8 @@ where
         }
     }
 
-    /// Polls the call, first through its wait if it waits, and the service within `class`, if there
-    /// is one. Becomes ready once, with the result of one of the functions of `ends`.
+    /// Polls the call: first its wait, if it waits, and then the service. Both run within `class`,
+    /// if there is one. Becomes ready once, with the result of one of the functions of `ends`.
     #[inline]
     pub(super) fn poll<T>(
         mut self: Pin<&mut Self>,
@@ -195,7 +195,8 @@ where
         }
         match self.project() {
             CallStateProj::Running { future, entry } => {
-                // Around the result, which is in its place: around the answer it would be copied.
+                // The guard spans the whole expression, whose result is written in place: with a
+                // guard around `poll` alone the answer would be copied.
                 let _restore = class.map(Importance::enter);
                 end_on_panic(entry, |entry| {
                     let answer = ready!(future.poll(cx));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-/// The time that a gRPC client gives the call: waiting longer is useless. As gRPC has it, up
-/// to eight digits and a unit; anything else is none.
+/// The time after which a gRPC client gives up the call: waiting longer is useless. The field has
+/// up to eight digits and a unit; `None` if it is missing or malformed.
 pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;

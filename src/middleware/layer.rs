@@ -1,4 +1,4 @@
-//! `SentinelLayer`: the settings of a user.
+//! `SentinelLayer`: the layer, and the methods by which users configure it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -444,8 +444,8 @@ impl<M> SentinelLayer<M> {
     /// Sets which calls of a class are refused together: see [`Cohort`]. By default calls have none.
     /// A call for which `group` returns `None` is in the cohort in the middle, 64.
     ///
-    /// Calls of one page or one user should be in one cohort, by [`Cohort::of_key`]: then most of
-    /// such a group pass, or none does, where a class is refused in part. A layer that
+    /// Calls of one page or one user should be in one cohort, by [`Cohort::of_key`]: then, where a
+    /// class is refused in part, either most calls of the group pass or none does. A layer that
     /// [propagates](Self::propagate_criticality) classes carries cohorts on as well, and calls
     /// `group` twice for a request.
     ///
@@ -485,8 +485,9 @@ impl<M> SentinelLayer<M> {
 
     /// Puts the [`Blocked`](crate::Blocked) of each refusal into the extensions of its response, so
     /// that a layer around this one, such as one that logs responses, can read which rule has
-    /// refused the call. Default: only where [`is_refusal`](crate::middleware::rejection::is_refusal) could not
-    /// tell the refusal otherwise, as for gRPC and for responses of one's own.
+    /// refused the call. Default: only where
+    /// [`is_refusal`](crate::middleware::rejection::is_refusal) could not recognise the refusal
+    /// otherwise, as for gRPC and for custom responses.
     ///
     /// It costs three allocations for each refusal; without it a refusal takes two.
     ///
@@ -590,8 +591,8 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.judge_first = true)
     }
 
-    /// Adds header fields to every response to a call that passed: the rest of the tightest quota
-    /// of a flow rule or keyed rule. Default: no fields. To add them to refusals as well,
+    /// Adds header fields to every response to a call that passed: what is left of the tightest
+    /// quota of a flow rule or keyed rule. Default: no fields. To add them to refusals as well,
     /// see [`Http::fields`](crate::middleware::rejection::Http::fields).
     #[doc(alias("use_headers"))]
     #[must_use]

@@ -94,7 +94,7 @@ pub use service::SentinelService;
 ///
 /// It is the box of tower, and not a type of its own, so that errors need no second box on their way
 /// through other layers and are still found by `is` and `downcast_ref`. The standard library does
-/// not convert it by `?` into a box that is not `Send`; it is one already, so a cast will do:
+/// not convert it by `?` into a box that is not `Send`, but a cast does:
 ///
 /// ```
 /// use std::error::Error;

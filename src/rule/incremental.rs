@@ -4,12 +4,12 @@ use super::problem::verdict;
 use super::{InvalidRules, Rule, Rules};
 
 impl Rules {
-    /// Adds one more rule, which messages call the one at `index`.
+    /// Adds one more rule, to which messages refer by its `index`.
     ///
-    /// Whether its templates conflict with others is looked at last, and only if
-    /// nothing else is wrong: it costs most to take a template back.
+    /// Conflicts between its templates and others are checked last, and only if
+    /// nothing else is wrong: taking a template back costs most.
     ///
-    /// After the last one the set is to be [settled](Self::settle).
+    /// After the last rule, [settle](Self::settle) the set.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Forgets for good the traces of bad rules.
+    /// Removes the templates of rejected rules for good.
     pub(crate) fn settle(&mut self) {
         self.templates.settle();
     }

@@ -4,8 +4,8 @@
 //! Rules whose buckets fit on one grid of a limited number of buckets share the
 //! node's ring, so one compare-and-swap judges them all; each keeps its own
 //! buckets there. A rule far off that grid (a day beside a second) has a ring of
-//! its own, which is asked first and refunded when a later one refuses. So has one whose
-//! threshold changes by itself.
+//! its own, which is asked first and refunded when a later one refuses. A rule whose threshold
+//! changes by itself has a ring of its own as well.
 //!
 //! ```text
 //! figures        2 × 500 ms   ┐
@@ -16,19 +16,19 @@
 //!
 //! # Going on after a reload
 //!
-//! An old ring whose shape still serves is used on. From any other one the rules are
-//! [moved](LeapArray::move_to): the old ring ends, so that a call judged by older rules can take
-//! nothing there any more and comes again, and its counts are cast into the new shape. Three things
-//! must hold, and [`Plan`] alone sees to them, since no other code moves a ring:
+//! An old ring whose shape still serves stays in use. Any other one is
+//! [moved](LeapArray::move_to): the old ring ends, and its counts are cast into the new shape. A
+//! call judged by older rules can take nothing from a ring that has ended, and is judged again.
+//! Three things must hold, and [`Plan`] alone sees to them, since no other code moves a ring:
 //!
-//! - A ring ends at most once for a reload, and only one that is left. A ring that stays in use is
-//!   never cast: tokens that pass there later would be missing from the copy.
+//! - A reload ends a ring at most once, and only if the ring does not stay in use. A ring that
+//!   stays in use is never cast: tokens that pass there later would be missing from the copy.
 //! - The dedicated ring of a rule becomes the ring of one later rule at most, as [`carry_over`]
 //!   hands out no predecessor twice.
 //! - The node's ring may be cast several times: for the node, and for every rule that is
-//!   new in a ring of its own, as its calls were counted with all others of the node. So
-//!   where there is such a rule the node has to leave its ring, however well it
-//!   [serves](Plan::is_served_by). After the end each cast says the same.
+//!   new in a ring of its own, as the node's ring has counted the calls of that rule. So if
+//!   there is such a rule the node must leave its ring, even if that still
+//!   [serves](Plan::is_served_by). A ring that has ended yields the same counts in each cast.
 //!
 //! A reload makes the resource and the scope nodes anew under one lock, so no other thread does
 //! this to the same rings.
@@ -109,8 +109,8 @@ impl<'a> Plan<'a> {
         for ((index, rule), inherits) in windowed.into_iter().zip(dedicated) {
             let wider = extent.with(rule);
             let fits = wider.buckets() <= most && !rule.shaping.is_changing();
-            // A rule that counted in a ring of its own keeps one, though it might share the node's:
-            // that may not know the calls that passed before it went so far back.
+            // A rule that counted in a ring of its own keeps one, even if it fits the node's ring:
+            // that may lack calls that passed before it reached so far back.
             if fits && inherits.is_none() {
                 extent = wider;
                 shared.push((index, rule));
@@ -132,9 +132,9 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Carries the plan out: the node, whose figures are of `shape`, and the compiled rules over
-    /// it. It keeps the seconds of the last minute from now on if `keeps_minute`. This is the one
-    /// place where rings are moved; see the [module](self).
+    /// Carries the plan out: returns the node, whose figures are of `shape`, and the compiled rules
+    /// over it. With `keeps_minute` the node keeps the seconds of the last minute from now on. This
+    /// is the one place where rings are moved; see the [module](self).
     pub(crate) fn build(
         self,
         shape: &StdArc<Shape>,
@@ -156,7 +156,7 @@ impl<'a> Plan<'a> {
             quotas.0.push(*index);
             quotas.1.push(rule.quota(bucket_ns));
         }
-        // Only now: where a rule is new in a ring of its own, the node has left its ring.
+        // After the node: if a rule is new in a ring of its own, the node has left its old ring.
         let mut dedicated = Vec::new();
         for it in &self.own_rings {
             let ring = self.ring_of(it, now);
@@ -176,8 +176,9 @@ impl<'a> Plan<'a> {
         (node, compiled)
     }
 
-    /// Returns whether the node's ring can stay: its buckets are as long as a new ring's, which
-    /// decides what it lends; it is as long; and no rule is new in a ring of its own.
+    /// Returns whether the node can keep its `ring`: the buckets are as long as the planned ones,
+    /// which decides what the ring lends; the ring reaches as far back and ahead as planned; and no
+    /// rule is new in a ring of its own.
     fn is_served_by(&self, ring: &LeapArray) -> bool {
         let old = ring.grid();
         self.own_rings.iter().all(|it| it.inherits.is_some())
@@ -197,7 +198,7 @@ impl<'a> Plan<'a> {
         let left = match (placed.inherits, self.before) {
             (Some(side), _) if serves(side.ring(), grid) => return side.shared_ring(),
             (Some(side), _) => side.ring(),
-            // It does not serve, so it has ended.
+            // The rule is new in a ring of its own, so the node has left this ring.
             (None, Some(before)) => before.node.ring(),
             (None, None) => return Arc::new(LeapArray::with_grid(grid, now)),
         };
@@ -227,8 +228,8 @@ impl<'a> Plan<'a> {
 
 /// The dedicated rings that `rules` inherit.
 ///
-/// All rings of a node count the same calls. So a rule with another window than before inherits a
-/// ring that a rule has left, where that goes back further than the node's.
+/// All rings of a node count the same calls. So a rule whose window has changed inherits a ring
+/// that another rule no longer uses, if that ring goes back further than the node's.
 fn old_sides<'a>(
     rules: &[(u32, &'a FlowRule)],
     before: Option<Before<'a>>,
@@ -274,8 +275,8 @@ fn with_old_queues<'a>(
     placed
 }
 
-/// Returns whether `ring`, which is of one rule alone, has the shape of `grid`. It may hold tokens
-/// further ahead, as calls could wait for longer before.
+/// Returns whether `ring`, which belongs to one rule alone, has the shape of `grid`. The ring may
+/// reach further ahead, as calls may have been allowed to wait for longer before.
 fn serves(ring: &LeapArray, grid: Grid) -> bool {
     let old = ring.grid();
     let ahead = grid.ahead.max(old.ahead);

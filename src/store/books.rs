@@ -1,8 +1,9 @@
-//! The books of a counter: its ledger as long as its window does, and after that only its terms.
+//! The books of a counter: its ledger as long as anything in that counts, and after that only its
+//! terms.
 //!
-//! Most keys that have called once do not call again soon. A ledger of which nothing counts any
-//! more is as good as a new one, so it goes, and the next call opens another one. The clock of the
-//! store, which it knew, is known to the rule of the counter as well.
+//! Most keys that have called once do not call again soon. A ledger in which nothing counts any
+//! more is equivalent to a new one, so it is dropped, and the next call opens another one. The
+//! store's clock is not lost with it: the rule of the counter knows it as well.
 
 use super::ledger::Ledger;
 use super::terms::{QuotaRule, Terms};

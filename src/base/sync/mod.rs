@@ -32,7 +32,7 @@ mod imp {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, fence};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 
-    /// A reference to a dropped value: loom has none. No model keeps one.
+    /// A stand-in for `Weak`, which loom lacks: it never upgrades. No model keeps one.
     pub(crate) struct Weak<T>(std::marker::PhantomData<T>);
 
     pub(crate) fn downgrade<T>(_: &Arc<T>) -> Weak<T> {
@@ -68,7 +68,7 @@ pub(crate) const fn shared_size<T>() -> usize {
 }
 use std::time::Duration;
 
-/// A list of `count` words, of which `first` makes each from its place.
+/// A list of `count` words. The word at each place starts with the value of `first(place)`.
 pub(crate) fn words(count: usize, first: &mut dyn FnMut(usize) -> u64) -> Box<[AtomicU64]> {
     let mut words = Vec::with_capacity(count);
     for place in 0..count {
@@ -81,9 +81,9 @@ pub(crate) fn words(count: usize, first: &mut dyn FnMut(usize) -> u64) -> Box<[A
 /// whole, so a panic while it is held does no harm.
 ///
 /// Locks are taken for new keys, reloads, snapshots, changes of hooks, probes and watches. A call
-/// with known keys takes one only during a reload or to read a probe. After the clock has stepped
-/// back, and at its end where a window of an adaptive limit is due, it tries to take one, and does
-/// not wait for it. A call that rules in shadow mode judge has one for itself.
+/// with known keys takes one only during a reload or to read a probe. It tries to take one, without
+/// waiting, when the clock has stepped back, and when a window of an adaptive limit is due at the
+/// end of the call. A call that rules in shadow mode judge has a lock of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(imp::Mutex<T>);
 
@@ -153,23 +153,23 @@ pub(crate) enum Bug {
     OpenWithoutSeal,
     /// An opener continues although another one was faster at writing its checkpoint.
     SkipPublish,
-    /// A thread that misses a checkpoint waits for the one that jumps.
+    /// A thread that misses a checkpoint waits for the thread whose jump is under way.
     WaitInGap,
     /// A reader does not look whether the head has moved on meanwhile.
     ReadAcrossBuckets,
     /// A slow reader helps the head on from a bucket that it has left.
     HelpFromBehind,
-    /// A reader believes two words that it read one after the other.
+    /// A reader accepts a sum of taken tokens that is below the newest bucket's checkpoint.
     TakenBelowCut,
     /// A refund does not look whether its bucket is still open.
     BlindRefund,
-    /// A call of the day before counts in that, where its key counts in the next one already.
+    /// A call with a reading from the day before moves the count of its key back to that day.
     PeriodGoesBack,
     /// The checkpoint of a new bucket leaves the held tokens in the old one.
     HeldStayBehind,
     /// A cancelled loan refunds its tokens first and lets go of them after.
     CancelBackwards,
-    /// A loan in a window to come is not judged again if that has begun.
+    /// A loan in a future window is not judged again after it was placed.
     LoanLooksOnce,
     /// A count that begins to spread moves its word to a stripe.
     SpreadMovesWord,
@@ -179,12 +179,12 @@ pub(crate) enum Bug {
     ReadBeforeLast,
     /// An evictor that has the only reference to an entry does not look at it again.
     LetGoAtFirstLook,
-    /// A call that finds its own name being made where a table is full does not wait for it.
+    /// In a full table, a call whose own name another call is making does not wait for that call.
     SameKeyIsAnother,
-    /// A call that finds another name being made where a table is full does not look for its own
+    /// In a full table, a call that finds another name being made does not look for its own name
     /// again.
     PlaceWithoutSecondLook,
-    /// The thread that opens a second looks without a swap whether it is kept.
+    /// The opener of a second checks by a load whether the checkpoint of the second is needed.
     MinuteByLoad,
     /// A gauge is raised first, and lowered again if that was too much.
     ClaimThenCheck,
@@ -198,11 +198,12 @@ pub(crate) enum Bug {
     EnterAsStarted,
     /// A call that lines up for a slot does not look whether one has become free.
     WaitWithoutLook,
-    /// A call that lines up for a slot leaves the counts of ended calls alone.
+    /// A call that lines up for a slot does not touch the counts of ended calls, so a call that
+    /// ends may miss it.
     WaitUnseen,
-    /// A call that stands in line says so by a store, which sees no reload.
+    /// A call notes that it stands in line by a store, and so may miss a reload.
     LineUpByStore,
-    /// A reload asks whether calls stand in line by a load, which no call sees.
+    /// A reload asks by a load whether calls stand in line, so a call may miss the reload.
     LineLookByLoad,
     /// A call that leaves the line does not look whether it has got a slot.
     LeaveBlindly,
@@ -236,7 +237,7 @@ pub(crate) enum Bug {
     CountBehindHead,
     /// A breaker empties a cell without looking whether it has gone to a newer bucket.
     SkipBehindHead,
-    /// A breaker's head leaps to where stamps come round before the ring is emptied.
+    /// A breaker's head leaps so far that old stamps look new, before the ring is emptied.
     LeapWithStamps,
     /// A breaker notes that there is a bad call when it has counted it.
     NoteBadAfter,
@@ -248,13 +249,13 @@ pub(crate) enum Bug {
     PeriodAfterPlaces,
     /// The start of a period is written without looking whether it is late.
     BlindPeriod,
-    /// A probe that ends beside another one stops trying.
+    /// The end of a probe is not tried again if another change of the word came first.
     EndTriesOnce,
     /// A call reads the epoch after the states that it passes in.
     EpochAfterStates,
     /// A probe looks at the states before it draws its epoch, and not again.
     ProbeLooksOnce,
-    /// A thread that empties cells for a generation does not look whether another has begun it.
+    /// A thread that empties cells for a generation goes on after another change of state.
     ForgetLate,
     /// A change of state is reported by a thread that did not make it.
     TellWithoutWinning,
@@ -262,11 +263,11 @@ pub(crate) enum Bug {
     BlindMoment,
     /// The first retry time stands, also if it is that of a reader with an old clock.
     FirstMomentStands,
-    /// How far away a retry time may be is read before it.
+    /// The longest distance of a retry time is read before the retry time itself.
     LongestBeforeMoment,
     /// A closer reads the samples first and empties the window after.
     CloseInTwoSteps,
-    /// A call that found a sampling window due closes the one that it finds later.
+    /// A call that found a sampling window due closes the present window without another check.
     CloseByHint,
     /// A refusal shuts a class without comparing the word that it read.
     ShutByAdd,
@@ -280,7 +281,7 @@ pub(crate) enum Bug {
     LowestInTwoSteps,
     /// The first call of a class overwrites the classes that have been seen.
     SeenByStore,
-    /// A look for a crowd overwrites that of another thread.
+    /// A check for a crowd of refusing threads overwrites the check of another thread.
     BlindLook,
     /// A thread that finds a reading due takes it without claiming it first.
     SampleWithoutClaim,
@@ -294,7 +295,7 @@ pub(crate) enum Bug {
     RefusalWithoutThirdLook,
     /// A slot that had no owner is free, even if its word says otherwise by now.
     SpareByTag,
-    /// A slot that changes hands just now is as free as its word says.
+    /// The mark of a slot that changes hands is judged like a word when a new key needs a slot.
     SpareClaimed,
     /// The tag of a new owner is stored before the word of the last one is claimed.
     TagBeforeClaim,
@@ -306,7 +307,7 @@ pub(crate) enum Bug {
     RestTooSoon,
     /// A call that is refunded reads the clock before the word.
     RefundByEarlierTime,
-    /// Resets a key by a time that was read before its word.
+    /// A key is reset by a time that was read before its word.
     ResetByEarlierTime,
     /// A debt is shortened by a time that was read before its word.
     NewRateByEarlierTime,
@@ -320,13 +321,13 @@ pub(crate) enum Bug {
     LeaseBareTake,
     /// New permits are stored over a lease.
     LeaseBlindPut,
-    /// A lease that is over is emptied by a store.
+    /// A lease that is over is emptied by an atomic store instead of a swap.
     LeaseBlindClose,
     /// A refund does not look which bucket the lease is of.
     LeaseBlindRefund,
     /// A cell is exhausted even if it holds permits.
     LeaseBlindExhaust,
-    /// Permits of a bucket that has not begun are refunded to those who take of the present one.
+    /// Permits of a bucket that has not begun are refunded to calls of the present bucket.
     RefundBeforeBucket,
     /// A call that leaves looks for its answer before it says so.
     TicketLooksThenLeaves,
@@ -338,11 +339,11 @@ pub(crate) enum Bug {
     LateLooksThenKeeps,
     /// A gauge of reservations that is lowered and raised again has its old value.
     GaugeWithoutVersion,
-    /// What a provider has left is told, and calls that have looked before are let in.
+    /// A provider's remaining quota is noted, and calls that looked before that are let in.
     TellWithoutVersion,
-    /// A reload puts back what was told before it began.
+    /// A reload restores the provider's remaining quota that was known before it began.
     ReloadForgetsTold,
-    /// What a provider has left is written without comparing what was told before.
+    /// A provider's remaining quota is stored without comparing the one noted before.
     ToldByStore,
     /// A settlement releases its reservation first and books its cost after.
     ReleaseBeforeBook,
@@ -354,7 +355,7 @@ pub(crate) enum Bug {
     BackToPresent,
     /// The refiller is told that permits go back before they are in the books.
     LookBeforeBack,
-    /// The permit beyond a reservation of nothing is taken without a swap.
+    /// The one permit of a call that has reserved nothing is taken without a swap.
     SpareTakenTwice,
 }
 
@@ -399,13 +400,13 @@ pub(crate) mod fault {
         });
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(bound + more));
-        // A run is far shorter: only one that waits for another thread gets there.
+        // A run has far fewer: only one in which a thread waits for another gets there.
         builder.max_branches = 2_000;
         builder.check(model);
     }
 
     /// Declares a model with a bound on preemptions, and its twins with planted bugs, which must
-    /// fail. A model without a twin is one that a patch of `ci/mutants` names.
+    /// fail. For a model without a twin, a patch of `ci/mutants` that names it plants the bug.
     macro_rules! model {
         ($name:ident at $bound:literal; $body:expr) => {
             #[test]

@@ -1,11 +1,12 @@
 //! One breaker: a word that holds its state, the time that goes with it, and its counts.
 //!
 //! Every change of state is one compare-and-swap of the word, and the thread that wins it reports
-//! it. The time at which an open breaker may be probed, or at which a half-open one stops to wait
+//! it. The time at which an open breaker may be probed, or at which a half-open one stops waiting
 //! for its probes, is written after the change and stamped with the version that it belongs to. A
-//! thread that needs it before that writes one of its own, from its own clock: no thread waits for
-//! one that is slow to write, and a time that is written late is not taken for that of another
-//! version. Of the two the later one stands, for a reader's clock may have been read long ago.
+//! thread that needs the time before it is written writes one from its own clock. So no thread
+//! waits for a slow writer, and a time that is written late is not taken for that of another
+//! version. Of two times of one version the later one stands, as a reader may have read its clock
+//! long ago.
 //!
 //! The epoch of a call decides whether it belongs to the present generation, see
 //! [`breaker`](super).
@@ -45,22 +46,22 @@ pub(super) struct Breaker {
 struct Circuit {
     word: AtomicU64,
     moment: AtomicU64,
-    /// The epoch at which a half-open period began: of the last period in which the place of a
-    /// probe was given on.
+    /// The epoch at which a half-open period began: the last period in which the places of probes
+    /// were given on to other calls.
     period: AtomicU32,
     counts: OutcomeCounts,
     history: History,
     /// The [revision](Breaker::revision) of the rule in force.
     revision: AtomicU32,
     longest: Longest,
-    /// The name of the rule in force; `None` if none stands on it.
+    /// The name of the rule in force; `None` while no rule uses this circuit.
     name: Lock<Option<StdArc<str>>>,
 }
 
 /// The longest times of all rules that the circuit has had: a call that has waited may still ask by
 /// an older rule.
 ///
-/// Relaxed: moments of a rule are written (release) after its times.
+/// Relaxed: the times of a rule are raised before any moment of that rule is written (release).
 #[derive(Debug)]
 struct Longest {
     /// The longest time that a probe holds its place, in ns. Not less than the time for which a
@@ -135,7 +136,7 @@ mod tests {
         old.publish(old.word(), at(8_000));
         assert_eq!(new.ask(at(7_000)).1, refused, "it has written its own");
 
-        // As long as it is open after so many bad probes.
+        // The time that the asking thread writes grows with the number of failed probes.
         let spec = BreakerSpec {
             open_up_to: Some(ms(60_000)),
             ..spec()

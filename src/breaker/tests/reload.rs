@@ -10,7 +10,7 @@ fn an_equal_rule_keeps_everything() {
     let calls: Vec<_> = (0..5).map(|_| stage.enter(0).unwrap()).collect();
     let other = slow(100);
     let old = stage.reload(0, [other, spec()]);
-    // Calls of before end where they began.
+    // Calls that were admitted before the reload end in the old breakers.
     for call in calls {
         old.complete(at(0), call, ms(0), true, &mut |_| {});
     }
@@ -87,7 +87,7 @@ fn the_last_calls_go_on_in_a_rule_that_looks_at_as_many() {
     stage.call(0, true);
     stage.call(0, true);
     stage.reload(0, [of_last(3, Some(6))]);
-    // Another number, or an interval: both begin with none.
+    // A rule for another number of calls, or for an interval, begins without any calls.
     for other in [Some(7), None] {
         stage.reload(0, [of_last(3, other)]);
         stage.call(0, true);
@@ -121,7 +121,7 @@ fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
             assert_eq!(stage.enter(now), refused(0, 60_000));
         }
         stage.call(60_000, false);
-        // And as long as a new one says that is the longer one.
+        // And as long as a new rule says, if that is longer.
         stage.reload(60_000, [named(90_000, interval)]);
         stage.trip(60_000);
         assert_eq!(stage.enter(60_000), refused(0, 150_000));

@@ -26,7 +26,7 @@ fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
     assert_eq!(start(250, 2), Ok(at(500)));
     assert_eq!(keys.left(at(250), key, &limit), 0);
     assert_eq!(start(350, 1), Ok(at(600)));
-    // Its tokens, once earned, wait for it.
+    // A call of 84 starts at once if 8.4 s have passed since the start of the call before it.
     assert_eq!(start(9_000, 84), Ok(at(9_000)));
     assert_eq!(start(9_000, 1), Ok(at(9_100)));
     assert_eq!(keys.left(at(9_000), digest(2), &limit), 3);

@@ -22,7 +22,7 @@ use crate::base::wall::since_1970;
 const EVERY: Duration = Duration::from_secs(10);
 /// How long a beat may take.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Most bytes of its answer.
+/// Most bytes of the answer to a beat.
 const MOST_ANSWER: usize = 64 << 10;
 /// Most characters of the dashboard's answer that are logged.
 const MOST_TOLD: usize = 200;
@@ -73,8 +73,8 @@ impl HeartBeat {
         }
     }
 
-    /// Looks up where the dashboard is, IPv4 first: it writes addresses of programs without the
-    /// brackets of IPv6.
+    /// Looks up the addresses of the dashboard, IPv4 first: the dashboard writes the addresses of
+    /// programs without the brackets that IPv6 needs.
     pub(super) async fn look_up(&self) -> io::Result<Vec<SocketAddr>> {
         let found = lookup_host(&self.dashboard).await;
         let mut found: Vec<_> = found?.collect();

@@ -51,7 +51,7 @@ pub(super) enum LogLine {
     StoreDown(&'static str),
     /// How long it was down.
     StoreBack(Duration),
-    /// This many requests.
+    /// The number of requests that the store has refused.
     StoreRefuses(u64),
 }
 
@@ -358,7 +358,7 @@ fn reasons(by_kind: &ByKind) -> String {
     texts.join(" ")
 }
 
-/// `name`, which neither ends a line nor turns it around.
+/// Escapes `name`, so that it can neither end a line nor change the direction of its text.
 pub(super) fn escaped(name: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -76,7 +76,7 @@ impl Journal {
             state.budget.store(told, &mut lines);
             lines.extend(state.watched.iter_mut().filter_map(Watched::look));
         }
-        // Whoever listens may do as it likes.
+        // Without the lock: a subscriber may run any code, and even use this journal.
         lines.iter().for_each(LogLine::write);
     }
 

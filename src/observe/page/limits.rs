@@ -41,7 +41,7 @@ pub(super) fn limits(rule: &Rule) -> LimitFigures {
 // === impl LimitFigures ===
 
 impl LimitFigures {
-    /// The tighter one of each.
+    /// The tighter of both limits, for each figure.
     pub(super) fn and(self, other: Self) -> Self {
         let tighter = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,5 +1,5 @@
 //! A window that counts every bucket for ever and sums up each time: slow, and
-//! plain enough to be right. Operations on a ring must be answered as by it.
+//! plain enough to be right. A ring must answer all operations as this window does.
 // Builds for the fuzzer make the module public, and nobody else sees it.
 #![allow(missing_docs, unreachable_pub, reason = "for the fuzzer alone")]
 

@@ -37,7 +37,7 @@ fn ms(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
-/// The store has said at 1 002, asked at 1 000, that bucket 7 lasts 40 ms more.
+/// The store was asked at 1 000 ms, and answered at 1 002 ms that bucket 7 lasts 40 ms more.
 fn answered(limit: u32, buckets: u32, free: u32) -> Ledger {
     let mut ledger = ledger(limit, buckets);
     let rest = Duration::from_millis(40);
@@ -65,7 +65,7 @@ fn a_process_without_a_rank_has_an_equal_share_and_at_least_one() {
     }
 }
 
-/// A minute has seconds left, and the store had three permits for five processes when it went.
+/// Five processes share three permits that were free when the store stopped answering.
 #[test]
 fn what_was_free_at_the_last_answer_is_shared_to_the_last_permit() {
     let shares = (0..5).map(|rank| answered(100, 1, 3).share_left(7, nodes(5, rank)));
@@ -209,7 +209,7 @@ fn what_was_taken_before_the_clock_went_back_is_not_told_of_when_its_buckets_com
     }
 }
 
-/// Else each permit that is left over would cost a draw.
+/// If all permits did, each one that is left over would cost a draw.
 #[test]
 fn only_borrowed_permits_go_back_without_another_draw() {
     let mut ledger = answered(100, 2, 60);
@@ -253,7 +253,7 @@ fn what_goes_back_goes_to_its_own_bucket_or_nowhere() {
     };
     let back = |ledger: &Ledger| ledger.back().iter().map(|back| back.permits).sum::<u32>();
 
-    // A store that has lost its data since then has not counted them.
+    // The permits were counted in epoch 5: a store that has lost its data does not know them.
     let mut ledger = with_back(4);
     assert_eq!(ledger.known_epoch(ms(1_010)), Epoch(5));
     assert_eq!((ledger.forget_stale_back(ms(1_010)), back(&ledger)), (0, 4));
@@ -263,13 +263,13 @@ fn what_goes_back_goes_to_its_own_bucket_or_nowhere() {
     assert_eq!((ledger.forget_stale_back(ms(1_142)), back(&ledger)), (4, 0));
     assert_eq!(ledger.known_epoch(ms(1_142)), Epoch(0));
 
-    // The store's clock goes back: they count elsewhere, or not at all.
+    // The store's clock goes back: the permits count in another bucket there, or not at all.
     let mut ledger = with_back(9);
     let rest = Duration::from_millis(40);
     ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010), BUCKET), 60);
     assert_eq!(back(&ledger), 0);
 
-    // They are not told after a loss.
+    // After the store has lost its data, permits that were to go back are not reported.
     let mut ledger = with_back(9);
     ledger.must_report(Report::All, ms(1_010));
     let told = vec![Booking {

@@ -15,7 +15,8 @@ use super::servers::{more_telling, with_address};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnknownMaster;
 
-/// Asks one Sentinel after the other for the present master. Fails with what says most.
+/// Asks one Sentinel after the other for the present master. If none knows it, fails with the
+/// error that says most about the cause.
 pub(super) async fn find_master(
     sentinels: Vec<ConnectionInfo>,
     master: ConnectionInfo,
@@ -24,7 +25,7 @@ pub(super) async fn find_master(
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => String::new(),
     };
-    // Most are there, and answer at once.
+    // A quarter of the time for each: most Sentinels are up, and answer at once.
     let each = CONNECTS / 4;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(each))
@@ -55,7 +56,7 @@ pub(super) async fn find_master(
 }
 
 impl UnknownMaster {
-    /// That which `error` was made of, if it was.
+    /// Returns the `UnknownMaster` that `error` was made from, if it was made from one.
     pub(super) fn of(error: &RedisError) -> Option<Self> {
         let io = cause(error)?.downcast_ref::<io::Error>()?;
         io.get_ref()?.downcast_ref().copied()

@@ -46,7 +46,7 @@ impl Subject for Broken {
                 json!({ "result": result, "states": self.states() })
             }
             "exit" => {
-                // In the listed cases a call may run there that was refused here.
+                // In the listed cases, a call that was refused here may have run in the recording.
                 if let Some(mut entry) = self.running.remove(&step.int("id")) {
                     if step.is("error") {
                         entry.fail();
