@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_in_the_one_before_its_last_step() {
+    fn the_parent_of_a_path_is_the_path_without_its_last_step() {
         for (path, around) in [
             ("rules", None),
             ("rules[3]", Some("rules")),

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_breaker_whose_time_is_not_written_yet_is_open_as_well() {
+    fn the_successor_of_an_open_breaker_without_a_written_time_is_open() {
         let old = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let closed = old.word();
         // The thread that has opened it sleeps before it writes until when.

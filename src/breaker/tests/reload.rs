@@ -50,7 +50,7 @@ fn a_changed_limit_keeps_counts_and_state() {
 }
 
 #[test]
-fn a_row_goes_on_in_one_with_another_limit_and_not_in_a_window() {
+fn a_run_of_failures_survives_a_new_limit_but_not_a_change_to_a_window() {
     let in_a_row = |count| BreakerSpec {
         limit: BadLimit::Consecutive(count),
         min_calls: 1,
@@ -76,7 +76,7 @@ fn a_row_goes_on_in_one_with_another_limit_and_not_in_a_window() {
 }
 
 #[test]
-fn the_last_calls_go_on_in_a_rule_that_looks_at_as_many() {
+fn last_calls_are_kept_by_a_rule_with_the_same_last_calls() {
     let of_last = |bad, last_calls| BreakerSpec {
         limit: BadLimit::Count(bad),
         min_calls: 1,

@@ -190,7 +190,7 @@ fn keep_for_loan(
     match targets.over_by(&held, start) {
         Some(none) if is_late => Verdict::Block(waiting.refuse_lease(none)),
         _ => {
-            waiting.has_leases(WaitLeases::held(targets, held));
+            waiting.wait_for_leases(WaitLeases::held(targets, held));
             Verdict::Wait(waiting)
         }
     }
@@ -201,7 +201,7 @@ fn keep_for_loan(
 fn keep_for_turn(mut verdict: Verdict, targets: LeaseTargets, held: HeldLeases) -> Verdict {
     match &mut verdict {
         Verdict::Wait(waiting) if held.is_borrowed() && held.last_until(waiting.start()) => {
-            waiting.has_leases(WaitLeases::held(targets, held));
+            waiting.wait_for_leases(WaitLeases::held(targets, held));
             verdict
         }
         _ => with_targets(verdict, targets),
@@ -211,7 +211,7 @@ fn keep_for_turn(mut verdict: Verdict, targets: LeaseTargets, held: HeldLeases) 
 /// Makes a waiting call take its permits when it starts.
 fn with_targets(mut verdict: Verdict, targets: LeaseTargets) -> Verdict {
     if let Verdict::Wait(waiting) = &mut verdict {
-        waiting.has_leases(WaitLeases::needed(targets));
+        waiting.wait_for_leases(WaitLeases::needed(targets));
     }
     verdict
 }

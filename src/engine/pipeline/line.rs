@@ -75,7 +75,7 @@ pub(super) fn wait_for_store(
 ) -> Verdict {
     let mut verdict = wait_in_line(attempt, nodes, InLine::Store, asking.most.min(most));
     if let Verdict::Wait(waiting) = &mut verdict {
-        waiting.has_leases(WaitLeases::asking(asking));
+        waiting.wait_for_leases(WaitLeases::asking(asking));
     }
     verdict
 }

@@ -71,7 +71,7 @@ fn the_last_in_a_queue_can_leave_it() {
 }
 
 #[test]
-fn a_queue_ends_where_its_time_does() {
+fn a_queue_gives_no_turn_after_the_last_tick() {
     let keys = keys(Counting::Queue(SECOND), SECOND);
     let (limit, end) = (keys.limit(10.0, 0), Tick::from_nanos(u64::MAX));
     assert!(keys.take(end, digest(1), &limit, 1).is_ok());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::episodes::ByKind;
-use super::lines::{LogLine, Worry};
+use super::lines::{LogLine, SilentProblem};
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
 use crate::observe::rows::may_refuse;
@@ -187,18 +187,22 @@ impl Counts {
                 std::mem::replace(&mut self.rules, (rules.version(), rules.rules().clone()));
             lines.push(LogLine::rules_in_force(&before.1, rules.rules()));
         }
-        for (rise, count, worry) in [
-            (&mut self.overflows, seen.overflows, Worry::KeysShare),
-            (&mut self.missing, seen.missing, Worry::NoKey),
+        for (rise, count, problem) in [
+            (
+                &mut self.overflows,
+                seen.overflows,
+                SilentProblem::KeysShare,
+            ),
+            (&mut self.missing, seen.missing, SilentProblem::NoKey),
             (
                 &mut self.names,
                 sentinel.registry().overflowed(),
-                Worry::NoPlace,
+                SilentProblem::NoPlace,
             ),
         ] {
             lines.extend(
                 rise.look(count, now)
-                    .map(|more| LogLine::Worry(worry, more)),
+                    .map(|more| LogLine::SilentProblem(problem, more)),
             );
         }
         let panics = sentinel.hooks().panics();

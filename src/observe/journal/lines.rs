@@ -44,7 +44,7 @@ pub(super) enum LogLine {
     },
     /// The name of a source of rules, and its error unless it has recovered.
     Source(String, Option<String>),
-    Worry(Worry, u64),
+    SilentProblem(SilentProblem, u64),
     Shedding(SheddingLine),
     HookPanicked(u64),
     /// The kind of the error.
@@ -57,7 +57,7 @@ pub(super) enum LogLine {
 
 /// A condition that shows nowhere else.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Worry {
+pub(super) enum SilentProblem {
     KeysShare,
     NoKey,
     NoPlace,
@@ -153,7 +153,7 @@ impl LogLine {
                 },
                 "rules readable again"
             ),
-            Self::Worry(worry, count) => write_worry(*worry, *count),
+            Self::SilentProblem(problem, count) => write_silent_problem(*problem, *count),
             Self::Shedding(line) => write_shedding(line),
             Self::HookPanicked(count) => error!(
                 target: TARGET,
@@ -319,9 +319,9 @@ fn write_flapped(change: &Changed, changes: u64) {
     }
 }
 
-fn write_worry(worry: Worry, count: u64) {
-    match worry {
-        Worry::KeysShare => warn!(
+fn write_silent_problem(problem: SilentProblem, count: u64) {
+    match problem {
+        SilentProblem::KeysShare => warn!(
             target: TARGET,
             {
                 sentinel.calls = count,
@@ -329,7 +329,7 @@ fn write_worry(worry: Worry, count: u64) {
             },
             "keys share a quota"
         ),
-        Worry::NoKey => warn!(
+        SilentProblem::NoKey => warn!(
             target: TARGET,
             {
                 sentinel.calls = count,
@@ -337,7 +337,7 @@ fn write_worry(worry: Worry, count: u64) {
             },
             "calls without a key"
         ),
-        Worry::NoPlace => warn!(
+        SilentProblem::NoPlace => warn!(
             target: TARGET,
             {
                 sentinel.calls = count,

@@ -6,7 +6,7 @@
 //! `replay::classes`: most have to be the same, and the others are listed there
 //! with the reason why they differ.
 
-use super::replay::circuit_breaker::Broken;
+use super::replay::circuit_breaker::BreakerSubject;
 use super::replay::classes::{
     CIRCUIT_BREAKER, FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING, KEYED,
     LEAP_ARRAY, OCCUPY, STACK, STATISTIC_NODE, SYSTEM,
@@ -35,7 +35,7 @@ macro_rules! replays {
 }
 
 replays! {
-    vectors_circuit_breaker: "circuit_breaker", Broken, CIRCUIT_BREAKER;
+    vectors_circuit_breaker: "circuit_breaker", BreakerSubject, CIRCUIT_BREAKER;
     vectors_flow_reject: "flow_reject", Chain, FLOW_REJECT;
     vectors_flow_throttling: "flow_throttling", Shaped, FLOW_THROTTLING;
     vectors_flow_warm_up: "flow_warm_up", Shaped, FLOW_WARM_UP;

@@ -73,7 +73,7 @@ fn what_was_free_at_the_last_answer_is_shared_to_the_last_permit() {
 }
 
 #[test]
-fn a_refill_asks_for_the_part_that_the_process_has_of_what_was_drawn() {
+fn a_refill_asks_for_free_permits_in_proportion_to_those_drawn() {
     let nodes = nodes(10, 0);
     let divisor = |drawn, free, at| {
         let mut ledger = answered(100, 1, 100);
@@ -91,7 +91,7 @@ fn a_refill_asks_for_the_part_that_the_process_has_of_what_was_drawn() {
 }
 
 #[test]
-fn buckets_go_on_by_the_own_clock_with_a_gap_of_one_trip() {
+fn between_answers_buckets_advance_by_the_local_clock() {
     let ledger = answered(10, 2, 10);
     let here = ledger.here(ms(1_041));
     assert_eq!((here.number, here.next), (7, ms(1_042)));
@@ -116,7 +116,7 @@ fn buckets_go_on_by_the_own_clock_with_a_gap_of_one_trip() {
 }
 
 #[test]
-fn without_the_store_there_is_a_share_less_what_one_has() {
+fn without_the_store_a_process_has_its_share_less_its_own_permits() {
     let two = nodes(2, 0);
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(7, 10);
@@ -165,7 +165,7 @@ fn reports_name_what_the_store_does_not_know() {
 }
 
 #[test]
-fn what_goes_back_is_off_the_books_once() {
+fn returned_permits_are_unbooked_once() {
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(7, 10);
     ledger.book_local(7, 3);
@@ -243,7 +243,7 @@ fn a_call_that_has_asked_for_a_bucket_waits_in_it_when_it_has_begun() {
 }
 
 #[test]
-fn what_goes_back_goes_to_its_own_bucket_or_nowhere() {
+fn permits_are_returned_to_their_own_bucket_or_dropped() {
     let with_back = |drawn: u32| {
         let mut ledger = answered(100, 2, 60);
         ledger.set_epoch(Epoch(5));

@@ -11,7 +11,7 @@ use crate::rule::NoShare;
 impl Waiting {
     /// The call needs permits of shared rules before it goes on.
     #[cfg(feature = "shared")]
-    pub(crate) fn has_leases(&mut self, leases: WaitLeases) {
+    pub(crate) fn wait_for_leases(&mut self, leases: WaitLeases) {
         if let Some(inner) = &mut self.inner {
             inner.leases = Some(Box::new(leases));
         }

@@ -11,14 +11,14 @@ use super::{ORIGIN_MS, Step, Subject, at};
 
 const RESOURCE: &str = "resource";
 
-pub(crate) struct Broken {
+pub(crate) struct BreakerSubject {
     sentinel: Sentinel,
     clock: ManualClock,
     running: HashMap<i64, Entry>,
     rules: usize,
 }
 
-impl Subject for Broken {
+impl Subject for BreakerSubject {
     fn new(config: &Value) -> Result<Self, String> {
         let rules = config["rules"].as_array().ok_or("no rules")?;
         let clock = ManualClock::starting_at(at(-ORIGIN_MS));
@@ -60,7 +60,7 @@ impl Subject for Broken {
     }
 }
 
-impl Broken {
+impl BreakerSubject {
     fn states(&self) -> Vec<&'static str> {
         let Some(node) = self.sentinel.node(RESOURCE) else {
             return vec!["closed"; self.rules];
