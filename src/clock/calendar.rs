@@ -7,9 +7,9 @@
 //! that the day of a leap year is its last one.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::{Tick, nanos};
+use super::{CALENDAR, Tick, nanos};
 
 /// A part of the calendar, from its midnight to that of the next one, in which a
 /// [`KeyedRule`](crate::KeyedRule) counts.
@@ -160,9 +160,19 @@ fn first_day_of(month: u64) -> u64 {
     (era * DAYS_OF_ERA + day).saturating_sub(FIRST_DAY)
 }
 
+/// How long after 1970 the zero of a clock is that reads `now`, where [`aligned`](super::aligned) has chosen its start.
+/// The clock and the wall time may have moved apart since, by up to 210 days.
+pub(super) fn epoch_at(now: Tick, wall: SystemTime) -> Duration {
+    let since = wall.duration_since(SystemTime::UNIX_EPOCH);
+    let behind = nanos(since.unwrap_or_default()).saturating_sub(now.as_nanos());
+    let rounds = (behind + CALENDAR / 2) / CALENDAR;
+    Duration::from_nanos(rounds * CALENDAR)
+}
+
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use super::*;
+    use crate::clock::{LEAST_FIRST, aligned};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -266,5 +276,28 @@ mod tests {
             let last = Tick::from_nanos(u64::MAX);
             assert_eq!(never.number(last), never.number(Tick::ZERO));
         }
+    }
+
+    #[test]
+    fn the_zero_of_a_clock_is_so_many_rounds_after_1970() {
+        const DAYS: u64 = 86_400;
+        // 2026-03-01 13:37:05 UTC.
+        let seconds = 1_772_372_225;
+        let wall = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for least in [Tick(LEAST_FIRST), Tick(1 << 56)] {
+            let tick = aligned(least, wall(seconds));
+            let zero = Duration::from_secs(seconds) - (tick - Tick::ZERO);
+            // When it is asked, it may have run fast or slow, and the wall time may have been set.
+            for moved in [0, DAYS, 200 * DAYS] {
+                for wall in [wall(seconds + moved), wall(seconds - moved)] {
+                    assert_eq!(epoch_at(tick, wall), zero, "{moved}");
+                }
+            }
+        }
+        // A machine that does not know the date is in 1970, or a little later.
+        let tick = aligned(Tick(LEAST_FIRST), SystemTime::UNIX_EPOCH);
+        assert_eq!(epoch_at(tick, SystemTime::UNIX_EPOCH), Duration::ZERO);
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(epoch_at(tick, before), Duration::ZERO);
     }
 }

@@ -46,6 +46,7 @@ use std::time::{Duration, SystemTime};
 use crate::base::wall::wall_time;
 
 pub use calendar::CalendarPeriod;
+use calendar::epoch_at;
 pub(crate) use calendar::{MOST_OFFSET, Periods};
 #[cfg(feature = "quanta")]
 pub use counter::QuantaClock;
@@ -220,15 +221,6 @@ pub(crate) fn aligned(least: Tick, wall: SystemTime) -> Tick {
     least + Duration::from_nanos(ahead)
 }
 
-/// How long after 1970 the zero of a clock is that reads `now`, where [`aligned`] has chosen its start.
-/// The clock and the wall time may have moved apart since, by up to 210 days.
-fn epoch_at(now: Tick, wall: SystemTime) -> Duration {
-    let since = wall.duration_since(SystemTime::UNIX_EPOCH);
-    let behind = nanos(since.unwrap_or_default()).saturating_sub(now.0);
-    let rounds = (behind + CALENDAR / 2) / CALENDAR;
-    Duration::from_nanos(rounds * CALENDAR)
-}
-
 /// tokio's clock ([`tokio::time::Instant`]). A test can pause and advance it together with
 /// the timers that waiting calls sleep on.
 ///
@@ -322,29 +314,6 @@ mod tests {
         }
         let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(aligned(Tick(CALENDAR), before), Tick(CALENDAR));
-    }
-
-    #[test]
-    fn the_zero_of_a_clock_is_so_many_rounds_after_1970() {
-        const DAYS: u64 = 86_400;
-        // 2026-03-01 13:37:05 UTC.
-        let seconds = 1_772_372_225;
-        let wall = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        for least in [Tick(LEAST_FIRST), Tick(1 << 56)] {
-            let tick = aligned(least, wall(seconds));
-            let zero = Duration::from_secs(seconds) - (tick - Tick::ZERO);
-            // When it is asked, it may have run fast or slow, and the wall time may have been set.
-            for moved in [0, DAYS, 200 * DAYS] {
-                for wall in [wall(seconds + moved), wall(seconds - moved)] {
-                    assert_eq!(epoch_at(tick, wall), zero, "{moved}");
-                }
-            }
-        }
-        // A machine that does not know the date is in 1970, or a little later.
-        let tick = aligned(Tick(LEAST_FIRST), SystemTime::UNIX_EPOCH);
-        assert_eq!(epoch_at(tick, SystemTime::UNIX_EPOCH), Duration::ZERO);
-        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
-        assert_eq!(epoch_at(tick, before), Duration::ZERO);
     }
 
     #[test]

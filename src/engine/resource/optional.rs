@@ -97,8 +97,13 @@ impl OptionalChecks {
         let by_key = |indices: &[u32], old: Option<&KeyedRules>| {
             let on_suspicion = |rule| notify::on_suspicion(rules, rule, name, shared);
             let epoch: &dyn Fn() -> Duration = &|| shared.time.epoch();
-            let told = (on_suspicion, epoch);
-            KeyedRules::new(rules, indices, max_origins, old, now, told)
+            let mut of_keys = Vec::with_capacity(indices.len());
+            for &index in indices {
+                if let Some(rule) = rules.keyed_rule(index, max_origins) {
+                    of_keys.push((index, rule));
+                }
+            }
+            KeyedRules::new(of_keys, old, now, (on_suspicion, epoch))
         };
         let extras = Self {
             seen_keys: (needs_origin || needs_context)

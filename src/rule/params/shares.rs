@@ -10,25 +10,17 @@ use crate::base::sync::Ordering;
 use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::keyed::{Counting, KeyTokens};
-use crate::rule::{MissingKey, RuleSet};
+use crate::rule::{KeyedRule, MissingKey};
 
 impl KeyedRules {
-    /// The rules of `set` at `indices`. Each inherits from those of `old`: from an equal rule, else
+    /// These rules, each with its index. Each inherits from those of `old`: from an equal rule, else
     /// from one of the same id, else from any, if that counts the same in the same way.
     pub(crate) fn new(
-        set: &RuleSet,
-        indices: &[u32],
-        most_origins: u32,
+        rules: Vec<(u32, KeyedRule)>,
         old: Option<&Self>,
         now: Tick,
         (on_suspicion, epoch): (impl Fn(u32) -> OnSuspicion, &dyn Fn() -> Duration),
     ) -> Option<Self> {
-        let mut rules = Vec::with_capacity(indices.len());
-        for &index in indices {
-            if let Some(rule) = set.keyed_rule(index, most_origins) {
-                rules.push((index, rule));
-            }
-        }
         let carry_over = carry_over(
             &rules,
             old.map_or(&[][..], |old| &old.0),

@@ -3,17 +3,13 @@
 use std::sync::Arc as StdArc;
 
 use super::*;
-use crate::rule::{RuleSelection, RuleSet, Rules};
 
 #[test]
 fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {
     let make = |threshold: u32, old: Option<&KeyedRules>| {
         let rule = KeyedRule::per_second("r", threshold).except("a", 2);
-        let set = RuleSet::new(Rules::from(rule).into(), 1, RuleSelection::Enforced);
         KeyedRules::new(
-            &set,
-            &[0],
-            1,
+            vec![(0, rule)],
             old,
             Tick::ZERO,
             (|_| OnSuspicion(Box::new(|_| ())), &|| Duration::ZERO),
