@@ -76,7 +76,7 @@ impl WholeNumber {
 
     /// Returns whether the number is between `least` and `most`.
     pub(crate) const fn is_within(self, least: u32, most: u32) -> bool {
-        self.0 >= least as i128 && self.0 <= most as i128
+        self.is_between(least as i64, most as i64)
     }
 }
 

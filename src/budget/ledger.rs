@@ -11,7 +11,7 @@ use super::counts::BudgetCounts;
 use super::gauge::Gauge;
 use super::posting::CostLedger;
 use super::told::ToldLeft;
-use crate::base::sync::{Arc, Bug, planted, shared_size};
+use crate::base::sync::{Arc, shared_size};
 use crate::clock::Tick;
 use crate::stat::{Grid, LeapArray, Quota, Reloaded};
 
@@ -82,19 +82,11 @@ impl CostBudget {
             // From here on the old window takes nothing, and its callers wait for the new one.
             Arc::new(old.ring.move_to(grid, now))
         };
-        if planted(Bug::ReloadForgetsTold) {
-            // A pause for the models, as here and below nothing else is changed.
-            self.gauge.renew();
-        }
         // A number that is told meanwhile stands in the new window as well.
         self.window.rcu(|present| CostWindow {
             ring: ring.clone(),
             quota,
-            told: if planted(Bug::ReloadForgetsTold) {
-                old.told
-            } else {
-                present.told
-            },
+            told: present.told,
         });
     }
 
@@ -227,20 +219,13 @@ impl CostLedger for CostBudget {
     }
 
     fn tell_left(&self, now: Tick, left: u32, reset: Duration) {
-        let with_told = |window: &CostWindow| {
+        self.window.rcu(|window| {
             let told = ToldLeft::new(&self.counts, now, left, reset);
             CostWindow {
                 told: Some(told.after(window.told, now)),
-                ..window.clone()
+                ..CostWindow::clone(window)
             }
-        };
-        if planted(Bug::ToldByStore) {
-            let told = with_told(&self.window.load_full());
-            self.gauge.renew();
-            self.window.store(told.into());
-        } else {
-            self.window.rcu(|window| with_told(window));
-        }
+        });
         self.gauge.renew();
     }
 }

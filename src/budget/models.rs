@@ -235,14 +235,12 @@ model! {
 }
 
 model! {
-    a_number_of_a_provider_beside_a_reload at 3 fails with
-    a_number_of_a_provider_that_a_reload_forgets: ReloadForgetsTold;
+    a_number_of_a_provider_beside_a_reload at 3;
     number_and_reload
 }
 
 model! {
-    two_numbers_of_a_provider at 3 fails with
-    two_numbers_of_a_provider_of_which_one_is_lost: ToldByStore;
+    two_numbers_of_a_provider at 3;
     two_numbers
 }
 

@@ -19,7 +19,7 @@ use super::{CALENDAR, Tick, nanos};
 /// use tower_sentinel::rule::CalendarPeriod;
 ///
 /// let rule = KeyedRule::per_calendar_month("api", 2_000_000);
-/// assert_eq!(rule.get_calendar(), Some(CalendarPeriod::Month));
+/// assert_eq!(rule.calendar(), Some(CalendarPeriod::Month));
 /// assert_eq!(CalendarPeriod::Month.to_string(), "month");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,8 +160,8 @@ fn first_day_of(month: u64) -> u64 {
     (era * DAYS_OF_ERA + day).saturating_sub(FIRST_DAY)
 }
 
-/// How long after 1970 the zero of a clock is that reads `now`, where [`aligned`](super::aligned) has chosen its start.
-/// The clock and the wall time may have moved apart since, by up to 210 days.
+/// How long after 1970 the zero of a clock is that reads `now`, where [`aligned`](super::aligned)
+/// has chosen its start. The clock and the wall time may have moved apart since, by up to 210 days.
 pub(super) fn epoch_at(now: Tick, wall: SystemTime) -> Duration {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH);
     let behind = nanos(since.unwrap_or_default()).saturating_sub(now.as_nanos());

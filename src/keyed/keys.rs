@@ -313,8 +313,9 @@ impl HotKeys {
     }
 
     /// Takes back the share of a call that does not run after all; `time` returns the present. A
-    /// window is refunded while the call's bucket still counts, a day or month until it ends, a queue while no other call stands
-    /// behind this one, and a quota that is refilled less the time since the call's start.
+    /// window is refunded while the call's bucket still counts, a day or month until it ends, a queue
+    /// while no other call stands behind this one, and a quota that is refilled less the time since
+    /// the call's start.
     pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &KeyTokens) {
         let KeyTokens {
             start,

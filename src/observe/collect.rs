@@ -320,15 +320,15 @@ impl Collector {
             }
         }
         for params in &details.keyed_rules {
-            let blocks = (Id::KeysBlocked, params.blocks());
-            for (id, count) in [
-                (Id::KeysOverflowed, params.overflows()),
-                (Id::KeysMissing, params.missing()),
-                (Id::KeysReset, params.resets()),
-            ]
-            .into_iter()
-            .chain(params.has_blocks().then_some(blocks))
-            {
+            for (id, count, is_told) in [
+                (Id::KeysOverflowed, params.overflows(), true),
+                (Id::KeysMissing, params.missing(), true),
+                (Id::KeysReset, params.resets(), true),
+                (Id::KeysBlocked, params.blocks(), params.has_blocks()),
+            ] {
+                if !is_told {
+                    continue;
+                }
                 let [resource, direction] = own();
                 let rule = ("rule", Text::Shared(params.rule().into()));
                 self.push(id, [resource, direction, rule], Value::Count(count));

@@ -205,9 +205,9 @@ fn a_keyed_rule_tells_its_settings() {
     assert!(KeyedRule::concurrency("r", 9).is_concurrency());
     let rate = KeyedRule::per_second("r", 9);
     assert!(!rate.is_concurrency());
-    assert_eq!(rate.get_calendar(), None);
+    assert_eq!(rate.calendar(), None);
     let month = KeyedRule::per_calendar_month("r", 9);
-    assert_eq!(month.get_calendar(), Some(CalendarPeriod::Month));
+    assert_eq!(month.calendar(), Some(CalendarPeriod::Month));
     assert_eq!(month.interval(), SECOND * 31 * 86_400);
     assert_eq!(rate.clone().capacity(12).get_burst(), 3);
     assert_eq!(rate.clone().param("p").get_param_at(), None);

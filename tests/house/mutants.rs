@@ -64,6 +64,22 @@ fn a_patch_that_does_not_fit_is_found() {
 }
 
 #[test]
+fn every_planted_bug_stands_in_the_table_of_models() {
+    let read = |file| fs::read_to_string(root().join(file)).unwrap();
+    let (sync, page) = (read("src/base/sync/mod.rs"), read("docs/architecture.md"));
+    let (_, bugs) = sync.split_once("pub(crate) enum Bug {").unwrap();
+    let (bugs, _) = bugs.split_once("\n}").unwrap();
+    let names = bugs
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(','));
+    let names: Vec<&str> = names.filter(|it| !it.starts_with("//")).collect();
+    for name in &names {
+        assert!(page.contains(&format!("`{name}`")), "{name} is in no row");
+    }
+    assert!(names.len() > 90, "{} bugs were found", names.len());
+}
+
+#[test]
 fn a_model_without_a_twin_is_named_by_a_patch() {
     let patches = patches();
     let named: BTreeSet<&str> = patches

@@ -314,7 +314,7 @@ fn what_does_not_go_with_the_calendar_is_refused_by_name() {
     ] {
         assert_eq!(Rules::build([good]).map(|rules| rules.len()), Ok(1));
     }
-    assert_eq!(month().get_calendar(), Some(CalendarPeriod::Month));
+    assert_eq!(month().calendar(), Some(CalendarPeriod::Month));
 }
 
 #[test]

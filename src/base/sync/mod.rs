@@ -341,10 +341,6 @@ pub(crate) enum Bug {
     GaugeWithoutVersion,
     /// A provider's remaining quota is noted, and calls that looked before that are let in.
     TellWithoutVersion,
-    /// A reload restores the provider's remaining quota that was known before it began.
-    ReloadForgetsTold,
-    /// A provider's remaining quota is stored without comparing the one noted before.
-    ToldByStore,
     /// A settlement releases its reservation first and books its cost after.
     ReleaseBeforeBook,
     /// A charge or a settlement does not compare the account that it changes.

@@ -8,8 +8,9 @@ use super::rare::RareState;
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::call::Direction;
+use crate::clock::Tick;
 use crate::engine::resource::Resource;
-use crate::rule::{Accounts, LeaseAccount};
+use crate::rule::{Accounts, CostRules, LeaseAccount};
 
 /// A handle on the cost of a running call, for rules on [costs](crate::FlowRule::cost): a stream
 /// keeps one and charges each chunk, a task settles when it knows the total.
@@ -210,35 +211,28 @@ impl Metered {
 
     /// Charges `n` units without a look at what is left.
     pub(super) fn add(&self, unit: &str, n: u32) {
-        if let Some(costs) = self.resource.costs() {
-            costs.add(&self.accounts, self.resource.now(), unit, n);
-        }
-        for beside in [&self.shadow, &self.outer] {
-            if let Some(metered) = beside.get().and_then(Meter::metered) {
-                metered.add(unit, n);
-            }
-        }
+        self.tell_all(&mut |costs, accounts, now| costs.add(accounts, now, unit, n));
     }
 
     pub(super) fn settle(&self, unit: &str, total: u32) {
-        if let Some(costs) = self.resource.costs() {
-            costs.settle(&self.accounts, self.resource.now(), unit, total);
-        }
-        for beside in [&self.shadow, &self.outer] {
-            if let Some(meter) = beside.get() {
-                meter.settle(unit, total);
-            }
-        }
+        self.tell_all(&mut |costs, accounts, now| costs.settle(accounts, now, unit, total));
     }
 
     fn tell_left(&self, unit: &str, left: u32, reset: Duration) {
+        self.tell_all(&mut |costs, accounts, now| {
+            costs.tell_left(accounts, now, (unit, left), reset);
+        });
+    }
+
+    /// Calls `f` with the rules on costs that have accounts of the call, these accounts and the
+    /// present: here, in shadow mode and in layers around this one.
+    fn tell_all(&self, f: &mut dyn FnMut(&CostRules, &Accounts, Tick)) {
         if let Some(costs) = self.resource.costs() {
-            let now = self.resource.now();
-            costs.tell_left(&self.accounts, now, (unit, left), reset);
+            f(costs, &self.accounts, self.resource.now());
         }
         for beside in [&self.shadow, &self.outer] {
             if let Some(metered) = beside.get().and_then(Meter::metered) {
-                metered.tell_left(unit, left, reset);
+                metered.tell_all(f);
             }
         }
     }

@@ -127,7 +127,7 @@ impl KeyedRule {
     /// Returns the [period of the calendar](Self::per_calendar_month) in which the rule counts;
     /// `None`: it does not count by the calendar.
     #[must_use]
-    pub const fn get_calendar(&self) -> Option<CalendarPeriod> {
+    pub const fn calendar(&self) -> Option<CalendarPeriod> {
         self.calendar
     }
 

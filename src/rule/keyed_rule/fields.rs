@@ -47,7 +47,7 @@ impl HasFields for KeyedRule {
                 "calendar",
                 Choice(
                     &CalendarPeriod::NAMES,
-                    |it: &Self| it.get_calendar().map(CalendarPeriod::as_str),
+                    |it: &Self| it.calendar().map(CalendarPeriod::as_str),
                     |it, place| it.in_period(CalendarPeriod::ALL[place]),
                 ),
             )
@@ -65,7 +65,7 @@ impl HasFields for KeyedRule {
                 Time(
                     |it: &Self| {
                         let rated = it.rated(it.interval);
-                        rated.filter(|_| it.get_calendar().is_none())
+                        rated.filter(|_| it.calendar().is_none())
                     },
                     |it, interval| Self { interval, ..it },
                 ),

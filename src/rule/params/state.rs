@@ -42,7 +42,7 @@ impl KeyedState {
                     Some(_) => HotKeys::with_costs(spec, now),
                     None => HotKeys::new(spec, now),
                 };
-                Arc::new(match rule.get_calendar() {
+                Arc::new(match rule.calendar() {
                     Some(_) => keys.by_calendar(epoch(), rule.get_utc_offset()),
                     None => keys,
                 })
