@@ -194,54 +194,25 @@ impl Drop for LeaseAccount {
 mod models {
     //! Every interleaving of two threads that tell what one call costs by a shared rule.
 
-    use std::time::Duration;
-
     use loom::thread;
 
     use super::*;
     use crate::base::sync::fault::model;
-    use crate::clock::Clock;
-    use crate::clock::timekeeper::Timekeeper;
-    use crate::store::{
-        Answer, Hub, QuotaRule, RuleCounts, RuleFigures, StoreSettings, Terms, WhenDown, Window,
-    };
+    use crate::store::models::{COSTS, cost_counter, hub};
+    use crate::store::{Answer, Terms, WhenDown};
 
-    const LIMIT: u32 = 5;
+    const LIMIT: u32 = COSTS.limit;
     const NOW: Tick = Tick::from_millis(10);
-    const BUCKET: Duration = Duration::from_millis(100);
-
-    #[derive(Debug)]
-    struct NeverMoves;
-
-    impl Clock for NeverMoves {
-        fn now(&self) -> Tick {
-            NOW
-        }
-    }
 
     /// A counter without a store, so that the share of the process, which is the whole limit, says
     /// what is left.
     fn quota() -> Arc<SharedQuota> {
-        let time = Timekeeper::new(Box::new(NeverMoves));
-        let hub = Arc::new(Hub::new(None, StoreSettings::new(), time));
         let terms = Terms {
-            limit: LIMIT,
-            per_node: false,
-            exact: true,
             when_down: WhenDown::LocalShare,
             local_limit: Some(LIMIT),
-            ahead: 0,
-            by_key: false,
-            by_cost: true,
-            wait_us: BUCKET.as_micros() as u32,
+            ..COSTS
         };
-        let window = Window {
-            bucket: BUCKET,
-            buckets: 1,
-        };
-        let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
-        let rule = QuotaRule::of_costs(window, figures, &hub);
-        SharedQuota::new([0, 1], terms, &rule)
+        cost_counter(&hub(), terms, 1)
     }
 
     /// A call that has reserved so much.

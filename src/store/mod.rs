@@ -90,7 +90,7 @@ mod ledger;
 mod memory;
 mod mistake;
 #[cfg(all(test, sentinel_loom))]
-mod models;
+pub(crate) mod models;
 #[cfg(feature = "shared")]
 mod pace;
 #[cfg(feature = "shared")]

@@ -23,7 +23,43 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU32, Ordering};
 use crate::clock::timekeeper::Timekeeper;
 use crate::clock::{Clock, Tick};
 
-const BUCKET: Duration = Duration::from_millis(100);
+pub(crate) const BUCKET: Duration = Duration::from_millis(100);
+
+/// The terms of a counter of what calls cost, of 5, which is closed without its store.
+pub(crate) const COSTS: Terms = Terms {
+    limit: 5,
+    per_node: false,
+    exact: true,
+    when_down: WhenDown::Closed,
+    local_limit: None,
+    ahead: 0,
+    by_key: false,
+    by_cost: true,
+    wait_us: BUCKET.as_micros() as u32,
+};
+
+/// A hub without a store, whose clock stands still at 10 ms.
+pub(crate) fn hub() -> Arc<Hub> {
+    let time = Timekeeper::new(Box::new(Still));
+    Arc::new(Hub::new(None, StoreSettings::new(), time))
+}
+
+/// A counter of what calls cost, in a window of so many buckets.
+pub(crate) fn cost_counter(hub: &Arc<Hub>, terms: Terms, buckets: u32) -> Arc<SharedQuota> {
+    let rule = QuotaRule::of_costs(window(buckets), figures(), hub);
+    SharedQuota::new([0, 1], terms, &rule)
+}
+
+const fn window(buckets: u32) -> Window {
+    Window {
+        bucket: BUCKET,
+        buckets,
+    }
+}
+
+fn figures() -> Arc<RuleFigures> {
+    Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())))
+}
 
 const fn ms(ms: u64) -> Tick {
     Tick::from_millis(ms)
@@ -161,7 +197,7 @@ impl Wake for Woken {
     }
 }
 
-const CONDITIONS: Conditions = Conditions {
+pub(super) const CONDITIONS: Conditions = Conditions {
     now: ms(10),
     nodes: Nodes {
         count: 1,
@@ -182,26 +218,15 @@ fn asked<const N: usize>() -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay
 fn asked_before<const N: usize>(
     latest: Option<Tick>,
 ) -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
-    let time = Timekeeper::new(Box::new(Still));
-    let hub = Arc::new(Hub::new(None, StoreSettings::new(), time));
+    let hub = hub();
     hub.set_mode(HubMode::Live, ms(1));
     let terms = Terms {
-        limit: 5,
-        per_node: false,
-        exact: true,
-        when_down: WhenDown::Closed,
-        local_limit: None,
         ahead: 5,
-        by_key: false,
         by_cost: false,
-        wait_us: BUCKET.as_micros() as u32,
+        ..COSTS
     };
-    let window = Window {
-        bucket: BUCKET,
-        buckets: 1,
-    };
-    let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
-    let quota = SharedQuota::new([0, 1], terms, &QuotaRule::new(window, figures, &hub));
+    let rule = QuotaRule::new(window(1), figures(), &hub);
+    let quota = SharedQuota::new([0, 1], terms, &rule);
     let tickets = [(); N].map(|()| match SharedQuota::ask(&quota, ms(10), 1, latest) {
         Asked::Waits(ticket) => ticket,
         Asked::Told(answer) => panic!("the store is there: {answer:?}"),

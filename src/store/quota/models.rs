@@ -3,60 +3,26 @@
 //!
 //! Each model counts what goes back to the store, and has a twin with a planted bug that must fail.
 
-use std::time::Duration;
-
 use loom::thread;
 
 use super::{Asked, Conditions, Grant, OnTheWay, Prepared, SharedQuota};
 use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
-use crate::clock::timekeeper::Timekeeper;
-use crate::clock::{Clock, Tick};
+use crate::clock::Tick;
 use crate::store::hub::HubMode;
-use crate::store::terms::Nodes;
+use crate::store::models::{BUCKET, CONDITIONS, COSTS, cost_counter, hub};
 use crate::store::ticket::{Answer, Validity};
-use crate::store::{
-    Epoch, Hub, QuotaRule, RuleCounts, RuleFigures, StoreSettings, Terms, WhenDown, Window,
-};
+use crate::store::{Epoch, Hub};
 
-const BUCKET: Duration = Duration::from_millis(100);
 /// Of the first bucket, and of the second one, which begins at 110 ms.
 const EARLY: Tick = Tick::from_millis(10);
 const LATE: Tick = Tick::from_millis(120);
 
-/// It stands still.
-#[derive(Debug)]
-struct StandsStill;
-
-impl Clock for StandsStill {
-    fn now(&self) -> Tick {
-        EARLY
-    }
-}
-
 /// A counter of what calls cost, of 5 in two buckets.
 fn budget() -> (Arc<Hub>, Arc<SharedQuota>) {
-    let time = Timekeeper::new(Box::new(StandsStill));
-    let hub = Arc::new(Hub::new(None, StoreSettings::new(), time));
+    let hub = hub();
     hub.set_mode(HubMode::Live, Tick::from_millis(1));
-    let terms = Terms {
-        limit: 5,
-        per_node: false,
-        exact: true,
-        when_down: WhenDown::Closed,
-        local_limit: None,
-        ahead: 0,
-        by_key: false,
-        by_cost: true,
-        wait_us: BUCKET.as_micros() as u32,
-    };
-    let window = Window {
-        bucket: BUCKET,
-        buckets: 2,
-    };
-    let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
-    let rule = QuotaRule::of_costs(window, figures, &hub);
-    let quota = SharedQuota::new([0, 1], terms, &rule);
+    let quota = cost_counter(&hub, COSTS, 2);
     (hub, quota)
 }
 
@@ -74,17 +40,7 @@ fn asked(hub: &Hub, quota: &Arc<SharedQuota>, weight: u32, now: Tick) -> (super:
 }
 
 fn prepare(quota: &Arc<SharedQuota>, now: Tick) -> Prepared {
-    let conditions = Conditions {
-        now,
-        nodes: Nodes {
-            count: 1,
-            rank: Some(0),
-        },
-        horizon: BUCKET,
-        trip: BUCKET,
-        slow_trip: BUCKET,
-        is_recovering: false,
-    };
+    let conditions = Conditions { now, ..CONDITIONS };
     SharedQuota::prepare(quota, &conditions)
 }
 
