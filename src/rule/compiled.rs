@@ -1,7 +1,7 @@
-//! The flow rules of one node in the form in which calls are judged.
+//! The flow rules of one node in the form in which the engine judges calls.
 //!
-//! Some are judged on the node's ring, some on a ring of their own, and some have a
-//! queue. A [plan](super::plan) says where each is judged, and what outlasts a reload.
+//! Some rules are judged on the node's ring, some on a ring of their own, and some have a queue. A
+//! [plan](super::plan) says where each is judged, and what outlasts a reload.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -22,7 +22,7 @@ pub(crate) struct CompiledRules {
     quotas: Box<[Quota]>,
     /// The index in the rule set of each quota's rule.
     rules: Box<[u32]>,
-    /// Rings and queues, which most resources do not have.
+    /// Rings of single rules and queues; `None` for most resources, which have neither.
     apart: Option<Box<ExtraRings>>,
     max_waiting: u32,
 }
@@ -34,25 +34,26 @@ struct ExtraRings {
     queues: Box<[Queue]>,
 }
 
-/// A ring beside the node's.
+/// A flow rule that counts in a ring of its own, beside the node's.
 #[derive(Debug)]
 pub(crate) struct DedicatedRing {
+    /// The index of the rule in its set, as a slice for [`Denied::by`].
     index: [u32; 1],
     rule: FlowRule,
     threshold: Threshold,
     quota: Quota,
-    /// Shared with the ring of before that it inherits, for the calls that it counts.
+    /// Kept over reloads: the rule that inherits the ring shares it, with the calls counted in it.
     ring: Arc<LeapArray>,
 }
 
-/// The quotas of one ring, as they are now.
+/// The quotas of one ring at one time.
 pub(crate) enum Quotas<'a> {
     Fixed(&'a [Quota]),
     Now([Quota; 1], &'a DedicatedRing),
 }
 
 impl DedicatedRing {
-    /// That of `rule`, which counts in `ring` and inherits the state of `old`.
+    /// Creates the state of `rule`, which counts in `ring` and inherits what `old` knows.
     pub(super) fn new(
         index: u32,
         rule: &FlowRule,
@@ -79,12 +80,12 @@ impl DedicatedRing {
         &self.rule
     }
 
-    /// Returns whether its limits never change.
+    /// Returns whether the rule's limit never changes.
     const fn is_fixed(&self) -> bool {
         matches!(self.threshold, Threshold::Fixed(_))
     }
 
-    /// The ring, for a rule that continues with it.
+    /// Returns the ring, for the next set's rule to continue with.
     pub(super) fn shared_ring(&self) -> Arc<LeapArray> {
         self.ring.clone()
     }
@@ -93,7 +94,7 @@ impl DedicatedRing {
         &self.ring
     }
 
-    /// The limits of the ring now.
+    /// The limit of the ring now.
     pub(crate) fn quotas(&self, now: Tick) -> Quotas<'_> {
         match &self.threshold {
             Threshold::Fixed(_) => Quotas::Fixed(std::slice::from_ref(&self.quota)),
@@ -104,8 +105,8 @@ impl DedicatedRing {
         }
     }
 
-    /// When the rule has room for `weight` tokens, `from` some time on, if no other call comes;
-    /// `None` if never.
+    /// Returns when the rule has room for `weight` tokens if no other call comes, judged for a call
+    /// that passes at `from` or later; `None` if never.
     fn available_at(&self, now: Tick, from: Tick, weight: u32) -> Option<Tick> {
         self.threshold
             .available_at(now, from, None, &self.ring, &|threshold| {
@@ -116,9 +117,9 @@ impl DedicatedRing {
             })
     }
 
-    /// The limits of the ring `at` a time to come, if no other call comes.
+    /// The limit of the ring at the future time `at`, if no other call comes.
     fn quotas_at(&self, now: Tick, at: Tick) -> Quotas<'_> {
-        // The last threshold that is asked for is the one that holds then.
+        // The closure is called with one threshold after the other; the last one holds at `at`.
         let limit = Cell::new(self.quota.limit());
         let available_at = |threshold| {
             limit.set(self.threshold.whole_tokens(threshold));
@@ -130,9 +131,9 @@ impl DedicatedRing {
         Quotas::Now([self.quota.limited_to(limit.get())], self)
     }
 
-    // --- one whose limits never change ---
+    // --- for a rule whose limit never changes ---
 
-    /// Takes `weight` tokens if its rule has room for them, in [one
+    /// Takes `weight` tokens if the rule has room for them, in [one
     /// attempt](LeapArray::acquire_at_once).
     #[inline(always)]
     pub(crate) fn take_at_once(&self, now: Tick, weight: u32) -> Option<Result<Taken, Denied>> {
@@ -142,40 +143,40 @@ impl DedicatedRing {
         taken.map(|taken| taken.map_err(|denied| denied.by(&self.index)))
     }
 
-    /// Takes `weight` tokens if its rule has room for them.
+    /// Takes `weight` tokens if the rule has room for them.
     pub(crate) fn take(&self, now: Tick, weight: u32) -> Result<Taken, Denied> {
         self.ring
             .acquire(now, weight, std::slice::from_ref(&self.quota))
             .map_err(|denied| denied.by(&self.index))
     }
 
-    /// Returns whether its rule has room for `weight` tokens now. It takes none.
+    /// Returns whether the rule has room for `weight` tokens now. Takes none.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         self.ring
             .check_room(now, weight, std::slice::from_ref(&self.quota))
             .map_err(|denied| denied.by(&self.index))
     }
 
-    /// Refunds tokens that were taken for a call that does not start. Those whose refund comes
-    /// too late just stay spent: no figures come from the ring.
+    /// Refunds tokens that were taken for a call that does not start. If their bucket has left the
+    /// ring they stay spent, which shows nowhere: no statistics are read from this ring.
     #[cold]
     pub(crate) fn refund(&self, taken: Taken, weight: u32) {
         let _ = self.ring.refund_at(taken.bucket, weight);
     }
 
-    /// When its rule has room for `weight` tokens if no other call comes; `None` if never.
+    /// Returns when the rule has room for `weight` tokens if no other call comes; `None` if never.
     pub(crate) fn room_at(&self, now: Tick, weight: u32) -> Option<Tick> {
         self.ring.available_from(now, weight, &self.quota)
     }
 
-    /// Its index.
+    /// The index of the rule in its set.
     pub(crate) const fn index(&self) -> &[u32; 1] {
         &self.index
     }
 }
 
 impl Quotas<'_> {
-    /// The quotas `at` a time to come, if no other call comes until then.
+    /// The quotas at the future time `at`, if no other call comes until then.
     pub(crate) fn at(&self, now: Tick, at: Tick) -> Quotas<'_> {
         match self {
             Quotas::Fixed(quotas) => Quotas::Fixed(quotas),
@@ -183,9 +184,9 @@ impl Quotas<'_> {
         }
     }
 
-    /// When each has room in `ring` for `weight` tokens, `from` some time on, if no other call
-    /// comes;
-    /// `None` if one never has. It may be before `from`: then it has room all the time since.
+    /// Returns when every quota has room in `ring` for `weight` tokens, if no other call comes,
+    /// judged for a call that passes at `from` or later; `None` if one never has. A time before
+    /// `from` means that there is room at `from` as well.
     #[inline]
     pub(crate) fn available_at(
         &self,
@@ -215,8 +216,8 @@ impl Deref for Quotas<'_> {
 }
 
 impl CompiledRules {
-    /// Compiled rules: quotas on the node's ring, rings beside it, and queues, for at most
-    /// `max_waiting` calls that wait at once.
+    /// Creates compiled rules from the quotas on the node's ring, the rules with rings of their
+    /// own, and the queues. At most `max_waiting` calls wait at once.
     pub(super) fn new(
         (rules, quotas): (Vec<u32>, Vec<Quota>),
         dedicated: Vec<DedicatedRing>,
@@ -236,7 +237,7 @@ impl CompiledRules {
         }
     }
 
-    /// The state that the next rules of `node`, to which these belong, inherit.
+    /// Returns the state that the next rules of `node` inherit from these rules of `node`.
     pub(crate) fn on<'a>(&'a self, node: &'a Node) -> Before<'a> {
         Before {
             node,
@@ -249,7 +250,7 @@ impl CompiledRules {
         &self.quotas
     }
 
-    /// The rules of those quotas.
+    /// The index in the rule set of each quota's rule.
     pub(crate) const fn rules(&self) -> &[u32] {
         &self.rules
     }
@@ -259,8 +260,8 @@ impl CompiledRules {
         self.apart.as_ref().map_or(&[], |apart| &apart.dedicated)
     }
 
-    /// Returns whether one ring beside the node's is all that judges beside it, and its limits
-    /// never change.
+    /// Returns whether, apart from the node's ring, calls are judged on exactly one more ring,
+    /// whose limit never changes, and in no queue.
     pub(crate) fn has_one_side(&self) -> bool {
         match self.dedicated() {
             [side] => self.queues().is_empty() && side.is_fixed(),
@@ -268,7 +269,7 @@ impl CompiledRules {
         }
     }
 
-    /// That ring.
+    /// The first ring beside the node's: the only one if [`has_one_side`](Self::has_one_side).
     #[inline]
     pub(crate) fn side(&self) -> &DedicatedRing {
         let apart = self.apart.as_ref();
@@ -280,7 +281,7 @@ impl CompiledRules {
         self.apart.as_ref().map_or(&[], |apart| &apart.queues)
     }
 
-    /// Returns whether the node's ring is all that judges: no rule has a ring or a queue of
+    /// Returns whether calls are judged on the node's ring alone: no rule has a ring or a queue of
     /// its own.
     #[inline]
     pub(crate) const fn has_one_ring(&self) -> bool {
@@ -292,8 +293,8 @@ impl CompiledRules {
         self.max_waiting
     }
 
-    /// How long the longest window looks back, and the longest queue, so how long a
-    /// node matters after its last use.
+    /// How far back the longest window or queue looks, which is how long a node matters after its
+    /// last use.
     pub(crate) fn memory(&self, ring: &LeapArray) -> Duration {
         let mut longest = Duration::ZERO;
         for quota in &self.quotas {

@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use super::problem::Inspector;
 
-/// The longest name of a unit.
+/// The longest name of a unit, in bytes.
 const MOST_LETTERS: usize = 64;
 
-/// The first name that it is given, in place: to note one allocates nothing.
+/// The first unit that is noted. It is stored inline, so noting it allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct NotedUnit(OnceLock<([u8; MOST_LETTERS], usize)>);
 
@@ -32,10 +32,10 @@ impl NotedUnit {
     }
 }
 
-/// The name that counts by themselves have, and no cost may have.
+/// The name that documents and figures use for counted requests, so no cost can have it.
 pub(crate) const REQUESTS: &str = "requests";
 
-/// Notes what is wrong with the name of a unit.
+/// Reports what is wrong with the name of a unit.
 pub(super) fn inspect_unit(unit: &str, inspector: &mut Inspector) {
     let is_word = unit.bytes().all(|letter| letter.is_ascii_graphic());
     if unit.is_empty() || unit.len() > MOST_LETTERS || !is_word {

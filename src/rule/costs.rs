@@ -1,4 +1,4 @@
-//! The rules of one resource on what calls cost, of all callers and of each key, with their budgets.
+//! The cost rules of one resource, for all callers together and for each key, with their budgets.
 
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ use crate::stat::{Grid, Quota};
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct CostRules {
-    /// Those that count all callers together.
+    /// The rules that count all callers together.
     all: Box<[CostRule]>,
-    /// Those that count each key apart.
+    /// The rules that count each key separately.
     by_key: Option<KeyedRules>,
-    /// Those that are shared. They are asked with the other [shared rules](super::SharedRule).
+    /// The shared rules. The engine asks them along with the other [shared
+    /// rules](super::SharedRule).
     shared: Box<[SharedCostRule]>,
     /// The first unit that a call has named and no rule counts.
     stray: NotedUnit,
@@ -31,7 +32,8 @@ pub(crate) struct CostRules {
 struct CostRule {
     index: u32,
     rule: FlowRule,
-    /// Shared with the rule of before that it inherits, for the calls in flight.
+    /// Kept over reloads: the rule that inherits the budget shares it, as calls in flight hold
+    /// accounts.
     budget: Arc<CostBudget>,
 }
 
@@ -47,7 +49,7 @@ pub(crate) struct Accounts {
 // === impl Accounts ===
 
 impl Accounts {
-    fn reserve_nothing(&self) -> bool {
+    fn nothing_is_reserved(&self) -> bool {
         let mut by_key = self.by_key.iter().map(|(_, it)| &it.account);
         self.all.iter().all(Account::is_empty) && by_key.all(Account::is_empty)
     }
@@ -56,10 +58,10 @@ impl Accounts {
 // === impl CostRules ===
 
 impl CostRules {
-    /// The rules of `set` at `indices`, with those `by_key` among them and those that are `shared`.
-    /// Each inherits what was charged and is reserved from one of `old` that counts the same unit:
-    /// from an equal rule, else from one of the same id, else from one with the same window, else
-    /// from any.
+    /// Creates the rules of `set` at `indices`, with its keyed rules `by_key` and its `shared`
+    /// ones. Each inherits what was charged and what is reserved from a rule of `old` that counts
+    /// the same unit: from an equal rule, else from one with the same id, else from one with the
+    /// same window, else from any.
     pub(crate) fn new(
         set: &RuleSet,
         indices: &[u32],
@@ -98,13 +100,13 @@ impl CostRules {
         })
     }
 
-    /// The rules that count each key apart.
+    /// The rules that count each key separately.
     pub(crate) const fn by_key(&self) -> Option<&KeyedRules> {
         self.by_key.as_ref()
     }
 
-    /// Reserves what `call` may cost by every rule, or by none: its accounts are written where they
-    /// stay. The error is of the first rule that has nothing left for it.
+    /// Reserves what `call` may cost with every rule, or with none. Fills `accounts` in place, to
+    /// spare copying them. The error is that of the first rule without room for the call.
     #[inline]
     pub(crate) fn reserve(
         &self,
@@ -112,7 +114,8 @@ impl CostRules {
         now: Tick,
         accounts: &mut Accounts,
     ) -> Result<(), NoShare> {
-        // First of its own key: a call that is refused there takes nothing from others meanwhile.
+        // Keys go first: a call that exceeds its own key's budget then takes nothing from other
+        // callers.
         if let Some(by_key) = &self.by_key {
             by_key.reserve(call, now, &mut accounts.by_key)?;
         }
@@ -129,18 +132,18 @@ impl CostRules {
                 available_at: rule.budget.room_at(now, wanted),
             });
         }
-        if accounts.reserve_nothing() {
+        if accounts.nothing_is_reserved() {
             call.reserves.each_unit(&mut |unit| self.note_stray(unit));
         }
         Ok(())
     }
 
-    /// The call of `accounts` runs.
+    /// Counts the reservations of a call that now runs.
     pub(crate) fn start(&self, accounts: &Accounts) {
         self.each_account(accounts, &mut |_, budget, account| budget.start(account));
     }
 
-    /// The call of `accounts`, which runs, has those of shared rules as well.
+    /// Counts the reservations of a running call with shared rules, which are made last.
     #[cold]
     pub(crate) fn start_shared(&self, accounts: &Accounts) {
         for shared in accounts.shared.iter() {
@@ -148,13 +151,13 @@ impl CostRules {
         }
     }
 
-    /// Takes back the reservations of a call that does not run.
+    /// Takes back the reservations of a call that will not run.
     #[cold]
     pub(crate) fn cancel(&self, accounts: &Accounts) {
         self.each_account(accounts, &mut |_, budget, account| budget.cancel(account));
     }
 
-    /// The call has cost `units` more of `unit`. Returns whether each rule on that has something
+    /// Charges a call `units` more of `unit`. Returns whether every rule on this unit has budget
     /// left for it.
     pub(crate) fn charge(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) -> bool {
         let mut goes_on = true;
@@ -164,21 +167,21 @@ impl CostRules {
         goes_on
     }
 
-    /// The call has cost `units` more of `unit`, and nobody asks what is left.
+    /// Charges a call `units` more of `unit`, as `charge` does, without returning what is left.
     pub(crate) fn add(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) {
         self.each_of_unit(accounts, unit, &mut |budget, account| {
             budget.add(account, now, units);
         });
     }
 
-    /// The call costs `total` of `unit` in all.
+    /// Settles a call at a `total` cost of `unit`.
     pub(crate) fn settle(&self, accounts: &Accounts, now: Tick, unit: &str, total: u32) {
         self.each_of_unit(accounts, unit, &mut |budget, account| {
             budget.settle(account, now, total);
         });
     }
 
-    /// A provider has `left` so much of `unit` until `reset` is over.
+    /// Passes on what a provider has reported: `left` units of `unit` until `reset` has passed.
     pub(crate) fn tell_left(
         &self,
         accounts: &Accounts,
@@ -191,7 +194,7 @@ impl CostRules {
         });
     }
 
-    /// Calls `f` with each account of a call that is of `unit`, and the budget that it is in. Notes
+    /// Calls `f` with each of the call's accounts that counts `unit`, and with its budget. Notes
     /// the unit if no rule counts it.
     #[inline]
     fn each_of_unit(
@@ -212,7 +215,8 @@ impl CostRules {
         }
     }
 
-    /// A call has named a `unit` that none of its accounts is of.
+    /// Notes a `unit` that a call has named and none of its accounts counts, unless another rule
+    /// counts it.
     #[cold]
     fn note_stray(&self, unit: &str) {
         let keyed = self.by_key.iter().flat_map(KeyedRules::units);
@@ -233,14 +237,14 @@ impl CostRules {
         self.stray.get()
     }
 
-    /// The call has ended, and nobody can charge it any more.
+    /// Closes the accounts of a call that has ended and can no longer be charged.
     pub(crate) fn close(&self, accounts: &Accounts, now: Tick, has_failed: bool) {
         self.each_account(accounts, &mut |_, budget, account| {
             budget.close(account, now, has_failed);
         });
     }
 
-    /// Calls `f` with each account of a call: the unit of its rule, and the budget that it is in.
+    /// Calls `f` with the unit, the budget and the account of each account of a call.
     fn each_account(
         &self,
         accounts: &Accounts,
@@ -257,7 +261,7 @@ impl CostRules {
         }
     }
 
-    /// When all rules let `call` in, if no other call comes; `None` if one never does.
+    /// Returns when all rules have room for `call` if no other call comes; `None` if one never has.
     pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
         let mut latest = now;
         if let Some(by_key) = &self.by_key {
@@ -269,8 +273,8 @@ impl CostRules {
         Some(latest)
     }
 
-    /// The rest of each rule on all callers: its index, its limit and in which time, the rest, and
-    /// when there is more.
+    /// What is left of each rule on all callers: the rule's index, its limit and interval, the
+    /// units left, and when there is more.
     pub(crate) fn left(
         &self,
         now: Tick,
@@ -283,8 +287,8 @@ impl CostRules {
         })
     }
 
-    /// The figures of each rule: its index, its unit, whether it counts each key apart, and those of
-    /// its budget. The rules on all callers come first.
+    /// The figures of each rule: its index, its unit, whether it counts each key separately, and
+    /// the figures of its budget. The rules on all callers come first.
     pub(crate) fn figures(&self, now: Tick) -> Vec<(u32, &str, bool, BudgetFigures)> {
         let mut figures = Vec::new();
         for it in &self.all {
@@ -301,12 +305,13 @@ impl CostRules {
         figures
     }
 
-    /// Returns whether a provider has told what it has left, and its reset is to come.
+    /// Returns whether a provider has reported what it has left, and the reset is still to come.
     pub(crate) fn is_told(&self, now: Tick) -> bool {
         self.all.iter().any(|rule| rule.budget.is_told(now))
     }
 
-    /// How long what was charged matters. A resource with keyed rules is kept in any case.
+    /// How long after the last call a charge still matters. A resource with keyed rules is kept
+    /// anyway.
     pub(crate) fn memory(&self) -> Duration {
         let mut longest = Duration::ZERO;
         for rule in &self.all {
@@ -352,12 +357,12 @@ impl CostRule {
         }
     }
 
-    /// The unit that it counts.
+    /// The unit that the rule counts.
     fn unit(&self) -> &str {
         self.rule.get_cost().unwrap_or_default()
     }
 
-    /// What `call` reserves by this rule.
+    /// What `call` reserves with this rule.
     fn wanted(&self, call: &Call<'_>) -> u32 {
         call.reserves.of(self.unit())
     }

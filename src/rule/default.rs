@@ -2,14 +2,14 @@
 
 use super::Rule;
 
-/// The resource that stands for every one without a rule of the same kind.
+/// The resource name that stands for every resource without a rule of the same kind.
 pub(crate) const ANY_RESOURCE: &str = "*";
 
-/// Most flow and isolation rules for it together: each is kept for every resource
-/// that a rule names.
+/// The most flow and isolation rules for `*` together. Every resource that a rule names gets a copy
+/// of each, so they are few.
 pub(super) const MOST_DEFAULTS: usize = 32;
 
-/// The allowed values instead of `*` where that would limit no call.
+/// The allowed value of `resource` for rules that would limit no call under `*`.
 pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, adaptive rules, and \
      flow and isolation rules that count all callers together, may be for all resources";
 

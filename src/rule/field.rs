@@ -1,8 +1,8 @@
-//! Settings as rows of a table: the name of each, and how it is read and changed.
+//! The settings of rules as rows of a table: the name of each, and how it is read and changed.
 //!
-//! A setting has a builder method and a getter, which are documented, and a row in the `fields.rs`
-//! of its kind. Everything else goes through the rows: documents are read and written by them, the
-//! page describes a rule by them, and what a form of the dashboard cannot say is kept by them.
+//! A setting has a documented builder method and getter, and a row in the `fields.rs` of its kind.
+//! Everything else goes through the rows: reading and writing documents, describing a rule on the
+//! page, and keeping the settings that a form of the dashboard does not show.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use super::Rule;
 use super::info::RuleInfo;
 use super::setting::{Setting, WrittenSettings};
 
-/// A kind of rules whose settings are rows.
+/// A kind of rules whose settings are listed in a table.
 pub(crate) trait HasFields: RuleInfo + Into<Rule> + 'static {
-    /// The settings, in the order in which people would write them. They come in parts, since some
-    /// are common to several kinds.
+    /// The settings, in the order in which people would write them. They come in groups, some of
+    /// which several kinds share.
     const FIELDS: &'static [&'static [Field<Self>]];
 
-    /// The settings of which a rule has one.
+    /// The settings of which a rule has exactly one, if there are such.
     const ONE_OF: Option<OneOf> = None;
 
-    /// Settings that older versions had: documents that have them load, with a warning for each.
+    /// Settings that older versions had: documents that contain them load, with a warning for each.
     #[cfg(feature = "serde")]
     const RETIRED: &'static [&'static str] = &[];
 
-    /// The rule in which nothing is set. It need not be valid.
+    /// Returns the rule in which nothing is set. It need not be valid.
     fn plain() -> Self;
 }
 
@@ -34,57 +34,57 @@ pub(crate) struct Field<R: 'static> {
     pub(crate) access: Accessor<R>,
 }
 
-/// What is known of a setting for any kind of rules.
+/// The properties of a setting that do not depend on the kind of its rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldTerms {
     /// The name of the builder method, which is the key in documents.
     pub(crate) name: &'static str,
-    /// The name by which [problems](super::InvalidRule::field) of the rule call it.
+    /// The name of the setting in [problems](super::InvalidRule::field) of the rule.
     pub(crate) told_as: &'static str,
     pub(crate) needed: Needed,
-    /// The settings of earlier rows that it cannot be combined with.
+    /// The settings of earlier rows that a rule cannot have together with this one.
     pub(crate) not_beside: &'static [&'static str],
-    /// Whether it is written also where it has the value of a [plain](HasFields::plain) rule.
+    /// Whether documents contain it even if it has the value of a [plain](HasFields::plain) rule.
     is_always_written: bool,
-    /// Whether a form of the dashboard, in which the setting has no place, leaves it as it was.
+    /// Whether a form of the dashboard, which does not show the setting, leaves it unchanged.
     #[cfg(feature = "dashboard")]
     is_kept: bool,
 }
 
-/// Whether a document has to have a setting.
+/// Whether a document must have a setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Needed {
     No,
     Yes,
-    /// It has to, unless it has the other one.
+    /// Required, unless the document has the other setting.
     Unless(&'static str),
-    /// It has to if it has one of the others, and must not if it has none. The text ends the
-    /// message in the first case.
+    /// Required if the document has one of the other settings, and refused if it has none of them.
+    /// The text is appended to the message about a missing setting.
     With(&'static [&'static str], &'static str),
 }
 
-/// The settings of which a rule has one.
+/// The settings of which a rule must have exactly one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneOf {
     pub(crate) names: &'static [&'static str],
-    /// What a rule without any of them is.
+    /// The end of a problem's text for a rule with none of them.
     pub(crate) without: &'static str,
 }
 
 /// How the value of a setting is read from a rule, and how it is set: by the builder method where
-/// there is one. What was not set is `None`.
+/// there is one. `None` stands for a setting that was not set.
 pub(crate) enum Accessor<R> {
     Text(fn(&R) -> Option<&str>, fn(R, String) -> R),
     Texts(fn(&R) -> Option<&[String]>, fn(R, Vec<String>) -> R),
     Number(fn(&R) -> Option<f64>, fn(R, f64) -> R),
     Count(fn(&R) -> Option<u32>, fn(R, u32) -> R),
-    /// A place among others, which may be counted from the end.
+    /// An index in a list; negative ones count from the end.
     Place(fn(&R) -> Option<i32>, fn(R, i32) -> R),
     Flag(fn(&R) -> Option<bool>, fn(R, bool) -> R),
     /// A flag whose builder method has no argument.
     Switch(fn(&R) -> bool, fn(R) -> R),
     Time(fn(&R) -> Option<Duration>, fn(R, Duration) -> R),
-    /// One of some names; it is set by its place among them.
+    /// One of some names; the setter takes its index in them.
     Choice(
         &'static [&'static str],
         fn(&R) -> Option<&'static str>,
@@ -92,7 +92,7 @@ pub(crate) enum Accessor<R> {
     ),
     Shares(fn(&R) -> Option<Range<f64>>, fn(R, Range<f64>) -> R),
     Bytes(fn(&R) -> Option<Range<u64>>, fn(R, Range<u64>) -> R),
-    /// Thresholds by name, and the key of the name in documents. Each is set by itself.
+    /// Thresholds by name, and the key of the name in documents. The setter adds one at a time.
     Thresholds(
         &'static str,
         fn(&R) -> &[(String, f64)],
@@ -100,7 +100,7 @@ pub(crate) enum Accessor<R> {
     ),
 }
 
-/// The row of the resource, in the kinds of rules that have one.
+/// The row of the setting `resource`, for the kinds of rules that have it.
 macro_rules! resource_row {
     () => {
         $crate::rule::field::Field::new(
@@ -134,7 +134,7 @@ impl<R> Field<R> {
         }
     }
 
-    /// A document has to have the setting.
+    /// Makes the setting required in documents.
     pub(super) const fn needed(self) -> Self {
         self.needed_if(Needed::Yes)
     }
@@ -159,20 +159,20 @@ impl<R> Field<R> {
         self
     }
 
-    /// A form of the dashboard leaves the setting as it was.
+    /// Makes a form of the dashboard leave the setting unchanged.
     #[cfg(feature = "dashboard")]
     pub(super) const fn kept(mut self) -> Self {
         self.terms.is_kept = true;
         self
     }
 
-    /// Without a dashboard there is no form.
+    /// Does nothing: without a dashboard there is no form.
     #[cfg(not(feature = "dashboard"))]
     pub(super) const fn kept(self) -> Self {
         self
     }
 
-    /// The value of the setting in `rule`, if it has one.
+    /// Returns the value of the setting in `rule`, if it was set.
     fn get(&self, rule: &R) -> Option<Setting> {
         Some(match self.access {
             Accessor::Text(get, _) => Setting::Text(get(rule)?.to_owned()),
@@ -196,7 +196,7 @@ impl<R> Field<R> {
         })
     }
 
-    /// `rule` with the setting that `old` has, if it has one.
+    /// Returns `rule` with the value that `old` has for this setting, if it was set there.
     #[cfg(feature = "dashboard")]
     fn copied(&self, mut rule: R, old: &R) -> R {
         fn with<R, T>(rule: R, value: Option<T>, set: fn(R, T) -> R) -> R {
@@ -236,7 +236,7 @@ impl<R> Field<R> {
     }
 }
 
-/// Lists the settings of `rule`, without those that were not set.
+/// Lists the settings of `rule`, except those that were not set or have their default.
 pub(super) fn list<R: HasFields>(rule: &R, settings: &mut WrittenSettings) {
     let plain = R::plain();
     for field in R::FIELDS.iter().copied().flatten() {
@@ -249,8 +249,8 @@ pub(super) fn list<R: HasFields>(rule: &R, settings: &mut WrittenSettings) {
     }
 }
 
-/// `rule`, which comes from a form of the dashboard, with the settings of `old` that have no place
-/// in the form.
+/// Returns `rule`, which was made from a form of the dashboard, with the settings of `old` that the
+/// form does not show.
 #[cfg(feature = "dashboard")]
 pub(crate) fn kept<R: HasFields>(mut rule: R, old: &R) -> R {
     for field in R::FIELDS.iter().copied().flatten() {

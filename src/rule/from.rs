@@ -47,7 +47,7 @@ fn valid(rules: Result<Rules, InvalidRules>) -> Rules {
     }
 }
 
-/// The conversions of tuples, of rules of any kinds.
+/// Implements the conversions from tuples of rules, of any kinds.
 macro_rules! tuples {
     ($(($($rule:ident)+))*) => {$(
         impl<$($rule: Into<Rule>),+> From<($($rule,)+)> for Rules {

@@ -17,7 +17,7 @@ const ANY: Bounds = Bounds {
     least_ns: MIN_BUCKET_NS,
     longest_ns: LONGEST_NS,
     longest: LONGEST,
-    most_buckets: MAX_BUCKETS,
+    default_buckets: MAX_BUCKETS,
 };
 
 /// The bounds of a window that figures per second are read from. Each node has a
@@ -27,7 +27,7 @@ const FIGURES: Bounds = Bounds {
     least_ns: 10_000_000,
     longest_ns: 3_600_000_000_000,
     longest: "1 hour",
-    most_buckets: 3_600,
+    default_buckets: 3_600,
 };
 
 impl InvalidSetting {
@@ -56,11 +56,11 @@ impl InvalidSetting {
             least_ns,
             longest_ns,
             longest,
-            most_buckets,
+            default_buckets,
         } = *bounds;
         let least_ms = least_ns / 1_000_000;
-        if buckets == 0 || buckets > most_buckets {
-            let allowed = format!("between 1 and {most_buckets}");
+        if buckets == 0 || buckets > default_buckets {
+            let allowed = format!("between 1 and {default_buckets}");
             return Err(Self::new("buckets", buckets, allowed));
         }
         let length = interval.as_nanos();
@@ -151,7 +151,7 @@ struct Bounds {
     longest_ns: u64,
     /// `longest_ns` as error messages say it.
     longest: &'static str,
-    most_buckets: u32,
+    default_buckets: u32,
 }
 
 impl SlidingWindow {

@@ -1,4 +1,4 @@
-//! The settings of an adaptive rule, a row for each.
+//! The settings of an adaptive rule as a table.
 
 use super::AdaptiveRule;
 use crate::base::number::WholeNumber;

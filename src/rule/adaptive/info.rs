@@ -1,4 +1,4 @@
-//! What an adaptive rule says of itself: its kind, its limit and its needs.
+//! The [`RuleInfo`] of an adaptive rule: its kind, its limit and its needs.
 
 use super::AdaptiveRule;
 use crate::blocked::BlockKind;

@@ -12,12 +12,12 @@ use crate::adaptive::LimiterSettings;
 use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
-/// Limits concurrency by a limit that adapts: as many calls of a resource at once as it can
-/// take, derived from response times. Under overload the least important calls are refused first.
+/// Limits how many calls of a resource run at once. The limit adapts to what the resource can take,
+/// derived from response times. Under overload the least important calls are refused first.
 ///
-/// A handler that computes without awaiting never has more calls in flight than there are threads:
-/// nothing is learned there and nothing refused. Move such work to `spawn_blocking` or behind a
-/// semaphore, or limit the CPU by a [`SystemRule`](super::SystemRule) beside this rule.
+/// A handler that computes without awaiting never has more calls in flight than there are threads,
+/// so the rule learns nothing from it and refuses nothing. Move such work to `spawn_blocking` or
+/// behind a semaphore, or limit the CPU with a [`SystemRule`](super::SystemRule) next to this rule.
 ///
 /// # Classes
 ///
@@ -25,43 +25,44 @@ use crate::stat::MAX_TOKENS;
 /// the classes of the calls of *one* resource: routes compete only where one rule judges them
 /// together, as with a layer that has [one name](crate::SentinelLayer::named) for all of them.
 ///
-/// As long as nothing is wrong, calls of any class may go a [burst](Self::burst) beyond the limit:
-/// even at nine tenths of what a service can take there are queues of 150 calls now and then. A
-/// call that finds the burst full is refused, and shuts the least important class. That is then
-/// *marginal*: it gets what the others leave. If that is not enough, so is the next class, and
-/// those below it are *excess*: they get idle workers only. A class opens again when its room has
-/// doubled a few times without a queue, seconds after the overload is over.
+/// While there is no overload, calls of any class can exceed the limit by a [burst](Self::burst):
+/// even at nine tenths of its capacity a service has queues of 150 calls now and then. A call that
+/// finds the burst full is refused, and makes the least important class *marginal*: this class gets
+/// only what the more important classes leave. If that is not enough, the next class becomes
+/// marginal, and those below it are *excess*: they get idle workers only. A marginal class starts
+/// with little room above the limit. The room doubles as long as no queue forms, and the class
+/// opens again once the room reaches a burst, seconds after the overload is over.
 ///
-/// Where calls of two classes or more come, the burst of the least important class is at most 160
-/// calls, and each class above it may go half a burst further. Where only one class comes, it is 32
-/// calls, as there is nobody to refuse instead and a long queue only costs time.
+/// If calls of two or more classes come, the burst of the least important class is at most 160
+/// calls, and each class above it gets half a burst more. If calls of only one class come, the
+/// burst is at most 32 calls: no less important call could be refused instead, and a long queue
+/// only costs time.
 ///
 /// # The limit
 ///
-/// Calls beyond their bound are refused at once; none waits. The limit is what
-/// [Little's law](https://en.wikipedia.org/wiki/Little%27s_law) gives for the calls that the
-/// service works on, and half of its square root, at least 2, for a small queue. It is at least 3
-/// if the bounds of the rule allow that. It learns from calls that end, so it never changes while
-/// nothing runs.
+/// Calls beyond the limit of their class are refused at once; none waits. The limit is the number
+/// of calls that the service works on at once, by [Little's
+/// law](https://en.wikipedia.org/wiki/Little%27s_law), plus half the square root of that number, at
+/// least 2, for a small queue. It is at least 3 if the bounds of the rule allow that. It is updated
+/// when calls end, so it never changes while nothing runs.
 ///
-/// A response counts when its body has ended, with its response time. So a stream whose
-/// head comes at once takes up one call of the limit for as long as it lasts, and the limit
-/// learns nothing from it meanwhile. For many open streams use an
-/// [`IsolationRule`](super::IsolationRule), or let calls end [with their
-/// heads](crate::middleware::Completion::Head). A call that failed, was cancelled or was
-/// [ignored](crate::Entry::ignore), such as one that another layer refuses, counts only if
-/// it had already taken longer than responses usually do.
+/// A response counts, with its response time, when its body has ended. So a stream whose head comes
+/// at once occupies one call of the limit for as long as it lasts, and the limit learns nothing
+/// from it meanwhile. For many open streams use an [`IsolationRule`](super::IsolationRule), or let
+/// calls end [with their heads](crate::middleware::Completion::Head). A call that failed, was
+/// cancelled or was [ignored](crate::Entry::ignore), such as one that another layer refuses, counts
+/// only if it had already taken longer than responses usually do.
 ///
 /// When the service is full, a probe lowers the limit by a quarter for a few response times, about
 /// every ten seconds, to measure how long calls take without a queue. As long as that makes calls
 /// faster, the probe lowers the limit by another quarter, but not below the
 /// [floor](Self::floor).
 ///
-/// A reload changes nothing for a rule that stays, even if it gets another
-/// [id](Self::id). If a setting changes, the limit that was found is kept, within the new
-/// bounds, and all classes are open. Measurements in progress then start anew, and the limit learns
-/// nothing from calls that are in flight. [`start`](Self::start) applies to a resource that had no
-/// limit. Calls that run when a rule comes count as well.
+/// A reload changes nothing for a rule that stays, even if it gets another [id](Self::id). If a
+/// setting changes, the current limit is kept, within the new bounds, and all classes are open.
+/// Measurements in progress then start anew, and the limit learns nothing from calls that are
+/// already in flight. [`start`](Self::start) applies only to a resource that had no limit. Calls
+/// that were running before the rule was added count as running under it.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without an adaptive rule of its own gets a separate limit from it.
@@ -89,19 +90,21 @@ use crate::stat::MAX_TOKENS;
 ///
 /// With 20 slots, 50 ms of work per call and a load of 0.8, of which half is sheddable: if the
 /// sheddable calls grow twelvefold, at least 99.9 % of the critical and the `SheddablePlus` calls
-/// are served, the service does 95 % of what it can or more, and the last call is refused 1.5 s
-/// after the spike at the latest. At nine tenths of the capacity none of a million calls is
+/// are served, the service does at least 95 % of the work that it can, and the last refusal comes
+/// at most 1.5 s after the spike. At nine tenths of the capacity none of a million calls is
 /// refused, if they are of several classes. The
-/// [guide](crate::guide::limits_in_detail#adaptive-limits) has the figures for other troubles and
-/// for calls of one class. `adaptive::bars` and `adaptive::claims` test all of them in virtual time.
+/// [guide](crate::guide::limits_in_detail#adaptive-limits) has the figures for other disturbances
+/// and for calls of one class. `adaptive::bars` and `adaptive::claims` test all of them in virtual
+/// time.
 ///
 /// # Source
 ///
-/// The classes are those of Google's "Site Reliability Engineering", chapter 21. That the calls in
-/// flight alone decide, without a table of priorities, comes from the field's limiters, of which
-/// Uber's Cinnamon and Netflix's partitions are the best known, and their shortcomings in
-/// simulations. The windows and outliers of the limit are those of Gradient2 in Netflix's
-/// concurrency-limits, its probes those of that library's first gradient and of BBR.
+/// The classes are those of Google's "Site Reliability Engineering", chapter 21. Classes are shed
+/// by the number of calls in flight alone, without a table of priorities, as in other limiters, of
+/// which Uber's Cinnamon and Netflix's partitions are the best known; the rules differ where
+/// simulations showed shortcomings of those. The windows and outliers of the limit are those of
+/// Gradient2 in Netflix's concurrency-limits; its probes are those of that library's first gradient
+/// and of BBR.
 #[doc(alias("ConcurrencyLimit", "concurrency_limits"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {
@@ -113,14 +116,15 @@ pub struct AdaptiveRule {
     pub(super) id: Option<String>,
 }
 
-/// Where a limit starts by default.
+/// The default of [`AdaptiveRule::start`].
 const START: u32 = 20;
-/// How much work a burst may be by default, and at most.
+/// The default of [`AdaptiveRule::burst`].
 const BURST: Duration = Duration::from_millis(500);
+/// The largest valid [`AdaptiveRule::burst`].
 const LONGEST_BURST: Duration = Duration::from_secs(10);
 
 impl AdaptiveRule {
-    /// Allows as many calls of `resource` at once as it can take, at least 1 and at most
+    /// Limits the concurrent calls of `resource` to as many as it can take: at least 1 and at most
     /// 200.
     #[must_use]
     pub fn new(resource: impl Into<String>) -> Self {
@@ -136,7 +140,7 @@ impl AdaptiveRule {
 
     /// Sets the lower bound of the limit: at least 1, and at most the ceiling. Default 1.
     ///
-    /// A floor above the capacity of the resource preserves the queue that it causes.
+    /// A floor above the capacity of the resource keeps a queue standing there for good.
     #[must_use]
     pub fn floor(mut self, floor: impl Into<WholeNumber>) -> Self {
         self.floor = floor.into();
@@ -151,20 +155,20 @@ impl AdaptiveRule {
         self
     }
 
-    /// Sets the limit before anything is measured: between floor and ceiling. Default: 20,
-    /// or the nearer of the two if 20 lies outside of them.
+    /// Sets the limit that applies before anything is measured: between floor and ceiling. Default:
+    /// 20, or the bound nearer to it if 20 lies outside of them.
     #[must_use]
     pub fn start(mut self, start: impl Into<WholeNumber>) -> Self {
         self.start = Some(start.into());
         self
     }
 
-    /// Sets how much work calls may bring beyond the limit before one is refused, as the time that
+    /// Sets how much work calls can bring beyond the limit before one is refused, as the time that
     /// the service takes for it: at most 10 s. Default 500 ms.
     ///
-    /// It is at least 8 calls and at most 160, or 32 where only one class of calls comes. `0`: no
-    /// call goes beyond the limit. Then calls are refused at nine tenths of what the service can
-    /// take, as chance lets calls come together.
+    /// The burst is at least 8 calls and at most 160, or 32 where calls of only one class come.
+    /// `0`: no call exceeds the limit. Calls are then refused already at nine tenths of the
+    /// service's capacity, as arrivals cluster by chance.
     #[must_use]
     pub const fn burst(mut self, burst: Duration) -> Self {
         self.burst = burst;
@@ -185,12 +189,12 @@ impl AdaptiveRule {
         &self.resource
     }
 
-    /// The most calls that may run at once.
+    /// The upper bound of the limit.
     pub(super) const fn most(&self) -> u32 {
         self.ceiling.get()
     }
 
-    /// The settings of the limiter; the rule has been inspected.
+    /// The settings of the limiter. The rule has been inspected, so they are valid.
     pub(crate) fn settings(&self) -> LimiterSettings {
         LimiterSettings {
             floor: self.floor.get(),

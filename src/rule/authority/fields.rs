@@ -1,4 +1,4 @@
-//! The settings of an authority rule, a row for each.
+//! The settings of an authority rule as a table.
 
 use super::{AuthorityRule, Treatment};
 use crate::rule::field::Accessor::{Switch, Text, Texts};
@@ -45,12 +45,12 @@ impl HasFields for AuthorityRule {
 }
 
 impl AuthorityRule {
-    /// The origins, if they are treated in this way.
+    /// The origins of the list, if the rule gives them this treatment.
     fn listed(&self, treatment: Treatment) -> Option<&[String]> {
         (self.strategy == treatment).then_some(&*self.origins)
     }
 
-    /// The rule with this list instead of its own.
+    /// Returns the rule with `origins` and their treatment in place of its own list.
     fn listing(self, treatment: Treatment, origins: &[String]) -> Self {
         Self {
             deny_unknown: self.deny_unknown,

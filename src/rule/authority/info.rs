@@ -1,4 +1,4 @@
-//! What an authority rule says of itself: its kind, its limit and its needs.
+//! The [`RuleInfo`] of an authority rule: its kind, its limit and its needs.
 
 use super::{AuthorityRule, OriginList};
 use crate::blocked::BlockKind;

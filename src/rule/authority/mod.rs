@@ -11,10 +11,9 @@ use crate::call::Key;
 
 /// Determines which origins may call a resource: only those of a list, or all except those.
 ///
-/// All rules of a resource apply to each call. An origin must equal a whole name of the
-/// list; spaces around the names do not count. A name that is an address or a number also
-/// stands for an origin that is one; a name that is an IPv4-mapped IPv6 address stands for
-/// both addresses.
+/// All rules of a resource apply to each call. An origin must equal a whole name of the list;
+/// spaces around the names do not count. A name that spells an address or a number also matches an
+/// origin of that type; an IPv4-mapped IPv6 address matches both addresses.
 ///
 /// A call without an origin, or with an empty one, passes even a list of allowed origins,
 /// as in Sentinel, unless the rule [denies](Self::deny_unknown) it. An empty list refuses
@@ -63,14 +62,14 @@ pub struct AuthorityRule {
     pub(super) id: Option<String>,
 }
 
-/// The treatment of those on the list.
+/// What happens to the origins on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Treatment {
     Allow,
     Deny,
 }
 
-/// One authority rule, made to be asked: in constant time, without allocating.
+/// One authority rule, compiled for lookups that take constant time and allocate nothing.
 #[derive(Debug)]
 pub(crate) struct OriginList {
     named: Named<()>,
@@ -100,7 +99,7 @@ impl OriginList {
     /// Returns whether a call of `origin` passes.
     #[inline]
     pub(super) fn permits(&self, origin: Option<&Key<'_>>) -> bool {
-        // An empty name is none.
+        // An empty origin counts as none.
         let Some(origin) = origin.filter(|origin| !origin.is("")) else {
             return !self.deny_unknown;
         };
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_unknown_can_be_denied() {
+    fn calls_without_an_origin_can_be_denied() {
         for rule in [
             AuthorityRule::allow("r", ["a"]),
             AuthorityRule::deny("r", ["b"]),
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_or_number_is_the_same_as_text() {
+    fn a_name_matches_an_address_or_number_it_spells() {
         let names = ["10.0.0.1", "2001:db8:1:2::", "42", "007", "GET /a"];
         let list = OriginList::new(&AuthorityRule::deny("r", names));
         let network = IpAddr::from([0x2001, 0xdb8, 1, 2, 0, 0, 0, 0_u16]);
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_name_is_named() {
+    fn problems_quote_the_bad_name() {
         let rule = AuthorityRule::allow(" ", ["a", " ", "b\n\u{7}c"]);
         let mut inspector = Inspector::new(1, "authority".to_owned());
         rule.inspect(&mut inspector);
@@ -268,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_answers_as_a_search_of_the_list(
+        fn permits_agrees_with_a_search_of_the_list(
             names in proptest::collection::vec("[ab1]{1,3}", 0..6),
             origin in proptest::option::of("[ab1]{0,3}"),
             allow in proptest::bool::ANY,

@@ -1,4 +1,4 @@
-//! What a program says of an authority rule.
+//! The constructors and setters of an authority rule.
 
 use super::super::problem::Inspector;
 use super::{AuthorityRule, Treatment, split};

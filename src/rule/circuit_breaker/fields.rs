@@ -1,15 +1,15 @@
-//! The settings of a circuit breaker, a row for each.
+//! The settings of a circuit breaker as a table.
 
 use super::{CircuitBreakerRule, Strategy, TripThreshold};
 use crate::base::number::WholeNumber;
 use crate::rule::field::Accessor::{Count, Flag, Number, Switch, Text, Time};
 use crate::rule::field::{Field, HasFields, Needed, OneOf, resource_row};
 
-/// Failures in a row are counted without a window.
+/// The conditions with which no number of calls can be set.
 const IN_A_ROW: &[&str] = &["consecutive_errors", "pushback"];
-/// What is counted without an interval.
+/// The settings with which calls are not counted in an interval.
 const NO_WINDOW: &[&str] = &["consecutive_errors", "pushback", "last_calls"];
-/// The callee says for how long, and nothing is counted.
+/// The condition with which the callee says how long the breaker is open, and nothing is counted.
 const PUSHBACK: &[&str] = &["pushback"];
 
 impl HasFields for CircuitBreakerRule {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{CircuitBreakerRule, Strategy, TripThreshold};
 
 impl CircuitBreakerRule {
-    /// Returns from which response time on calls count as [slow](Self::slow_ratio); `None`: the
-    /// breaker looks at errors.
+    /// Returns the response time above which calls count as [slow](Self::slow_ratio); `None` if the
+    /// breaker does not count slow calls.
     #[must_use]
     pub const fn get_max_rt(&self) -> Option<Duration> {
         match self.strategy {
@@ -15,8 +15,8 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns at which fraction of [slow calls](Self::slow_ratio) the breaker opens, if it
-    /// looks at them.
+    /// Returns the fraction of [slow calls](Self::slow_ratio) at which the breaker opens; `None` if
+    /// it has another condition.
     #[must_use]
     pub const fn get_slow_ratio(&self) -> Option<f64> {
         match (self.strategy, self.threshold) {
@@ -25,8 +25,8 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns at which fraction of [failed calls](Self::error_ratio) the breaker opens, if it
-    /// looks at that.
+    /// Returns the fraction of [failed calls](Self::error_ratio) at which the breaker opens; `None`
+    /// if it has another condition.
     #[must_use]
     pub const fn get_error_ratio(&self) -> Option<f64> {
         match (self.strategy, self.threshold) {
@@ -35,8 +35,8 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns at how many [failed calls](Self::error_count) the breaker opens, if it looks at
-    /// that.
+    /// Returns the number of [failed calls](Self::error_count) at which the breaker opens; `None`
+    /// if it has another condition.
     #[must_use]
     pub const fn get_error_count(&self) -> Option<u32> {
         match self.threshold {
@@ -45,8 +45,8 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns at how many failures [in a row](Self::consecutive_errors) the breaker opens, if
-    /// it looks at that.
+    /// Returns the number of failures [in a row](Self::consecutive_errors) at which the breaker
+    /// opens; `None` if it has another condition.
     #[must_use]
     pub const fn get_consecutive_errors(&self) -> Option<u32> {
         match self.threshold {
@@ -61,15 +61,15 @@ impl CircuitBreakerRule {
         matches!(self.strategy, Strategy::Pushback)
     }
 
-    /// Returns how long the breaker [stays open](Self::open_for); it has no meaning for a
+    /// Returns how long the breaker [stays open](Self::open_for). Has no meaning for a
     /// [pushback](Self::pushback).
     #[must_use]
     pub const fn get_open_for(&self) -> Duration {
         self.open_for
     }
 
-    /// Returns the [longest time](Self::open_up_to) that the breaker stays open; `None`: always
-    /// the same, and 60 s for a [pushback](Self::pushback).
+    /// Returns the [longest time](Self::open_up_to) that the breaker stays open. `None`: it is open
+    /// for the same time whenever it opens, or for up to 60 s after a [pushback](Self::pushback).
     #[must_use]
     pub const fn get_open_up_to(&self) -> Option<Duration> {
         self.open_up_to
@@ -84,15 +84,16 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns the [interval](Self::interval) in which calls are counted; it has no meaning for
-    /// [the last calls](Self::last_calls) or for [failures in a row](Self::consecutive_errors).
+    /// Returns the [interval](Self::interval) in which calls are counted. Has no meaning for [the
+    /// last calls](Self::last_calls), [failures in a row](Self::consecutive_errors) or a
+    /// [pushback](Self::pushback).
     #[must_use]
     pub const fn get_interval(&self) -> Duration {
         self.interval
     }
 
-    /// Returns how many [last calls](Self::last_calls) are counted; `None`: those of the
-    /// interval.
+    /// Returns the number of [last calls](Self::last_calls) that are counted; `None` if the calls
+    /// of an interval are counted.
     #[must_use]
     pub const fn get_last_calls(&self) -> Option<u32> {
         match self.last_calls {
@@ -101,7 +102,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns of how many [buckets](Self::buckets) the interval consists, if that was set.
+    /// Returns the number of [buckets](Self::buckets) in the interval, if that was set.
     #[must_use]
     pub const fn get_buckets(&self) -> Option<u32> {
         match self.buckets {
@@ -110,7 +111,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns how many [probes](Self::probes) run at once.
+    /// Returns how many [probes](Self::probes) can run at once.
     #[must_use]
     pub const fn get_probes(&self) -> u32 {
         self.probes.get()
@@ -128,8 +129,7 @@ impl CircuitBreakerRule {
         self.cancelled_as_slow
     }
 
-    /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in
-    /// the set.
+    /// Returns the [name](Self::id) of the rule; `None` if it is named after its place in the set.
     #[must_use]
     pub fn get_id(&self) -> Option<&str> {
         self.id.as_deref()

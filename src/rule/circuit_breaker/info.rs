@@ -1,4 +1,4 @@
-//! What a circuit breaker says of itself: its kind, its limit and its needs.
+//! The [`RuleInfo`] of a circuit breaker: its kind, its limit and its needs.
 
 use std::time::Duration;
 

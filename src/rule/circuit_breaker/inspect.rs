@@ -1,4 +1,4 @@
-//! The problems of a circuit-breaker rule.
+//! Finds the problems of a circuit-breaker rule.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::breaker::{MAX_BUCKETS, MAX_COUNT, MAX_LAST_CALLS, MAX_PROBES};
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::rule::problem::Inspector;
 
-/// What the settings of counts have to be where nothing is counted.
+/// The allowed value, in a problem, of a setting that a pushback rule does not use.
 const NOT_FOR_PUSHBACK: &str = "left out for a pushback";
 
 impl CircuitBreakerRule {
@@ -25,16 +25,16 @@ impl CircuitBreakerRule {
         }
         match self.last_calls {
             _ if self.is_consecutive() => {
-                self.inspect_row(inspector, "left out for consecutive errors");
+                self.refuse_counting(inspector, "left out for consecutive errors");
             }
-            _ if self.is_pushback() => self.inspect_row(inspector, NOT_FOR_PUSHBACK),
+            _ if self.is_pushback() => self.refuse_counting(inspector, NOT_FOR_PUSHBACK),
             Some(calls) => self.inspect_last_calls(inspector, calls),
             None => self.inspect_window(inspector),
         }
         inspector.number("probes", self.probes, 1..=MAX_PROBES);
     }
 
-    /// It does not shrink.
+    /// Inspects `open_up_to`: times for which the breaker is open grow, and never shrink.
     fn inspect_growth(&self, inspector: &mut Inspector) {
         let Some(longest) = self.open_up_to else {
             return;
@@ -54,18 +54,19 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// The settings that a window has and a row has not.
-    fn inspect_row(&self, inspector: &mut Inspector, allowed: &str) {
+    /// Refuses the settings that count calls, for a rule whose condition counts none in a window.
+    fn refuse_counting(&self, inspector: &mut Inspector, allowed: &str) {
         if let Some(min_calls) = self.min_calls {
             inspector.refuse("min_calls", min_calls, allowed);
         }
         if let Some(calls) = self.last_calls {
             inspector.refuse("last_calls", calls, allowed);
         }
-        self.inspect_no_window(inspector, allowed);
+        self.refuse_window(inspector, allowed);
     }
 
-    /// The callee says how long the breaker is open.
+    /// Inspects the settings of a pushback rule, which get no say in how long the breaker is open,
+    /// except for a maximum.
     fn inspect_pushback(&self, inspector: &mut Inspector) {
         if self.exceeds {
             inspector.refuse("exceeds", true, NOT_FOR_PUSHBACK);
@@ -85,7 +86,7 @@ impl CircuitBreakerRule {
     fn inspect_last_calls(&self, inspector: &mut Inspector, calls: WholeNumber) {
         inspector.number("last_calls", calls, 1..=MAX_LAST_CALLS);
         self.inspect_min_calls(inspector);
-        self.inspect_no_window(inspector, "left out beside last_calls");
+        self.refuse_window(inspector, "left out beside last_calls");
     }
 
     fn inspect_min_calls(&self, inspector: &mut Inspector) {
@@ -94,7 +95,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// How many calls can be looked at.
+    /// The most calls that the rule can count at once.
     fn most_calls(&self) -> u32 {
         let most = self
             .last_calls
@@ -102,7 +103,7 @@ impl CircuitBreakerRule {
         most.map_or(MAX_COUNT, WholeNumber::get)
     }
 
-    fn inspect_no_window(&self, inspector: &mut Inspector, allowed: &str) {
+    fn refuse_window(&self, inspector: &mut Inspector, allowed: &str) {
         if self.interval != DEFAULT_INTERVAL {
             inspector.refuse("interval", format_args!("{:?}", self.interval), allowed);
         }
@@ -116,7 +117,8 @@ impl CircuitBreakerRule {
         let least = u32::from(!self.exceeds);
         match self.threshold {
             TripThreshold::Count(count) => {
-                // More than all of the last calls are never bad.
+                // All of the last calls can be bad, but not more: such a count would never be
+                // exceeded.
                 let is_last = self.last_calls.is_some();
                 let most = self.most_calls() - u32::from(self.exceeds && is_last);
                 inspector.number("count", count, least..=most);

@@ -13,11 +13,11 @@ use crate::base::number::WholeNumber;
 use crate::breaker::Strategy;
 
 const DEFAULT_MIN_CALLS: u32 = 5;
-/// The longest time for which a pushback is heeded, if nothing else is said.
+/// The default of [`open_up_to`](CircuitBreakerRule::open_up_to) for a pushback.
 const LONGEST_PUSHBACK: Duration = Duration::from_secs(60);
 const DEFAULT_OPEN_FOR: Duration = Duration::from_secs(10);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
-/// Most buckets of an interval whose number of buckets was not set.
+/// The most buckets of an interval by default.
 const DEFAULT_BUCKETS: u32 = 10;
 
 /// Stops calls to a resource for a while when too many of them fail or are slow.
@@ -46,13 +46,13 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A probe that is cancelled or [ignored](crate::Entry::ignore) decides nothing: the next
 ///   call becomes a probe at once. If it was the only one, and none was good before it, the
 ///   breaker is open until that call arrives.
-/// * A probe that does not end holds its place for [`open_for`](Self::open_for) after the
-///   newest probe, or for the limit of a slow call if that is longer. Then the next call
-///   takes its place. With several [probes](Self::probes) this happens only while all places
-///   are taken, and that call then has the first of them.
+/// * A probe that does not end holds its place for [`open_for`](Self::open_for) after the newest
+///   probe started, or for the limit of a slow call if that is longer. Then the next call becomes a
+///   probe in its place. With several [probes](Self::probes) this happens only while all places are
+///   taken, and the first place is given away.
 /// * The outcome of every probe counts as long as the breaker is half-open, also if another call
-///   has taken its place. So a breaker closes although each call takes longer than `open_for`, and
-///   a call that hangs blocks no other.
+///   has taken its place. So a breaker can close even if each call takes longer than `open_for`,
+///   and a call that hangs blocks no other.
 /// * A call that is cancelled or ignored is not counted. But if it had already taken longer
 ///   than the limit of a slow call, it counts as slow, and as a bad probe if it was one;
 ///   see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
@@ -62,9 +62,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without a circuit breaker rule of its own gets a separate breaker from it.
 ///
-/// A breaker is open until a call decides otherwise, also if the resource is not called for so long
-/// that [it is evicted](crate::Builder::idle_after): up to 4 096 breakers of such resources are
-/// kept with all their state while they are not closed.
+/// A breaker stays open until a call decides otherwise, even if its resource is not called for so
+/// long that [it is evicted](crate::Builder::idle_after): the full state of up to 4 096 breakers of
+/// evicted resources is kept while they are not closed.
 ///
 /// # Reloads
 ///
@@ -80,10 +80,10 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// operator had opened that one. If the predecessor's breaker was half-open, the new one is open,
 /// and the next call becomes a probe.
 ///
-/// A call that was admitted before the reload is judged by the rule that admitted it, and a
-/// probe decides by that rule. Any other such call counts for the rule that continues, but
-/// cannot open its breaker unless the two rules are equal: only a call that the new rule
-/// itself has admitted opens it.
+/// A call that was admitted before the reload is judged by the rule that admitted it. If it is a
+/// probe, it decides by that rule. If not, it counts for the breaker that continues, but can open
+/// it only if the two rules are equal: otherwise only a call that the new rule itself has admitted
+/// opens the breaker.
 ///
 /// # Examples
 ///
@@ -150,12 +150,12 @@ pub struct CircuitBreakerRule {
     strategy: Strategy,
     threshold: TripThreshold,
     exceeds: bool,
-    /// `None`: the default.
+    /// `None`: see `default_min_calls`.
     min_calls: Option<WholeNumber>,
     open_for: Duration,
-    /// `None`: always the same.
+    /// `None`: `open_for` each time, or what a pushback asks for, up to 60 s.
     open_up_to: Option<Duration>,
-    /// `None`: those of the interval.
+    /// `None`: the calls of the interval are counted.
     last_calls: Option<WholeNumber>,
     interval: Duration,
     buckets: Option<WholeNumber>,
@@ -169,7 +169,7 @@ enum TripThreshold {
     Ratio(f64),
     Count(WholeNumber),
     Consecutive(WholeNumber),
-    /// The callee asks not to be called.
+    /// Opens when the callee asks not to be called.
     Pushback,
 }
 
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_has_at_most_32() {
+    fn a_resource_has_at_most_32_breakers() {
         let rules = |count| vec![CircuitBreakerRule::error_ratio("r", 0.5); count];
         assert!(Rules::build(rules(32)).is_ok());
         let error = Rules::build(rules(33)).unwrap_err();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_cut_into_ten_or_what_divides_it() {
+    fn default_buckets_divide_the_interval() {
         let buckets = |interval| {
             let rule = CircuitBreakerRule::error_ratio("r", 0.5).interval(interval);
             rule.spec().buckets

@@ -1,4 +1,4 @@
-//! What a program says of a circuit breaker.
+//! The constructors and setters of a circuit breaker.
 
 use std::time::Duration;
 
@@ -47,13 +47,13 @@ impl CircuitBreakerRule {
     /// Opens when `count` calls of `resource` failed one after the other, with no good call
     /// in between. `count` is between 1 and 1 000 000.
     ///
-    /// These calls may be any time apart: none of [`interval`](Self::interval),
+    /// These calls can be any time apart: none of [`interval`](Self::interval),
     /// [`buckets`](Self::buckets), [`last_calls`](Self::last_calls) and
-    /// [`min_calls`](Self::min_calls) may be set. Use it for a resource that is called rarely, so
-    /// that an interval seldom has enough calls, or that fails for all callers or for none. For a
-    /// resource with many calls, a few of which always succeed, a ratio is the better choice. Calls
-    /// count in the order in which they end. A call that is cancelled or ignored neither extends a
-    /// run of errors nor ends it.
+    /// [`min_calls`](Self::min_calls) may be set. Use it for a resource that is called so rarely
+    /// that an interval seldom has enough calls, or that fails either for all callers or for none.
+    /// For a resource with many calls, a few of which always succeed, a ratio is the better choice.
+    /// Calls count in the order in which they end. A call that is cancelled or ignored neither
+    /// extends a run of errors nor ends it.
     ///
     /// With a rule for `*`, a run of errors may be forgotten: a resource that has not been
     /// called for [some time](crate::Builder::idle_after) is evicted if others need its
@@ -90,26 +90,29 @@ impl CircuitBreakerRule {
         Self::with_strategy(resource.into(), Strategy::Error, threshold)
     }
 
-    /// Opens when the callee asks not to be called for a while, for exactly as long: at a response
-    /// with status 429 or 503 and a `Retry-After`, which a [layer](crate::SentinelLayer::outbound)
-    /// reads, or at [`Entry::push_back`](crate::Entry::push_back).
+    /// Opens when the callee asks not to be called for a while, and stays open for exactly that
+    /// time. The callee asks by a response with status 429 or 503 and a `Retry-After`, which a
+    /// [layer](crate::SentinelLayer::outbound) reads, or the program reports it by
+    /// [`Entry::push_back`](crate::Entry::push_back).
     ///
-    /// Use it for a service that limits its callers, such as the API of a provider: a call that it
-    /// would refuse is refused here, with the time that is left, and the provider is not asked in
-    /// vain. Nothing is counted, so that none of [`exceeds`](Self::exceeds),
+    /// Use it for a service that limits its callers, such as the API of a provider: a call that the
+    /// service would refuse is refused here, with the remaining time, and the provider is not asked
+    /// in vain. Nothing is counted, so none of [`exceeds`](Self::exceeds),
     /// [`interval`](Self::interval), [`buckets`](Self::buckets), [`last_calls`](Self::last_calls),
-    /// [`min_calls`](Self::min_calls) and [`open_for`](Self::open_for) may be set. Combine it with a
-    /// rule that looks at errors.
+    /// [`min_calls`](Self::min_calls) and [`open_for`](Self::open_for) may be set. Combine it with
+    /// a rule that counts errors.
     ///
-    /// * The breaker is open for at most [`open_up_to`](Self::open_up_to), 60 s by default, whatever
-    ///   the callee asks for. `Retry-After` may be a number of seconds or a date, which is compared
-    ///   with the response's `Date`, or else with the clock of this machine. Anything else, 0 and a
-    ///   date that is over are no pushback, nor is a refusal of another layer of this program.
+    /// * The breaker is open for at most [`open_up_to`](Self::open_up_to), 60 s by default, even if
+    ///   the callee asks for more. `Retry-After` can be a number of seconds or a date, which is
+    ///   compared with the response's `Date`, or else with the clock of this machine. Anything
+    ///   else, 0 and a date in the past are no pushback, nor is a refusal by another layer of this
+    ///   program.
     /// * If several calls are pushed back, the latest time counts, also if they started before the
     ///   breaker opened.
-    /// * After that time one call passes as a probe. If it is not pushed back, however else it ends,
-    ///   the breaker closes; if it is cancelled or [ignored](crate::Entry::ignore), as a 429 without
-    ///   a time is, the next call is a probe.
+    /// * After that time one call passes as a probe. The breaker closes unless the probe is pushed
+    ///   back, whether the probe succeeds or fails. If it is cancelled or
+    ///   [ignored](crate::Entry::ignore), the next call is a probe. A 429 without a time is
+    ///   ignored.
     /// * The pushback of gRPC, in the trailer `grpc-retry-pushback-ms`, is not read.
     ///
     /// # Examples
@@ -186,13 +189,12 @@ impl CircuitBreakerRule {
     /// [`open_for`](Self::open_for). `longest` is at least `open_for`, and at most 366
     /// days. Default: the breaker is open for `open_for` each time.
     ///
-    /// So a resource that stays down is probed less and less often, and one that fails
-    /// briefly is probed again soon. A breaker that has closed starts over: the next time
-    /// it opens, it is open for `open_for`. A probe that decides nothing changes nothing,
-    /// and the time for which a probe without an outcome holds its place does not grow. A
-    /// reload keeps how often probes have failed, and the new rule determines how long the
-    /// breaker is open the next time; for a probe from before the reload, the [old
-    /// rule](Self#reloads) does.
+    /// So a resource that stays down is probed less and less often, and one that fails briefly is
+    /// probed again soon. A breaker that has closed starts over: the next time it opens, it is open
+    /// for `open_for`. A probe without an outcome changes nothing, and the time for which it holds
+    /// its place does not grow. A reload keeps the number of failed probes, and the new rule
+    /// determines how long the breaker is open the next time, except after a probe from before the
+    /// reload, for which the [old rule](Self#reloads) does.
     ///
     /// # Examples
     ///
@@ -303,11 +305,10 @@ impl CircuitBreakerRule {
         self
     }
 
-    /// Sets how many probes may run at once while the breaker is half-open, and how many
-    /// must be good to close it, with no bad one in between: between 1 and 63. Default 1. A
-    /// bad probe opens the breaker at once. A probe that ends, or that takes longer than it
-    /// holds its place, makes room for the next, so more than this many may have run before
-    /// the breaker closes.
+    /// Sets how many probes can run at once while the breaker is half-open, and how many good ones
+    /// close it, with no bad one in between: between 1 and 63. Default 1. A bad probe opens the
+    /// breaker at once. A probe that ends, or that holds its place for too long, makes room for the
+    /// next, so more probes than this can run before the breaker closes.
     #[doc(alias("half_open"))]
     #[must_use]
     pub fn probes(mut self, probes: impl Into<WholeNumber>) -> Self {
@@ -340,8 +341,8 @@ impl CircuitBreakerRule {
     /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
     /// such as `circuit-breaker-2`.
     ///
-    /// A rule that replaces one of the same name stays open as long as that one would have;
-    /// see [reloads](Self#reloads).
+    /// If a rule replaces one with the same id, the breaker stays open as long as the old one would
+    /// have; see [reloads](Self#reloads).
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -355,7 +356,7 @@ impl CircuitBreakerRule {
         &self.resource
     }
 
-    /// How many bad calls open the breaker, or which part of all calls.
+    /// The number or the fraction of bad calls at which the breaker opens.
     pub(super) fn limit(&self) -> Option<f64> {
         match self.threshold {
             TripThreshold::Ratio(ratio) => Some(ratio),
@@ -366,7 +367,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// The time over which calls are counted, if it is by time.
+    /// The interval in which calls are counted; `None` if the rule counts none in an interval.
     pub(super) fn counted_interval(&self) -> Option<Duration> {
         let is_counted = !self.is_consecutive() && !self.is_pushback();
         (self.last_calls.is_none() && is_counted).then_some(self.interval)
@@ -374,7 +375,7 @@ impl CircuitBreakerRule {
 
     // --- for the engine; the rule has been inspected ---
 
-    /// The parts of the rule that a breaker has to know.
+    /// The settings in the form in which a breaker uses them.
     pub(crate) fn spec(&self) -> BreakerSpec {
         BreakerSpec {
             strategy: self.strategy,
@@ -382,7 +383,7 @@ impl CircuitBreakerRule {
                 TripThreshold::Ratio(ratio) => BadLimit::ratio(ratio),
                 TripThreshold::Count(count) => BadLimit::Count(count.get()),
                 TripThreshold::Consecutive(count) => BadLimit::Consecutive(count.get()),
-                // No call is bad by its end.
+                // Never reached: for this strategy, no outcome of a call is bad.
                 TripThreshold::Pushback => BadLimit::Consecutive(1),
             },
             exceeds: self.exceeds,
@@ -397,15 +398,15 @@ impl CircuitBreakerRule {
             interval: self.interval,
             buckets: self
                 .buckets
-                .map_or_else(|| self.most_buckets(), WholeNumber::get),
+                .map_or_else(|| self.default_buckets(), WholeNumber::get),
             probes: self.probes.get(),
             cancelled_as_slow: self.cancelled_as_slow,
             id: self.id.as_deref().map(Into::into),
         }
     }
 
-    /// How many calls must have ended if nothing else is said: no more than are bad, or
-    /// looked at.
+    /// The default of `min_calls`: no more than the bad calls that the rule needs, or the last
+    /// calls that it counts.
     fn least_calls(&self) -> u32 {
         let least = match self.threshold {
             TripThreshold::Ratio(_) => DEFAULT_MIN_CALLS,
@@ -420,8 +421,9 @@ impl CircuitBreakerRule {
         matches!(self.threshold, TripThreshold::Consecutive(_))
     }
 
-    /// The largest number of buckets up to the default that divides the interval.
-    fn most_buckets(&self) -> u32 {
+    /// The default of `buckets`: the largest number up to [`DEFAULT_BUCKETS`] that divides the
+    /// interval.
+    fn default_buckets(&self) -> u32 {
         let may_have = |buckets: &u32| {
             self.interval.as_nanos() % u128::from(*buckets) == 0
                 && self.interval / *buckets >= SHORTEST_INTERVAL

@@ -1,4 +1,4 @@
-//! The setting of a flow rule that makes it count costs instead of calls.
+//! `FlowRule::cost`, which makes a rule count costs instead of calls.
 
 use super::{Basis, FlowRule, Who};
 use crate::budget::MAX_BUDGET;
@@ -6,45 +6,49 @@ use crate::rule::cost::inspect_unit;
 use crate::rule::problem::Inspector;
 
 impl FlowRule {
-    /// Counts the cost called `unit` instead of calls: the threshold is the most that calls may cost
-    /// in the interval. A cost is known only when a call has run, or bit by bit while it runs:
-    /// tokens of a language model, KiB, rows.
+    /// Counts the cost called `unit` instead of calls: the threshold is the most that calls may
+    /// cost in the interval. Use it where a cost is known only after a call, or bit by bit while it
+    /// runs: tokens of a language model, KiB, rows.
     ///
     /// A call passes if what was charged in the window, what running calls have reserved and what
-    /// it [reserves](crate::Call::reserve) itself is at most the threshold; one that reserves nothing
-    /// passes while anything is left. It is charged by its [`Entry`](crate::Entry::charge), or from
-    /// anywhere by a [`Meter`](crate::Meter). A charge counts at the time at which it is made. What
-    /// is left of the reservation is free again when the call is
-    /// [settled](crate::Entry::settle), or when it has ended and its last meter is gone.
+    /// the call itself [reserves](crate::Call::reserve) add up to at most the threshold. A call
+    /// that reserves nothing passes while anything is left. A call is charged by its
+    /// [`Entry`](crate::Entry::charge), or from anywhere by a [`Meter`](crate::Meter). A charge
+    /// counts at the time at which it is made. What is left of the reservation becomes free when
+    /// the call is [settled](crate::Entry::settle), or when it has ended and its last meter is
+    /// dropped.
     ///
-    /// A call that ends otherwise:
+    /// In the end a call was charged:
     ///
-    /// | end | charged |
+    /// | the call | charged |
     /// |---|---|
-    /// | a cost was told, by `charge` or `settle` | that |
-    /// | no cost was told | the reservation |
-    /// | no cost was told, and the call [failed](crate::Entry::fail) or panicked | nothing |
-    /// | refused, or dropped while it waits | nothing |
-    /// | rules were reloaded meanwhile | as above, by the rule that took over |
+    /// | reported a cost, by `charge` or `settle` | that cost |
+    /// | reported no cost | the reservation |
+    /// | reported no cost, and [failed](crate::Entry::fail) or panicked | nothing |
+    /// | was refused, or dropped while it waited | nothing |
+    /// | ran while rules were reloaded | as above, by the rule that took over |
     ///
     /// The unit is 1 to 64 visible ASCII characters; `requests` is refused, as rules count those
-    /// without it. The threshold is at most 2³⁰. [`strict`](Self::strict) and
+    /// The unit is 1 to 64 visible ASCII characters; `requests` is refused, as a rule without
+    /// `cost` counts requests. The threshold is at most 2³⁰. [`strict`](Self::strict) and
     /// [`buckets`](Self::buckets) are allowed; the rule must count all callers together, never
-    /// lends, and has no queue, warm-up or memory. A cost above 2²⁴ that is told at once, and beyond
-    /// what is reserved, counts as 2²⁴.
+    /// lends, and has no queue, warm-up or memory. If a single charge exceeds both 2²⁴ and what is
+    /// still reserved, the part above these is not counted.
     ///
     /// A [default](crate::rule#default-rules) is replaced by a rule of the same unit only.
     ///
-    /// If it is [shared](Self::shared), it is one budget of all processes. Then a cost counts in the
-    /// bucket in which it was reserved, a call that reserves nothing takes one unit at first, and a
-    /// reservation above 1 048 574 is refused. The [guide](crate::guide::replicas) tells the rest.
+    /// If the rule is [shared](Self::shared), all processes have one budget. Then a cost counts in
+    /// the bucket in which it was reserved, a call that reserves nothing takes one unit at first,
+    /// and a reservation above 1 048 574 is refused. The [guide](crate::guide::replicas) explains
+    /// the rest.
     ///
     /// # Accuracy
     ///
-    /// For every window that ends with a bucket: what was charged in it, and what the calls that run
-    /// at its end have reserved, is at most the limit and the sum of what all calls cost beyond their
-    /// reservations. So if each call reserves the most that it may cost, no window is ever over. If
-    /// none reserves anything, a window is over by at most what the calls that run may still cost.
+    /// For every window that ends with a bucket: what was charged in it, and what the calls that
+    /// run at its end have reserved, is at most the limit plus the sum of what all calls cost
+    /// beyond their reservations. So if each call reserves the most that it may cost, no window
+    /// exceeds the limit. If none reserves anything, a window exceeds it by at most what the
+    /// running calls may still cost.
     ///
     /// # Examples
     ///
@@ -75,7 +79,7 @@ impl FlowRule {
         self
     }
 
-    /// Notes the settings that a rule on costs cannot have.
+    /// Reports the settings that a rule on costs cannot have.
     pub(super) fn inspect_cost(&self, unit: &str, inspector: &mut Inspector) {
         inspect_unit(unit, inspector);
         inspector.number("threshold", self.threshold, 0..=MAX_BUDGET);

@@ -1,4 +1,4 @@
-//! The settings of a flow rule, a row for each.
+//! The settings of a flow rule as a table.
 
 use super::{FlowRule, MissingKey, Who};
 use crate::rule::field::Accessor::{
@@ -105,7 +105,8 @@ impl HasFields for FlowRule {
 }
 
 impl FlowRule {
-    /// The threshold where memory is short, for a rule that has marks for it.
+    /// Sets the lower threshold of a rule whose threshold falls with memory; ignored by other
+    /// rules.
     fn memory_threshold(mut self, threshold: f64) -> Self {
         if let Some(memory) = &mut self.shaping.memory {
             memory.threshold = threshold;

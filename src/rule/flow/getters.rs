@@ -7,7 +7,7 @@ use super::{Basis, FlowRule, MissingKey, Who};
 use crate::rule::shaping::Marks;
 
 impl FlowRule {
-    /// Returns of how many [buckets](Self::buckets) the window consists.
+    /// Returns the number of [buckets](Self::buckets) in the window.
     #[must_use]
     pub const fn get_buckets(&self) -> u32 {
         self.buckets.get()
@@ -19,14 +19,14 @@ impl FlowRule {
         self.strict
     }
 
-    /// Returns whether the rule counts each origin [apart](Self::by_origin).
+    /// Returns whether the rule counts each origin [separately](Self::by_origin).
     #[must_use]
     pub const fn is_by_origin(&self) -> bool {
         matches!(self.who, Who::Each)
     }
 
-    /// Returns the origin that the rule is [for](Self::for_origin), or `other`; `None`: it is
-    /// for calls of any origin, or of none.
+    /// Returns the origin that the rule is [for](Self::for_origin), or `other`; `None` if it is for
+    /// calls of any origin, or of none.
     #[must_use]
     pub fn get_for_origin(&self) -> Option<&str> {
         self.who.origin()
@@ -38,8 +38,8 @@ impl FlowRule {
         self.related()
     }
 
-    /// Returns the [context](Self::in_context) that the rule is for; `None`: it is for calls
-    /// through any.
+    /// Returns the [context](Self::in_context) that the rule is for; `None` if it is for calls in
+    /// any context, or in none.
     #[must_use]
     pub fn get_in_context(&self) -> Option<&str> {
         match &self.basis {
@@ -48,7 +48,7 @@ impl FlowRule {
         }
     }
 
-    /// Returns the unit of the [costs](Self::cost) that the rule counts; `None`: it counts calls.
+    /// Returns the unit of the [costs](Self::cost) that the rule counts; `None` if it counts calls.
     #[must_use]
     pub fn get_cost(&self) -> Option<&str> {
         self.cost.as_deref()
@@ -60,7 +60,7 @@ impl FlowRule {
         self.missing
     }
 
-    /// Returns the longest wait in the [queue](Self::throttle); `None`: the rule counts in a
+    /// Returns the longest wait in the [queue](Self::throttle); `None` if the rule counts in a
     /// window.
     #[must_use]
     pub const fn get_throttle(&self) -> Option<Duration> {
@@ -79,8 +79,8 @@ impl FlowRule {
         self.shaping.cold_factor
     }
 
-    /// Returns between which shares of the [memory](Self::memory) the threshold falls, and the
-    /// threshold below the fall; `None`: no shares were set.
+    /// Returns the shares of [memory](Self::memory) in use between which the threshold falls, and
+    /// the threshold that it falls to; `None` if no shares were set.
     #[must_use]
     pub fn get_memory(&self) -> Option<(Range<f64>, f64)> {
         let falling = self.shaping.memory?;
@@ -90,8 +90,8 @@ impl FlowRule {
         }
     }
 
-    /// Returns between which [bytes of memory](Self::memory_bytes) the threshold falls, and the
-    /// threshold below the fall; `None`: no bytes were set.
+    /// Returns the [bytes of memory](Self::memory_bytes) in use between which the threshold falls,
+    /// and the threshold that it falls to; `None` if no bytes were set.
     #[must_use]
     pub fn get_memory_bytes(&self) -> Option<(Range<u64>, f64)> {
         let falling = self.shaping.memory?;
@@ -119,8 +119,7 @@ impl FlowRule {
         self.max_waiting.get()
     }
 
-    /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in
-    /// the set.
+    /// Returns the [name](Self::id) of the rule; `None` if it is named after its place in the set.
     #[must_use]
     pub fn get_id(&self) -> Option<&str> {
         self.id.as_deref()

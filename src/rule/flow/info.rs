@@ -1,4 +1,4 @@
-//! What a flow rule says of itself: its kind, its limit and its needs.
+//! The [`RuleInfo`] of a flow rule: its kind, its limit and its needs.
 
 use std::time::Duration;
 

@@ -20,10 +20,10 @@ use crate::clock::SHORTEST_INTERVAL;
 use crate::keyed::MOST_IN_WINDOW;
 use crate::stat::{Lending, MAX_TOKENS, Quota};
 
-/// Most buckets of one window.
+/// The most buckets of one window.
 const MAX_BUCKETS: u32 = 1_024;
 
-/// How many calls of a resource may wait at once, unless a rule says otherwise.
+/// The default of `max_waiting`: how many calls of a resource can wait at once.
 pub(super) const MOST_WAITING: u32 = 10_000;
 
 /// Limits a rate: at most `threshold` calls of a resource pass in a sliding window.
@@ -95,13 +95,13 @@ pub struct FlowRule {
     pub(super) who: Who,
     basis: Basis,
     pub(super) shaping: Shaping,
-    /// As it was set, which is allowed only where the rule has a key.
+    /// As it was set, which is valid only for a rule by origin.
     pub(super) missing: Option<MissingKey>,
     lend: Option<bool>,
     max_occupy_ratio: f64,
     max_waiting: WholeNumber,
     pub(super) sharing: Sharing,
-    /// The unit of costs that it counts; `None`: calls.
+    /// The unit of costs that the rule counts; `None` if it counts calls.
     cost: Option<String>,
     pub(super) id: Option<String>,
 }
@@ -277,18 +277,18 @@ impl FlowRule {
     /// further origins of the resource share one quota. Clients that make up origins can
     /// reach it; [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how fast.
     ///
-    /// The quotas are kept in a table like that of a [`KeyedRule`](crate::KeyedRule), with
-    /// 32 bytes per origin, allocated at once for as many origins as that limit. Its windows
-    /// have two buckets, are not [strict](Self::strict) and do not lend, and the threshold is
-    /// at most 1 048 575. A call that waits for another rule counts there when it arrives.
-    /// A [reload](crate::Sentinel::reload) that changes the interval resets the table: every
-    /// origin then has its whole quota again.
+    /// The quotas are kept in a table like that of a [`KeyedRule`](crate::KeyedRule), with 32 bytes
+    /// per origin, allocated at once for as many origins as that limit. Its windows have two
+    /// buckets, are not [strict](Self::strict) and do not lend, and the threshold is at most 1 048
+    /// 575. A call that waits for another rule is counted in the table when it arrives. A
+    /// [reload](crate::Sentinel::reload) that changes the interval resets the table: every origin
+    /// then has its whole quota again.
     ///
     /// Where each origin needs [`strict`](Self::strict), [`buckets`](Self::buckets),
     /// [`lend(true)`](Self::lend), [`warm_up`](Self::warm_up) or [`memory`](Self::memory), use
-    /// [`for_origin("other")`](Self::for_origin), which keeps a node with statistics for each;
-    /// these settings beside `by_origin` are errors. A queue by turns for each origin is a
-    /// [`KeyedRule`](crate::KeyedRule) with [`throttle`](crate::KeyedRule::throttle).
+    /// [`for_origin("other")`](Self::for_origin), which keeps a node with statistics for each
+    /// origin; `by_origin` with any of these settings is an error. For a separate queue for each
+    /// origin, use a [`KeyedRule`](crate::KeyedRule) with [`throttle`](crate::KeyedRule::throttle).
     #[must_use]
     pub fn by_origin(mut self) -> Self {
         self.who = Who::Each;
@@ -299,20 +299,20 @@ impl FlowRule {
     /// text, and stands for both the text and the address or number.
     ///
     /// Sentinel's two special names have Sentinel's meaning: `"default"` counts all callers
-    /// together, as without this method, and `"other"` gives a quota of its own to every
-    /// origin that no rule of the resource names. With [`throttle`](Self::throttle) all of these
-    /// origins stand in one queue, also as to how warm it is: `n` of them have the threshold
-    /// together, and not `n` times.
+    /// together, as without this method, and `"other"` gives a quota of its own to every origin
+    /// that no rule of the resource names. With [`throttle`](Self::throttle), though, all these
+    /// origins share one queue and one warm-up: together they get the threshold once, not once
+    /// each.
     #[must_use]
     pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
         self.who = Who::of_origin(origin.into());
         self
     }
 
-    /// Limits by the calls of another resource: calls of the rule's own resource are
-    /// refused while `related` has no room for them under the threshold. So reads can yield
-    /// to writes. `related` may be a template, like the name of a rule. Only those calls of
-    /// `related` count that have the same direction.
+    /// Limits the rule's resource by the calls of another resource: calls of the rule's own
+    /// resource are refused while `related` has no room for them under the threshold. So reads can
+    /// yield to writes. `related` can be a template, like the name of a rule. Only calls of
+    /// `related` with the same direction count.
     ///
     /// Nothing is taken from `related`, so calls that arrive at the same moment may all
     /// pass when there is room for one. The rule does not apply until `related` has been
@@ -381,16 +381,17 @@ impl FlowRule {
         self
     }
 
-    /// Sets the largest fraction that may be lent of the tokens that become free when a bucket
-    /// leaves the window: above 0, at most 1. Default 1: borrowers may then take all of them, and
-    /// ordinary calls get the rest. If the coming window begins after the present bucket, as that
-    /// of a rule with one bucket does, this is a fraction of the threshold instead. Tokens are lent
-    /// for the start of a bucket of the rule and for no other time. All tokens held for that time
-    /// count, including those of calls that wait only for another rule. A call that waits for
-    /// another rule as well, such as one for its origin, may start later in that bucket.
+    /// Sets the largest fraction that can be lent of the tokens that become free when a bucket
+    /// leaves the window: above 0, at most 1. Default 1: borrowers can take all of them, and
+    /// ordinary calls get the rest. If the next window shares no bucket with the present one, as
+    /// with a rule of one bucket, this is a fraction of the threshold instead.
     ///
-    /// Of a [shared](Self::shared) rule this is the fraction of the limit, rounded down, that each
-    /// process may borrow of the next bucket.
+    /// Tokens are lent only for the start of a bucket of the rule. All tokens held for that time
+    /// count, including those of calls that wait only for another rule. A call that also waits for
+    /// another rule, such as one for its origin, may start later in that bucket.
+    ///
+    /// For a [shared](Self::shared) rule this is the fraction of the limit, rounded down, that each
+    /// process can borrow from the next bucket.
     #[must_use]
     pub fn max_occupy_ratio(mut self, ratio: f64) -> Self {
         self.max_occupy_ratio = ratio;
@@ -400,15 +401,15 @@ impl FlowRule {
     /// Sets how many calls may wait at once, for tokens that this rule has lent or in its
     /// queue. Default 10 000; 0: no call waits, as with [`lend(false)`](Self::lend).
     ///
-    /// All waiting calls of a resource count together, whichever rule they wait for. Their
-    /// number is limited by the smallest `max_waiting` of the rules that count all callers
-    /// together, or by 10 000 if none of these rules lets calls wait. In addition, the
-    /// `max_waiting` of a rule for origins or for a context limits the waiting calls of
-    /// each origin, or of the context. Of a [shared](Self::shared) rule it limits the permits that
-    /// the process borrows at once, of each origin for a rule by origin.
+    /// All waiting calls of a resource count together, whichever rule they wait for. Their number
+    /// is limited by the smallest `max_waiting` of the rules that count all callers together, or by
+    /// 10 000 if none of these rules lets calls wait. In addition, the `max_waiting` of a rule for
+    /// origins or for a context limits the waiting calls of each origin, or of the context. For a
+    /// [shared](Self::shared) rule it limits the permits that the process has borrowed at once; if
+    /// the rule is by origin, per origin.
     ///
-    /// In [shadow mode](crate::Rule::shadow) no call waits, so any number above 0 is as good
-    /// as no limit.
+    /// In [shadow mode](crate::Rule::shadow) no call waits, so all numbers above 0 have the same
+    /// effect.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
         self.max_waiting = max_waiting.into();
@@ -447,7 +448,7 @@ impl FlowRule {
         &self.basis
     }
 
-    /// The other resource that the rule looks at.
+    /// The other resource by whose calls the rule limits its own, if there is one.
     pub(super) fn related(&self) -> Option<&str> {
         match &self.basis {
             Basis::Related(related) => Some(related),
@@ -455,8 +456,7 @@ impl FlowRule {
         }
     }
 
-    /// The rule that counts for this one on the resource that it looks at, and refuses no call
-    /// there.
+    /// Returns the rule that counts calls of `related` for this rule, and refuses none of them.
     pub(crate) fn watcher(&self, related: &str) -> Self {
         Self {
             resource: related.to_owned(),
@@ -472,7 +472,7 @@ impl FlowRule {
         }
     }
 
-    /// Bytes that its texts occupy.
+    /// Bytes that the strings of the rule occupy on the heap.
     pub(super) fn heap(&self) -> usize {
         let who = match &self.who {
             Who::Only(origin) => origin.len(),
@@ -486,14 +486,14 @@ impl FlowRule {
         self.resource.len() + text(&self.id) + text(&self.cost) + who + basis
     }
 
-    /// How many calls may wait at once, if this rule lets any.
+    /// How many calls can wait at once; `None` if this rule makes no call wait.
     pub(crate) fn most_waiting(&self) -> Option<u32> {
         let has_queue = self.shaping.max_wait.is_some();
         (has_queue || self.lends()).then_some(self.max_waiting.get())
     }
 
-    /// Of the next bucket of a shared window: which part of the limit is lent to the calls of one
-    /// process, and at most how many permits.
+    /// For a shared rule: the fraction of the limit that one process can borrow from the next
+    /// bucket, and the most permits that it can borrow.
     pub(super) fn lends_of_next(&self) -> (f64, u32) {
         let most = if self.lends() {
             self.max_waiting.get()
@@ -513,12 +513,13 @@ impl FlowRule {
         self.threshold as u32
     }
 
-    /// The limit as it is advertised: a number of calls, and the time in which they may be made.
+    /// The limit as response headers advertise it: a number of calls, and the time in which they
+    /// may be made.
     pub(crate) fn advertised(&self) -> (u32, Duration) {
         if self.shaping.max_wait.is_some() {
             whole_rate(self.threshold, self.interval)
         } else {
-            // In a window a fraction counts for nothing.
+            // A window ignores the fraction.
             (self.limit(), self.interval)
         }
     }
@@ -527,17 +528,17 @@ impl FlowRule {
         self.interval.as_nanos() as u64 / self.buckets.get() as u64
     }
 
-    /// How many of its own buckets the rule counts together.
+    /// The number of buckets in the rule's window, of the rule's own bucket length.
     pub(crate) const fn counted_buckets(&self) -> u32 {
         self.buckets.get() + if self.strict { 1 } else { 0 }
     }
 
-    /// How far back the rule looks.
+    /// How far back the rule's window looks.
     pub(super) const fn span_ns(&self) -> u64 {
         self.bucket_ns() * self.counted_buckets() as u64
     }
 
-    /// The rule on an array with buckets of `bucket_ns`.
+    /// Returns the quota of the rule on a ring with buckets of `bucket_ns`.
     pub(crate) fn quota(&self, bucket_ns: u64) -> Quota {
         let stride = (self.bucket_ns() / bucket_ns) as u32;
         Quota::new(self.counted_buckets(), stride, self.limit(), self.lending())
@@ -553,8 +554,8 @@ impl FlowRule {
         }
     }
 
-    /// Notes the settings that a table of origins cannot keep. By all their names: it knows
-    /// nothing of a new one.
+    /// Reports the settings that a table of origins cannot implement. Names every field, so that a
+    /// new one does not compile until it is decided here.
     fn inspect_by_origin(&self, inspector: &mut Inspector) {
         let Self {
             resource: _,
@@ -564,15 +565,15 @@ impl FlowRule {
             strict,
             who: _,
             missing: _,
-            // Refused beside any selection of origins.
+            // Refused with any selection of origins.
             basis: _,
             shaping,
             lend,
-            // Of those that wait, which it has none of.
+            // Meaningless here: with such a table no call waits.
             max_waiting: _,
             max_occupy_ratio: _,
             sharing: _,
-            // Refused beside any selection of callers.
+            // Refused with any selection of callers.
             cost: _,
             id: _,
         } = self;
@@ -586,7 +587,7 @@ impl FlowRule {
         if buckets.get() != 2 {
             inspector.refuse("buckets", buckets.get(), allowed);
         }
-        // All other origins stand in one queue.
+        // `for_origin("other")` has only one queue for all of its origins.
         let queue = "left out with `by_origin`: a `KeyedRule` has a queue for each origin, by \
                      `.by_origin().throttle(…)`";
         let is_queue = shaping.max_wait.is_some();
@@ -596,7 +597,7 @@ impl FlowRule {
         }
     }
 
-    /// Returns this rule by origin as a rule on the origin as a parameter.
+    /// Returns this rule by origin as a keyed rule whose parameter is the origin.
     pub(super) fn as_keyed_rule(&self, most_origins: u32) -> KeyedRule {
         let mut rule = KeyedRule::per(&self.resource, self.threshold, self.interval)
             .window()
@@ -612,7 +613,7 @@ impl FlowRule {
         self.resource == super::ANY_RESOURCE
     }
 
-    /// Notes the settings that a shared rule cannot have.
+    /// Reports the settings that a shared rule cannot have.
     fn inspect_shared(&self, inspector: &mut Inspector) {
         if self.shaping != Shaping::default() {
             let why = "left out with `throttle`, `warm_up` or `memory`: one queue and one clock \
@@ -632,20 +633,20 @@ impl FlowRule {
         inspect_window(inspector, self.interval, self.buckets.get());
     }
 
-    /// Returns whether both were given the same id.
+    /// Returns whether both rules were given the same id.
     pub(super) fn is_named_like(&self, other: &Self) -> bool {
         self.id.is_some() && self.id == other.id
     }
 
-    /// Returns whether the two, rules of one node, count the same calls in the same window, so that
-    /// one may take over the counts of the other.
+    /// Returns whether two rules of one node count the same calls in the same window, so that one
+    /// can take over the counts of the other.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.buckets, rule.strict);
         self.selects_like(other) && window(self) == window(other)
     }
 
-    /// Returns whether the two, rules of one node, are for the same calls. Both are for one
-    /// resource, by its name or as one of all.
+    /// Returns whether two rules of one node are for the same calls. The resource is not compared:
+    /// both apply to the resource of that node, by its name or as defaults.
     pub(super) fn selects_like(&self, other: &Self) -> bool {
         self.who == other.who && self.basis == other.basis
     }
