@@ -61,7 +61,7 @@ pub(super) fn rule(fields: &mut Fields<'_>) -> Option<Rule> {
 fn read<R: HasFields>(fields: &mut Fields<'_>) -> Rule {
     let mut rule = R::plain();
     for field in R::FIELDS.iter().copied().flatten() {
-        fields.keys.push((field.terms.told_as, field.terms.name));
+        fields.keys.push((field.terms.shown_as, field.terms.name));
         rule = read_setting(rule, &field.access, field.terms.name, fields);
         check_setting(field.terms, wanted(&field.access), fields);
     }

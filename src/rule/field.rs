@@ -40,7 +40,7 @@ pub(crate) struct FieldTerms {
     /// The name of the builder method, which is the key in documents.
     pub(crate) name: &'static str,
     /// The name of the setting in [problems](super::InvalidRule::field) of the rule.
-    pub(crate) told_as: &'static str,
+    pub(crate) shown_as: &'static str,
     pub(crate) needed: Needed,
     /// The settings of earlier rows that a rule cannot have together with this one.
     pub(crate) not_beside: &'static [&'static str],
@@ -67,7 +67,7 @@ pub(crate) enum Needed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneOf {
     pub(crate) names: &'static [&'static str],
-    /// The end of a problem's text for a rule with none of them.
+    /// The value, in a problem, of a rule with none of them.
     pub(crate) without: &'static str,
 }
 
@@ -123,7 +123,7 @@ impl<R> Field<R> {
         Self {
             terms: FieldTerms {
                 name,
-                told_as: name,
+                shown_as: name,
                 needed: Needed::No,
                 not_beside: &[],
                 is_always_written: false,
@@ -149,8 +149,8 @@ impl<R> Field<R> {
         self
     }
 
-    pub(super) const fn told_as(mut self, name: &'static str) -> Self {
-        self.terms.told_as = name;
+    pub(super) const fn shown_as(mut self, name: &'static str) -> Self {
+        self.terms.shown_as = name;
         self
     }
 

@@ -1,8 +1,9 @@
-//! Guards: what judges a call by what the call brings, and neither takes nor keeps anything.
+//! Guards: rules that judge a call by its own properties alone, taking nothing and keeping no
+//! state.
 //!
-//! A kind of rules of this sort needs no place in the engine: it gives a [`Guard`] to the resource,
-//! which asks all its guards before any other rule. Guards are variants and no trait objects: a call
-//! through a table of functions costs 26 instructions more.
+//! Such a kind of rules needs no place of its own in the engine: it gives a [`Guard`] to the
+//! resource, which asks all its guards before any other rule. Guards are enum variants instead of
+//! trait objects, as a call through a vtable costs 26 instructions more.
 
 use super::Rule;
 use super::authority::OriginList;
@@ -10,7 +11,7 @@ use crate::blocked::BlockKind;
 use crate::call::Call;
 use crate::hook::finding::Need;
 
-/// Judges calls by what they bring.
+/// Judges calls by their own properties.
 #[derive(Debug)]
 pub(crate) enum Guard {
     /// By their origin.
@@ -21,11 +22,11 @@ pub(crate) enum Guard {
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
     list: Vec<RuledGuard>,
-    /// Whether one of them looks at the origin of calls.
+    /// Whether any of the guards looks at the origin of calls.
     pub(crate) need_origin: bool,
 }
 
-/// A guard, and its rule.
+/// A guard, with the index of its rule and the kind of its refusals.
 #[derive(Debug)]
 struct RuledGuard {
     rule: u32,
@@ -54,7 +55,7 @@ impl Guards {
         });
     }
 
-    /// The first rule that refuses `call`, and the kind of its refusals.
+    /// Returns the first rule that refuses `call`, and the kind of its refusals.
     #[inline]
     pub(crate) fn refusing(&self, call: &Call<'_>) -> Option<(BlockKind, u32)> {
         let refusing = self.list.iter().find(|it| it.guard.refuses(call));

@@ -1,4 +1,5 @@
-//! What the kinds of rules say of themselves, each beside its settings in a file `info.rs`.
+//! `RuleInfo`, by which the rest of the crate asks a rule about itself; kinds implement it in
+//! `info.rs`.
 
 use std::time::Duration;
 
@@ -10,11 +11,11 @@ use super::{MissingKey, Rule, each_kind};
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 
-/// Why a rule cannot be shared that judges by figures of its own process.
+/// Why a kind whose rules judge by figures of their own process cannot be shared, in a problem.
 #[cfg(feature = "serde")]
 pub(super) const JUDGES_THIS_PROCESS: &str = "left out: such a rule judges what this process sees";
 
-/// The methods of [`RuleInfo`] that every kind answers by a field or a method of its own.
+/// Implements the methods of [`RuleInfo`] that every kind answers by a field or method of its own.
 macro_rules! own_answers {
     () => {
         fn kind(&self) -> &'static str {
@@ -48,8 +49,8 @@ pub(crate) trait RuleKind: RuleInfo {
     const NAME: &'static str;
 }
 
-/// What a kind of rule says of itself, and what one rule of it says. The methods without a default
-/// are those that each kind has to answer.
+/// The properties of a rule, and of its kind, that the rest of the crate asks for. Methods without
+/// a default are those that every kind has to answer.
 pub(crate) trait RuleInfo {
     /// The name of the kind in documents, ids and messages.
     fn kind(&self) -> &'static str;
@@ -63,7 +64,7 @@ pub(crate) trait RuleInfo {
     /// The id that was set for the rule.
     fn id(&self) -> Option<&str>;
 
-    /// Collects the problems of the rule by itself.
+    /// Reports the problems that the rule has on its own, without regard to other rules.
     fn check(&self, inspector: &mut Inspector);
 
     /// Lists the settings, in the order in which people would write them.
@@ -73,17 +74,17 @@ pub(crate) trait RuleInfo {
     /// The limit as it is configured, if the rule has just one.
     fn limit(&self) -> Option<f64>;
 
-    /// The time that the limit is for, if it is for any.
+    /// The interval that the limit applies to; `None` if the limit is not per time.
     fn interval(&self) -> Option<Duration> {
         None
     }
 
-    /// The unit of the costs that the rule counts; `None`: it counts calls.
+    /// The unit of the costs that the rule counts; `None` if it counts calls.
     fn unit(&self) -> Option<&str> {
         None
     }
 
-    /// Why no rule of the kind can be shared, if that is so.
+    /// Why no rule of the kind can be shared; `None` if some can.
     #[cfg(feature = "serde")]
     fn never_shared(&self) -> Option<&'static str>;
 
@@ -92,46 +93,48 @@ pub(crate) trait RuleInfo {
         false
     }
 
-    /// Returns whether the rule may be for every resource without one of the same kind. A rule that
-    /// keeps a table of callers may not: each name that a client makes up would have one.
+    /// Returns whether the rule can be for every resource without one of the same kind. A rule that
+    /// keeps a table of callers cannot: every resource name that a client makes up would get such a
+    /// table.
     fn may_be_default(&self) -> bool;
 
-    /// How many rules like this one a resource may have, and the name of these, if not any number.
+    /// The name of rules like this one and how many of them a resource can have; `None` if any
+    /// number.
     fn bound(&self) -> Option<(&'static str, usize)> {
         None
     }
 
-    /// The resource that the rule looks at instead of its own.
+    /// The other resource whose calls the rule looks at instead of those of its own.
     fn related(&self) -> Option<&str> {
         None
     }
 
-    /// The parts of calls that the rule looks at, beside their resource.
+    /// The parts of a call, besides its resource, that the rule looks at.
     fn needs(&self) -> Vec<Need<'_>>;
 
-    /// The tiers that have quotas of their own.
+    /// The tiers that the rule names.
     fn tiers(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// How the rule treats calls without its key; `None` for a rule without one.
+    /// How the rule treats calls without a key; `None` if the rule has no key.
     fn missing_key(&self) -> Option<MissingKey> {
         None
     }
 
-    /// Returns whether a call may wait because of the rule, for another reason than the store.
+    /// Returns whether the rule itself can make a call wait, apart from waiting for the store.
     fn has_queue(&self) -> bool {
         false
     }
 
-    /// Returns whether it is a flow rule that counts all calls to its resource together, against a
-    /// threshold that does not change.
+    /// Returns whether the rule is a flow rule that counts all calls of its resource together,
+    /// against a threshold that does not change.
     fn limits_all_alike(&self) -> bool {
         false
     }
 
-    /// The guard that judges calls by the rule, for a kind of rules that neither takes nor keeps
-    /// anything.
+    /// The guard that judges calls by the rule; `None` for kinds whose rules take permits or keep
+    /// state.
     fn guard(&self) -> Option<Guard> {
         None
     }
@@ -142,7 +145,7 @@ pub(crate) trait RuleInfo {
     }
 }
 
-/// What depends on the list of kinds.
+/// Implements on [`Rule`] what needs the list of all kinds.
 macro_rules! kinds {
     ($($kind:ident($rule:ident)),* $(,)?) => {
         impl Rule {
@@ -151,7 +154,8 @@ macro_rules! kinds {
             pub(crate) const KINDS: &'static [&'static str] =
                 &[$(<super::$rule as RuleKind>::NAME),*];
 
-            /// What the rule says of itself, in shadow mode or not.
+            /// Returns the rule as [`RuleInfo`]: for a rule in shadow mode, that of the rule
+            /// itself.
             pub(crate) fn info(&self) -> &dyn RuleInfo {
                 match self {
                     $(Rule::$kind(rule) => rule,)*

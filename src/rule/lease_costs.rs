@@ -1,25 +1,26 @@
-//! What calls cost by a shared rule: a reservation is permits of the store, which it has counted.
+//! Costs of calls under a shared rule: a reservation consists of permits that the store has
+//! counted.
 //!
-//! A call draws permits for what it reserves, as one on calls does for its weight, and at least one.
-//! Within them it costs nothing more that anybody must be told. What it has not used at its end goes
-//! back, and what it costs beyond that is booked: both by the [counter](SharedQuota), and with the
-//! next draw.
+//! A call draws permits for what it reserves, and at least one, as a call under a rule on calls
+//! draws permits for its weight. While its cost stays within these permits, nothing more has to be
+//! reported. When it ends, unused permits are given back, and a cost beyond the permits is booked.
+//! Both go through the [counter](SharedQuota), which reports them to the store with the next draw.
 
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bug, Ordering, planted};
 use crate::budget::{Account, BudgetCounts, BudgetFigures, CostLedger, Posting};
 use crate::clock::Tick;
 use crate::store::{SharedQuota, Validity};
 
-/// What has gone through the budget of one shared rule on one resource. It outlasts a reload.
+/// The totals of the budget of one shared rule on one resource. Kept over reloads.
 #[derive(Debug)]
 pub(crate) struct LeaseCosts {
     unit: Box<str>,
-    /// What running calls have reserved.
+    /// Units that running calls have reserved.
     reserved: AtomicU64,
     counts: BudgetCounts,
 }
 
-/// A shared rule on costs, for those who look at what it has counted.
+/// A shared rule on costs, for reading its figures.
 #[derive(Debug)]
 pub(crate) struct SharedCostRule {
     pub(crate) index: u32,
@@ -29,15 +30,15 @@ pub(crate) struct SharedCostRule {
     pub(crate) quota: Option<Arc<SharedQuota>>,
 }
 
-/// The account of one call by one shared rule, with the permits that it has drawn.
+/// The account of one call under one shared rule, with the permits that the call has drawn.
 #[derive(Debug)]
 pub(crate) struct LeaseAccount {
     account: Account,
     costs: Arc<LeaseCosts>,
     quota: Arc<SharedQuota>,
-    /// `None` for a call that passes without permits.
+    /// When the permits are valid; `None` for a call that passes without permits.
     valid: Option<Validity>,
-    /// Whether it has a permit beyond its reservation, as it reserves nothing.
+    /// Whether the call still holds the one permit that a call draws if it reserves nothing.
     has_spare: AtomicBool,
 }
 
@@ -68,8 +69,8 @@ impl SharedCostRule {
         self.quota.is_none()
     }
 
-    /// Its figures. What is used is what all processes have drawn by the last answer of the store,
-    /// without what calls of this one have reserved; nothing, if each key has a counter.
+    /// The figures of the rule. `used` is what all processes have drawn by the last answer of the
+    /// store, less what calls of this process have reserved. It is 0 if each key has a counter.
     pub(super) fn figures(&self, now: Tick) -> BudgetFigures {
         let reserved = self.costs.reserved.load(Ordering::Relaxed);
         let reserved = u32::try_from(reserved).unwrap_or(u32::MAX);
@@ -87,7 +88,8 @@ impl SharedCostRule {
 // === impl LeaseAccount ===
 
 impl LeaseAccount {
-    /// That of a call which has `reserved` so much and has permits of `quota` for that, or for one.
+    /// Creates the account of a call that has `reserved` units and holds permits of `quota` for
+    /// them, or one permit if it reserves nothing.
     pub(crate) fn new(
         costs: Arc<LeaseCosts>,
         reserved: u32,
@@ -111,7 +113,7 @@ impl LeaseAccount {
         &self.account
     }
 
-    /// Takes the permit beyond the reservation, once.
+    /// Takes the permit beyond the reservation. Returns 1, or 0 if it was taken before.
     fn take_spare(&self) -> u32 {
         if planted(Bug::SpareTakenTwice) {
             let has_spare = self.has_spare.load(Ordering::Relaxed);
@@ -135,7 +137,7 @@ impl CostLedger for LeaseAccount {
         self.costs.counts.charged(units, over);
     }
 
-    /// Only the call that runs has reserved anything.
+    /// Does nothing: a call that does not start has added nothing to `reserved`.
     fn release(&self, _: u32) {}
 
     fn counts(&self) -> &BudgetCounts {
@@ -192,7 +194,7 @@ impl Drop for LeaseAccount {
 
 #[cfg(all(test, sentinel_loom))]
 mod models {
-    //! Every interleaving of two threads that tell what one call costs by a shared rule.
+    //! Every interleaving of two threads that report the cost of one call under a shared rule.
 
     use loom::thread;
 
@@ -204,8 +206,7 @@ mod models {
     const LIMIT: u32 = COSTS.limit;
     const NOW: Tick = Tick::from_millis(10);
 
-    /// A counter without a store, so that the share of the process, which is the whole limit, says
-    /// what is left.
+    /// A counter without a store. The process's share is the whole limit, so it shows what is left.
     fn quota() -> Arc<SharedQuota> {
         let terms = Terms {
             when_down: WhenDown::LocalShare,
@@ -215,7 +216,7 @@ mod models {
         cost_counter(&hub(), terms, 1)
     }
 
-    /// A call that has reserved so much.
+    /// The account of a running call that has `reserved` units.
     fn running(quota: &Arc<SharedQuota>, reserved: u32) -> Arc<LeaseAccount> {
         let answer = SharedQuota::without_store(quota, NOW, reserved.max(1));
         let Answer::Granted(valid) = answer else {
@@ -227,9 +228,9 @@ mod models {
         Arc::new(account)
     }
 
-    /// Charges one on another thread, while `f` runs on this one. Returns what the call was charged
-    /// when it has ended, and how much of that is beyond the limit.
-    fn charge_beside(account: Arc<LeaseAccount>, f: fn(&LeaseAccount)) -> (u64, u64) {
+    /// Charges one unit on another thread, while `f` runs on this one. Returns what the call was
+    /// charged in all, and how much of that exceeds the limit.
+    fn charge_meanwhile(account: Arc<LeaseAccount>, f: fn(&LeaseAccount)) -> (u64, u64) {
         let charging = {
             let account = account.clone();
             thread::spawn(move || _ = account.charge(account.account(), NOW, 1))
@@ -251,10 +252,10 @@ mod models {
             a_spare_permit_that_pays_twice: SpareTakenTwice;
         || {
             let quota = quota();
-            let (charged, over) = charge_beside(running(&quota, 0), |account| {
+            let (charged, over) = charge_meanwhile(running(&quota, 0), |account| {
                 account.charge(account.account(), NOW, 1);
             });
-            // The process has the rest of its share in hand, so the excess is beyond the limit.
+            // The process already holds the rest of its share, so nothing is free for the excess.
             assert_eq!((charged, over), (2, 1));
         }
     }
@@ -264,10 +265,10 @@ mod models {
             a_rest_that_goes_back_twice: RestReleasedTwice;
         || {
             let quota = quota();
-            let (charged, _) = charge_beside(running(&quota, 3), |account| {
+            let (charged, _) = charge_meanwhile(running(&quota, 3), |account| {
                 account.settle(account.account(), NOW, 2);
             });
-            // The settlement knows of the charge, or it comes on top.
+            // The settlement includes the charge, or the charge is added to it.
             assert!(charged == 2 || charged == 3, "{charged}");
             assert_eq!(u64::from(left(&quota)), u64::from(LIMIT) - charged);
         }

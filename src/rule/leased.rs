@@ -1,4 +1,4 @@
-//! A shared rule in the form that calls are judged by: which calls it counts, under which name,
+//! A shared rule in the form in which calls are judged: which calls it counts, under which name,
 //! and how many it allows.
 
 use std::time::Duration;
@@ -19,41 +19,42 @@ pub(crate) struct SharedRule {
     interval: Duration,
     pub(crate) window: Window,
     limit: u32,
-    /// The unit of costs that it counts; `None`: calls.
+    /// The unit of costs that the rule counts; `None` if it counts calls.
     unit: Option<Box<str>>,
-    /// Which part of a limit calls may borrow, and how many permits at most.
+    /// The fraction of a limit that calls can borrow from the next bucket, and the most permits.
     lends: (f64, u32),
-    /// Infinite without a limit, as in `tiers`.
+    /// The limits of exceptions, and in `tiers` those of tiers; infinite for a name without a
+    /// limit.
     exceptions: Named<f64>,
     tiers: Named<f64>,
-    /// The settings on which all processes that count together agree.
+    /// The settings that all processes which count together must agree on, as text.
     pub(crate) identity: String,
-    /// For how many keys there are places.
+    /// The most keys that have counters.
     pub(crate) max_keys: u32,
 }
 
-/// Which calls a rule counts together.
+/// The calls that a rule counts, and whether it counts them together.
 #[derive(Debug)]
 enum Selects {
     All,
-    /// The calls of some origins.
+    /// The calls of one origin.
     Origins(Named<bool>),
-    /// Those through some contexts.
+    /// The calls through one context.
     Contexts(Named<bool>),
-    /// The calls of each key apart.
+    /// All calls, those of each key separately.
     Each(ParamOf),
 }
 
-/// A rule's answer to a call.
+/// How a rule counts a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Selected<'c> {
-    /// It is not one of the rule's.
+    /// Not at all: the rule does not select the call.
     No,
-    /// It counts with all others.
+    /// Together with all other calls that the rule selects.
     Together,
-    /// It counts with those of this key.
+    /// Together with the calls of the same key.
     By(&'c Key<'c>),
-    /// It has no key, and the rule refuses such calls.
+    /// Not at all: the call has no key, and the rule refuses such calls.
     Missing,
 }
 
@@ -154,29 +155,29 @@ impl SharedRule {
         }
     }
 
-    /// The rule in shadow mode: what it takes is not taken from the quota of an enforced one. Its
-    /// `owner` is in that mode: the rule, or the whole engine.
+    /// Returns the rule in shadow mode, where it takes nothing from the quota of an enforced rule.
+    /// `owner` is what is in that mode: the rule, or the whole engine.
     fn in_shadow(self, owner: &str) -> Self {
         let identity = Identity::from(self.identity).shadow(owner);
         Self { identity, ..self }
     }
 
-    /// Returns whether each key has a counter.
+    /// Returns whether each key has a counter of its own.
     pub(crate) const fn is_by_key(&self) -> bool {
         matches!(self.selects, Selects::Each(_))
     }
 
-    /// Returns whether it counts all calls together, by their number.
+    /// Returns whether the rule counts all calls together, and no costs.
     pub(crate) const fn is_of_all(&self) -> bool {
         self.unit.is_none() && matches!(self.selects, Selects::All)
     }
 
-    /// The unit of costs that it counts; `None`: calls.
+    /// The unit of costs that the rule counts; `None` if it counts calls.
     pub(crate) fn unit(&self) -> Option<&str> {
         self.unit.as_deref()
     }
 
-    /// How many permits `call` takes: its weight, or what it reserves and at least one.
+    /// How many permits `call` takes: its weight, or, of costs, what it reserves and at least one.
     pub(crate) fn wanted(&self, call: &Call<'_>) -> u32 {
         match &self.unit {
             None => call.weight,
@@ -184,7 +185,7 @@ impl SharedRule {
         }
     }
 
-    /// The rule's answer to `call`.
+    /// Returns how the rule counts `call`.
     #[inline]
     pub(crate) fn select<'c>(&self, call: &'c Call<'_>) -> Selected<'c> {
         let is_one_of = |named: &Named<bool>, key: Option<&Key<'_>>| match key {
@@ -203,7 +204,7 @@ impl SharedRule {
             ParamOf::Origin => call.origin.as_ref(),
         };
         match (given, self.missing) {
-            // Another process knows it by another hash: each would count it apart.
+            // Each process hashes it in its own way, so they would not count the same key together.
             (Some(Key::Digest(..)), _) => Selected::Missing,
             (Some(key), _) => Selected::By(key),
             (None, MissingKey::Share) => Selected::By(&Key::MISSING),
@@ -212,12 +213,12 @@ impl SharedRule {
         }
     }
 
-    /// The limit of all calls together, or of a key that has no other.
+    /// The limit of all calls together, or of each key without a limit of its own.
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// The least limit above zero of any key.
+    /// The smallest limit above zero of any key.
     pub(crate) fn least_limit(&self) -> u32 {
         let own = self.exceptions.values().chain(self.tiers.values());
         let own = own.filter(|own| own.is_finite());
@@ -228,7 +229,7 @@ impl SharedRule {
         })
     }
 
-    /// The limit of calls with this `key` and `tier`; `None` if they have none.
+    /// The limit of calls with this `key` and `tier`; `None` if they have no limit.
     pub(crate) fn limit_of(&self, key: &Key<'_>, tier: Option<&Key<'_>>) -> Option<u32> {
         let own = self.exceptions.get(key);
         match own.or_else(|| self.tiers.get(tier?)) {
@@ -238,11 +239,11 @@ impl SharedRule {
         }
     }
 
-    /// The terms of a counter with this `limit`.
+    /// Returns the terms of a counter with this `limit`.
     pub(crate) fn terms(&self, limit: u32, settings: &StoreSettings) -> Terms {
         let (part, most) = self.lends;
-        // A hair more than the product, which is rounded, and may fall short of the whole number
-        // that was meant.
+        // Slightly more than the rounded product, which can fall just short of the intended whole
+        // number.
         let ahead = (f64::from(limit) * part * (1.0 + 4.0 * f64::EPSILON)) as u32;
         Terms {
             by_key: self.is_by_key(),
@@ -251,20 +252,21 @@ impl SharedRule {
         }
     }
 
-    /// `limit` as it is advertised: a number of calls, and the time in which they may be made.
+    /// `limit` as response headers advertise it: a number of calls, and the time in which they may
+    /// be made.
     pub(crate) const fn advertised(&self, limit: u32) -> (u32, Duration) {
         (limit, self.interval)
     }
 }
 
-/// Calls of the two directions are counted apart.
+/// Makes calls of the two directions count separately.
 fn add_direction(identity: &mut Identity, direction: Direction) {
     if direction == Direction::Outbound {
         identity.part("direction", direction.as_str());
     }
 }
 
-/// Calls and costs, and costs of two units, are counted apart.
+/// Makes calls and costs, and costs of different units, count separately.
 fn add_unit(identity: &mut Identity, unit: Option<&str>) {
     if let Some(unit) = unit {
         identity.part("cost", unit);
@@ -274,7 +276,7 @@ fn add_unit(identity: &mut Identity, unit: Option<&str>) {
 // === impl RuleSet ===
 
 impl RuleSet {
-    /// The rule at `index`, which is shared, as it counts on the resource `text`.
+    /// Returns the rule at `index` as it counts on the resource `text`; `None` if it is not shared.
     pub(crate) fn shared(
         &self,
         index: u32,
@@ -290,15 +292,16 @@ impl RuleSet {
 // === impl Rule ===
 
 impl Rule {
-    /// The identity by which the rule counts, if it is shared.
+    /// Returns the identity under which the rule counts; `None` if it is not shared.
     pub(super) fn shared_identity(&self) -> Option<String> {
         let part = RuleSelection::Enforced;
         let rule = self.as_shared(self.resource(), Direction::Inbound, 1, part)?;
         Some(rule.identity)
     }
 
-    /// The rule, if it is shared, as it counts on the resource `text` in an engine that knows a
-    /// limited number of origins and judges by this `part` of all rules.
+    /// Returns the rule as it counts on the resource `text`; `None` if it is not shared.
+    /// `most_origins` is the engine's limit on origins, and `part` is the selection of rules by
+    /// which the engine judges.
     fn as_shared(
         &self,
         text: &str,

@@ -35,7 +35,7 @@ impl Rule {
         self.info().limit()
     }
 
-    /// Returns the time that the [limit](Self::limit) is for; `None` if it is for no time.
+    /// Returns the interval of the [limit](Self::limit); `None` if the limit is not per time.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.info().interval()

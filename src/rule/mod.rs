@@ -22,26 +22,25 @@
 //!
 //! # Default rules
 //!
-//! A rule for the resource `*` is the default: every resource that no rule of the same kind
-//! names gets a separate window, separate slots or a separate breaker from it. A rule on
-//! [costs](FlowRule::cost) only replaces a default of its unit, and one on calls only a default on
-//! calls. A rule that
-//! only observes a resource, by [`FlowRule::when`] or [`IsolationRule::when`], does not count as a rule of that
-//! resource, nor does a rule in [shadow mode](Rule::shadow): such a resource still gets the
-//! default. All resources beyond [`Builder::max_resources`](crate::Builder::max_resources)
-//! are counted as one. A resource that has used some of its quota is not evicted to make
-//! room for another: with windows of an hour, each made-up name keeps its place for that
-//! long. So give one name to all paths that no route matches, as the
-//! [guide](crate::guide::first_limit#unknown-paths) does.
+//! A rule for the resource `*` is the default: every resource that no rule of the same kind names
+//! gets a separate window, separate slots or a separate breaker from it. A rule on
+//! [costs](FlowRule::cost) replaces only a default on costs of the same unit, and a rule on calls
+//! only a default on calls. A rule that only observes a resource, by [`FlowRule::when`] or
+//! [`IsolationRule::when`], does not count as a rule of that resource, nor does a rule in [shadow
+//! mode](Rule::shadow): such a resource still gets the default. All resources beyond
+//! [`Builder::max_resources`](crate::Builder::max_resources) are counted as one. A resource that
+//! has used some of its quota is not evicted to make room for another: with windows of an hour,
+//! each made-up name keeps its place for that long. So give one name to all paths that no route
+//! matches, as the [guide](crate::guide::first_limit#unknown-paths) does.
 //!
-//! Where paths are the resources, because there is no matched path of axum, the name of each rule
-//! of any kind is a template, also in shadow mode. So any rule for `/users/{id}` makes one resource
-//! of all paths that match, and this resource gets one quota from a default rule.
+//! Where paths are the resources, because axum has no matched path for the request, the name of
+//! each rule of any kind is a template, also in shadow mode. So any rule for `/users/{id}` makes
+//! one resource of all paths that match, and this resource gets one quota from a default rule.
 //!
-//! Circuit breakers and adaptive rules may be defaults, and so may flow and isolation rules that
+//! Circuit breakers and adaptive rules can be defaults, and so can flow and isolation rules that
 //! count all callers together: up to 32 flow and isolation rules, 32 circuit breakers and 1
-//! adaptive rule. A rule that keeps a table or a node for each caller may not be a default, as
-//! that would need one for each resource.
+//! adaptive rule. A rule that keeps a table or a node for each caller cannot be a default, as it
+//! would need one for each resource.
 //!
 //! ```
 //! use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -103,15 +102,15 @@
 //! assert_eq!(sentinel.rules().len(), 4);
 //! ```
 
-// Besides the kinds of rules, each in its own file with its settings beside it:
+// Besides the kinds of rules, each in a file or folder of its own with its settings:
 //
-// | to write and check rules           | to judge calls by them                                  |
-// |------------------------------------|---------------------------------------------------------|
-// | default, shadow: for all, watch    | set: what applies to a resource and to its origins      |
-// | shaping: how flow rules admit      | plan, compiled: the flow rules of one node, and their rings |
-// | template, respell, named: names    | queue, threshold: what they know while they run         |
-// | problem, setting, one_by_one, from | params: the rules on parameters of one resource         |
-// | limit: how they are shown          | info: what each kind says of itself                     |
+// | to write and check rules            | to judge calls by them                                 |
+// |-------------------------------------|--------------------------------------------------------|
+// | default, shadow: for all, watch     | set: what applies to a resource and to its origins     |
+// | shaping: how flow rules admit       | plan, compiled: a node's flow rules, and their rings   |
+// | template, respell, named: names     | queue, threshold: their state while they run           |
+// | problem, setting, incremental, from | params: the rules on parameters of one resource        |
+// | limit: how they are shown           | info: the properties of each kind                      |
 
 mod adaptive;
 mod authority;
@@ -296,7 +295,7 @@ impl Rule {
         self.info().is_shared()
     }
 
-    /// The largest limit of a rule on costs, of all its values; 0 of any other kind.
+    /// The largest limit of any value of a flow or keyed rule; 0 for any other kind.
     #[cold]
     pub(crate) fn largest_limit(&self) -> u32 {
         match self.itself() {
@@ -318,7 +317,7 @@ impl Rule {
             .map_or_else(|| format!("{}-{index}", self.kind()), str::to_owned)
     }
 
-    /// The resources that the rule names, and the fields in which it does.
+    /// The resources that the rule names, each with the field that names it.
     pub(crate) fn resources(&self) -> Vec<(&'static str, &str)> {
         let mut names = Vec::with_capacity(2);
         if !matches!(self.itself(), Rule::System(_)) {
@@ -330,14 +329,14 @@ impl Rule {
         names
     }
 
-    /// What all rules have in common of which a resource may have only a few: their kind, whether
-    /// they are in shadow mode, and the resource. `what` they are is a word of the kind.
+    /// The key under which [`Rules`] counts rules of which a resource can have only a few: `what`
+    /// they are, whether they are in shadow mode, and the resource.
     fn bounded_as(&self, what: &str) -> String {
         let (mode, resource) = (self.is_shadow(), self.resource());
         format!("{what} {mode} {resource}")
     }
 
-    /// Collects the problems of the rule, as the one at `index`.
+    /// Creates an inspector for the problems of the rule, which is at `index`.
     fn inspector(&self, index: usize) -> Inspector {
         // A name that is too long is not repeated in full with each problem.
         let name: String = self.resource().chars().take(MAX_KEY_BYTES).collect();
@@ -346,7 +345,7 @@ impl Rule {
 }
 
 /// Calls the macro `$then` with the kinds of rules, each by its variant of [`Rule`] and its type.
-/// Everything that has to know all of them does so by this list.
+/// Everything that needs to know all kinds uses this list.
 macro_rules! each_kind {
     ($then:ident) => {
         $then! {
@@ -363,7 +362,7 @@ macro_rules! each_kind {
 
 pub(crate) use each_kind;
 
-/// The conversions of each kind of rule: into a [`Rule`], and into shadow mode.
+/// Implements the conversions of each kind of rule: into a [`Rule`], and into shadow mode.
 macro_rules! kinds {
     ($($kind:ident($rule:ident)),* $(,)?) => {$(
         impl From<$rule> for Rule {
@@ -455,11 +454,11 @@ each_kind!(kinds);
 #[derive(Clone, Default)]
 pub struct Rules {
     list: Vec<Rule>,
-    /// The place of each rule by its id.
+    /// The index of each rule by its id.
     ids: HashMap<String, usize>,
-    /// How many rules there are of a kind of which a resource may have only a few.
+    /// How many rules there are by their [`Rule::bounded_as`].
     bounded: HashMap<String, usize>,
-    /// The places of shared rules by the identities by which they count.
+    /// The index of each shared rule by the identity under which it counts.
     shared: HashMap<String, usize>,
     templates: Templates,
 }
@@ -528,12 +527,12 @@ impl Rules {
         self.list.iter()
     }
 
-    /// The id of the rule at `index`, given or made from its kind and place.
+    /// The id of the rule at `index`: the one that was set, or its kind and index.
     pub(crate) fn id(&self, index: usize) -> String {
         self.list[index].id_at(index)
     }
 
-    /// The label of the rule at `index`, which has refused nothing.
+    /// Creates the label of the rule at `index`, with no refusals counted.
     pub(crate) fn label(&self, index: usize) -> Label {
         let rule = &self.list[index];
         let is_for_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));
@@ -545,7 +544,7 @@ impl Rules {
         }
     }
 
-    /// Notes each rule that needs a store.
+    /// Returns a problem for each rule that needs a store.
     pub(crate) fn check_without_store(&self) -> Result<(), InvalidRules> {
         let mut problems = Vec::new();
         for (index, rule) in self.list.iter().enumerate() {
@@ -575,7 +574,7 @@ impl Rules {
         inspector.problems
     }
 
-    /// Adds `rule`, whose templates have been taken.
+    /// Adds `rule`, whose templates have already been added.
     fn push(&mut self, rule: Rule) {
         let place = self.list.len();
         if let Some((what, _)) = rule.info().bound() {
@@ -590,11 +589,12 @@ impl Rules {
         self.list.push(rule);
     }
 
-    /// Notes the problems of `rule` beside those that are there, but for its templates.
+    /// Reports the problems of `rule`, alone and with the rules of the set, except for its
+    /// templates.
     fn inspect(&self, rule: &Rule, inspector: &mut Inspector) {
         rule.info().check(inspector);
         self.inspect_shared(rule, inspector);
-        // It would be in force and refuse no call.
+        // Such a rule would be in force, but apply to no call.
         for (field, name) in rule.resources() {
             if name == ANY_RESOURCE && !rule.info().may_be_default() {
                 inspector.refuse(field, format_args!("{name:?}"), NO_DEFAULT);
@@ -617,9 +617,9 @@ impl Rules {
         }
     }
 
-    /// Notes the problems of a shared rule beside the others.
+    /// Reports whether a shared rule counts under the same identity as another rule of the set.
     fn inspect_shared(&self, rule: &Rule, inspector: &mut Inspector) {
-        // Other problems of the rule were noted; its window may be cut into nothing.
+        // An identity needs valid settings: an invalid window may have no buckets.
         if !inspector.problems.is_empty() {
             return;
         }
@@ -631,7 +631,7 @@ impl Rules {
         }
     }
 
-    /// Takes the templates in the names of `rule`, which is the one at `index`.
+    /// Adds the templates in the names of `rule`, which is at `index`.
     fn name_resources(&mut self, rule: &Rule, index: usize, inspector: &mut Inspector) {
         for (field, name) in rule.resources() {
             if let Err(allowed) = self.templates.add(name, index) {

@@ -14,7 +14,7 @@ impl HasFields for AuthorityRule {
                 |it, origins| it.listing(Treatment::Allow, &origins),
             ),
         )
-        .told_as("origins")
+        .shown_as("origins")
         .always_written(),
         Field::new(
             "deny",
@@ -23,7 +23,7 @@ impl HasFields for AuthorityRule {
                 |it, origins| it.listing(Treatment::Deny, &origins),
             ),
         )
-        .told_as("origins")
+        .shown_as("origins")
         .always_written()
         .not_beside(&["allow"]),
         Field::new(

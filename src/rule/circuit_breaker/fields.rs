@@ -30,7 +30,7 @@ impl HasFields for CircuitBreakerRule {
                 ..it
             }),
         )
-        .told_as("ratio"),
+        .shown_as("ratio"),
         Field::new(
             "error_ratio",
             Number(Self::get_error_ratio, |it, ratio| Self {
@@ -38,7 +38,7 @@ impl HasFields for CircuitBreakerRule {
                 ..it
             }),
         )
-        .told_as("ratio")
+        .shown_as("ratio")
         .not_beside(&["slow_ratio"]),
         Field::new(
             "error_count",
@@ -47,7 +47,7 @@ impl HasFields for CircuitBreakerRule {
                 ..it
             }),
         )
-        .told_as("count")
+        .shown_as("count")
         .always_written()
         .not_beside(&["slow_ratio", "error_ratio"]),
         Field::new(
@@ -57,7 +57,7 @@ impl HasFields for CircuitBreakerRule {
                 ..it
             }),
         )
-        .told_as("count")
+        .shown_as("count")
         .not_beside(&["slow_ratio", "error_ratio", "error_count"]),
         Field::new(
             "pushback",

@@ -34,7 +34,7 @@ impl HasFields for FlowRule {
                 Switch(|it| it.who == Who::Each, Self::by_origin),
             ),
             Field::new("for_origin", Text(|it| it.who.origin(), Self::for_origin))
-                .told_as("origin")
+                .shown_as("origin")
                 .not_beside(&["by_origin"]),
             Field::new(
                 "missing",
@@ -44,12 +44,12 @@ impl HasFields for FlowRule {
                     |it, place| it.missing(MissingKey::ALL[place]),
                 ),
             ),
-            Field::new("when", Text(Self::related, Self::when)).told_as("related"),
+            Field::new("when", Text(Self::related, Self::when)).shown_as("related"),
             Field::new("in_context", Text(Self::get_in_context, Self::in_context))
-                .told_as("context")
+                .shown_as("context")
                 .not_beside(&["when"]),
             Field::new("throttle", Time(|it| it.shaping.max_wait, Self::throttle))
-                .told_as("max_wait"),
+                .shown_as("max_wait"),
             Field::new("warm_up", Time(|it| it.shaping.warm_up, Self::warm_up)),
             Field::new(
                 "cold_factor",
@@ -69,7 +69,7 @@ impl HasFields for FlowRule {
                     |it, marks| it.memory_bytes(marks, 0),
                 ),
             )
-            .told_as("memory")
+            .shown_as("memory")
             .not_beside(&["memory"]),
             Field::new(
                 "memory_threshold",
@@ -78,7 +78,7 @@ impl HasFields for FlowRule {
                     Self::memory_threshold,
                 ),
             )
-            .told_as("memory.threshold")
+            .shown_as("memory.threshold")
             .needed_if(Needed::With(
                 &["memory", "memory_bytes"],
                 ", where the threshold falls with memory",

@@ -133,11 +133,11 @@ pub enum MissingKey {
     /// it up for all others.
     #[default]
     Share,
-    /// The rule does not apply to calls without a key, so it does not limit them. A client
-    /// can leave a key out, and can send a second value, so that an
-    /// [extractor](crate::key#different-spellings-of-a-key) finds none while the service
-    /// reads one of the two. So another rule must limit such calls, by something that is
-    /// always there, as [here](crate::guide::callers#per-user-or-api-key).
+    /// The rule does not apply to calls without a key, so it does not limit them. A client can
+    /// leave a key out. It can also send the key twice, so that an
+    /// [extractor](crate::key#different-spellings-of-a-key) finds none, while the service reads one
+    /// of the two. So another rule must limit such calls, by something that is always there, as
+    /// [here](crate::guide::callers#per-user-or-api-key).
     Skip,
     /// Calls without a key are refused; over HTTP, with status 403.
     Refuse,

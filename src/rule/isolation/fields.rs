@@ -1,4 +1,4 @@
-//! The settings of an isolation rule, a row for each.
+//! The settings of an isolation rule as a table.
 
 use super::IsolationRule;
 use crate::rule::field::Accessor::{Count, Text, Time};
@@ -18,8 +18,8 @@ impl HasFields for IsolationRule {
             ),
         )
         .needed(),
-        Field::new("for_origin", Text(|it| it.who.origin(), Self::for_origin)).told_as("origin"),
-        Field::new("when", Text(|it| it.related.as_deref(), Self::when)).told_as("related"),
+        Field::new("for_origin", Text(|it| it.who.origin(), Self::for_origin)).shown_as("origin"),
+        Field::new("when", Text(|it| it.related.as_deref(), Self::when)).shown_as("related"),
         Field::new("queue", Time(|it| it.queue, Self::queue)).kept(),
         Field::new(
             "max_waiting",

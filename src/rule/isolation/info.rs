@@ -1,4 +1,4 @@
-//! What an isolation rule says of itself: its kind, its limit and its needs.
+//! The [`RuleInfo`] of an isolation rule: its kind, its limit and its needs.
 
 use super::{IsolationRule, Who};
 use crate::blocked::BlockKind;

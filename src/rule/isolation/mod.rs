@@ -11,11 +11,12 @@ use std::time::Duration;
 use super::whose::Who;
 use crate::base::number::WholeNumber;
 
-/// The longest that a call may wait for a slot.
+/// The longest valid wait for a slot.
 pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(86_400);
 
-/// Limits concurrency: at most `max` calls of a resource run at once. It counts all callers
-/// together, or [single ones](Self::for_origin), or the calls of [another resource](Self::when).
+/// Limits concurrency: at most `max` calls of a resource run at once. The rule counts all callers
+/// together, or only [one origin](Self::for_origin), or the calls of [another
+/// resource](Self::when).
 ///
 /// A call takes a slot when it starts and releases it when it ends; under a
 /// [layer](crate::SentinelLayer) it ends with the response body. Checking the limit and
@@ -23,10 +24,11 @@ pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(86_400);
 /// call that waits holds no slot yet. A limit of 0 refuses every call. A call that finds no
 /// free slot is refused, or waits if there is a [queue](Self::queue).
 ///
-/// A changed limit applies to new calls; calls that run are not disturbed. Calls that run when a
-/// rule comes count as well, under whichever rules they were let in: with five running, a limit of
-/// two lets none in until four have ended. A call that the older rules are just judging may still
-/// start. In [shadow mode](crate::Rule::shadow) a rule counts the calls that start from then on.
+/// A changed limit applies to new calls; running calls are not disturbed. A new rule also counts
+/// calls that already run, whichever rules admitted them: with five running, a limit of two admits
+/// none until four have ended. A call that the old rules are judging at the time of the reload may
+/// still start. In [shadow mode](crate::Rule::shadow) a rule counts only the calls that start after
+/// it was added.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
 /// resource without an isolation rule of its own gets separate slots from it.
@@ -57,11 +59,11 @@ pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(86_400);
 pub struct IsolationRule {
     resource: String,
     max: WholeNumber,
-    /// Not [`Who::Each`].
+    /// Never [`Who::Each`].
     pub(super) who: Who,
-    /// The resource whose calls at once are counted instead of its own.
+    /// The resource whose running calls are counted instead of the rule's own.
     related: Option<String>,
-    /// How long a call may wait for a slot, if it may.
+    /// How long a call can wait for a slot; `None` if it is refused at once.
     queue: Option<Duration>,
     max_waiting: WholeNumber,
     pub(super) id: Option<String>,
@@ -70,14 +72,14 @@ pub struct IsolationRule {
 /// How calls wait for a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotQueue {
-    /// Not zero.
+    /// Above zero.
     pub(crate) max_wait: Duration,
-    /// How many may wait at once: not 0.
+    /// The most calls that can wait at once; above 0.
     pub(crate) max_waiting: u32,
 }
 
 impl SlotQueue {
-    /// Returns whether any call may wait.
+    /// Returns whether any call can wait.
     pub(super) const fn lets_wait(&self) -> bool {
         !self.max_wait.is_zero() && self.max_waiting > 0
     }

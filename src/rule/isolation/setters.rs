@@ -1,4 +1,4 @@
-//! What a program says of an isolation rule.
+//! The constructor and setters of an isolation rule.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl IsolationRule {
         }
     }
 
-    /// Counts and limits only the calls of `origin`, by slots that are its own. An address or a
+    /// Counts and limits only the calls of `origin`, with slots of their own. An address or a
     /// number is written as text, and stands for both the text and the address or number.
     ///
     /// Sentinel's two special names have Sentinel's meaning, as in
@@ -33,17 +33,17 @@ impl IsolationRule {
     /// no flow or isolation rule of the resource names. A call without an origin is not limited.
     ///
     /// The limit is as exact as that on all callers: checking it and taking a slot are one atomic
-    /// step on the node of the origin. A call that also needs a slot of another rule holds the
-    /// first one for a moment if another call takes the second at that time. Once the engine's
-    /// [limit on origins](crate::Builder::max_origins) is reached, further origins that no rule
-    /// names share the slots of one.
+    /// step on the node of the origin. If a call also needs a slot of another rule, and another
+    /// call takes that slot at the same moment, the call holds its first slot until it is refused.
+    /// Once the engine's [limit on origins](crate::Builder::max_origins) is reached, further
+    /// origins that no rule names share the slots of one.
     ///
-    /// Of the calls that run when the rule comes, those count whose origin was counted apart when
+    /// Calls that already run when the rule is added count only if their origin was tracked when
     /// they began: by another rule for single origins, or by
-    /// [`Builder::origins`](crate::Builder::origins). It cannot be combined with a
-    /// [queue](Self::queue) or with [`when`](Self::when), and it cannot be a
-    /// [default rule](crate::rule#default-rules). A
-    /// [`KeyedRule::concurrency`](crate::KeyedRule::concurrency) by origin has a queue.
+    /// [`Builder::origins`](crate::Builder::origins). The setting cannot be combined with a
+    /// [queue](Self::queue) or with [`when`](Self::when), and the rule cannot be a [default
+    /// rule](crate::rule#default-rules). For a queue, use a
+    /// [`KeyedRule::concurrency`](crate::KeyedRule::concurrency) by origin.
     ///
     /// ```
     /// use tower_sentinel::{Call, IsolationRule, Rules, Sentinel, Verdict};
@@ -68,17 +68,17 @@ impl IsolationRule {
         self
     }
 
-    /// Limits by the calls of another resource: calls of the rule's own resource are refused while
-    /// at least `max` calls of `related` run. So reports can yield to orders. `related` may be a
-    /// template, like the name of a rule. Only those calls of `related` count that have the same
-    /// direction. At a `max` of 0 every call is refused.
+    /// Limits the rule's resource by the calls of another resource: calls of the rule's own
+    /// resource are refused while at least `max` calls of `related` run. So reports can yield to
+    /// orders. `related` can be a template, like the name of a rule. Only calls of `related` with
+    /// the same direction count. At a `max` of 0 every call is refused.
     ///
-    /// The rule looks at the number of calls that run at that moment, and takes nothing: it limits
-    /// neither the calls of `related`, nor how many of its own run beside fewer of these. A call
-    /// that waits afterwards, for its turn or for a borrowed place, is not looked at again. The
-    /// rule does not apply until `related` has been called for the first time. It cannot be
-    /// combined with an origin or a [queue](Self::queue), and it cannot be a
-    /// [default rule](crate::rule#default-rules).
+    /// The rule looks at the number of calls that run at that moment, and takes no slot: it limits
+    /// neither the calls of `related` nor, while fewer than `max` of them run, how many of its own
+    /// run. A call that waits afterwards, for its turn or for a borrowed place, is not checked
+    /// again. The rule does not apply until `related` has been called for the first time. The
+    /// setting cannot be combined with an origin or a [queue](Self::queue), and the rule cannot be
+    /// a [default rule](crate::rule#default-rules).
     ///
     /// ```
     /// use tower_sentinel::{Call, IsolationRule, Sentinel, Verdict};
@@ -108,32 +108,31 @@ impl IsolationRule {
     /// Lets calls that find no free slot wait for one, for at most `max_wait`, instead of
     /// refusing them: between 0, at which no call waits, and 1 day. Default: no call waits.
     ///
-    /// Slots go to waiting calls in the order in which these came, and a new call does not
-    /// overtake them: no more than `max` calls run, and no slot is free while a call waits. A
-    /// call that has waited for `max_wait`, or for its own
-    /// [patience](crate::Call::patience) if that is shorter, is refused as if it could not
-    /// wait. So is a call that finds [as many](Self::max_waiting) waiting as may.
+    /// Slots go to waiting calls in the order of their arrival, and a new call does not overtake
+    /// them: no more than `max` calls run, and no slot is free while a call waits. A call that has
+    /// waited for `max_wait`, or for its own [patience](crate::Call::patience) if that is shorter,
+    /// is refused as if it could not wait. So is a call that arrives when the
+    /// [maximum](Self::max_waiting) of calls is waiting.
     ///
-    /// A call waits before the rules behind this one are asked, and takes nothing of them
-    /// meanwhile: parameters, rates, queues and, once more, circuit breakers are checked when it
-    /// has its slot, by the rules in force then. If one of them refuses it, the slot goes to the
-    /// next call. If one lets it wait for its turn or for a borrowed place, the slot does too;
-    /// after that wait the call takes a slot again, before all that came later, and the rest of
-    /// `max_wait` counts on. Response time and concurrency begin after the wait, which is recorded
-    /// apart.
+    /// A call waits before the rules that come after this one are checked, and takes nothing from
+    /// them meanwhile. When it has its slot, parameters, rates, queues and, once more, circuit
+    /// breakers are checked, by the rules in force then. If one of them refuses the call, the slot
+    /// goes to the next call. If one makes it wait for its turn or for a borrowed place, the slot
+    /// goes to the next call too; after that wait the call gets a slot again, before all that came
+    /// later, within what is left of its `max_wait`. Response time and concurrency begin after the
+    /// wait, which is recorded separately.
     ///
-    /// If several isolation rules are for one resource, the queue of the tightest one counts. A rule
-    /// [for an origin](Self::for_origin), or [by another resource](Self::when), has no queue.
-    /// While an [adaptive rule](crate::AdaptiveRule) is tighter, it refuses new calls. Calls
-    /// wait on a tokio runtime with its timer, as in any queue; see
-    /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a
-    /// call that would wait starts at once.
+    /// If a resource has several isolation rules, the queue of the tightest one counts. A rule [for
+    /// an origin](Self::for_origin), or [by another resource](Self::when), has no queue. While an
+    /// [adaptive rule](crate::AdaptiveRule) is tighter, it refuses new calls. Calls wait on a tokio
+    /// runtime with its timer, as in any queue; see [`Sentinel::enter`](crate::Sentinel::enter). In
+    /// [shadow mode](crate::Rule::shadow) a call that would wait starts at once.
     ///
-    /// A reload changes the limit for calls that wait as well: if it is higher, or the rule is
-    /// gone, some or all of them start at once. They keep the time that they were given.
+    /// A reload changes the limit for waiting calls as well: if the limit is higher, or the rule is
+    /// gone, some or all of them start at once. They keep the longest wait that they began with.
     ///
-    /// A call that waits allocates, and takes a lock that only waiting calls and those that
-    /// end beside them share.
+    /// Waiting allocates, and takes a lock that only waiting calls and the calls that end meanwhile
+    /// share.
     ///
     /// # Examples
     ///
@@ -168,9 +167,9 @@ impl IsolationRule {
         self
     }
 
-    /// Sets how many calls may wait at once in the [queue](Self::queue): between 0, at which no
-    /// call waits, and 2³² − 1. Default 10 000. In [shadow mode](crate::Rule::shadow), where
-    /// none waits, this many may run beyond the limit.
+    /// Sets how many calls can wait at once in the [queue](Self::queue): between 0, at which no
+    /// call waits, and 2³² − 1. Default 10 000. In [shadow mode](crate::Rule::shadow), where no
+    /// call waits, this many can run beyond the limit.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
         self.max_waiting = max_waiting.into();
@@ -214,14 +213,14 @@ impl IsolationRule {
         }
     }
 
-    /// Returns whether the rule counts all calls to its resource together, and no others.
+    /// Returns whether the rule counts all calls of its resource together, and no others.
     pub(super) fn is_for_all_calls(&self) -> bool {
         self.who == Who::Anyone && self.related.is_none()
     }
 
     // --- for the engine; the rule has been inspected ---
 
-    /// How calls wait, if they may.
+    /// How calls wait for a slot; `None` if no call waits.
     pub(in crate::rule) fn slot_queue(&self) -> Option<SlotQueue> {
         let queue = SlotQueue {
             max_wait: self.queue?,

@@ -1,4 +1,4 @@
-//! The setting of a keyed rule that blocks a value for a while.
+//! `KeyedRule::block_for`, which blocks a value for a while after it exceeds its limit.
 
 use std::time::Duration;
 
@@ -6,31 +6,33 @@ use super::{Counting, KeyedRule, LONGEST_SHOWN};
 use crate::clock::LONGEST_INTERVAL;
 use crate::rule::problem::{Inspector, brief};
 
-/// The shortest time between two calls of a value that can be blocked, in nanoseconds: words of
-/// faster rates have no bits for it.
+/// The shortest time between two calls of a value that can be blocked, in nanoseconds. At faster
+/// rates the words of the table have no bit left to mark a block.
 const SHORTEST_NS: u32 = 16_384;
 
 impl KeyedRule {
-    /// Refuses a value that exceeds its limit for this long, whatever it does meanwhile: from the
-    /// interval to 366 days. Default: a value is let in again as soon as it has a call to spend. Use it
-    /// against guessing, as for [logins](crate::guide::floods#logins).
+    /// Refuses a value that exceeds its limit for this long, even if it stops calling meanwhile:
+    /// from the interval to 366 days. Default: a value is admitted again as soon as it has earned a
+    /// call. Use it against guessing, as for [logins](crate::guide::floods#logins).
     ///
     /// The first call beyond the limit blocks the value; calls that are refused meanwhile do not
-    /// prolong that. `Retry-After` says when it ends. Then the value has its whole quota, as whatever
-    /// it has spent is earned by then; with a [burst](Self::burst) that takes longer to earn than
-    /// `block_for`, the value is blocked until then. A call that no limit lets in, as it weighs more
-    /// than the whole quota, blocks nobody.
+    /// prolong the block. `Retry-After` says when it ends. The value then has its whole quota
+    /// again. If a [burst](Self::burst) takes longer than `block_for` to earn, the block lasts
+    /// until the quota is whole. A call that no limit admits, as it weighs more than the whole
+    /// quota, blocks nobody.
     ///
-    /// [`KeyedView::reset`](crate::read::KeyedView::reset) lifts a block, and so do an exception or a
-    /// tier [without a limit](Self::except_unlimited), for the calls of that; another limit does not.
-    /// [`KeyedView::blocks`](crate::read::KeyedView::blocks) counts them.
+    /// [`KeyedView::reset`](crate::read::KeyedView::reset) lifts a block. Calls under an exception
+    /// or a tier [without a limit](Self::except_unlimited) pass in spite of a block, but calls
+    /// under one with another limit do not. [`KeyedView::blocks`](crate::read::KeyedView::blocks)
+    /// counts the blocks.
     ///
-    /// A blocked value keeps its place in the [table](Self::max_keys) until the end. Values that find no
-    /// place are never blocked, as they share one quota with others, while calls
-    /// [without a value](Self::missing) are blocked together.
+    /// A blocked value keeps its place in the [table](Self::max_keys) until the block ends. Values
+    /// that find no place are never blocked, as they share one quota with others. Calls [without a
+    /// value](Self::missing) are blocked together.
     ///
-    /// Only for a refilled quota of calls in one process, with limits of up to one call in 16.384 µs,
-    /// about 61 000 per second. A rule that had higher ones makes a new table when it is to block.
+    /// Only for a refilled quota of calls in one process, with limits of up to one call in 16.384
+    /// µs, about 61 000 per second. If a reload adds `block_for` to a rule that had higher limits,
+    /// the rule gets a new table.
     ///
     /// ```
     /// use std::time::Duration;
@@ -59,7 +61,7 @@ impl KeyedRule {
         self
     }
 
-    /// Notes what a rule that blocks values cannot have.
+    /// Reports the settings that a rule that blocks values cannot have.
     pub(super) fn inspect_block(&self, inspector: &mut Inspector) {
         let Some(length) = self.block_for else {
             return;

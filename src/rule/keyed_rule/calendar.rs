@@ -1,4 +1,4 @@
-//! Keyed rules that count by the calendar: so many calls of a value in each day or month.
+//! Keyed rules that count by the calendar: a number of calls of each value in each day or month.
 
 use super::{Counting, KeyedRule};
 use crate::base::number::{Number, WholeNumber};
@@ -37,26 +37,27 @@ impl KeyedRule {
     /// whatever its length. A month begins at midnight of its first day, by UTC unless
     /// [`utc_offset`](Self::utc_offset) says otherwise.
     ///
-    /// Each month counts by itself: a value has its whole quota at the start of it, and what it has
-    /// left at the end is lost. So it may make up to twice as many calls around that midnight. The
-    /// threshold is at most 2³¹ − 1, or 2³⁰ for a rule on [costs](Self::cost), and its fraction counts
-    /// for nothing. A call that is refused is told the start of the next month as the time to
-    /// retry, and so is the reset in the fields of a response.
+    /// Each month counts by itself: a value has its whole quota at the start, and what is left at
+    /// the end is lost. So it can make up to twice as many calls around that midnight. The
+    /// threshold is at most 2³¹ − 1, or 2³⁰ for a rule on [costs](Self::cost), and its fraction is
+    /// ignored. For a refused call, the time to retry and the reset in the fields of the response
+    /// are the start of the next month.
     ///
-    /// [Exceptions](Self::except), [tiers](Self::tier), [`cost`](Self::cost) and shadow mode work as
-    /// elsewhere. The rule has no [burst](Self::burst), no [queue](Self::throttle) and no
-    /// [block](Self::block_for), and counts in one process: it is not [shared](Self::shared), and a
-    /// count is gone with the process. A value keeps its place in the [table](Self::max_keys) until the
-    /// period ends, so `max_keys` is the number of values that call in one day or month.
+    /// [Exceptions](Self::except), [tiers](Self::tier), [`cost`](Self::cost) and shadow mode work
+    /// as for other keyed rules. The rule has no [burst](Self::burst), no [queue](Self::throttle)
+    /// and no [block](Self::block_for), and counts in one process: it is not
+    /// [shared](Self::shared), and its counts are lost when the process ends. A value keeps its
+    /// place in the [table](Self::max_keys) until the period ends, so `max_keys` is the number of
+    /// values that call in one day or month.
     ///
     /// # Time
     ///
-    /// The date is that of the engine's [clock](crate::Clock::epoch). With the clocks of the operating
-    /// system it is the wall time at the start of the program. If that is set later, forward or back,
-    /// or the machine sleeps, periods keep their length and begin earlier or later by as much, until
-    /// the program starts again. A clock that steps back opens no earlier period: a value is counted
-    /// in the latest one in which it has called. Summer time is not followed: an offset is the same
-    /// all year.
+    /// The date is that of the engine's [clock](crate::Clock::epoch). The clocks of the operating
+    /// system take the wall time at the start of the program and measure from there. If the wall
+    /// time is set later, or the machine sleeps, periods keep their length and begin too early or
+    /// too late by that difference until the program is restarted. If the clock steps back, no
+    /// earlier period opens again: a value is counted in the latest period in which it has called.
+    /// Summer time is not followed: an offset is the same all year.
     ///
     /// # Examples
     ///
@@ -88,7 +89,7 @@ impl KeyedRule {
         Self::per(resource, threshold, period.longest()).in_period(period)
     }
 
-    /// This rule, which counts in each `period`.
+    /// Returns this rule, which now counts in each `period`.
     pub(super) fn in_period(self, period: CalendarPeriod) -> Self {
         Self {
             count: Counting::Calendar(period),
@@ -98,11 +99,11 @@ impl KeyedRule {
         }
     }
 
-    /// Sets how many minutes the days and months of a rule by the calendar begin before those of UTC:
-    /// the offset of a time zone, such as 60 for UTC+1 and -300 for UTC-5, between -1439 and 1439.
-    /// Default 0. It stays the same when the zone changes to summer time. A rule with another offset
-    /// makes a new [table](Self::max_keys), as one with another period does. Only for a rule [by the
-    /// calendar](Self::per_calendar_month).
+    /// Sets how many minutes the days and months of a rule by the calendar begin before those of
+    /// UTC: the offset of a time zone, such as 60 for UTC+1 and -300 for UTC-5, between -1439 and
+    /// 1439. Default 0. The offset stays the same when the zone changes to summer time. A reload
+    /// that changes the offset, or the period, makes a new [table](Self::max_keys). Only for a rule
+    /// [by the calendar](Self::per_calendar_month).
     ///
     /// ```
     /// use std::time::Duration;
@@ -125,19 +126,21 @@ impl KeyedRule {
     }
 
     /// Returns the [period of the calendar](Self::per_calendar_month) in which the rule counts;
-    /// `None`: it does not count by the calendar.
+    /// `None` if it does not count by the calendar.
     #[must_use]
     pub const fn calendar(&self) -> Option<CalendarPeriod> {
         self.calendar
     }
 
-    /// Returns how many minutes its days [begin before](Self::utc_offset) those of UTC; 0 unless set.
+    /// Returns how many minutes the rule's days [begin before](Self::utc_offset) those of UTC; 0
+    /// unless set.
     #[must_use]
     pub fn get_utc_offset(&self) -> i32 {
         self.utc_offset.map_or(0, WholeNumber::get_signed)
     }
 
-    /// Notes the settings that a rule by the calendar cannot have, and those that only such a rule has.
+    /// Reports the settings that a rule by the calendar cannot have, and those that only such a
+    /// rule has.
     pub(super) fn inspect_calendar(&self, inspector: &mut Inspector) {
         const ELSEWHERE: &str = "left out for a day or month of the calendar";
         if self.calendar.is_some() {
@@ -161,7 +164,7 @@ impl KeyedRule {
         }
     }
 
-    /// Notes why a rule by the calendar cannot be shared.
+    /// Reports that a rule by the calendar cannot be shared.
     pub(super) fn refuse_shared_calendar(inspector: &mut Inspector) {
         let why =
             "left out with `per_calendar_day` or `per_calendar_month`: they count in one process";

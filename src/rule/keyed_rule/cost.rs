@@ -1,4 +1,4 @@
-//! The setting of a keyed rule that makes it count costs instead of calls.
+//! `KeyedRule::cost`, which makes a rule count costs instead of calls.
 
 use super::{Counting, KeyedRule};
 use crate::budget::MAX_BUDGET;
@@ -9,48 +9,48 @@ use crate::stat::MAX_TOKENS;
 
 impl KeyedRule {
     /// Counts the cost called `unit` instead of calls: the threshold is the most that the calls of
-    /// one value may cost in the interval. [`FlowRule::cost`](crate::FlowRule::cost) describes how a
-    /// call reserves, is charged and is settled, and what it is charged however it ends.
+    /// one value may cost in the interval. [`FlowRule::cost`](crate::FlowRule::cost) describes how
+    /// a call reserves and is charged, and what it is charged when it ends.
     ///
     /// A call passes if what its value has used, what running calls of the value have reserved and
-    /// what it [reserves](crate::Call::reserve) itself is at most the value's threshold; one that
-    /// reserves nothing passes while anything is left.
+    /// what the call itself [reserves](crate::Call::reserve) add up to at most the value's
+    /// threshold. A call that reserves nothing passes while anything is left.
     ///
-    /// By default the quota is refilled continuously. What calls cost beyond it is a debt, which the
-    /// value pays back by time: it is refused until then, for at most ten intervals. In a
-    /// [window](Self::window) an excess leaves with its bucket, so it keeps a value out for at most
-    /// one interval, and [by the calendar](Self::per_calendar_month) with its day or month. What a
-    /// window holds stops at 1 048 575, and at most 2²⁴ are charged at once beyond what is reserved.
-    /// [Budgets](crate::guide::budgets) says when to take which.
+    /// By default the quota is refilled continuously. What calls cost beyond it is a debt, which is
+    /// paid off as the quota refills: until then the value is refused, for at most ten intervals.
+    /// In a [window](Self::window) an excess leaves with its bucket, so it keeps a value out for at
+    /// most one interval; [by the calendar](Self::per_calendar_month) it leaves with its day or
+    /// month. The count of a window stops at 1 048 575. A single charge adds at most 2²⁴ beyond
+    /// what is reserved. [Budgets](crate::guide::budgets) says which to use when.
     ///
     /// The unit is 1 to 64 visible ASCII characters other than `requests`. The threshold and the
     /// [burst](Self::burst) are at most 2³⁰ each, or 1 048 575 for a window.
     /// [Exceptions](Self::except), [tiers](Self::tier) and [`missing`](Self::missing) work as for
-    /// calls. The rule has no [queue](Self::throttle) and counts no calls [at
-    /// once](Self::concurrency).
+    /// calls. The rule cannot have a [queue](Self::throttle) or limit
+    /// [concurrency](Self::concurrency).
     ///
-    /// A second table holds what is reserved, which takes 32 bytes more for each of
+    /// Reservations are held in a second table, which takes 32 bytes more for each of
     /// [`max_keys`](Self::max_keys). A value with a reservation is not evicted from it.
     ///
-    /// In a window the rule may be [shared](Self::shared): then each value has one budget of all
-    /// processes. A cost counts in the bucket in which it was reserved, a call that reserves nothing
-    /// takes one unit at first, and a reservation above 1 048 574 is refused. There is no second
-    /// table: a value whose calls run keeps its place among the counters of the process. The
-    /// [guide](crate::guide::replicas#one-budget) tells the rest.
+    /// In a window the rule can be [shared](Self::shared): then each value has one budget for all
+    /// processes. A cost counts in the bucket in which it was reserved, a call that reserves
+    /// nothing takes one unit at first, and a reservation above 1 048 574 is refused. There is no
+    /// second table: a value with running calls keeps its place among the counters of the process.
+    /// The [guide](crate::guide::replicas#one-budget) explains the rest.
     ///
     /// # Reloads
     ///
-    /// A rule takes over what is charged and reserved from one that counts the same unit of the same
-    /// values in the same way; see [`max_keys`](Self::max_keys). Calls that run are charged by the
-    /// limit that let them in.
+    /// A rule takes over what is charged and reserved from a previous rule that counted the same
+    /// unit of the same values in the same way; see [`max_keys`](Self::max_keys). Running calls are
+    /// charged at the limit that admitted them.
     ///
     /// # Accuracy
     ///
-    /// What a value has used and what its calls have reserved is at most its limit and what its
+    /// What a value has used plus what its calls have reserved is at most its limit plus what its
     /// calls have cost beyond their reservations, for every aligned window, or at any time for a
-    /// refilled quota. So nothing is over if each call reserves the most that it may cost. Values
-    /// without a place in a full table share one limit and one sum of reservations, as long as their
-    /// calls run.
+    /// refilled quota. So if each call reserves the most that it may cost, no limit is exceeded.
+    /// Values without a place in a full table share one limit and one sum of reservations while
+    /// their calls run.
     ///
     /// # Examples
     ///
@@ -77,7 +77,7 @@ impl KeyedRule {
         self
     }
 
-    /// The largest threshold.
+    /// The largest valid threshold.
     pub(super) fn most(&self) -> u32 {
         match self.count {
             Counting::Window => MOST_IN_WINDOW,
@@ -86,7 +86,7 @@ impl KeyedRule {
         }
     }
 
-    /// Notes the settings that a rule on costs cannot have.
+    /// Reports the settings that a rule on costs cannot have.
     pub(super) fn inspect_cost(&self, unit: &str, inspector: &mut Inspector) {
         inspect_unit(unit, inspector);
         match self.count {

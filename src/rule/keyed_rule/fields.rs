@@ -1,4 +1,4 @@
-//! The settings of a keyed rule, a row for each.
+//! The settings of a keyed rule as a table.
 
 use super::{Burst, Counting, KeyedRule, MissingKey, ParamOf};
 use crate::base::number::WholeNumber;
@@ -8,9 +8,9 @@ use crate::rule::field::Accessor::{
 };
 use crate::rule::field::{Field, HasFields, Needed, resource_row};
 
-/// Calls at once are counted without a rate.
+/// A concurrency limit has no rate, so it excludes the settings of a rate.
 const AT_ONCE: &[&str] = &["concurrency"];
-/// The calendar has its own lengths.
+/// The calendar has its own periods, so it excludes the settings of an interval.
 const UNTIMED: &[&str] = &["concurrency", "calendar"];
 
 impl HasFields for KeyedRule {
@@ -33,7 +33,7 @@ impl HasFields for KeyedRule {
                     ..it
                 }),
             )
-            .told_as("threshold"),
+            .shown_as("threshold"),
             Field::new(
                 "threshold",
                 Number(
@@ -79,7 +79,7 @@ impl HasFields for KeyedRule {
             )
             .not_beside(UNTIMED),
             Field::new("throttle", Time(Self::get_throttle, Self::throttle))
-                .told_as("max_wait")
+                .shown_as("max_wait")
                 .not_beside(&["concurrency", "calendar", "window"]),
             Field::new("burst", Count(Self::given_burst, Self::burst)).not_beside(UNTIMED),
             Field::new("capacity", Count(Self::get_capacity, Self::capacity)).not_beside(&[
@@ -136,18 +136,18 @@ impl HasFields for KeyedRule {
     }
 }
 
-/// A list, if it has entries.
+/// Returns `list` unless it is empty.
 fn given(list: &[String]) -> Option<&[String]> {
     (!list.is_empty()).then_some(list)
 }
 
 impl KeyedRule {
-    /// The most calls at once, if these are limited.
+    /// The concurrency limit, if the rule has one.
     fn most_running(&self) -> Option<u32> {
         (self.count == Counting::Running).then_some(self.threshold as u32)
     }
 
-    /// A part of the rate, if that is limited.
+    /// Returns `part`, a setting of the rate; `None` if the rule limits concurrency.
     fn rated<T>(&self, part: T) -> Option<T> {
         (self.count != Counting::Running).then_some(part)
     }

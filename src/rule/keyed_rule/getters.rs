@@ -1,4 +1,4 @@
-//! Reading the settings of a keyed rules.
+//! Reading the settings of a keyed rule.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl KeyedRule {
         }
     }
 
-    /// Returns the [place](Self::param_at) of the parameter, 0 unless set; `None`: the value is
+    /// Returns the [index](Self::param_at) of the parameter, 0 unless set; `None` if the value is
     /// found by name, or is the origin.
     #[must_use]
     pub const fn get_param_at(&self) -> Option<i32> {
@@ -36,15 +36,14 @@ impl KeyedRule {
         matches!(self.of, ParamOf::Origin)
     }
 
-    /// Returns how many calls beside the threshold a value may have [at once](Self::burst),
-    /// also if its [capacity](Self::capacity) was set.
+    /// Returns how many calls beyond the threshold a value can make [at once](Self::burst), also if
+    /// its [capacity](Self::capacity) was set instead.
     #[must_use]
     pub fn get_burst(&self) -> u32 {
         self.beside()
     }
 
-    /// Returns how many calls a value may have [in all](Self::capacity) at once, if that was
-    /// set.
+    /// Returns how many calls [in all](Self::capacity) a value can make at once, if that was set.
     #[must_use]
     pub const fn get_capacity(&self) -> Option<u32> {
         match self.burst {
@@ -59,13 +58,13 @@ impl KeyedRule {
         matches!(self.count, Counting::Window)
     }
 
-    /// Returns the unit of the [costs](Self::cost) that the rule counts; `None`: it counts calls.
+    /// Returns the unit of the [costs](Self::cost) that the rule counts; `None` if it counts calls.
     #[must_use]
     pub fn get_cost(&self) -> Option<&str> {
         self.cost.as_deref()
     }
 
-    /// Returns the longest wait for a [turn](Self::throttle); `None`: calls do not start one
+    /// Returns the longest wait for a [turn](Self::throttle); `None` if calls are not queued one
     /// after the other.
     #[must_use]
     pub const fn get_throttle(&self) -> Option<Duration> {
@@ -75,7 +74,7 @@ impl KeyedRule {
         }
     }
 
-    /// Returns the longest wait in the [queue](Self::queue) for a place; `None`: there is no
+    /// Returns the longest wait in the [queue](Self::queue) for a place; `None` if there is no
     /// queue.
     #[must_use]
     pub const fn get_queue(&self) -> Option<Duration> {
@@ -91,8 +90,8 @@ impl KeyedRule {
         }
     }
 
-    /// Returns for how long a value is [blocked](Self::block_for) that exceeds its limit; `None`: it is
-    /// not.
+    /// Returns how long a value that exceeds its limit is [blocked](Self::block_for); `None` if
+    /// values are not blocked.
     #[must_use]
     pub const fn get_block_for(&self) -> Option<Duration> {
         self.block_for
@@ -123,7 +122,7 @@ impl KeyedRule {
         &self.unlimited_tiers
     }
 
-    /// Returns how many values the rule [remembers](Self::max_keys).
+    /// Returns how many values not at rest the table [holds at least](Self::max_keys).
     #[must_use]
     pub const fn get_max_keys(&self) -> u32 {
         self.max_keys.get()
@@ -135,8 +134,7 @@ impl KeyedRule {
         self.missing
     }
 
-    /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in
-    /// the set.
+    /// Returns the [name](Self::id) of the rule; `None` if it is named after its place in the set.
     #[must_use]
     pub fn get_id(&self) -> Option<&str> {
         self.id.as_deref()

@@ -1,4 +1,4 @@
-//! What a keyed rule says of itself: its kind, its limit and its needs.
+//! The [`RuleInfo`] of a keyed rule: its kind, its limit and its needs.
 
 use std::time::Duration;
 

@@ -21,11 +21,11 @@ use crate::base::number::{Number, WholeNumber};
 use crate::clock::{CalendarPeriod, SHORTEST_INTERVAL};
 use crate::keyed::{Burst, Counting, MOST_KEYS, SHORTEST_REFILL};
 
-/// Longest wait of one call in the queue of its value.
+/// The longest valid wait of a call in the queue of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
-/// How many calls of one value may wait for a place, unless set otherwise.
+/// How many calls of one value can wait for a place by default.
 pub(super) const MOST_WAITING_OF_VALUE: u32 = 1_000;
-/// Most characters that a message shows of a value, which may be of any length.
+/// The most characters of a value that a message shows, as values can be of any length.
 const LONGEST_SHOWN: usize = 64;
 
 /// Limits each value of a parameter: at most `threshold` calls for *each* address, user,
@@ -44,7 +44,7 @@ const LONGEST_SHOWN: usize = 64;
 ///
 /// # Memory
 ///
-/// A value that spends nothing for a while has its whole quota again. It is then *at rest*, and may
+/// A value that spends nothing for a while has its whole quota again. It is then *at rest*, and can
 /// be evicted, without losing anything, when another value needs its place. A rule has places for
 /// at least [`max_keys`](Self::max_keys) values that are not at rest, and for at most twice as
 /// many, rounded up to a multiple of eight. All values that find no place share one quota, of the
@@ -88,7 +88,7 @@ pub struct KeyedRule {
     threshold: f64,
     interval: Duration,
     pub(super) burst: Burst,
-    /// Shared by its copies: there may be many.
+    /// Shared by all copies of the rule, as there can be many exceptions.
     pub(super) exceptions: Arc<Vec<(String, f64)>>,
     pub(super) tiers: Vec<(String, f64)>,
     /// Values without a limit.
@@ -96,30 +96,32 @@ pub struct KeyedRule {
     /// Tiers without a limit.
     pub(super) unlimited_tiers: Vec<String>,
     pub(super) max_keys: WholeNumber,
-    /// The part of the calendar in which it counts, unless it is told to count in another way.
+    /// The period of the calendar that was set. A later setting can still make the rule count in
+    /// another way, which is a problem.
     calendar: Option<CalendarPeriod>,
-    /// The minutes by which days and months begin before those of UTC.
+    /// How many minutes the rule's days and months begin before those of UTC.
     utc_offset: Option<WholeNumber>,
-    /// How long a call may wait for one of those at once to end, if it may.
+    /// How long a call can wait for a running call of its value to end; `None` if it is refused at
+    /// once.
     queue: Option<Duration>,
     max_waiting: Option<WholeNumber>,
-    /// For how long a value is refused that has exceeded its limit, if it is.
+    /// How long a value that has exceeded its limit is refused; `None` if values are not blocked.
     block_for: Option<Duration>,
     pub(super) missing: MissingKey,
-    /// The unit of costs that it counts; `None`: calls.
+    /// The unit of costs that the rule counts; `None` if it counts calls.
     pub(super) cost: Option<String>,
     pub(super) sharing: Sharing,
     pub(super) id: Option<String>,
 }
 
-/// Where the value comes from.
+/// The part of a call that is the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ParamOf {
-    /// The parameter at this place, counted from 0; from the end, if negative.
+    /// The parameter at this index, counted from 0, or from the end if negative.
     Index(i32),
     /// The parameter of this name.
     Named(String),
-    /// The caller.
+    /// The origin of the call.
     Origin,
 }
 
@@ -184,8 +186,8 @@ impl KeyedRule {
     }
 
     /// Allows at most `max` calls of `resource` at once for each value: between 0 and 2³¹ − 1. A
-    /// call of any weight counts as one, until the end of the response body; a call that waits for
-    /// its turn or for a loan by another rule counts as well, and so does one that a later rule
+    /// call of any weight counts as one, until the end of the response body. A call that waits for
+    /// its turn or for a loan of another rule counts as well, and so does a call that a later rule
     /// refuses, while it is judged. A call above the limit is refused, or waits if there is a
     /// [queue](Self::queue). A value with calls in flight is never evicted. A resource has at most
     /// two such rules.
@@ -220,19 +222,20 @@ impl KeyedRule {
         self
     }
 
-    /// Sets how many calls more than the threshold a value at rest may make at once: at
-    /// most 2³¹ − 1. Default 0. Only for a refilled quota. A value never has more at once
-    /// than it earns in nine years.
+    /// Sets how many calls beyond the threshold a value at rest can make at once: at most 2³¹ − 1.
+    /// Default 0. Only for a refilled quota. A value never has more calls to spend at once than it
+    /// earns in nine years.
     #[must_use]
     pub fn burst(mut self, burst: impl Into<WholeNumber>) -> Self {
         self.burst = Burst::Beside(burst.into());
         self
     }
 
-    /// Sets how many calls a value at rest may make at once, those of the threshold with them: from
-    /// the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of the calls above the whole
-    /// part of the threshold, also for values with a threshold of their own, so those hold as many
-    /// more or fewer; of the two, the last one set counts. Only for a refilled quota.
+    /// Sets how many calls a value at rest can make at once, including those of the threshold: from
+    /// the threshold to 2³¹ − 1. It is converted to a [burst](Self::burst) of what exceeds the
+    /// whole part of the threshold. The same burst applies to values with a threshold of their own,
+    /// so their capacity differs as their threshold does. Of `burst` and `capacity`, the last one
+    /// set counts. Only for a refilled quota.
     ///
     /// ```
     /// use tower_sentinel::{KeyedRule, Rules};
@@ -254,7 +257,8 @@ impl KeyedRule {
         self
     }
 
-    /// How many calls a value has beside its threshold.
+    /// The burst: how many calls a value can make beyond its threshold, also if its capacity was
+    /// set.
     pub(super) fn beside(&self) -> u32 {
         self.burst.beside(self.threshold)
     }
@@ -281,38 +285,39 @@ impl KeyedRule {
         self
     }
 
-    /// Lets calls beyond a [concurrency](Self::concurrency) limit wait until a call of their
-    /// value ends, for at most `max_wait`, instead of refusing them: between 0, at which no
-    /// call waits, and 1 day. Default: no call waits. Only for a concurrency limit.
+    /// Makes calls beyond a [concurrency](Self::concurrency) limit wait until a call of their value
+    /// ends, for at most `max_wait`, instead of refusing them: between 0, at which no call waits,
+    /// and 1 day. Default: no call waits. Only for a concurrency limit.
     ///
-    /// Each value has a line of its own. Its places go to waiting calls in the order in which
-    /// these came, and a new call does not overtake them: no more calls of a value run than
-    /// may, and no place is free while a call of that value waits. A call that has waited for
-    /// `max_wait`, or for its own [patience](crate::Call::patience) if that is shorter, is
-    /// refused as if it could not wait. So is a call that finds [as many](Self::max_waiting)
-    /// waiting as may, and one whose value has a limit of 0. Where the calls of a value are of
-    /// different [tiers](Self::tier), the limit of the first one that waits decides.
+    /// Each value has a line of its own. Its places go to waiting calls in the order of their
+    /// arrival, and a new call does not overtake them: no more calls of a value run than its limit,
+    /// and no place is free while a call of that value waits. A call that has waited for
+    /// `max_wait`, or for its own [patience](crate::Call::patience) if that is shorter, is refused
+    /// as if it could not wait. So is a call that arrives when the [maximum](Self::max_waiting) of
+    /// calls is waiting, and a call of a value with a limit of 0. If the calls of a value have
+    /// different [tiers](Self::tier), the limit of the first waiting call decides.
     ///
-    /// A call that waits holds nothing: no slot of an isolation rule, and no share of another rule
-    /// on a parameter. When it has its place it is judged from the first check on, by the rules in
+    /// A waiting call holds nothing: no slot of an isolation rule, and no share of another keyed
+    /// rule. When it has its place it is judged again from the first check on, by the rules in
     /// force then. If one of them refuses it, the place goes to the next call. If it has to wait
     /// for a slot of an [isolation rule](crate::IsolationRule::queue), or for a place under a
-    /// second rule of this kind, the place does too; after that wait the call comes before all that
-    /// came later, and the rest of `max_wait` counts on. While it waits for a turn or for a loan,
-    /// it keeps the place. Response time begins after the wait, which is recorded apart.
+    /// second rule of this kind, the place goes to the next call too; after that wait the call gets
+    /// a place before all that came later, within what is left of its `max_wait`. While it waits
+    /// for a turn or for a loan, it keeps the place. Response time begins after the wait, which is
+    /// recorded separately.
     ///
     /// All values that find no place in the table share one quota, and wait in one line for it,
-    /// also if there is room in the table meanwhile. A value is not evicted while one of its
-    /// calls waits. Calls wait on a tokio runtime with its timer, as in any queue; see
-    /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a
-    /// call that would wait starts at once.
+    /// even if the table gets room meanwhile. A value is not evicted while one of its calls waits.
+    /// Calls wait on a tokio runtime with its timer, as in any queue; see
+    /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a call
+    /// that would wait starts at once.
     ///
-    /// A reload that keeps the [table](Self::max_keys) changes the limits for calls
-    /// that wait as well; they keep the time that they were given. Under other rules they are
-    /// judged anew.
+    /// A reload that keeps the [table](Self::max_keys) changes the limits for waiting calls as
+    /// well; they keep the longest wait that they began with. If the reload does not keep the
+    /// table, they are judged anew.
     ///
-    /// A call that waits allocates, and takes a lock that only waiting calls and those that end
-    /// beside them share.
+    /// Waiting allocates, and takes a lock that only waiting calls and the calls that end meanwhile
+    /// share.
     ///
     /// # Examples
     ///
@@ -345,11 +350,11 @@ impl KeyedRule {
         self
     }
 
-    /// Sets how many calls of one value may wait at once in the [queue](Self::queue): between
-    /// 0, at which no call waits, and 2³² − 1. Default 1 000. Of all values of the rule
-    /// together at most 10 000 wait, or as many as of one value if those are more. In
-    /// [shadow mode](crate::Rule::shadow), where none waits, this many may run beyond the limit
-    /// of a value. Only for a concurrency limit.
+    /// Sets how many calls of one value can wait at once in the [queue](Self::queue): between 0, at
+    /// which no call waits, and 2³² − 1. Default 1 000. Of all values of the rule together, at most
+    /// 10 000 calls wait, or as many as of one value if that number is larger. In [shadow
+    /// mode](crate::Rule::shadow), where no call waits, this many can run beyond the limit of a
+    /// value. Only for a concurrency limit.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
         self.max_waiting = Some(max_waiting.into());
@@ -369,32 +374,32 @@ impl KeyedRule {
     }
 
     /// Sets another threshold, in the same range, for the calls of one [tier](crate::Call::tier),
-    /// such as a paid plan. If a tier is given twice, the last threshold counts. A name that reads
-    /// like an address or a number also stands for that address or number. An
-    /// [exception](Self::except) takes precedence over a tier. A value whose tier changes has spent as
-    /// many calls as before: one that has spent 5 of 5 has 95 of 100 left at once.
-    /// What [`max_keys`](Self::max_keys) says of reloads says how long calls at another limit stay
-    /// spent.
+    /// such as a paid plan. If a tier is given twice, the last threshold counts. A name that spells
+    /// an address or a number also stands for that address or number. An [exception](Self::except)
+    /// takes precedence over a tier. A value whose tier changes keeps the number of calls that it
+    /// has spent: one that has spent 5 of 5 has 95 of 100 left at once.
+    /// [`max_keys`](Self::max_keys) describes, under reloads, how long calls stay spent that were
+    /// made at another limit.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<Number>) -> Self {
         self.tiers.push((tier.into(), threshold.into().get()));
         self
     }
 
-    /// Lets all calls of one value pass this rule, which does not count them: the value takes no
-    /// place in the [table](Self::max_keys), and no header tells its quota. Other rules apply to
-    /// its calls as before. The value is written as for [`except`](Self::except), and must not
-    /// have a threshold there. A threshold of 0 refuses all calls instead.
+    /// Lets all calls of one value pass this rule without counting them: the value takes no place
+    /// in the [table](Self::max_keys), and no header shows a quota for it. Other rules still apply
+    /// to its calls. The value is written as for [`except`](Self::except), and must not have a
+    /// threshold there. A threshold of 0 refuses all calls instead.
     #[must_use]
     pub fn except_unlimited(mut self, value: impl Into<String>) -> Self {
         self.unlimited_values.push(value.into());
         self
     }
 
-    /// Lets all calls of one [tier](Self::tier) pass this rule, such as those of a plan without a
-    /// limit. The rule does not count them: they take no place in the [table](Self::max_keys), and
-    /// none of those at once. An [exception](Self::except) takes precedence. The tier must not have
-    /// a threshold as well. A threshold of 0 refuses all calls instead.
+    /// Lets all calls of one [tier](Self::tier) pass this rule without counting them, such as those
+    /// of a plan without a limit: they take no place in the [table](Self::max_keys), and none of a
+    /// concurrency limit. An [exception](Self::except) takes precedence. The tier must not have a
+    /// threshold as well. A threshold of 0 refuses all calls instead.
     ///
     /// ```
     /// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
@@ -416,8 +421,8 @@ impl KeyedRule {
         self
     }
 
-    /// Sets for how many values that are not at rest the rule has places, at least: between
-    /// 1 and 2^26. Default 65 536, which takes 2 MiB.
+    /// Sets how many values that are not at rest the table can hold at least: between 1 and 2^26.
+    /// Default 65 536, which takes 2 MiB.
     ///
     /// # A full table
     ///
@@ -431,33 +436,36 @@ impl KeyedRule {
     /// * until the day or month ends, for a rule [by the calendar](Self::per_calendar_month),
     /// * until the call ends, for [concurrency](Self::concurrency).
     ///
-    /// So there are places for `max_keys / time to rest` calls per second, each with a new value.
-    /// At twice that rate the table is full. With the default, that is 5 461 a second at five a
-    /// minute, 182 a second at ten an hour, and 18 a second for a window of an hour. Clients that
-    /// can make up values reach that: with header fields that are not checked, or with IPv6
-    /// networks, as a /48 has 65 536 keys.
+    /// So the table can keep up with `max_keys / time to rest` calls per second, each with a new
+    /// value; at twice that rate it is full. With the default, `max_keys / time to rest` is 5 461 a
+    /// second at five a minute, 182 a second at ten an hour, and 18 a second for a window of an
+    /// hour. Clients that can make up values reach such rates: with header fields that are not
+    /// checked, or with IPv6 networks, as a /48 has 65 536 keys.
     ///
     /// While the table is full, all new values share one quota, of the size of one value's: new
     /// honest callers share it with the flood, and are mostly refused. Callers that have a place
     /// are not affected, no caller gets a fresh quota, and no more memory is used.
-    /// [`overflows`](crate::read::KeyedView::overflows) counts the calls that used the shared quota. A
-    /// rule with a coarser key in front [keeps such a flood
+    /// [`overflows`](crate::read::KeyedView::overflows) counts the calls that used the shared
+    /// quota. A rule with a coarser key in front [keeps such a flood
     /// out](crate::guide::floods#made-up-keys). A flow rule over all callers does not: it is
     /// checked after the rules with tables.
     ///
     /// # Reloads
     ///
-    /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter, the
-    /// offset from UTC or the way to count makes a new table: then every value has its whole quota again. If anything
-    /// else changes, such as thresholds, exceptions and tiers, the table keeps the state of each
-    /// value: of a refilled quota, a window and a month, the number of calls that are spent; of a queue,
-    /// the turns. So a higher threshold counts at once. Calls that a refilled quota has spent at
-    /// another threshold are earned back at that, until the value's next call passes this rule.
-    /// Values of at most fourteen different thresholds are counted so at a time, those of the rule
-    /// and of its tiers first; where there are more, or one above 60 000 per second, a value that is
-    /// not at rest keeps the time until its quota is whole again. A rule takes over the table of an
-    /// equal rule of the previous set, else of the rule with its [id](Self::id), and else of any
-    /// rule, if that one counts the same values in the same way.
+    /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter,
+    /// the offset from UTC or the way to count makes a new table: then every value has its whole
+    /// quota again. If anything else changes, such as thresholds, exceptions and tiers, the table
+    /// keeps the state of each value: for a refilled quota, a window and a month, the number of
+    /// calls that are spent; for a queue, the turns. So a higher threshold counts at once.
+    ///
+    /// Calls that a refilled quota has spent at another threshold are earned back at the rate of
+    /// that threshold, until the value's next call passes this rule. This works for at most
+    /// fourteen different thresholds at a time; those of the rule and of its tiers are chosen
+    /// first. With more thresholds, or for one above 60 000 per second, a value that is not at rest
+    /// keeps the time until its quota is whole instead.
+    ///
+    /// A rule takes over the table of an equal rule of the previous set, else of the rule with its
+    /// [id](Self::id), and else of any rule, if that rule counts the same values in the same way.
     #[must_use]
     pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
         self.max_keys = max_keys.into();
@@ -465,10 +473,10 @@ impl KeyedRule {
     }
 
     /// Sets what happens to a call that has no value. Default: all such calls share one quota, that
-    /// of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has one, because the
+    /// of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has a value, because the
     /// parameter is never set or the layer finds [no
-    /// address](crate::key::PeerIp#if-no-address-is-there), that is one quota for all callers:
-    /// [`KeyedView::missing`](crate::read::KeyedView::missing) then grows with each call.
+    /// address](crate::key::PeerIp#if-no-address-is-there), that is one quota for all callers, and
+    /// [`KeyedView::missing`](crate::read::KeyedView::missing) grows with each call.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;
@@ -489,7 +497,8 @@ impl KeyedRule {
         &self.resource
     }
 
-    /// Bytes that the texts and lists of a copy occupy: all share the exceptions.
+    /// Bytes that the strings and lists of one copy of the rule occupy, without the exceptions,
+    /// which all copies share.
     pub(super) fn heap(&self) -> usize {
         let of = match &self.of {
             ParamOf::Named(name) => name.len(),
@@ -508,14 +517,14 @@ impl KeyedRule {
             + unlimited.sum::<usize>()
     }
 
-    /// Returns how many calls of one value may pass in an interval, or run at once.
+    /// Returns how many calls of one value can pass in an interval, or run at once.
     #[must_use]
     pub const fn threshold(&self) -> f64 {
         self.threshold
     }
 
-    /// Returns the interval: that of a rule by the calendar is a day, or the 31 days of the longest
-    /// month; it has no meaning for [concurrency](Self::concurrency).
+    /// Returns the interval. For a rule by the calendar, it is a day, or the 31 days of the longest
+    /// month. Has no meaning for [concurrency](Self::concurrency).
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval
@@ -523,7 +532,7 @@ impl KeyedRule {
 
     // --- for the engine; the rule has been inspected ---
 
-    /// The longest wait for a turn; zero if there are none.
+    /// The longest wait for a turn; zero if calls have no turns.
     pub(super) const fn max_wait(&self) -> Duration {
         match self.count {
             Counting::Queue(max_wait) => max_wait,
@@ -531,7 +540,7 @@ impl KeyedRule {
         }
     }
 
-    /// How calls of one value wait for a place, if they may.
+    /// How calls of one value wait for a place; `None` if no call waits.
     pub(super) fn place_queue(&self) -> Option<SlotQueue> {
         let most = self
             .max_waiting
@@ -543,7 +552,8 @@ impl KeyedRule {
         queue.lets_wait().then_some(queue)
     }
 
-    /// How many calls of all values may wait at once, if `of_one` may.
+    /// The most calls of all values together that can wait at once, where `of_one` of one value
+    /// can.
     pub(super) const fn most_waiting(of_one: u32) -> u32 {
         if of_one > MOST_WAITING {
             of_one
@@ -557,8 +567,8 @@ impl KeyedRule {
         self.id.is_some() && self.id == other.id
     }
 
-    /// Returns whether the two count the same values in the same way, so that one may take over the
-    /// other's table.
+    /// Returns whether both rules count the same values in the same way, so that one can take over
+    /// the other's table.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.max_keys, rule.get_utc_offset());
         let same_count = match (self.count, other.count) {
@@ -572,9 +582,9 @@ impl KeyedRule {
             && window(self) == window(other)
     }
 
-    /// The change that lets a rule on whole calls count a fraction of one; `None` if the rule
+    /// The advice, in a problem, that makes a threshold below one call valid; `None` if the rule
     /// counts fractions.
-    fn cure_of_fractions(&self) -> Option<&'static str> {
+    fn advice_for_fractions(&self) -> Option<&'static str> {
         match self.count {
             Counting::Refill if self.beside() == 0 => Some("add a `burst` of 1"),
             Counting::Window => Some("leave out `window` and add a `burst` of 1"),
@@ -593,7 +603,7 @@ impl KeyedRule {
         }
         let most = self.most();
         inspector.number("threshold", self.threshold, 0..=most);
-        if let Some(cure) = self.cure_of_fractions() {
+        if let Some(cure) = self.advice_for_fractions() {
             inspector.whole_call("threshold", self.threshold, self.interval, cure);
         }
         let exceptions = self.exceptions.iter().map(|own| ("except", own));
@@ -601,11 +611,11 @@ impl KeyedRule {
         for (field, (name, threshold)) in exceptions.chain(tiers) {
             inspector.name(field, name);
             if !(0.0..=f64::from(most)).contains(threshold) {
-                // Of many which one.
+                // Says which of many entries has the problem.
                 let start: String = name.chars().take(LONGEST_SHOWN).collect();
                 let value = format!("{} for {start:?}", brief(*threshold));
                 inspector.refuse(field, value, format_args!("between 0 and {most}"));
-            } else if let Some(cure) = self.cure_of_fractions() {
+            } else if let Some(cure) = self.advice_for_fractions() {
                 inspector.whole_call(field, *threshold, self.interval, cure);
             }
         }
@@ -643,7 +653,7 @@ impl KeyedRule {
         }
     }
 
-    /// Notes the names that are to have no limit, and have one.
+    /// Reports the names that are listed as unlimited although they have a threshold.
     fn inspect_unlimited(&self, inspector: &mut Inspector) {
         let mut check = |field, unlimited: &[String], limited: &[(String, f64)], allowed| {
             let limited: HashSet<&str> = limited.iter().map(|(name, _)| &**name).collect();
@@ -671,7 +681,7 @@ impl KeyedRule {
         );
     }
 
-    /// Notes the settings that a shared rule cannot have.
+    /// Reports the settings that a shared rule cannot have.
     fn inspect_shared(&self, inspector: &mut Inspector) {
         match self.count {
             Counting::Window => inspect_window(inspector, self.interval, 2),
@@ -710,7 +720,7 @@ impl KeyedRule {
     }
 }
 
-/// As many keys as a table may have, at most `keys`.
+/// Returns `keys`, limited to the range of a table's size.
 pub(crate) fn most_keys(keys: usize) -> u32 {
     u32::try_from(keys).unwrap_or(MOST_KEYS).clamp(1, MOST_KEYS)
 }
