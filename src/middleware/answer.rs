@@ -1,9 +1,9 @@
-//! Which answers of a service, of any type, count as failures.
+//! Decides which answers of a service, of any type, count as failures.
 
 use crate::stat::Outcome;
 
-/// Decides how calls ended, by the answers of a service of any type: a function, or
-/// [`ByResult`].
+/// Decides how calls ended from the answers of a service of any type. Implemented by functions and
+/// by [`ByResult`].
 ///
 /// # Examples
 ///

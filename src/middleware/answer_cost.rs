@@ -1,12 +1,13 @@
-//! What the answers of a service of any type say of their cost.
+//! Reads what calls cost from the answers of a service of any type.
 
 use std::sync::Arc;
 
 use super::mode::sealed;
 use crate::engine::call::meter::Meter;
 
-/// Finds out what calls cost by the answers of a service of any type: `()`, which finds nothing, or
-/// the [`AnswerCost`] of a [`CallLayer`](super::CallLayer). This trait is sealed.
+/// Reads what calls cost from the answers of a service of any type. Implemented by `()`, which
+/// reads nothing, and by the [`AnswerCost`] of a [`CallLayer`](super::CallLayer). This trait is
+/// sealed.
 ///
 /// # Examples
 ///
@@ -26,12 +27,13 @@ use crate::engine::call::meter::Meter;
 /// assert_eq!(rules_of(&layer.cost("letters", |text: &String| text.len().try_into().ok())), 1);
 /// ```
 pub trait ReadCost<R>: sealed::Sealed {
-    /// Tells `meter` what `answer` says.
+    /// Reports the cost that `answer` shows to `meter`.
     #[doc(hidden)]
     fn tell(&self, answer: &R, meter: &Meter);
 }
 
-/// A function that reads a cost, beside others: see [`CallLayer::cost`](super::CallLayer::cost).
+/// A function that reads a cost, in addition to others: see
+/// [`CallLayer::cost`](super::CallLayer::cost).
 ///
 /// # Examples
 ///

@@ -59,7 +59,7 @@ pin_project! {
             #[pin]
             body: B,
             call: Option<StreamedCall>,
-            // The class within which the body is polled, if it is carried on.
+            // The class that is current while the body is polled, if the layer carries classes on.
             class: Option<Importance>,
         },
         Refused {
@@ -71,7 +71,7 @@ pin_project! {
 /// A call that ends with its body.
 pub(super) struct StreamedCall {
     pub(super) entry: Entry,
-    /// Judges the trailers, if it is they that tell how the call ended.
+    /// Judges the trailers, if they decide how the call ended.
     pub(super) at_trailers: Option<Arc<dyn Classify>>,
 }
 
@@ -82,8 +82,8 @@ impl From<StreamedCall> for Entry {
 }
 
 impl<B> ResponseBody<B> {
-    /// The `body` of a service's answer, with the call that it belongs to unless that
-    /// has ended or was skipped, and the class that is carried on.
+    /// Creates the `body` of a service's response, with its call unless that has ended or was
+    /// skipped, and with the class that is carried on, if any.
     pub(super) fn served(body: B, call: Option<StreamedCall>, class: Option<Importance>) -> Self {
         Self {
             kind: BodyKind::Served { body, call, class },
@@ -136,7 +136,8 @@ where
                             }
                             true
                         }
-                        // The server may stop polling here, and just drop.
+                        // After the last frame, the server may drop the body without polling it
+                        // again.
                         None => {
                             entry.charge_body(frame.data_ref().map_or(0, Bytes::len));
                             body.is_end_stream()

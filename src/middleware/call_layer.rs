@@ -79,7 +79,7 @@ impl<F> CallLayer<F> {
     ///
     /// # Panics
     ///
-    /// If one or more rules are given instead of [`Rules`], and one is invalid: the error that
+    /// Panics if `rules` is not a [`Rules`] and has an invalid rule, with the error that
     /// [`try_new`](Self::try_new) returns.
     #[must_use]
     #[track_caller]
@@ -131,8 +131,8 @@ impl<F> CallLayer<F> {
 }
 
 impl<F, C, K> CallLayer<F, C, K> {
-    /// Sets which answers count as failures, which open circuit breakers. Default: errors
-    /// do. `classify` is cloned for each call.
+    /// Sets which answers count as failures, for example for circuit breakers. Default: errors.
+    /// `classify` is cloned for each call.
     ///
     /// A closure must name the types of its arguments, as below. To use a closure in an
     /// [`Arc`], call it from another closure. For a [`ClassifyAnswer`] of several types,
@@ -187,14 +187,14 @@ impl<F, C, K> CallLayer<F, C, K> {
         }
     }
 
-    /// Settles what a call cost of `unit`, as [`Meter::settle`](crate::Meter::settle) does, by the
-    /// answer of the service, for rules on [costs](crate::FlowRule::cost). `None` says nothing.
-    /// Default: answers tell no cost. What a call may cost at most is part of its description:
-    /// [`Call::reserve`].
+    /// Settles the cost of a call in `unit`, as [`Meter::settle`](crate::Meter::settle) does, from
+    /// the answer of the service, for rules on [costs](crate::FlowRule::cost). `read` returns
+    /// `None` if an answer shows no cost. Default: no cost is read from answers. The most that a
+    /// call may cost is part of its description: [`Call::reserve`].
     ///
     /// `read` is cloned for each call, and called only where a rule limits costs. An error of the
-    /// service costs nothing. Several functions, also of one unit, are all asked: the largest total
-    /// counts. A closure must name the type of its argument, as below.
+    /// service costs nothing. If there are several functions, all are called; if several are for
+    /// one unit, the largest total counts. A closure must name the type of its argument, as below.
     ///
     /// # Examples
     ///
@@ -470,7 +470,7 @@ where
             refuse,
             on_refusal,
             on_unready,
-            // A request of any type has no place for a meter.
+            // A request of an arbitrary type has no place for a meter.
             on_start: |_, _: &mut Req| {},
         };
         this.state.poll(cx, None, ends)

@@ -190,7 +190,7 @@ impl<'a> ServiceError<'a> {
         self.downcast_ref::<T>().is_some()
     }
 
-    /// Returns whether it is a refusal, or a [`BoxError`] that has one among its sources.
+    /// Returns whether the error is a refusal, or a [`BoxError`] that has one among its sources.
     pub(super) fn is_refusal(&self) -> bool {
         let in_box = || self.0.downcast_ref::<BoxError>();
         self.0.is::<Blocked>() || in_box().is_some_and(|error| Blocked::is_behind(&**error))
@@ -207,7 +207,7 @@ impl fmt::Debug for ServiceError<'_> {
     }
 }
 
-/// The evidence in the head of a response about how the call ended.
+/// How the call ended, as far as the head of the response shows.
 ///
 /// # Examples
 ///
@@ -249,8 +249,8 @@ impl fmt::Debug for ServiceError<'_> {
 pub enum Judgement {
     /// The call ended like this.
     Now(Outcome),
-    /// The trailers decide, or the end of the body. Circuit breakers learn of the call then
-    /// and not before, so that a body that breaks off is a failure to them.
+    /// The trailers decide, or the end of the body. Circuit breakers count the call only then, so
+    /// that a body that breaks off is a failure to them.
     AtTrailers,
 }
 
@@ -299,14 +299,13 @@ pub trait Classify: Send + Sync + 'static {
     /// Judges the head of a response.
     fn head(&self, head: ResponseHead<'_>) -> Judgement;
 
-    /// Judges the trailers of a response for whose head
-    /// [`AtTrailers`](Judgement::AtTrailers) was returned; `None` if the body ended without
-    /// any, or was dropped before. For that case it is asked with `None` when the head is
-    /// there, and once more if trailers come: so it should do nothing but judge.
+    /// Judges the trailers of a response for whose head [`AtTrailers`](Judgement::AtTrailers) was
+    /// returned; `None` if the body ended without trailers, or was dropped before its end. The
+    /// method is called with `None` already when the head is there, for the case that the body is
+    /// dropped, and again if trailers come. So it should do nothing but judge.
     ///
-    /// Not called if the call ends before its body
-    /// ([`Completion::Head`](super::Completion::Head)): that is a success. Nor if the body
-    /// fails: that is a failure.
+    /// Not called if the call ends before its body ([`Completion::Head`](super::Completion::Head)),
+    /// which counts as a success, or if the body fails, which counts as a failure.
     fn trailers(&self, trailers: Option<&HeaderMap>) -> Outcome {
         let _ = trailers;
         Outcome::Success
@@ -314,9 +313,10 @@ pub trait Classify: Send + Sync + 'static {
 
     /// Judges an error of the service.
     ///
-    /// Not called for a refusal of another layer of this crate, or for a [`BoxError`] that
-    /// has one among its sources: that counts as neither failure nor success. With
-    /// [`fail`](crate::SentinelLayer::refusals_as_errors) every error is passed as a `BoxError`.
+    /// Not called for a refusal of another layer of this crate, or for a [`BoxError`] that has one
+    /// among its sources: that counts as neither failure nor success. With
+    /// [`refusals_as_errors`](crate::SentinelLayer::refusals_as_errors) every error is passed as a
+    /// `BoxError`.
     fn error(&self, error: ServiceError<'_>) -> Outcome {
         let _ = error;
         Outcome::Failure
@@ -400,7 +400,8 @@ impl Classify for ByStatus {
 fn outcome_of(status: StatusCode, headers: &HeaderMap) -> Outcome {
     match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Outcome::Ignore,
-        // With these an inner layer of this crate refuses calls too, and leaves its mark.
+        // An inner layer of this crate also refuses calls with these statuses, and marks such
+        // responses.
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN if is_marked(headers) => {
             Outcome::Ignore
         }
@@ -414,13 +415,14 @@ fn grpc_head(headers: &HeaderMap, extensions: &Extensions) -> Judgement {
     match headers.get("grpc-status") {
         Some(_) if has_refused(extensions) => Judgement::Now(Outcome::Ignore),
         Some(_) => Judgement::Now(grpc_outcome(headers)),
-        // Its trailers are the end of the body, which is not read.
+        // gRPC-Web writes the trailers at the end of the body, which is not read.
         None if is_grpc_web(headers) => Judgement::Now(Outcome::Success),
         None => Judgement::AtTrailers,
     }
 }
 
-/// Returns whether a method has answered with a refusal, of which tonic keeps the status.
+/// Returns whether a method has answered with a refusal, whose status tonic keeps in the
+/// extensions.
 #[cfg(feature = "tonic")]
 fn has_refused(extensions: &Extensions) -> bool {
     let status = extensions.get::<tonic::Status>();
@@ -430,7 +432,7 @@ fn has_refused(extensions: &Extensions) -> bool {
         .is_some()
 }
 
-/// Without tonic no status is made of a refusal.
+/// Without tonic, no refusal becomes a status.
 #[cfg(not(feature = "tonic"))]
 const fn has_refused(_: &Extensions) -> bool {
     false
@@ -504,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_http_refuses_is_no_answer_of_grpc() {
+    fn other_http_statuses_are_judged_as_http() {
         for (status, outcome) in [
             (404, Outcome::Success),
             (429, Outcome::Ignore),

@@ -1,4 +1,4 @@
-//! What calls cost, as a layer knows it: by the request, by the head of the response, by its body.
+//! What calls cost, as a layer reads it from the request, the head of the response, and its body.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::engine::call::meter::Meter;
 use crate::engine::call::rare::BodyUnits;
 use crate::key::Head;
 
-/// Most units of which a layer reserves.
+/// The most units in which one layer reserves.
 pub(super) const MOST_UNITS: usize = 8;
 
 type UnitEstimate = dyn Fn(Head<'_>) -> u32 + Send + Sync;
@@ -28,28 +28,30 @@ pub(super) struct CostSettings {
 }
 
 impl<M> SentinelLayer<M> {
-    /// Reserves what a request may cost at most of `unit`, as [`Call::reserve`](crate::Call::reserve)
-    /// does, for rules on [costs](crate::FlowRule::cost): by its head, or by what an earlier layer has
-    /// put into its extensions. Default: 0, so that a call passes while anything is left.
+    /// Reserves the most that a request may cost in `unit`, as
+    /// [`Call::reserve`](crate::Call::reserve) does, for rules on [costs](crate::FlowRule::cost).
+    /// `estimate` finds it in the head of the request, or in what an earlier layer has put into the
+    /// extensions. Default: 0, so that a call passes while anything is left.
     ///
     /// A call that passes is charged by its [`Meter`], which the service finds in the extensions of
     /// the request, by [`cost`](Self::cost) and by [`cost_of_body`](Self::cost_of_body). An
-    /// [outbound](Self::outbound) layer puts a meter into the extensions of the response as well, so
-    /// that a client can take it out before it reads the body. There is a meter only where a rule
-    /// limits costs. With the feature `axum` a meter is an extractor, which is never missing: it
-    /// counts nothing where there is no such rule.
+    /// [outbound](Self::outbound) layer also puts a meter into the extensions of the response, for
+    /// a client to take out before it reads the body. There is a meter only where a rule limits
+    /// costs. With the feature `axum`, a meter is also an extractor that never fails: without such
+    /// a rule, it extracts a meter that counts nothing.
     ///
-    /// What a call has reserved is released when it has ended and its last meter is gone: a client
-    /// that keeps the extensions of a response keeps its reservation as well. Where two layers of one
-    /// direction lie within each other, the meter of the inner one tells the outer one too.
+    /// The reservation of a call is released when the call has ended and its last meter is dropped,
+    /// so a client that keeps the extensions of a response keeps its reservation as well. If two
+    /// layers of the same direction are nested, the meter of the inner one reports to the outer
+    /// one, too.
     ///
-    /// Of one unit, the last call of this method counts. `estimate` is called for each request, also
-    /// where no rule limits costs. A limit on what clients write into a field belongs into
-    /// `estimate`: a reservation above the limit of a rule is refused for ever.
+    /// If the method is called twice for one unit, the last call counts. `estimate` is called for
+    /// each request, also where no rule limits costs. It should cap values that clients write into
+    /// a field: a reservation above the limit of a rule can never pass.
     ///
     /// # Panics
     ///
-    /// If the layer reserves of eight other units already.
+    /// Panics if the layer already reserves in eight other units.
     ///
     /// # Examples
     ///
@@ -108,12 +110,13 @@ impl<M> SentinelLayer<M> {
         })
     }
 
-    /// Settles what a call cost of `unit`, as [`Meter::settle`] does, by the head of its response:
-    /// by a field of an upstream, or by an extension that a handler has left. `None` says nothing.
-    /// Default: heads tell no cost.
+    /// Settles the cost of a call in `unit`, as [`Meter::settle`] does, from the head of its
+    /// response: from a field of an upstream, or an extension that a handler has left. `read`
+    /// returns `None` if a head shows no cost. Default: no cost is read from heads.
     ///
-    /// `read` is called only where a rule limits costs, before the call ends. Several of them, also of
-    /// one unit, are all asked: the largest total counts, also beside what meters tell.
+    /// `read` is called only where a rule limits costs, before the call ends. If there are several
+    /// functions, all are called; of several totals for one unit, including those that meters
+    /// report, the largest counts.
     ///
     /// # Examples
     ///
@@ -147,15 +150,15 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.costs.heads.push((unit.into(), Arc::new(read))))
     }
 
-    /// Charges one of `unit` for each `bytes` of a response body as they go by; what is left of a
-    /// unit at the end counts as one. Default: bodies cost nothing by themselves.
+    /// Charges one of `unit` for each `bytes` of a response body as they are sent; a remainder at
+    /// the end counts as one. Default: bodies cost nothing by themselves.
     ///
-    /// It counts the data that leaves the layer, before any layer around it compresses it, and not
-    /// the head. A body that ends is settled, and a body that is dropped or fails is charged what has
-    /// gone by; if that is nothing, the call has told no cost. Trailers cost nothing. Where calls end
-    /// at their [head](Self::completion), and after an upgrade of the connection, nobody follows the
-    /// bytes: there it has no effect. The body is never cut off: charge a [`Meter`] to end it where
-    /// nothing is left.
+    /// What counts is the data that leaves the layer, before any layer around it compresses it,
+    /// without the head. A body that ends is settled. A body that is dropped or fails is charged
+    /// what has been sent; if that is nothing, the call counts as one that reported no cost.
+    /// Trailers cost nothing. Where calls end at their [head](Self::completion), and after an
+    /// upgrade of the connection, the layer does not see the bytes, so the setting has no effect.
+    /// The body is never cut off: to end it when nothing is left, charge a [`Meter`].
     ///
     /// # Examples
     ///
@@ -205,12 +208,12 @@ impl CostSettings {
         !self.reserves.is_empty()
     }
 
-    /// Returns whether it looks at responses.
+    /// Returns whether costs are read from responses.
     pub(super) fn reads_responses(&self) -> bool {
         !self.heads.is_empty() || !self.bodies.is_empty()
     }
 
-    /// What a request with this `head` may cost, in the first places of `room`.
+    /// Returns what a request with this `head` may cost, written to the start of `room`.
     #[inline(never)]
     pub(super) fn estimate<'a>(
         &'a self,
@@ -237,8 +240,8 @@ impl Default for CostSettings {
 // === impl Settings ===
 
 impl Settings {
-    /// Tells the costs that the head of the response to the call `entry` says, and hands the meter of
-    /// an outbound call on with it.
+    /// Reports the costs that the head of `response` shows to `meter` and, for an outbound call,
+    /// adds the meter to the response.
     #[cold]
     #[inline(never)]
     pub(super) fn tell_costs<B>(&self, meter: Meter, response: &mut Response<B>) {
@@ -258,14 +261,14 @@ impl Settings {
         }
     }
 
-    /// What the bytes of a body cost.
+    /// What the bytes of bodies cost; `None` if they cost nothing.
     pub(super) fn body_units(&self) -> Option<&BodyUnits> {
         Some(&self.costs.bodies).filter(|units| !units.is_empty())
     }
 }
 
-/// Hands the meter of a call that starts on to the service. It tells that of a layer around this one
-/// as well.
+/// Adds the meter of a starting call to the request, for the service. The meter also reports to
+/// that of a layer around this one.
 #[cold]
 #[inline(never)]
 pub(super) fn hand_on<B>(meter: Meter, request: &mut Request<B>) {
@@ -276,8 +279,8 @@ pub(super) fn hand_on<B>(meter: Meter, request: &mut Request<B>) {
     extensions.insert(meter);
 }
 
-/// The meter that a layer has put into the request. Where no rule limits costs, one that counts
-/// nothing.
+/// The meter that a layer has put into the request; one that counts nothing if no rule limits
+/// costs.
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 impl<S: Sync> axum::extract::FromRequestParts<S> for Meter {

@@ -69,9 +69,9 @@ pin_project! {
     {
         #[pin]
         pub(super) state: CallState<S, Req, M::Refusal>,
-        // If the call waits, or its response needs more than the defaults.
+        // Set if the call waits, or if its response needs other settings than the defaults.
         pub(super) settings: Option<Arc<Settings>>,
-        // The class within which the service is polled, if it is carried on.
+        // The class that is current while the service is polled, if the layer carries classes on.
         pub(super) class: Option<Importance>,
     }
 }
@@ -158,7 +158,7 @@ where
         let (settings, class) = (this.settings.as_deref(), *this.class);
         if let CallStateProj::Running { future, entry } = this.state.as_mut().project() {
             let _restore = class.map(Importance::enter);
-            // In place: to hand the answer on would copy it.
+            // In place, as passing the answer on would copy it.
             return end_on_panic(entry, |entry| {
                 let mut polled = future.poll(cx);
                 if let Poll::Ready(answer) = &mut polled {
@@ -217,11 +217,9 @@ where
     }
 }
 
-/// Turns the service's answer into the layer's. The call ends now or with the body; a call
-/// without an entry was skipped. An error is classified after `convert`, because the sources of an
-/// error can be looked at once it is in a box.
-// Always inlined: the compiler does so only sometimes, and a response is large. So it is
-// looked at in place, and moved at the end.
+/// Turns the service's answer into the layer's. The call ends now or with the body; a call without
+/// an entry was skipped. An error is classified after `convert`, as the sources of an error can be
+/// examined only in a box.
 #[inline(always)]
 fn finish<B, E, T>(
     settings: Option<&Settings>,
@@ -252,7 +250,7 @@ where
     })
 }
 
-/// The service has answered a layer that leaves bodies alone: the call ends now.
+/// Ends the call, as the service has answered and the layer leaves bodies alone.
 #[inline(always)]
 fn end_at_head<B: Body, E: 'static>(
     settings: Option<&Settings>,
@@ -265,7 +263,7 @@ fn end_at_head<B: Body, E: 'static>(
     }
 }
 
-/// The service has failed with this `error`: the call ends.
+/// Ends the call, as the service has failed with `error`.
 #[inline(always)]
 fn end_failed<E: 'static>(settings: Option<&Settings>, error: &E, running: &mut Option<Entry>) {
     if let Some(entry) = running {
@@ -275,7 +273,8 @@ fn end_failed<E: 'static>(settings: Option<&Settings>, error: &E, running: &mut 
     }
 }
 
-/// Notes that the head of the `response` is there: the call ends now or with the body.
+/// Notes that the head of `response` is there. Ends the call if nothing follows; otherwise returns
+/// it to end with the body.
 #[inline(always)]
 fn begin_body<B: Body>(
     settings: Option<&Settings>,
@@ -310,7 +309,7 @@ fn begin_body<B: Body>(
     Some(StreamedCall { entry, at_trailers })
 }
 
-/// The head of the `response` is there: the call ends, whatever comes after it.
+/// Ends the call at the head of `response`, whatever body follows.
 #[inline]
 fn end_with_head<B: Body>(
     settings: Option<&Settings>,
@@ -328,7 +327,7 @@ fn end_with_head<B: Body>(
             None => ByStatus.trailers(None),
             Some(own) => own.trailers(None),
         },
-        // Trailers that are still to come are not waited for.
+        // The call does not wait for trailers that are still to come.
         Judgement::AtTrailers => Outcome::Success,
     };
     if let Some(settings) = settings {
@@ -339,14 +338,16 @@ fn end_with_head<B: Body>(
 
 #[inline(always)]
 fn judge_head<B>(own: Option<&Arc<dyn Classify>>, response: &Response<B>) -> Judgement {
-    // A head of each's own: the one that is looked at right here needs no place in memory.
+    // Each arm makes a head of its own: the one for `ByStatus`, which is inlined, then needs no
+    // memory.
     match own {
         None => ByStatus.head(ResponseHead::of(response)),
         Some(own) => own.head(ResponseHead::of(response)),
     }
 }
 
-/// The body of the `response` costs `units` by its length. That of an upgrade is never seen.
+/// Makes the body of `response` cost `units` by its length. The layer never sees data after an
+/// upgrade.
 #[cold]
 #[inline(never)]
 fn note_body<B: Body>(entry: &Entry, response: &Response<B>, units: &BodyUnits) {
@@ -358,7 +359,7 @@ fn note_body<B: Body>(entry: &Entry, response: &Response<B>, units: &BodyUnits) 
     }
 }
 
-/// Returns whether nothing follows the head. An upgraded connection lives outside of the service,
+/// Returns whether nothing follows the head: an upgraded connection lives outside of the service,
 /// and a body that is at its end may never be polled.
 fn has_ended<B: Body>(response: &Response<B>) -> bool {
     response.status() == StatusCode::SWITCHING_PROTOCOLS || response.body().is_end_stream()
@@ -373,7 +374,7 @@ fn outcome_of(error: ServiceError<'_>, own: Option<&dyn Classify>) -> Outcome {
     }
 }
 
-/// Ends the call where it is: moving an entry costs more than that.
+/// Ends the call in place, as moving an entry costs more than ending it.
 fn end(running: &mut Option<Entry>, outcome: Outcome) {
     if let Some(entry) = running {
         entry.set_outcome(outcome);

@@ -1,10 +1,11 @@
-//! The mark on a request that an engine has judged: another layer of the engine leaves it alone.
+//! Marks requests that an engine has judged, so that another layer of the same engine leaves them
+//! alone.
 //!
-//! A layer that is around a service twice would take two tokens and two slots of each call, and
-//! with a limit of one call at a time refuse all of them. So a request carries along by which
-//! engine it was judged, and under which name. A mark is an allocation. So only the first call to a
-//! resource has one, and later one in a thousand, until a second layer meets a mark: then all have
-//! one.
+//! If a layer were around a service twice, it would take two tokens and two slots for each call,
+//! and with a limit of one call at a time refuse all of them. So a request carries the engine that
+//! judged it, and the name under which it was judged. A mark costs an allocation, so only the first
+//! call to a resource has one, and then one in a thousand, until a second layer finds a mark: from
+//! then on, all have one.
 
 use http::header::FORWARDED;
 use http::{HeaderMap, Request};
@@ -16,7 +17,7 @@ use crate::call::{Call, Key};
 use crate::engine::resource::{Resource, ResourceKey, ResourceQuery};
 use crate::key::ClientAddr;
 
-/// The marks of a request: one for each engine, and each name, by which it was judged.
+/// The marks of a request: one for each engine and name by which it was judged.
 #[derive(Clone, Debug, Default)]
 struct JudgedAs(Vec<Arc<JudgedName>>);
 
@@ -37,7 +38,7 @@ impl Drop for JudgedName {
     }
 }
 
-/// Notes on `request` that the engine of `settings` has judged it, on `resource`.
+/// Marks `request` as judged by the engine of `settings`, on `resource`.
 #[cold]
 #[inline(never)]
 pub(super) fn mark<B>(settings: &Settings, request: &mut Request<B>, resource: &Arc<Resource>) {
@@ -62,8 +63,8 @@ pub(super) fn mark<B>(settings: &Settings, request: &mut Request<B>, resource: &
     }
 }
 
-/// Looks for mistakes in the set-up that only a request can show. Runs only for requests that are
-/// marked: these are few, and the mark costs more than this check.
+/// Looks for mistakes in the set-up that only a request can show. Runs only for requests that get a
+/// mark: they are few, and a mark costs more than this check.
 fn look_for_mistakes<B>(settings: &Settings, request: &Request<B>, resource: &Resource) {
     let registry = settings.sentinel.registry();
     registry.look_late(resource);
@@ -78,12 +79,12 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED) || headers.contains_key("x-forwarded-for")
 }
 
-/// Returns whether an engine has judged `request` before. While no request of the engine of
-/// `settings` is marked, which is nearly always, the extensions are not searched.
+/// Returns whether any engine has judged `request` before. The extensions are searched only while
+/// some request of the engine of `settings` is marked, which is rare.
 #[inline]
 pub(super) fn is_marked<B>(settings: &Settings, request: &Request<B>) -> bool {
-    // Relaxed: the outer layer counted its mark before it handed the request on, and the hand-over
-    // orders the two.
+    // Relaxed: the outer layer counted its mark before it passed the request on, which orders the
+    // two.
     settings
         .sentinel
         .registry()
@@ -94,7 +95,7 @@ pub(super) fn is_marked<B>(settings: &Settings, request: &Request<B>) -> bool {
         && request.extensions().get::<JudgedAs>().is_some()
 }
 
-/// Returns whether the engine of `settings` has judged `request` before, under the name that the
+/// Returns whether the engine of `settings` has judged `request` before, under the name that this
 /// layer gives it.
 #[cold]
 #[inline(never)]
@@ -118,7 +119,7 @@ fn meets(settings: &Settings, marks: &JudgedAs, call: &Call<'_>) -> bool {
     false
 }
 
-/// Runs `f` with the query by which `call` asks for its resource.
+/// Runs `f` with the query that looks up the resource of `call`.
 fn with_query<R>(
     settings: &Settings,
     call: &Call<'_>,

@@ -62,7 +62,8 @@ pub struct Respond;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsError;
 
-/// How a layer reports refusals, [`Respond`] or [`AsError`], also [`AtHead`](super::AtHead). This trait is sealed.
+/// How a layer reports refusals: [`Respond`] or [`AsError`], or [`AtHead`](super::AtHead) with
+/// either. This trait is sealed.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! How the class of a call travels: from its layer into the service, and on with the calls that the
+//! Carries the class of a call on: from the layer into the service, and on to the calls that the
 //! service makes.
 
 use http::header::Entry as Field;
@@ -10,26 +10,26 @@ use crate::call::{Cohort, Criticality, Direction, Importance};
 use crate::key::{CriticalityHeader, Head};
 
 impl<M> SentinelLayer<M> {
-    /// Carries the class of each call on. Default: no, and then it costs nothing.
+    /// Carries the class of each call on to the service. Default: no, at no cost.
     ///
     /// In a server the class, as [`criticality`](Self::criticality) names it, is put into the
     /// extensions of the request, and is [`Criticality::current`] while the service and its body
-    /// are polled. Where `criticality` says nothing, the class that is in the extensions already
+    /// are polled. If `criticality` returns no class, a class that is already in the extensions
     /// stays, and without one the call is [`Critical`](Criticality::Critical). A task that the
     /// service spawns has no class by itself: give it one by [`Criticality::scope`]. Bodies of a
     /// layer that ends calls [at their head](SentinelLayer::at_head) have none either.
     ///
-    /// In an [outbound](Self::outbound) layer the class is written into the header
-    /// `x-criticality`, which the layer of the next server reads by a
-    /// [`CriticalityHeader`]. The class is what `criticality` says, or else that in
-    /// the extensions of the request, or else the current one; a request without any is sent
-    /// without the header. A header that is there already stays: a proxy that trusts nobody has to
-    /// remove it, before its own peers take the word of a client for that of the proxy.
+    /// In an [outbound](Self::outbound) layer the class is written into the header `x-criticality`,
+    /// which the layer of the next server reads by a [`CriticalityHeader`]. The class is that from
+    /// `criticality`, or else that in the extensions of the request, or else the current one; a
+    /// request without any is sent without the header. A header that is already there stays. So a
+    /// proxy in front of untrusted clients has to remove it: its own peers would take a client's
+    /// header for the proxy's.
     ///
-    /// A [cohort](Self::cohort) is carried on with the class, in the header behind it:
+    /// A [cohort](Self::cohort) is carried on with the class, after it in the same header:
     /// `sheddable;cohort=37`.
     ///
-    /// It takes an allocation for each call, and a load and two stores for each poll.
+    /// The cost is an allocation for each call, and a load and two stores for each poll.
     ///
     /// # Examples
     ///
@@ -72,8 +72,8 @@ impl<M> SentinelLayer<M> {
 }
 
 impl Settings {
-    /// Puts the class and the cohort of `request` where they are found later on, if the layer carries
-    /// them on. Returns them if the service runs within them.
+    /// Puts the class and the cohort of `request` into its extensions or header, if the layer
+    /// carries them on. Returns them if they are to be current while the service is polled.
     #[inline]
     pub(super) fn carry<B>(&self, request: &mut Request<B>) -> Option<Importance> {
         if !self.propagates {
@@ -102,8 +102,8 @@ impl Settings {
         None
     }
 
-    /// The class of the call, and its cohort if the layer asks for cohorts, of a layer that names
-    /// classes or cohorts, or carries them on.
+    /// The class of the call, and its cohort if the layer names cohorts. Only called for layers
+    /// that name classes or cohorts, or carry them on.
     #[inline(never)]
     pub(super) fn importance(&self, head: Head<'_>) -> Importance {
         let cohort = || self.known_cohort(head).unwrap_or(Cohort::MIDDLE);
@@ -111,8 +111,8 @@ impl Settings {
         Importance::of(class).with_cohort(self.group.is_some().then(cohort))
     }
 
-    /// The class that the layer names; without one, where the layer carries classes on, the class
-    /// that the request has, or that of the call which sends it.
+    /// The class that the layer names. If there is none and the layer carries classes on, the class
+    /// in the request or, for an outbound call, the current one.
     fn known_class(&self, head: Head<'_>) -> Option<Criticality> {
         let named = self.rank.as_ref().and_then(|rank| rank(head));
         if named.is_some() || !self.propagates {
@@ -125,7 +125,7 @@ impl Settings {
         }
     }
 
-    /// The cohort of the call, as [`known_class`](Self::known_class) its class.
+    /// The cohort of the call, found as [`known_class`](Self::known_class) finds the class.
     fn known_cohort(&self, head: Head<'_>) -> Option<Cohort> {
         let named = self.group.as_ref().and_then(|group| group(head));
         if named.is_some() || !self.propagates {
@@ -139,12 +139,12 @@ impl Settings {
     }
 }
 
-/// The value of the field, as in `sheddable;cohort=37`.
+/// The value of the header, such as `sheddable;cohort=37`.
 fn field_value(class: Criticality, cohort: Option<Cohort>) -> HeaderValue {
     let plain = HeaderValue::from_static(class.as_str());
     match cohort {
         None => plain,
-        // Never the default: the text is made of letters and digits.
+        // Never falls back to `plain`: the text consists of visible ASCII.
         Some(cohort) => {
             HeaderValue::try_from(format!("{class};{}={cohort}", Cohort::NAME)).unwrap_or(plain)
         }

@@ -9,7 +9,7 @@ use super::rejection::is_refusal;
 use crate::base::wall::since_1970;
 use crate::engine::call::entry::Entry;
 
-/// The call `entry` has the answer `response`, which is no success: breakers learn of a pushback.
+/// Reports a pushback in `response`, which is no success, to the breakers of the call `entry`.
 #[cold]
 #[inline(never)]
 pub(super) fn note_pushback<B>(entry: &mut Entry, response: &Response<B>) {
@@ -20,7 +20,7 @@ pub(super) fn note_pushback<B>(entry: &mut Entry, response: &Response<B>) {
     }
 }
 
-/// For how long a service that answers with `status` and `headers` asks not to be called.
+/// Returns how long a service that answers with `status` and `headers` asks not to be called.
 fn pushback(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     if status != StatusCode::TOO_MANY_REQUESTS && status != StatusCode::SERVICE_UNAVAILABLE {
         return None;
@@ -30,13 +30,13 @@ fn pushback(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         return after.parse().ok().map(Duration::from_secs);
     }
     let until = date(after)?;
-    // The service's own clock, if it tells: ours may differ.
+    // By the service's own clock if it sends a `Date`, as ours can differ.
     let now = text(headers, &DATE).and_then(date);
     until.checked_sub(now.unwrap_or_else(since_1970))
 }
 
-/// The time since 1970 of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`, the only form that HTTP
-/// lets a server send. The name of the day is not looked at.
+/// The time since 1970 of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`, the only form in which
+/// HTTP lets a server send a date. The name of the day is not checked.
 fn date(text: &str) -> Option<Duration> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -57,11 +57,11 @@ fn date(text: &str) -> Option<Duration> {
     let (day, year) = (number(0, 2)?, number(7, 11)?);
     let (hour, minute, second) = (number(12, 14)?, number(15, 17)?, number(18, 20)?);
     let is_one = (1..=31).contains(&day) && year >= 1970;
-    // A leap second is the 60th.
+    // A leap second is written as second 60.
     if !is_one || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    // In years that begin in March, the leap day is the last one.
+    // If years are taken to begin in March, the leap day is the last day.
     let (year, month) = if month < 3 {
         (year - 1, month + 9)
     } else {
@@ -69,7 +69,8 @@ fn date(text: &str) -> Option<Duration> {
     };
     let leap_days = year / 4 - year / 100 + year / 400;
     let days = 365 * year + leap_days + (153 * month + 2) / 5 + day;
-    // The days from the first of March of the year 0 to 1970, and one as days count from 1.
+    // 719 468 days lie between 0000-03-01 and 1970-01-01; one more, as days of a month count from
+    // 1.
     let days = days - 719_469;
     Some(Duration::from_secs(
         ((days * 24 + hour) * 60 + minute) * 60 + second,

@@ -1,4 +1,4 @@
-//! Keys that rules name, asked for by borrowed ones.
+//! A map from the keys that rules name to settings, for lookups by borrowed keys.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -7,15 +7,18 @@ use foldhash::fast::RandomState;
 
 use crate::call::{Key, OwnedKey};
 
-/// The settings of rules for the keys that they name. Filled while the rules are put in place, and
-/// only read then.
+/// The settings of rules for the keys that they name. Filled while a rule set is built, and
+/// read-only from then on.
 ///
-/// It can be asked by a borrowed key, and by a hash that is quick: callers do not choose its keys.
-/// There is one for each resource with such rules, so it is no larger than its content.
+/// It is looked up by borrowed keys, with a fast hash, which is safe as callers do not choose the
+/// stored keys. Each resource with such rules has one, so it takes no more memory than its content
+/// needs.
 #[derive(Debug)]
 pub(crate) struct Named<V> {
+    /// Each key with its settings.
     said: Vec<(OwnedKey, V)>,
-    /// The place of each key, under its hash or, where that is taken, the next one.
+    /// The index in `said` of each key, under the key's hash or, if that is taken, the next free
+    /// number.
     places: HashMap<u64, u32, RandomState>,
     hash: RandomState,
 }
@@ -31,7 +34,7 @@ impl<V> Default for Named<V> {
 }
 
 impl<V: Default> Named<V> {
-    /// Changes the settings of `name`, however a call may spell it.
+    /// Changes the settings of `name`, under each spelling by which a call can give it.
     pub(crate) fn change(&mut self, name: &str, change: impl Fn(&mut V)) {
         for key in Key::spellings(name) {
             let place = self.find(&key).unwrap_or_else(|free| {
@@ -53,7 +56,7 @@ impl<V: Default> Named<V> {
         !self.is_empty() && self.find(key).is_ok()
     }
 
-    /// The settings of all keys; of one that has several spellings as often.
+    /// The settings of all keys, repeated for each spelling of a name.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.said.iter().map(|(_, value)| value)
     }
@@ -64,7 +67,7 @@ impl<V: Default> Named<V> {
         Some(&self.said[place].1)
     }
 
-    /// The place of `key`, or the hash under which it would be put.
+    /// Returns the index of `key` in `said`, or else the hash under which to insert it.
     fn find(&self, key: &Key<'_>) -> Result<usize, u64> {
         let mut hash = self.hash.hash_one(key);
         while let Some(&place) = self.places.get(&hash) {
@@ -82,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_names_few_takes_little_memory() {
+    fn few_names_take_little_memory() {
         let cost = allocation_counter::measure(|| {
             let mut named = Named::<Vec<u32>>::default();
             named.change("a", |said| said.push(1));
@@ -93,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_hash_are_told_apart() {
+    fn keys_with_equal_hashes_are_distinguished() {
         let mut named = Named::<u32>::default();
         named.change("a", |said| *said = 1);
-        // As if "b" had the hash of "a".
+        // As if "b" had the same hash as "a".
         let hash = named.hash.hash_one(Key::Str("b"));
         named.places.insert(hash, 0);
         named.change("b", |said| *said = 2);

@@ -1,37 +1,37 @@
-//! The needs of a rule, without which it has no effect: something of each call, or of the machine.
+//! What a rule needs from calls or from the machine to have an effect, and whether it lets calls
+//! wait.
 
 use super::{MissingKey, Rule};
 use crate::hook::finding::Need;
 
 impl Rule {
-    /// The parts of calls that the rule looks at, beside their resource.
+    /// The parts of a call, besides its resource, that the rule looks at.
     pub(crate) fn needs(&self) -> Vec<Need<'_>> {
         self.info().needs()
     }
 
-    /// The tiers that have quotas of their own.
+    /// The tiers that the rule names.
     pub(crate) fn tiers(&self) -> Vec<&str> {
         self.info().tiers()
     }
 
-    /// How the rule treats calls without its key; `None` for a rule without one.
+    /// How the rule treats calls without a key; `None` if the rule has no key.
     pub(crate) fn missing_key(&self) -> Option<MissingKey> {
         self.info().missing_key()
     }
 
-    /// Returns whether a call may wait because of the rule: for its turn, a place, a loan or the
-    /// store.
+    /// Returns whether the rule can make a call wait: for its turn, a place, a loan or the store.
     pub(crate) fn lets_wait(&self) -> bool {
         self.info().has_queue() || self.is_shared()
     }
 
-    /// The resource that the rule looks at instead of its own.
+    /// The other resource whose calls the rule looks at instead of those of its own.
     pub(crate) fn related(&self) -> Option<&str> {
         self.info().related()
     }
 
-    /// Returns whether it is a flow rule that counts all calls to its resource together, against a
-    /// threshold that does not change.
+    /// Returns whether the rule is a flow rule that counts all calls of its resource together,
+    /// against a threshold that does not change.
     pub(crate) fn limits_all_alike(&self) -> bool {
         self.info().limits_all_alike()
     }

@@ -1,13 +1,13 @@
-//! The stand-in for what calls cost by shared rules, where no rule can be shared.
+//! Stands in for `lease_costs.rs` without the feature `shared`: no rule can be shared.
 
 use crate::budget::{Account, BudgetCounts, BudgetFigures, CostLedger};
 use crate::clock::Tick;
 
-/// Nothing makes a value of it.
+/// Has no values, as no rule is shared.
 #[derive(Debug)]
 pub(crate) enum SharedCostRule {}
 
-/// Nothing makes a value of it.
+/// Has no values, as no rule is shared.
 #[derive(Debug)]
 pub(crate) enum LeaseAccount {}
 

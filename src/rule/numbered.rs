@@ -1,4 +1,4 @@
-//! All rules of a set with their ids, whichever of them an engine judges by.
+//! All rules of a set with their labels, whichever of them an engine judges by.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use crate::store::RuleCounts;
 /// The counts of a shared rule.
 pub(super) type SharedCounts = sync::Arc<RuleCounts>;
 
-/// All rules with their ids, enforced or in shadow mode: one copy for all engines.
+/// All rules with their labels, enforced or in shadow mode. All engines share one copy.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberedRules {
     pub(super) rules: Arc<Rules>,
     pub(super) labels: Arc<[Arc<Label>]>,
-    /// The counts of the shared ones, each at its place, if there are any; by id, as labels.
+    /// The counts of each shared rule, by its index; empty if no rule is shared. A rule inherits
+    /// them by its id, as it does its label's count.
     pub(super) shared: Arc<[Option<SharedCounts>]>,
     pub(super) has_templates: bool,
 }
@@ -30,7 +31,7 @@ impl From<Rules> for NumberedRules {
 }
 
 impl NumberedRules {
-    /// `rules`, each of which counts on with the figures of the one of its id among `old`.
+    /// Numbers `rules`. Each continues the counts of the rule with its id among `old`.
     fn inheriting(rules: Rules, old: Option<&Self>) -> Self {
         let mut places: HashMap<&str, usize> = HashMap::new();
         if let Some(old) = old {
@@ -58,7 +59,7 @@ impl NumberedRules {
             shared.push(counts);
         }
         if !rules.iter().any(Rule::is_shared) {
-            // A rule that is not shared pays nothing.
+            // A set without shared rules takes no memory for their counts.
             shared = Vec::new();
         }
         Self {
@@ -69,12 +70,12 @@ impl NumberedRules {
         }
     }
 
-    /// `rules`, which are to come after these.
+    /// Numbers `rules`, which replace these.
     pub(crate) fn followed_by(&self, rules: Rules) -> Self {
         Self::inheriting(rules, Some(self))
     }
 
-    /// The counts of the shared rules, with their places and labels.
+    /// The counts of the shared rules, with the index and label of each.
     #[cfg(any(feature = "shared", feature = "observe"))]
     pub(crate) fn with_counts(&self) -> impl Iterator<Item = (u32, &Arc<Label>, &SharedCounts)> {
         let all = self.labels.iter().zip(self.shared.iter());

@@ -9,12 +9,12 @@ use crate::call::MAX_KEY_BYTES;
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::keyed::SHORTEST_REFILL;
 
-/// Most problems that are reported in one text: it becomes an event of a log, and collectors drop
-/// one that is too large. A program that makes rules makes the same mistake in each.
+/// The most problems that are reported in one text. The text becomes a log event, and log
+/// collectors drop events that are too large; a program that generates rules makes the same mistake
+/// in each.
 pub(crate) const MOST_TOLD: usize = 100;
 
-/// Writes the first of `problems`, with `separator` between them, and how many more
-/// there are.
+/// Writes the first of `problems`, with `separator` between them, and the number of those left out.
 pub(crate) fn write_first<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     problems: impl Iterator<Item = T>,
@@ -63,7 +63,7 @@ pub struct InvalidRule {
 }
 
 impl InvalidRule {
-    /// Returns the place of the rule in the set, counted from 0.
+    /// Returns the index of the rule in the set, counted from 0.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
@@ -106,9 +106,8 @@ impl fmt::Display for InvalidRule {
 
 impl std::error::Error for InvalidRule {}
 
-/// All problems of a set of rules, at most 100 of each rule; at least one. The text is a
-/// single line; if there are more than 100 problems, it has the first 100 and how many more
-/// there are.
+/// All problems of a set of rules: at least one, and at most 100 of each rule. The text is a single
+/// line with the first 100 problems and the number of any others.
 ///
 /// # Examples
 ///
@@ -163,8 +162,8 @@ impl Inspector {
         }
     }
 
-    /// Notes that `field` has a `value` which is not `allowed`, if it is one of the first
-    /// problems: a list may have one in each of a million places.
+    /// Reports that `field` has a `value` that is not `allowed`. Problems beyond the first 100 are
+    /// dropped: a list can have one in each of a million entries.
     pub(super) fn refuse(
         &mut self,
         field: &'static str,
@@ -219,7 +218,7 @@ impl Inspector {
     }
 
     /// Refuses a `threshold` per `interval` that is above 0 and below 1 where whole calls are
-    /// counted, as no call would ever pass. `cure` is how a rule counts a fraction.
+    /// counted, as no call would ever pass. `cure` is the advice how to count fractions.
     pub(super) fn whole_call(
         &mut self,
         field: &'static str,
@@ -237,14 +236,14 @@ impl Inspector {
         self.refuse(field, brief(threshold), allowed);
     }
 
-    /// Checks that `value` is a part of something.
+    /// Checks that `value` is a fraction: above 0 and at most 1.
     pub(super) fn fraction(&mut self, field: &'static str, value: f64) {
         if !(value > 0.0 && value <= 1.0) {
             self.refuse(field, brief(value), "above 0 and at most 1");
         }
     }
 
-    /// Checks that `interval` can be cut into `buckets`, at most `most`.
+    /// Checks that `interval` can be divided into `buckets`, of which there are at most `most`.
     pub(super) fn buckets(&mut self, interval: Duration, buckets: WholeNumber, most: u32) {
         if !self.number("buckets", buckets, 1..=most) {
             return;
@@ -260,7 +259,7 @@ impl Inspector {
         }
     }
 
-    /// Checks a name that a user gave.
+    /// Checks a name from the user.
     pub(super) fn name(&mut self, field: &'static str, name: &str) {
         if name.len() > MAX_KEY_BYTES {
             let allowed = format!("at most {MAX_KEY_BYTES} bytes");
@@ -274,8 +273,8 @@ impl Inspector {
     }
 }
 
-/// `number` as a message shows it: without a point if it needs none, and never with
-/// hundreds of zeros.
+/// `number` as messages show it: without a decimal point if it is whole, and never with hundreds of
+/// zeros.
 pub(super) fn brief(number: f64) -> String {
     let text = format!("{number:?}");
     match text.strip_suffix(".0") {
@@ -284,7 +283,7 @@ pub(super) fn brief(number: f64) -> String {
     }
 }
 
-/// The problems as an error, if there are any.
+/// Returns the problems as an error, if there are any.
 pub(super) fn verdict(problems: Vec<InvalidRule>) -> Result<(), InvalidRules> {
     if problems.is_empty() {
         Ok(())
@@ -293,7 +292,7 @@ pub(super) fn verdict(problems: Vec<InvalidRule>) -> Result<(), InvalidRules> {
     }
 }
 
-/// The problems of `rule`, alone.
+/// The problems that `rule` has in a set of its own.
 #[cfg(all(test, not(sentinel_loom)))]
 pub(super) fn problems(rule: impl Into<super::Rule>) -> Vec<String> {
     let Err(error) = super::Rules::build([rule]) else {

@@ -18,23 +18,23 @@ pub(crate) struct Queue {
     index: u32,
     rule: FlowRule,
     threshold: Threshold,
-    /// Shared with the queue that it inherits, for the calls that wait in it.
+    /// Kept over reloads: the queue that inherits it shares it, as calls wait in it.
     throttle: Arc<Throttle>,
 }
 
-/// The turns of one call, in the order of its queues: hardly any waits in two.
+/// The turns of one call, in the order of its queues. Few calls wait in more than one.
 pub(crate) type Turns = SmallVec<QueuedTurn, 1>;
 
 /// A turn in one of the queues that a call waits in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuedTurn {
-    /// The rule whose queue it is.
+    /// The index of the rule that has the queue.
     pub(crate) rule: u32,
     pub(crate) turn: Turn,
 }
 
 impl Queue {
-    /// The queue of `rule`; a call that waits in `old` keeps its place.
+    /// Creates the queue of `rule`. Calls that wait in `old` keep their turns.
     pub(super) fn new(
         index: u32,
         rule: &FlowRule,
@@ -49,7 +49,7 @@ impl Queue {
         }
     }
 
-    /// The rule whose queue it is.
+    /// The index of the rule that has the queue.
     pub(crate) const fn index(&self) -> u32 {
         self.index
     }
@@ -58,16 +58,16 @@ impl Queue {
         &self.rule
     }
 
-    /// A turn for a call of `weight`, if there is one soon enough. The rule counts
-    /// in `ring`.
+    /// Takes a turn for a call of `weight`, if there is one soon enough. `ring` is the ring in
+    /// which the rule's calls are counted.
     pub(crate) fn join(&self, now: Tick, weight: u32, ring: &LeapArray) -> Option<Turn> {
         let threshold = self.threshold.now(now, self.throttle.last(), ring);
         let cost = cost(weight, threshold, self.rule.interval())?;
         self.throttle.join(now, cost, self.max_wait()).ok()
     }
 
-    /// When a call of `weight` will be let in, `from` some time on, and the turn that it gets
-    /// then, if no other call comes; `None` if never. Takes nothing.
+    /// Returns when a call of `weight` will be admitted, at `from` or later, and the turn that it
+    /// then gets, if no other call comes; `None` if never. Takes nothing.
     pub(crate) fn turn_at(
         &self,
         now: Tick,
@@ -76,7 +76,8 @@ impl Queue {
         ring: &LeapArray,
     ) -> Option<(Tick, Tick)> {
         let last_turn = self.throttle.last();
-        // The last threshold that is asked for is the one that holds then.
+        // The closure is called with one threshold after the other; the last one is the one that
+        // holds then.
         let turn = Cell::new(from);
         let available_at = |threshold| {
             let cost = cost(weight, threshold, self.rule.interval())?;
@@ -94,18 +95,18 @@ impl Queue {
         self.rule.shaping.max_wait.unwrap_or_default()
     }
 
-    /// Cancels a turn: it goes to the next call, unless another one stands behind it already.
+    /// Cancels a turn. It goes to the next call, unless another call already stands behind it.
     pub(crate) fn cancel(&self, turn: Turn) {
         self.throttle.cancel(turn);
     }
 
-    /// How long after it came a call matters to the next one: that one's cost, while
-    /// the threshold is at its lowest, after the longest wait. Its weight is taken to
-    /// be at most the whole threshold, but at least 1, and its cost as much as any has had.
+    /// How long after its arrival a call can still delay the next one: the longest wait, plus the
+    /// cost of the next call at the lowest threshold. That call's weight is taken to be the whole
+    /// threshold, at least 1, and its cost to be no less than the largest so far.
     pub(super) fn memory(&self) -> Duration {
         let (shaping, whole) = (&self.rule.shaping, self.rule.threshold());
         let lowest = match (&shaping.memory, shaping.warm_up) {
-            // Nothing passes at 0.
+            // A threshold of 0 is left out: no call passes at it.
             (Some(memory), _) if memory.threshold > 0.0 => memory.threshold,
             (_, Some(_)) => whole / shaping.cold_factor(),
             _ => whole,
@@ -131,12 +132,12 @@ mod tests {
     fn a_call_matters_for_its_cost_at_the_lowest_threshold_and_the_longest_wait() {
         let rule = || FlowRule::per_second("r", 10).throttle(Duration::from_millis(500));
         let cold = rule().warm_up(Duration::from_secs(10)).cold_factor(4.0);
-        // The cost of a call of ten tokens.
+        // `seconds` is the cost of a call of ten tokens at the lowest threshold.
         for (rule, seconds) in [
             (rule(), 1),
             (cold, 4),
             (rule().memory_bytes(1..2, 5), 2),
-            // At 0 nothing passes that could be waited for.
+            // At 0 no call passes, so the whole threshold counts.
             (rule().memory_bytes(1..2, 0), 1),
         ] {
             let queue = Queue::new(0, &rule, None, None);

@@ -1,8 +1,8 @@
-//! Templates as other routers write them, and as they are written here.
+//! Translates templates from the syntax of other routers to that of this crate.
 
-/// The name of the rest of a path, unless one is given.
+/// The name for the rest of a path if the template gives none.
 const REST: &str = "rest";
-/// The name of one segment of a path, unless one is given.
+/// The name for one segment of a path if the template gives none.
 const PART: &str = "part";
 
 /// The meaning of a segment in the syntax of another router.
@@ -13,11 +13,11 @@ enum Meaning<'a> {
     All(&'a str),
 }
 
-/// `template` in the syntax of this crate, if a segment of it is in that of another router:
-/// `/users/:id`, `/files/*`, `/users/<id>`, `/users/{id:[0-9]+}`, `/files/{path...}`. `None`
-/// if no segment is.
+/// Translates `template` to the syntax of this crate if any segment is in the syntax of another
+/// router: `/users/:id`, `/files/*`, `/users/<id>`, `/users/{id:[0-9]+}`, `/files/{path...}`.
+/// Returns `None` if no segment is.
 ///
-/// Read as it is, such a segment matches only itself, or more than it says.
+/// In this crate's syntax, such a segment would match only its own text, or more than was meant.
 pub(crate) fn respelled(template: &str) -> Option<String> {
     if !template.split('/').any(|part| meaning(part).is_some()) {
         return None;
@@ -30,7 +30,8 @@ pub(crate) fn respelled(template: &str) -> Option<String> {
         }
         match meaning(part) {
             None => respelled.push_str(part),
-            // A segment behind the rest of a path can match nothing more.
+            // Only at the end can a segment match the rest of a path; elsewhere it becomes a single
+            // one.
             Some(Meaning::All(name)) if is_last(template, index) => {
                 respelled.push_str(&format!("{{*{}}}", unused(name, REST, &mut names)));
             }
@@ -46,7 +47,7 @@ fn is_last(template: &str, index: usize) -> bool {
     template.split('/').count() == index + 1
 }
 
-/// `name`, or `plain` if it is empty, with a number if it is one of `names` already.
+/// Returns `name`, or `plain` if it is empty, with a number appended if `names` already has it.
 fn unused(name: &str, plain: &str, names: &mut Vec<String>) -> String {
     let name = if name.is_empty() { plain } else { name };
     let (mut unused, mut number) = (name.to_owned(), 1);
@@ -58,7 +59,7 @@ fn unused(name: &str, plain: &str, names: &mut Vec<String>) -> String {
     unused
 }
 
-/// The meaning of `part`, one segment, to another router; `None` if it has its meaning here.
+/// The meaning of the segment `part` in another router's syntax; `None` if it is in this crate's.
 fn meaning(part: &str) -> Option<Meaning<'_>> {
     if let Some(name) = part.strip_prefix(':') {
         // Gin, Express, axum 0.7: `:id`, `:id?`, `:id(\d+)`, `:path*`.
@@ -116,7 +117,7 @@ mod tests {
     use crate::rule::check_template;
 
     #[test]
-    fn what_other_routers_write_is_respelled() {
+    fn templates_of_other_routers_are_respelled() {
         for (other, ours) in [
             ("/users/:id", "/users/{id}"),
             ("/users/:id/posts/:id", "/users/{id}/posts/{id2}"),
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_its_meaning_here_stays() {
+    fn templates_in_our_syntax_stay() {
         for ours in [
             "/",
             "/users/{id}",

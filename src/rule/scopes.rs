@@ -1,4 +1,5 @@
-//! The rules of one resource for single origins and contexts.
+//! The flow and isolation rules of one resource for single origins, and the flow rules for
+//! contexts.
 
 use super::named::Named;
 use super::{FlowRule, SlotLimit, Who};
@@ -8,12 +9,12 @@ use crate::call::Key;
 #[derive(Debug, Default)]
 pub(crate) struct ContextRules(Named<Vec<u32>>);
 
-/// The flow and isolation rules of one resource for single origins, and for each of the others.
+/// The flow and isolation rules of one resource for single origins, and for all other origins.
 #[derive(Debug, Default)]
 pub(crate) struct OriginRules {
-    /// Those that each of the others has for itself.
+    /// The rules that apply to each other origin separately.
     other: RulesOfOrigin,
-    /// Those with a queue, in which all others stand.
+    /// The rules with a queue, which all other origins share.
     queued: Vec<u32>,
     only: Named<RulesOfOrigin>,
 }
@@ -21,9 +22,9 @@ pub(crate) struct OriginRules {
 /// The rules of one resource for one origin.
 #[derive(Debug, Default)]
 pub(crate) struct RulesOfOrigin {
-    /// Flow rules.
+    /// The indices of flow rules.
     pub(crate) flows: Vec<u32>,
-    /// By the tightest isolation rule.
+    /// The limit of the tightest isolation rule.
     pub(crate) slots: Option<SlotLimit>,
 }
 
@@ -32,7 +33,7 @@ impl ContextRules {
         self.0.change(context, |rules| rules.push(index));
     }
 
-    /// Returns whether a rule is for `context`.
+    /// Returns whether any rule is for `context`.
     #[inline]
     pub(crate) fn names(&self, context: &Key<'_>) -> bool {
         self.0.has(context)
@@ -47,7 +48,7 @@ impl ContextRules {
 impl OriginRules {
     pub(super) fn add(&mut self, index: u32, rule: &FlowRule) {
         match &rule.who {
-            // One counts no origins apart, the other in a table.
+            // `Anyone` does not distinguish origins, and `Each` counts them in a table.
             Who::Anyone | Who::Each => {}
             Who::Other if rule.shaping.max_wait.is_some() => self.queued.push(index),
             Who::Other => self.other.flows.push(index),
@@ -67,40 +68,39 @@ impl OriginRules {
         }
     }
 
-    /// Returns whether any rule limits the calls at once of an origin.
+    /// Returns whether any rule limits how many calls of an origin run at once.
     pub(super) fn have_slots(&self) -> bool {
         let mut all = self.only.values().chain([&self.other]);
         all.any(|rules| rules.slots.is_some())
     }
 
-    /// Returns whether any rule counts the calls of `origin` apart.
+    /// Returns whether any rule counts the calls of `origin` separately.
     #[inline]
     pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {
-        // A rule for "other" does not apply to an origin that a rule names, but
-        // that rule does.
+        // A rule for "other" does not apply to an origin that a rule names, but then that rule
+        // applies.
         let applies_to_others = !(self.other.flows.is_empty() && self.queued.is_empty());
         applies_to_others || self.other.slots.is_some() || self.names(origin)
     }
 
-    /// Returns whether a rule is for `origin` alone.
+    /// Returns whether any rule names `origin`.
     #[inline]
     pub(crate) fn names(&self, origin: &Key<'_>) -> bool {
         self.only.has(origin)
     }
 
-    /// The rules that count the calls of `origin` apart.
+    /// The rules that count the calls of `origin` separately.
     pub(crate) fn of(&self, origin: &Key<'_>) -> &RulesOfOrigin {
         self.only.get(origin).unwrap_or(&self.other)
     }
 
-    /// The rules for other origins in whose queue all of these stand one after the other: each is
-    /// one queue, and not one of each origin.
+    /// The rules for other origins with a queue: each has one queue, which all other origins share.
     pub(crate) fn queued(&self) -> &[u32] {
         &self.queued
     }
 
-    /// The rules that all origins without a place of their own share: none of
-    /// them is one that a rule names, for that one has a place.
+    /// The rules for all origins that have no node of their own and share one. No rule names any of
+    /// them, as a named origin always has a node.
     pub(crate) const fn of_unnamed(&self) -> &RulesOfOrigin {
         &self.other
     }

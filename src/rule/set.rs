@@ -1,4 +1,4 @@
-//! A loaded set of rules: the rules of a resource, and of an origin of it.
+//! A loaded set of rules, by the resources that they apply to.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,32 +20,31 @@ use crate::system::Limits;
 pub(crate) struct RuleSet {
     listed: NumberedRules,
     by_resource: HashMap<String, ResourceRules>,
-    /// Rules that count on other resources for the rules that look at them.
-    /// By ascending index.
+    /// Rules that count on a related resource for the rules that look at it, by ascending index.
     watchers: Vec<(u32, FlowRule)>,
     /// The limits that all system rules together set.
     limits: Limits,
-    /// The rules of resources that no rule names, if there are any.
+    /// The default rules, for resources that no rule names; `None` if there are none.
     defaults: Option<ResourceRules>,
-    /// Whether there are rules in shadow mode, and these are not they.
+    /// Whether the list has rules in shadow mode that this set leaves out.
     has_shadows: bool,
-    /// The names that those have.
-    /// And the place of a rule of each.
+    /// The resources that those rules name, each with the index of one of them.
     shadowed: HashMap<String, usize>,
     part: RuleSelection,
     version: u64,
-    /// When it was made.
+    /// When the set was made.
     made_at: SystemTime,
-    /// The set for resources of which this one says nothing; `None` if this is one.
+    /// This set without rules of single resources; `None` if it is such a set itself. See
+    /// [`bare`](Self::bare).
     bare: Option<Arc<RuleSet>>,
 }
 
-/// How many calls may run at once, and the rule that says so.
+/// A limit on how many calls run at once, and the index of its rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotLimit {
     pub(crate) rule: u32,
     pub(crate) limit: u32,
-    /// Whether it is that of an adaptive rule, for calls of one importance.
+    /// Whether the rule is adaptive, and the limit that of calls of one importance.
     pub(crate) is_adaptive: bool,
 }
 
@@ -56,23 +55,23 @@ pub(crate) struct ResourceRules {
     pub(crate) anyone: Vec<u32>,
     /// Rules on costs.
     pub(crate) costs: Vec<u32>,
-    /// Keyed rules.
+    /// Keyed rules, and flow rules that count each origin in a table.
     pub(crate) params: Vec<u32>,
     /// Rules that count over all processes of a store.
     pub(crate) shared: Vec<u32>,
-    /// By the tightest isolation rule that counts all callers together.
+    /// The limit of the tightest isolation rule that counts all callers together.
     pub(crate) slots: Option<SlotLimit>,
-    /// Flow and isolation rules that count origins apart, if there are any.
+    /// Flow and isolation rules that count origins separately, if there are any.
     pub(crate) origins: Option<Arc<OriginRules>>,
     /// Flow rules for single contexts, if there are any.
     pub(crate) contexts: Option<Arc<ContextRules>>,
     /// Flow rules that look at other resources.
     pub(crate) related: Vec<u32>,
-    /// By the isolation rules that look at other resources.
+    /// The limits of isolation rules that look at other resources.
     pub(crate) related_slots: Vec<SlotLimit>,
-    /// The guards, if there are any.
+    /// The guards, if any rule judges by one.
     pub(crate) guards: Option<Arc<Guards>>,
-    /// The longest that a rule lets calls wait in its queue.
+    /// The longest that any rule makes calls wait in its queue.
     pub(crate) longest_wait: Duration,
     /// Circuit breakers.
     pub(crate) breakers: Vec<u32>,
@@ -126,8 +125,8 @@ impl RuleSet {
         }
     }
 
-    /// The set without the rules of single resources: small, so that a resource of which it says
-    /// nothing may hold it for ever.
+    /// Returns the set without the rules of single resources. It is small, so a resource without
+    /// rules can keep it for as long as the resource exists.
     fn without_rules(&self) -> Self {
         let mut labels = Vec::new();
         let limits = self.limits.renumbered(&mut |rule| {
@@ -148,7 +147,8 @@ impl RuleSet {
         match rule {
             Rule::System(rule) => return rule.tighten(&mut self.limits, index),
             Rule::Isolation(rule) => {
-                // Its figures stay while the resource is idle, as those of one that has a rule.
+                // Gives the related resource an entry, so that it keeps its statistics while it is
+                // idle.
                 if let Some(related) = rule.get_when() {
                     let related = self.by_resource.entry(related.to_owned());
                     related.or_default();
@@ -167,15 +167,16 @@ impl RuleSet {
         own.or_default().add(index, rule);
     }
 
-    /// Gives `defaults` to every resource without a rule of the same kind and unit among
-    /// `others`.
+    /// Adds `defaults` to every resource for which `others` has no rule of the same kind and unit.
     fn add_defaults(&mut self, defaults: &[(u32, &Rule)], others: &[&Rule]) {
-        // The kinds of the rules of each resource, by the place under its name.
+        // The kinds of the rules of each resource; `places` has the index of each resource.
         let (mut places, mut kinds) = (HashMap::<&str, usize>::new(), Vec::<Vec<_>>::new());
         for rule in others {
-            // A resource of that very name, as in `OPTIONS *`, is one of all.
+            // A resource that is itself called `*`, as in `OPTIONS *`, gets the defaults like any
+            // other.
             if !rule.is_default() {
-                // So that a resource without a default is known by its name.
+                // Gives the resource an entry, so that its name is known even if it gets no
+                // default.
                 let own = self.by_resource.entry(rule.resource().to_owned());
                 own.or_default();
                 match places.get(rule.resource()) {
@@ -207,7 +208,7 @@ impl RuleSet {
         &self.listed
     }
 
-    /// Returns whether a path may match a template other than itself.
+    /// Returns whether any rule's name is a template that can match other paths.
     pub(crate) const fn has_templates(&self) -> bool {
         self.listed.has_templates
     }
@@ -229,29 +230,29 @@ impl RuleSet {
             })
     }
 
-    /// Which of the rules these are.
+    /// Which rules of the list this set consists of.
     pub(crate) const fn part(&self) -> RuleSelection {
         self.part
     }
 
-    /// Returns whether there are rules in shadow mode beside these.
+    /// Returns whether the list has rules in shadow mode that this set leaves out.
     #[inline]
     pub(crate) const fn has_shadows(&self) -> bool {
         self.has_shadows
     }
 
-    /// The rules of a resource for which there are none by name, nor by default.
+    /// The set for resources to which no rule applies, neither by name nor by default.
     pub(crate) fn bare(self: &Arc<Self>) -> &Arc<Self> {
         self.bare.as_ref().unwrap_or(self)
     }
 
-    /// Returns whether nothing at all is said of a resource.
-    pub(crate) const fn is_defaults_only(&self) -> bool {
+    /// Returns whether this is a [bare](Self::bare) set, which has no rules of single resources.
+    pub(crate) const fn is_bare_set(&self) -> bool {
         self.bare.is_none()
     }
 
-    /// Returns whether both say the same where nothing is said of a resource.
-    pub(crate) fn agrees_on_others(&self, other: &Self) -> bool {
+    /// Returns whether both sets are the same for resources to which no rule applies.
+    pub(crate) fn has_equal_bare_set(&self, other: &Self) -> bool {
         let one = self.bare.as_deref().unwrap_or(self);
         let two = other.bare.as_deref().unwrap_or(other);
         let (labels, others) = (&one.listed.labels, &two.listed.labels);
@@ -275,7 +276,7 @@ impl RuleSet {
         self.version
     }
 
-    /// When it was made, which is just before it comes into force.
+    /// When the set was made, just before it came into force.
     pub(crate) const fn made_at(&self) -> SystemTime {
         self.made_at
     }
@@ -290,14 +291,14 @@ impl RuleSet {
         self.listed.shared.get(index as usize)?.as_ref()
     }
 
-    /// All rules, enforced or in shadow mode, with their ids.
+    /// All rules with their ids, enforced or in shadow mode.
     pub(crate) fn with_ids(&self) -> impl Iterator<Item = (&Rule, Arc<str>)> {
         let labels = self.listed.labels.iter();
         let ids = labels.map(|label| label.id.clone());
         self.rules().iter().zip(ids)
     }
 
-    /// How the rule at `index` treats calls without its key.
+    /// How the rule at `index` treats calls without a key; `None` if it has no key.
     pub(crate) fn missing_key(&self, index: u32) -> Option<MissingKey> {
         self.rule(index)?.missing_key()
     }
@@ -307,7 +308,7 @@ impl RuleSet {
         self.label(index).id.clone()
     }
 
-    /// The rules of the resource `name`, or else those of all that have none.
+    /// The rules of the resource `name`, or else the default rules.
     pub(crate) fn of(&self, name: &str) -> Option<&ResourceRules> {
         self.by_resource.get(name).or(self.defaults.as_ref())
     }
@@ -317,7 +318,7 @@ impl RuleSet {
         self.by_resource.contains_key(name)
     }
 
-    /// Returns whether a rule in shadow mode beside these names the resource `name`.
+    /// Returns whether a rule in shadow mode that this set leaves out names the resource `name`.
     pub(crate) fn has_shadow_for(&self, name: &str) -> bool {
         self.shadowed.contains_key(name)
     }
@@ -327,7 +328,7 @@ impl RuleSet {
         self.by_resource.keys().map(String::as_str)
     }
 
-    /// How calls wait for a slot of the isolation rule at `index`, if they may.
+    /// How calls wait for a slot of the isolation rule at `index`; `None` if no call waits.
     pub(crate) fn slot_queue(&self, index: u32) -> Option<SlotQueue> {
         match self.rule(index)?.itself() {
             Rule::Isolation(rule) => rule.slot_queue(),
@@ -343,8 +344,8 @@ impl RuleSet {
         }
     }
 
-    /// The rule at `index`, if it is on a parameter, or counts for origins as if they were one. It
-    /// then knows at most `most_origins`.
+    /// The rule at `index` as a keyed rule: one on a parameter, or a flow rule by origin, which
+    /// then keeps at most `most_origins` origins.
     pub(crate) fn keyed_rule(&self, index: u32, most_origins: u32) -> Option<KeyedRule> {
         match self.rule(index)?.itself() {
             Rule::Keyed(rule) => Some(rule.clone()),
@@ -353,16 +354,16 @@ impl RuleSet {
         }
     }
 
-    /// The kind of the rule at `index` in a refusal for its rate.
+    /// The kind of refusal when the rule at `index` has reached its rate.
     pub(crate) fn kind_of_rate(&self, index: u32) -> BlockKind {
         match self.rule(index).map(Rule::itself) {
             Some(Rule::Keyed(_)) => BlockKind::Keyed,
-            // No other rule has a rate.
+            // Only flow rules have a rate besides.
             _ => BlockKind::Flow,
         }
     }
 
-    /// The flow rules at `indices`, as they count on the resource `name`.
+    /// The flow rules at `indices`, in the form in which they count on the resource `name`.
     pub(crate) fn flows<'a>(
         &'a self,
         name: &'a str,
@@ -394,7 +395,7 @@ impl fmt::Debug for RuleSet {
 }
 
 impl SlotLimit {
-    /// Puts this limit in place of a larger one. Of two equal ones the first is named.
+    /// Replaces `slots` if this limit is smaller. Of two equal limits the first stays.
     pub(super) fn tighten(self, slots: &mut Option<Self>) {
         if slots.is_none_or(|tightest| self.limit < tightest.limit) {
             *slots = Some(self);
@@ -403,8 +404,8 @@ impl SlotLimit {
 }
 
 impl ResourceRules {
-    /// Returns whether a rule limits the calls at once of single origins, or looks at those of
-    /// another resource.
+    /// Returns whether a rule limits how many calls of a single origin run at once, or looks at the
+    /// running calls of another resource.
     pub(crate) fn have_narrow_slots(&self) -> bool {
         let origins = self.origins.as_ref();
         origins.is_some_and(|rules| rules.have_slots()) || !self.related_slots.is_empty()
@@ -412,7 +413,7 @@ impl ResourceRules {
 
     fn add(&mut self, index: u32, rule: &Rule) {
         if let Some(guard) = rule.info().guard() {
-            // Such a rule judges by what a call brings, and needs nothing else.
+            // Such a rule judges a call by its own properties, and needs no other place.
             owned(&mut self.guards).add(index, rule, guard);
             return;
         }
@@ -450,20 +451,20 @@ impl ResourceRules {
                     (Basis::Related(_), _) => self.related.push(index),
                 }
             }
-            // These are no resource's; and a selected rule is no shadow.
+            // System rules belong to no resource, and a selected rule is never wrapped as a shadow.
             Rule::System(_) | Rule::Shadow(_) => {}
-            // A kind that has neither a guard nor a place above would limit nothing.
+            // A kind with neither a guard nor a match arm would limit nothing.
             _ => debug_assert!(false, "{} has no place", rule.kind()),
         }
     }
 }
 
-/// What a rule limits: a rule of a resource is in place of a default one of this kind.
+/// What a rule limits. A rule replaces a default rule that limits the same.
 fn kind_of(rule: &Rule) -> (&'static str, Option<&str>) {
     (rule.kind(), rule.info().unit())
 }
 
-/// The value in `rules`, made if need be, while a set is being made.
+/// The value in `rules`, created if needed. Only for use while a set is being built.
 fn owned<T: Default>(rules: &mut Option<Arc<T>>) -> &mut T {
     Arc::get_mut(rules.get_or_insert_default()).expect("nobody else has it yet")
 }

@@ -1,4 +1,4 @@
-//! The settings of a rule by name, to write rules down.
+//! The settings of a rule by name, as documents and the page show them.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ pub(crate) enum Setting {
     Count(u32),
     Flag(bool),
     Time(Duration),
-    /// Thresholds for values under the key of the first field.
+    /// Thresholds by name; the first field is the key of the name in documents.
     Thresholds(&'static str, Vec<(String, f64)>),
 }
 
-/// The settings of a rule, in the order in which people would write them. Defaults are left out.
+/// The settings of a rule, in the order in which people would write them, without defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenSettings(pub(crate) Vec<(&'static str, Setting)>);
 
 impl Rule {
-    /// The settings of the rule, its kind first.
+    /// The settings of the rule, starting with its kind.
     pub(crate) fn settings(&self) -> WrittenSettings {
         let kind = Setting::Text(self.kind().to_owned());
         let mut settings = WrittenSettings(vec![("kind", kind)]);

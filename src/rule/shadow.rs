@@ -1,4 +1,4 @@
-//! Shadow mode: rules that count the calls that they would refuse, and refuse none.
+//! Shadow mode: rules that count the calls that they would refuse, but refuse none.
 
 use super::{Rule, Rules};
 
@@ -7,16 +7,16 @@ use super::{Rule, Rules};
 pub(crate) enum RuleSelection {
     /// The rules that refuse.
     Enforced,
-    /// None: all of them are in shadow mode.
+    /// None: all rules are judged in shadow mode, as `Everything`.
     Nothing,
-    /// All of them, in shadow mode.
+    /// All rules, in shadow mode.
     Everything,
-    /// The rule at this place, in shadow mode.
+    /// The rule at this index, in shadow mode.
     Only(u32),
 }
 
 impl RuleSelection {
-    /// The rule to judge by, if `rule`, at `index`, is one of these.
+    /// Returns the rule to judge by if this part includes `rule`, which is at `index`.
     pub(super) fn select(self, index: u32, rule: &Rule) -> Option<&Rule> {
         match (self, rule) {
             (RuleSelection::Nothing, _) | (RuleSelection::Enforced, Rule::Shadow(_)) => None,
@@ -26,12 +26,12 @@ impl RuleSelection {
         }
     }
 
-    /// Returns whether all that is refused here would only have been refused.
+    /// Returns whether refusals by this part are only recorded, as it is in shadow mode.
     pub(crate) const fn is_shadow(self) -> bool {
         matches!(self, RuleSelection::Everything | RuleSelection::Only(_))
     }
 
-    /// Returns whether `rule` is in shadow mode beside these.
+    /// Returns whether this part leaves `rule` out and `rule` is judged in shadow mode instead.
     pub(super) fn leaves_out(self, rule: &Rule) -> bool {
         match self {
             RuleSelection::Enforced => rule.is_shadow(),
@@ -40,7 +40,7 @@ impl RuleSelection {
         }
     }
 
-    /// The rules to judge by, and their places, without looking at all for one.
+    /// The rules to judge by, with their indices. For a single rule, the others are not visited.
     pub(super) fn selected(self, rules: &Rules) -> Vec<(u32, &Rule)> {
         let (first, most) = match self {
             RuleSelection::Only(place) => (place as usize, 1),
@@ -56,7 +56,8 @@ impl RuleSelection {
         selected
     }
 
-    /// The rules of `rules` that this part judges by or would judge beside.
+    /// The rules that this part judges by and, for a single rule, the enforced ones that apply as
+    /// well.
     pub(super) fn beside(self, rules: &Rules) -> Vec<&Rule> {
         let mut beside = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
@@ -71,8 +72,8 @@ impl RuleSelection {
         beside
     }
 
-    /// The rules of `rules` in shadow mode, beside this part: each alone, as if it were
-    /// the only one to come.
+    /// The selections for rules in shadow mode next to this part: for enforced rules one for each
+    /// shadow rule, as shadow rules do not affect each other.
     pub(crate) fn shadows(self, rules: &Rules) -> Vec<RuleSelection> {
         match self {
             RuleSelection::Enforced => {
@@ -91,31 +92,30 @@ impl RuleSelection {
 }
 
 impl Rule {
-    /// Returns the rule in *shadow mode*: it counts and judges like the rule itself, but
-    /// refuses no call. Each call that it would have refused is reported to
+    /// Returns the rule in *shadow mode*: it counts and judges like the rule itself, but refuses no
+    /// call. Each call that it would have refused is reported to
     /// [`Hook::on_shadow_block`](crate::Hook::on_shadow_block) and counted in
     /// [`Sentinel::shadows`](crate::Sentinel::shadows).
     ///
-    /// The rule judges the calls that the enforced rules let pass, by statistics of its
-    /// own, in which calls that it would have refused do not count. So these are the
-    /// statistics that it would have if it were enforced along with the other rules, with
-    /// one exception: a call that it would make wait starts at once, so it never refuses a
-    /// call because [too many wait](crate::FlowRule::max_waiting). Rules in shadow mode do
-    /// not affect each other. Each of them judges each call of its resource that passes,
-    /// and allocates for it; each has tables of its own, of 42 KiB when they are empty. A
-    /// reload keeps the statistics of an equal rule, or else of a rule with the same id and
-    /// resource. The name of the rule is a template like that of any rule, which matters
-    /// for [rules for `*`](crate::rule#default-rules).
+    /// The rule judges the calls that the enforced rules let pass. Its statistics are its own, and
+    /// do not include calls that it would have refused. So they are the statistics that it would
+    /// have if it were enforced along with the other rules, with one exception: a call that it
+    /// would make wait starts at once, so it never refuses a call because [too many
+    /// wait](crate::FlowRule::max_waiting). Rules in shadow mode do not affect each other. Each of
+    /// them judges every call of its resource that passes, and allocates for it; each has tables of
+    /// its own, of 42 KiB when empty. A reload keeps the statistics of an equal rule, or else of a
+    /// rule with the same id and resource. The name of the rule is a template like that of any
+    /// rule, which matters for [rules for `*`](crate::rule#default-rules).
     ///
     /// A [shared](crate::FlowRule::shared) rule counts over all processes in which it is in shadow
-    /// mode, by a counter of its own in the store: enforced rules lose nothing to it. No call waits
-    /// for the store because of it. A call is judged at once if the process has permits in hand,
-    /// or knows that there are none. Any other runs, and is judged when the store has answered,
-    /// as if it had waited for that: it is then counted as passed or as refused, and until then as
-    /// neither. So the counts are those of the enforced rule, where a call waits as long as that
-    /// takes, whatever its [`store_wait`](crate::FlowRule::store_wait) is. Hooks hear of such a
-    /// call from the task of the store, and the rule does not learn how it ends. Draws for the rule
-    /// travel with the others.
+    /// mode, with a counter of its own in the store, so it takes nothing from enforced rules. No
+    /// call waits for the store because of it. A call is judged at once if the process holds
+    /// permits, or knows that there are none. Any other call runs, and is judged when the store has
+    /// answered, as if it had waited for the answer: it is then counted as passed or as refused,
+    /// and until then as neither. So the counts are those of the enforced rule with calls that wait
+    /// for the answer however long it takes, beyond [`store_wait`](crate::FlowRule::store_wait).
+    /// Hooks are called for such a call from the task of the store, and the rule does not learn how
+    /// it ends. Draws for the rule are sent along with the others.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -145,8 +145,7 @@ impl Rule {
         matches!(self, Rule::Shadow(_))
     }
 
-    /// The resource whose calls alone the rule looks at; `None` if it may look at
-    /// those of others.
+    /// The only resource whose calls the rule looks at; `None` if it can look at those of others.
     pub(crate) fn only_resource(&self) -> Option<&str> {
         match self.itself() {
             Rule::System(_) => None,
@@ -155,7 +154,7 @@ impl Rule {
         }
     }
 
-    /// The rule itself, in shadow mode or not.
+    /// The rule itself, without the wrapper of shadow mode.
     pub(crate) fn itself(&self) -> &Self {
         match self {
             Rule::Shadow(rule) => rule.itself(),

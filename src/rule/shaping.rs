@@ -14,20 +14,20 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Largest cold factor.
 const COLDEST: f64 = 1_000.0;
 
-/// The shaping of the calls that a rule admits.
+/// How a flow rule shapes the flow of the calls that it admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Shaping {
-    /// The longest wait in the queue; `None`: there is no queue but a window.
+    /// The longest wait in the queue; `None` if the rule counts in a window instead.
     pub(crate) max_wait: Option<Duration>,
-    /// How long a cold rule takes to its whole threshold.
+    /// How long it takes under load until a cold rule admits its whole threshold.
     pub(crate) warm_up: Option<Duration>,
-    /// How much less a cold rule admits.
+    /// The factor by which a cold rule admits less than its whole threshold.
     pub(crate) cold_factor: Option<f64>,
-    /// How the threshold falls while memory runs out.
+    /// How the threshold falls as memory runs out.
     pub(crate) memory: Option<Falling>,
 }
 
-/// How a threshold falls with memory.
+/// A threshold that falls with memory in use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Falling {
     pub(crate) marks: Marks,
@@ -35,10 +35,10 @@ pub(crate) struct Falling {
     pub(crate) threshold: f64,
 }
 
-/// Between which uses of memory a threshold falls.
+/// The amounts of memory in use between which a threshold falls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Marks {
-    /// Shares of the memory that may be used.
+    /// Fractions of the memory that the process may use.
     Shares(f64, f64),
     Bytes(u64, u64),
 }
@@ -106,33 +106,34 @@ impl FlowRule {
         self
     }
 
-    /// Makes a rule that has been idle admit less, until the load has warmed it up. A cold rule
-    /// admits a third of the threshold, unless [`cold_factor`](Self::cold_factor) is set, but at
-    /// least one call if the threshold is 1 or more. Under load it admits more and more, and the
-    /// whole threshold after about `period`, which is above 0 and at most one day. It may take
-    /// twice as long if a cold rule admits only a few calls, as a window counts whole ones. When
-    /// the load falls below the limit of a cold rule, the rule cools down again.
+    /// Makes a rule that has been idle admit less, until load has warmed it up. A cold rule admits
+    /// a third of the threshold, unless [`cold_factor`](Self::cold_factor) is set, but at least one
+    /// call if the threshold is 1 or more. Under load it admits more and more, and the whole
+    /// threshold after about `period`, which is above 0 and at most one day. It can take twice as
+    /// long if a cold rule admits only a few calls, as a window counts whole ones. When the load
+    /// falls below the limit of a cold rule, the rule cools down again.
     ///
-    /// With [`throttle`](Self::throttle), the spacing shrinks accordingly. A call that is queued
-    /// keeps its turn: a batch that comes all at once to a cold rule runs at the cold rate to
-    /// its end, and only calls that come later find it warmer.
+    /// With [`throttle`](Self::throttle), the spacing shrinks as the rule warms up. A queued call
+    /// keeps its turn: a batch that comes all at once to a cold rule runs at the cold rate to its
+    /// end, and only later calls find the rule warmer.
     ///
     /// # The curve
     ///
-    /// A cold rule has stored tokens, at first `max` of them. With a threshold `T`, which
-    /// is `q` per second, a period of `p` seconds and a factor `f`:
+    /// A cold rule has stored tokens, at first `max` of them. With a threshold of `T` calls, or `q`
+    /// calls per second, a period of `p` seconds and a factor `f`:
     ///
     /// ```text
     /// warm = p·q / (f − 1)      max = warm + 2·p·q / (1 + f)
     /// limit = T / (1 + (f − 1)·(stored − warm) / (max − warm))   above warm, else T
     /// ```
     ///
-    /// The first call in a second updates the stored tokens. If the rule is warm, or if less passed
-    /// in the second before than a cold rule admits, it first adds `q` for each second since the
-    /// last update, up to `max`; a cold rule admits the whole part of `T / f`, at least 1. Then it
-    /// subtracts the tokens that passed in the second before. So bursts with a whole second of rest
-    /// after each do not warm up a rule. These seconds are longer for intervals above a second, and
-    /// for rules that admit less than one call a second while cold.
+    /// The first call in a second updates the stored tokens. If the rule is warm, or if fewer calls
+    /// passed in the previous second than a cold rule admits, it first adds `q` for each second
+    /// since the last update, up to `max`; a cold rule admits the whole part of `T / f`, at least
+    /// 1. Then it subtracts the tokens that passed in the previous second. So bursts with a whole
+    /// second of rest after each do not warm up a rule. For intervals above a second, and for rules
+    /// that admit less than one call a second while cold, the tokens are updated at
+    /// longer intervals.
     ///
     /// # Source
     ///
@@ -144,24 +145,23 @@ impl FlowRule {
         self
     }
 
-    /// Sets which part of the threshold a [cold](Self::warm_up) rule admits: one in `factor`, above
-    /// 1 and at most 1000. Default 3.
+    /// Sets the fraction of the threshold that a [cold](Self::warm_up) rule admits: one in
+    /// `factor`, above 1 and at most 1000. Default 3.
     #[must_use]
     pub fn cold_factor(mut self, factor: f64) -> Self {
         self.shaping.cold_factor = Some(factor);
         self
     }
 
-    /// Lowers the threshold as memory runs out. `marks` are shares of the memory that the
-    /// process may use: the whole threshold applies up to `marks.start`; from there it
-    /// falls linearly to `threshold` at `marks.end`, and no further. The process may use as
-    /// much as the limit of the control group or, if that is less, the machine's memory.
-    /// The marks rise, and are above 0 and at most 1; `threshold` is between 0 and the
-    /// whole threshold.
+    /// Lowers the threshold as memory runs out. `marks` are fractions of the memory that the
+    /// process may use: the whole threshold applies up to `marks.start`; from there it falls
+    /// linearly to `threshold` at `marks.end`, and no further. The process may use the limit of its
+    /// control group or, if that is less, the machine's memory. The marks rise, and are above 0 and
+    /// at most 1; `threshold` is between 0 and the whole threshold.
     ///
-    /// The memory in use is that which the engine's [sampler](crate::Builder::sampler) reports, at
-    /// most 150 ms old. While it is not known, the whole threshold applies. Can be combined with
-    /// [`throttle`](Self::throttle), whose spacing then grows, but not with
+    /// The memory in use is what the engine's [sampler](crate::Builder::sampler) reports, at most
+    /// 150 ms old. While it is unknown, the whole threshold applies. The setting can be combined
+    /// with [`throttle`](Self::throttle), whose spacing then grows, but not with
     /// [`warm_up`](Self::warm_up).
     ///
     /// ```
@@ -195,8 +195,8 @@ impl FlowRule {
         self
     }
 
-    /// Lowers the threshold as memory runs out, like [`memory`](Self::memory), with marks
-    /// in bytes that the process uses.
+    /// Lowers the threshold as memory runs out, like [`memory`](Self::memory), with marks in bytes
+    /// of memory that the process uses.
     #[must_use]
     pub fn memory_bytes(mut self, marks: Range<u64>, threshold: impl Into<Number>) -> Self {
         self.shaping.memory = Some(Falling {
@@ -208,7 +208,7 @@ impl FlowRule {
 }
 
 impl Shaping {
-    /// Returns whether the threshold is not always the same.
+    /// Returns whether the threshold changes over time.
     pub(super) const fn is_changing(&self) -> bool {
         self.warm_up.is_some() || self.memory.is_some()
     }
@@ -217,12 +217,12 @@ impl Shaping {
         self.cold_factor.unwrap_or(3.0)
     }
 
-    /// Notes all that is set. By all their names, so that a new one is not forgotten.
+    /// Refuses every setting that is set. Names every field, so that a new one is not forgotten.
     pub(super) fn inspect_absent(&self, inspector: &mut Inspector, allowed: &str) {
         let Self {
             max_wait,
             warm_up,
-            // Without a warm-up it is refused in any case.
+            // Refused in any case without a warm-up.
             cold_factor: _,
             memory,
         } = self;
@@ -280,7 +280,7 @@ impl Falling {
         if !is_right {
             inspector.refuse("memory", self.marks, allowed);
         }
-        // A whole threshold that is wrong itself says nothing about this one.
+        // An invalid whole threshold is reported by itself, and does not bound this one.
         let most = if whole >= 0.0 { whole } else { f64::MAX };
         if !(0.0..=most).contains(&self.threshold) {
             let whole = brief(whole);

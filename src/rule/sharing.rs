@@ -1,5 +1,5 @@
-//! Rules that count over all processes of a store: their settings, and the name by which they are
-//! counted there.
+//! Rules that count over all processes of a store: their settings, and the identity under which
+//! they count there.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::store::WhenDown;
 #[cfg(feature = "shared")]
 use crate::store::{StoreSettings, Terms};
 
-/// Most buckets of a shared window: a store walks over all of them.
+/// The most buckets of a shared window: a store walks over all of them at each draw.
 pub(super) const MOST_SHARED_BUCKETS: u32 = 128;
-/// Shortest bucket of a shared window: it must be much longer than a trip to the store.
+/// The shortest bucket of a shared window: it must be much longer than a round trip to the store.
 const SHORTEST_SHARED_BUCKET: Duration = Duration::from_millis(10);
-/// Longest wait for the store.
+/// The longest valid wait for the store.
 const LONGEST_STORE_WAIT: Duration = Duration::from_secs(10);
 
-/// How a rule is shared. The default is a rule that is not.
+/// The settings of a shared rule. The default is a rule that is not shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sharing {
     pub(super) is_shared: bool,
@@ -30,8 +30,9 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// How a rule is shared of which a form of Sentinel's dashboard says only some settings, with
-    /// the others as they are in `old`. There a rule falls back to each process or to nothing.
+    /// Completes settings that come from a form of Sentinel's dashboard with those of `old` for
+    /// which the form has no place. The form can only say whether a rule falls back to a limit of
+    /// each process.
     #[cfg(feature = "dashboard")]
     pub(super) fn carried(self, old: &Self) -> Self {
         if !self.is_shared || !old.is_shared {
@@ -52,7 +53,8 @@ impl Sharing {
         }
     }
 
-    /// The terms of a counter with this `limit`. One process may borrow up to `ahead` permits.
+    /// Returns the terms of a counter with this `limit`. One process can borrow up to `ahead`
+    /// permits.
     #[cfg(feature = "shared")]
     pub(super) fn terms(&self, limit: u32, ahead: u32, settings: &StoreSettings) -> Terms {
         let wait = self.store_wait.unwrap_or(settings.store_wait);
@@ -65,12 +67,12 @@ impl Sharing {
             ahead,
             by_key: false,
             by_cost: false,
-            // At most ten seconds.
+            // Fits into 32 bits, as it is at most ten seconds.
             wait_us: wait.min(settings.store_wait).as_micros() as u32,
         }
     }
 
-    /// Notes the problems of the settings by themselves, and returns whether the rule is shared.
+    /// Reports the problems of these settings by themselves. Returns whether the rule is shared.
     pub(super) fn inspect(&self, inspector: &mut Inspector) -> bool {
         if !self.is_shared {
             let without = "left out without `shared`";
@@ -109,12 +111,12 @@ impl Sharing {
     }
 }
 
-/// Notes why the rule cannot be shared.
+/// Reports why the rule cannot be shared.
 pub(super) fn refuse_shared(inspector: &mut Inspector, why: &str) {
     inspector.refuse("shared", true, why);
 }
 
-/// Notes that the buckets of a shared window are too short or too many.
+/// Reports the buckets of a shared window if they are too short or too many.
 pub(super) fn inspect_window(inspector: &mut Inspector, interval: Duration, buckets: u32) {
     if buckets > MOST_SHARED_BUCKETS {
         let allowed = format!("at most {MOST_SHARED_BUCKETS} with `shared`");
@@ -125,19 +127,19 @@ pub(super) fn inspect_window(inspector: &mut Inspector, interval: Duration, buck
     }
 }
 
-/// The settings on which two processes must agree to count together: never the place of a rule
-/// among others, nor its limit, so that a rollout with other limits counts on.
+/// The settings on which processes must agree to count together. The index of a rule and its limit
+/// are not among them, so that a rollout with another limit continues the count.
 pub(super) struct Identity(String);
 
 impl From<String> for Identity {
-    /// One that is to have more parts.
+    /// Reopens an identity to add parts.
     fn from(identity: String) -> Self {
         Self(identity)
     }
 }
 
 impl Identity {
-    /// That of a rule of this `kind`, by its id or else its resource.
+    /// Starts the identity of a rule of this `kind` with its id, or else its resource.
     pub(super) fn new(kind: &str, id: Option<&str>, resource: &str, is_default: bool) -> Self {
         let mut identity = Self(String::new());
         identity.part("kind", kind);
@@ -145,20 +147,21 @@ impl Identity {
             Some(id) => identity.part("id", id),
             None => identity.part("resource", resource),
         }
-        // Each resource of a default has a quota of its own.
+        // A default rule gives each resource a quota of its own.
         if is_default && id.is_some() {
             identity.part("resource", resource);
         }
         identity
     }
 
-    /// Adds a part that no other parts can be taken for.
+    /// Adds a part. Its length is written as well, so that no other parts result in the same text.
     pub(super) fn part(&mut self, name: &str, value: &str) {
-        // A text cannot fail to be written to.
+        // Writing to a string does not fail.
         let _ = write!(self.0, "{name}={}:{value};", value.len());
     }
 
-    /// Adds that the rule is in shadow mode because its `owner` is.
+    /// Adds that the rule is in shadow mode, and whether it is the rule or the engine (`owner`)
+    /// that is.
     pub(super) fn shadow(mut self, owner: &str) -> String {
         self.part("shadow", owner);
         self.0
@@ -172,7 +175,7 @@ impl Identity {
     }
 }
 
-/// The settings of a shared rule, for each kind that may be one.
+/// Implements the settings of a shared rule, for each kind that can be shared.
 macro_rules! shared_settings {
     ($rule:ty) => {
         impl $rule {
@@ -194,23 +197,22 @@ macro_rules! shared_settings {
             /// no call waits for the store.
             ///
             /// A [prioritized](crate::Call::prioritized) call that finds the limit used up borrows
-            /// of the next bucket, if that begins within the [occupy
-            /// timeout](crate::Builder::occupy_timeout), and waits until it begins.
+            /// from the next bucket, if that begins within the [occupy
+            /// timeout](crate::Builder::occupy_timeout), and waits until then.
             ///
             /// A rule by a key that is a [`Secret`](crate::key::Secret) or a
-            /// [`Bearer`](crate::key::Bearer) needs
-            /// [`agreed`](crate::key::Secret::agreed): without it each process knows the key
-            /// by another hash, and the rule refuses the call as one without a key.
+            /// [`Bearer`](crate::key::Bearer) needs [`agreed`](crate::key::Secret::agreed): without
+            /// it each process hashes the key differently, and the rule refuses the call as one
+            /// without a key.
             #[must_use]
             pub const fn shared(mut self) -> Self {
                 self.sharing.is_shared = true;
                 self
             }
 
-            /// Draws nothing ahead: every permit is asked for when a call needs it, and calls
-            /// that ask at the same time share a request. Only for a
-            /// [shared](Self::shared) rule. A quota that is used less than about fifty times a second
-            /// by a process is exact in any case.
+            /// Draws nothing ahead: every permit is requested when a call needs it, and calls that
+            /// ask at the same time share a request. Only for a [shared](Self::shared) rule. A
+            /// quota that a process uses less than about fifty times a second is exact in any case.
             #[must_use]
             pub const fn exact(mut self) -> Self {
                 self.sharing.is_exact = true;
@@ -247,21 +249,21 @@ macro_rules! shared_settings {
                 self
             }
 
-            /// Sets the longest that a call waits for the store: between 1 ms and 10 s, and
-            /// at most [that of the engine](crate::store::StoreSettings::store_wait), which is
-            /// the default. A call that waits longer is served as without the store. Only
-            /// for a [shared](Self::shared) rule.
+            /// Sets the longest that a call waits for the store: between 1 ms and 10 s, and at most
+            /// [that of the engine](crate::store::StoreSettings::store_wait), which is the default.
+            /// A call whose wait ends is decided as if the store could not be asked. Only for a
+            /// [shared](Self::shared) rule.
             #[must_use]
             pub const fn store_wait(mut self, wait: std::time::Duration) -> Self {
                 self.sharing.store_wait = Some(wait);
                 self
             }
 
-            /// The rule, which a form of Sentinel's dashboard says, with the id of `old`, and
-            /// shared as that one where the form says nothing of it.
+            /// Completes the rule, which comes from a form of Sentinel's dashboard, with the id of
+            /// `old`, and with the sharing settings of `old` for which the form has no place.
             ///
             /// The dashboard numbers shared rules anew whenever it reads them, so its numbers are
-            /// no ids: without one, processes count together by the resource.
+            /// no ids: without an id, processes count together by the resource.
             #[cfg(feature = "dashboard")]
             pub(crate) fn carry_sharing(mut self, old: Option<&Self>) -> Self {
                 self.id = old.and_then(|old| old.id.clone());
@@ -315,7 +317,7 @@ macro_rules! shared_settings {
 
         #[cfg(any(feature = "page", feature = "serde"))]
         impl $rule {
-            /// The settings of shared rules.
+            /// The rows of the settings that shared rules have.
             pub(in crate::rule) const SHARING: &'static [crate::rule::field::Field<Self>] = {
                 use crate::base::number::WholeNumber;
                 use crate::rule::field::Accessor::{Choice, Count, Switch, Time};

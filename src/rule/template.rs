@@ -8,29 +8,29 @@ use matchit::InsertError;
 use super::respell::respelled;
 use crate::call::MAX_KEY_BYTES;
 
-/// Most parameters of a template, beside one for the rest of a path: the router panics
-/// where there are more, as it calls them by the letters.
+/// The most parameters of a template, apart from one for the rest of a path. With more the router
+/// panics, as it names parameters by the letters of the alphabet.
 const MOST_PARAMETERS: usize = 25;
 
-/// The templates of a rule set: among the resources of its rules, and those that
-/// rules look at. A name is one if it starts with `/`, or if it does after a method,
-/// as in `GET /users/{id}`.
+/// The templates of a rule set, taken from the resources of its rules and the related resources
+/// that rules look at. A name is a template if it starts with `/`, or has a method and a space
+/// before the `/`, as in `GET /users/{id}`.
 ///
 /// The syntax is that of axum 0.8: `{name}` for one segment, `{*name}` for the rest, `{{` and `}}`
-/// for braces. The syntaxes of other routers are refused: their parameters would match only
-/// themselves.
+/// for braces. The syntaxes of other routers are refused, as their parameters would match only
+/// their own text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Templates {
     router: Router,
-    /// Each template of the router with the index of the rule that brought it, or with
-    /// [`FORGOTTEN`].
+    /// Each template of the router with the index of the rule that added it, or with [`FORGOTTEN`].
     known: HashMap<Arc<str>, u64>,
-    /// How many are forgotten.
+    /// How many of the templates in `known` are [`FORGOTTEN`].
     forgotten: usize,
 }
 
-/// In place of the rule of a template that the router still has although no rule names it: the
-/// router takes none back without leaving parameters of it, and to make it anew takes time.
+/// Replaces the rule of a template that no rule names any more, but that the router still has: the
+/// router cannot remove a template without leaving traces of its parameters, and rebuilding it
+/// takes time.
 const FORGOTTEN: u64 = u64::MAX;
 
 type Router = matchit::Router<Arc<str>>;
@@ -40,7 +40,7 @@ impl Templates {
     ///
     /// # Errors
     ///
-    /// The error is the allowed spelling.
+    /// Returns the allowed spelling.
     pub(super) fn add(&mut self, name: &str, index: usize) -> Result<(), String> {
         let Some(template) = template_of(name) else {
             return Ok(());
@@ -49,7 +49,7 @@ impl Templates {
         if found.is_some_and(|rule| rule != FORGOTTEN) {
             return Ok(());
         }
-        // Of one that is wrong, the router may keep the part before the mistake.
+        // Checked first, as the router can keep the part of a bad template before its mistake.
         check_template(template)?;
         let text = Arc::from(template);
         match found {
@@ -60,7 +60,7 @@ impl Templates {
         Ok(())
     }
 
-    /// Has the router take `template`, which is valid.
+    /// Inserts `template`, which is valid, into the router.
     fn insert(&mut self, template: &Arc<str>) -> Result<(), String> {
         let Err(error) = self.router.insert(&**template, template.clone()) else {
             return Ok(());
@@ -81,8 +81,9 @@ impl Templates {
         }
     }
 
-    /// The known template that `template` conflicts with, and its rule. The router calls it
-    /// `with`, where doubled braces are single ones; as a path, that matches the template.
+    /// Returns the known template that `template` conflicts with, and its rule. The router reports
+    /// it as `with`, in which doubled braces are single; read as a path, `with` matches the
+    /// template.
     fn conflicting(&self, with: &str, template: &str) -> Option<(&str, u64)> {
         for found in [Some(with), self.matching(with)] {
             let known = found.and_then(|found| self.known.get_key_value(found));
@@ -105,8 +106,8 @@ impl Templates {
         known.is_some_and(|rule| *rule != FORGOTTEN)
     }
 
-    /// Forgets the template in `name`. No path is looked for until they are
-    /// [settled](Self::settle).
+    /// Forgets the template in `name`. No path may be looked up until [`settle`](Self::settle) is
+    /// called.
     #[cfg(feature = "serde")]
     pub(super) fn remove(&mut self, name: &str) {
         let known = template_of(name).and_then(|template| self.known.get_mut(template));
@@ -116,7 +117,7 @@ impl Templates {
         }
     }
 
-    /// Makes the router anew if it has templates that are not known.
+    /// Rebuilds the router if it has forgotten templates.
     pub(super) fn settle(&mut self) {
         if self.forgotten == 0 {
             return;
@@ -130,7 +131,7 @@ impl Templates {
         }
     }
 
-    /// Returns whether a template matches more than the path that it is written as.
+    /// Returns whether any template has braces, and so can match other paths than its own text.
     pub(crate) fn have_braces(&self) -> bool {
         for (template, rule) in &self.known {
             if *rule != FORGOTTEN && template.contains('{') {
@@ -141,18 +142,18 @@ impl Templates {
     }
 
     /// The template that `path` matches.
-    // Not inlined: the router's own look-up is, where it is asked for in one place.
+    // Not inlined, so that the router's look-up has one caller only, and is inlined here.
     #[inline(never)]
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
         self.router.at(path).ok().map(|found| &**found.value)
     }
 }
 
-/// Looks at `template` alone.
+/// Checks `template` by itself, without regard to others.
 ///
 /// # Errors
 ///
-/// The error is the allowed spelling.
+/// Returns the allowed spelling.
 pub(crate) fn check_template(template: &str) -> Result<(), String> {
     if let Some(ours) = respelled(template) {
         check_template(&ours)?;
@@ -167,7 +168,7 @@ pub(crate) fn check_template(template: &str) -> Result<(), String> {
     alone.map_err(|error| format!("a template such as \"/users/{{id}}\" ({error})"))
 }
 
-/// How many segments of `template` may be anything.
+/// Counts the parameters of `template`, without one for the rest of a path.
 fn parameters(template: &str) -> usize {
     let mut count = 0;
     let bytes = template.as_bytes();
@@ -183,8 +184,8 @@ fn parameters(template: &str) -> usize {
     count
 }
 
-/// The resource `name` with its template as it is written here, if it has one in the syntax
-/// of another router.
+/// Returns the resource `name` with its template in the syntax of this crate; `None` if it has no
+/// template in the syntax of another router.
 #[cfg(feature = "serde")]
 pub(crate) fn respelled_name(name: &str) -> Option<String> {
     let template = template_of(name)?;
@@ -192,8 +193,8 @@ pub(crate) fn respelled_name(name: &str) -> Option<String> {
     Some(format!("{method}{}", respelled(template)?))
 }
 
-/// The name that calls have by their method and their route, if `name` is meant to be one but
-/// has a colon between the two, as the adapters of Sentinel write it.
+/// Returns the name of calls by method and route if `name` is meant as such a name, but has a colon
+/// between the two, as the adapters of Sentinel write it.
 #[cfg(feature = "serde")]
 pub(crate) fn by_method(name: &str) -> Option<String> {
     let (method, path) = name.split_once(':')?;
@@ -206,8 +207,8 @@ pub(crate) fn by_method(name: &str) -> Option<String> {
     Some(format!("{method} {path}"))
 }
 
-/// The template in `name`. There is none in a name that is too long, which is refused as
-/// such.
+/// Returns the template in `name`. A name that is too long has none, as it is refused for its
+/// length.
 fn template_of(name: &str) -> Option<&str> {
     if name.len() > MAX_KEY_BYTES {
         return None;
@@ -299,11 +300,11 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-        /// Rules that were wrong or are forgotten leave no trace: the next one is taken as if they
-        /// had never been.
+        /// Invalid and forgotten templates leave no trace: later ones are accepted or refused as if
+        /// those had never been added.
         #[cfg(feature = "serde")]
         #[test]
-        fn only_what_is_known_stands_in_the_way(
+        fn only_known_templates_conflict(
             all in templates(),
             is_kept in prop::collection::vec(any::<bool>(), 8),
             path in "(/(a|b|c|\\{a\\})){1,4}",

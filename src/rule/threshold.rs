@@ -1,4 +1,4 @@
-//! The threshold of a rule, which may change by itself.
+//! The threshold of a rule, which can change with time.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use crate::system::Sampler;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How many tokens may pass in an interval.
+/// How many tokens can pass in an interval.
 #[derive(Debug)]
 pub(super) enum Threshold {
-    /// Always as many.
+    /// Constant.
     Fixed(f64),
-    /// More and more under load. Shared with the equal rule that it inherits.
+    /// Rises under load. Shared with the previous rule if its state was inherited.
     Warm(Arc<WarmUp>),
-    /// Fewer while memory runs out.
+    /// Falls as memory runs out.
     Memory(Box<FallingThreshold>),
 }
 
-/// The part of a threshold that falls with memory.
+/// A threshold that falls with memory in use.
 #[derive(Debug)]
 pub(super) struct FallingThreshold {
     curve: MemoryCurve,
-    /// Whether the marks are bytes, and not shares of the memory that may be used.
+    /// Whether the marks are bytes instead of fractions of the memory that the process may use.
     in_bytes: bool,
-    /// `None`: the memory in use is unknown.
+    /// Reads the memory in use; `None` if it is unknown.
     sampler: Option<Sampler>,
 }
 
-/// A rate as it is advertised: its whole tokens in an interval or, if it is less than one, one
-/// token in the time that this takes.
+/// A rate as response headers advertise it: the whole tokens in an interval or, if that is less
+/// than one, one token in the time that it takes.
 pub(super) fn whole_rate(threshold: f64, interval: Duration) -> (u32, Duration) {
     if threshold > 0.0 && threshold < 1.0 {
         let time = Duration::try_from_secs_f64(interval.as_secs_f64() / threshold);
@@ -45,7 +45,7 @@ pub(super) fn whole_rate(threshold: f64, interval: Duration) -> (u32, Duration) 
 }
 
 impl Threshold {
-    /// Bytes that it occupies on the heap.
+    /// Bytes that the threshold occupies on the heap.
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Fixed(_) => 0,
@@ -54,7 +54,7 @@ impl Threshold {
         }
     }
 
-    /// That of `rule`, which inherits the state of `old`.
+    /// Creates the threshold of `rule`, which inherits the state of `old`.
     pub(super) fn new(rule: &FlowRule, old: Option<&Self>, sampler: Option<&Sampler>) -> Self {
         let shaping = &rule.shaping;
         if let Some(period) = shaping.warm_up {
@@ -81,8 +81,8 @@ impl Threshold {
         }))
     }
 
-    /// The threshold that holds now for a rule that counts in `ring`, and in whose queue,
-    /// if it has one, the last turn comes at `last_turn`.
+    /// Returns the present threshold of a rule that counts in `ring`. If the rule has a queue, the
+    /// last turn in it is at `last_turn`.
     pub(super) fn now(&self, now: Tick, last_turn: Option<Tick>, ring: &LeapArray) -> f64 {
         match self {
             Self::Fixed(threshold) => *threshold,
@@ -104,9 +104,9 @@ impl Threshold {
         }
     }
 
-    /// When a call could pass, `from` some time on, if no other call comes. `room` returns from
-    /// when on it could under a threshold that never changes; `None`: never. The memory in use by
-    /// then cannot be foreseen.
+    /// Returns when a call could pass, at `from` or later, if no other call comes; `None` if never.
+    /// `room` returns when it could pass under a given constant threshold. Memory in use is taken
+    /// to stay as it is.
     pub(super) fn available_at(
         &self,
         now: Tick,
@@ -126,20 +126,19 @@ impl Threshold {
         }
     }
 
-    /// A threshold of this kind in whole tokens, which a window counts.
+    /// Returns a value of this threshold in whole tokens, which is what a window counts.
     pub(super) fn whole_tokens(&self, threshold: f64) -> u32 {
         match self {
             Self::Warm(warm) => warm.whole(threshold),
             Self::Fixed(_) => threshold as u32,
-            // A sum of rounded parts may fall short of a whole number.
+            // A sum of rounded parts can fall just short of a whole number.
             Self::Memory(_) => (threshold * (1.0 + 4.0 * f64::EPSILON)) as u32,
         }
     }
 }
 
-/// How many tokens had ever passed in `ring` before the second that `at` lies in, as
-/// far as that is known `now`. (Calls that have their turn in that second are in the
-/// ring already.)
+/// How many tokens passed in `ring` before the second of `at`, since the ring was created, as far
+/// as that is known `now`. (Calls whose turn is in that second are in the ring already.)
 fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
     let second = at.as_nanos() - at.as_nanos() % SECOND_NS;
     let start = ring.bucket_number(Tick::from_nanos(second));
@@ -152,8 +151,8 @@ fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
     })
 }
 
-/// From when on [`passed_before`] tells all that has passed in `ring` by `now`: the first
-/// second that does not begin in the present bucket.
+/// The time from which on [`passed_before`] knows all tokens that pass in `ring` by `now`: the
+/// first second that does not begin in the present bucket.
 fn known_from(ring: &LeapArray, now: Tick) -> Tick {
     let end = ring.bucket_start(now) + ring.bucket_length();
     Tick::from_nanos(end.as_nanos().div_ceil(SECOND_NS).saturating_mul(SECOND_NS))

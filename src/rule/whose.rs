@@ -1,40 +1,40 @@
-//! Whose calls a rule counts: of all callers, of single ones, or of another resource.
+//! The calls that a rule counts: of all callers, of single ones, or of another resource.
 
 use super::problem::Inspector;
 
-/// The origin that Sentinel calls "any".
+/// Sentinel's name for all origins together.
 const DEFAULT_ORIGIN: &str = "default";
-/// The origin that Sentinel calls "none of those that have a rule".
+/// Sentinel's name for each origin that no rule of the resource names.
 pub(super) const OTHER_ORIGIN: &str = "other";
 
-/// Whose calls a rule counts together.
+/// The callers whose calls a rule counts together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Who {
     /// The calls of all callers together.
     Anyone,
-    /// Each origin's apart.
+    /// The calls of each origin separately.
     Each,
     /// The calls of one origin.
     Only(String),
-    /// The calls of each origin that no other rule of the resource names, apart.
+    /// The calls of each origin that no other rule of the resource names, separately.
     Other,
 }
 
-/// Which calls fill the rule's window.
+/// The calls that fill the rule's window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Basis {
-    /// The calls that it limits.
+    /// The calls that the rule limits.
     Own,
     /// The calls of another resource.
     Related(String),
-    /// Those through one context, which alone it limits.
+    /// The calls through one context, which are also the only ones that the rule limits.
     Context(String),
 }
 
 // === impl Who ===
 
 impl Who {
-    /// The calls of `origin`, which may be one of Sentinel's two special names.
+    /// Returns the selection of `origin`, which can be one of Sentinel's two special names.
     pub(super) fn of_origin(origin: String) -> Self {
         match origin.as_str() {
             DEFAULT_ORIGIN => Self::Anyone,
@@ -43,7 +43,8 @@ impl Who {
         }
     }
 
-    /// The name that makes this of [`of_origin`](Self::of_origin), if it is for single origins.
+    /// The name for which [`of_origin`](Self::of_origin) returns this; `None` if this is not for
+    /// single origins.
     pub(super) fn origin(&self) -> Option<&str> {
         match self {
             Self::Only(origin) => Some(origin),
@@ -52,7 +53,8 @@ impl Who {
         }
     }
 
-    /// Notes what is wrong with the name, and with a `field` that names something else beside it.
+    /// Reports what is wrong with the origin's name, and with the name in another `field`, if there
+    /// is one.
     pub(super) fn inspect(&self, beside: Option<(&'static str, &str)>, inspector: &mut Inspector) {
         if let Self::Only(origin) = self {
             inspector.name("origin", origin);

@@ -127,7 +127,7 @@ impl Registry {
     /// Renews `found` if it was made by older rules. Returns `found` itself if neither these nor
     /// the present `rules` have any for it.
     pub(crate) fn renewed(&self, found: &Arc<Resource>, rules: &RuleSet) -> Arc<Resource> {
-        let has_rules = || !found.rules().is_defaults_only() || rules.of(found.text()).is_some();
+        let has_rules = || !found.rules().is_bare_set() || rules.of(found.text()).is_some();
         if found.is_fresh() || !has_rules() {
             return found.clone();
         }
@@ -155,7 +155,7 @@ impl Registry {
     #[cold]
     fn renew_all(&self, now: Glance, of: fn(&Resource) -> bool) {
         let mut renew = |old: &Arc<Resource>| {
-            if !old.is_fresh() && !old.rules().is_defaults_only() && of(old) {
+            if !old.is_fresh() && !old.rules().is_bare_set() && of(old) {
                 old.key().with_query(|query| self.renew(query, old, now));
             }
         };

@@ -193,9 +193,9 @@ impl Resource {
     /// calls take the same path. The path may differ because all inbound calls are counted together
     /// since the resource was created.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
-        let agrees = self.rules.is_defaults_only()
+        let agrees = self.rules.is_bare_set()
             && rules.of(&self.text).is_none()
-            && rules.agrees_on_others(&self.rules)
+            && rules.has_equal_bare_set(&self.rules)
             && self.path_kind == self.path_by(rules);
         if agrees {
             self.version.store(rules.version(), Ordering::Relaxed);

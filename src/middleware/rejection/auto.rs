@@ -45,7 +45,7 @@ pub struct Auto {
 }
 
 impl Auto {
-    /// Creates it with the defaults of both.
+    /// Creates the default, which uses the defaults of both.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -76,13 +76,14 @@ impl Rejection for Auto {
     }
 }
 
-/// The suffix of gRPC's media type, such as `+proto`; `None` if the type is another.
+/// The rest of the content type behind `application/grpc`, such as `+proto`; `None` for other
+/// types.
 #[inline]
 pub(super) fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {
     const GRPC: u128 = u128::from_ne_bytes(*b"application/grpc");
-    // Makes capitals small letters, and of all bytes of a field only `/` a `/`.
+    // Turns capitals into small letters. Of the bytes that a field can have, only `/` becomes `/`.
     const SMALL: u128 = u128::from_ne_bytes([0x20; 16]);
-    // Most responses have it as their first field, and to look there takes less than to hash the
+    // Most responses have it as their first field, and a look there is cheaper than hashing the
     // name.
     let content_type = match headers.iter().next()? {
         (name, value) if name == CONTENT_TYPE => value,
@@ -92,7 +93,7 @@ pub(super) fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {
     (u128::from_ne_bytes(*media) | SMALL == GRPC).then_some(behind)
 }
 
-// A function of its own, because the hash takes many registers.
+// Not inlined, as the hash takes many registers.
 #[inline(never)]
 pub(super) fn content_type_behind_first(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(&CONTENT_TYPE)

@@ -22,13 +22,13 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Which header fields tell clients about their quota; none by default.
 ///
-/// In a response to a call that passed, they describe the rule that leaves the smallest
-/// part of its limit: a flow rule that applies to the call, or a keyed rule with the
-/// call's value. Not considered are limits on concurrent calls, which have no
-/// interval, and flow rules with a queue or for another resource. The reset is the time
-/// after which more will be left than now, if no tokens are taken until then. If several layers
-/// add fields, the client sees the tightest quota of all. Such fields that the service itself
-/// sets, as a proxy those of its upstream, are replaced, unless they say that nothing is left.
+/// In a response to a call that passed, they describe the rule that leaves the smallest fraction of
+/// its limit: a flow rule that applies to the call, or a keyed rule with the call's value. Limits
+/// on concurrent calls, which have no interval, are not considered, nor are flow rules with a queue
+/// or for another resource. The reset is the time after which more will be left than now, if no
+/// tokens are taken until then. If several layers add fields, the client sees the tightest quota of
+/// all. If the service itself sets such fields, as a proxy that passes on those of its upstream,
+/// they are replaced unless they say that nothing is left.
 ///
 /// Choose the form that your clients read:
 ///
@@ -39,8 +39,8 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// | [`Legacy`](Self::Legacy) | `X-RateLimit-Limit`, `-Remaining`, `-Reset`: numbers | no draft; older APIs, which differ in what the reset means |
 /// | [`PerUnit`](Self::PerUnit) | `X-RateLimit-Limit-Requests`, `-Tokens` and so on: a quota of each unit | APIs of model providers |
 ///
-/// Limits on [costs](crate::FlowRule::cost) count as well, less what running calls have reserved.
-/// Of those forms that describe one quota, only `Ietf` names its unit.
+/// Limits on [costs](crate::FlowRule::cost) are considered as well, less what running calls have
+/// reserved. Of the forms that describe one quota, only `Ietf` names its unit.
 ///
 /// In a refusal they describe the rule that refuses, if it has an interval: its threshold,
 /// without warm-up and memory; that nothing is left, although a lighter call might pass; and
@@ -181,13 +181,13 @@ pub enum RateLimitFields {
     /// # });
     /// ```
     LegacyUnixTime,
-    /// `X-RateLimit-Limit-Requests`, `-Remaining-Requests` and `-Reset-Requests`, and the same three
-    /// of the unit of each [cost](crate::FlowRule::cost) that is limited, such as
-    /// `X-RateLimit-Remaining-Tokens`: of each unit they describe the tightest rule. Clients of
+    /// `X-RateLimit-Limit-Requests`, `-Remaining-Requests` and `-Reset-Requests`, and the same
+    /// three fields for the unit of each [cost](crate::FlowRule::cost) that is limited, such as
+    /// `X-RateLimit-Remaining-Tokens`. For each unit they describe the tightest rule. Clients of
     /// model providers read this form. The reset is a time such as `60s`, in whole seconds. A
-    /// letter of a unit that no name of a field may have is written as `-`.
+    /// character of a unit that is not allowed in a field name is written as `-`.
     ///
-    /// A refusal has the three of the unit that the refusing rule counts.
+    /// A refusal has the three fields for the unit that the refusing rule counts.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -218,18 +218,18 @@ pub enum RateLimitFields {
     PerUnit,
 }
 
-/// The part that is left of the quota that a response reports. Outer layers, which may
-/// know of a tighter quota, look for it.
+/// The fraction that is left of the quota in the response's fields. An extension of the response,
+/// for outer layers, which may know a tighter quota.
 #[derive(Clone, Copy)]
 struct LeastReported(f64);
 
-/// The same of the quota of each unit, with the label of its rule.
+/// The same fraction for each unit, with the label of the rule.
 #[derive(Clone, Default)]
 struct LeastOfUnits(Vec<(Arc<Label>, f64)>);
 
 impl RateLimitFields {
-    /// Writes the rest of the quotas into the `response` to a call that passed, unless an inner layer
-    /// has reported less, or the service that nothing is left.
+    /// Writes what is left of the quotas into the `response` to a call that passed, unless an inner
+    /// layer has already reported that less is left, or the service that nothing is.
     pub(crate) fn write_into<B>(self, quotas: &QuotasLeft, response: &mut Response<B>) {
         let Some(left) = quotas.tightest() else {
             return;
@@ -254,19 +254,20 @@ impl RateLimitFields {
         }
     }
 
-    /// Writes that nothing of the quota `left` is left into the `response` that refuses a call.
+    /// Writes into the `response` of a refusal that nothing is left of the quota `left`.
     pub(super) fn write_refusal<B>(self, left: &QuotaLeft, response: &mut Response<B>) {
         self.write(left, response.headers_mut());
         if self == RateLimitFields::PerUnit {
-            // Its fields have many names, by which no other form finds them.
+            // The names of these fields depend on the unit, so outer layers find the report by
+            // extensions only.
             let of_units = LeastOfUnits(vec![(left.rule.clone(), 0.0)]);
             response.extensions_mut().insert(of_units);
             response.extensions_mut().insert(LeastReported(0.0));
         }
     }
 
-    /// Returns whether these fields are among `headers` and say that nothing is left: they may be
-    /// those of another server, whose response the service passes on.
+    /// Returns whether `headers` have the fields of this form and say that nothing is left: they
+    /// can come from another server whose response the service passes on.
     fn tell_of_nothing(self, headers: &HeaderMap) -> bool {
         let lines = |name| {
             headers
@@ -275,7 +276,7 @@ impl RateLimitFields {
                 .filter_map(|it| it.to_str().ok())
         };
         match self {
-            // Those of each unit are looked for when they are written.
+            // The fields of each unit are checked when they are written.
             RateLimitFields::None | RateLimitFields::PerUnit => false,
             RateLimitFields::Ietf => lines(RATE_LIMIT)
                 .flat_map(|line| parts(line, ','))
@@ -287,7 +288,7 @@ impl RateLimitFields {
         }
     }
 
-    /// Writes the rest of the quota, `left`, into `headers`.
+    /// Writes what is left of the quota `left` into `headers`.
     fn write(self, left: &QuotaLeft, headers: &mut HeaderMap) {
         let reset = whole_seconds(left.reset);
         match self {
@@ -332,7 +333,8 @@ impl RateLimitFields {
                     (&X_REMAINING, unit),
                     HeaderValue::from(left.remaining),
                 );
-                // With its unit it is a time to clients in Go, and a number with a letter to others.
+                // With the letter, clients in Go parse it as a duration, and others as a number
+                // with a suffix.
                 if let Ok(reset) = HeaderValue::try_from(format!("{reset}s")) {
                     insert_of_unit(headers, (&X_RESET, unit), reset);
                 }
@@ -341,8 +343,8 @@ impl RateLimitFields {
     }
 }
 
-/// Writes the rest of a quota into the fields of its unit, unless an inner layer has reported less of
-/// that, or the service that nothing is left.
+/// Writes what is left of a quota into the fields of its unit, unless an inner layer has already
+/// reported that less of the unit is left, or the service that nothing is.
 fn write_of_unit<B>(left: &QuotaLeft, response: &mut Response<B>) {
     let unit = left.unit().unwrap_or(REQUESTS);
     let told = field_of_unit(&X_REMAINING, unit).and_then(|name| response.headers().get(name));
@@ -392,12 +394,12 @@ fn field_of_unit(of: &HeaderName, unit: &str) -> Option<HeaderName> {
     name.parse().ok()
 }
 
-/// Returns whether an inner layer has reported a quota of which no more than `part` is left.
+/// Returns whether an inner layer has reported a quota of which at most `part` is left.
 fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
     if let Some(LeastReported(least)) = response.extensions().get() {
         return *least <= part;
     }
-    // The fields of a refusal are those of the quota that is used up, if there are any.
+    // A refusal's fields, if it has any, are those of the quota that is used up.
     let headers = response.headers();
     is_refusal(response)
         && [RATE_LIMIT, REMAINING, X_REMAINING]
@@ -412,7 +414,7 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-/// `text` as a structured field's string: visible ASCII, the rest as `?`.
+/// `text` as the string of a structured field: visible ASCII stays, and all else becomes `?`.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -1,4 +1,4 @@
-//! Keyed rules on what calls cost.
+//! Keyed rules that count costs.
 
 use super::{KeyedRules, KeyedState, NoShare};
 use crate::base::small_vec::SmallVec;
@@ -7,15 +7,15 @@ use crate::call::Call;
 use crate::clock::Tick;
 use crate::keyed::{KeyAccount, KeyBudget};
 
-/// The accounts of one call by keyed rules: each with the place of its rule. A rule without a value
-/// to look at has none.
+/// The accounts of one call under keyed rules, each with the place of its rule in the list. A rule
+/// that finds no value in the call opens none.
 pub(crate) type KeyAccounts = SmallVec<(u32, KeyAccount), 1>;
 
 // === impl KeyedRules ===
 
 impl KeyedRules {
-    /// Reserves what `call` may cost by every rule, or by none. The error is of the first rule that
-    /// has nothing left for it.
+    /// Reserves what `call` may cost with every rule, or with none. The error is that of the first
+    /// rule without room for the call.
     pub(crate) fn reserve(
         &self,
         call: &Call<'_>,
@@ -42,7 +42,7 @@ impl KeyedRules {
         });
     }
 
-    /// Calls `f` with each account of a call: the unit of its rule, and the budget that it is in.
+    /// Calls `f` with the unit, the budget and the account of each account of a call.
     pub(crate) fn each_account(
         &self,
         accounts: &KeyAccounts,
@@ -54,7 +54,7 @@ impl KeyedRules {
         }
     }
 
-    /// When all rules let `call` in, if no other call comes; `None` if one never does.
+    /// Returns when all rules have room for `call` if no other call comes; `None` if one never has.
     pub(crate) fn cost_room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
         let mut latest = now;
         for rule in &self.0 {
@@ -70,7 +70,7 @@ impl KeyedRules {
         self.0.iter().map(KeyedState::unit)
     }
 
-    /// The figures of each rule: its index, its unit, and those of its budgets.
+    /// The figures of each rule: its index, its unit, and the sums over its budgets.
     pub(crate) fn cost_figures(&self) -> impl Iterator<Item = (u32, &str, BudgetFigures)> {
         self.0.iter().map(|rule| {
             let figures = BudgetFigures {
@@ -85,7 +85,7 @@ impl KeyedRules {
 // === impl KeyedState ===
 
 impl KeyedState {
-    /// The unit that it counts.
+    /// The unit that the rule counts.
     fn unit(&self) -> &str {
         self.rule.get_cost().unwrap_or_default()
     }
@@ -112,7 +112,8 @@ impl KeyedState {
         }
     }
 
-    /// The budget of the value of `call`, and what the call wants of it; `None` if it needs none.
+    /// The budget of the value of `call`, and what the call reserves; `None` if the rule does not
+    /// limit it.
     fn budget(&self, call: &Call<'_>) -> Result<Option<(KeyBudget<'_>, u32)>, NoShare> {
         let Some(value) = self.value(call)? else {
             return Ok(None);

@@ -1,5 +1,4 @@
-//! Calls that wait for a place of their value, where a rule that counts calls at once has a
-//! queue.
+//! The lines in which calls wait for a place of their value, under a concurrency rule with a queue.
 
 use std::sync::Arc as StdArc;
 use std::task::Waker;
@@ -12,19 +11,19 @@ use crate::clock::Tick;
 use crate::keyed::{Digest, HotKeys, KeyLimit, KeyLimitNow, KeyTokens, LineTicket, Most};
 use crate::rule::KeyedRule;
 
-/// Where a call stands in the line of its value, or has stood.
+/// The place of a call in the line of its value. It can have left the line since.
 #[derive(Clone, Debug)]
 pub(crate) struct ValuePlaceInLine {
     keys: Arc<HotKeys>,
     key: Digest,
     ticket: LineTicket,
-    /// The rule in the set.
+    /// The index of the rule in the set.
     pub(crate) rule: u32,
-    /// How long it may wait there in all that is to come.
+    /// How long the call can still wait in this line.
     pub(crate) left: Duration,
 }
 
-/// A share that a call has got in line. A call that does not use it returns it.
+/// A share that a call was given in line. A call that does not use it must release it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnShare {
@@ -32,15 +31,15 @@ pub(crate) struct OwnShare {
     taken: KeyTokens,
 }
 
-// === impl PlaceInLine ===
+// === impl ValuePlaceInLine ===
 
 impl ValuePlaceInLine {
-    /// Returns whether the call has got its share. If not, `waker` is woken when it has.
+    /// Returns whether the call has been given its share. If not, `waker` is woken when it is.
     pub(crate) fn has_share(&self, waker: Option<&Waker>) -> bool {
         self.keys.has_place(self.ticket, waker)
     }
 
-    /// Leaves the line: with a share, if the call has got one.
+    /// Leaves the line. Returns the share if the call has already been given it.
     pub(crate) fn cancel(&self, now: Tick) -> Option<OwnShare> {
         Some(OwnShare {
             taken: self.keys.cancel_wait(now, self.key, self.ticket)?,
@@ -48,7 +47,7 @@ impl ValuePlaceInLine {
         })
     }
 
-    /// Returns whether both stand in lines of one table.
+    /// Returns whether both are places in lines of the same table.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys, &other.keys)
     }
@@ -57,7 +56,7 @@ impl ValuePlaceInLine {
 // === impl OwnShare ===
 
 impl OwnShare {
-    /// Gives it to the next call.
+    /// Gives the share to the next call in line.
     pub(crate) fn release(self, now: Tick) {
         let time: &dyn Fn() -> Tick = &|| now;
         self.keys.refund(time, &self.taken);
@@ -67,8 +66,8 @@ impl OwnShare {
 // === impl KeyedRules ===
 
 impl KeyedRules {
-    /// [`take`](Self::take) with the share that a call has got in line. It is left there, if no
-    /// rule asks for it.
+    /// Takes shares as [`take`](Self::take) does, but uses the share that the call was given in
+    /// line. It is left in `own` if no rule asks for it.
     #[cold]
     pub(crate) fn take_with(
         &self,
@@ -99,8 +98,8 @@ impl KeyedRules {
         Ok(shares)
     }
 
-    /// Stands in the line of its value for a share that there was not, unless the call may not
-    /// wait there. One that has stood in lines `before` keeps its place.
+    /// Puts a call in the line of its value, after it has found no room, unless it cannot wait
+    /// there. A call that has stood in lines `before` keeps its place.
     pub(crate) fn stand_in_line(
         &self,
         none: &NoShare,
@@ -115,7 +114,7 @@ impl KeyedRules {
         let left = before.map_or(queue.max_wait, |place| place.left);
         let left = left.min(call.patience.unwrap_or(Duration::MAX));
         let (key, limit) = param.at_once(call)?;
-        // A limit of 0 lets no call in.
+        // A limit of 0 admits no call.
         if left.is_zero() || limit == 0 {
             return None;
         }
@@ -134,8 +133,8 @@ impl KeyedRules {
         })
     }
 
-    /// A share for a call that waits for none, unless as many calls run beyond the limit as
-    /// may wait.
+    /// Takes a share beyond the limit for a call that does not wait, in shadow mode, unless the
+    /// number of calls beyond the limit has reached `max_waiting`.
     pub(crate) fn share_beyond(&self, rule: u32, call: &Call<'_>, now: Tick) -> Option<OwnShare> {
         let param = self.0.iter().find(|param| param.index == rule)?;
         let queue = param.rule.place_queue()?;
@@ -147,13 +146,13 @@ impl KeyedRules {
         })
     }
 
-    /// Returns whether calls may wait for a share that there was not.
+    /// Returns whether calls can wait for the share that this one did not get.
     pub(crate) fn has_line(&self, none: &NoShare) -> bool {
         let param = self.full(none);
         param.is_some_and(|param| param.rule.place_queue().is_some())
     }
 
-    /// The rule that has no room for a value.
+    /// The rule that has no room for its value.
     fn full(&self, none: &NoShare) -> Option<&KeyedState> {
         let NoShare::Full { rule, .. } = *none else {
             return None;
@@ -161,8 +160,8 @@ impl KeyedRules {
         self.0.iter().find(|param| param.index == rule)
     }
 
-    /// Gives shares that there may be by now to calls that wait: by these rules, and to all that
-    /// wait by `old` ones that are gone.
+    /// Gives shares that are free by now to waiting calls: under these rules, and to all calls that
+    /// wait under those of the `old` rules that are gone.
     pub(crate) fn let_in(this: Option<&Self>, old: Option<&Self>) {
         let new = this.map_or(&[][..], |params| &params.0);
         let old = old.map_or(&[][..], |params| &params.0);
@@ -179,7 +178,7 @@ impl KeyedRules {
         }
     }
 
-    /// Returns whether a call waits for a share: one that lines up after this answer sees all that
+    /// Returns whether a call waits for a share. A call that lines up after a `false` sees all that
     /// was done before it.
     pub(crate) fn are_waited_for(&self) -> bool {
         self.0.iter().any(|param| param.keys.is_waited_for())
@@ -191,10 +190,10 @@ impl KeyedRules {
     }
 }
 
-// === impl Keyed ===
+// === impl KeyedState ===
 
 impl KeyedState {
-    /// From here on the rule says how many calls may run, for those that wait.
+    /// Makes the limits of this rule apply to the calls that wait in its lines.
     pub(super) fn set_limit(&self) {
         if self.rule.place_queue().is_none() && !self.keys.has_lines() {
             return;
@@ -202,14 +201,14 @@ impl KeyedState {
         let quotas = self.quotas.clone();
         let limit = move |key, tier: Option<&Key<'_>>| match quotas.of(key, tier).prepared {
             KeyLimit::Running(limit) => limit,
-            // Calls that wait may have no limit since a reload.
+            // The reload may have lifted the limit of calls that already wait.
             _ => u32::MAX,
         };
         let limit: KeyLimitNow = StdArc::new(limit);
         self.keys.set_limit(&limit);
     }
 
-    /// The digest of the value of `call`, and how many of its calls may run at once.
+    /// The digest of the value of `call`, and its concurrency limit; `None` if `call` has none.
     fn at_once(&self, call: &Call<'_>) -> Option<(Digest, u32)> {
         let key = self.keys.digest(self.value(call).ok()??);
         match self.quota(key, call).prepared {
@@ -218,7 +217,7 @@ impl KeyedState {
         }
     }
 
-    /// Returns whether `own` is the share that the rule asks of `call`.
+    /// Returns whether `own` is the share that the rule needs for `call`.
     fn asks_for(&self, own: &OwnShare, call: &Call<'_>) -> bool {
         let is_of_value = |key| self.keys.digest(key) == own.taken.digest();
         Arc::ptr_eq(&self.keys, &own.keys)

@@ -20,68 +20,69 @@ pub(crate) use line::{OwnShare, ValuePlaceInLine as ShareInLine};
 use quotas::{QuotasByValue, UnknownTiers};
 pub(crate) use suspicion::{OnSuspicion, Suspicion};
 
-/// Most rules of one resource that count calls at once: each call keeps a place
-/// for each of them.
+/// The most concurrency rules by value of one resource. Each running call stores a place for each
+/// of them, so they are few.
 pub(super) const MOST_RUNNING: usize = 2;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyedRules(Box<[KeyedState]>);
 
-/// One rule.
+/// One keyed rule, with the state of its keys.
 #[derive(Debug)]
 struct KeyedState {
     index: u32,
     rule: KeyedRule,
-    /// Shared with the rule of before that it inherits, for the calls in flight.
+    /// Kept over reloads: the rule that inherits the table shares it, as calls in flight hold
+    /// places in it.
     keys: Arc<HotKeys>,
-    /// Which of the rules that count calls at once it is, if it does.
+    /// The ordinal among the concurrency rules of the resource; `None` if the rule limits a rate.
     running: Option<usize>,
     quotas: QuotasByValue,
-    /// How many calls had no value. Over a reload it stays with the keys.
+    /// How many calls had no value. A rule that inherits the table continues this count.
     missing: Arc<AtomicU64>,
-    /// The tiers of calls that the rule does not know.
+    /// The tiers of calls that the rule does not name.
     unknown_tiers: UnknownTiers,
     on_suspicion: OnSuspicion,
 }
 
-/// Where a call is counted by the rules that count calls at once.
+/// The places of a running call in the tables of the concurrency rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunningPlaces([Pinned; MOST_RUNNING]);
 
-/// The shares of one call.
+/// All shares that one call has taken.
 pub(crate) type Shares = SmallVec<Share, 4>;
 
-/// The share of one value's quota that a call has taken.
+/// What a call has taken from the quota of its value under one rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    /// Which of the resource's rules it is.
+    /// The place of the rule in the list of the resource.
     place: u32,
-    /// The rule in the set.
+    /// The index of the rule in the set.
     pub(crate) rule: u32,
     taken: KeyTokens,
 }
 
-/// Why a rule on a value, or a shared one, does not let a call pass.
+/// Why a keyed or a shared rule does not let a call pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NoShare {
-    /// There is no room for its value, before that time or for ever.
+    /// The value has no room, before `available_at` or ever.
     Full {
         rule: u32,
-        /// Whole tokens, and in which time; in none for calls at once.
+        /// Whole tokens, and the interval; a zero interval for a concurrency limit.
         limit: (u32, Duration),
         available_at: Option<Tick>,
     },
-    /// It has no value, and the rule refuses such calls.
+    /// The call has no value, and the rule refuses such calls.
     Missing { rule: u32 },
-    /// The store is away, and the rule refuses all calls without it.
+    /// The store cannot be asked, and the rule refuses all calls without it.
     NoStore { rule: u32 },
 }
 
 // === impl NoShare ===
 
 impl NoShare {
-    /// From when on there is room; `None` if there never is.
+    /// When there is room; `None` if there never is.
     pub(crate) const fn available_at(&self) -> Option<Tick> {
         match self {
             Self::Full { available_at, .. } => *available_at,
@@ -95,7 +96,7 @@ impl RunningPlaces {
 }
 
 impl Share {
-    /// When the call may run.
+    /// When the call can start.
     pub(crate) const fn start(&self) -> Tick {
         self.taken.start()
     }

@@ -1,4 +1,4 @@
-//! The quotas of each value by one rule.
+//! The quotas of the values under one rule.
 
 use std::collections::HashMap;
 use std::sync::{Arc as StdArc, OnceLock};
@@ -9,30 +9,30 @@ use crate::clock::Tick;
 use crate::keyed::{Digest, HotKeys, KeyLimit, RatesInUse};
 use crate::rule::KeyedRule;
 
-/// The quotas of the calls of each value.
+/// The quotas of one rule: the general one, and those of exceptions and tiers.
 #[derive(Clone, Debug)]
 pub(super) struct QuotasByValue {
     pub(super) limit: ValueQuota,
     pub(super) exceptions: StdArc<Exceptions>,
-    /// Of two for one name, the last one is found first.
+    /// In reverse order, so that the last of two settings for one name is found first.
     pub(super) tiers: StdArc<[(OwnedKey, ValueQuota)]>,
 }
 
-/// The quotas of single values, each under a keyed hash already.
+/// The quotas of exceptional values, by the digests of the values.
 pub(super) type Exceptions = HashMap<Digest, ValueQuota, foldhash::fast::RandomState>;
 
-/// A text that is longer is no misspelt name.
+/// The longest tier that is noted, in bytes: a longer text is hardly a misspelled name.
 const LONGEST_TIER: usize = 64;
 
-/// The first few tiers of calls that a rule does not know, to be compared with those that it knows.
-/// A name without a quota of its own is no mistake, so there may be any number of them.
+/// The first few tiers of calls that a rule does not name, to find misspelled names. There can be
+/// any number of others, as a tier need not have a quota of its own.
 #[derive(Debug, Default)]
 pub(super) struct UnknownTiers([OnceLock<OwnedKey>; 4]);
 
-/// The quota of the calls of a value.
+/// The quota of one value, or of the values of one tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValueQuota {
-    /// Infinite without a limit.
+    /// Infinite if there is no limit.
     pub(super) threshold: f64,
     pub(super) prepared: KeyLimit,
 }
@@ -51,15 +51,16 @@ impl ValueQuota {
 // === impl QuotasByValue ===
 
 impl QuotasByValue {
-    /// Those of `rule`, whose values are counted in `keys`, from now on, beside `rates` that are in
-    /// use. They are as `before` if the rule has not changed.
+    /// Prepares the quotas of `rule` for counting in `keys` from `now` on, in addition to the
+    /// `rates` in use. `before` are the quotas of an equal rule, if there was one, whose exceptions
+    /// are reused.
     pub(super) fn new(
         rule: &KeyedRule,
         (keys, now): (&HotKeys, Tick),
         rates: &mut RatesInUse,
         before: Option<&Self>,
     ) -> Self {
-        // The keys may be those of a rule with another longest wait.
+        // The table may be inherited from a rule with another longest wait.
         let mut quota = |threshold| {
             let prepared = keys.limit_beside(threshold, rule.beside(), now, rates);
             ValueQuota {
@@ -67,7 +68,7 @@ impl QuotasByValue {
                 prepared: prepared.waiting(rule.max_wait()),
             }
         };
-        // Those of many values first: a table does not know any number of rates.
+        // Quotas of many values come first: a table can track only a few rates.
         let limit = quota(rule.threshold());
         let mut tiers = Vec::new();
         for (tier, threshold) in rule.tiers.iter().rev() {
@@ -82,11 +83,13 @@ impl QuotasByValue {
             }
         }
         let exceptions = match before {
-            // There may be many, and calls wait for them.
+            // Making them again would take long if there are many, and calls wait for the new
+            // rules.
             Some(before) => before.exceptions.clone(),
             None => {
                 let mut exceptions = Exceptions::default();
-                // A limit counts if a value is spelled in another way there.
+                // Inserted first, so that a threshold for another spelling of the same value
+                // replaces it.
                 for value in &rule.unlimited_values {
                     for key in Key::spellings(value) {
                         exceptions.insert(keys.digest(&key), ValueQuota::UNLIMITED);
@@ -119,7 +122,7 @@ impl QuotasByValue {
         }
     }
 
-    /// Bytes that they occupy on the heap.
+    /// Bytes that the quotas occupy on the heap.
     pub(super) fn heap(&self) -> usize {
         let exception = size_of::<(Digest, ValueQuota)>() + 1;
         let mut names = 0;
@@ -142,7 +145,7 @@ impl QuotasByValue {
             + names
     }
 
-    /// That of a value, for calls of a tier.
+    /// The quota of a value, for calls of `tier`.
     pub(super) fn of(&self, key: Digest, tier: Option<&Key<'_>>) -> &ValueQuota {
         if let Some(own) = self.exceptions.get(&key) {
             return own;
@@ -151,7 +154,7 @@ impl QuotasByValue {
         tier.map_or(&self.limit, |(_, quota)| quota)
     }
 
-    /// Returns whether the rule has tiers, and `tier` is none of them.
+    /// Returns whether the rule names tiers, but not `tier`.
     #[inline]
     pub(super) fn is_unknown(&self, tier: &Key<'_>) -> bool {
         !self.tiers.is_empty() && !self.tiers.iter().any(|(name, _)| tier.is_kept_as(name))
@@ -161,8 +164,7 @@ impl QuotasByValue {
 // === impl UnknownTiers ===
 
 impl UnknownTiers {
-    /// Keeps `tier`, and returns true for the call that is the first with it. Tiers beyond the
-    /// first few are not kept.
+    /// Notes `tier`, and returns true if it is new. Tiers beyond the first few are not noted.
     pub(super) fn note(&self, tier: &Key<'_>) -> bool {
         if matches!(tier, Key::Str(text) if text.len() > LONGEST_TIER) {
             return false;

@@ -1,4 +1,4 @@
-//! What calls take by the rules of one resource for each key, and what is seen of that.
+//! The shares that calls take under the keyed rules of one resource, and figures about them.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use crate::keyed::{Counting, KeyTokens};
 use crate::rule::{KeyedRule, MissingKey};
 
 impl KeyedRules {
-    /// These rules, each with its index. Each inherits from those of `old`: from an equal rule, else
-    /// from one of the same id, else from any, if that counts the same in the same way.
+    /// Creates the state of `rules`, given with their indices. Each inherits the state of a rule of
+    /// `old`: from an equal rule, else from one with the same id, else from any, if it counts the
+    /// same values in the same way.
     pub(crate) fn new(
         rules: Vec<(u32, KeyedRule)>,
         old: Option<&Self>,
@@ -43,8 +44,8 @@ impl KeyedRules {
         (!all.is_empty()).then(|| Self(all.into()))
     }
 
-    /// Takes a share of every rule at `now`, or of none; `time` returns the present when shares are
-    /// returned.
+    /// Takes a share of every rule at `now`, or of none. `time` returns the present time, for the
+    /// case that shares are returned.
     pub(crate) fn take(
         &self,
         call: &Call<'_>,
@@ -69,9 +70,9 @@ impl KeyedRules {
         Ok(shares)
     }
 
-    /// When all rules will let `call` in, if no other call comes, and the last turn that it gets in
-    /// their queues; `None` if one never does. Those that count calls at once let it in now, unless
-    /// they never do: the end of a call cannot be foreseen. Takes nothing.
+    /// Returns when all rules will admit `call` if no other call comes, and the last turn that it
+    /// gets in their queues; `None` if one never will. Takes nothing. The end of a call cannot be
+    /// foreseen, so a concurrency rule counts as admitting the call now, unless it never will.
     pub(crate) fn turn_at(&self, call: &Call<'_>, now: Tick) -> Option<(Tick, Tick)> {
         let mut rules = self.0.iter();
         rules.try_fold((now, now), |(latest, last), rule| {
@@ -80,13 +81,13 @@ impl KeyedRules {
         })
     }
 
-    /// Returns whether there is one rule, which lets a call pass now or refuses it, and keeps
-    /// nothing of one that runs.
+    /// Returns whether there is just one rule, which neither makes calls wait nor keeps state of
+    /// running calls.
     pub(crate) fn are_simple(&self) -> bool {
         matches!(&*self.0, [only] if only.running.is_none() && only.rule.max_wait().is_zero())
     }
 
-    /// Takes a share of the only rule, if it asks for one.
+    /// Takes a share of the only rule, if the rule applies to the call.
     #[inline]
     pub(crate) fn take_simple(
         &self,
@@ -110,14 +111,14 @@ impl KeyedRules {
         }
     }
 
-    /// The rest of the quotas of the values of `call` by each rule on a rate: the rule, its limit
-    /// and in which time, the rest, and when there is more.
+    /// What is left of the quotas of the values of `call`, for each rule on a rate: the index of
+    /// the rule, its limit and interval, the tokens left, and when there are more.
     pub(crate) fn rates_left(
         &self,
         call: &Call<'_>,
         now: Tick,
     ) -> impl Iterator<Item = (u32, (u32, Duration), u32, Tick)> {
-        // Calls at once are no quota in any time.
+        // A concurrency limit has no quota per time.
         let rates = self.0.iter().filter(|rule| rule.running.is_none());
         rates.filter_map(move |rule| {
             let key = rule.keys.digest(rule.value(call).ok()??);
@@ -133,7 +134,8 @@ impl KeyedRules {
         })
     }
 
-    /// The limit of the rule at `index` in the set for the value of `call`, as it is advertised.
+    /// The limit of the value of `call` under the rule at `index` in the set, as response headers
+    /// show it.
     pub(crate) fn limit(&self, index: u32, call: &Call<'_>, now: Tick) -> Option<(u32, Duration)> {
         let rule = self.0.iter().find(|rule| rule.index == index)?;
         let key = rule.keys.digest(rule.value(call).ok()??);
@@ -141,7 +143,7 @@ impl KeyedRules {
         (!quota.is_unlimited()).then(|| rule.advertised(quota, now))
     }
 
-    /// The part of its shares that a call that runs must keep.
+    /// The places that a call must keep while it runs, out of its shares.
     pub(crate) fn keep(&self, shares: &Shares) -> RunningPlaces {
         let mut running = RunningPlaces::NONE;
         let kept = shares.iter().filter_map(|share| {
@@ -154,7 +156,7 @@ impl KeyedRules {
         running
     }
 
-    /// The call has ended that has kept `running`.
+    /// Releases the places of a call that has ended.
     pub(crate) fn release(&self, running: RunningPlaces) {
         let all = self.0.iter().filter_map(|rule| Some((rule, rule.running?)));
         for (rule, ordinal) in all {
@@ -162,12 +164,12 @@ impl KeyedRules {
         }
     }
 
-    /// The rules, by their index in the set.
+    /// The indices of the rules in the set.
     pub(crate) fn rules(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|param| param.index)
     }
 
-    /// The tokens that `value` could take now by the rule at `place`; `None` without a limit.
+    /// The tokens that `value` could take now under the rule at `place`; `None` if it has no limit.
     pub(crate) fn left(&self, place: usize, value: &Key<'_>, now: Tick) -> Option<u32> {
         let param = &self.0[place];
         let key = param.keys.digest(value);
@@ -176,33 +178,34 @@ impl KeyedRules {
         (!quota.is_unlimited()).then(left)
     }
 
-    /// Gives `value` its whole quota by the rule at `place`, if it has spent any.
+    /// Restores the whole quota of `value` under the rule at `place`. Returns whether any was
+    /// spent.
     pub(crate) fn reset(&self, place: usize, value: &Key<'_>, time: &dyn Fn() -> Tick) -> bool {
         let keys = &self.0[place].keys;
         keys.reset(keys.digest(value), time)
     }
 
-    /// How often values were blocked by the rule at `place`.
+    /// How often the rule at `place` has blocked a value.
     pub(crate) fn blocks(&self, place: usize) -> u64 {
         self.0[place].keys.blocks()
     }
 
-    /// Returns whether values are blocked by the rule at `place`.
+    /// Returns whether the rule at `place` blocks values.
     pub(crate) fn has_blocks(&self, place: usize) -> bool {
         self.0[place].rule.get_block_for().is_some()
     }
 
-    /// How many values were reset by the rule at `place`.
+    /// How many values were reset under the rule at `place`.
     pub(crate) fn resets(&self, place: usize) -> u64 {
         self.0[place].keys.resets()
     }
 
-    /// How many values are not at rest by the rule at `place`.
+    /// How many values are not at rest under the rule at `place`.
     pub(crate) fn values(&self, place: usize, now: Tick) -> usize {
         self.0[place].keys.keys_in_use(now)
     }
 
-    /// Calls that were judged on the quota that values without a place share.
+    /// How many calls were judged on the quota that values without a place share.
     pub(crate) fn overflows(&self, place: usize) -> u64 {
         self.0[place].keys.overflows()
     }
@@ -212,15 +215,15 @@ impl KeyedRules {
         self.0[place].missing.load(Ordering::Relaxed)
     }
 
-    /// The rules, by their index in the set, that have met calls without a value and none
-    /// with one, and how many.
+    /// The rules that have met calls without a value, and none with one: their indices in the set,
+    /// and how many such calls.
     pub(crate) fn without_keys(&self) -> impl Iterator<Item = (u32, u64)> {
         let silent = self.0.iter().filter(|rule| rule.has_met_no_key());
         silent.map(|rule| (rule.index, rule.missing.load(Ordering::Relaxed)))
     }
 
-    /// The rules, by their index in the set, that block calls without a value together, and how many
-    /// of those have come beside others with one.
+    /// The rules that block calls without a value together, and have met calls with one as well:
+    /// their indices in the set, and how many calls had no value.
     pub(crate) fn blocked_together(&self) -> impl Iterator<Item = (u32, u64)> {
         let blocks = |it: &&KeyedState| {
             it.rule.get_block_for().is_some() && it.rule.missing == MissingKey::Share
@@ -230,7 +233,7 @@ impl KeyedRules {
         rules.map(|rule| (rule.index, rule.missing.load(Ordering::Relaxed)))
     }
 
-    /// The tiers that calls had and a rule does not know, with the index of the rule in the set.
+    /// The tiers of calls that a rule does not name, each with the index of the rule in the set.
     pub(crate) fn unknown_tiers(&self) -> Vec<(u32, String)> {
         let mut unknown = Vec::new();
         for rule in &self.0 {
@@ -245,7 +248,7 @@ impl KeyedRules {
         self.0[place].keys.footprint()
     }
 
-    /// Bytes that the rules occupy on the heap, with their tables.
+    /// Bytes that the rules occupy on the heap, including their tables.
     pub(crate) fn footprint(&self) -> usize {
         let mut bytes = size_of_val(&*self.0);
         for rule in &self.0 {

@@ -1,4 +1,4 @@
-//! One rule for each key in force: its table, and the value and the quota of a call by it.
+//! One keyed rule in force: its table, and the value and the quota by which it judges a call.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::rule::keyed_rule::{KeyedRule, ParamOf};
 use crate::rule::threshold::whole_rate;
 
 impl KeyedState {
-    /// Bytes that it occupies on the heap: its table, its rule, and the prepared quotas.
+    /// Bytes that the state occupies on the heap: its table, its rule, and the prepared quotas.
     pub(super) fn heap(&self) -> usize {
         let keys = self.keys.footprint() - size_of::<HotKeys>() + shared_size::<HotKeys>();
         keys + shared_size::<AtomicU64>()
@@ -30,7 +30,8 @@ impl KeyedState {
         (on_suspicion, epoch): (OnSuspicion, &dyn Fn() -> Duration),
     ) -> Self {
         let keys = match old {
-            // Where values are blocked, there must be a number for that.
+            // A rule that blocks values needs a table that can mark blocks, which not every table
+            // can.
             Some(old) if rule.get_block_for().is_none() || old.keys.can_block() => old.keys.clone(),
             _ => {
                 let spec = KeySpec {
@@ -68,7 +69,7 @@ impl KeyedState {
         }
     }
 
-    /// The value that `call` is judged by; `None` if it needs none.
+    /// The value by which `call` is judged; `None` if the rule does not apply to it.
     pub(super) fn value<'c>(&self, call: &'c Call<'_>) -> Result<Option<&'c Key<'c>>, NoShare> {
         match self.given(call) {
             Some(value) => Ok(Some(value)),
@@ -76,7 +77,7 @@ impl KeyedState {
         }
     }
 
-    /// The value that `call` has.
+    /// The value that `call` carries, if any.
     #[inline]
     pub(super) fn given<'c>(&self, call: &'c Call<'_>) -> Option<&'c Key<'c>> {
         match &self.rule.of {
@@ -86,7 +87,7 @@ impl KeyedState {
         }
     }
 
-    /// The key that judges a call without a value; `None` if the call need not be judged.
+    /// The key by which a call without a value is judged; `None` if the rule does not apply to it.
     pub(super) fn instead(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
         match self.rule.missing {
             MissingKey::Share => Ok(Some(&Key::MISSING)),
@@ -95,7 +96,7 @@ impl KeyedState {
         }
     }
 
-    /// Takes the share of `call`; `time` returns the present.
+    /// Takes the share of `call`. `time` returns the present time.
     pub(super) fn take(
         &self,
         call: &Call<'_>,
@@ -118,8 +119,8 @@ impl KeyedState {
         }
     }
 
-    /// Blocks a value whose quota is spent, if the rule says so. Returns when there is room for a call
-    /// of `weight` then, and else `room_at`.
+    /// Blocks a value whose quota is spent, if the rule blocks values. Returns when there is room
+    /// for a call of `weight` after that, or `room_at` if nothing was blocked.
     #[cold]
     #[inline(never)]
     fn block(
@@ -141,8 +142,8 @@ impl KeyedState {
         }
     }
 
-    /// When the rule will let `call` in, and the turn that it gets then if that is later; it
-    /// takes nothing.
+    /// Returns when the rule will admit `call`, and the turn that it then gets, which can be later.
+    /// Takes nothing.
     pub(super) fn turn_at(&self, call: &Call<'_>, now: Tick) -> Option<(Tick, Tick)> {
         let Some(value) = self.value(call).ok()? else {
             return Some((now, now));
@@ -156,7 +157,8 @@ impl KeyedState {
         Some((at, turn))
     }
 
-    /// A call of any weight runs once.
+    /// What `call` takes: one place, whatever its weight, under a concurrency limit, or else its
+    /// weight.
     pub(super) fn weight(&self, call: &Call<'_>) -> u32 {
         match self.rule.count {
             Counting::Running => 1,
@@ -164,7 +166,8 @@ impl KeyedState {
         }
     }
 
-    /// The limit of `quota` as it is advertised: a number of calls, and the time for them.
+    /// The limit of `quota` as response headers advertise it: a number of calls, and the time for
+    /// them.
     pub(super) fn advertised(&self, quota: &ValueQuota, now: Tick) -> (u32, Duration) {
         let (threshold, interval) = (quota.threshold, self.rule.interval());
         match self.rule.count {

@@ -1,5 +1,5 @@
-//! Suspicions of a keyed rule about the set-up: calls without its key, or of a tier that is
-//! unknown.
+//! Suspicions of a keyed rule about the set-up: calls without its key, or with a tier that it does
+//! not name.
 
 use std::fmt;
 
@@ -17,11 +17,11 @@ const SUSPICIOUS: u64 = 8;
 pub(crate) enum Suspicion<'a> {
     /// The rule has met this many calls, all of them without the value that it looks at.
     NoKey(u64),
-    /// A call is of a tier that the rule does not know.
+    /// A call has a tier that the rule does not name.
     UnknownTier(&'a str),
 }
 
-/// Called with each suspicion, some of them again.
+/// Called with each suspicion, and possibly again with the same one.
 pub(crate) struct OnSuspicion(pub(crate) Box<dyn Fn(Suspicion<'_>) + Send + Sync>);
 
 impl fmt::Debug for OnSuspicion {
@@ -31,8 +31,8 @@ impl fmt::Debug for OnSuspicion {
 }
 
 impl KeyedState {
-    /// The value of a call that asks to pass; one without is counted, and judged by the value for
-    /// such calls, if by any.
+    /// The value by which a call that asks to pass is judged. A call without one is counted, and
+    /// judged as the rule's `missing` says.
     // Always inlined: see `quota_to_take`.
     #[inline(always)]
     pub(super) fn value_to_take<'c>(
@@ -45,7 +45,8 @@ impl KeyedState {
         }
     }
 
-    /// The value that judges a call without one, where the call asks to pass and so is counted.
+    /// Counts a call that asks to pass without a value. Returns the key by which it is judged
+    /// instead.
     #[cold]
     fn count_missing(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
         let missing = self.missing.fetch_add(1, Ordering::Relaxed) + 1;
@@ -62,14 +63,15 @@ impl KeyedState {
         }
     }
 
-    /// Returns whether calls came without a value, and none with one that passed. Looks at
-    /// the whole table if so.
+    /// Returns whether calls came without a value, and none with a value has passed. Searches the
+    /// whole table if any came without.
     pub(super) fn has_met_no_key(&self) -> bool {
         self.missing.load(Ordering::Relaxed) > 0 && !self.keys.has_met_key()
     }
 
-    /// The quota of a call that asks to pass. Notes the call's tier if the rule does not know it.
-    // Always inlined: with two callers the compiler keeps it apart, which costs each call with a key.
+    /// The quota of a call that asks to pass. Notes the call's tier if the rule does not name it.
+    // Always inlined: as it has two callers, the compiler would not, at a cost for each call with a
+    // key.
     #[inline(always)]
     pub(super) fn quota_to_take(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         if let Some(tier) = &call.tier {

@@ -1,11 +1,11 @@
-//! The state of a table over a new set of rules.
+//! What keyed rules inherit when a new set of rules is loaded.
 
 use std::sync::Arc as StdArc;
 
 use super::*;
 
 #[test]
-fn an_equal_rule_makes_the_quotas_of_single_values_no_second_time() {
+fn an_equal_rule_reuses_the_quotas_of_exceptions() {
     let make = |threshold: u32, old: Option<&KeyedRules>| {
         let rule = KeyedRule::per_second("r", threshold).except("a", 2);
         KeyedRules::new(

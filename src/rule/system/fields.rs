@@ -1,4 +1,4 @@
-//! The settings of a system rule, a row for each.
+//! The settings of a system rule as a table.
 
 use super::SystemRule;
 use crate::base::number::WholeNumber;

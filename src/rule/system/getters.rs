@@ -45,8 +45,7 @@ impl SystemRule {
         self.capacity
     }
 
-    /// Returns the [name](Self::id) that the rule was given; `None`: it goes by its place in
-    /// the set.
+    /// Returns the [name](Self::id) of the rule; `None` if it is named after its place in the set.
     #[must_use]
     pub fn get_id(&self) -> Option<&str> {
         self.id.as_deref()

@@ -1,4 +1,4 @@
-//! What a system rule says of itself: its kind, its limit and its needs.
+//! The [`RuleInfo`] of a system rule: its kind, its limit and its needs.
 
 use super::SystemRule;
 use crate::blocked::BlockKind;

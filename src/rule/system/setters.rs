@@ -1,4 +1,4 @@
-//! What a program says of a system rule.
+//! The constructor and setters of a system rule.
 
 use std::time::Duration;
 
@@ -15,10 +15,9 @@ impl SystemRule {
         Self::default()
     }
 
-    /// Refuses calls while the load of the machine has reached `load` *and* more calls are
-    /// in flight than the service can hold, by the [capacity](Self::capacity); two calls
-    /// may always run. `load` is 0 or more; at 0 the capacity alone decides, wherever the
-    /// load is known.
+    /// Refuses calls while the load of the machine has reached `load` *and* more calls are in
+    /// flight than the service can hold, by the [capacity](Self::capacity); two calls can always
+    /// run. `load` is 0 or more; at 0 the capacity alone decides, as long as the load is known.
     ///
     /// The load is the number of threads of the whole machine that run or are ready to run,
     /// averaged over a minute. It reacts slowly, and in a container it is that of the host:
@@ -41,12 +40,11 @@ impl SystemRule {
     /// Allows at most `qps` inbound calls per second, by weight: 0, or between 1 and 2³¹ − 1.
     /// 0 refuses all calls except those of [weight](crate::Call::batch) 0.
     ///
-    /// A call is refused if the rate of the window and its whole weight together exceed
-    /// `qps`. So a `qps` between 0 and 1 would refuse what 0 refuses, and is invalid. With a
-    /// [window](crate::Builder::window) of a second, this limits what the window holds.
-    /// With a longer window, the last calls under the limit are already refused; with a
-    /// shorter one, a light call passes an empty window, although one such call per window
-    /// may exceed `qps`.
+    /// A call is refused if the rate of the window plus the call's whole weight exceeds `qps`. So a
+    /// `qps` between 0 and 1 would refuse the same calls as 0, and is invalid. With a
+    /// [window](crate::Builder::window) of a second, this limits the weight in the window. With a
+    /// longer window, the last calls under the limit are already refused; with a shorter one, a
+    /// light call passes an empty window, although one such call per window can exceed `qps`.
     #[must_use]
     pub fn qps(mut self, qps: impl Into<Number>) -> Self {
         self.qps = Some(qps.into().get());
@@ -58,10 +56,10 @@ impl SystemRule {
     /// more, calls pass again. A call that took longer than a minute counts as a minute, so
     /// a limit above that is never reached.
     ///
-    /// So do not count calls here that are long by nature, such as long polls, or an
-    /// [`Entry`](crate::Entry) that is kept while a connection lives: one that ends after a
-    /// minute or more, among a hundred quick calls, makes an average of over half a second.
-    /// Count them in another engine.
+    /// So calls that are long by nature should not count here, such as long polls, or an
+    /// [`Entry`](crate::Entry) that is kept while a connection lives: one call that ends after a
+    /// minute or more, among a hundred quick ones, makes an average of over half a second. Count
+    /// them in another engine.
     #[must_use]
     pub fn rt(mut self, rt: Duration) -> Self {
         self.rt = Some(rt);
@@ -76,8 +74,8 @@ impl SystemRule {
         self
     }
 
-    /// Sets how the limit on the [load](Self::load) estimates what the service can hold. If
-    /// there are several rules, that of the rule with the tightest load applies. Default:
+    /// Sets how the limit on the [load](Self::load) estimates what the service can hold. If there
+    /// are several rules, the setting of the rule with the tightest load applies. Default:
     /// [`Capacity::Robust`].
     #[must_use]
     pub fn capacity(mut self, capacity: Capacity) -> Self {
@@ -99,7 +97,7 @@ impl SystemRule {
         INBOUND
     }
 
-    /// Makes `limits` as tight as this rule, which is the one at `index`.
+    /// Makes `limits` at least as tight as this rule, which is at `index`.
     pub(crate) fn tighten(&self, limits: &mut Limits, index: u32) {
         let load = RuleLimit::tighter(limits.load, self.load, index);
         if load != limits.load {

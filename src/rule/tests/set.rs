@@ -1,4 +1,4 @@
-//! Which rules a set finds for a call.
+//! The rules that a set finds for a call.
 
 use super::*;
 use crate::call::Key;
@@ -34,7 +34,7 @@ fn sentinels_origins_keep_their_meaning() {
 }
 
 #[test]
-fn a_rule_for_one_origin_asks_for_no_other() {
+fn a_rule_for_one_origin_applies_to_no_other() {
     let rules = Rules::from(FlowRule::per_second("r", 2).for_origin("a"));
     let set = RuleSet::new(rules.into(), 1, RuleSelection::Enforced);
     let origins = set.of("r").unwrap().origins.as_ref().unwrap();
