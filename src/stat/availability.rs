@@ -1,8 +1,8 @@
 //! How much room a quota has, and when it will have some: the advice for refused calls.
 //!
 //! Nothing is taken here, so no compare-and-swap confirms the values that were read. A checkpoint
-//! does not change while it is there; where it is missing the head has moved on, or stands in a
-//! jump, and it is looked for again: it is never taken for an empty window.
+//! does not change while it is in its slot. A missing checkpoint means that the head has moved on
+//! or is jumping; the reader retries, and never takes it for an empty window.
 
 use std::slice::from_ref;
 
@@ -16,19 +16,19 @@ use crate::clock::Tick;
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// How many tokens `quota` has room for now.
+    /// Returns how many tokens `quota` has room for now.
     pub(crate) fn room(&self, now: Tick, quota: &Quota) -> u32 {
         self.left(now, quota).unwrap_or(0)
     }
 
-    /// Returns whether `quota` has room for `weight` tokens now. Where more is used than it lets,
-    /// as after a reload, it has none for 0 tokens either.
+    /// Returns whether `quota` has room for `weight` tokens now. A quota that is used beyond its
+    /// limit, as can happen after a reload, has no room even for 0 tokens.
     pub(crate) fn has_room(&self, now: Tick, weight: u32, quota: &Quota) -> bool {
         self.left(now, quota).is_some_and(|left| weight <= left)
     }
 
-    /// Returns whether every quota has room for `weight` tokens now, as an attempt to take them
-    /// would find.
+    /// Checks whether every quota has room for `weight` tokens now, with the same verdict as an
+    /// attempt to take them.
     pub(crate) fn check_room(
         &self,
         now: Tick,
@@ -47,8 +47,8 @@ impl LeapArray {
         }
     }
 
-    /// The tokens left of `quota` now; `None` if more are used than it lets, or if the array has
-    /// moved.
+    /// The tokens left of `quota` now; `None` if more than its limit are used, or if a reload has
+    /// replaced the array.
     fn left(&self, now: Tick, quota: &Quota) -> Option<u32> {
         let used = self.used_now(now, quota).ok()?;
         quota.limit().checked_sub(used)
@@ -65,8 +65,8 @@ impl LeapArray {
         }
     }
 
-    /// When `quota` has room for `weight` tokens, now or, if no other call takes any, later; `None`
-    /// if never.
+    /// The earliest time from `now` on at which `quota` has room for `weight` tokens if no other
+    /// call takes any; `None` if never.
     pub(crate) fn available_from(&self, now: Tick, weight: u32, quota: &Quota) -> Option<Tick> {
         let most = quota.limit().checked_sub(weight)?;
         let (head, bucket) = self.present(self.bucket_number(now)).ok()?;
@@ -78,7 +78,8 @@ impl LeapArray {
         }
     }
 
-    /// When `quota` will have room for `weight` tokens if no other call takes any; `None` if never.
+    /// The start of the next bucket at which `quota` has room for `weight` tokens if no other call
+    /// takes any; `None` if never.
     pub(crate) fn available_at(&self, now: Tick, weight: u32, quota: &Quota) -> Option<Tick> {
         let most = quota.limit().checked_sub(weight)?;
         loop {
@@ -87,7 +88,7 @@ impl LeapArray {
                 self.find_cut(head, bucket, from_ref(quota));
                 continue;
             };
-            // The cells are true only as of this bucket.
+            // The held tokens that were read are those of this bucket only while the head stands.
             if self.is_still_at(head) {
                 return Some(self.start_of(target));
             }
@@ -97,7 +98,8 @@ impl LeapArray {
     /// The refusal of `weight` tokens by the quota with this index.
     #[cold]
     pub(super) fn refusal(&self, now: Tick, weight: u32, quotas: &[Quota], index: u32) -> Refusal {
-        // Windows keep their room until a call comes: so all have it at the latest time.
+        // A window that has room keeps it until a call takes it. So all of them have room at the
+        // latest of their times.
         let mut all = quotas.iter();
         let available_at = all.try_fold(now, |latest, quota| {
             Some(latest.max(self.available_from(now, weight, quota)?))
@@ -108,9 +110,9 @@ impl LeapArray {
     /// The first bucket after `bucket` whose window holds at most `most` tokens; `None` if a
     /// checkpoint is missing.
     ///
-    /// The later a window begins, the fewer of the tokens granted by now it holds. So among the
-    /// windows that have begun by now the search halves the distance; of those to come it reads the
-    /// held tokens from the far end on.
+    /// The later a window begins, the fewer of the tokens granted so far it contains. So the
+    /// windows that have begun are searched by bisection. For windows to come only the held tokens
+    /// count, which are summed up from the farthest bucket backwards.
     pub(super) fn target_of(
         &self,
         head: HeadWord,
@@ -120,8 +122,8 @@ impl LeapArray {
     ) -> Option<u64> {
         let stride = u64::from(quota.stride());
         let next = quota.next_start(bucket);
-        // Windows that begin by now are those that end with one of the next own buckets, as
-        // many as the quota has, but one.
+        // A window has begun already if it ends with one of the quota's next `buckets − 1` own
+        // buckets.
         let begun = u64::from(quota.buckets()) - 1;
         let (mut low, mut high) = (0, begun);
         while low < high {
@@ -139,8 +141,8 @@ impl LeapArray {
         Some(start + begun * stride)
     }
 
-    /// The first bucket after `bucket` from which on at most `most` tokens are held: for it
-    /// and, moving along, for later ones.
+    /// The first bucket after `bucket` such that at most `most` tokens are held for it and all
+    /// later buckets together.
     fn free_from(&self, bucket: u64, most: u32) -> u64 {
         let mut held = 0_u32;
         for (target, count) in self.held_ahead(bucket).rev() {
@@ -152,13 +154,13 @@ impl LeapArray {
         bucket.wrapping_add(1)
     }
 
-    /// Tokens granted from bucket `start` on, when the head was `head`; `None` if the checkpoint is
-    /// missing.
+    /// The tokens granted from bucket `start` on, as of `head`; `None` if the checkpoint of `start`
+    /// is missing.
     pub(super) fn used(&self, head: HeadWord, start: u64) -> Option<u32> {
         self.cut(start).map(|cut| head.granted().wrapping_sub(cut))
     }
 
-    /// Returns whether the head stands at the bucket of `head`.
+    /// Returns whether the head is still at the bucket of `head`.
     pub(super) fn is_still_at(&self, head: HeadWord) -> bool {
         self.load_head().stamp() == head.stamp() || planted(Bug::ReadAcrossBuckets)
     }

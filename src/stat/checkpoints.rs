@@ -9,14 +9,15 @@
 //! ```
 //!
 //! The first thread that needs a bucket takes its checkpoint (a *cut*, in code), *before* the head
-//! moves there, and the first one taken stands. So an event whose clock says `w` is never in the
-//! checkpoint of `w`: it sees the head at `w` or beyond before it adds, and the checkpoint was read
-//! before the head got there. An event that comes late counts in the newest bucket. Nothing is
-//! reset, so nothing is lost.
+//! moves there, and the first one taken is kept. So the checkpoint of bucket `w` never contains an
+//! event of `w`: the event adds only after it has seen the head at `w` or beyond, and the
+//! checkpoint was read before the head got there. A late event counts in the newest bucket.
+//! Counters are never reset, so no event is lost.
 //!
 //! A checkpoint is `[ value:40 | stamp:24 ]`. Values are the low 40 bits of a counter; their
-//! difference is right as long as one ring of buckets counts less than 2⁴⁰. Stamps cannot be
-//! confused because the head passes through every place.
+//! difference is right as long as one ring of buckets counts less than 2⁴⁰. Two buckets with equal
+//! stamps cannot be confused: the head passes through every slot of the ring, and so overwrites a
+//! stamp long before it repeats.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 
@@ -24,12 +25,13 @@ const STAMP_BITS: u32 = 24;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 /// Values are kept modulo this.
 const VALUE_MASK: u64 = (1 << (64 - STAMP_BITS)) - 1;
-/// Stamps repeat after this many buckets, in [extremes](super::extremes) as well.
+/// Stamps repeat after this many buckets; those of [extremes](super::extremes) too, whose shorter
+/// period divides it.
 pub(super) const ROUND: u64 = 1 << STAMP_BITS;
 /// Most buckets that a head may skip at once: a quarter of the range that stamps distinguish.
 pub(super) const MAX_JUMP: u64 = 1 << (STAMP_BITS - 2);
 
-/// The newest step: the one that every event so far counts in or before.
+/// The newest step. Every event so far counts in it or in an earlier one.
 #[derive(Debug)]
 pub(super) struct StepHead(AtomicU64);
 
@@ -38,14 +40,16 @@ impl StepHead {
         Self(AtomicU64::new(step))
     }
 
-    /// The newest step. Acquire: a thread that sees the step sees the checkpoints taken before it.
+    /// The newest step. Acquire: a thread that sees the step sees the checkpoints that were taken
+    /// before the head moved there.
     #[inline]
     pub(super) fn step(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Moves from `step` to the next one, once `cut` has taken the checkpoints of that one. `cut`
-    /// can ask whether the head still stands, and returns false if it does not.
+    /// Moves from `step` to the next one, once `cut` has taken the checkpoints of the next one.
+    /// `cut` gets a function that tells whether the head is still at `step`, and returns false if
+    /// it is not.
     pub(super) fn advance(&self, step: u64, cut: impl FnOnce(u64, &dyn Fn() -> bool) -> bool) {
         if planted(Bug::HeadBeforeCut) {
             self.jump(step, step + 1);
@@ -58,7 +62,7 @@ impl StepHead {
 
     /// Moves from step `from` to step `to` without checkpoints in between.
     pub(super) fn jump(&self, from: u64, to: u64) {
-        // A faster thread has moved it as far.
+        // On failure a faster thread has moved the head at least as far.
         let _ = self
             .0
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
@@ -70,7 +74,7 @@ impl StepHead {
 pub(super) struct Checkpoints<const WORDS: usize>(Box<[AtomicU64]>);
 
 impl<const WORDS: usize> Checkpoints<WORDS> {
-    /// Checkpoints of zero at `newest` and at the `slots` − 1 buckets before.
+    /// Creates checkpoints of zero at `newest` and at the `slots` − 1 buckets before it.
     pub(super) fn new(slots: u32, newest: u64) -> Self {
         let wide = u64::from(slots);
         Self(words(slots as usize * WORDS, &mut |index| {
@@ -95,7 +99,7 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         size_of_val(&*self.0)
     }
 
-    /// Writes the checkpoints of `bucket` before any other thread can see this ring.
+    /// Writes the checkpoints of `bucket`. Only for a ring that no other thread can see yet.
     pub(super) fn replace(&self, bucket: u64, value: impl Fn(u32) -> u64) {
         for word in 0..WORDS as u32 {
             let cut = value(word) << STAMP_BITS | bucket & STAMP_MASK;
@@ -103,13 +107,13 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         }
     }
 
-    /// The checkpoint of counter `word` at `bucket`, if it stands.
+    /// The checkpoint of counter `word` at `bucket`, if it is in its slot.
     pub(super) fn get(&self, bucket: u64, word: u32) -> Option<u64> {
         let cell = self.cell(bucket, word).load(Ordering::Acquire);
         (cell & STAMP_MASK == bucket & STAMP_MASK).then_some(cell >> STAMP_BITS)
     }
 
-    /// The checkpoints of all counters at `bucket`, if they stand.
+    /// The checkpoints of all counters at `bucket`, if they are in their slots.
     pub(super) fn get_all(&self, bucket: u64) -> Option<[u64; WORDS]> {
         let first = (bucket % self.slots()) as usize * WORDS;
         let mut values = [0; WORDS];
@@ -123,9 +127,9 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         Some(values)
     }
 
-    /// Writes `value` as the checkpoint of counter `word` at `bucket`, unless one stands. `stands`
-    /// says whether the head is still where it was when the value was read; false means that the
-    /// head has moved on.
+    /// Writes `value` as the checkpoint of counter `word` at `bucket`, unless there is one already.
+    /// `stands` tells whether the head is still where it was when the value was read. Returns false
+    /// if the head has moved on.
     pub(super) fn publish(
         &self,
         bucket: u64,
@@ -140,7 +144,7 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
             if found & STAMP_MASK == bucket & STAMP_MASK {
                 return true;
             }
-            // The head still stands before `bucket`, so the found word is older.
+            // As long as the head is still before `bucket`, the found word is older.
             if !stands() {
                 return false;
             }

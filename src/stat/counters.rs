@@ -1,20 +1,21 @@
-//! The counters of one node beside its ring: calls that ended, were refused or wait.
+//! The counters of one node, next to its ring: calls that ended, were refused or wait.
 //!
-//! A request costs one addition at its end: `done` takes the call and its response time at once, `[
-//! rt in µs:40 | calls:24 ]`. The difference of two checkpoints decodes exactly while one second
-//! sees fewer than 2²³ calls, as a checkpoint has them from the wide total of the second before,
-//! one bucket less than 12.7 days of response time, and one second less than 12.3, for the wide
-//! total of times. The carry from the calls into the times is subtracted. Words that are rare
-//! (refusals, errors, weights other than 1) are apart, so that the common path does not touch them.
+//! A request costs one addition at its end: `done` takes the call and its response time at once,
+//! `[ rt in µs:40 | calls:24 ]`. The carry from the calls into the times is subtracted on reading.
+//! The difference of two checkpoints decodes exactly under three bounds. One second sees fewer than
+//! 2²³ calls, because a checkpoint widens them by the total noted in the second before. One bucket
+//! sees less than 12.7 days of response time. One second sees less than 12.3 days of it, because
+//! the wide total of times is noted once a second. Rare events (refusals, errors, weights other
+//! than 1) have words of their own, which the common path does not touch.
 //!
 //! The seconds of the last minute are checkpoints of the same words, so they cost the request
-//! nothing. Their ring is made when a node that keeps them is first used in a second after its
-//! first one: names that are seen once never pay for it. A node may also [begin](super::minute) to
-//! keep them later.
+//! nothing. The ring of seconds is created when a node that keeps it is first used in a second
+//! after that of its creation: a resource that is called only once never pays for it. A node can
+//! also [begin](super::minute) to keep seconds later.
 //!
-//! A response time and its completion come from two checkpoints, which another thread may take at
-//! two moments. So in a bucket's first instant the response times of the calls that end just then
-//! may be counted one bucket away from their completions; sums over both are right.
+//! The checkpoints of response times and of completions are two words, which can be taken at two
+//! moments. So a call that ends in the first instant of a bucket can have its response time counted
+//! one bucket away from its completion. Sums over both buckets are right.
 
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::Duration;
@@ -35,8 +36,8 @@ use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, fence, p
 use crate::blocked::BlockKind;
 use crate::clock::{Tick, nanos};
 
-/// Longest response time that counts in full: 1 minute. A longer one counts as
-/// this, so that some thousand streams that end at once do not fill a bucket.
+/// The longest response time that counts in full: 1 minute. A longer one counts as 1 minute, so
+/// that some thousand long streams that end at once do not overflow a bucket.
 pub(crate) const MAX_RT: Duration = Duration::from_secs(60);
 const MAX_RT_NS: u64 = MAX_RT.as_nanos() as u64;
 
@@ -44,7 +45,7 @@ pub(super) const CALL_BITS: u32 = 24;
 pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;
 pub(super) const RT_BITS: u32 = 64 - CALL_BITS;
 
-/// Counters that checkpoints of buckets and of seconds keep, by their place in a checkpoint.
+/// Indices of the counters in a checkpoint, of buckets and of seconds.
 pub(super) const CALLS: u32 = 0;
 pub(super) const RT: u32 = 1;
 pub(super) const BLOCK: u32 = 2;
@@ -57,20 +58,20 @@ const BUCKET_WORDS: usize = 6;
 pub(super) const PASS: u32 = 5;
 pub(super) const OCCUPIED: u32 = 6;
 pub(super) const SECOND_WORDS: usize = 7;
-/// Sixty seconds, the present one included, and the one being opened.
+/// 60 seconds including the present one, one that is being opened, and a spare one.
 const MINUTE_SLOTS: u32 = if cfg!(all(test, sentinel_loom)) {
     4
 } else {
     62
 };
 
-/// See the [module](self).
+/// The counters of one node: see the [module](self).
 #[derive(Debug)]
 pub(super) struct Counters {
     /// The newest step.
     pub(super) head: StepHead,
-    /// When the newest step ends in which an event was counted, in ns. (Readers
-    /// move the head as well.)
+    /// The end, in ns, of the newest step in which an event was counted. The head can be further,
+    /// because readers move it too.
     used_until: AtomicU64,
     pub(super) done: AtomicU64,
     /// Calls in the ring's count that are not in flight and not in `done`.
@@ -81,15 +82,15 @@ pub(super) struct Counters {
     pub(super) extra: AtomicU64,
     pub(super) occupied: AtomicU64,
     pub(super) panicked: AtomicU64,
-    /// Tokens, calls and response time in full, as of some step: the narrow
-    /// counters tell the rest.
+    /// The wide totals of tokens, calls and response times, as last noted. The narrow counters tell
+    /// what has been added since.
     pub(super) passed_before: AtomicU64,
     pub(super) calls_before: AtomicU64,
     pub(super) rt_before: AtomicU64,
     pub(super) waits: AtomicU64,
     pub(super) waited_us: AtomicU64,
     pub(super) waiting_dropped: AtomicU64,
-    /// Calls that hold tokens of a bucket to come, or a turn.
+    /// Calls that wait for a bucket of which they hold tokens, or for a turn.
     pub(super) waiting: AtomicU32,
     /// Calls that wait for a slot.
     pub(super) in_line: AtomicU32,
@@ -97,32 +98,32 @@ pub(super) struct Counters {
     pub(super) slots: Slots,
     pub(super) bucket_cuts: Checkpoints<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
-    /// How long calls took, if histograms are kept.
+    /// The histograms of durations, if they are kept.
     pub(super) times: Option<Box<Times>>,
     pub(super) later: OnceLock<Box<LazyCounters>>,
     pub(super) shape: StdArc<Shape>,
-    /// Whether and since when the last minute is kept second by second.
+    /// Tells whether the last minute is kept second by second, and since when.
     pub(super) minute: Minute,
 }
 
-/// Counters that are made only once they are needed.
+/// Counters that are created on first use.
 #[derive(Debug, Default)]
 pub(super) struct LazyCounters {
-    /// Refusals by kind, each at its place.
+    /// Refusals, indexed by kind.
     pub(super) refused: [AtomicU64; BlockKind::ALL.len()],
     second_cuts: OnceLock<SecondCuts>,
-    /// Borrowed tokens of the newest second, for nodes that keep no others.
+    /// Borrowed tokens of the newest second, for nodes that keep no seconds.
     lent: ThisSecond,
     rare: OnceLock<Box<RareCounters>>,
-    /// The ring of the newest node over these counters, if there was another one before. Only a
-    /// call that finds its own ring moved looks here.
+    /// The ring that replaced the first one in a reload. Only a call that finds its own ring
+    /// replaced reads it.
     successor: Lock<Option<Arc<LeapArray>>>,
 }
 
 /// The checkpoints of seconds.
 #[derive(Debug)]
 pub(super) struct SecondCuts {
-    /// The first second that they know.
+    /// The first second that the checkpoints cover.
     pub(super) first: u64,
     pub(super) cuts: Checkpoints<SECOND_WORDS>,
 }
@@ -130,12 +131,12 @@ pub(super) struct SecondCuts {
 // === impl Counters ===
 
 impl Counters {
-    /// Counters made at `now`, which keep the seconds of the last minute or not.
+    /// Creates counters at `now`. `keeps_minute` tells whether they keep the seconds of the last
+    /// minute from the start.
     pub(super) fn new(shape: StdArc<Shape>, keeps_minute: bool, now: Tick) -> Self {
         let head = now.as_nanos() / shape.step_ns;
         let zero = || AtomicU64::new(0);
-        // The window, whose newest bucket is the present one, and the bucket
-        // that is being opened.
+        // The buckets of the window, the present one included, and the bucket that is being opened.
         let slots = shape.buckets + 1;
         let bucket = shape.bucket(head);
         Self {
@@ -178,12 +179,12 @@ impl Counters {
             + self.second_cuts().map_or(0, |it| it.cuts.footprint())
     }
 
-    /// `ring` takes the place of those before.
-    pub(super) fn go_on_with(&self, ring: &Arc<LeapArray>) {
+    /// Notes `ring` as the replacement of all earlier rings of this node.
+    pub(super) fn note_successor(&self, ring: &Arc<LeapArray>) {
         *self.later().successor.lock() = Some(ring.clone());
     }
 
-    /// The ring that has taken the place of those before, if one has.
+    /// The newest ring of this node, if the first one has been replaced.
     pub(super) fn successor(&self) -> Option<Arc<LeapArray>> {
         self.later.get()?.successor.lock().clone()
     }
@@ -196,19 +197,19 @@ impl Counters {
         Some(self.later.get()?.rare.get()?)
     }
 
-    /// Returns the rare counters, and makes them first if there are none: with stripes for a crowd
-    /// or without.
+    /// Returns the rare counters. Creates them if there are none yet, with stripes for a crowd if
+    /// `is_crowded`.
     fn rare_made(&self, is_crowded: bool) -> &RareCounters {
         let make = || Box::new(RareCounters::new(is_crowded));
         self.later().rare.get_or_init(make)
     }
 
-    /// The refusals by a crowd, if there was one.
+    /// The striped counter of refusals in a crowd, if it has been created.
     pub(super) fn by_crowd(&self) -> Option<&Stripes> {
         self.rare()?.by_crowd.as_ref()
     }
 
-    /// Returns whether many threads refuse at once, or have done so just now.
+    /// Returns whether many threads refuse calls at once, or did so a moment ago.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.crowd.is_here()
@@ -224,7 +225,7 @@ impl Counters {
         self.minute.begin(|| self.shape.second(self.head()));
     }
 
-    /// Borrowed tokens of the newest second, where no seconds are kept.
+    /// The borrowed tokens of the newest second, for nodes that keep no seconds.
     pub(super) fn lent_now(&self) -> u64 {
         let later = self.later.get();
         later.map_or(0, |later| later.lent.of(self.shape.second(self.head())))
@@ -241,25 +242,24 @@ impl Counters {
         (until / self.shape.step_ns).saturating_sub(1)
     }
 
-    /// Returns whether an event at `now` is the first one of its step. If it is not, the
-    /// head is in that step or beyond. Acquire: pairs with the release in
-    /// `note_use`.
+    /// Returns whether no event has been noted yet in the step of `now`, or in a later one. If one
+    /// has, the head is in that step or beyond. Acquire: pairs with the release in `note_use`.
     #[inline]
     pub(super) fn is_first(&self, now: Tick) -> bool {
         now.as_nanos() >= self.used_until.load(Ordering::Acquire)
     }
 
-    /// Returns whether `now` lies in the newest step that has had an event. Relaxed: nothing is
-    /// done in that step because of it.
+    /// Returns whether `now` lies in the newest step that has had an event. Relaxed: callers only
+    /// compare times, and access no data of that step.
     #[inline]
     pub(super) fn is_in_step(&self, now: Tick) -> bool {
         let until = self.used_until.load(Ordering::Relaxed);
-        // Less than nothing is more than any step.
+        // If `until` is past, the difference wraps to a value longer than any step.
         let left = until.wrapping_sub(now.as_nanos());
         left.wrapping_sub(1) < self.shape.step_ns
     }
 
-    /// An event comes in `step`; the head is there.
+    /// Notes an event in `step`. The head is in that step or beyond.
     pub(super) fn note_use(&self, step: u64) {
         self.used_until
             .fetch_max(self.shape.end_of(step), Ordering::Release);
@@ -273,8 +273,8 @@ impl Counters {
         if weight != 1 {
             self.extra
                 .fetch_add(u64::from(weight).wrapping_sub(1), Ordering::Relaxed);
-            // Pairs with the acquire in `totals`: a call of weight 0 is there no earlier than
-            // the negative part that takes it off again.
+            // Pairs with the acquire in `totals`: a reader that counts a call of weight 0 in `done`
+            // also sees the −1 in `extra` that cancels it.
             fence(Ordering::Release);
         }
         // Acquire: see `Node::end_without_slot`.
@@ -301,8 +301,8 @@ impl Counters {
         self.crowd.look(now, own_stripe(), &may_come)
     }
 
-    /// A full window refuses a call in a [crowd](Self::is_crowded). The crowd is forgotten where
-    /// this finds none for long.
+    /// Counts a call that a full window refuses in a [crowd](Self::is_crowded). Looks that find no
+    /// crowd for long end it.
     pub(super) fn block_in_crowd(&self, weight: u32, now: Tick) {
         let weight = u64::from(weight);
         let before = match self.by_crowd() {
@@ -317,14 +317,14 @@ impl Counters {
         }
     }
 
-    /// A call ended that delivered nothing.
+    /// Counts a call that ended without delivering anything.
     pub(super) fn cancel(&self, weight: u32) {
         self.cancelled.fetch_add(weight.into(), Ordering::Relaxed);
         // Acquire: see `Node::end_without_slot`.
         self.settled.fetch_add(1, Ordering::Acquire);
     }
 
-    /// Tokens are in the ring's count that no call uses.
+    /// Counts `weight` tokens of the ring that no call uses.
     pub(super) fn spend(&self, weight: u32) {
         if weight > 0 {
             self.cancelled.fetch_add(weight.into(), Ordering::Relaxed);
@@ -336,7 +336,7 @@ impl Counters {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call of `weight` started, with the ring's count at `taken`.
+    /// Counts a call of `weight` that started when the ring had counted `taken` tokens.
     #[inline]
     pub(super) fn started(&self, weight: u32, taken: u32) {
         if weight != 1 {
@@ -375,12 +375,12 @@ impl Counters {
 
     // --- gauges ---
 
-    /// Calls in flight when the ring has counted `taken` tokens.
+    /// The calls in flight, given that the ring has counted `taken` tokens.
     pub(super) fn in_flight(&self, taken: u32) -> u32 {
         let calls = self.done.load(Ordering::Relaxed);
         let settled = self.settled.load(Ordering::Relaxed);
         let flying = u64::from(taken).wrapping_sub(calls).wrapping_sub(settled) & CALL_MASK;
-        // A call that ends between the readings makes it negative for a moment.
+        // Negative for a moment, if a call starts and ends after `taken` was read.
         if flying > CALL_MASK / 2 {
             0
         } else {
@@ -400,7 +400,7 @@ impl Counters {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// One more waiting call, unless there are `most` already.
+    /// Adds a waiting call and returns true, unless `most` calls wait already.
     pub(super) fn start_waiting(&self, most: u32) -> bool {
         add_below(&self.waiting, most)
     }
@@ -414,19 +414,19 @@ impl Counters {
         self.in_line.load(Ordering::Relaxed)
     }
 
-    /// The line in which calls wait for a slot, if any ever could.
+    /// The line in which calls wait for a slot, if it has been created.
     pub(super) fn line(&self) -> Option<&Line> {
         Some(&self.rare()?.line)
     }
 
-    /// Returns the line, and makes it first if there is none.
+    /// Returns the line in which calls wait for a slot. Creates it if there is none yet.
     pub(super) fn line_made(&self) -> &Line {
         &self.rare_made(false).line
     }
 
     // --- time ---
 
-    /// Takes the checkpoints of every step up to `to`. The ring must be there first.
+    /// Takes the checkpoints of every step up to `to`. The ring must have been moved there before.
     #[cold]
     pub(super) fn roll(&self, ring: &LeapArray, to: u64) {
         let stride = u64::from(self.shape.stride);
@@ -444,8 +444,8 @@ impl Counters {
                 return;
             }
             if to - head > reach && self.is_whole(head) {
-                // Idle for longer than the rings; the ordinary steps from there rewrite every
-                // checkpoint.
+                // The node was idle for longer than its rings reach back: jump to where ordinary
+                // steps still rewrite every checkpoint.
                 self.head.jump(head, self.shape.landing(head, to - reach));
                 continue;
             }
@@ -484,12 +484,14 @@ impl Counters {
         })
     }
 
-    /// The checkpoints of seconds, made now, before that of `second`, if there are none.
+    /// Returns the checkpoints of seconds. Creates them if there are none, as of the second before
+    /// `second`.
     fn second_cuts_before(&self, ring: &LeapArray, second: u64) -> &SecondCuts {
         let made = &self.later().second_cuts;
         if made.get().is_none() {
-            // If seconds were kept from the first one on, everything so far happened in the
-            // one in which the node was made: any later one would have come by here.
+            // If seconds are kept from the start, all events so far happened in the second in which
+            // the node was created: an event in any later second would have created the
+            // checkpoints.
             let (first, born) = match self.minute.born() {
                 Some(born) => (0, born.min(second - 1)),
                 None => (second, second - 1),
@@ -500,7 +502,7 @@ impl Counters {
                 let passed = self.passed_before_second(ring, missed);
                 cuts.replace(missed, |word| self.second_value(word, || passed));
             }
-            // Another thread may have been faster; its checkpoints say the same.
+            // If another thread was faster, its checkpoints are equal to these.
             let _ = made.set(SecondCuts { first, cuts });
         }
         made.get().expect("they have been made")
@@ -522,7 +524,7 @@ impl Counters {
     }
 }
 
-/// Adds 1 to `gauge` unless it has come to `most`.
+/// Adds 1 to `gauge` and returns true, unless it is at `most` or above.
 fn add_below(gauge: &AtomicU32, most: u32) -> bool {
     if planted(Bug::ClaimThenCheck) {
         let fits = gauge.fetch_add(1, Ordering::Acquire) < most;
@@ -537,7 +539,7 @@ fn add_below(gauge: &AtomicU32, most: u32) -> bool {
             gauge.fetch_add(1, Ordering::Acquire);
             return true;
         }
-        // Acquire: pairs with the release of the call that freed it.
+        // Acquire: pairs with the release by the call that freed the place.
         let next = found + 1;
         match gauge.compare_exchange_weak(found, next, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return true,

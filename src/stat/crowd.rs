@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_due_once_in_so_many_refusals() {
+    fn a_look_is_due_once_per_1024_refusals() {
         let due = |before: &u64| is_look_due(*before, 1);
         let looks: Vec<_> = (0..3_000).filter(due).collect();
         assert_eq!(looks, [0, 1_024, 2_048]);

@@ -60,7 +60,7 @@ impl RuleFigures {
     }
 
     /// Counts in `counts` from here on.
-    pub(crate) fn go_on_with(&self, counts: &Arc<RuleCounts>) {
+    pub(crate) fn note_successor(&self, counts: &Arc<RuleCounts>) {
         *self.0.lock() = counts.clone();
     }
 

@@ -103,7 +103,7 @@ impl Leases {
             });
             let costs = known.and_then(|known| known.costs.clone());
             let costs = costs.or_else(|| rule.unit().map(|unit| Arc::new(LeaseCosts::new(unit))));
-            counters.figures().go_on_with(counts);
+            counters.figures().note_successor(counts);
             if let LeaseCounters::One(quota) = &counters {
                 let limit = rule.limit();
                 quota.set_terms(rule.terms(limit, &hub.settings));

@@ -117,7 +117,7 @@ impl Node {
 
     /// Returns a node with these counters over `ring`, to which this node's ring has moved.
     pub(crate) fn over(&self, ring: Arc<LeapArray>) -> Self {
-        self.counters.go_on_with(&ring);
+        self.counters.note_successor(&ring);
         Self::of(ring, self.counters.clone())
     }
 
