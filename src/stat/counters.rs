@@ -539,7 +539,7 @@ fn add_below(gauge: &AtomicU32, most: u32) -> bool {
             gauge.fetch_add(1, Ordering::Acquire);
             return true;
         }
-        // Acquire: pairs with the release by the call that freed the place.
+        // The gauge guards no data, so no order is needed here.
         let next = found + 1;
         match gauge.compare_exchange_weak(found, next, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return true,

@@ -1,11 +1,11 @@
 //! Finds out whether many threads refuse calls of one node at once.
 //!
-//! A thread takes a look once in `PER_LOOK` refusals: in those of all threads, or in a crowd in its
-//! own. There is a crowd if two looks in a row are by different threads and only a short time
-//! apart: at that rate the cache line of a shared counter moves between cores much of the time. The
-//! crowd is forgotten after `MOST_LEFT` looks in a row that find none, such as those of a thread
-//! that is alone, which is served faster by the ordinary way. Refusals count in the sum whichever
-//! way they go, so threads need not agree on whether a crowd is there.
+//! A thread takes a *look* once per `PER_LOOK` refusals: counted over all threads or, in a crowd,
+//! in its own stripe. A crowd is found if two consecutive looks are by different threads and less
+//! than `CROWD_TIME` apart: at that rate the cache line of a shared counter moves between cores
+//! much of the time. The crowd is forgotten after `MOST_LEFT` consecutive looks that find none, for
+//! example those of a single thread, which the ordinary counter serves faster. Both counters add to
+//! the same sum, so threads need not agree on whether there is a crowd.
 
 use crate::base::spread::STRIPES;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
@@ -15,11 +15,11 @@ use crate::clock::Tick;
 const PER_LOOK: u64 = 1 << 10;
 /// Two looks of different threads less than a millisecond apart indicate a crowd.
 const CROWD_TIME: u64 = 1_000_000 >> TIME_SHIFT;
-/// Times are in units of 1,024 ns, of which the longest time has 2⁵⁴.
+/// Times are in units of 1,024 ns, so that the longest time fits into 54 bits.
 const TIME_SHIFT: u32 = 10;
 
-/// How many looks in a row must find no crowd until it is forgotten. In so many, which take a
-/// thread several milliseconds, all threads on its core have had their turns.
+/// How many consecutive looks must find no crowd until it is forgotten. They take a thread several
+/// milliseconds, in which all threads on its core have had their turns.
 const MOST_LEFT: u64 = if cfg!(all(test, sentinel_loom)) {
     2
 } else {
@@ -31,13 +31,13 @@ const STRIPE_BITS: u32 = 4;
 const STRIPE_MASK: u64 = (1 << STRIPE_BITS) - 1;
 const _: () = assert!(STRIPES <= 1 << STRIPE_BITS);
 
-/// The last look: `[ time:54 | left:6 | stripe of the thread:4 ]`, or 0 before the first one. A
-/// crowd is forgotten after so many more looks as are left; where none is left there is no crowd.
+/// The last look: `[ time:54 | left:6 | stripe of the thread:4 ]`, or 0 before the first one.
+/// `left` counts the looks after which the crowd is forgotten; 0 means that there is no crowd.
 #[derive(Debug, Default)]
 pub(super) struct Crowd(AtomicU64);
 
-/// Returns whether a refusal of `weight` takes a look, with `before` refused earlier: once in each
-/// `PER_LOOK` of their weight.
+/// Returns whether a refusal of `weight` takes a look, after a weight of `before` was refused: once
+/// per `PER_LOOK` of weight.
 #[inline]
 pub(super) const fn is_look_due(before: u64, weight: u64) -> bool {
     before % PER_LOOK < weight
@@ -46,14 +46,14 @@ pub(super) const fn is_look_due(before: u64, weight: u64) -> bool {
 // === impl Crowd ===
 
 impl Crowd {
-    /// Returns whether a crowd is there.
+    /// Returns whether there is a crowd.
     #[inline]
     pub(super) fn is_here(&self) -> bool {
         left(self.0.load(Ordering::Relaxed)) > 0
     }
 
-    /// Takes a look at `now`, by a thread that has the stripe `own`, and returns whether a crowd is
-    /// there. One can come only if it `may_come`.
+    /// Takes a look at `now`, by a thread that has the stripe `own`, and returns whether there is a
+    /// crowd. A crowd is recognized only if `may_come` allows it.
     pub(super) fn look(&self, now: Tick, own: usize, may_come: &dyn Fn() -> bool) -> bool {
         // 0 is the time of no look.
         let time = (now.as_nanos() >> TIME_SHIFT).max(1);
@@ -92,7 +92,7 @@ const fn left(last: u64) -> u64 {
 /// look `last`.
 const fn is_crowd(last: u64, time: u64, own: u64) -> bool {
     let (last_time, last_own) = (last >> (LEFT_BITS + STRIPE_BITS), last & STRIPE_MASK);
-    // A thread that has read the clock earlier may come later.
+    // A thread with an earlier clock reading can look later; the difference counts as 0 then.
     last > 0 && last_own != own && time.saturating_sub(last_time) < CROWD_TIME
 }
 
@@ -100,8 +100,8 @@ const fn is_crowd(last: u64, time: u64, own: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Has each look taken at its time in µs, by the thread with its stripe, and says after each
-    /// whether a crowd is there.
+    /// Takes each look at its time in µs, by the thread with its stripe. Returns for each whether
+    /// there is a crowd afterwards.
     fn looks(crowd: &Crowd, looks: &[(u64, usize)]) -> Vec<bool> {
         let look = |&(us, own): &(u64, usize)| {
             let found = crowd.look(Tick::from_nanos(us * 1_000), own, &|| true);
@@ -119,9 +119,9 @@ mod tests {
         assert_eq!(found(&[(0, 0), (0, 1)]), [false, true]);
         assert_eq!(found(&[(1, 0), (1_100, 1), (2_200, 0)]), [false; 3]);
         assert_eq!(found(&[(1, 3), (2, 3), (3, 3)]), [false; 3]);
-        // One has read the clock long before it looks.
+        // The second thread read the clock long before it looks.
         assert_eq!(found(&[(5_000, 0), (1, 1)]), [false, true]);
-        // At the last moment that there is.
+        // At the end of the range of times.
         let end = u64::MAX / 1_000;
         assert_eq!(found(&[(end - 1, 0), (end, 1)]), [false, true]);
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn no_crowd_comes_where_none_may() {
+    fn no_crowd_is_found_where_none_may_come() {
         let crowd = Crowd::default();
         let look = |own| crowd.look(Tick::from_nanos(9_999), own, &|| false);
         assert_eq!([0, 1, 0, 1].map(look), [false; 4]);
@@ -179,7 +179,7 @@ mod tests {
                     .filter(|before| is_look_due(*before, weight))
                     .count()
             };
-            // However heavy they are, and wherever they begin.
+            // The number of looks holds for any weight and any starting count.
             let most = 30_720_u64.div_ceil(weight.max(PER_LOOK)) as usize + 1;
             let counts = [0, 1, 77].map(count);
             assert!(
@@ -193,7 +193,8 @@ mod tests {
 
 #[cfg(all(test, sentinel_loom))]
 mod models {
-    //! A thread whose looks are to forget a crowd, beside another one.
+    //! A model of a thread whose looks would forget a crowd, concurrent with another one that
+    //! looks.
 
     use loom::thread;
 
@@ -215,7 +216,8 @@ mod models {
             });
             look(&crowd, 0);
             alone.join().unwrap();
-            // Wherever the look of this thread comes, too few of the other one follow it.
+            // Wherever this thread's look falls, too few looks of the other thread follow to forget
+            // it.
             assert!(crowd.is_here(), "it is forgotten although two threads look");
         }
     }

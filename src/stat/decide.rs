@@ -32,9 +32,9 @@ impl LeapArray {
         Ok(taken)
     }
 
-    /// [`acquire`](Self::acquire) in one attempt: `None` where the head does not stand at the bucket
-    /// of `now`, or another thread was faster. It calls nothing, so a caller keeps its values in
-    /// registers.
+    /// [`acquire`](Self::acquire) in one attempt: `None` where the head does not stand at the
+    /// bucket of `now`, or another thread was faster. It calls no other function, so the caller can
+    /// keep its values in registers.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
         &self,
@@ -73,8 +73,8 @@ impl LeapArray {
         }
     }
 
-    /// One attempt to take `weight` tokens while `head` stands at `bucket`; `None` if
-    /// it does not stand any more.
+    /// One attempt to take `weight` tokens while `head` stands at `bucket`; `None` if the head has
+    /// changed.
     #[inline(always)]
     fn attempt(
         &self,
@@ -115,8 +115,8 @@ impl LeapArray {
         Some(Ok(()))
     }
 
-    /// Adds `weight` in bucket `now` or later. The bucket that it tells is one that
-    /// no refund will find open if it is not certain.
+    /// Adds `weight` in bucket `now` or a later one. If it is uncertain which bucket counted the
+    /// tokens, a closed bucket is returned, which no refund finds open.
     #[inline]
     pub(crate) fn add_at(&self, now: u64, weight: u32) -> Result<Taken, Reloaded> {
         let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
@@ -134,11 +134,11 @@ impl LeapArray {
         Ok(Taken { bucket, granted })
     }
 
-    /// An addition met a head that had been sealed or moved meanwhile.
+    /// Returns the bucket of an addition that met a head that had been sealed or moved meanwhile.
     #[cold]
     fn added_late(&self, before: HeadWord) -> Result<u64, Reloaded> {
         if before.is_frozen() {
-            // The copy was made from the word before this addition.
+            // The new array was made from the word as it was before this addition.
             return Err(Reloaded);
         }
         // On a sealed word the tokens belong to the bucket being closed or to the next one,

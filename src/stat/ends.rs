@@ -1,8 +1,8 @@
-//! How many calls have ended, as a number that comes round.
+//! The number of ended calls, as a counter that wraps.
 
 use super::counters::CALL_MASK;
 
-/// How many calls of a node have ended, cancelled ones by their weight.
+/// The number of ended calls of a node, modulo 2²⁴. Cancelled calls count by weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ends(u64);
 

@@ -33,9 +33,9 @@ pub enum Event {
     Pass,
     /// A call was refused. Counted by weight.
     Block,
-    /// An admitted call delivered a response or an error. Counted by weight when the call
-    /// ends. If a call of a layer has a response that comes in one piece, it is counted in
-    /// the bucket of that response, unless a later bucket has begun.
+    /// An admitted call delivered a response or an error. Counted by weight when the call ends. A
+    /// call through a layer whose response comes in one piece is counted in the bucket of that
+    /// response, unless a later bucket has begun.
     Complete,
     /// A completed call failed. Counted by weight.
     Error,
@@ -43,14 +43,14 @@ pub enum Event {
     /// that never ran. Counted by weight.
     Cancelled,
     /// An admitted call had borrowed its tokens from a later bucket. Counted by weight when it
-    /// starts. Figures are those of the present second, for any window, and 0 where
+    /// starts. Its figures are those of the present second, for any window, and 0 if
     /// [seconds](crate::Builder::minute) are not kept.
     Occupied,
 }
 
 impl Event {
-    /// How often it was counted per second, that was counted so often in all: in
-    /// `window`, or where its figures are from.
+    /// The rate per second of an event with this `count` in `window`. Counts of `Occupied` are
+    /// those of one second for any window.
     pub(crate) fn per_second(self, count: u64, window: Duration) -> f64 {
         match self {
             Event::Occupied => count as f64,

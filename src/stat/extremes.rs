@@ -1,18 +1,18 @@
 //! The smallest response time and the largest concurrency of each bucket.
 //!
 //! One word a bucket, `[ stamp:16 | min rt in µs:26 | concurrency:22 ]`, written only when a call
-//! beats the present value: normally one load.
+//! beats the present value. So a call normally costs one load.
 
 use std::time::Duration;
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 
-/// More calls than one node has at once.
+/// Enough for more calls than one node has in flight at once.
 const CONCURRENCY_BITS: u32 = 22;
 /// Enough for one minute in microseconds, to which response times are clamped.
 const RT_BITS: u32 = 26;
 const MAX_CONCURRENCY: u64 = (1 << CONCURRENCY_BITS) - 1;
-/// "No response time yet"; above every clamped one.
+/// Stands for "no response time yet"; above every clamped response time.
 const NO_RT: u64 = (1 << RT_BITS) - 1;
 
 /// The extremes of one bucket.
@@ -62,11 +62,10 @@ impl Extreme {
 pub(super) struct Extremes(Box<[AtomicU64]>);
 
 impl Extremes {
-    /// Room for at least `slots` buckets, of which `bucket` is the first to be
-    /// used.
+    /// Creates room for at least `slots` buckets, of which `bucket` is the first to be used.
     pub(super) fn new(slots: u32, bucket: u64) -> Self {
-        // Each word gets the stamp of the newest bucket up to `bucket` that has its place: any
-        // other stamp, as 0, might look newer than the buckets to come.
+        // Each word gets the stamp of the newest bucket up to `bucket` that falls into its slot.
+        // Any other stamp, such as 0, might look newer than the buckets to come.
         let slots = u64::from(slots.next_power_of_two());
         let youngest = |place| bucket.wrapping_sub(bucket.wrapping_sub(place) & (slots - 1));
         Self(words(slots as usize, &mut |place| {
@@ -138,9 +137,9 @@ impl Extremes {
         }
     }
 
-    /// Resets the word of `bucket` before the head moves there, so that no word keeps its stamp
-    /// until that looks new again. `stands` says whether the head is still at the bucket before.
-    /// Returns false, and changes nothing, if the head has moved on.
+    /// Resets the word of `bucket` before the head moves there, so that no old stamp stays until
+    /// stamps wrap and it looks new again. `stands` tells whether the head is still at the bucket
+    /// before. Returns false, and changes nothing, if the head has moved on.
     pub(super) fn open(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
         let (cell, new) = (self.cell(bucket), Extreme::default().pack(bucket));
         loop {

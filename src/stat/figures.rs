@@ -23,7 +23,7 @@ type SecondCut = [u64; SECOND_WORDS];
 // === impl Counters ===
 
 impl Counters {
-    /// The count of `word` by now.
+    /// The present value of counter `word`.
     pub(super) fn value(&self, word: u32) -> u64 {
         let counter = match word {
             CALLS | RT => {
@@ -40,21 +40,21 @@ impl Counters {
         counter.load(Ordering::Relaxed)
     }
 
-    /// The refused calls by kind, each at its place.
+    /// The refused calls, indexed by kind.
     pub(super) fn refused(&self) -> [u64; BlockKind::ALL.len()] {
         let Some(later) = self.later.get() else {
             return Default::default();
         };
         let words = later.refused.each_ref();
         let mut counts = words.map(|it| it.load(Ordering::Relaxed));
-        // A crowd is refused by windows alone.
+        // Only refusals by windows are counted in stripes.
         let by_crowd = self.by_crowd().map_or(0, Stripes::sum);
         let flow = &mut counts[BlockKind::Flow as usize];
         *flow = flow.wrapping_add(by_crowd);
         counts
     }
 
-    /// The refused calls together.
+    /// The refused calls of all kinds together.
     pub(super) fn blocked(&self) -> u64 {
         let Some(later) = self.later.get() else {
             return 0;
@@ -66,15 +66,15 @@ impl Counters {
         sum
     }
 
-    /// The calls of which `done` has the low bits: a long bucket may see more than it tells
-    /// apart.
+    /// The number of ended calls, of which `done` has only the low bits: a long bucket can see more
+    /// calls than they can count.
     fn wide_calls(&self, done: u64) -> u64 {
         let before = self.calls_before.load(Ordering::Relaxed);
         widen(before, done & CALL_MASK, CALL_BITS)
     }
 
-    /// The value for a word of a second's checkpoint. Passes come from `passed`, as the ring may be
-    /// further than that second.
+    /// The value of `word` for the checkpoint of a second. Passes come from `passed`, because the
+    /// ring can be further than that second.
     pub(super) fn second_value(&self, word: u32, passed: impl FnOnce() -> u32) -> u64 {
         match word {
             PASS => u64::from(passed()),
@@ -93,8 +93,8 @@ impl Counters {
         Some(difference(later, self.bucket_cuts.get(bucket, word)?))
     }
 
-    /// Runs `read` with the head until the head does not move meanwhile, but not
-    /// for ever: then the last answer stands, or 0.
+    /// Runs `read` with the head until the head does not move meanwhile, at most 8 times. After
+    /// that, returns the last answer, or the default if there was none.
     fn steady<T: Default>(&self, read: impl Fn(u64) -> Option<T>) -> T {
         let mut last = T::default();
         for _ in 0..8 {
@@ -109,7 +109,8 @@ impl Counters {
         last
     }
 
-    /// The count of `event` in the window; not for passes, which the ring has.
+    /// The count of `event` in the window; 0 for passes and borrowed tokens, which are counted
+    /// elsewhere.
     pub(super) fn sum(&self, event: Event) -> u64 {
         let of = |word| {
             self.steady(|head| {
@@ -157,7 +158,7 @@ impl Counters {
     }
 
     /// The counts of every bucket of the window, oldest first; `pass` returns the ring's count for
-    /// a bucket, if it still knows.
+    /// a bucket, if the ring still has it.
     pub(super) fn buckets(&self, pass: impl Fn(u64) -> Option<u64>) -> Vec<NodeBucket> {
         self.steady(|head| {
             let mut buckets = Vec::new();
@@ -177,8 +178,8 @@ impl Counters {
     }
 
     /// The counts of the last minute's seconds from `from` on, oldest first; the last one is the
-    /// present one. Those that are known, if they were not kept from the first one on; `None` if
-    /// they are not kept.
+    /// present one. Seconds before the node began to keep them are left out. `None` if the node
+    /// keeps none.
     pub(super) fn seconds(&self, ring: &LeapArray, from: u64) -> Option<Vec<NodeBucket>> {
         self.minute.first()?;
         Some(self.steady(|head| {
@@ -188,7 +189,7 @@ impl Counters {
         }))
     }
 
-    /// The first second that is known; `None` if they are not kept.
+    /// The first second whose counts are known; `None` if the node keeps no seconds.
     fn first_known(&self) -> Option<u64> {
         let cut = self.second_cuts().map_or(0, |it| it.first);
         Some(self.minute.first()?.max(cut))
@@ -265,16 +266,16 @@ impl Counters {
         }
     }
 
-    /// How long calls took, and how long others waited before they started, if it is counted.
+    /// The histograms of response times and of waiting times, if they are kept.
     pub(super) fn histograms(&self) -> Option<[Histogram; 2]> {
         Some(self.times.as_ref()?.read())
     }
 
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // First, and Acquire, which pairs with the fence in `complete`: of a call of weight 0 that
-        // is in `done`, its negative part in `extra` is read as well. So `complete` is never more
-        // than the calls that have come by the end of this reading.
+        // `done` is read first. Acquire: pairs with the fence in `complete`, so that for each call
+        // of weight 0 in `done` its −1 in `extra` is read as well. So `complete` is never more than
+        // the calls that have come by the end of this reading.
         let done = self.done.load(Ordering::Acquire);
         let calls = self.wide_calls(done);
         let rt_us = widen_up(load(&self.rt_before), narrow_rt(done, calls), RT_BITS);
@@ -299,8 +300,8 @@ impl Counters {
 /// The counts of `second`, from the checkpoints at its start and at its end.
 fn between(second: u64, earlier: &SecondCut, later: &SecondCut) -> NodeBucket {
     let of = |word: u32| difference(later[word as usize], earlier[word as usize]);
-    // The ring counts modulo 2³², and less than half of that in a second. One that has moved has
-    // counted less than the checkpoint says.
+    // The ring counts modulo 2³², and less than half of that in a second. A ring that a reload has
+    // replaced can be behind the checkpoint: then the difference is negative.
     let pass = (of(PASS) as u32 as i32).max(0) as u64;
     NodeBucket {
         start: Tick::from_millis(second * 1_000),
@@ -323,13 +324,13 @@ fn counted(of: impl Fn(u32) -> Option<u64>) -> Option<NodeBucket> {
     })
 }
 
-/// The weight of `calls` with what it is more than one each. Where the two were read at two
-/// moments, calls of weight 0 may take off more than there is.
+/// The completed weight: one for each of `calls`, plus `extra`. If the two were read at different
+/// moments, calls of weight 0 can make the sum negative; it saturates at 0.
 const fn completed(calls: u64, extra: i64) -> u64 {
     calls.saturating_add_signed(extra)
 }
 
-/// A difference of 40 bits that may be negative: completions of weight 0.
+/// Sign-extends a difference of 40 bits, which completions of weight 0 can make negative.
 const fn sign_extend(difference: u64) -> i64 {
     (difference << 24) as i64 >> 24
 }
@@ -346,8 +347,8 @@ const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
     before.wrapping_add_signed(ahead)
 }
 
-/// Widens a total that only grows: it may be ahead of `before` by more than half of its range. It
-/// is behind by at most 1/32, because other threads count while one notes the total.
+/// Widens a total that only grows: it can be ahead of `before` by more than half of its range. It
+/// can be behind by at most 1/32 of the range, if another thread has noted a newer total meanwhile.
 const fn widen_up(before: u64, narrow: u64, bits: u32) -> u64 {
     let behind = 1 << (bits - 5);
     let ahead = narrow.wrapping_sub(before).wrapping_add(behind) & (u64::MAX >> (64 - bits));
@@ -384,7 +385,7 @@ mod tests {
             wide = widen_up(wide, truth & (u64::MAX >> CALL_BITS), RT_BITS);
             assert_eq!(wide, truth);
         }
-        // A value read before another thread noted more.
+        // A value that was read before another thread noted a newer total.
         assert_eq!(widen_up(1 << 40, (1 << 40) - 5, RT_BITS), (1 << 40) - 5);
     }
 
@@ -403,7 +404,7 @@ mod tests {
             seconds.iter().map(NodeBucket::pass).collect()
         };
         ring.add(at(100), 1);
-        // The ring moves first: a reader may come in between.
+        // The ring moves first; a reader can come before the counters roll.
         ring.add(at(1_100), 2);
         assert_eq!(passes(), [1]);
         counters.roll(&ring, 2);
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_difference_of_weights_is_kept_down_to_nothing() {
+    fn a_negative_completed_weight_counts_as_zero() {
         let extra = sign_extend(difference(0_u64.wrapping_sub(3), 0));
         assert_eq!([5, 3, 2].map(|calls| completed(calls, extra)), [2, 0, 0]);
     }

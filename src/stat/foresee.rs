@@ -1,17 +1,17 @@
 //! The outcome for a call that comes later, if no other call comes until then.
 //!
-//! A call that comes later finds the tokens that are granted and held now, seen from a later
-//! bucket. So the time from which it may wait can be computed now. Of each quota, and for each
-//! bucket that the call may wait for:
+//! A later call finds the tokens that are granted and held now, only seen from a later bucket. So
+//! the answer that it will get can be computed now. For each quota, and each bucket that the call
+//! can wait for:
 //!
-//! * From the time on at which the quota has room, it agrees.
-//! * Before that it agrees if the window that ends with that bucket will have room, from now
-//!   on; or, while that window is still to come, if each window to come does that contains the
-//!   bucket.
+//! * Once the quota has room, it agrees to the bucket.
+//! * Before that, it agrees from now on if the window that ends with the bucket will have room. If
+//!   that window lies wholly in the future, each future window that contains the bucket must have
+//!   room.
 //!
-//! So a quota that does not agree now will do so when it has room, and not sooner. The one case
-//! left: the call may come too early for a bucket: by its patience, or because the ring holds
-//! nothing so far ahead.
+//! So a quota that does not agree now will agree when it has room, and not sooner. One other case
+//! is left: the call can come too early for a bucket, because its patience is too short or because
+//! the ring holds no tokens so far ahead.
 
 use std::time::Duration;
 
@@ -21,41 +21,43 @@ use super::packed::{HeadWord, fits};
 use super::quota::{Lending, Quota};
 use crate::clock::{Tick, nanos};
 
-/// A call that may come at some time.
+/// A call that is assumed to come at some later time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
     /// The time at which the call comes.
     pub(crate) at: Tick,
-    /// The start that its queue gives it.
+    /// The start time that its queue assigns to it.
     pub(crate) turn: Tick,
-    /// From when on it may run: its turn or later.
+    /// The earliest time at which it may run: its turn or later.
     pub(crate) from: Tick,
     /// The exclusive upper bound of the wait for a loan; a wait for a turn is not limited by it.
     pub(crate) for_loan: Duration,
     pub(crate) weight: u32,
 }
 
-/// A call finds no tokens. If no other call comes, there are none before `until`; `None`: never.
+/// The answer for a call that finds no tokens. If no other call comes, there are none before
+/// `until`; `None` means that there never are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nothing {
     pub(crate) until: Option<Tick>,
 }
 
-/// The buckets in which quotas that are full at some time have room again.
+/// When quotas that are full at some moment have room again, as bucket numbers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rooms {
     /// The earliest bucket among quotas that lend.
     first: Option<u64>,
-    /// The latest bucket among quotas that lend; `strict`: among quotas that do not.
+    /// The latest bucket among quotas that lend.
     last: u64,
+    /// The latest bucket among quotas that do not lend.
     strict: u64,
 }
 
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// From when on the call of `visit` may run if it comes then, and takes tokens or holds
-    /// some for a coming bucket.
+    /// Returns the earliest time at which the call of `visit` may run. It takes tokens when it
+    /// comes, or holds some for a bucket to come.
     pub(crate) fn foresee(
         &self,
         now: Tick,
@@ -75,7 +77,7 @@ impl LeapArray {
         }
     }
 
-    /// The next time after `at` at which one of `quotas` has room that has none then.
+    /// The next time after `at` at which a quota that is full at `at` has room again.
     pub(crate) fn next_room(
         &self,
         now: Tick,
@@ -96,7 +98,8 @@ impl LeapArray {
         next
     }
 
-    /// Finds the bucket while the head stands still; `None` if a checkpoint is missing.
+    /// The answer of [`foresee`](Self::foresee) as of `stand`, the head and its bucket; `None` if a
+    /// checkpoint is missing.
     fn find_later(
         &self,
         stand: (HeadWord, u64),
@@ -117,7 +120,7 @@ impl LeapArray {
         }
         let until_turn = (visit.turn - visit.at).saturating_add(Duration::from_nanos(1));
         let patience = visit.for_loan.max(until_turn);
-        // However late it begins.
+        // Finds the bucket however late it begins: patience is checked below.
         let wish = Wish {
             now: visit.at,
             from: visit.from,
@@ -144,8 +147,8 @@ impl LeapArray {
         Some(Err(Nothing { until: Some(until) }))
     }
 
-    /// When those of `quotas` have room that have none in bucket `seen`; an inner `None` if one
-    /// never has, an outer one if a checkpoint is missing.
+    /// When the quotas that are full in bucket `seen` have room again. The inner `None` means that
+    /// one of them never has, the outer one that a checkpoint is missing.
     fn rooms(
         &self,
         (head, bucket): (HeadWord, u64),

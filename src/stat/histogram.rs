@@ -1,7 +1,7 @@
-//! How many times lie in which range, which a mean does not show.
+//! Histograms of durations.
 //!
-//! A time costs one relaxed addition. Its cell is found by its bit length, which leads to the
-//! first edge that can be its own, and then by a few comparisons:
+//! Counting a duration costs one relaxed addition. The bit length of the duration gives the first
+//! edge that can be the right one; a few comparisons find the right one from there:
 //!
 //! ```text
 //! edges, in µs   500   1 000   2 500   5 000        the last cell has no edge
@@ -17,13 +17,13 @@ use super::counters::MAX_RT;
 use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Ordering, words};
 
-/// Most edges.
+/// The most edges that a histogram can have.
 const MOST_EDGES: usize = 32;
-/// Bits of the longest time with an edge, in µs, and 0.
+/// How many bit lengths a time up to the longest edge can have, in µs: 0 to 26.
 const LENGTHS: usize = 27;
 const _: () = assert!(MAX_RT.as_micros() < 1 << (LENGTHS - 1));
 
-/// Where the ranges of a histogram of times end.
+/// The upper bounds of the ranges of a histogram.
 ///
 /// A time belongs to the first edge that is not shorter than it. Times longer than the last edge
 /// have a range of their own.
@@ -31,11 +31,12 @@ const _: () = assert!(MAX_RT.as_micros() < 1 << (LENGTHS - 1));
 pub(crate) struct Edges {
     /// In µs, ascending.
     us: Box<[u32]>,
-    /// By the bit length of a time in µs: the first edge that is not shorter than all such times.
+    /// By the bit length of a time in µs: the first edge that is not shorter than the shortest such
+    /// time.
     first: [u8; LENGTHS],
 }
 
-/// How many times lay in which range.
+/// A histogram of durations: how many of them lie in each range.
 ///
 /// # Examples
 ///
@@ -65,16 +66,16 @@ pub(crate) struct Edges {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     edges: StdArc<Edges>,
-    /// Each alone, that without an edge last.
+    /// The number of durations in each range, not cumulative. The last range has no edge.
     counts: Box<[u64]>,
 }
 
-/// The cells that the times of one resource are counted in.
+/// The cells in which the response times and waiting times of one resource are counted.
 #[derive(Debug)]
 pub(super) struct Times {
     edges: StdArc<Edges>,
     rt: Cells,
-    /// Made with the first call that waits.
+    /// Created by the first call that waits.
     waits: OnceLock<Cells>,
 }
 
@@ -84,10 +85,10 @@ type Cells = Box<[AtomicU64]>;
 // === impl Edges ===
 
 impl Edges {
-    /// Edges: up to 32, ascending, each of whole microseconds between 1 µs and 60 s. The error
-    /// names the edge that is not.
+    /// Creates edges: up to 32, ascending, each of whole microseconds between 1 µs and 60 s. The
+    /// error names the first edge that breaks this.
     pub(crate) fn new(edges: impl IntoIterator<Item = Duration>) -> Result<Self, InvalidSetting> {
-        // One more than there may be tells that there are too many.
+        // One more than is allowed is enough to detect that there are too many.
         let edges: Vec<_> = edges.into_iter().take(MOST_EDGES + 1).collect();
         if edges.is_empty() || edges.len() > MOST_EDGES {
             let count = match edges.len() {
@@ -136,7 +137,7 @@ impl Edges {
         words(self.us.len() + 1, &mut |_| 0)
     }
 
-    /// The place of the cell of a time in µs.
+    /// The index of the cell of a time of `us` µs.
     #[inline]
     fn place(&self, us: u64) -> usize {
         let length = (u64::BITS - us.leading_zeros()) as usize;
@@ -172,8 +173,8 @@ impl fmt::Debug for Edges {
 // === impl Histogram ===
 
 impl Histogram {
-    /// Iterates over the edges, each with the number of times that were not longer; last comes
-    /// `None` with all of them.
+    /// Iterates over the edges, each with the number of durations that were not longer. The last
+    /// item is `None` with the number of all durations.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         let edges = self.edges.iter().map(Some).chain([None]);
         edges.zip(self.counts.iter().scan(0_u64, |sum, count| {
@@ -182,7 +183,7 @@ impl Histogram {
         }))
     }
 
-    /// With the times of another one, which has the same edges.
+    /// Adds the counts of another histogram, which has the same edges.
     pub(crate) fn plus(mut self, other: &Self) -> Self {
         for (mine, others) in self.counts.iter_mut().zip(&other.counts) {
             *mine = mine.wrapping_add(*others);
@@ -190,7 +191,7 @@ impl Histogram {
         self
     }
 
-    /// Returns the number of times.
+    /// Returns the number of durations in all ranges.
     #[must_use]
     pub fn count(&self) -> u64 {
         let mut sum = 0_u64;
@@ -230,7 +231,7 @@ impl Times {
         [self.read_cells(&self.rt), self.read_cells(waits)]
     }
 
-    /// The times in `cells`; all are zero where there are none.
+    /// The histogram of `cells`; all its counts are zero if `cells` is empty.
     fn read_cells(&self, cells: &[AtomicU64]) -> Histogram {
         let mut counts = vec![0; self.rt.len()];
         for (count, cell) in counts.iter_mut().zip(cells) {
@@ -242,7 +243,7 @@ impl Times {
         }
     }
 
-    /// Bytes that they occupy, but for the edges, which all share.
+    /// Bytes that the histograms occupy, without the edges, which all resources share.
     pub(super) fn footprint(&self) -> usize {
         let waits = self.waits.get().map_or(0, |waits| size_of_val(&**waits));
         size_of::<Self>() + size_of_val(&*self.rt) + waits

@@ -1,4 +1,4 @@
-//! The ring of aligned time buckets that every count and every limit stands on.
+//! The ring of aligned time buckets on which every count and every limit is based.
 //!
 //! # The structure
 //!
@@ -27,11 +27,11 @@
 //! *publish* the checkpoint of the new bucket, move the head. Each step is one compare-and-swap
 //! that succeeds once, so a caller that sleeps between two steps delays no other.
 //!
-//! After an idle time for which nothing is held the head *steps over* the buckets in between: it
-//! stays sealed and only their checkpoints are published, so that the loan cells, which no thread
-//! can write meanwhile, are sealed twice and not once for each bucket. If that time is longer than
-//! the ring, the head jumps first, and steps over the last buckets, so that no checkpoint grows
-//! old.
+//! After an idle time, if no tokens are held for it, the head *steps over* the buckets in between:
+//! it stays sealed and only their checkpoints are published, so that the loan cells, which no
+//! thread can write meanwhile, are sealed twice and not once for each bucket. If that time is
+//! longer than the ring, the head jumps first, and steps over the last buckets, so that no outdated
+//! checkpoint is left in the ring.
 //!
 //! # Why it is exact
 //!
@@ -46,21 +46,20 @@
 //!   condition `granted ≤ B(f)`, but they are not yet taken. When a bucket opens, tokens held for
 //!   it or for later ones move along: its checkpoint is `granted − held`. So they count as used
 //!   from the moment of the promise on, in the newest bucket, and are taken when `f` opens.
-//! * Look at the youngest grant that is taken by now. It saw
-//!   `granted ≤ B(b)` with `b` at most the newest bucket. Everything taken by
-//!   now was granted before it, hence counted in that `granted`; and `B` never
-//!   falls. So `R ≤ B(newest)`.
+//! * Consider the youngest grant that is taken by now. It was granted because `granted ≤ B(b)`, for
+//!   a bucket `b` that is not after the newest one. Everything taken by now was granted before it,
+//!   hence counted in that `granted`; and `B` never falls. So `R ≤ B(newest)`.
 //!
 //! (A loan whose whole window lies in the future is confirmed by looking twice;
 //! see [`occupy`](super::occupy).)
 //!
-//! A loan whose bucket closes before its cell is written was not made; its
-//! tokens stay spent, which errs on the refusing side. So does a refund that
-//! comes after its bucket has closed.
+//! A loan whose bucket closes before its cell is written fails, and its tokens stay spent, which
+//! errs on the side of refusing. A refund that comes after its bucket has closed fails too, with
+//! the same effect.
 //!
-//! The models in `stat/models.rs` run these claims through every interleaving
-//! of up to three threads, and each has a twin with a planted bug that must
-//! fail. `stat/tests/stress.rs` runs them with real threads, late clocks and jumps.
+//! The models in `stat/models` run these claims through every interleaving of up to three threads,
+//! and each has a twin with a planted bug that must fail. `stat/tests/stress.rs` runs them with
+//! real threads, late clocks and jumps.
 //!
 //! # Orderings
 //!
@@ -97,8 +96,8 @@ const SMALL_LOANS: usize = 2;
 /// Every method takes the present time as a [`Tick`] and divides it by the bucket length; all calls
 /// on one array must use one clock. A reading that is behind the newest bucket counts in the newest
 /// bucket. So after a reading that was far ahead, nothing leaves a window until the clock has
-/// caught up. An [engine](crate::Sentinel) reads the clock again if a reading looks odd; an array
-/// does not.
+/// caught up. An [engine](crate::Sentinel) reads the clock again if a reading is implausible; an
+/// array does not.
 ///
 /// # Examples
 ///
@@ -168,8 +167,8 @@ const SMALL_LOANS: usize = 2;
 ///   that the first caller after an idle time writes three words for each bucket that has
 ///   passed, for at most one ring of buckets, or one ring for each 2²⁸ buckets. A
 ///   [strict](crate::FlowRule::strict) rule excludes this case.
-/// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens. Nothing is lent that
-///   would bring a window, with all that is held for later ones, to 2³².
+/// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens. No loan is made that would
+///   bring a window, together with all tokens held for later ones, to 2³².
 ///
 /// # Source
 ///
@@ -191,7 +190,7 @@ pub struct LeapArray {
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) head: AtomicU64,
-    /// The full number of a recent newest bucket: at most one move behind.
+    /// The full number of the newest bucket, at most one move of the head behind.
     pub(super) newest: AtomicU64,
     loans: [AtomicU64; SMALL_LOANS],
     cuts: [AtomicU64; SMALL_CUTS],
@@ -200,23 +199,24 @@ pub(super) struct Words {
 /// Why an array gives no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// The quota with this index is full; to the engine, the [rule](Self::by) with this one.
+    /// The quota with this index is full. The engine replaces the index by that of the
+    /// [rule](Self::by).
     Full(u32),
-    /// Another array has taken this one's place.
+    /// A reload has replaced this array.
     Reloaded,
 }
 
-/// Tokens were taken.
+/// Tokens that were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Where they count.
+    /// The bucket in which they count.
     pub(crate) bucket: u64,
-    /// Everything granted by then, wrapping.
+    /// All tokens that the array had granted, these included, wrapping.
     pub(crate) granted: u32,
 }
 
-/// A reload has put another array in the place of a frozen one, or other rules in the place of
-/// those that a call was judged by: it must be judged again.
+/// A reload has replaced the array, or the rules by which a call was judged: the call must be
+/// judged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reloaded;
 
@@ -225,7 +225,7 @@ impl Denied {
     #[cold]
     pub(crate) fn by(self, rules: &[u32]) -> Self {
         match self {
-            // Without a rule there may be no bucket soon enough to wait for.
+            // A call without rules can also find no bucket to wait for; it names 0.
             Self::Full(quota) => Self::Full(rules.get(quota as usize).copied().unwrap_or_default()),
             Self::Reloaded => Self::Reloaded,
         }
@@ -262,8 +262,8 @@ impl Words {
     }
 }
 
-/// The checkpoint that stands at `place` of `len` in an array whose first bucket is `newest`: that
-/// of the youngest bucket that belongs there.
+/// The initial checkpoint in slot `place` of `len`, in an array whose first bucket is `newest`:
+/// that of the youngest bucket that falls into this slot.
 fn first_cut(place: usize, len: usize, newest: u64) -> u64 {
     let back = newest.wrapping_sub(place as u64) & (len as u64 - 1);
     Checkpoint::new(0, newest.wrapping_sub(back), back == 0).0
@@ -288,11 +288,11 @@ impl LeapArray {
         Ok(Self::with_grid(grid, Tick::ZERO))
     }
 
-    /// An empty array whose first bucket is that of `now`.
+    /// Creates an empty array whose first bucket is that of `now`.
     pub(crate) fn with_grid(grid: Grid, now: Tick) -> Self {
         let newest = now.as_nanos() / grid.bucket_ns;
-        // One place for the bucket before the window and one for the bucket
-        // that is being opened.
+        // One slot more for the bucket before the window, and one for the bucket that is being
+        // opened.
         let cuts = (grid.buckets as usize + 2)
             .next_power_of_two()
             .max(SMALL_CUTS);
@@ -353,7 +353,7 @@ impl LeapArray {
     #[must_use]
     #[inline]
     pub fn bucket_number(&self, at: Tick) -> u64 {
-        // Only a guess, so any order will do.
+        // Relaxed: `bucket_of` uses the newest number only as a guess.
         let newest = self.words.newest.load(Ordering::Relaxed);
         bucket_of(at, self.bucket_ns, newest)
     }
@@ -364,7 +364,7 @@ impl LeapArray {
         self.start_of(self.bucket_number(at))
     }
 
-    /// When bucket `number` begins; the range of a tick saturates.
+    /// The start of bucket `number`, saturating at the latest tick.
     pub(crate) const fn start_of(&self, number: u64) -> Tick {
         Tick::from_nanos(number.saturating_mul(self.bucket_ns))
     }
@@ -434,14 +434,14 @@ impl LeapArray {
     ///
     /// # Panics
     ///
-    /// Panics if a quota looks back further than this array does: then another array has
-    /// made it.
+    /// Panics if a quota looks back further than this array does: such a quota was made by another
+    /// array.
     #[inline]
     pub fn try_acquire(&self, now: Tick, weight: u32, quotas: &[Quota]) -> Result<(), Refusal> {
         match self.acquire(now, weight, quotas) {
             Ok(_) => Ok(()),
             Err(Denied::Full(index)) => Err(self.refusal(now, weight, quotas, index)),
-            // The array of a user never moves.
+            // A public array is never replaced.
             Err(Denied::Reloaded) => Err(Refusal::new(0, now, None)),
         }
     }
@@ -464,7 +464,7 @@ impl LeapArray {
 
     // --- reading words ---
 
-    /// Returns whether another array counts on in its place.
+    /// Returns whether a reload has replaced this array by another one.
     pub(super) fn has_moved(&self) -> bool {
         self.load_head().is_frozen()
     }
@@ -524,7 +524,7 @@ impl LeapArray {
         }
     }
 
-    /// The cell of tokens held for the buckets that fall on `bucket`'s place.
+    /// The cell of the tokens held for `bucket`, or for any other bucket that falls into its slot.
     pub(super) fn loan_cell(&self, bucket: u64) -> &AtomicU64 {
         let place = (bucket as u32 & self.loan_mask) as usize;
         match &self.more {

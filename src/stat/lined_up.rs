@@ -15,7 +15,7 @@
 
 use crate::base::sync::{AtomicBool, Bug, Ordering, planted};
 
-/// See the [module](self).
+/// The flag: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct LinedUp(AtomicBool);
 

@@ -1,7 +1,7 @@
 //! The first second for which a node has checkpoints, from which readers get its last minute.
 //!
-//! Most nodes keep them from their first second on, or never. A node may also begin later, as when
-//! a reload brings a rule for a resource that has been called before:
+//! Most nodes keep the checkpoints of seconds from their creation on, or never. A node can also
+//! begin later, for example when a reload brings a rule for a resource that has been called before:
 //!
 //! ```text
 //! second      7          8          9          10
@@ -10,10 +10,10 @@
 //!               9 is the first second that is known
 //! ```
 //!
-//! The thread that opens a second checks, by an atomic read-modify-write, if it must take the
-//! checkpoint. So a thread that begins later than that look sees the head where it was before, and
-//! the second that is opened without a checkpoint is at most the next one. From the one after it
-//! on, all are cut.
+//! The thread that opens a second checks, by an atomic read-modify-write, whether it must take the
+//! checkpoint. So a thread that begins after this check sees the head at least where it was before
+//! the check, and the last second that is opened without a checkpoint is at most the next one. All
+//! seconds after that have theirs.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -30,14 +30,15 @@ const BEGINNING: u64 = OFF - 1;
 pub(super) struct Minute(AtomicU64);
 
 impl Minute {
-    /// For a node that is created in second `born`.
+    /// Creates the word of a node that is created in second `born`.
     pub(super) fn new(is_kept: bool, born: u64) -> Self {
         Self(AtomicU64::new(if is_kept { born } else { OFF }))
     }
 
     /// Begins to keep seconds, unless the node keeps them already; `second` returns the newest one.
     pub(super) fn begin(&self, second: impl FnOnce() -> u64) {
-        // Acquire: pairs with the swap of the thread that has looked before.
+        // Acquire: pairs with the read-modify-write in `needs_cut` of a thread that checked
+        // earlier.
         let begun = self
             .0
             .compare_exchange(OFF, BEGINNING, Ordering::AcqRel, Ordering::Relaxed);
@@ -74,7 +75,7 @@ impl Minute {
         }
     }
 
-    /// The second in which the node was made, if it has kept seconds ever since.
+    /// The second in which the node was created, if it has kept seconds ever since.
     pub(super) fn born(&self) -> Option<u64> {
         let found = self.0.load(Ordering::Relaxed);
         (found & LATE == 0).then_some(found)
@@ -120,7 +121,7 @@ impl ThisSecond {
 
 #[cfg(all(test, sentinel_loom))]
 pub(super) mod models {
-    //! A node that begins to keep seconds while they are opened.
+    //! A model of a node that begins to keep seconds while they are opened.
 
     use super::super::checkpoints::{Checkpoints, StepHead};
     use super::*;
@@ -145,7 +146,7 @@ pub(super) mod models {
         }
     }
 
-    /// One event in each second: every second that is said to be known has its checkpoint.
+    /// One event in each second: every second from `first` on has its checkpoint.
     pub(in crate::stat) fn a_late_beginning() {
         let kept = Arc::new(Kept {
             head: StepHead::new(0),
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_late_is_of_the_newest_second() {
+    fn late_counts_go_to_the_newest_second() {
         let lent = ThisSecond::default();
         lent.add(7, 2);
         lent.add(7, 3);

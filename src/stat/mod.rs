@@ -14,13 +14,13 @@
 //!
 //! # Windows and the calendar
 //!
-//! Buckets begin at multiples of their length from [`Tick::ZERO`](crate::clock::Tick::ZERO). The clocks of
-//! the operating system, [`MonotonicClock`](crate::clock::MonotonicClock) and `QuantaClock`, start at a
-//! midnight of UTC. So with either of them an interval of one bucket that divides a day begins at
-//! the same time of day as the interval of a shared rule on the store: a day at midnight, an hour
-//! at the full hour, a week on Thursday, the first day of 1970. With the default of two buckets,
-//! the window of a day slides at midnight and at noon. Time zones and months have no part in it: a
-//! [`KeyedRule`](crate::KeyedRule::per_calendar_month) counts by those.
+//! Buckets begin at multiples of their length from [`Tick::ZERO`](crate::clock::Tick::ZERO). The
+//! clocks of the operating system, [`MonotonicClock`](crate::clock::MonotonicClock) and
+//! `QuantaClock`, start at a midnight of UTC. So with either of them an interval of one bucket that
+//! divides a day begins at the same time of day as the interval of a shared rule on the store: a
+//! day at midnight, an hour at the full hour, a week on Thursday, the first day of 1970. With the
+//! default of two buckets, the window of a day slides at midnight and at noon. Windows know neither
+//! time zones nor months; a [`KeyedRule`](crate::KeyedRule::per_calendar_month) can count by them.
 //! The calendar is read when the program starts: corrections of the wall time later, and sleep of
 //! the machine, move the windows against it. With a clock of your own, windows count from its
 //! `ZERO`.

@@ -1,8 +1,7 @@
-//! The buckets to come in one pass: the tokens held for them, and which of them suit a loan.
+//! One pass over the buckets to come: the tokens held for them, and the buckets that suit a loan.
 //!
-//! Each cell is read once, so all sums agree on its value. A call that looks at every window to
-//! come takes time in proportion to the buckets ahead, at most [`MOST_AHEAD`], and not to their
-//! square.
+//! Each cell is read once, so all sums agree on its value. A check of every window to come takes
+//! time proportional to the number of buckets ahead, at most [`MOST_AHEAD`], and not to its square.
 
 use std::ops::Range;
 
@@ -16,9 +15,10 @@ const WORDS: usize = MOST.div_ceil(64);
 pub(super) struct HeldSums {
     /// The bucket after the newest one.
     first: u64,
-    /// At `i` the tokens held for the `i` buckets from `first` on, wrapping.
+    /// Element `i` is the sum of the tokens held for the first `i` buckets from `first` on,
+    /// wrapping.
     sums: [u32; MOST + 1],
-    /// How many buckets there are ahead.
+    /// The number of buckets ahead for which the array holds tokens.
     ahead: usize,
 }
 
@@ -49,8 +49,8 @@ impl HeldSums {
         all
     }
 
-    /// Tokens held for the buckets from `start`, which is still to come, up to, not
-    /// including, `end`.
+    /// The tokens held for the buckets from `start`, which is still to come, up to but not
+    /// including `end`.
     #[inline]
     pub(super) fn between(&self, start: u64, end: u64) -> u32 {
         self.before(end).wrapping_sub(self.before(start))
@@ -66,7 +66,7 @@ impl HeldSums {
 // === impl Targets ===
 
 impl Targets {
-    /// The buckets from `from` up to, not including, `to`, as far as they are after `bucket`.
+    /// The buckets from `from` up to but not including `to` that are after `bucket`.
     pub(super) fn new(bucket: u64, from: u64, to: u64) -> Self {
         let mut all = Self {
             first: bucket + 1,
@@ -77,7 +77,7 @@ impl Targets {
         all
     }
 
-    /// Takes `targets` out.
+    /// Removes `targets` from the set.
     pub(super) fn remove(&mut self, targets: Range<u64>) {
         let place = |target: u64| target.saturating_sub(self.first).min(MOST_AHEAD) as usize;
         let (mut start, end) = (place(targets.start), place(targets.end));

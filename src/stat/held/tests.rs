@@ -1,4 +1,4 @@
-//! One pass finds the same as a look at every bucket of every window.
+//! `HeldSums` and `Targets` give the same loans as a naive search of every bucket of every window.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::super::quota::{Lending, Quota};
 use super::*;
 use crate::clock::Tick;
 
-/// Buckets ahead of the rings here.
+/// How many buckets ahead the rings of these tests hold tokens.
 const AHEAD: u64 = 64;
 
-/// A ring as it stands, looked at bucket by bucket.
+/// A naive reader of a ring, which looks at every bucket.
 struct Naive<'a> {
     array: &'a LeapArray,
     /// The newest bucket.
@@ -40,7 +40,7 @@ impl Naive<'_> {
         self.array.used(head, start).unwrap()
     }
 
-    /// When `quota` has room.
+    /// The first bucket at which `quota` has room.
     fn available_at(&self, quota: &Quota) -> Option<u64> {
         let most = quota.limit().checked_sub(self.weight)?;
         let mut targets = self.bucket + 1..;
@@ -76,7 +76,7 @@ impl Naive<'_> {
             Lending::Part(_) if self.weight > 0 => self.used(before) - self.used(start),
             _ => return Some(u32::MAX),
         };
-        // The only part here.
+        // All quotas of these tests that lend a part lend half.
         Some(leaving / 2)
     }
 
@@ -113,7 +113,7 @@ proptest! {
         let array = LeapArray::with_grid(grid, Tick::from_nanos(100));
         let mut now = 100;
         for (step, weight, from, patience) in calls {
-            // Mostly many come at once.
+            // Most steps leave the clock alone, so that many calls come in one bucket.
             now += step / 5 * (step + u64::from(weight));
             let at = Tick::from_nanos(now);
             array.bring_to(at).unwrap();
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn a_set_of_targets_is_a_set(
+    fn targets_match_a_naive_set(
         bucket in 0_u64..1_000,
         (from, to) in (0_u64..1_600, 0_u64..1_600),
         removed in prop::collection::vec((0_u64..1_600, 0_u64..300), 0..10),

@@ -1,4 +1,4 @@
-//! A model of takers that try once: who has no success takes another path.
+//! A model of takers that make a single attempt; a caller that fails takes another path.
 
 use loom::thread;
 
@@ -8,7 +8,7 @@ model! {
     takers_in_one_attempt_beside_a_roll at 2 fails with
         takers_in_one_attempt_that_do_not_compare: BlindTake;
     || {
-        // One tries in the bucket that the other closes, and in the one that it opens.
+        // One thread tries in the bucket that the other one closes, and in the one that it opens.
         let array = array(2);
         let other = array.clone();
         let at_once = |array: &LeapArray, now| {

@@ -1,4 +1,4 @@
-//! Checkpoints that are taken beside additions to a counter.
+//! Models of checkpoints that are taken concurrently with additions to a counter.
 
 use loom::thread;
 
@@ -17,7 +17,7 @@ struct Counted {
 impl Counted {
     fn new() -> Arc<Self> {
         let counter = SpreadCount::default();
-        // Its stripes are made before: loom does not see that this orders threads.
+        // The stripes are created first: loom does not see that their creation orders threads.
         counter.add_in_crowd(0);
         Arc::new(Self {
             head: StepHead::new(10),
@@ -59,7 +59,7 @@ model! {
         }
         let cut = |step| counted.cuts.get(step, 0).expect("the cut stands");
         assert_eq!(counted.counter.sum(), 3, "lost");
-        // Never in a step before the clock of the event.
+        // No event counts in a step before its clock.
         assert!(cut(11) <= 1 && cut(12) <= 2 && cut(11) <= cut(12));
     }
 }
@@ -70,7 +70,7 @@ model! {
     || {
         let counted = Counted::new();
         let other = counted.clone();
-        // The crowd is there for one thread when it has gone for the other one.
+        // One thread counts as in a crowd while the other one does so no longer.
         let crowd = thread::spawn(move || {
             other.event_in_crowd(11);
             other.event_in_crowd(12);

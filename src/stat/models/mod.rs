@@ -1,4 +1,4 @@
-//! Every interleaving of a few threads over the real types, checked by loom.
+//! Models for loom: every interleaving of a few threads over the real types.
 //!
 //! Each model has a twin with a planted bug that must fail: a model that cannot
 //! fail proves nothing. Run with
@@ -7,11 +7,11 @@
 //! RUSTFLAGS="--cfg sentinel_loom" cargo test --release --lib models
 //! ```
 //!
-//! Each model names its bound of preemptions; `SENTINEL_LOOM_MORE=1` raises all by
-//! one. `SENTINEL_LOOM_PAUSES=1` lets threads sleep where loom would not; four twins,
+//! Each model states its preemption bound; `SENTINEL_LOOM_MORE=1` raises all by one.
+//! `SENTINEL_LOOM_PAUSES=1` lets threads sleep where loom would not; four twins,
 //! `one_who_leaves_blindly`, `a_bad_call_that_is_noted_late`,
 //! `a_slot_without_what_was_done_with_it` and `a_second_that_is_opened_by_an_old_look`, need it
-//! unset: the last three fail by an order of memory alone.
+//! unset: the last three fail only by a memory ordering that is too weak.
 
 mod at_once;
 mod cuts;
@@ -122,7 +122,8 @@ impl Tally {
     }
 }
 
-/// Full in 10; one leaves at 12. A borrower at 11, and takers at `clocks`.
+/// A window that is full at 10 and has room again at 12: a borrower at 11 is concurrent with takers
+/// at `clocks`.
 fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
@@ -137,7 +138,8 @@ fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
     Tally::join(all).settle(&array, &[(2, 1)]);
 }
 
-/// Full in 10, and a loan for 12 that is cancelled at 11, beside a taker at `now`.
+/// A window that is full at 10, with a loan for 12 that is cancelled at 11, concurrently with a
+/// taker at `now`.
 fn cancel_beside_a_taker(now: u64) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
@@ -165,7 +167,7 @@ fn move_beside_takers(now: u64) {
     };
     let new = old.move_to(grid, Tick::from_nanos(11));
     let ours = Tally::took(new.acquire_at(now, 1, &[quota(3, 1)]));
-    // A thread that finds the array moved comes again on the new one.
+    // A thread that finds the array replaced tries again on the new one.
     let theirs = Tally::took(match taker.join().unwrap() {
         Err(Denied::Reloaded) => new.acquire_at(now, 1, &[quota(3, 1)]),
         taken => taken,
@@ -178,7 +180,7 @@ model! {
         a_take_that_does_not_compare: BlindTake,
         an_opener_that_does_not_seal: OpenWithoutSeal;
     || {
-        // From 11 to 12, beside a thread in time and a late one.
+        // The head moves from 11 to 12, concurrently with takers whose clocks are at 10 and 11.
         let array = array(2);
         assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
         let others = [10, 11].map(|now| {
@@ -238,10 +240,10 @@ model! {
 }
 
 model! {
-    two_borrowers_of_a_window_to_come at 3 fails with two_that_look_once: LoanLooksOnce;
+    two_borrowers_of_a_window_to_come at 3 fails with two_loans_checked_only_once: LoanLooksOnce;
     || {
-        // Full in 10, one leaves at 11. One borrows for 11; the other, which finds that taken, for
-        // 12: both are in the window of 11 and 12.
+        // The window is full at 10, and its token leaves it at 11. One thread borrows for 11, the
+        // other, which finds 11 taken, for 12: both loans are in the window of 11 and 12.
         let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
         assert!(array.acquire_at(9, 1, &[quota(2, 1)]).is_ok());
@@ -256,10 +258,10 @@ model! {
 
 model! {
     two_borrowers_in_the_first_window at 3 fails with
-        two_that_look_once_in_the_first_window: LoanLooksOnce;
+        two_loans_checked_once_in_the_first_window: LoanLooksOnce;
     || {
-        // One has room and waits for its turn in 1; the other, which finds that charged, borrows
-        // for 3, unless it sees the loan. The window of 1 begins before the clock does.
+        // One thread has room and waits for its turn in 1. The other one finds its token charged
+        // and borrows for 3, unless it sees the loan. The window of 1 begins before the clock does.
         let grid = Grid { bucket_ns: 1, buckets: 3, ahead: 3 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(0)));
         let other = array.clone();
@@ -274,7 +276,7 @@ model! {
 
 model! {
     a_loan_that_looks_again_beside_a_roll at 2 fails with
-        one_that_has_looked_once: LoanLooksOnce;
+        a_loan_checked_only_once: LoanLooksOnce;
     || {
         let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
@@ -316,7 +318,7 @@ model! {
         let first = Tally { ran: vec![10], spent: 0 };
         let mut tally = Tally::join([first, taker, borrower.join().unwrap()]);
         assert_eq!(tally.ran.len() as u32 + tally.spent, 2, "one of the two gets it");
-        // And no call can have more before the window of four has moved on.
+        // No call can take more before the window of four has moved on.
         let late = Tally::took(array.acquire_at(13, 1, &quotas()));
         tally = Tally::join([tally, late]);
         tally.settle(&array, &[(2, 1), (4, 2)]);
@@ -324,7 +326,7 @@ model! {
 }
 
 model! {
-    additions_beside_a_roll at 2 fails with additions_to_whatever_bucket: AddWithoutRoll;
+    additions_beside_a_roll at 2 fails with additions_that_open_no_bucket: AddWithoutRoll;
     || {
         let array = array(2);
         let threads: Vec<_> = [11, 12]
@@ -337,7 +339,7 @@ model! {
         assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
         let between = |start, end| array.read(13, |reading| reading.between(start, end));
         assert_eq!(array.taken_now(), 3);
-        // Never in a bucket before the caller's clock (nor two after it).
+        // No addition counts in a bucket before its caller's clock, or two buckets after it.
         assert!(between(11, 13) <= 3);
         assert!(between(12, 14) >= 1);
     }
@@ -346,7 +348,7 @@ model! {
 model! {
     a_jump_beside_a_roll at 1 fails with a_taker_that_waits_in_the_gap: WaitInGap;
     || {
-        // One clock is far ahead, hence jumps; the others must not be misled.
+        // One clock is far ahead, so its thread jumps. The other thread must not be misled.
         let array = array(2);
         let other = array.clone();
         let thread = thread::spawn(move || other.acquire_at(11, 1, &[quota(2, 1)]).map_or(11, |taken| taken.bucket));
@@ -376,8 +378,8 @@ model! {
         a_reader_that_does_not_look_again: ReadAcrossBuckets,
         a_reader_that_helps_from_behind: HelpFromBehind;
     || {
-        // It reads as of 10. Since then the head has gone on, and with the next
-        // bucket by more than a ring.
+        // The reader reads as of 10. The head has moved on since then, and with the next bucket by
+        // more than a ring.
         let array = array(2);
         assert_eq!(array.bring_to(Tick::from_nanos(14)), Ok(14));
         let slow = array.clone();
@@ -398,7 +400,7 @@ model! {
 }
 
 model! {
-    a_move_beside_a_loan at 2 fails with a_move_that_forgets_it: FreezeWithoutMark;
+    a_move_beside_a_loan at 2 fails with a_move_that_forgets_the_loan: FreezeWithoutMark;
     || {
         let old = array(2);
         assert!(old.acquire_at(10, 1, &[quota(2, 1)]).is_ok());

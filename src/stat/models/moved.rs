@@ -1,4 +1,4 @@
-//! One node over two rings: a call from before a reload beside those after it.
+//! A model of one node over two rings: a call from before a reload, concurrent with later calls.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ model! {
             ending.complete(at(2), 1, Duration::from_secs(1), Outcome::Success);
         });
         let new = old.over(Arc::new(old.ring().move_to(grid(2), at(1))));
-        // In bucket 2 if the other thread has come there first. With a quota, as a plain count may
-        // land in the bucket after the returned one.
+        // The call counts in bucket 2 if the other thread has moved the head there first. It takes
+        // a quota because a plain count can land in the bucket after the returned one.
         let bucket = new.acquire(at(1), 1, &[quota(1, 9)]).unwrap().bucket;
         ending.join().unwrap();
         let before = new.previous_second(at(2)).unwrap().pass();

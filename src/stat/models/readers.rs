@@ -1,7 +1,8 @@
-//! Figures that are read beside takers, borrowers and rolls are true of some moment.
+//! Models of readers: figures read concurrently with takers, borrowers and rolls are those of one
+//! moment.
 //!
-//! Every figure is put together from several words. Here the twins leave out the checks that make
-//! sure that they belong together.
+//! Every figure is composed of several words. The twins leave out the checks that these words
+//! belong together.
 
 use loom::thread;
 
@@ -14,8 +15,8 @@ use crate::stat::extremes::{Extreme, Extremes};
 use crate::stat::leap_array::{Denied, Grid, LeapArray};
 use crate::stat::occupy::Wish;
 
-/// An array at bucket 11, in which one token was taken in 10 and one is held for
-/// 13, of at most two.
+/// An array at bucket 11, in which one token was taken in 10 and one is held for 13. The limit is
+/// two.
 fn with_a_loan() -> Arc<LeapArray> {
     let grid = Grid {
         bucket_ns: 1,
@@ -42,7 +43,7 @@ fn borrow_for_13(array: &LeapArray) {
 model! {
     a_sum_beside_a_cancelled_loan at 3 fails with a_sum_of_words_that_do_not_match: TakenBelowCut;
     || {
-        // The head is the same before the loan and after it.
+        // The head word is the same before the loan and after its cancellation.
         let array = array(2);
         assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         assert_eq!(array.bring_to(Tick::from_nanos(11)), Ok(11));
@@ -98,7 +99,7 @@ model! {
         let other = array.clone();
         let reader = thread::spawn(move || other.count_at(Tick::from_nanos(10)));
         assert!(array.acquire_at(11, 1, &[quota(1, 1)]).is_ok());
-        // At 11 the bucket is none of the window any more.
+        // Once 11 is open, the window no longer includes bucket 10.
         let count = reader.join().unwrap();
         assert!(count <= 1, "{count} in a bucket of one");
     }
@@ -107,7 +108,7 @@ model! {
 model! {
     what_is_taken_beside_a_borrower at 1 fails with what_loans_of_another_bucket_leave: ReadAcrossBuckets;
     || {
-        // Another one is held at 12, so that the cell is no more as of 11.
+        // A second token is held when 12 is the newest bucket, so the cell is no longer that of 11.
         let array = with_a_loan();
         let other = array.clone();
         let reader = thread::spawn(move || other.taken_now());
@@ -156,7 +157,7 @@ model! {
         assert!(array.acquire_at(10, 1, &[quota(3, 1)]).is_ok());
         let other = array.clone();
         let reader = thread::spawn(move || other.available_at(Tick::from_nanos(10), 1, &quota(3, 1)));
-        // The checkpoint of 10 makes place for that of 14.
+        // The checkpoint of 14 replaces that of 10.
         assert_eq!(array.bring_to(Tick::from_nanos(14)), Ok(14));
         let at = reader.join().unwrap();
         assert!(at >= Some(Tick::from_nanos(13)), "told to come at {at:?}");
@@ -179,14 +180,14 @@ model! {
 model! {
     a_jump_beside_a_move at 2 fails with a_jump_behind_the_back_of_a_move: FreezeWithoutMark;
     || {
-        // One clock is far ahead, hence jumps, and meets a reload.
+        // One clock is far ahead: its thread jumps, concurrently with a reload.
         let old = array(2);
         assert!(old.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         let other = old.clone();
         let jumper = thread::spawn(move || other.acquire_at(40, 1, &[quota(2, 1)]));
         let new = old.move_to(Grid { bucket_ns: 1, buckets: 2, ahead: 1 }, Tick::from_nanos(11));
         let theirs = match jumper.join().unwrap() {
-            // A thread that finds the array moved comes again on the new one.
+            // A thread that finds the array replaced tries again on the new one.
             Err(Denied::Reloaded) => new.acquire_at(40, 1, &[quota(2, 1)]),
             taken => taken,
         };
