@@ -116,7 +116,7 @@ impl Extremes {
         let mut found = cell.load(Ordering::Relaxed);
         loop {
             // A word of an older bucket is replaced. A word of a newer bucket stays: this call is
-            // late, and its own bucket has lost the place.
+            // late, and the slot no longer belongs to its bucket.
             let behind =
                 (bucket as u16).wrapping_sub((found >> (RT_BITS + CONCURRENCY_BITS)) as u16);
             let known = match behind {

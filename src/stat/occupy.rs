@@ -1,7 +1,7 @@
 //! Loans: tokens of a future bucket, promised now to a call that will wait.
 //!
-//! A prioritized call that finds its window full may take a place in a coming
-//! bucket `f` in which enough will have left the window:
+//! A prioritized call that finds its window full can borrow from a coming bucket `f`, by which
+//! enough tokens will have left the window:
 //!
 //! ```text
 //! limit 10, two buckets of 500 ms, ten tokens taken at 700 ms, now 1200 ms
@@ -18,26 +18,25 @@
 //!
 //! * it has room for them now, or
 //! * `granted + n ≤ cut(start(f)) + limit`: the used tokens, all held ones, and this loan fit into
-//!   the window that ends with `f`. The buckets that leave until then are closed, so no call can
-//!   change the tokens that leave.
+//!   the window that ends with `f`. The buckets that leave the window until then are closed, so
+//!   their tokens cannot change any more.
 //! * If the window of `f` lies wholly in the future, the tokens held in it fit.
 //!
-//! The first two are confirmed by the compare-and-swap on the head. The third
-//! cannot be, because another loan may be charged already and not yet placed. So
-//! every borrower, once its loan is placed, looks at all windows to come that
-//! contain its bucket, and takes the loan back if one holds too much: of the
-//! borrowers in a window, the last to look sees them all.
+//! The compare-and-swap on the head confirms the first two conditions. It cannot confirm the third,
+//! because another loan may be charged already and not yet placed. So every borrower, once its loan
+//! is placed, checks all windows to come that contain its bucket, and takes the loan back if one of
+//! them holds too much. Of the borrowers in a window, the last one to check sees all loans.
 //!
-//! From the promise on the tokens count as used, so an ordinary call cannot take promised tokens,
-//! and a rule that has room is simply charged at once: it never stands in the way of a loan that
-//! another rule needs. The tokens move along with the newest bucket until `f` opens, and are taken
-//! there; the borrower then starts without touching anything.
+//! From the promise on, the tokens count as used, so no ordinary call can take promised tokens. A
+//! rule that has room is charged at once, so it never prevents a loan that another rule needs. The
+//! tokens move along with the newest bucket until `f` opens, and are taken there; the borrower then
+//! starts without touching the ring.
 //!
 //! # Source
 //!
-//! `StatisticNode.tryOccupyNext` of Sentinel, whose condition this is. It reads and writes in two
-//! steps and so may lend more than there is; here the compare-and-swap on the head confirms every
-//! value that was read.
+//! `StatisticNode.tryOccupyNext` of Sentinel, which has the same condition. Sentinel reads and
+//! writes in two steps, and so can lend more than there is; here the compare-and-swap on the head
+//! confirms every value that was read.
 
 use std::time::Duration;
 
@@ -61,27 +60,27 @@ pub(crate) struct Loan {
 }
 
 impl Loan {
-    /// The bucket that the tokens are held for.
+    /// The bucket for which the tokens are held.
     pub(crate) const fn bucket(self) -> u64 {
         self.bucket
     }
 
-    /// When that bucket begins: the call that borrowed may start then.
+    /// The start of that bucket, from which on the call that borrowed may start.
     pub(crate) const fn start(self) -> Tick {
         self.start
     }
 
-    /// How many tokens are held.
+    /// The number of tokens held.
     pub(crate) const fn tokens(self) -> u32 {
         self.weight
     }
 }
 
-/// The terms of a loan.
+/// The terms on which a call asks for a loan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) now: Tick,
-    /// Not before the bucket of this time.
+    /// The earliest time at which the call may start; earlier buckets do not suit.
     pub(crate) from: Tick,
     /// How long the call may wait, exclusive.
     pub(crate) patience: Duration,
@@ -91,9 +90,9 @@ pub(crate) struct Wish {
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// Cancels a loan. False if that came too late, and the tokens stay spent:
-    /// its bucket has opened and closed again, or another bucket closed at this very
-    /// moment. Also false if fewer tokens are held for its bucket.
+    /// Cancels a loan and returns true. Returns false, and the tokens stay spent, if it came too
+    /// late: the bucket of the loan has opened and closed again, or the newest bucket closed at
+    /// this very moment. Also returns false if fewer tokens are held for its bucket.
     ///
     /// Cancel only a loan of this array, and only once: a loan cannot be distinguished from others
     /// of the same bucket.
@@ -114,8 +113,8 @@ impl LeapArray {
         }
     }
 
-    /// The earliest loan that fulfils `wish`. Tokens charged for a bucket which closes meanwhile
-    /// are added to `spent`.
+    /// Makes the earliest loan that fulfils `wish`. Tokens that were charged for a failed attempt
+    /// and could not be refunded are added to `spent`.
     pub(crate) fn borrow_for(
         &self,
         wish: Wish,
@@ -131,14 +130,14 @@ impl LeapArray {
                     continue;
                 }
             };
-            // First the head: it confirms the judgement, and from then on these tokens are charged
-            // in any case. Then the cell.
+            // The head comes first: its swap confirms the verdict, and from then on the tokens are
+            // charged in any case. The cell follows.
             if !self.swap_head(head, head.plus(wish.weight)) {
                 continue;
             }
             if !self.hold(bucket, offer, wish.weight) {
-                // The bucket has closed, or others took this place: charged for nothing. Tokens
-                // that cannot be refunded count as spent.
+                // The bucket has closed, or other loans filled the cell, so the tokens were charged
+                // in vain. Tokens that cannot be refunded count as spent.
                 if !self.refund_at(bucket, wish.weight) {
                     *spent = spent.saturating_add(wish.weight);
                 }
@@ -160,8 +159,8 @@ impl LeapArray {
     }
 
     /// The earliest bucket that every quota agrees to while `head` stands, for a call that comes in
-    /// bucket `seen`: in `bucket`, the newest one, or in a later one if no other call comes until
-    /// then. `None` if a checkpoint is missing, because the head stands in a jump.
+    /// bucket `seen`. This is `bucket`, the newest one, or a later one if no other call comes until
+    /// then. `None` if a checkpoint is missing, because the head is in the middle of a jump.
     pub(super) fn earliest(
         &self,
         (head, bucket): (HeadWord, u64),
@@ -171,7 +170,7 @@ impl LeapArray {
     ) -> Option<Result<Offer, Denied>> {
         let from = self.bucket_number(wish.from);
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
-        // The first one that begins too late.
+        // The first bucket that begins too late.
         let to = last.div_ceil(self.grid().bucket_ns);
         let mut looked = Looked {
             array: self,
@@ -248,7 +247,7 @@ impl LeapArray {
                         used.is_some_and(|used| used <= quota.limit())
                     })
                 });
-            // The cells are true only as of this bucket.
+            // The cells that were read are those of this bucket only if the head is still there.
             if self.load_head().is_open_at(head.stamp()) {
                 return fits;
             }
@@ -261,7 +260,8 @@ impl LeapArray {
                 return false;
             };
             if bucket >= loan.bucket {
-                // It has opened: the tokens are taken, and may be refunded.
+                // The bucket of the loan has opened: its tokens are taken, and can be refunded
+                // while it is the newest one.
                 return self.refund_at(loan.bucket, loan.weight);
             }
             if planted(Bug::CancelBackwards) {
@@ -270,24 +270,24 @@ impl LeapArray {
             let cell = self.loan_cell(loan.bucket);
             let found = LoanCell(cell.load(Ordering::Acquire));
             let Some(count) = self.open_count(found, bucket, loan.bucket) else {
-                // Being opened: help, and look again.
+                // A newer bucket is being opened: help with that, and try again.
                 continue;
             };
             let Some(rest) = count.checked_sub(loan.weight) else {
-                // The loan has been cancelled before, or is of another array.
+                // The loan has been cancelled already, or belongs to another array.
                 return false;
             };
-            // First the cell, then the head: in between the tokens count as
-            // taken, which errs on the refusing side.
+            // The cell comes before the head: in between, the tokens count as taken, which errs on
+            // the side of refusing.
             if swap(cell, found.0, LoanCell::open(rest, bucket).0) {
                 return planted(Bug::CancelBackwards) || self.refund_at(bucket, loan.weight);
             }
         }
     }
 
-    /// The first bucket that tokens are held for. It is later than the newest one was.
+    /// The first bucket for which tokens are held, after the newest one.
     pub(super) fn next_loan(&self) -> Option<u64> {
-        // Mostly there is none, and the cells need not be distinguished.
+        // Mostly no tokens are held at all, and the order of the cells does not matter.
         let mut cells = (0..self.ahead()).map(|place| self.loan_cell(place));
         if cells.all(|cell| LoanCell(cell.load(Ordering::Acquire)).count() == 0) {
             return None;
@@ -299,7 +299,7 @@ impl LeapArray {
         })
     }
 
-    /// Tokens held as of `bucket` for any later one.
+    /// The tokens held for all buckets after `bucket`, while that is the newest one.
     pub(super) fn held(&self, bucket: u64) -> u32 {
         let all = self.held_ahead(bucket);
         all.fold(0, |held: u32, (_, count)| held.wrapping_add(count))
@@ -314,13 +314,13 @@ impl LeapArray {
         })
     }
 
-    /// Tokens held as of `bucket` for `target`.
+    /// The tokens held for `target` while `bucket` is the newest one.
     pub(super) fn held_for(&self, bucket: u64, target: u64) -> u32 {
         let cell = self.loan_cell(target).load(Ordering::Acquire);
         self.count_in(LoanCell(cell), bucket, target)
     }
 
-    /// The tokens that `cell` holds as of `bucket` for `target`.
+    /// The tokens that `cell` holds for `target` while `bucket` is the newest one.
     pub(super) fn count_in(&self, cell: LoanCell, bucket: u64, target: u64) -> u32 {
         // A count that was sealed as of the bucket before is carried on, unless it was held for
         // `bucket` itself.
@@ -333,8 +333,8 @@ impl LeapArray {
         }
     }
 
-    /// The count for a thread that changes the cell while `bucket` is the newest one; `None` once a
-    /// newer bucket is open.
+    /// The count of a cell that a thread is about to change while `bucket` is the newest one;
+    /// `None` if that bucket is closing or has closed.
     fn open_count(&self, cell: LoanCell, bucket: u64, target: u64) -> Option<u32> {
         let is_open = if cell.stamp() == stamp(bucket) {
             !cell.is_sealed()
@@ -346,17 +346,17 @@ impl LeapArray {
     }
 }
 
-/// A bucket that every quota agreed to.
+/// A bucket to which every quota agreed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) bucket: u64,
-    /// How many tokens may be held there.
+    /// How many tokens the bucket may hold in all.
     most: u32,
-    /// The index of the quota that said so.
+    /// The index of the quota that sets `most`.
     quota: u32,
 }
 
-/// A ring as a call of `weight` finds it that comes in bucket `seen`. Its functions return `None`
+/// The ring as a call of `weight` that comes in bucket `seen` finds it. Its functions return `None`
 /// if a checkpoint is missing.
 struct Looked<'a> {
     array: &'a LeapArray,
@@ -364,19 +364,19 @@ struct Looked<'a> {
     bucket: u64,
     seen: u64,
     weight: u32,
-    /// Looked up at most once.
+    /// Read on first use, and at most once.
     held: Option<HeldSums>,
 }
 
 // === impl Looked ===
 
 impl Looked<'_> {
-    /// Leaves those of `targets` for which `quota` lends tokens, however few of them.
+    /// Removes from `targets` all buckets for which `quota` lends no tokens.
     fn keep_lent(&mut self, targets: &mut Targets, quota: &Quota) -> Option<()> {
         let (head, bucket, seen) = (self.head, self.bucket, self.seen);
         let cut = self.cut(quota.start(bucket))?;
         if fits(head.granted(), cut, self.weight, quota.limit()) {
-            // It has room: the tokens are charged now and stay charged.
+            // The quota has room: the tokens are charged now and stay charged.
             return Some(());
         }
         let Some(most) = quota.limit().checked_sub(self.weight) else {
@@ -387,24 +387,23 @@ impl Looked<'_> {
         if room <= seen {
             return Some(());
         }
-        // The tokens used and held from now on can be distinguished from fewer only if the sum does
-        // not wrap.
+        // A sum that wraps cannot be told from a smaller one, so nothing is lent then.
         let used = head.granted().wrapping_sub(cut);
         if quota.lending() == Lending::Nothing || used.checked_add(self.weight).is_none() {
             targets.remove(0..u64::MAX);
             return Some(());
         }
-        // Windows that have begun by then hold all that is granted since.
+        // Windows that have begun when the call comes contain all tokens granted since they began.
         let to_come = quota.next_start(seen) + u64::from(quota.span() - quota.stride());
         targets.remove(0..room.min(to_come));
-        // In those that are to come nothing counts that is used by then. A target is in all
-        // that begin up to it and not a whole window before.
+        // In windows that begin after that, only held tokens count. A target is in each window that
+        // begins up to a window's length before it.
         let (Some(first), Some(last)) = (targets.next(to_come), targets.last()) else {
             return Some(());
         };
         let held = self.held();
         let span = u64::from(quota.span());
-        // Full windows that overlap are taken out together.
+        // Full windows that overlap are removed together.
         let mut full = first..first;
         for start in (quota.start(first)..=last).step_by(quota.stride() as usize) {
             if held.between(start, start + span) > most {
@@ -419,8 +418,8 @@ impl Looked<'_> {
         Some(())
     }
 
-    /// The offer for bucket `target`, where every quota lends something: how much the one
-    /// that lends the least does.
+    /// The offer for bucket `target`, for which every quota lends something: as much as the quota
+    /// that lends the least.
     fn offer(&mut self, target: u64, quotas: &[Quota]) -> Option<Offer> {
         let mut offer = Offer {
             bucket: target,
@@ -436,9 +435,9 @@ impl Looked<'_> {
         Some(offer)
     }
 
-    /// How many tokens `quota` lets bucket `target` hold in all, where it lends any.
+    /// How many tokens in all `quota` lets bucket `target` hold, given that it lends some.
     fn lends(&mut self, target: u64, quota: &Quota) -> Option<u32> {
-        // A call that takes no tokens borrows no share.
+        // Only quotas that lend a part limit the tokens of a bucket.
         let Lending::Part(part) = quota.lending() else {
             return Some(u32::MAX);
         };
@@ -451,14 +450,14 @@ impl Looked<'_> {
         let leaving = if start.wrapping_sub(self.seen) as i64 <= 0 {
             self.used(before)?.wrapping_sub(self.used(start)?)
         } else if before == start {
-            // Nothing leaves but where one of the quota's own buckets begins, so that a
-            // part is lent once for each of these.
+            // Tokens leave the window only where one of the quota's own buckets begins, so a part
+            // is lent once for each own bucket.
             0
         } else {
             quota.limit()
         };
-        // A hair more than the product, which is rounded, and may fall short of the whole
-        // number that was meant.
+        // The product is rounded, and can fall short of the whole number that was meant: raise it
+        // by a few units in the last place.
         Some((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
     }
 
@@ -490,14 +489,15 @@ impl Looked<'_> {
 
 #[cfg(all(test, sentinel_loom))]
 pub(super) mod models {
-    //! A loan that is judged again while its window begins.
+    //! A model of a loan that is checked again while its window begins.
 
     use super::*;
     use crate::base::sync::Arc;
 
-    /// Full in 9, and one leaves at 11. A borrower for 11 has charged the head when another one is
-    /// judged, which so gets 12, in the same window. Both hold their tokens, and the first one has
-    /// found that they fit, when 11 opens beside the look of the second.
+    /// The window is full at 9, and its token leaves it at 11. One borrower has charged the head
+    /// for 11 when another one is judged, which gets 12 for that reason, in the same window. Both
+    /// loans are placed, and the first borrower has found that they fit, when 11 opens concurrently
+    /// with the check of the second one.
     pub(in crate::stat) fn look_beside_a_roll(array: Arc<LeapArray>, quotas: [Quota; 1]) {
         let at = Tick::from_nanos;
         assert!(array.acquire_at(9, 1, &quotas).is_ok());

@@ -7,9 +7,9 @@
 //! LoanCell     [ count:32   | stamp:30 | –        | sealed:1 ]
 //! ```
 //!
-//! `granted` is the high half, so that a `fetch_add` may wrap without touching
-//! the rest. A stamp is the low 30 bits of a bucket's number; two stamps are only
-//! compared for equality or by their signed distance, never by size.
+//! `granted` is the high half, so that a `fetch_add` can wrap without touching the rest. A stamp is
+//! the low 30 bits of a bucket's number; two stamps are only compared for equality or by their
+//! signed distance, never by size.
 
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::Tick;
@@ -42,7 +42,7 @@ const fn stamp_of(word: u64) -> u32 {
     (word as u32) >> 2
 }
 
-/// A division, out of the way of callers that need none.
+/// A division that is not inlined: its callers rarely need it.
 #[cold]
 #[inline(never)]
 pub(super) const fn divide(number: u64, by: u64) -> u64 {
@@ -56,8 +56,8 @@ pub(super) const fn holds(number: u64, bucket_ns: u64, at: Tick) -> bool {
     at.as_nanos().wrapping_sub(start) < bucket_ns
 }
 
-/// The number of the bucket that `at` lies in. Nearly always it is the newest one,
-/// the `guess`, and asking that is a product where the answer is a division.
+/// The number of the bucket that `at` lies in. Nearly always that is the newest one, the `guess`:
+/// checking it costs a multiplication, where computing the number costs a division.
 #[inline]
 pub(crate) const fn bucket_of(at: Tick, bucket_ns: u64, guess: u64) -> u64 {
     if holds(guess, bucket_ns, at) {
@@ -67,12 +67,12 @@ pub(crate) const fn bucket_of(at: Tick, bucket_ns: u64, guess: u64) -> u64 {
     }
 }
 
-/// The word that admission is decided on.
+/// The word by which admission is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeadWord(pub(super) u64);
 
 impl HeadWord {
-    /// `weight` tokens, in the form that a `fetch_add` on the word takes.
+    /// `weight` tokens as the operand of a `fetch_add` on the word.
     pub(super) const fn tokens(weight: u32) -> u64 {
         (weight as u64) << 32
     }
@@ -158,7 +158,7 @@ impl Checkpoint {
     }
 }
 
-/// Tokens held for one future bucket, as of the bucket with its stamp.
+/// Tokens held for one future bucket, as of the bucket that the stamp names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoanCell(pub(super) u64);
 

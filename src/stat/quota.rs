@@ -1,4 +1,4 @@
-//! A window rule in the form that a [`LeapArray`](super::LeapArray) judges by.
+//! A window rule in the form by which a [`LeapArray`](super::LeapArray) judges.
 
 use std::num::NonZeroU32;
 
@@ -51,19 +51,20 @@ pub struct Quota {
     lending: Lending,
 }
 
-/// How many of the tokens that leave a full window may be lent to prioritized calls.
+/// Which of the tokens that leave a full window may be lent to prioritized calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lending {
-    /// Nothing.
+    /// None of them.
     Nothing,
-    /// A part of it, between 0 and 1.
+    /// A fraction of them, between 0 and 1.
     Part(f64),
-    /// All of it.
+    /// All of them.
     All,
 }
 
 impl Quota {
-    /// A window of `buckets` buckets of the array itself.
+    /// Creates a limit on a window of `buckets` buckets, each of which spans `stride` buckets of
+    /// the array.
     ///
     /// # Panics
     ///
@@ -92,7 +93,7 @@ impl Quota {
         self.lending
     }
 
-    /// How many own buckets the window has.
+    /// The number of the window's own buckets.
     pub(super) const fn buckets(&self) -> u32 {
         self.buckets.get()
     }
@@ -102,7 +103,7 @@ impl Quota {
         self.stride.get()
     }
 
-    /// How many buckets of the array the window needs to look back, at most.
+    /// The number of buckets of the array that the window spans.
     pub(crate) const fn span(&self) -> u32 {
         self.buckets.get() * self.stride.get()
     }
@@ -121,13 +122,13 @@ impl Quota {
             .wrapping_mul(stride)
     }
 
-    /// The first bucket after `bucket` at which something leaves the window.
+    /// The first bucket after `bucket` at which tokens leave the window.
     pub(crate) const fn next_start(&self, bucket: u64) -> u64 {
         let stride = self.stride.get() as u64;
         (bucket / stride + 1) * stride
     }
 
-    /// The oldest buckets of all windows that begin after `bucket` and contain `target`.
+    /// The first buckets of all windows that begin after `bucket` and contain `target`.
     pub(super) fn starts_ahead(
         &self,
         bucket: u64,

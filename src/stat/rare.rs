@@ -1,20 +1,20 @@
-//! Counters that few nodes ever need: those of a line for slots, and of a crowd.
+//! Counters that few nodes ever need: the line for slots, and the stripes for a crowd.
 
 use super::slots::Line;
 use crate::base::spread::Stripes;
 
-/// See the [module](self).
+/// The rare counters of one node: see the [module](self).
 #[derive(Debug)]
 pub(super) struct RareCounters {
-    /// Where calls wait for a slot.
+    /// The line in which calls wait for a slot.
     pub(super) line: Line,
-    /// The refusals of full windows by a crowd, which are not among the ordinary ones. A node that
-    /// had a line before has none: its calls do not take the way of a crowd.
+    /// The refusals of full windows in a crowd, which the ordinary counters do not include. `None`
+    /// if the node had a line first: then its refusals never use stripes.
     pub(super) by_crowd: Option<Stripes>,
 }
 
 impl RareCounters {
-    /// With stripes for a crowd, or without.
+    /// Creates the counters, with stripes for a crowd if `is_crowded`.
     pub(super) fn new(is_crowded: bool) -> Self {
         Self {
             line: Line::new(),
@@ -22,7 +22,7 @@ impl RareCounters {
         }
     }
 
-    /// Bytes that they occupy, without the calls in the line.
+    /// Bytes that the counters occupy, without the calls in the line.
     pub(super) fn footprint(&self) -> usize {
         size_of::<Self>() + self.by_crowd.as_ref().map_or(0, Stripes::footprint)
     }

@@ -1,4 +1,4 @@
-//! The refusal of a part of the engine that limits calls: which of its limits, and until when.
+//! The refusal by a limiter: which of its limits refused, and until when.
 
 use std::fmt;
 use std::time::Duration;
@@ -59,14 +59,14 @@ use crate::clock::Tick;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which quota, or to the engine, which circuit breaker.
+    /// The index of the quota; within the engine, also of the circuit breaker.
     index: u32,
     now: Tick,
     available_at: Option<Tick>,
 }
 
 impl Refusal {
-    /// By the limit with this index, of a call at `now`.
+    /// Creates the refusal of a call at `now` by the limit with this index.
     pub(crate) const fn new(index: u32, now: Tick, available_at: Option<Tick>) -> Self {
         Self {
             index,
@@ -81,22 +81,21 @@ impl Refusal {
         self
     }
 
-    /// Returns which of the quotas refused, counted from 0: the first without room. A
-    /// [`KeyedLimiter`](crate::keyed::KeyedLimiter) has one.
+    /// Returns the index of the quota that refused, the first one without room, counted from 0. A
+    /// [`KeyedLimiter`](crate::keyed::KeyedLimiter) has only one quota.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index as usize
     }
 
-    /// Returns when there is room, if no other call takes tokens until then; of several quotas,
-    /// when all have. `None` if there never is, because more was requested than a quota ever allows
-    /// at once.
+    /// Returns when there is room in all quotas, if no other call takes tokens until then. `None`
+    /// if there never is, because more was requested than a quota ever allows at once.
     #[must_use]
     pub const fn available_at(&self) -> Option<Tick> {
         self.available_at
     }
 
-    /// Returns the same as a time from the moment of the call.
+    /// Returns the time from the call until [`available_at`](Self::available_at).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.available_at.map(|at| at - self.now)

@@ -3,11 +3,10 @@
 //! A reload may need other buckets or a longer window. The old array is *frozen* first: one
 //! compare-and-swap marks the head, and from then on takers, refunders and helpers find nothing to
 //! swap and return that the array has moved. The tokens granted up to that instant are in the
-//! marked word, so nothing is lost and nothing can pass on the old array behind the new one's back.
+//! marked word, so none are lost, and no call can pass on the old array unseen by the new one.
 //!
-//! The new array counts on from where the old one stopped. A token of old
-//! bucket `b` counts in the newest new bucket that any moment of `b` lies in,
-//! which errs on the refusing side:
+//! The new array counts on from where the old one stopped. A token of old bucket `b` counts in the
+//! newest new bucket that any moment of `b` lies in, which errs on the side of refusing:
 //!
 //! ```text
 //! old  |  3  |  4  |  1  |  0  |  2  |      500 ms each
@@ -15,17 +14,17 @@
 //! ```
 //!
 //! Counts beyond the old array's reach are not known any more: a rule with a longer window than any
-//! before it starts with the counts that are left. Tokens that are held stay held for their time,
-//! though no call may wait for as long in the new shape: tokens taken earlier leave its windows
-//! before the call has started.
+//! before it starts with the counts that are left. Held tokens stay held for their start time, even
+//! if the new shape lets no call wait for so long: then tokens that were taken earlier leave its
+//! windows before that call has started.
 
 use super::leap_array::{Grid, LeapArray, Reloaded};
 use super::packed::{Checkpoint, HeadWord, LoanCell, swap};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// Most buckets ahead for which a new array takes over held tokens: each costs memory, and time
-/// whenever a bucket opens. Tokens held for a bucket further ahead count there.
+/// The most buckets ahead for which a new array takes over held tokens: each costs memory, and time
+/// whenever a bucket opens. Tokens held for a bucket further ahead are moved to the last one.
 const MOST_HELD: u64 = 4_096;
 
 /// An array as it was when it was frozen.
@@ -42,7 +41,8 @@ impl LeapArray {
     /// Ends this array and returns one of another shape that continues its counts. Only one caller
     /// may do this to an array at a time; moving an array that has ended always yields one result.
     pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
-        // Bring it to the present first: tokens that are due then count where they were held.
+        // Bring the array to the present first, so that held tokens that are due count in their
+        // buckets.
         let _: Result<u64, Reloaded> = self.bring_to(now);
         let image = self.freeze();
         image.cast(grid, now)
@@ -72,8 +72,8 @@ impl LeapArray {
         }
     }
 
-    /// Seals the cell of `target`, so that a loan which is under way fails, and returns the tokens
-    /// that it holds.
+    /// Seals the cell of `target`, so that a loan in progress fails. Returns the tokens that the
+    /// cell holds.
     fn seal_for_good(&self, newest: u64, target: u64) -> u32 {
         let cell = self.loan_cell(target);
         loop {
@@ -98,7 +98,8 @@ impl Image<'_> {
         let ahead = grid.ahead.max(furthest.min(MOST_HELD) as u32);
         let array = LeapArray::with_grid(Grid { ahead, ..grid }, now);
 
-        // No other thread can see it yet. Tokens whose bucket has come there are taken.
+        // No other thread can see the new array yet, so relaxed stores do. Tokens whose new bucket
+        // is not ahead of the newest one count as taken.
         let mut held = 0_u32;
         for &(target, count) in &self.held {
             let target = bucket_of(target);
@@ -123,9 +124,9 @@ impl Image<'_> {
         array
     }
 
-    /// The tokens taken before the new bucket `bucket`, as far as is certain.
+    /// The tokens that were certainly taken before the new bucket `bucket` began.
     fn taken_before(&self, bucket: u64, grid: Grid) -> u32 {
-        // Buckets before zero wrap; they are as old as can be.
+        // The numbers of buckets before the clock's start wrap; they begin at 0 here.
         let start = if (bucket as i64) < 0 {
             0
         } else {
@@ -220,7 +221,8 @@ mod tests {
 
     #[test]
     fn loans_enter_the_longer_bucket_that_they_lie_in() {
-        // Held for 1100 ms, which is in the present bucket there, or for the beginning of the next.
+        // The tokens are held for 1100 ms, which lies in the newest bucket of the new array, or for
+        // 1500 ms, the start of the next one.
         for (taken, waiting) in [(1, 0), (5, 4)] {
             let old = LeapArray::with_grid(grid(100, 10), at(0));
             let quota = [Quota::new(10, 1, 10, Lending::All)];

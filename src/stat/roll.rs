@@ -1,7 +1,7 @@
 //! Opening buckets: how a ring moves on with time.
 //!
-//! See the front of [`leap_array`](super::leap_array) for the steps and why any thread may take
-//! them at any moment.
+//! The documentation of [`leap_array`](super::leap_array) describes the steps, and why any thread
+//! can take them at any moment.
 
 use super::leap_array::{LeapArray, Reloaded};
 use super::packed::{Checkpoint, HeadWord, LoanCell, stamp, swap};
@@ -9,14 +9,15 @@ use super::quota::Quota;
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// Most buckets that one move of the head may skip: a quarter of the range in which stamps can be
-/// distinguished.
+/// The most buckets that one move of the head may skip: a quarter of the range in which stamps can
+/// be distinguished.
 const MAX_JUMP: u64 = 1 << 28;
 
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// The head with the newest bucket, once that is `now` or later.
+    /// Returns the head and the newest bucket, after opening buckets until the newest one is `now`
+    /// or later.
     #[inline]
     pub(super) fn present(&self, now: u64) -> Result<(HeadWord, u64), Reloaded> {
         let head = self.load_head();
@@ -42,7 +43,7 @@ impl LeapArray {
         }
     }
 
-    /// `head` with the bucket that it stands at.
+    /// `head` with the bucket at which it stands.
     fn stand_of(&self, head: HeadWord) -> Result<(HeadWord, u64), Reloaded> {
         if head.is_frozen() {
             return Err(Reloaded);
@@ -50,15 +51,16 @@ impl LeapArray {
         Ok((head, self.number(head)))
     }
 
-    /// Brings the array to `now`, so that tokens that are due are taken. Returns its newest bucket.
+    /// Brings the array to `now`, so that held tokens that are due are taken. Returns its newest
+    /// bucket.
     pub(crate) fn bring_to(&self, now: Tick) -> Result<u64, Reloaded> {
         let (_, bucket) = self.present(self.bucket_number(now))?;
         Ok(bucket)
     }
 
-    /// One attempt to open the bucket after `bucket`, where `head` stands, or to jump
-    /// towards `now`. Returns where the head stands by that; `None` if others moved it,
-    /// so that the caller loads it again.
+    /// One attempt to open the bucket after `bucket`, where `head` stands, or to jump towards
+    /// `now`. Returns the new head and its bucket; `None` if another thread moved the head, so that
+    /// the caller loads it again.
     #[cold]
     pub(super) fn advance(&self, head: HeadWord, bucket: u64, now: u64) -> Option<(HeadWord, u64)> {
         let sealed = if head.is_sealed() || planted(Bug::OpenWithoutSeal) {
@@ -72,11 +74,12 @@ impl LeapArray {
 
         let ring = u64::from(self.cut_mask) + 1;
         let is_far = now.saturating_sub(bucket) > ring + self.ahead();
-        // All checkpoints have been rewritten since the last jump, so no stamp is old.
+        // True if all checkpoints have been rewritten since the last jump, so that no old stamp is
+        // left.
         let is_whole = || self.cut((bucket + 1).wrapping_sub(ring)).is_some();
         if is_far && held == 0 && is_whole() {
-            // Idle for longer than the ring. To `now − ring`, not further: the ordinary steps from
-            // there rewrite every checkpoint.
+            // The array was idle for longer than the ring. The head jumps to `now − ring`, not
+            // further: the ordinary steps from there rewrite every checkpoint.
             let target = (now - ring).min(bucket + MAX_JUMP);
             return self.move_head(sealed, sealed.sealed_at(target), target);
         }
@@ -97,7 +100,7 @@ impl LeapArray {
         self.move_head(sealed, HeadWord::open(sealed.granted(), next), next)
     }
 
-    /// Moves the head on to `bucket`; `None` if others have moved it.
+    /// Moves the head to `bucket`; `None` if another thread has moved it.
     fn move_head(&self, from: HeadWord, to: HeadWord, bucket: u64) -> Option<(HeadWord, u64)> {
         if !self.swap_head(from, to) {
             return None;
@@ -106,14 +109,15 @@ impl LeapArray {
         Some((to, bucket))
     }
 
-    /// Moves the head over the buckets between `bucket` and `now`, a ring of them at most. Nothing
-    /// is held, and the head stays sealed: no call can take or borrow in them, so each costs its
-    /// checkpoint and one move.
+    /// Moves the head over the buckets between `bucket` and `now`, at most a whole ring. No tokens
+    /// are held, and the head stays sealed: no call can take or borrow in these buckets, so each
+    /// costs only its checkpoint and one move.
     ///
-    /// The loan cells stay sealed as of `bucket`. Only a thread that opens a bucket needs them
-    /// sealed as of the one before, and [`advance`](Self::advance) does that.
+    /// The loan cells stay sealed as of `bucket`. Only a thread that opens a bucket needs the cells
+    /// sealed as of the previous bucket, and [`advance`](Self::advance) does that.
     fn step_over(&self, mut sealed: HeadWord, bucket: u64, now: u64) -> Option<(HeadWord, u64)> {
-        // After a ring the head may jump; and `now` is opened, not stepped over.
+        // After a whole ring the head can jump. The bucket `now` itself is opened, not stepped
+        // over.
         let ring = u64::from(self.cut_mask) + 1;
         let end = (now - 1).min(bucket + ring);
         for next in bucket + 1..=end {
@@ -126,11 +130,11 @@ impl LeapArray {
         Some((sealed, end))
     }
 
-    /// Seals every loan cell as of `bucket` and returns how many tokens they
-    /// hold; `None` if the head has moved on.
+    /// Seals every loan cell as of `bucket` and returns how many tokens the cells hold; `None` if
+    /// the head has moved on.
     ///
-    /// From here on until the head moves the cells do not change: a loan or a
-    /// cancellation that is under way finds its cell sealed.
+    /// From then until the head moves, the cells do not change: a loan or a cancellation in
+    /// progress finds its cell sealed.
     fn seal_loans(&self, sealed: HeadWord, bucket: u64) -> Option<u32> {
         let mut held = 0_u32;
         for place in 0..=u64::from(self.loan_mask) {
@@ -140,8 +144,8 @@ impl LeapArray {
                 if loan.stamp() == stamp(bucket) && loan.is_sealed() {
                     break loan.count();
                 }
-                // While the head stands here a foreign stamp is an older one, whether its number is
-                // higher or lower.
+                // While the head is at `bucket`, any other stamp is older, even if its number looks
+                // higher.
                 if loan.stamp() != stamp(bucket) && self.load_head() != sealed {
                     return None;
                 }
@@ -154,8 +158,9 @@ impl LeapArray {
         Some(held)
     }
 
-    /// Makes sure that the checkpoint of `bucket` stands: `cut`, unless a faster thread has
-    /// published one. Returns false if the head has moved on; then nothing may be concluded.
+    /// Makes sure that the checkpoint of `bucket` is in its slot: `cut`, unless a faster thread has
+    /// published one. Returns false if the head has moved on; the slot may then hold any
+    /// checkpoint.
     fn publish(&self, sealed: HeadWord, bucket: u64, cut: Checkpoint) -> bool {
         let cell = self.cut_cell(bucket);
         loop {
@@ -163,29 +168,32 @@ impl LeapArray {
             if found.stamp() == stamp(bucket) {
                 return true;
             }
-            // The head never returns to an earlier value. So if it still stands, no thread has
+            // The head never returns to an earlier value. So if it is unchanged, no thread has
             // published a later bucket, and the found word is old.
             if self.load_head() != sealed {
                 return false;
             }
-            // On failure a late helper may just have written an older checkpoint.
+            // If the swap fails, a late helper may just have written an older checkpoint: try
+            // again.
             if swap(cell, found.0, cut.0) || planted(Bug::SkipPublish) {
                 return true;
             }
         }
     }
 
-    /// A checkpoint is missing while `head` stands at `bucket`, because it is in the middle of a
-    /// jump, hence some clock is at least a ring ahead: help it on instead of waiting for it.
+    /// Helps the head on if a checkpoint is missing while it is at `bucket`: it is in the middle of
+    /// a jump, and some clock is at least a ring ahead. Helping avoids waiting for the thread that
+    /// jumps.
     #[cold]
     pub(super) fn leave_gap(&self, head: HeadWord, bucket: u64) {
         if self.load_head() == head && !planted(Bug::WaitInGap) {
-            // The jumper's clock is further on, so this bucket is stepped over.
+            // The clock of the thread that jumps is ahead, so this bucket can be stepped over.
             self.advance(head, bucket, bucket.wrapping_add(2));
         }
     }
 
-    /// Finds the checkpoint that `quotas` need. Quotas of another array never find one.
+    /// Helps until the checkpoint that `quotas` need can be there. Panics for quotas of another
+    /// array, which would never find theirs.
     #[cold]
     pub(super) fn find_cut(&self, head: HeadWord, bucket: u64, quotas: &[Quota]) {
         self.check(quotas);

@@ -204,7 +204,7 @@ model! {
     a_late_opener_of_extremes at 2 fails with
         an_opener_that_does_not_look_where_the_head_is: OpenLate;
     || {
-        // One place for all buckets. A helper opens 11 while others are at 12.
+        // All buckets share one slot. A helper opens 11 when another thread is at 12 already.
         let seen = Arc::new((StepHead::new(10), Extremes::new(1, 10)));
         seen.1.note_rt(10, 9);
         let open_after = |seen: &(StepHead, Extremes), step| {

@@ -1,8 +1,8 @@
-//! A call passes while there is room, and gauges keep every noted value.
+//! Models of room: a call passes while there is room, and gauges keep every noted value.
 //!
-//! A limit that refuses too much would pass every model of one that is never exceeded. Here the
-//! twins are mostly too careful: they refuse a call that was slower, or that met a claim which was
-//! withdrawn.
+//! A limit that refuses too many calls would pass every model that only checks that the limit is
+//! never exceeded. So most twins here are too careful: they refuse a call that was slower than
+//! another one, or that met a claim which is withdrawn later.
 
 use std::sync::Arc as StdArc;
 
@@ -20,7 +20,8 @@ use crate::stat::slots::SlotHold;
 model! {
     unit_calls_that_fit_beside_rolls at 1;
     || {
-        // Three calls, three tokens: whichever of them rolls, and wherever they count.
+        // Three calls share three tokens: all pass, whichever of them rolls, and in whichever
+        // bucket they count.
         let array = array(2);
         let others = [11, 12].map(|now| {
             let array = array.clone();
@@ -60,9 +61,9 @@ model! {
     a_refusal_beside_a_roll at 2 fails with
         takers_that_do_not_compare_the_bucket: BlindTake;
     || {
-        // One token for each bucket, and that of 10 is gone. A call is refused
-        // only if the other one took the token of the bucket that it came to:
-        // 12, as a late clock counts in the newest bucket.
+        // Each bucket has one token, and that of 10 is taken. A call may be refused only if the
+        // other one took the token of the same bucket. This can only be 12, because a call with a
+        // late clock counts in the newest bucket.
         let array = array(2);
         let one = || [quota(1, 1)];
         assert!(array.acquire_at(10, 1, &one()).is_ok());
@@ -76,7 +77,7 @@ model! {
     }
 }
 
-/// Counters over windows of a second.
+/// Counters with a window of one second.
 pub(super) fn counters() -> Arc<Counters> {
     let shape = StdArc::new(Shape::new(500_000_000, 2));
     Arc::new(Counters::new(shape, false, Tick::ZERO))
@@ -87,7 +88,8 @@ model! {
         slots_that_are_claimed_first: ClaimThenCheck,
         slots_that_are_checked_first: CheckThenClaim;
     || {
-        // One slot. Its holder releases it and wants it again, beside another.
+        // There is one slot. Its holder releases it and takes it again, concurrently with another
+        // call.
         let counters = counters();
         assert!(counters.slots.take(1));
         let other = counters.clone();
@@ -104,7 +106,7 @@ model! {
 model! {
     a_slot_is_handed_on at 3 fails with a_slot_without_what_was_done_with_it: FreeRelaxed;
     || {
-        // One slot at a time, so its holders see the work of those before.
+        // There is one slot, so each holder sees the work of the previous one.
         let shared = Arc::new((counters(), AtomicU64::new(0)));
         let use_slot = |(counters, done): &(Arc<Counters>, AtomicU64)| {
             let has_slot = counters.slots.take(1);
@@ -139,8 +141,8 @@ model! {
     extremes_beside_a_new_bucket at 3 fails with
         an_extreme_that_is_written_over: BlindExtreme;
     || {
-        // One place for all buckets. The extremes of bucket 10 go when 11 begins, and never come to
-        // stand there; those of 11 are all there.
+        // All buckets share one slot. The extremes of bucket 10 are dropped when 11 begins and
+        // never appear in it; those of 11 are complete.
         let extremes = Arc::new(Extremes::new(1, 10));
         let (late, busy) = (extremes.clone(), extremes.clone());
         let late = thread::spawn(move || late.note_rt(10, 1));

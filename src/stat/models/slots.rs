@@ -1,4 +1,4 @@
-//! Slots: calls that hold none, and calls that wait for one.
+//! Models of slots: calls that hold none, and calls that wait for one.
 
 use loom::thread;
 
@@ -9,16 +9,16 @@ use crate::stat::counters::Counters;
 use crate::stat::lined_up::LinedUp;
 use crate::stat::slots::SlotHold;
 
-/// Counters with a ring of which only the count of passes is left.
+/// Counters with a stand-in for the ring, which only counts passes.
 struct Node {
     counters: Arc<Counters>,
     taken: AtomicU64,
-    /// Calls that really run.
+    /// The calls that run, counted independently.
     running: AtomicU64,
 }
 
 impl Node {
-    /// A node on which `calls` run that hold no slot.
+    /// A node on which `calls` calls run that hold no slot.
     fn with_older(calls: u64) -> Arc<Self> {
         let counters = counters();
         counters.slots.mark_older(counters.line_made());
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    /// Takes a slot and then its tokens, if it may.
+    /// A call starts if it gets a slot: it takes the slot, and then its tokens.
     fn start(&self, limit: u32) {
         let slots = &self.counters.slots;
         let Some(hold) = slots.take_if_marked(limit, || self.in_flight()) else {
@@ -91,7 +91,8 @@ model! {
     a_limit_over_calls_that_hold_no_slot at 3 fails with
         a_call_that_counts_as_started_too_early: EnterAsStarted;
     || {
-        // One runs, three may: of two new ones and the end of the old one.
+        // The limit is three, and two older calls run. Two new calls start, and one of the older
+        // ones ends.
         let node = Node::with_older(2);
         let other = node.clone();
         let other = thread::spawn(move || other.start(3));
@@ -168,12 +169,12 @@ model! {
     }
 }
 
-/// An engine of which only the flags are left that a reload and a call in line look at.
+/// An engine reduced to the flags that a reload and a call in line read.
 struct Reloading {
     lined_up: LinedUp,
     is_in_line: AtomicBool,
     has_new_rules: AtomicBool,
-    /// Whether the line goes by the new rules.
+    /// Whether the line follows the new rules.
     has_caught_up: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Models of a head that steps over buckets in which no thread's clock is.
+//! Models of a head that steps over buckets that no thread's clock is in.
 
 use loom::thread;
 
@@ -8,7 +8,8 @@ model! {
     steps_beside_a_taker at 2 fails with
         steps_with_a_taker_that_does_not_compare: BlindTake;
     || {
-        // From 10 over 11 and 12 to 13, beside a thread that has not come so far.
+        // The head moves from 10 over 11 and 12 to 13, concurrently with a taker whose clock is
+        // still at 12.
         let array = array(2);
         let other = array.clone();
         let thread = thread::spawn(move || Tally::took(other.acquire_at(12, 1, &[quota(2, 1)])));
@@ -24,8 +25,8 @@ model! {
         a_late_helper_that_does_not_compare: BlindTake,
         a_late_helper_that_waits_in_the_gap: WaitInGap;
     || {
-        // A helper is about to open 11 for one whose clock is there, and a jump goes by: the
-        // checkpoint of 39 belongs where that of 11 does.
+        // A helper is about to open 11 when a jump passes it. The checkpoints of 11 and of 39 share
+        // a slot.
         let array = array(2);
         let (other, head) = (array.clone(), array.load_head());
         let helper = thread::spawn(move || {
@@ -66,7 +67,7 @@ model! {
         assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
         let between = |start, end| array.read(13, |reading| reading.between(start, end));
         assert_eq!(array.taken_now(), 3);
-        // Never in a bucket before the caller's clock.
+        // No addition counts in a bucket before its caller's clock.
         assert!(between(12, 14) >= 2);
     }
 }

@@ -12,8 +12,8 @@ use crate::stat::leap_array::Grid;
 use crate::stat::shape::Shape;
 
 impl Node {
-    /// A node whose figures per second cover a window of `buckets` buckets that
-    /// together last `interval`.
+    /// Creates a node whose figures per second cover a window of `buckets` buckets that together
+    /// last `interval`.
     pub(crate) fn new(interval: Duration, buckets: u32, now: Tick) -> Result<Self, InvalidSetting> {
         let bucket_ns = InvalidSetting::check_figures(interval, buckets)?;
         let shape = Shape::new(bucket_ns, buckets);

@@ -1,12 +1,12 @@
 //! The statistics of one resource, or of one caller of it.
 //!
 //! A node is a ring, which admits calls and counts passes, and the counters of everything else.
-//! Both are brought to the present together: first the ring, then the checkpoints of the counters,
-//! then the event is counted.
+//! Both are brought to the present together: first the ring, then the checkpoints of the counters.
+//! Then the event is counted.
 //!
-//! A reload may put another ring under the same counters. A call from before still ends on the node
-//! that it began on: then the checkpoints are those of the new ring, which knows the passes since
-//! then.
+//! A reload can put another ring under the same counters. A call from before the reload ends on the
+//! node on which it began. If that end opens a step, the checkpoints of passes come from the new
+//! ring, which knows the passes since the reload.
 
 #[cfg(test)]
 mod by_hand;
@@ -67,13 +67,12 @@ use crate::clock::Tick;
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
 ///
-/// The seconds of the last minute take 3.5 KiB more, from the second second after the node
-/// was made on. Of these, 136 bytes, which count the refusals of each kind of rule, are
-/// already allocated with the first call that is refused or has borrowed, if that is earlier.
-/// A full window of which several threads have refused over a thousand calls within a millisecond
-/// takes 2 KiB more, in which each thread counts apart until one of them is alone.
-/// A resource of an engine takes more than its node; see
-/// [`Builder::max_resources`](crate::Builder::max_resources).
+/// The seconds of the last minute take 3.5 KiB more, from the second second after the node was made
+/// on. Of these, 136 bytes, which count the refusals of each kind of rule, are already allocated
+/// with the first call that is refused or has borrowed, if that is earlier. A full window of which
+/// several threads have refused over a thousand calls within a millisecond takes 2 KiB more, in
+/// which each thread counts in its own stripe until one of them is alone. A resource of an engine
+/// takes more than its node; see [`Builder::max_resources`](crate::Builder::max_resources).
 ///
 /// # Source
 ///
@@ -87,8 +86,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node with a ring of its own shape, whose buckets are parts of a step. It keeps the
-    /// seconds of the last minute or not.
+    /// Creates a node whose ring has the shape `grid`; its buckets are parts of a step.
+    /// `keeps_minute` tells whether it keeps the seconds of the last minute.
     pub(crate) fn with_grid(
         grid: Grid,
         shape: StdArc<Shape>,
@@ -101,7 +100,8 @@ impl Node {
         )
     }
 
-    /// Keeps the seconds of the last minute from now on, if it has not before.
+    /// Keeps the seconds of the last minute from now on. Does nothing if the node keeps them
+    /// already.
     pub(crate) fn keep_minute(&self) {
         self.counters.keep_minute();
     }
@@ -115,13 +115,13 @@ impl Node {
         }
     }
 
-    /// Returns a node with these counters over `ring`, to which this node's ring has moved.
+    /// Returns a node with these counters over `ring`, which has replaced this node's ring.
     pub(crate) fn over(&self, ring: Arc<LeapArray>) -> Self {
         self.counters.note_successor(&ring);
         Self::of(ring, self.counters.clone())
     }
 
-    /// The node that counts passes: this one, or the one that has taken its place.
+    /// The node that counts passes: this one, or the one that a reload has put in its place.
     pub(crate) fn latest(&self) -> Cow<'_, Self> {
         let successor = if self.ring.has_moved() {
             self.counters.successor()
@@ -134,26 +134,26 @@ impl Node {
         }
     }
 
-    /// The ring as it stands. A caller that brings it to the present uses
-    /// [`ring_at`](Self::ring_at).
+    /// The ring as it is. To bring it to the present, use [`ring_at`](Self::ring_at).
     pub(crate) fn ring(&self) -> &Arc<LeapArray> {
         &self.ring
     }
 
-    /// The ring at `now`, where the counters are as well: a ring that moves alone may forget passes
-    /// that they have no checkpoint of yet.
+    /// The ring, brought to `now` together with the counters: a ring that moves alone can forget
+    /// passes of which the counters have no checkpoint yet.
     pub(crate) fn ring_at(&self, now: Tick) -> &Arc<LeapArray> {
-        // Nothing is to be done after an event of the same step.
+        // After an event of the same step both are at `now` already.
         if self.counters.is_first(now) {
             self.advance_for_read(now);
         }
         &self.ring
     }
 
-    /// Returns whether others count on it as well. If not, all that they did is seen.
+    /// Returns whether another node value shares these counters. If none does, everything that
+    /// dropped ones did is visible.
     pub(crate) fn is_shared(&self) -> bool {
         let holders = Arc::strong_count(&self.counters);
-        // Pairs with the release with which the others have let go.
+        // Pairs with the release with which the other owners dropped their references.
         fence(Ordering::Acquire);
         holders > 1
     }
@@ -169,7 +169,7 @@ impl Node {
 
     /// Counts a call of `weight` that passes, without checking any limit.
     pub(crate) fn pass(&self, now: Tick, weight: u32) {
-        // A node of its own keeps its ring.
+        // The ring of a node without an engine is never replaced.
         if let Ok(taken) = self.acquire(now, weight, &[]) {
             self.start(weight, taken);
         }
@@ -191,8 +191,8 @@ impl Node {
         }
     }
 
-    /// [`acquire`](Self::acquire) in [one attempt](LeapArray::acquire_at_once); `None` without tokens,
-    /// and at the first event of a step.
+    /// [`acquire`](Self::acquire) in [one attempt](LeapArray::acquire_at_once); `None` if it takes
+    /// no tokens, and at the first event of a step.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
         &self,
@@ -206,7 +206,7 @@ impl Node {
         self.ring.acquire_at_once(now, weight, quotas)?.ok()
     }
 
-    /// Returns whether every quota has room for `weight` tokens now. It takes none.
+    /// Checks whether every quota has room for `weight` tokens now. Takes none.
     #[inline]
     pub(crate) fn check_room(
         &self,
@@ -225,7 +225,7 @@ impl Node {
         }
     }
 
-    /// The call that tokens were taken for starts, unless others wait.
+    /// Starts the call for which tokens were taken and returns true, unless other calls wait.
     #[inline(always)]
     pub(crate) fn start_alone(&self, weight: u32, taken: Taken) -> bool {
         let is_alone = self.counters.waiting() == 0;
@@ -235,10 +235,10 @@ impl Node {
         is_alone
     }
 
-    /// The call that tokens were taken for starts.
+    /// Starts the call for which tokens were taken.
     #[inline]
     pub(crate) fn start(&self, weight: u32, taken: Taken) {
-        // Without waiting calls nothing is held.
+        // If no call waits, no tokens are held, and `granted` are those taken.
         let taken = if self.counters.waiting() == 0 {
             taken.granted
         } else {
@@ -256,18 +256,18 @@ impl Node {
         loan
     }
 
-    /// A call starts after `wait`, of which `occupied` tokens were borrowed.
+    /// Starts a call after `wait`; `occupied` of its tokens were borrowed.
     pub(crate) fn start_waited(&self, now: Tick, weight: u32, occupied: u32, wait: Duration) {
         self.advance(now);
         let ring = &self.latest().ring;
-        // A step may have many buckets, and its own may not be open yet: until then its
-        // tokens are held, and are not among those that passed.
+        // A step can have many buckets, and the bucket of the call may not be open yet. Until it
+        // is, the tokens are held, and are not among those that passed.
         let _ = ring.bring_to(now);
         self.counters.started(weight, ring.taken_now());
         self.counters.waited(occupied, wait);
     }
 
-    /// A call that borrowed will not start.
+    /// Cancels the loan of a call that will not start.
     pub(crate) fn cancel_loan(&self, now: Tick, loan: Loan) {
         self.advance(now);
         if !self.ring.cancel(now, loan) {
@@ -275,29 +275,29 @@ impl Node {
         }
     }
 
-    /// Counts a call of `weight` that a rule of this `kind` refused. One refusal in a fixed number
-    /// looks for a [crowd](Self::is_crowded), and returns whether there is one.
+    /// Counts a call of `weight` that a rule of this `kind` refused. One refusal in 1,024 looks for
+    /// a [crowd](Self::is_crowded) and returns whether there is one; the others return false.
     pub(crate) fn block_by(&self, now: Tick, weight: u32, kind: BlockKind) -> bool {
         self.advance(now);
         self.counters.block(weight, kind, now)
     }
 
-    /// A full window refuses a call of `weight` in a [crowd](Self::is_crowded): this nearly never
-    /// writes to anything that another thread reads before it asks for figures. One refusal of a
-    /// thread in a fixed number looks whether the crowd is still there.
+    /// Counts a call of `weight` that a full window refused in a [crowd](Self::is_crowded). It
+    /// writes to the thread's own stripe, which other threads read only for figures. One refusal in
+    /// 1,024 of a stripe checks whether there still is a crowd.
     pub(crate) fn block_in_crowd(&self, now: Tick, weight: u32) {
         self.advance(now);
         self.counters.block_in_crowd(weight, now);
     }
 
-    /// Returns whether many threads refuse calls at once, or have done so just now.
+    /// Returns whether many threads refuse calls at once, or did so a moment ago.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.counters.is_crowded()
     }
 
-    /// A call of `weight` that had passed ends, `rt_ns` after it began: as
-    /// `outcome`, or without any.
+    /// Counts the end of a call of `weight` that had passed, `rt_ns` after it began: with
+    /// `outcome`, or cancelled if there is none.
     #[inline]
     pub(crate) fn end(&self, now: Tick, weight: u32, rt_ns: u64, outcome: Option<Outcome>) {
         self.advance(now);
@@ -307,7 +307,7 @@ impl Node {
         }
     }
 
-    /// A call ended by a panic; beside `end`.
+    /// Counts a call that a panic ended, in addition to [`end`](Self::end).
     pub(crate) fn panicked(&self) {
         self.counters.panicked();
     }
@@ -342,7 +342,7 @@ impl Node {
         }
     }
 
-    /// How many buckets of the ring make one of the window.
+    /// How many buckets of the ring make one bucket of the window.
     fn stride(&self) -> u32 {
         self.counters.shape.stride * self.per_step
     }
@@ -356,21 +356,22 @@ impl Node {
         }
     }
 
-    /// Brings the node to `now`, in `step`. Not while its ring moves: then an event
-    /// counts in the newest step that there is.
+    /// Brings the node to `now`, in `step`, and returns true. Returns false while a reload replaces
+    /// the ring: then an event counts in the newest step that is open.
     #[cold]
     fn roll(&self, now: Tick, step: u64) -> bool {
-        // The ring first: the counters' checkpoints of passes come from it. One that has moved does
-        // not know the later ones.
+        // The ring first: the counters' checkpoints of passes come from it. A ring that has been
+        // replaced does not know later passes.
         let roll = |ring: &LeapArray| {
-            // Tokens that are due are taken on the way. Their buckets are cut one by one, as
-            // the ring may not reach back to all of them from `now`.
+            // Held tokens that are due are taken on the way, bucket by bucket: from `now` the ring
+            // may not reach back to all of their buckets.
             let last = ring.bucket_number(now);
             while let Some(due) = ring.next_loan().filter(|due| *due <= last) {
                 if ring.bring_to(ring.start_of(due)).is_err() {
                     break;
                 }
-                // By the buckets of this ring: one that has taken the node's place has others.
+                // The step is computed from time: the buckets of a ring that replaced the first one
+                // differ from `self.per_step`.
                 let due_ns = ring.start_of(due).as_nanos();
                 self.counters
                     .roll(ring, due_ns / self.counters.shape.step_ns);
@@ -400,12 +401,12 @@ impl Node {
 
     // --- reading ---
 
-    /// When an event was last counted, or up to one step before that.
+    /// The start of the step in which an event was last counted.
     pub(crate) fn last_used(&self) -> Tick {
         self.start_of(self.counters.used())
     }
 
-    /// The start of the newest step that the node has seen.
+    /// The start of the newest step, to which an event or a reader has brought the node.
     #[inline]
     pub(crate) fn seen(&self) -> Tick {
         self.start_of(self.counters.head())
@@ -415,7 +416,7 @@ impl Node {
         Tick::from_nanos(step.saturating_mul(self.counters.shape.step_ns))
     }
 
-    /// The window over which figures per second are computed.
+    /// The length of the window over which figures per second are computed.
     pub(crate) fn interval(&self) -> Duration {
         self.counters.shape.interval()
     }
@@ -451,7 +452,7 @@ impl Node {
         average_rt(calls, rt_us)
     }
 
-    /// How many calls ended in the window, and their response times together.
+    /// The number of calls that ended in the window, and the sum of their response times.
     pub(crate) fn calls_and_rt(&self, now: Tick) -> (u64, Duration) {
         self.advance_for_read(now);
         let (calls, rt_us) = self.counters.calls_and_rt();
@@ -494,12 +495,12 @@ impl Node {
         self.ring.waiting(now)
     }
 
-    /// How many buckets a window has; the first ones of a clock have fewer before them.
+    /// How many buckets the window has. Near the start of the clock fewer of them exist.
     pub(crate) fn bucket_count(&self) -> u32 {
         self.counters.shape.buckets
     }
 
-    /// The buckets of the window, oldest first. Copies them.
+    /// The counts of the window's buckets, oldest first.
     pub(crate) fn buckets(&self, now: Tick) -> Vec<NodeBucket> {
         self.advance_for_read(now);
         let stride = u64::from(self.stride());
@@ -507,7 +508,7 @@ impl Node {
             let start = bucket * stride;
             let passed = self.ring.taken_between(start, start + stride);
             if passed.is_none() {
-                // The ring is far ahead of the counters: bring them there.
+                // The ring is far ahead of the counters: bring the counters there.
                 let newest = self.ring.newest();
                 self.roll(self.ring.start_of(newest), self.step(newest));
             }
@@ -515,28 +516,27 @@ impl Node {
         })
     }
 
-    /// The seconds of the last minute, oldest first, the present one last. `None`
-    /// for nodes that do not keep them; those that are known for a node that has begun to keep
-    /// them since.
+    /// The counts of the last minute's seconds, oldest first, the present one last. A node that
+    /// began to keep seconds later leaves out earlier ones. `None` if the node keeps none.
     pub(crate) fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
         self.seconds_from(now, Tick::ZERO)
     }
 
-    /// Returns the seconds that began at `from` or later.
+    /// [`seconds`](Self::seconds) that began at `from` or later.
     pub(crate) fn seconds_from(&self, now: Tick, from: Tick) -> Option<Vec<NodeBucket>> {
         self.advance_for_read(now);
         let from = from.as_nanos().div_ceil(1_000_000_000);
         self.counters.seconds(&self.ring, from)
     }
 
-    /// The second before the present one; `None` for nodes that do not keep
-    /// seconds, or did not in that one.
+    /// The counts of the second before the present one; `None` if the node did not keep that
+    /// second.
     pub(crate) fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
         self.advance_for_read(now);
         self.counters.second_ago(&self.ring, 1)
     }
 
-    /// Everything counted since the node was made.
+    /// The counts since the node was created.
     pub(crate) fn totals(&self, now: Tick) -> Totals {
         self.advance_for_read(now);
         self.counters.totals(&self.ring)
@@ -547,7 +547,7 @@ impl Node {
         self.counters.totals(&self.ring)
     }
 
-    /// How long calls took, and how long others waited before they started, if it is counted.
+    /// The histograms of response times and of waiting times, if they are kept.
     pub(crate) fn histograms(&self) -> Option<[Histogram; 2]> {
         self.counters.histograms()
     }

@@ -15,7 +15,7 @@ impl Node {
         self.counters.slots.has_room(limit) || self.has_free_slot_if_marked(limit)
     }
 
-    // Not inlined, as nothing here is that is not on the way of nearly every call.
+    // Not inlined: nearly every call finds room without this path.
     #[cold]
     #[inline(never)]
     fn has_free_slot_if_marked(&self, limit: u32) -> bool {
@@ -23,8 +23,8 @@ impl Node {
         slots.is_marked() && slots.has_room_if_marked(limit, || self.in_flight())
     }
 
-    /// One more concurrency slot, unless `limit` are in use or a call waits for one. The caller
-    /// says when the call [has started](Self::slot_started).
+    /// Takes a concurrency slot, unless `limit` are in use or a call waits for one. The caller
+    /// calls [`slot_started`](Self::slot_started) once the call has its tokens.
     #[inline]
     pub(crate) fn take_slot(&self, limit: u32) -> Option<SlotHold> {
         if self.counters.slots.take(limit) {
@@ -47,12 +47,12 @@ impl Node {
         counters.slots.take_if_marked(limit, || self.in_flight())
     }
 
-    /// Takes a slot, also beyond the limit.
+    /// Takes a slot even beyond the limit.
     pub(crate) fn take_slot_anyway(&self) -> SlotHold {
         self.counters.slots.take_anyway()
     }
 
-    /// The call that holds a slot has its tokens.
+    /// Notes that the call that holds a slot has its tokens.
     #[inline]
     pub(crate) fn slot_started(&self, hold: SlotHold) {
         self.counters.slots.started(hold);
@@ -65,12 +65,13 @@ impl Node {
         }
     }
 
-    /// A call has ended that holds no slot. It may have counted among those that do, and
-    /// another one may wait for its end.
+    /// A call that holds no slot has ended. If such calls count against the limit, another call may
+    /// wait for its end.
     ///
-    /// No call is left waiting: one that waits sets its mark, and then changes the counts of
-    /// ended calls as well, without adding to them (release). This call has changed one of them
-    /// before (acquire). If it came first, its end is seen; else it sees the mark here.
+    /// No call is left waiting. A call that starts to wait first sets its mark, and then does a
+    /// read-modify-write with release on both counts of ended calls, which leaves them as they are.
+    /// This call has changed one of these counts before, with acquire. If its change came first,
+    /// the waiting call sees the end; otherwise this call sees the mark here.
     #[inline]
     pub(crate) fn end_without_slot(&self) {
         if self.counters.slots.somebody_waits() {
@@ -78,25 +79,26 @@ impl Node {
         }
     }
 
-    /// From here on calls that hold no slot count among those that do, until no call is left that
-    /// may be one.
+    /// From now on, calls in flight that hold no slot count against the limit, until no such call
+    /// can be left.
     pub(crate) fn mark_older(&self) {
         self.counters.slots.mark_older(self.counters.line_made());
     }
 
-    /// Calls in flight, wherever they are counted.
+    /// The calls in flight, counted on the newest ring.
     #[cold]
     #[inline(never)]
     fn in_flight(&self) -> u32 {
         self.counters.in_flight(self.latest().ring.taken_now())
     }
 
-    /// How many calls have ended.
+    /// The number of ended calls.
     pub(crate) fn ends(&self) -> Ends {
         self.counters.ends()
     }
 
-    /// Slots in use, by calls that hold them or did not need to.
+    /// The slots in use, including those for running calls that hold none because they started
+    /// before the limit.
     pub(crate) fn slots_in_use(&self) -> u32 {
         self.counters.slots.in_use_or_older(|| self.in_flight())
     }
@@ -108,13 +110,13 @@ impl Node {
         self.counters.line().is_some()
     }
 
-    /// Returns whether a call waits for a slot: one that lines up after this answer sees all that
-    /// was done before it.
+    /// Returns whether a call waits for a slot. A call that lines up after this answer sees
+    /// everything that was done before it.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.counters.line().is_some_and(|line| !line.is_empty())
     }
 
-    /// How many slots there are, for calls that wait.
+    /// Sets the function that tells calls in line how many slots there are.
     pub(crate) fn set_slot_limit(&self, limit: LimitNow) {
         self.counters.line_made().set_limit(limit);
     }
@@ -126,36 +128,36 @@ impl Node {
         self.counters.let_in(|| self.in_flight());
     }
 
-    /// Stands in line for a slot, unless `most` calls do: the ticket. One that stood there
-    /// before has the `ticket` from then.
+    /// Lines up for a slot and returns the ticket, unless `most` calls wait already. A call that
+    /// lines up again passes its earlier `ticket`.
     pub(crate) fn line_up(&self, most: u32, ticket: Option<u64>) -> Option<u64> {
         self.counters.line_up(most, ticket, || self.in_flight())
     }
 
-    /// Returns whether the call with this `ticket` has got a slot; else `waker` is woken when it
+    /// Returns whether the call with this `ticket` has got a slot. If not, `waker` is woken once it
     /// has.
     pub(crate) fn has_slot_in_line(&self, ticket: u64, waker: Option<&Waker>) -> bool {
         let line = self.counters.line();
         line.is_some_and(|line| line.has_slot(ticket, waker))
     }
 
-    /// Leaves the line: with a slot, if the call has got one.
+    /// Leaves the line. Returns the slot if the call has got one.
     pub(crate) fn cancel_wait(&self, ticket: u64) -> Option<SlotHold> {
         let has_slot = self.counters.slots.cancel(self.counters.line()?, ticket);
         has_slot.then_some(SlotHold::FROM_LINE)
     }
 
-    /// Returns whether both count on the same counters.
+    /// Returns whether both nodes share their counters.
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.counters, &other.counters)
     }
 
-    /// One more call waits for a slot.
+    /// Counts a call that begins to wait for a slot.
     pub(crate) fn note_in_line(&self) {
         self.counters.in_line.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One call less waits for a slot.
+    /// Counts a call that no longer waits for a slot.
     pub(crate) fn note_out_of_line(&self) {
         self.counters.in_line.fetch_sub(1, Ordering::Relaxed);
     }

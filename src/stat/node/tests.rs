@@ -1,4 +1,4 @@
-//! Nodes over several rings, after pauses, and their size.
+//! Tests of nodes: over several rings, after pauses, and their size.
 
 use super::super::packed::Checkpoint;
 use super::super::quota::Lending;
@@ -20,7 +20,7 @@ fn what_counts_on_a_ring_that_has_moved_counts_where_it_belongs() {
     for second in [1_000, 2_000] {
         new.pass(at(second), 10);
     }
-    // A call from before ends, as the first event of the fourth second.
+    // A call from before the reload ends, as the first event of the fourth second.
     let rt = Duration::from_millis(2_900);
     old.complete(at(3_000), 1, rt, Outcome::Success);
     assert_eq!(old.latest().sum(at(3_100), Event::Complete), 1);
@@ -32,13 +32,13 @@ fn what_counts_on_a_ring_that_has_moved_counts_where_it_belongs() {
     };
     assert_eq!(passed(&new), [1, 10, 10, 1]);
     assert_eq!(passed(&old.latest()), [1, 10, 10, 1]);
-    // A reader that has found the old ring before it moved sees no more there.
+    // A reader that found the old ring before the reload sees no later passes there.
     assert_eq!(passed(&old), [1, 10, 10, 0]);
     assert_eq!(new.concurrency(at(3_100)), 3);
 }
 
-/// How a node with these figures reads that was in use until a `pause`, and has
-/// been called once since.
+/// The figures of a node of this `shape` that was in use until a `pause` and has been called once
+/// since: passes, completions, smallest response time, largest concurrency.
 fn after_a_pause(
     shape: &Shape,
     keeps_minute: bool,
@@ -73,7 +73,7 @@ fn after_a_pause(
 fn after_a_pause_of_any_length_no_old_figure_comes_back() {
     let shape = |bucket_ms, buckets| Shape::new(bucket_ms * 1_000_000, buckets);
     let shapes = [(500, 2), (100, 10), (2_000, 2)];
-    // Where stamps come again and the longest jumps end, and near them.
+    // Pauses around those after which stamps repeat, and those at which the longest jumps end.
     for round in [1_u64 << 16, 1 << 22, 1 << 24, 3 << 24, 1 << 30] {
         for pause in round - 30..round + 30 {
             for (bucket_ms, buckets) in shapes {
@@ -94,7 +94,7 @@ fn after_a_pause_of_any_length_no_old_figure_comes_back() {
 fn a_long_bucket_counts_more_calls_than_the_narrow_counter() {
     let node = Node::new(Duration::from_secs(3_600), 1, Tick::ZERO).unwrap();
     let rt = Duration::from_millis(1);
-    // 2²⁴ and ten, as many as 5 000 a second for an hour.
+    // At least 2²⁴ calls, nearly as many as 5 000 a second for an hour.
     for second in 0..10 {
         let now = Tick::from_millis(second * 1_000);
         for _ in 0..=(1 << 24) / 10 {
@@ -114,7 +114,7 @@ fn a_long_bucket_counts_more_calls_than_the_narrow_counter() {
 #[test]
 fn totals_are_wider_than_the_counters_that_they_are_read_from() {
     let node = Node::new(Duration::from_secs(1), 2, Tick::ZERO).unwrap();
-    // Twelve times 2³⁰ passes, and of 2⁴⁰ µs of response times twice as much.
+    // 12 × 2³⁰ passes, and 2 × 2⁴⁰ µs of response times.
     let seconds = 12;
     let calls = (2 << 40) / (MAX_RT.as_micros() as u64 * seconds) + 1;
     for second in 0..seconds {
@@ -171,7 +171,7 @@ fn buckets_are_of_one_time_where_the_ring_is_far_ahead() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     node.pass(at(100), 1);
-    // The ring moves first: a reader with an older clock may come in between.
+    // The ring moves first; a reader with an older clock can come before the counters roll.
     node.ring.add(at(60_000), 3);
     let buckets = node.buckets(at(200));
     let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();
@@ -183,7 +183,7 @@ fn calls_beyond_the_narrow_counter_carry_nothing_into_their_times() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     for second in 0..5 {
-        // 2²² calls that take no time, all but one of them at once.
+        // 2²² calls that take no time, all but one of them added directly to the counter.
         let now = at(second * 1_000);
         node.complete(now, 1, Duration::ZERO, Outcome::Success);
         let others = (1 << 22) - 1;
@@ -200,7 +200,7 @@ fn calls_beyond_the_narrow_counter_carry_nothing_into_their_times() {
 fn streams_of_days_that_end_in_one_second_are_all_in_the_total() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
-    // 6.9 days, more than half of the range that can be distinguished.
+    // 10 000 minutes are 6.9 days, more than half of the range of the narrow counter.
     let calls = 10_000;
     for _ in 0..calls {
         node.complete(at(100_000), 1, MAX_RT, Outcome::Success);
@@ -228,7 +228,7 @@ fn a_ring_that_is_read_alone_loses_no_tokens_that_are_due() {
     };
     let loan = node.borrow_for(wish, &quota).unwrap();
     assert_eq!(loan.start(), at(3_000));
-    // The timer is late, and a check comes before it.
+    // The timer of the waiting call is late, and a check comes before it.
     assert!(node.check_room(at(30_000), 1, &quota).is_ok());
     node.start_waited(at(30_000), 5, 5, Duration::from_secs(2));
     let seconds = node.seconds(at(30_000)).unwrap();
@@ -243,13 +243,13 @@ fn no_bucket_is_read_from_a_cut_that_is_being_replaced() {
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     node.pass(at(100), 3);
     node.pass(at(600), 1);
-    // Others have come to bucket 3, and one of them is about to open bucket 4.
+    // Other threads have come to bucket 3, and one of them is about to open bucket 4.
     assert!(node.ring.bring_to(at(1_500)).is_ok());
     let head = node.ring.load_head();
     assert!(node.ring.swap_head(head, head.sealed()));
     let cut = Checkpoint::new(4, 4, true);
     node.ring.cut_cell(4).store(cut.0, Ordering::Release);
-    // A reader that still stands at bucket 1.
+    // A reader whose clock is still in bucket 1.
     let buckets = node.buckets(at(600));
     let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();
     assert_eq!(seen, [(at(1_000), 0), (at(1_500), 0)]);
@@ -301,7 +301,7 @@ fn seconds_that_are_kept_later_are_those_from_the_one_after_the_next_on() {
         [(at(6_000), 7, 7), (at(7_000), 8, 8)]
     );
     assert_eq!(node.previous_second(at(8_100)).unwrap().pass(), 8);
-    // From a minute later on there is no difference.
+    // A minute later the node has all seconds of the last minute.
     (8..80).for_each(call);
     let known = seconds(79_900).unwrap();
     assert_eq!((known.len(), known[0].start()), (60, at(20_000)));
