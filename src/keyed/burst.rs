@@ -1,22 +1,22 @@
-//! How much more than its threshold a refilled quota holds, as it was set.
+//! The burst setting of a refilled quota: how many tokens it holds beyond its threshold.
 
 use crate::base::number::{Number, WholeNumber};
 use crate::stat::MAX_TOKENS;
 
-/// The setting as it was made.
+/// The setting in the form in which the caller made it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Burst {
     /// This many tokens in addition to the threshold.
     Beside(WholeNumber),
-    /// This many tokens, those of the threshold included.
+    /// This many tokens in all, including those of the threshold.
     Capacity(WholeNumber),
 }
 
 impl Burst {
     pub(crate) const NONE: Self = Self::Beside(WholeNumber::new(0));
 
-    /// How many tokens beside `threshold`; the burst has been checked. A key at rest
-    /// may spend the whole part of the threshold and these, so a capacity is exact.
+    /// Returns the burst in addition to `threshold`. The setting must have been checked. A key at
+    /// rest may spend the integer part of the threshold plus the burst, so a set capacity is exact.
     pub(crate) fn beside(self, threshold: f64) -> u32 {
         match self {
             Self::Beside(burst) => burst.get(),
@@ -24,12 +24,12 @@ impl Burst {
         }
     }
 
-    /// Checks the setting beside `threshold`, which may be anything.
+    /// Checks the setting of a quota with this `threshold`, which may be any number.
     ///
     /// # Errors
     ///
-    /// The setting, its value and the allowed range; `elsewhere` says where quotas are not
-    /// refilled.
+    /// Returns the name of the setting, its value and the allowed range. `elsewhere` is the part of
+    /// the message that tells which quotas are not refilled.
     pub(crate) fn check(
         self,
         threshold: f64,

@@ -1,20 +1,21 @@
-//! A count in one day or month of the calendar, in one word.
+//! The count of a key in one calendar day or month, packed into one word.
 //!
 //! ```text
 //! bit 63        32 31           0
 //!     [  number   ][   count    ]
 //! ```
 //!
-//! The number of the period in which the key has last taken something, and the tokens taken in it. A
-//! period has its own count and shares it with no other one, so a key may take its whole limit at the
-//! end of a period, and again at the start of the next.
+//! The word holds the number of the period in which the key last took tokens, and the tokens taken
+//! in it. Each period is counted separately, so a key may take its whole limit at the end of a
+//! period, and again at the start of the next one.
 //!
-//! Numbers never come round. A word that is ahead of a call was changed by a later reading of the
-//! clock, and the call counts in its period: so the period of a key never goes back.
+//! Numbers never wrap. If the word of a key is ahead of a call, a later reading of the clock
+//! changed it, and the call counts in the later period. So the period of a key never goes back.
 //!
 //! # Source
 //!
-//! A fixed window, which no other word of a table is, by the lengths of the calendar.
+//! A fixed window counter, whose windows have the lengths of the calendar. The other kinds of words
+//! are no fixed windows.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use crate::stat::Refusal;
 
 const COUNT_BITS: u32 = 32;
 
-/// One call.
+/// A call that is judged by the count of its period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CalendarCall {
     periods: Periods,
@@ -38,11 +39,12 @@ pub(super) struct CalendarCall {
     weight: u32,
 }
 
-/// A charge for what a call has cost. It is never refused: a period may hold more than the limit.
+/// A charge for what a call has cost. It is never refused, so a period can hold more than the
+/// limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CalendarCharge(pub(super) CalendarCall);
 
-/// A word, apart.
+/// The fields of a word.
 #[derive(Clone, Copy, Debug)]
 struct PeriodCount {
     number: u32,
@@ -52,19 +54,21 @@ struct PeriodCount {
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// The same keys, whose days or months are those of a clock with this
-    /// [epoch](crate::Clock::epoch), `utc_offset` minutes before those of UTC.
+    /// Sets the calendar of these keys: that of a clock with this [epoch](crate::Clock::epoch), in
+    /// a zone that is `utc_offset` minutes ahead of UTC.
     pub(crate) fn by_calendar(mut self, epoch: Duration, utc_offset: i32) -> Self {
         self.periods = periods_at(self.count, epoch, utc_offset);
         self
     }
 
-    /// How long the day or month of `now` is; `None` if these are not counted.
+    /// Returns the length of the day or month of `now`; `None` if the keys are not counted by
+    /// calendar periods.
     pub(crate) fn period_length(&self, now: Tick) -> Option<Duration> {
         self.periods.map(|periods| periods.length(now))
     }
 
-    /// Not inlined, and with one code for all judges: other ways to count take no longer for it.
+    /// Not inlined, and not generic over judges, so that the other kinds of counting are not slowed
+    /// down.
     #[inline(never)]
     pub(super) fn take_in_period(
         &self,
@@ -84,7 +88,7 @@ impl HotKeys {
     }
 }
 
-/// The days or months by UTC and a clock that begins in 1970, if `count` is by them.
+/// The days or months in UTC of a clock whose epoch is 1970, if `count` is by calendar periods.
 pub(super) fn periods(count: Counting) -> Option<Periods> {
     periods_at(count, Duration::ZERO, 0)
 }
@@ -99,7 +103,8 @@ fn periods_at(count: Counting, epoch: Duration, utc_offset: i32) -> Option<Perio
 // === impl CalendarCall ===
 
 impl CalendarCall {
-    /// A call of `weight` tokens at `now`, of a key that may take `limit` of them in each period.
+    /// Creates a call of `weight` tokens at `now`, of a key that may take `limit` tokens in each
+    /// period.
     pub(super) fn new(periods: Periods, now: Tick, limit: u32, weight: u32) -> Self {
         Self {
             periods,
@@ -110,7 +115,8 @@ impl CalendarCall {
         }
     }
 
-    /// The count that matters to the call, at its own time or a later one.
+    /// The count by which the call is judged: that of its own period, or of a later one if the word
+    /// is ahead.
     fn count(self, word: u64) -> PeriodCount {
         let found = PeriodCount::of(word);
         let is_over = if planted(Bug::PeriodGoesBack) {
@@ -141,7 +147,7 @@ impl Judge for CalendarCall {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        // Neither this period's, nor that of a later reading.
+        // A word at rest is of an earlier period.
         let number = PeriodCount::of(word).number;
         (number < self.number).then(|| u64::from(self.number - number))
     }
@@ -157,7 +163,7 @@ impl Judge for CalendarCall {
 }
 
 impl CalendarCharge {
-    /// How many units have been charged by a change of the word, and how many of them beyond the
+    /// Returns how many units a change of the word has charged, and how many of them exceed the
     /// limit.
     pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
         let [before, after] = [before, after].map(|word| self.0.count(word).count);
@@ -186,8 +192,8 @@ impl Judge for CalendarCharge {
     }
 }
 
-/// The word without `weight` tokens of a call that left the word `after`; `None` if its period is
-/// over.
+/// Returns `word` less the `weight` tokens of a call that left the word at `after`; `None` if the
+/// period of that call is over.
 pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
     let PeriodCount { number, count } = PeriodCount::of(word);
     if number != PeriodCount::of(after).number {
@@ -197,7 +203,7 @@ pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
     Some(PeriodCount { number, count }.word())
 }
 
-/// The word of a key that has spent nothing in its period; `None` if that is so already.
+/// Returns the word without any tokens spent in its period; `None` if it has none already.
 pub(super) fn reset(word: u64) -> Option<u64> {
     let PeriodCount { number, count } = PeriodCount::of(word);
     (count > 0).then(|| PeriodCount { number, count: 0 }.word())
@@ -211,7 +217,7 @@ impl PeriodCount {
         }
     }
 
-    /// Never [`CLAIMED`](super::CLAIMED), as no number is so large.
+    /// Never [`CLAIMED`](super::CLAIMED), because no period has such a large number.
     const fn word(self) -> u64 {
         (self.number as u64) << COUNT_BITS | self.count as u64
     }

@@ -1,5 +1,5 @@
-//! Keys whose limit changes, or that are blocked or reset: the rates that their debts may have, and
-//! calls that find such a debt.
+//! Keys whose limit changes, or that are blocked or reset: the rates that their debts can have, and
+//! calls that find a debt at another rate.
 
 use std::time::Duration;
 
@@ -11,26 +11,28 @@ use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 use crate::stat::Refusal;
 
-/// The rates of a table that are not to be forgotten.
+/// The rates of a table that must be kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RatesInUse {
-    /// A bit for the number of each.
+    /// One bit for the number of each rate.
     numbers: u16,
-    /// Whether those of debts are among them.
+    /// Whether the rates of all debts are included.
     are_all: bool,
 }
 
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// These keys, none of which will ever have another limit.
+    /// Declares that none of these keys will ever have another limit, so that no rate numbers are
+    /// needed.
     pub(super) fn of_one_limit(self) -> Self {
         self.rates.forgo();
         self
     }
 
-    /// [`limit`](Self::limit) for a rule, beside limits whose rates are in use. Rates that neither a
-    /// limit nor a debt has are forgotten if there are too many.
+    /// As [`limit`](Self::limit), for a rule with several limits: `in_use` has the rates of the
+    /// others. If the table has run out of rate numbers, rates that neither a limit nor a debt has
+    /// are forgotten.
     pub(crate) fn limit_beside(
         &self,
         threshold: f64,
@@ -59,9 +61,9 @@ impl HotKeys {
         self.rates.mask() != 0
     }
 
-    /// Blocks `key` for `length` from `now` on, and until its quota is whole again: a call of `weight`
-    /// has found it spent. Returns whether the key is blocked by this: not if it is so already, has
-    /// room by now, or has no place in the table.
+    /// Blocks `key` for `length` from `now` on, and until its quota is whole again, after a call of
+    /// `weight` was refused. Returns false, and does nothing, if the key is blocked already, has
+    /// room by now, or has no slot in the table.
     pub(crate) fn block(
         &self,
         now: Tick,
@@ -80,18 +82,18 @@ impl HotKeys {
         is_blocked
     }
 
-    /// How often keys were blocked.
+    /// The number of times that keys were blocked.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Makes `key` one that has spent nothing; `time` returns the present. Returns whether it had
-    /// spent anything. Calls that run keep their places, and the word that keys without a slot
-    /// share stays.
+    /// Resets `key` to a key that has spent nothing; `time` returns the present. Returns whether it
+    /// had spent anything. Running calls keep their places, and the word that keys without a slot
+    /// share is not reset.
     pub(crate) fn reset(&self, key: Digest, time: &dyn Fn() -> Tick) -> bool {
         let early = planted(Bug::ResetByEarlierTime).then(time);
-        // After the word (acquire), as for a refund: an earlier time could bring back a word that
-        // the last owner of the slot has left.
+        // The clock is read after the word (acquire), as for a refund: an earlier time could
+        // restore a word that the previous owner of the slot has left.
         let now = || early.unwrap_or_else(time);
         let is_reset = self.table.change_known(key.0, &|word| match self.count {
             Counting::Refill => refill::reset(&self.rates, self.origin, now(), word),
@@ -104,12 +106,12 @@ impl HotKeys {
         is_reset
     }
 
-    /// How many keys were reset.
+    /// The number of times that keys were reset.
     pub(crate) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// Takes the tokens of a call whose key has a debt at another rate.
+    /// Repeats the attempt of a call whose key has a debt at another rate.
     #[cold]
     #[inline(never)]
     pub(super) fn take_anew(
@@ -121,7 +123,7 @@ impl HotKeys {
     ) -> Result<WordChange, Refusal> {
         let time = || refill::units(self.origin, time());
         let judge = call.at_any_rate(&self.rates, Some(&time));
-        // It has been counted if it shares a word.
+        // The first attempt has counted the call as an overflow, if its key has no slot.
         let outcome = self.table.change_word(key.0, &judge, false);
         outcome.map_err(|wait_ns| refused(now, wait_ns))
     }

@@ -1,21 +1,22 @@
-//! What calls of each key turn out to cost: a gauge of reservations beside the table of what was
-//! charged.
+//! Budgets of keys for calls whose cost is known only afterwards: a gauge of reservations for each
+//! key, next to the table of what was charged.
 //!
 //! ```text
 //! key ─┬▶ used      [tag|word]   a refilled quota, a window or a month, charged whatever it holds
 //!      └▶ reserved  [tag|word]   [ reserved : 32 | version : 32 ]
 //! ```
 //!
-//! The two are tables of their own. A key that has reserved something is not at rest in the second
-//! one and keeps its slot there, so a call that is charged or ends finds its own reservation. It
-//! may lose its slot in the first one meanwhile: where it is at rest it has used nothing.
+//! These are two separate tables. A key that has reserved units is not at rest in the second one
+//! and keeps its slot there, so a call that is charged or ends finds its own reservation. The key
+//! can lose its slot in the first table meanwhile, but only when it is at rest there, that is, has
+//! used nothing.
 //!
-//! An admission reads its gauge, then what is used, and swaps the gauge; a settlement books first and
-//! releases second. So they work as those of [all callers](crate::budget): the version of a word is
-//! one more after each change, also under another owner, and the table looks at a gauge again before
-//! it refuses a call.
+//! An admission reads its gauge, then what is used, and swaps the gauge. A settlement books first
+//! and releases second. This is the protocol of the [budget of all callers](crate::budget). Each
+//! change of a gauge word increments its version, even when the slot changes its owner, and the
+//! table reads a gauge again before it refuses a call.
 //!
-//! Keys without a slot share one gauge, as they share one quota.
+//! Keys without a slot share one gauge, just as they share one quota.
 
 use super::calendar::CalendarCharge;
 use super::refill::{Refill, RefillCharge};
@@ -27,14 +28,15 @@ use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::budget::{Account, BudgetCounts, BudgetFigures, CostLedger, GaugeWord};
 use crate::clock::Tick;
 
-/// How many intervals a cost may keep a key out that is limited by a refilled quota.
+/// The largest debt that a charge can leave in a refilled quota, in intervals: it bounds how long
+/// one cost keeps a key out.
 const MOST_INTERVALS: u32 = 10;
 
-/// The reservations of all keys, and what has gone through their budgets.
+/// The reservations of all keys, and the totals of their budgets.
 #[derive(Debug)]
 pub(super) struct KeyCosts {
     gauges: KeyTable,
-    /// What all of them hold together.
+    /// The sum of all reservations.
     reserved: AtomicU64,
     counts: BudgetCounts,
 }
@@ -46,7 +48,7 @@ pub(crate) struct KeyBudget<'a> {
     key: CostKey,
 }
 
-/// A key, its limit, and where it has reserved.
+/// A key, its limit, and the slot of its reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostKey {
     digest: Digest,
@@ -61,7 +63,7 @@ pub(crate) struct KeyAccount {
     pub(crate) account: Account,
 }
 
-/// A call that reserves `wanted` of what is `left`.
+/// The judge of a call that reserves `wanted` of the units that are `left`.
 #[derive(Clone, Copy)]
 struct Reserve<'a> {
     wanted: u32,
@@ -71,7 +73,7 @@ struct Reserve<'a> {
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// An empty table of what calls cost.
+    /// Creates an empty table for keys with budgets.
     pub(crate) fn with_costs(spec: KeySpec, now: Tick) -> Self {
         let gauges = KeyTable::new(spec.max_keys);
         Self::new(spec, now).with_gauges(gauges)
@@ -99,7 +101,7 @@ impl HotKeys {
         }
     }
 
-    /// The budget in which `account` is.
+    /// The budget to which `account` belongs.
     pub(crate) const fn budget_of(&self, account: &KeyAccount) -> KeyBudget<'_> {
         KeyBudget {
             keys: self,
@@ -107,7 +109,7 @@ impl HotKeys {
         }
     }
 
-    /// What has gone through the budgets of all keys, and what they have reserved now.
+    /// The totals of the budgets of all keys, and what they have reserved now.
     pub(crate) fn cost_figures(&self) -> BudgetFigures {
         let costs = self.costs();
         let reserved = costs.reserved.load(Ordering::Relaxed);
@@ -117,7 +119,7 @@ impl HotKeys {
         }
     }
 
-    /// What running calls of `key` have reserved.
+    /// The units that running calls of `key` have reserved.
     pub(super) fn reserved(&self, key: Digest) -> u32 {
         self.costs.as_ref().map_or(0, |costs| costs.reserved(key))
     }
@@ -138,17 +140,17 @@ impl KeyCosts {
         GaugeWord(self.gauges.word(key.0, &nothing)).reserved()
     }
 
-    /// How many calls have reserved on the gauge that keys without a slot share.
+    /// The number of calls that have reserved on the gauge that keys without a slot share.
     pub(super) fn overflows(&self) -> u64 {
         self.gauges.overflows()
     }
 
-    /// Returns whether another key than `digest` has reserved anything since the table was made.
+    /// Returns whether any key other than `digest` has reserved units since the table was created.
     pub(super) fn knows_others_than(&self, digest: Digest) -> bool {
         self.gauges.has_owner_but(digest.0)
     }
 
-    /// Bytes that it occupies.
+    /// The bytes that this value occupies.
     pub(super) fn footprint(&self) -> usize {
         size_of::<Self>() - size_of::<KeyTable>() + self.gauges.footprint()
     }
@@ -157,8 +159,8 @@ impl KeyCosts {
 // === impl KeyBudget ===
 
 impl KeyBudget<'_> {
-    /// Reserves `wanted` units for a call if they are left, or lets it pass without a reservation
-    /// while one is left.
+    /// Admits a call and reserves `wanted` units for it, if they are left. If `wanted` is 0, admits
+    /// the call while at least one unit is left.
     pub(crate) fn admit(&self, now: Tick, wanted: u32) -> Option<KeyAccount> {
         let Self { keys, key } = *self;
         let costs = keys.costs();
@@ -207,7 +209,7 @@ impl CostLedger for KeyBudget<'_> {
                 let (before, after) = book(&charge);
                 charge.charged(before, after)
             }
-            // No rule on costs counts in another way.
+            // Rules on costs never count in these ways.
             KeyLimit::Queue(..) | KeyLimit::Running(_) | KeyLimit::Unlimited => (0, 0),
         };
         let counts = self.counts();
@@ -250,8 +252,8 @@ impl Judge for Reserve<'_> {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        // A key that has reserved something is not at rest. The word holds no time, so all ages at
-        // rest are 0.
+        // A key with reservations is not at rest. The word holds no time, so the age of a word at
+        // rest is always 0.
         let is_at_rest = GaugeWord(word).reserved() == 0 || planted(Bug::RestIgnoresPin);
         is_at_rest.then_some(0)
     }

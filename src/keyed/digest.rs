@@ -1,10 +1,10 @@
-//! The digest by which a key is known: SipHash-1-3 of it, with random keys.
+//! The digest by which the table knows a key: its SipHash-1-3, under random hash keys.
 //!
-//! A client that does not know the random keys cannot choose names whose digests are alike, or lie
-//! in one set of the table: that is what a keyed hash is for.
+//! A client that does not know the random hash keys cannot choose names whose digests collide, or
+//! fall into one set of the table. That is why the hash is keyed.
 //!
-//! The message is the bytes of the key and one more for its kind, so that
-//! different keys are different messages:
+//! The message is the bytes of the key and a byte for its kind, so that different keys are
+//! different messages:
 //!
 //! ```text
 //! text      its UTF-8   ff        address   4 octets    04
@@ -35,8 +35,8 @@ const LONG: u64 = 16;
 const AGREED: u64 = 17;
 const RESERVED: u64 = 0xfe;
 
-/// A keyed hash, which is all that the table stores of a key. Two of a million keys have the same
-/// one with a chance of 3 in 10⁸; they then share a quota.
+/// A keyed hash, which is all that the table stores of a key. The chance that any two of a million
+/// keys have the same digest is 3 in 10⁸; they would share a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(pub(super) u64);
 
@@ -46,7 +46,7 @@ impl Digest {
     }
 }
 
-/// The state of SipHash after a part of a message; at first derived from the keys.
+/// The state of SipHash after a part of a message. The initial state is derived from the hash keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Sip([u64; 4]);
 
@@ -59,7 +59,8 @@ impl fmt::Debug for Sip {
 
 impl Sip {
     pub(super) fn random() -> Self {
-        // The keys of a `RandomState` are private, so hashes under them serve as random numbers.
+        // The keys of a `RandomState` cannot be read, so two hashes under them serve as random
+        // numbers.
         let random = RandomState::new();
         Self::keyed(random.hash_one(0), random.hash_one(1))
     }
@@ -76,7 +77,7 @@ impl Sip {
 
     #[inline]
     pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
-        // By reference: to move a key that was just made is slow.
+        // Matches by reference, because moving a key that was just made is slow.
         let hash = match key {
             Key::Str(text) => self.text(text.as_bytes(), TEXT),
             Key::Joined(first, second) => self.joined(first, second),
@@ -85,7 +86,7 @@ impl Sip {
                 self.end(octets.into(), 4, IP_V4)
             }
             Key::Ip(IpAddr::V6(ip)) => {
-                // The order of the bytes does not matter, so long as it is one.
+                // Any fixed byte order will do.
                 let octets = u128::from_le_bytes(ip.octets());
                 let all = self.block(octets as u64).block((octets >> 64) as u64);
                 all.end(0, 16, IP_V6)
@@ -96,11 +97,11 @@ impl Sip {
             Key::Agreed(high, low) => self.block(*high).block(*low).end(0, 16, AGREED),
             Key::Reserved(text) => self.text(text.as_bytes(), RESERVED),
         };
-        // 0 is reserved: it is the digest of no key.
+        // 0 is reserved, and is the digest of no key.
         Digest(hash.max(1))
     }
 
-    /// The hash of `bytes`, which are not a key; `kind` is a number below 16.
+    /// The hash of `bytes` that are not a key. `kind`, below 16, separates the uses of this method.
     pub(crate) fn hash(&self, bytes: &[u8], kind: u8) -> u64 {
         self.text(bytes, 0xe0 | u64::from(kind))
     }
@@ -114,8 +115,8 @@ impl Sip {
             rest = after;
         }
         let tail = match text.last_chunk() {
-            // The last eight bytes without those that are hashed already. In two
-            // steps, as there may be none left.
+            // The last eight bytes, without those that are hashed already. Shifts in two steps,
+            // because a single shift by 64 bits would overflow if no bytes are left.
             Some(last) => (u64::from_le_bytes(*last) >> 8) >> (56 - 8 * rest.len()),
             None => little_endian(rest),
         };
@@ -137,8 +138,8 @@ impl Sip {
         sip.end(little_endian(&block[..length % 8]), length, TEXT)
     }
 
-    /// The hash of a message of `length` bytes, of which those beyond the last
-    /// block are in `tail`, and a byte for its kind.
+    /// The hash of a message of `length` bytes and a byte for its kind. The bytes after the last
+    /// whole block are in `tail`.
     #[inline]
     fn end(mut self, tail: u64, length: usize, kind: u64) -> u64 {
         let mut last = tail | kind << (8 * (length % 8));
@@ -146,7 +147,7 @@ impl Sip {
             self = self.block(last);
             last = 0;
         }
-        // One byte has room for the length.
+        // The top byte is the length of the message, modulo 256.
         let mut all = self.block(last | (length as u64 + 1) << 56);
         all.0[2] ^= 0xff;
         let [a, b, c, d] = all.round().round().round().0;
@@ -178,7 +179,7 @@ impl Sip {
     }
 }
 
-/// At most eight bytes, the first one lowest.
+/// Reads at most eight bytes as a little-endian number.
 fn little_endian(bytes: &[u8]) -> u64 {
     let higher_first = bytes.iter().rev();
     higher_first.fold(0, |all, &byte| all << 8 | u64::from(byte))
@@ -227,8 +228,8 @@ mod tests {
         assert_eq!(plain(&Key::MISSING), with(b"-", 0xfe));
     }
 
-    /// Two of the vectors of SipHash-1-3 that Rust's own tests have: the bytes 0, 1, 2
-    /// and so on under the key of the bytes 0 to 15. Each ends with its kind.
+    /// Two test vectors of SipHash-1-3 from Rust's own tests: the bytes 0, 1, 2 and so on, under
+    /// the key of the bytes 0 to 15. Their last byte equals the kind of the key used here.
     #[test]
     fn a_hash_is_by_all_of_its_keys() {
         let [first, second] = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];

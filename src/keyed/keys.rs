@@ -1,4 +1,4 @@
-//! The keys of one rule: how their calls are counted, taken and refunded.
+//! The keys of one rule: how the tokens of their calls are counted, taken and refunded.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use window::WindowCall;
 #[derive(Debug)]
 pub(crate) struct HotKeys {
     pub(super) table: KeyTable,
-    /// Made for these keys alone.
+    /// The keyed hash, with random hash keys of this table alone.
     hash: Sip,
     /// The digest of calls without a key.
     missing: Digest,
-    /// Whether a call with a key has passed without a limit.
+    /// Whether a call with a key has passed without being counted.
     has_passed_uncounted: AtomicBool,
     pub(super) resets: AtomicU64,
     pub(super) blocks: AtomicU64,
@@ -36,15 +36,15 @@ pub(crate) struct HotKeys {
     pub(super) interval: Duration,
     /// The [slack](WindowCall::slack) of windows.
     slack: u32,
-    /// The days or months, where these are counted.
+    /// The calendar periods, if the keys are counted by them.
     pub(super) periods: Option<Periods>,
-    /// When the table was made: its times are counted from there.
+    /// The creation time of the table, from which the times in words are counted.
     pub(super) origin: Tick,
-    /// The rates of a quota that is refilled.
+    /// The rates of refilled quotas.
     pub(super) rates: Rates,
-    /// The calls at once that wait, if any ever could.
+    /// The lines of waiting calls, once they have been created.
     pub(super) lines: OnceLock<Box<Lines>>,
-    /// What is reserved, where costs are counted.
+    /// The reservations of budgets, if the rule has budgets.
     pub(super) costs: Option<Box<KeyCosts>>,
 }
 
@@ -52,30 +52,30 @@ pub(crate) struct HotKeys {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeySpec {
     pub(crate) count: Counting,
-    /// At least 1 µs for a refilled quota, and 1 ms for others. Of no meaning for
-    /// [`Counting::Calendar`] and [`Counting::Running`].
+    /// At least 1 µs for a refilled quota, and 1 ms for others. Ignored by [`Counting::Calendar`]
+    /// and [`Counting::Running`].
     pub(crate) interval: Duration,
-    /// How many keys that are not at rest have a word of their own.
+    /// The smallest number of keys not at rest that each have a word of their own.
     pub(crate) max_keys: u32,
 }
 
 /// How the calls of one key are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counting {
-    /// A quota that is refilled all the time.
+    /// A quota that is refilled continuously.
     Refill,
-    /// A number of tokens in a sliding window of two buckets.
+    /// By tokens in a sliding window of two buckets.
     Window,
-    /// A number of tokens in each day or month.
+    /// By tokens in each calendar day or month.
     Calendar(CalendarPeriod),
-    /// One after the other, each waiting no longer than this, unless its limit
-    /// [says otherwise](KeyLimit::waiting).
+    /// In a queue, one call after the other. No call waits longer than this, unless its limit [says
+    /// otherwise](KeyLimit::waiting).
     Queue(Duration),
-    /// A number of calls at once.
+    /// By calls that run at once.
     Running,
 }
 
-/// The limit of one key, made ready by the [`HotKeys`] that it is for.
+/// The limit of one key, in the form in which [`HotKeys::limit`] has prepared it for its table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum KeyLimit {
     Refill(Rate),
@@ -83,11 +83,11 @@ pub(crate) enum KeyLimit {
     Calendar(u32),
     Queue(Pace, Duration),
     Running(u32),
-    /// Nothing is counted.
+    /// Calls pass without being counted.
     Unlimited,
 }
 
-/// The tokens, turn or place that a call has taken. It is either used or, once, returned.
+/// The tokens, turn or place that a call has taken. The call uses them, or refunds them once.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct KeyTokens {
@@ -95,18 +95,18 @@ pub(crate) struct KeyTokens {
     digest: Digest,
     /// `None` if nothing was taken.
     place: Option<WordPlace>,
-    /// For a queue the word before the call, else the cost that the call has paid.
+    /// For a queue, the word before the call; otherwise the cost that the call has paid.
     pub(super) paid: u64,
     /// The word after the call.
     after: u64,
-    /// The word before it, if that was a debt at another rate; else 0.
+    /// The word before the call, if that was a debt at another rate; otherwise 0.
     pub(super) other: u64,
 }
 
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// An empty table, in which all times before `now` count as one.
+    /// Creates an empty table. Times before `now` count as `now`.
     pub(crate) fn new(spec: KeySpec, now: Tick) -> Self {
         Self::of_table(KeyTable::new(spec.max_keys), spec, now)
     }
@@ -131,8 +131,8 @@ impl HotKeys {
         }
     }
 
-    /// A limit of `threshold` tokens, and of `burst` more where the quota is
-    /// refilled. For a window, a day or month, and calls at once, a fraction counts for nothing.
+    /// Prepares a limit of `threshold` tokens, plus `burst` if the quota is refilled. For windows,
+    /// calendar periods and calls at once, the fraction of `threshold` is ignored.
     pub(crate) fn limit(&self, threshold: f64, burst: u32) -> KeyLimit {
         // The conversion saturates, and reads NaN as 0.
         let whole = (threshold as u32).min(MAX_TOKENS);
@@ -150,8 +150,8 @@ impl HotKeys {
         }
     }
 
-    /// Returns whether a call with a key has passed since the table was made. Looks at slots until
-    /// it finds one of a key.
+    /// Returns whether a call with a key has passed since the table was made. Scans the slots until
+    /// it finds one that a key owns.
     pub(crate) fn has_met_key(&self) -> bool {
         let missing = self.missing;
         let has_reserved = |costs: &KeyCosts| costs.knows_others_than(missing);
@@ -166,11 +166,12 @@ impl HotKeys {
         self.hash.digest(key)
     }
 
-    /// Takes `weight` tokens of `key`, which always has this limit. No tokens pass at any limit.
+    /// Takes `weight` tokens of `key`, which always has this limit. A call of weight 0 passes at
+    /// any limit.
     ///
     /// # Errors
     ///
-    /// Nothing has been taken, as there is no room.
+    /// Returns the refusal if there is no room; nothing has been taken then.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -182,12 +183,12 @@ impl HotKeys {
         self.take_by(now, key, limit, weight, || now)
     }
 
-    /// [`take`](Self::take) of a key whose limit may have been another one; `time` returns the
-    /// present.
+    /// As [`take`](Self::take), for a key whose earlier calls may have had another limit. `time`
+    /// returns the present.
     ///
     /// # Errors
     ///
-    /// Nothing has been taken, as there is no room.
+    /// Returns the refusal if there is no room; nothing has been taken then.
     #[inline]
     pub(crate) fn take_by(
         &self,
@@ -254,13 +255,14 @@ impl HotKeys {
 
     /// Notes that a call of `key` passes without a limit.
     pub(crate) fn note_uncounted(&self, key: Digest) {
-        // Written once, so that threads share the line.
+        // Written only once, so that threads can share the cache line.
         if key != self.missing && !self.has_passed_uncounted.load(Ordering::Relaxed) {
             self.has_passed_uncounted.store(true, Ordering::Relaxed);
         }
     }
 
-    /// From when on `key` has room for `weight` tokens, `now` if it has; takes nothing.
+    /// Returns when `key` has room for `weight` tokens: `now` if it has room already, `None` if it
+    /// never has. Takes nothing.
     pub(crate) fn available_at(
         &self,
         now: Tick,
@@ -280,15 +282,15 @@ impl HotKeys {
         room_at
     }
 
-    /// How many tokens `key` could take now, one by one. What is reserved is not left.
+    /// Returns how many tokens `key` could take now, one by one, without reserved ones.
     pub(crate) fn left(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
-        // The gauge first, as an admission does.
+        // Reads the gauge first, as an admission does.
         let reserved = self.reserved(key);
         self.left_unreserved(now, key, limit)
             .saturating_sub(reserved)
     }
 
-    /// How many tokens `key` could take if nothing was reserved.
+    /// Returns how many tokens `key` could take now if none were reserved.
     pub(super) fn left_unreserved(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
         let mut left = 0;
         self.judged(now, limit, 1, &mut |judge| {
@@ -297,25 +299,27 @@ impl HotKeys {
         left
     }
 
-    /// From when on a key that takes nothing has one more token; `now` if it never has.
+    /// Returns when the key, if it takes nothing until then, has one more token left; `now` if it
+    /// never has.
     pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &KeyLimit) -> Tick {
         let left = self.left_unreserved(now, key, limit);
         let more = match *limit {
-            // One more stands behind all that are left.
+            // One more call would stand behind all those that could be made now.
             KeyLimit::Queue(pace, max_wait) => pace
                 .time_of(left)
                 .and_then(|behind| max_wait.checked_sub(behind))
                 .and_then(|most| self.available_at(now, key, &limit.waiting(most), 1)),
-            // Nothing may leave when the next bucket of a window begins.
+            // Asks for room for one more token: at the start of the next bucket of a window,
+            // perhaps no tokens leave it.
             _ => self.available_at(now, key, limit, left.saturating_add(1)),
         };
         more.unwrap_or(now)
     }
 
-    /// Takes back the share of a call that does not run after all; `time` returns the present. A
-    /// window is refunded while the call's bucket still counts, a day or month until it ends, a queue
-    /// while no other call stands behind this one, and a quota that is refilled less the time since
-    /// the call's start.
+    /// Refunds a call that does not run after all; `time` returns the present. A window is refunded
+    /// while it contains the call's bucket, a calendar period until it ends, and a queue while no
+    /// other call stands behind this one. A refilled quota is refunded less what it has earned
+    /// since the call's start.
     pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &KeyTokens) {
         let KeyTokens {
             start,
@@ -328,8 +332,8 @@ impl HotKeys {
             Counting::Refill => {
                 let early = planted(Bug::RefundByEarlierTime).then(&time);
                 self.change(taken, &|word| {
-                    // After the word (acquire): so no call has changed that by a
-                    // later reading, of which its new value was made.
+                    // The clock is read after the word (acquire). So no call can have written the
+                    // word by a later reading than this one.
                     let now = early.unwrap_or_else(&time);
                     let cost = paid;
                     let paid = Paid {
@@ -341,7 +345,7 @@ impl HotKeys {
                     refill::refund(&self.rates, self.origin, now, word, paid)
                 });
             }
-            // `paid` came from a `u32`, here and below.
+            // The conversions are exact: here and below, `paid` was made from a `u32`.
             Counting::Window => {
                 self.change(taken, &|word| window::refund(word, after, paid as u32));
             }
@@ -358,8 +362,8 @@ impl HotKeys {
         }
     }
 
-    /// A call of `weight` has ended that has kept its place. Nothing to do, unless calls
-    /// at once are counted.
+    /// Releases the place that a call of `weight` kept until its end. Does nothing unless calls at
+    /// once are counted.
     #[inline]
     pub(crate) fn release(&self, pinned: Pinned, weight: u32) {
         let Some(place) = pinned.place() else {
@@ -372,7 +376,7 @@ impl HotKeys {
         }
     }
 
-    /// Calls have given their places at once back at `place`, which has left this word there.
+    /// Lets waiting calls in, if the word `left` at `place` after a release is marked.
     #[inline]
     fn released(&self, place: Option<WordPlace>, left: Option<u64>) {
         if left.is_some_and(running::is_marked) {
@@ -380,14 +384,14 @@ impl HotKeys {
         }
     }
 
-    /// How many calls were judged on the word of all keys that have none of their
-    /// own, because the table was full.
+    /// The number of calls that were judged by the word that all keys without a slot share, because
+    /// the table was full.
     pub(crate) fn overflows(&self) -> u64 {
         let of_gauges = self.costs.as_ref().map_or(0, |costs| costs.overflows());
         self.table.overflows() + of_gauges
     }
 
-    /// How many keys are not at rest. Looks at the whole table.
+    /// The number of keys that are not at rest. Scans the whole table.
     pub(crate) fn keys_in_use(&self, now: Tick) -> usize {
         let mut in_use = 0;
         self.judged(now, &self.limit(0.0, 0), 0, &mut |judge| {
@@ -396,15 +400,15 @@ impl HotKeys {
         in_use
     }
 
-    /// Its size in bytes: the same from the start, but for the lines of calls that may wait.
+    /// The size in bytes, which is constant except for the lines of waiting calls.
     pub(crate) fn footprint(&self) -> usize {
         let lines = self.lines.get().map_or(0, |lines| lines.footprint());
         let costs = self.costs.as_ref().map_or(0, |costs| costs.footprint());
         size_of::<Self>() - size_of::<KeyTable>() + self.table.footprint() + lines + costs
     }
 
-    /// Calls `look` with what judges a call of `weight` at `limit`. Only for readers: calls that
-    /// take have a code for each kind.
+    /// Calls `look` with the judge of a call of `weight` at `limit`. Only for readers: calls that
+    /// take tokens use code that is specialized for each kind of judge.
     pub(super) fn judged(
         &self,
         now: Tick,
@@ -449,7 +453,7 @@ impl HotKeys {
     }
 }
 
-/// The refusal of a call at `now` that has room after so long, or never.
+/// The refusal of a call at `now` for which there is room after `wait_ns`; `None` means never.
 #[inline]
 pub(super) fn refused(now: Tick, wait_ns: Option<u64>) -> Refusal {
     let at = wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns));
@@ -459,7 +463,8 @@ pub(super) fn refused(now: Tick, wait_ns: Option<u64>) -> Refusal {
 // === impl KeyLimit ===
 
 impl KeyLimit {
-    /// Returns this limit for calls that wait in a queue for at most `most`.
+    /// Returns this limit for calls that wait at most `most` in a queue. Other limits are
+    /// unchanged.
     pub(crate) fn waiting(self, most: Duration) -> Self {
         match self {
             Self::Queue(pace, _) => Self::Queue(pace, most),
@@ -482,7 +487,7 @@ impl KeyTokens {
         }
     }
 
-    /// One place at once, which a call of `digest` has at `place`.
+    /// The place of one running call of `digest` at `place`.
     pub(super) const fn at_once(now: Tick, digest: Digest, place: WordPlace) -> Self {
         Self {
             start: now,
@@ -499,12 +504,12 @@ impl KeyTokens {
         self.digest
     }
 
-    /// The place that the call keeps while it runs.
+    /// The place in the table that the call keeps while it runs.
     pub(crate) const fn pinned(&self) -> Pinned {
         Pinned::at(self.place)
     }
 
-    /// From when on the call may run: its now, unless it waits in a queue.
+    /// The time from which on the call may run: the time of the call, unless it waits in a queue.
     pub(crate) const fn start(&self) -> Tick {
         self.start
     }

@@ -24,9 +24,9 @@ use crate::stat::{MAX_TOKENS, Refusal};
 /// gets one more token every `interval / threshold`. Alternatively, the threshold is that
 /// of a [sliding window](LimiterBuilder::window).
 ///
-/// A limiter with a [clock of its own](LimiterBuilder::build_with) is asked by [`check`](Self::check).
-/// Without one, as here by default, the caller passes the time of each call: often it has read the
-/// clock anyway.
+/// A limiter that has [its own clock](LimiterBuilder::build_with) is used through
+/// [`check`](Self::check). Without one, which is the default, the caller passes the time of each
+/// call; often it has read the clock anyway.
 ///
 /// Any number of threads may use a limiter at the same time. Taking a token of a known key
 /// costs a keyed hash and one compare-and-swap: no lock, and no allocation.
@@ -35,19 +35,18 @@ use crate::stat::{MAX_TOKENS, Refusal};
 ///
 /// All memory is allocated when the limiter is built: 32 bytes for each of
 /// [`max_keys`](LimiterBuilder::max_keys), however long the keys are, because a key is identified
-/// by a keyed hash (SipHash with random keys) and is not stored itself. Nothing has to be
-/// cleaned up. A key that has spent nothing for so long that it has its whole quota again
-/// is *at rest*: it may be evicted, without losing anything, when another key needs its
-/// place.
+/// by a keyed hash (SipHash with random keys) and is not stored itself. Nothing has to be cleaned
+/// up. A key that has spent nothing for so long that it has its whole quota again is *at rest*: it
+/// can be evicted, without losing anything, when another key needs its place.
 ///
-/// Keys that are not at rest are never evicted. At least `max_keys` of them have a place, and at
-/// most twice as many, rounded up to a multiple of eight. All keys that find no place share a
-/// single quota, of the size of one key's: filling the table earns no fresh quota, and no key that
-/// has a place loses a token by it. New keys pay for that: while a client fills the table with
-/// made-up keys, honest new ones share that quota with them. [How
-/// many](crate::KeyedRule::max_keys) made-up keys that takes depends on how soon a key is at
-/// rest. [`overflows`](Self::overflows) counts the calls that were judged on the shared quota; if
-/// it grows, the limiter is too small, or a client makes up keys.
+/// Keys that are not at rest are never evicted. The table has places for at least `max_keys` of
+/// them, and at most for twice as many, rounded up to a multiple of eight. All keys that find no
+/// place share a single quota, of the size of one key's. So filling the table earns no fresh quota,
+/// and no key that has a place loses a token by it. New keys pay for that: while a client fills the
+/// table with made-up keys, honest new keys share that quota with them. [How
+/// many](crate::KeyedRule::max_keys) made-up keys that takes depends on how soon a key is at rest.
+/// [`overflows`](Self::overflows) counts the calls that were judged on the shared quota; if it
+/// grows, the limiter is too small, or a client makes up keys.
 ///
 /// # Examples
 ///
@@ -96,27 +95,27 @@ use crate::stat::{MAX_TOKENS, Refusal};
 /// # Accuracy
 ///
 /// The amount that a refilled quota admits at one moment is exact. In any time `t` it admits at
-/// most the threshold and the burst and `t * threshold / interval`. It refills at most 0.006 %
-/// slower than that at a million tokens per second, and less so at lower rates. No aligned window
-/// holds more than the threshold. Both hold under any interleaving of threads (`keyed::models`),
-/// with these limits:
+/// most the sum of the threshold, the burst and `t * threshold / interval`. It refills at most
+/// 0.006 % slower than that at a million tokens per second, and less so at lower rates. No aligned
+/// window holds more than the threshold. Both hold under any interleaving of threads
+/// (`keyed::models`), with these limits:
 ///
 /// * among a million keys, the probability that two have the same hash, and so share one
 ///   quota, is 3 in 10⁸;
 /// * a key that found no place and later gets one starts with a whole quota, so the keys
 ///   that share one may spend one quota more;
-/// * a call is judged by the `now` that it passes. With an old `now`, it may pass where it
-///   should not: if its key was not yet at rest at that time, but has since come to rest
-///   and been evicted; or if a window is more than 1 024 buckets and more than four seconds
-///   ahead, in which case up to a whole limit may pass again;
-/// * times are distinguished for 18 years from when the limiter was built, and a quota that takes
+/// * a call is judged by the `now` that it passes. With an old `now`, a call can pass wrongly in
+///   two cases. Its key was not yet at rest at that time, but has come to rest since and been
+///   evicted. Or its window is more than 1 024 buckets and more than four seconds ahead; then up to
+///   a whole limit can pass again;
+/// * times are distinguished for 18 years from the creation of the limiter, and a quota that takes
 ///   longer than nine years to earn is reduced to the tokens earned in nine years;
-/// * a window is right for keys that come again within 2²³ intervals.
+/// * a window is exact for keys whose calls are less than 2²³ intervals apart.
 #[doc(alias("RateLimiter", "keyed"))]
 pub struct KeyedLimiter<C = ()> {
     keys: HotKeys,
     limit: KeyLimit,
-    /// Reads its clock, if it has one.
+    /// Reads the limiter's own clock, if it has one.
     time: Option<Timekeeper>,
     clock: PhantomData<fn() -> C>,
 }
@@ -169,7 +168,8 @@ impl KeyedLimiter {
     }
 
     /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold may have a
-    /// fraction. Below 1, without a burst, nothing passes; at 0 nothing passes, with any burst.
+    /// fraction. A threshold below 1 without a burst lets no call pass; a threshold of 0 lets none
+    /// pass with any burst.
     pub fn per(threshold: impl Into<Number>, interval: Duration) -> LimiterBuilder {
         LimiterBuilder {
             threshold: threshold.into().get(),
@@ -182,10 +182,10 @@ impl KeyedLimiter {
 }
 
 impl<C: Clock> KeyedLimiter<C> {
-    /// Takes a token of `key`, now by the limiter's clock.
+    /// Takes a token of `key` at the present time of the limiter's clock.
     ///
-    /// The clock is read once; a reading that does not fit to earlier ones, being behind them or
-    /// more than a second ahead, is taken again, as those of an engine are.
+    /// The clock is read once. If the reading is behind an earlier one, or more than a second
+    /// ahead, the clock is read again, as an engine does.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl<C: Clock> KeyedLimiter<C> {
         self.try_acquire(self.now(), key, 1)
     }
 
-    /// Returns the present by the limiter's clock, for the methods that take a time.
+    /// Returns the present time of the limiter's clock, for the methods that take a time.
     ///
     /// # Examples
     ///
@@ -247,7 +247,7 @@ impl<C> KeyedLimiter<C> {
         key: impl Into<Key<'a>>,
         weight: u32,
     ) -> Result<(), Refusal> {
-        // Inlined up to here, where the compiler knows the kind of the key.
+        // Only this part is inlined: here the compiler knows the kind of the key.
         self.acquire(now, self.keys.digest(&key.into()), weight)
     }
 
@@ -295,9 +295,10 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets how many tokens a key at rest may spend at once, those of the threshold with them: from
-    /// the threshold to 2³¹ − 1. The same as a [burst](Self::burst) of the tokens above the whole
-    /// part of the threshold; of the two, the last one set counts. Only for a refilled quota.
+    /// Sets how many tokens a key at rest may spend at once, including those of the threshold:
+    /// between the threshold and 2³¹ − 1. This is the same as a [burst](Self::burst) of the tokens
+    /// above the integer part of the threshold. Of capacity and burst, the last one that is set
+    /// counts. Only for a refilled quota.
     ///
     /// ```
     /// use std::time::Duration;
@@ -325,9 +326,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets for how many keys that are not at rest the limiter has places, at least.
-    /// Default 65 536, which takes 2 MiB.
-    /// [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how many are enough.
+    /// Sets the smallest number of keys not at rest for which the limiter has places. Default 65
+    /// 536, which takes 2 MiB. [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how many
+    /// are enough.
     pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
         self.max_keys = max_keys.into();
         self

@@ -1,19 +1,20 @@
-//! Calls at once that wait: those of each key in a line, first come first served.
+//! Calls that wait because their key has as many running calls as it may: one line for each key,
+//! first come first served.
 //!
 //! While calls of a key wait, its word is [marked](super::running). A marked word is larger than
 //! every limit, so new calls do not overtake the line, and it is not at rest, so the key keeps its
 //! slot of the table. A call that releases a place sees the mark in the word that it changes, and
-//! passes the place to the first call of the line. No other call looks at lines.
+//! passes the place to the first call of the line. No other call reads the lines.
 //!
-//! A line belongs to a slot of the table. The calls of all keys that have none wait in one
-//! line, as they share one word.
+//! A line belongs to a slot of the table. The calls of all keys without a slot wait in one line,
+//! because they share one word.
 //!
-//! Lines stand behind locks, each for some slots. A mark is only taken away under the lock of its
-//! slot, if the line is empty. A call that lines up marks the word to learn its slot, and marks it
-//! again under the lock: meanwhile others may have taken the mark away, and then even the slot may
-//! be another key's. After the second mark it looks for a place a last time. All of this is in the
-//! one word, so either the call finds a place that is released beside it, or the releasing call
-//! finds the mark.
+//! Lines stand behind locks, each of which covers some slots. A mark is removed only under the lock
+//! of its slot, if the line is empty. A call that lines up marks the word to learn its slot, and
+//! marks it again under the lock: meanwhile another call can have removed the mark, and then the
+//! slot can even belong to another key. After the second mark the call looks for a place a last
+//! time. Mark and count are in the same word, so either the call finds a place that is released
+//! concurrently, or the releasing call finds the mark.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,30 +33,31 @@ use crate::base::sync::{AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::call::{Key, OwnedKey};
 use crate::clock::Tick;
 
-/// A power of two.
+/// The number of locks, a power of two.
 #[cfg(not(all(test, sentinel_loom)))]
 const LOCKS: usize = 16;
 #[cfg(all(test, sentinel_loom))]
 const LOCKS: usize = 1;
 
-/// See the [module](self).
+/// The lines of a table: see the [module](self).
 pub(super) struct Lines {
     /// Each part has the waiting calls of some of the slots.
     parts: Box<[Lock<Part>]>,
     /// The number of the next ticket.
     next: AtomicU64,
-    /// How many calls wait in all.
+    /// The number of calls in all lines.
     waiting: AtomicU32,
 }
 
 struct Part {
     limit: KeyLimitNow,
-    /// None of them is empty. A call that is gone from its line has a place.
-    /// The places of keys are secret, so no caller can choose them to collide.
+    /// The lines by place; none of them is empty. A call that has left its line without cancelling
+    /// has a place. The hash of this map needs no random seed, because places depend on secret hash
+    /// keys, and no caller can make them collide.
     lines: HashMap<WordPlace, Waiters, FixedState>,
 }
 
-/// The calls that wait, by the numbers of their tickets.
+/// The calls of one line, by the numbers of their tickets.
 type Waiters = Numbered<Waiter>;
 
 struct Waiter {
@@ -65,25 +67,25 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// How many calls of a key, made in a tier, may run at once, as it is now.
+/// Returns how many calls of a key, for a call in a tier, may run at once at present.
 pub(crate) type KeyLimitNow = StdArc<dyn Fn(Digest, Option<&Key<'_>>) -> u32 + Send + Sync>;
 
-/// Where a call waits.
+/// The position of a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTicket {
     place: WordPlace,
-    /// The order of the call among all that wait in this table.
+    /// The order of the call among all calls that wait in this table.
     pub(crate) number: u64,
 }
 
-/// How many calls may wait.
+/// How many calls may wait, for one key and in all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     pub(crate) of_key: u32,
     pub(crate) of_all: u32,
 }
 
-/// Why a call does not stand in line.
+/// Why a call could not be put in line.
 enum NoLine {
     Full,
     /// The key has another place in the table by now.
@@ -96,8 +98,8 @@ type Wakers = Vec<Waker>;
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// Waits for a place of `key` in `tier`, behind all that came before: with a new number, or
-    /// with one that a ticket had before. `None` if as many calls wait as may.
+    /// Lines up for a place of `key` in `tier`, with a new number, behind all others, or with the
+    /// `number` of an earlier ticket, at its old place. `None` if `most` calls wait already.
     pub(crate) fn line_up(
         &self,
         key: Digest,
@@ -122,13 +124,14 @@ impl HotKeys {
         }
     }
 
-    /// Returns whether the call with this ticket has a place. If not, `waker` is woken when it has.
+    /// Returns whether the call with this ticket has got a place. If not, `waker` is woken once it
+    /// has.
     pub(crate) fn has_place(&self, ticket: LineTicket, waker: Option<&Waker>) -> bool {
         let lines = self.lines.get();
         lines.is_some_and(|lines| lines.has_place(ticket, waker))
     }
 
-    /// Leaves the line: with a place, if the call of `key` has got one.
+    /// Leaves the line. Returns the place if the call of `key` has got one.
     pub(crate) fn cancel_wait(
         &self,
         now: Tick,
@@ -139,13 +142,13 @@ impl HotKeys {
         has_place.then(|| KeyTokens::at_once(now, key, ticket.place))
     }
 
-    /// A place of `key` for a call that does not wait, unless `limit` run.
+    /// Takes a place of `key` for a call that overtakes the line, unless `limit` calls run.
     pub(crate) fn take_beside(&self, now: Tick, key: Digest, limit: u32) -> Option<KeyTokens> {
         let change = self.decide(now, key, Beside(limit)).ok()?;
         Some(KeyTokens::at_once(now, key, change.place))
     }
 
-    /// From here on `limit` says how many may run, for calls that wait.
+    /// Sets the function by which lines decide how many calls may run.
     pub(crate) fn set_limit(&self, limit: &KeyLimitNow) {
         for part in &self.lines_made().parts {
             part.lock().limit = limit.clone();
@@ -168,13 +171,13 @@ impl HotKeys {
         }
     }
 
-    /// Returns whether a call could ever wait here.
+    /// Returns whether lines have been created, so that a call may wait.
     pub(crate) fn has_lines(&self) -> bool {
         self.lines.get().is_some()
     }
 
-    /// Returns whether a call waits: one that lines up after this answer sees all that was done
-    /// before it.
+    /// Returns whether a call waits. A call that lines up after this answer sees everything that
+    /// was done before it.
     pub(crate) fn is_waited_for(&self) -> bool {
         let Some(lines) = self.lines.get() else {
             return false;
@@ -187,7 +190,7 @@ impl HotKeys {
         false
     }
 
-    /// How many calls wait.
+    /// The number of waiting calls.
     pub(crate) fn waiting(&self) -> u32 {
         let lines = self.lines.get();
         lines.map_or(0, |lines| lines.waiting.load(Ordering::Relaxed))
@@ -217,7 +220,7 @@ impl Lines {
         }
     }
 
-    /// Their size where no call waits, in bytes.
+    /// The size of the lines without waiting calls, in bytes.
     pub(super) fn footprint(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.parts)
     }
@@ -296,7 +299,7 @@ impl Lines {
     /// Gives free places to the first calls of the line at `place`.
     fn pass_on(&self, part: &mut Part, table: &KeyTable, place: WordPlace, woken: &mut Wakers) {
         let Some(line) = part.lines.get_mut(&place) else {
-            // The call that has set the mark is about to come, or to take it away.
+            // The call that set the mark is about to join the line, or to remove the mark.
             return;
         };
         while let Some(call) = line.first() {
@@ -313,7 +316,7 @@ impl Lines {
         part.unmark_if_empty(table, place);
     }
 
-    /// Leaves the line. Returns whether the call has got a place before, which it then holds.
+    /// Leaves the line. Returns whether the call had got a place before, which it then holds.
     fn cancel(&self, table: &KeyTable, ticket: LineTicket) -> bool {
         let mut woken = Wakers::new();
         let gone = {
@@ -322,13 +325,14 @@ impl Lines {
             let gone = line.and_then(|line| line.remove(ticket.number));
             if gone.is_some() {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                // The next one may be of another tier, and have room.
+                // The next call can be of another tier, and have room.
                 self.pass_on(&mut part, table, ticket.place, &mut woken);
             }
             gone
         };
         wake(woken);
-        // The waker may own a call in line: it is dropped without the lock.
+        // The waker of `gone` can own a call in a line, whose drop takes the lock: so it is dropped
+        // after the lock.
         gone.is_none() && !planted(Bug::LeaveBlindly)
     }
 
@@ -344,7 +348,7 @@ impl Lines {
             Some(waker) => own.replace(waker.clone()),
             None => None,
         };
-        // As above.
+        // The old waker is dropped after the lock, as in `cancel`.
         drop(part);
         drop(old);
         false
@@ -352,7 +356,7 @@ impl Lines {
 }
 
 impl Part {
-    /// Removes the mark that calls wait at `place`, if none does.
+    /// Removes the mark at `place` if no call waits there.
     fn unmark_if_empty(&self, table: &KeyTable, place: WordPlace) {
         if !self.lines.contains_key(&place) {
             table.change_pinned(place, |word| Some(running::unmarked(word)));
@@ -370,7 +374,7 @@ impl fmt::Debug for Lines {
 
 fn wake(woken: Wakers) {
     for waker in woken {
-        // The waker is foreign code, and may panic: the other calls are woken all the same.
+        // A waker is foreign code, and can panic: the other calls are woken all the same.
         let _ = catch_panic(|| waker.wake());
     }
 }

@@ -13,15 +13,15 @@
 //!
 //! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
 //! * `HotKeys`: the keys of one rule, and how they are counted.
-//! * `table`: which slot belongs to which key, and which key may have it next.
+//! * `table`: which slot belongs to which key, and which key may take it next.
 //! * `refill`, `window`, `calendar`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
-//! * `rates`: the rates of refilled quotas, and what the debt of one means to another.
+//! * `rates`: the rates of refilled quotas, and how a debt at one rate converts to another.
 //! * `costs`: what calls turn out to cost: a second table, of what they have reserved.
 //! * `line`: the calls that wait until another call of their key ends.
 //!
 //! A key is evicted only when that changes nothing for it: a word that is *at rest* is equivalent
-//! to a fresh one. So a full table never gives any key a new quota; keys that find no slot share
+//! to a fresh one. So a full table never gives any key a fresh quota; keys that find no slot share
 //! one word.
 //!
 //! # Examples
@@ -76,24 +76,25 @@ mod models;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 
-/// One call's view of a word: the time, the tokens that the call takes, and its limit.
+/// The arithmetic by which one call judges and changes a word. It knows the time, the tokens that
+/// the call takes, and its limit.
 ///
-/// The table needs two promises to tell the words of different owners apart
-/// without a number for each owner:
+/// The table needs two promises to distinguish the words of different owners without a number for
+/// each owner:
 ///
 /// * [`fresh`](Self::fresh), and every word that follows it, is later in the order of the words
 ///   than every word that was at rest in that slot before, and than 0, the word of no key;
 /// * no word is [`CLAIMED`].
 trait Judge {
-    /// The word after the call.
+    /// Returns the word after the call.
     ///
     /// # Errors
     ///
-    /// The nanoseconds until there is room, if no other call comes; `None`: never.
+    /// Returns the nanoseconds until there is room, if no other call comes; `None` means never.
     fn take(&self, word: u64) -> Result<u64, Option<u64>>;
 
-    /// The time since which the word is at rest, equivalent to a fresh one, as an age that can be
-    /// compared with others; `None` if the word is not at rest.
+    /// How long the word has been at rest, that is, equivalent to a fresh one. Ages can be compared
+    /// within one table. `None` if the word is not at rest.
     fn rest(&self, word: u64) -> Option<u64>;
 
     /// The word of a key that has spent nothing, in a slot whose word was `last`.
@@ -103,10 +104,10 @@ trait Judge {
     fn left(&self, word: u64) -> u32;
 }
 
-/// Most keys of one table.
+/// The most keys of one table.
 pub(crate) const MOST_KEYS: u32 = 1 << 26;
-/// Shortest interval of a refilled quota: the time that a token takes at the highest rate for
-/// which the refill is documented to be exact.
+/// The shortest interval of a refilled quota: the time that a token takes at the highest rate for
+/// which the documentation states the precision of the refill.
 pub(crate) const SHORTEST_REFILL: Duration = Duration::from_micros(1);
 
 /// The word of a slot while its owner changes.

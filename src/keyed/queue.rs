@@ -5,27 +5,27 @@
 //!     [        latest turn      ][ gap ]      nanoseconds | a power of four
 //! ```
 //!
-//! A call of cost `c` at `now` starts at `max(now, latest + c)`, and that becomes
-//! the latest turn; a call that would have to wait for too long changes nothing.
-//! This is the arithmetic of a flow rule's queue, for each key: the cost of a call
-//! is the distance to the call before it, and the first of a queue starts at once.
+//! A call of cost `c` at `now` starts at `max(now, latest + c)`, and that becomes the latest turn;
+//! a call that would have to wait for too long changes nothing. This is the arithmetic of a flow
+//! rule's queue, for each key: the cost of a call is its distance from the previous call, and the
+//! first call of a queue starts at once.
 //!
 //! When such a queue is at rest depends on the cost of the call that comes next, which a key that
 //! wants its slot cannot know. So the word remembers the largest cost since the key was last at
-//! rest, rounded up to a power of four: a queue is at rest when its latest turn is longer ago than
-//! that. Only a call that is heavier than all of them may so start earlier than behind a word that
-//! was kept.
+//! rest, rounded up to a power of four, as its *gap*. A queue is at rest when its latest turn is
+//! longer ago than its gap. After an eviction, only a call that costs more than the gap can start
+//! earlier than it would have with the old word.
 //!
-//! A gap of 0 is a queue without a turn: that of a new owner, or one whose only turn was cancelled.
-//! Its time still is that of its making, so that the words of a slot never go back behind their
-//! owner's first.
+//! A gap of 0 means a queue without a turn: that of a new owner, or one whose only turn was
+//! cancelled. Its time is that of its creation, so that no word of a slot is ever earlier than its
+//! owner's first word.
 //!
-//! The range is 18 years from the making of the table. A call whose turn would be
-//! later than that is refused for good.
+//! The range is 18 years from the creation of the table. A call whose turn would be later is
+//! refused, with no time at which there is room.
 //!
 //! # Accuracy
 //!
-//! Costs are whole nanoseconds, rounded up, as those of a flow rule's queue.
+//! Costs are rounded up to whole nanoseconds, like those of a flow rule's queue.
 
 use std::time::Duration;
 
@@ -35,12 +35,13 @@ use crate::shape::cost;
 
 const GAP_BITS: u32 = 5;
 const GAPS: u64 = (1 << GAP_BITS) - 1;
-/// The last turn, 18 years after the making of the table. Below all ones.
+/// The last possible turn, 18 years after the creation of the table. One below the maximum, so that
+/// no word is `CLAIMED`.
 const LAST: u64 = (u64::MAX >> GAP_BITS) - 1;
-/// The shortest gap is 2^10 ns, and each one four times the one before.
+/// The shortest gap is 2^10 ns, and each further gap is four times as long.
 const GAP_BASE: u32 = 8;
 
-/// A threshold as a distance between calls.
+/// A threshold, converted to a distance between calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pace {
     threshold: f64,
@@ -49,7 +50,7 @@ pub(crate) struct Pace {
     single_ns: Option<u64>,
 }
 
-/// One call.
+/// A call that is judged by the word of its queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueCall {
     now: u64,
@@ -78,8 +79,8 @@ impl Pace {
         }
     }
 
-    /// How long `weight` calls of one token take up; `None` if no token passes, or for longer
-    /// than all time.
+    /// The time that `weight` calls of one token take in the queue; `None` if no token passes, or
+    /// if the time overflows.
     pub(super) fn time_of(self, weight: u32) -> Option<Duration> {
         let all_ns = self.single_ns?.checked_mul(weight.into())?;
         Some(Duration::from_nanos(all_ns))
@@ -89,7 +90,7 @@ impl Pace {
 // === impl QueueCall ===
 
 impl QueueCall {
-    /// A call of `weight` tokens at `now`, in a table that was made at `origin`.
+    /// Creates a call of `weight` tokens at `now`, in a table that was created at `origin`.
     pub(super) fn new(
         origin: Tick,
         now: Tick,
@@ -106,12 +107,12 @@ impl QueueCall {
         }
     }
 
-    /// How long a call waits that has left the word `after`.
+    /// The wait of a call that left the word at `after`.
     pub(super) const fn wait_ns(self, after: u64) -> u64 {
         (after >> GAP_BITS).saturating_sub(self.now)
     }
 
-    /// The earliest start of a call of `cost_ns` behind `word`, be it past.
+    /// The earliest start of a call of `cost_ns` behind `word`, which can be past.
     const fn next(word: u64, cost_ns: u64) -> u64 {
         let (latest, gap) = (word >> GAP_BITS, word & GAPS);
         if gap == 0 {
@@ -122,19 +123,19 @@ impl QueueCall {
     }
 }
 
-/// The word before the call, if no other call stands behind it.
+/// Returns the word `before` the call, if no other call stands behind it.
 pub(super) fn cancel(word: u64, before: u64, after: u64) -> Option<u64> {
     (word == after).then_some(before)
 }
 
-/// The smallest gap that is not below `cost_ns`.
+/// The smallest gap that is at least `cost_ns`.
 fn gap(cost_ns: u64) -> u64 {
-    // The bits of the largest number below it: 4^k covers 2k of them.
+    // The bit length of `cost_ns − 1`; a gap of 4^k covers 2k bits.
     let bits = u64::BITS - cost_ns.saturating_sub(1).leading_zeros();
     u64::from(bits.saturating_sub(GAP_BASE).div_ceil(2)).max(1)
 }
 
-/// A gap in nanoseconds. Those beyond the range never end.
+/// The length of a gap in nanoseconds. A gap beyond the range never ends.
 const fn gap_ns(gap: u64) -> u64 {
     let bits = GAP_BASE + 2 * gap as u32;
     if bits < u64::BITS {
@@ -144,8 +145,8 @@ const fn gap_ns(gap: u64) -> u64 {
     }
 }
 
-/// The word of a queue without a turn, made at `now`, which is read after `word`; `None` if that
-/// has none.
+/// Returns the word of a queue without a turn, created at `now`, which must be read after `word`.
+/// `None` if `word` has no turn already.
 pub(super) fn reset(origin: Tick, now: Tick, word: u64) -> Option<u64> {
     let now = now.nanos_since(origin).saturating_add(1).min(LAST);
     (word & GAPS != 0).then_some(now << GAP_BITS)

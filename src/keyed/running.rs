@@ -1,31 +1,30 @@
-//! The word of a key whose calls at once are limited: how many run, for which owner of the slot.
+//! The word of a key with limited concurrency: how many calls run, and for which owner of the slot.
 //!
 //! ```text
 //! bit 63          32   31    30           0
 //!     [    epoch    ][ waits ][   running   ]
 //! ```
 //!
-//! A key that has calls in flight is not at rest and keeps its slot, so a call
-//! that ends finds its own count. A count of 0 looks the same for every owner;
-//! the epoch, one more for each, tells them apart: a call that has read the 0 of
-//! one owner cannot count itself in with the next. It comes round after 2³²
-//! owners of one slot, which a thread would have to sleep through within one
-//! call.
+//! A key that has calls in flight is not at rest and keeps its slot, so a call that ends finds its
+//! own count. A count of 0 looks the same for every owner. The epoch, which each new owner
+//! increments, distinguishes them: a call that has read the 0 of one owner cannot count itself with
+//! the next owner. The epoch wraps after 2³² owners of one slot; to be misled, a thread would have
+//! to sleep for exactly that long within one call.
 //!
-//! While calls [wait](super::line), `waits` is set. Then the low half is larger than every
-//! limit, so that no new call overtakes them, and the key is not at rest.
+//! While calls [wait](super::line), `waits` is set. Then the low half is larger than every limit,
+//! so that no new call overtakes the line, and the key is not at rest.
 
 use super::Judge;
 use super::table::WordPlace;
 use crate::base::sync::{Bug, planted};
 
-/// The low half: the count, and whether calls wait.
+/// The low half: the count and the mark `waits`.
 const LOW: u64 = u32::MAX as u64;
 const WAITS: u64 = 1 << 31;
-/// The count: no limit is larger.
+/// The bits of the count. No limit is larger than this.
 const COUNT: u64 = WAITS - 1;
 
-/// One call.
+/// A call that is judged by the count of its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningCall {
     limit: u32,
@@ -33,7 +32,7 @@ pub(super) struct RunningCall {
 }
 
 impl RunningCall {
-    /// A call that takes `weight` places of a key that has `limit`.
+    /// Creates a call that takes `weight` of the `limit` places of a key.
     pub(super) const fn new(limit: u32, weight: u32) -> Self {
         Self { limit, weight }
     }
@@ -43,15 +42,15 @@ impl RunningCall {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark;
 
-/// A call that takes a place ahead of the calls that wait, unless this many run.
+/// A call that takes a place ahead of the waiting calls, unless this many calls run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside(pub(super) u32);
 
-/// Where a call in flight is counted among those at once: all that it must keep.
+/// The place at which a call in flight is counted: all that the call must keep to release it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pinned(u32);
 
-/// The word without the `weight` places of a call that ends.
+/// Returns the word less the `weight` places of a call that ends.
 pub(super) fn release(word: u64, weight: u32) -> Option<u64> {
     let is_running = word & COUNT >= u64::from(weight);
     debug_assert!(is_running, "a call in flight pins its slot");
@@ -74,7 +73,8 @@ pub(super) const fn unmarked(word: u64) -> u64 {
     word & !WAITS
 }
 
-/// The word with one place more, for a call that has waited, unless `limit` are taken.
+/// Returns the word with one more place taken, for a call that has waited, unless `limit` places
+/// are taken.
 pub(super) fn let_in(word: u64, limit: u32) -> Option<u64> {
     (word & COUNT < u64::from(limit)).then(|| word + 1)
 }
@@ -165,7 +165,7 @@ impl Judge for RunningCall {
             LOW
         };
         if (word & counted) + u64::from(self.weight) > u64::from(self.limit) {
-            // There is room as soon as a call ends, and nobody knows when: perhaps at once.
+            // There is room as soon as a call ends, which can be at once.
             return Err(Some(0));
         }
         Ok(word + u64::from(self.weight))
@@ -180,7 +180,7 @@ impl Judge for RunningCall {
     }
 
     fn left(&self, word: u64) -> u32 {
-        // Nothing is left while calls wait: the mark makes the low half larger than every limit.
+        // No place is left while calls wait: the mark makes the low half larger than every limit.
         self.limit.saturating_sub(word as u32)
     }
 }

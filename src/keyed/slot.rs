@@ -1,7 +1,7 @@
-//! A slot of a table of keys: whose it is, and the word of that key.
+//! A slot of a table of keys: the tag of its owner, and the word of that key.
 //!
-//! The slot changes hands while calls of its last owner may still be on their way. How that is safe
-//! stands in [`keyed`](super).
+//! The slot can change its owner while calls of the previous owner are still in progress.
+//! [`table`](super::table) explains why that is safe.
 
 use super::{CLAIMED, Judge};
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
@@ -25,8 +25,8 @@ impl KeySlot {
         }
     }
 
-    /// Changes the word of the key `tag` by `change`: its values before and
-    /// after, or `None` if the slot is another's.
+    /// Changes the word of the key `tag` by `change`. Returns its values before and after; `None`
+    /// if the slot belongs to another key.
     #[inline(always)]
     pub(super) fn update<E>(
         &self,
@@ -44,8 +44,8 @@ impl KeySlot {
             let next = match change(word) {
                 Ok(next) => next,
                 Err(error) => {
-                    // No swap says whether this was the word when the tag was. After the
-                    // look at the tag (acquire) only the word of that owner stays the same.
+                    // No swap confirms that word and tag were read at one moment. If the word is
+                    // still the same after the tag was read (acquire), it is that of this owner.
                     let now = self.word.load(Ordering::Acquire);
                     if now == word || planted(Bug::RefusalWithoutThirdLook) {
                         return Some(Err(error));
@@ -55,7 +55,7 @@ impl KeySlot {
                 }
             };
             // Acquire: `change` may read the clock, and does so after the word. Release: a call
-            // that finds this value reads a clock that is not before the one of this call.
+            // that finds this value reads the clock later than this call did.
             let (won, lost) = (Ordering::Release, Ordering::Acquire);
             match self.word.compare_exchange_weak(word, next, won, lost) {
                 Ok(_) => return Some(Ok((word, next))),
@@ -77,27 +77,27 @@ impl KeySlot {
         is_own.then_some(word)
     }
 
-    /// For how long no key has needed the slot, and its word; `None` if one does.
+    /// How long no key has needed the slot, and its word; `None` if a key needs it.
     pub(super) fn spare(&self, judge: &dyn Judge) -> Option<(u64, u64)> {
         let tag = self.tag.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Acquire);
         match (tag, word) {
             (_, CLAIMED) if !planted(Bug::SpareClaimed) => None,
-            // Any other word is of an owner that has come since the look at the tag.
+            // Any other word belongs to an owner that has come since the tag was read.
             (NOBODY, 0) => Some((u64::MAX, word)),
             (NOBODY, _) if planted(Bug::SpareByTag) => Some((u64::MAX, word)),
             _ => Some((judge.rest(word)?, word)),
         }
     }
 
-    /// Gives the slot to the key `tag`, whose word is `next`, if its word still
-    /// is `last`.
+    /// Gives the slot to the key `tag`, with the word `next`, if the slot's word still is `last`.
     pub(super) fn pass_on(&self, last: u64, tag: u64, next: u64) -> bool {
         if planted(Bug::TagBeforeClaim) {
             self.tag.store(tag, Ordering::Release);
         }
-        // Acquire: after all calls of the last owner, so that tags are stored in the order
-        // of the owners. `spare` has acquired `last`, but a call may have come back to it.
+        // Acquire: orders this after all calls of the last owner, so that tags are stored in the
+        // order of the owners. `spare` has acquired `last` already, but a later call can have
+        // restored that value.
         let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
         let is_claimed = self.word.compare_exchange(last, CLAIMED, won, lost).is_ok();
         if is_claimed {

@@ -1,4 +1,4 @@
-//! `Shape`: how time is cut for the figures of a node.
+//! `Shape`: the buckets and seconds into which the figures of a node are divided.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -7,26 +7,26 @@ use super::checkpoints::{MAX_JUMP, ROUND};
 use super::histogram::Edges;
 use super::packed::divide;
 
-/// How time is cut for the figures of a node, and times for its histograms.
+/// The buckets of a node's figures, and the edges of its histograms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// One step of the head: the shorter of a bucket and a second.
     pub(crate) step_ns: u64,
-    /// Buckets of the window that figures per second are read from.
+    /// The number of buckets of the window over which figures per second are computed.
     pub(crate) buckets: u32,
-    /// Steps of one bucket.
+    /// The number of steps in one bucket.
     pub(crate) stride: u32,
-    /// Steps of one second.
+    /// The number of steps in one second.
     pub(crate) per_second: u32,
-    /// The edges of the histograms of times, if times are counted by their length.
+    /// The edges of the histograms, if the node keeps histograms.
     pub(crate) edges: Option<StdArc<Edges>>,
 }
 
 // === impl Shape ===
 
 impl Shape {
-    /// Figures over `buckets` buckets of `bucket_ns` each, which is a part or a
-    /// multiple of a second.
+    /// Creates the shape of figures over `buckets` buckets of `bucket_ns` each, which is a part or
+    /// a multiple of a second.
     pub(crate) fn new(bucket_ns: u64, buckets: u32) -> Self {
         const SECOND_NS: u64 = 1_000_000_000;
         let step_ns = bucket_ns.min(SECOND_NS);
@@ -55,8 +55,9 @@ impl Shape {
         step / u64::from(self.per_second)
     }
 
-    /// Where a jump from step `from` towards step `to` ends. It is no longer than stamps
-    /// can tell, and whole rounds of all of them are nothing to them.
+    /// The step at which a jump from step `from` towards step `to` ends. A jump is at most
+    /// `MAX_JUMP` steps long, so that stamps stay unambiguous, plus any number of whole rounds of
+    /// all stamps, which stamps do not notice.
     pub(super) fn landing(&self, from: u64, to: u64) -> u64 {
         let round = ROUND * u64::from(self.stride.max(self.per_second));
         let way = to - from;
@@ -64,12 +65,12 @@ impl Shape {
         from + rounds + way.min(MAX_JUMP)
     }
 
-    /// When `step` ends, in ns.
+    /// The end of `step`, in ns.
     pub(super) const fn end_of(&self, step: u64) -> u64 {
         step.saturating_add(1).saturating_mul(self.step_ns)
     }
 
-    /// The time that the window covers.
+    /// The length of the window.
     pub(crate) fn interval(&self) -> Duration {
         Duration::from_nanos(self.step_ns) * self.stride * self.buckets
     }

@@ -1,37 +1,38 @@
-//! Concurrency slots: how many calls of a node run at once, and which wait for a slot.
+//! Concurrency slots: how many calls of a node run at once, and which calls wait for a slot.
 //!
 //! ```text
 //! bit 63      62      61        32 31         0
 //!   [ waits ][ older ][ entering ][  in use  ]
 //! ```
 //!
-//! All that a call needs to know is in one word, so taking a slot is one compare-and-swap.
-//! While nothing but the number in use is set, which is nearly always, the word is that
-//! number. Anything above makes it larger than every limit, so that the call looks again.
+//! All that a call needs to know is in one word, so taking a slot is one compare-and-swap. Nearly
+//! always only the number of slots in use is set, and the word is that number. Any other field
+//! makes the word larger than every limit, so that the call takes the slow path, which looks at all
+//! fields.
 //!
 //! # Calls without a slot
 //!
-//! A call that began while no rule gave out slots holds none. When a rule comes, the node is
-//! marked `older`. Until all resources that older rules have made are gone, such calls count
-//! among those that hold a slot:
+//! A call that began before any rule limited concurrency holds no slot. When a reload brings such a
+//! rule, the node is marked `older`. Until all entries that earlier rules have made for the
+//! resource are dropped, such calls count against the limit as well:
 //!
 //! ```text
 //! without a slot  =  calls in flight  −  calls that hold a slot and have their tokens
 //! ```
 //!
-//! A call takes its slot before its tokens, and is in flight only with these. In between it is
-//! `entering`, and not subtracted. The word is read (acquire) before the calls in flight, and the
-//! swap shows that it has not changed since: so a call that starts or ends in between makes the
-//! difference too large at most, and no call passes that should not.
+//! A call takes its slot before its tokens, and counts as in flight only once it has tokens. In
+//! between it is `entering`, and is not subtracted. The word is read (acquire) before the calls in
+//! flight, and the swap confirms that the word has not changed since. So a call that starts or ends
+//! in between can only make the difference too large, and no call passes beyond the limit.
 //!
 //! # The line
 //!
-//! Calls that wait stand in a line behind a lock. The mark `waits` is set before a call looks for a
-//! slot a last time. A call that releases its slot sees the mark in the word that it changes, and
-//! passes the slot to the first call of the line; so does a call without a slot that ends (it
-//! changes the count of ended calls, and then reads the word: see
+//! Calls that wait stand in a line behind a lock. A call sets the mark `waits` before it looks for
+//! a slot a last time. A call that releases its slot sees the mark in the word that it changes, and
+//! passes the slot to the first call of the line. A call without a slot does the same when it ends:
+//! it changes the count of ended calls, and then reads the word (see
 //! [`Node::end_without_slot`](super::Node::end_without_slot)). A new call finds no room in a marked
-//! word, so none overtakes the line.
+//! word, so it cannot overtake the line.
 
 use std::fmt;
 use std::task::Waker;
@@ -43,12 +44,12 @@ use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
 const IN_USE: u64 = u32::MAX as u64;
 const ENTERING: u64 = 1 << 32;
-/// Each is a call in memory, so there are always fewer.
+/// Each entering call occupies memory, so there are always fewer.
 const MOST_ENTERING: u64 = (1 << 30) - 1;
 const OLDER: u64 = 1 << 62;
 const WAITS: u64 = 1 << 63;
 
-/// See the [module](self).
+/// The word of a node's slots: see the [module](self).
 #[derive(Debug)]
 pub(super) struct Slots(AtomicU64);
 
@@ -56,20 +57,21 @@ pub(super) struct Slots(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SlotHold {
-    /// Whether the call is still counted as one without its tokens.
+    /// Whether the call still counts as entering, that is, without its tokens.
     is_entering: bool,
 }
 
 /// The calls that wait for a slot, by their tickets.
 pub(super) struct Line(Lock<LineState>);
 
-/// How many calls may run at once, as it is now.
+/// Returns how many calls may run at once at present.
 pub(crate) type LimitNow = Box<dyn Fn() -> u32 + Send + Sync>;
 
 struct LineState {
     /// The number of the next ticket.
     next: u64,
-    /// The waker of each call, once it has been polled. A call that is gone from here has a slot.
+    /// The waker of each call, once it has been polled. A call that is no longer in this map has a
+    /// slot.
     calls: Numbered<Option<Waker>>,
     limit: LimitNow,
 }
@@ -97,7 +99,7 @@ impl Slots {
         Self(AtomicU64::new(0))
     }
 
-    /// Slots in use, without the calls that hold none.
+    /// The slots in use, without the calls that hold none.
     #[cfg(all(test, sentinel_loom))]
     pub(super) fn in_use(&self) -> u32 {
         (self.0.load(Ordering::Relaxed) & IN_USE) as u32
@@ -108,13 +110,13 @@ impl Slots {
         in_use(self.0.load(Ordering::Acquire), in_flight)
     }
 
-    /// Returns whether fewer than `limit` slots are in use. Never in a marked word.
+    /// Returns whether fewer than `limit` slots are in use. Always false for a marked word.
     #[inline]
     pub(super) fn has_room(&self, limit: u32) -> bool {
         self.0.load(Ordering::Relaxed) < u64::from(limit)
     }
 
-    /// Returns whether there is more to look at than the number in use.
+    /// Returns whether any field but the number of slots in use is set.
     #[inline]
     pub(super) fn is_marked(&self) -> bool {
         self.0.load(Ordering::Relaxed) > IN_USE
@@ -126,19 +128,19 @@ impl Slots {
         self.0.load(Ordering::Relaxed) >= WAITS
     }
 
-    /// Returns whether calls without a slot count.
+    /// Returns whether calls without a slot count against the limit.
     pub(super) fn has_older(&self) -> bool {
         self.0.load(Ordering::Relaxed) & OLDER != 0
     }
 
-    /// Calls without a slot count from here on.
+    /// Counts calls without a slot against the limit from now on.
     pub(super) fn mark_older(&self, line: &Line) {
         let _one_at_a_time = line.0.lock();
         self.0.fetch_or(OLDER, Ordering::Relaxed);
     }
 
-    /// They count no more, if `are_gone`. Under the lock of the line, so that a mark that is
-    /// set meanwhile stays.
+    /// Ends this counting if `are_gone` returns true. Holds the lock of the line, so that a mark
+    /// that is set again meanwhile stays.
     pub(super) fn forget_older(&self, line: &Line, are_gone: impl Fn() -> bool) {
         let _one_at_a_time = line.0.lock();
         if are_gone() {
@@ -146,7 +148,7 @@ impl Slots {
         }
     }
 
-    /// One more slot, unless `limit` are in use. None in a marked word.
+    /// Takes a slot and returns true, unless `limit` are in use. Takes none in a marked word.
     #[inline]
     pub(super) fn take(&self, limit: u32) -> bool {
         let limit = u64::from(limit);
@@ -163,7 +165,7 @@ impl Slots {
                 self.0.fetch_add(1, Ordering::Acquire);
                 return true;
             }
-            // Acquire: pairs with the release of the call that freed it.
+            // Acquire: pairs with the release by the call that freed the slot.
             let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
             match self.0.compare_exchange_weak(found, found + 1, won, lost) {
                 Ok(_) => return true,
@@ -179,7 +181,7 @@ impl Slots {
         found & WAITS == 0 && in_use(found, in_flight) < limit
     }
 
-    /// One more slot, unless `limit` are in use or a call waits for one.
+    /// Takes a slot, unless `limit` are in use or a call waits for one.
     pub(super) fn take_if_marked(
         &self,
         limit: u32,
@@ -201,20 +203,20 @@ impl Slots {
         SlotHold::FROM_LINE
     }
 
-    /// One more slot in the word that was `found`.
+    /// Takes a slot if the word is still `found`.
     fn enter(&self, found: u64) -> Result<(), u64> {
         let step = if planted(Bug::EnterAsStarted) {
             1
         } else {
             1 + ENTERING
         };
-        // Acquire as in `take`; and the value read after a failure is judged next.
+        // Acquire as in `take`, on failure too: the value read then is the next to be judged.
         let order = Ordering::Acquire;
         let swapped = self.0.compare_exchange(found, found + step, order, order);
         swapped.map(drop)
     }
 
-    /// The call of `hold` has its tokens.
+    /// Notes that the call of `hold` has its tokens.
     #[inline]
     pub(super) fn started(&self, hold: SlotHold) {
         if hold.is_entering && !planted(Bug::EnterAsStarted) {
@@ -228,11 +230,11 @@ impl Slots {
         self.0.fetch_sub(ENTERING, Ordering::Release);
     }
 
-    /// Releases a slot. Returns whether a call waits for it: then the caller continues with
+    /// Releases a slot. Returns whether a call waits for one: then the caller must call
     /// [`let_in`](Self::let_in).
     #[inline]
     pub(super) fn release(&self, hold: SlotHold) -> bool {
-        // The next holder of the slot sees everything that was done with it.
+        // Release: the next holder of the slot sees everything that this one did.
         let order = if planted(Bug::FreeRelaxed) {
             Ordering::Relaxed
         } else {
@@ -259,12 +261,13 @@ impl Slots {
                 woken.extend(line.calls.pop_first().flatten());
             }
         }
-        // The lock is held: no call joins meanwhile.
+        // The lock is held, so no call joins the line meanwhile.
         self.0.fetch_and(!WAITS, Ordering::Relaxed);
     }
 
-    /// Stands in the line, behind all that came before: with a new ticket, or with a returned one.
-    /// `None` if `most` calls stand there. `marked` runs once others can see that a call waits.
+    /// Lines up with a new ticket, behind all others, or with an earlier `ticket`, at its old
+    /// place. Returns `None` if `most` calls wait already. `marked` runs once other threads can see
+    /// that a call waits.
     pub(super) fn line_up(
         &self,
         line: &Line,
@@ -295,7 +298,7 @@ impl Slots {
         Some(ticket)
     }
 
-    /// Leaves the line. Returns whether the call has got a slot before, which it then holds.
+    /// Leaves the line. Returns whether the call had got a slot before, which it then holds.
     pub(super) fn cancel(&self, line: &Line, ticket: u64) -> bool {
         let mut line = line.0.lock();
         let gone = line.calls.remove(ticket);
@@ -308,7 +311,8 @@ impl Slots {
     }
 }
 
-/// Slots of a node. Each function takes the number of calls in flight, which the ring knows.
+/// The slots of a node. The functions get the number of calls in flight from their caller, because
+/// only the ring knows it.
 impl Counters {
     /// Gives free slots to the calls that wait.
     #[cold]
@@ -318,7 +322,7 @@ impl Counters {
         }
     }
 
-    /// Stands in line for a slot; see [`Slots::line_up`].
+    /// Lines up for a slot; see [`Slots::line_up`].
     pub(super) fn line_up(
         &self,
         most: u32,
@@ -337,7 +341,7 @@ impl Counters {
     }
 }
 
-/// Slots in use by `word`, with the calls that hold none.
+/// The slots in use according to `word`, including calls that hold none if they count.
 fn in_use(word: u64, in_flight: impl Fn() -> u32) -> u32 {
     let held = (word & IN_USE) as u32;
     if word & OLDER == 0 {
@@ -350,7 +354,7 @@ fn in_use(word: u64, in_flight: impl Fn() -> u32) -> u32 {
 
 fn wake(woken: Woken) {
     for waker in woken {
-        // The waker is foreign code, and may panic: the other calls are woken all the same.
+        // A waker is foreign code, and can panic: the other calls are woken all the same.
         let _ = catch_panic(|| waker.wake());
     }
 }
@@ -366,12 +370,12 @@ impl Line {
         }))
     }
 
-    /// Returns whether no call waits, said under the lock that each one takes.
+    /// Returns whether no call waits. Takes the lock, as each call that lines up does.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().calls.is_empty()
     }
 
-    /// From here on `limit` says how many may run.
+    /// Sets the function that returns how many calls may run.
     pub(super) fn set_limit(&self, limit: LimitNow) {
         self.0.lock().limit = limit;
     }
@@ -388,7 +392,8 @@ impl Line {
             Some(waker) => own.replace(waker.clone()),
             None => None,
         };
-        // A waker may own a call in line: it is dropped without the lock.
+        // A waker can own a call in this line, whose drop takes the lock: so it is dropped after
+        // the lock.
         drop(line);
         drop(old);
         false

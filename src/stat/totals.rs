@@ -1,4 +1,4 @@
-//! The results for readers: totals, and the counts of one bucket.
+//! The figures that readers get: totals, and the counts of one bucket.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub struct Totals {
     pub(crate) waits: u64,
     pub(crate) waited_us: u64,
     pub(crate) waiting_dropped: u64,
-    /// Each kind at its place.
+    /// Refusals, indexed by kind.
     pub(crate) block_by: [u64; BlockKind::ALL.len()],
 }
 
@@ -107,7 +107,7 @@ macro_rules! figures {
     };
 }
 
-/// Adds these fields of another one, modulo 2⁶⁴.
+/// Adds these fields of another value, modulo 2⁶⁴.
 macro_rules! add_each {
     ($mine:ident += $other:ident: $($field:ident),+) => {
         $($mine.$field = $mine.$field.wrapping_add($other.$field);)+
@@ -135,10 +135,10 @@ figures!(Totals {
     /// Calls that waited and then started.
     waits: u64,
     /// Calls that were dropped while they waited. If all calls weigh 1 and none is running or
-    /// waiting, this, [`pass`](Self::pass) and [`block`](Self::block) add up to the calls that
-    /// have come. Calls whose tokens [stay spent](crate::Waiting#cancel-safety) are an exception:
-    /// one that is dropped or refused later than its bucket, or after a reload that changes
-    /// buckets, counts as cancelled, too, and so as passed.
+    /// waiting, this figure, [`pass`](Self::pass) and [`block`](Self::block) add up to the number
+    /// of calls made. Calls whose tokens [stay spent](crate::Waiting#cancel-safety) are an
+    /// exception: a call that is dropped or refused after its bucket has closed, or after a reload
+    /// that changes buckets, also counts as cancelled, and so as passed.
     waiting_dropped: u64,
 });
 

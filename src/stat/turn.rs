@@ -1,7 +1,7 @@
-//! The turn to look for a place where a table is full: one new key at a time.
+//! The turn to look for a place in a full table: one new key at a time.
 //!
-//! At its bound a flood of new keys must not queue up for the lock of a table. So a call that makes
-//! a new key first takes the turn, which tells which key it is:
+//! A flood of new keys must not queue up for the lock of a full table. So a call with a new key
+//! first takes the turn, which names its key:
 //!
 //! ```text
 //! the turn is free              takes it and the lock, and makes the key if it finds a place
@@ -9,19 +9,19 @@
 //! it is of another key          looks for its own key again, and does not wait
 //! ```
 //!
-//! So a call finds no place only if its key had none when it looked: the turn was another key's
+//! So a call gets no place only if its key had none when the call looked: another key had the turn
 //! then, and a call that sees that turn also sees every key that was made before it.
 
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
-/// The turn is free: no call looks for a place.
+/// The mark of a free turn: no call looks for a place.
 const FREE: u64 = 0;
 
-/// The mark of the key that a place is looked for, or [`FREE`].
+/// The mark of the key that has the turn, or [`FREE`].
 #[derive(Debug)]
 pub(super) struct TableTurn(AtomicU64);
 
-/// Ends a turn.
+/// Ends a turn when dropped.
 struct TurnGuard<'a>(&'a TableTurn);
 
 impl TableTurn {
@@ -31,9 +31,9 @@ impl TableTurn {
         Self(AtomicU64::new(FREE))
     }
 
-    /// The result of `find`, or that of `make` under the lock of `writer`; `None` if it makes
-    /// nothing, or another key has the turn. `mark` is a hash of the key, not [`FREE`]. The turn
-    /// matters only where the table `is_full`.
+    /// Returns the result of `find`, or else that of `make`, called with `writer` locked. Returns
+    /// `None` if `make` does, or if another key has the turn. `mark` is a hash of the key other
+    /// than [`FREE`]. The turn is taken only if the table `is_full`.
     pub(super) fn find_or_make<W, T>(
         &self,
         mark: u64,
@@ -55,19 +55,21 @@ impl TableTurn {
         if let Some(found) = find() {
             return Some(found);
         }
-        // Whose turn it was has found no place, unless it still waits for this lock.
+        // The call of the same key that had the turn has found no place, unless it still waits for
+        // this lock.
         if is_of_same && self.0.load(Ordering::Relaxed) != mark {
             return None;
         }
         let made = make(&mut guard);
-        // In this order: a call that meets another turn need not wait for the lock.
+        // The lock is released before the turn ends, so the next call that takes the turn finds the
+        // lock free.
         drop(guard);
         drop(turn);
         made
     }
 
-    /// The turn, or the mark of the key that has it. Acquire: pairs with the release at the end of
-    /// a turn, also of those before the one that is seen, as each is taken by a swap.
+    /// Takes the turn, or returns the mark of the key that has it. Acquire: pairs with the release
+    /// at the end of a turn. Each turn is taken by a swap, so earlier turns are included.
     fn take(&self, mark: u64) -> Result<TurnGuard<'_>, u64> {
         self.0
             .compare_exchange(FREE, mark, Ordering::AcqRel, Ordering::Acquire)
@@ -83,18 +85,18 @@ impl Drop for TurnGuard<'_> {
 
 #[cfg(all(test, sentinel_loom))]
 pub(super) mod models {
-    //! Two calls of one new name where a table is full.
+    //! A model of two calls of one new name on a full table.
 
     use super::*;
     use crate::base::sync::Arc;
 
     const KEYS: [u64; 2] = [1, 2];
 
-    /// A table that is full and has a place for every key that looks for one.
+    /// A table that counts as full, but has a place for every key that looks for one.
     struct Full {
         turn: TableTurn,
         writer: Lock<()>,
-        /// Whether each key is there.
+        /// 1 for each key that is in the table.
         map: [AtomicU64; 2],
     }
 
@@ -111,7 +113,8 @@ pub(super) mod models {
         }
     }
 
-    /// Both get the place, although one of them looks for that of another name next.
+    /// Both calls get the place, although one of the threads looks for a place of another name
+    /// next.
     pub(in crate::stat) fn one_name_twice() {
         let full = Arc::new(Full {
             turn: TableTurn::new(),

@@ -1,19 +1,18 @@
 //! Reading a [`LeapArray`]: single buckets, windows and figures made of them.
 //!
-//! Reads never lock and never wait. A read brings the array to the present first, so that tokens
-//! that are due count, and then subtracts checkpoints. The result is believed only if the head
-//! still stands at the same bucket afterwards:
+//! Reads never lock and never wait. A read brings the array to the present first, so that held
+//! tokens that are due count, and then subtracts checkpoints. The result is used only if the head
+//! is still at the same bucket afterwards:
 //!
-//! * Checkpoints do not change, and those of the ring stay while the head does, the oldest one
-//!   until the head is sealed. So a missing checkpoint is that of a bucket that a jump has left
-//!   out, in which nothing was taken: the next checkpoint has the same value.
-//! * No token of a later bucket is in the sum.
+//! * Checkpoints do not change, and stay in the ring while the head does not move; the oldest one
+//!   stays until the head is sealed. So a missing checkpoint is that of a bucket that a jump left
+//!   out. Nothing was taken in that bucket, so the next checkpoint has the same value.
+//! * The sum contains no token of a later bucket.
 //!
-//! So the values were true at some moment while it ran, but for one thing: the
-//! head and the loans are several words, and a loan that is made and cancelled
-//! between two looks at them leaves the head as it was. While borrowers come and
-//! go in that very moment, the newest bucket may be off by their tokens, but never
-//! below zero.
+//! So the values were true at some moment during the read, with one exception. The head and the
+//! loans are several words, and a loan that is made and cancelled between two reads of them leaves
+//! the head unchanged. While loans are made and cancelled during the read, the count of the newest
+//! bucket can be off by their tokens, but never falls below zero.
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -33,7 +32,7 @@ pub(crate) struct WindowView<'a> {
     array: &'a LeapArray,
     /// How many buckets the view has.
     buckets: u32,
-    /// How many buckets of the array one of the view's spans.
+    /// How many buckets of the array one bucket of the view spans.
     stride: u32,
 }
 
@@ -58,7 +57,7 @@ impl LeapArray {
         self.window(self.buckets_per_window(), 1)
     }
 
-    /// A window of `buckets` buckets, each of which spans `stride` of the array.
+    /// A window of `buckets` buckets, each of which spans `stride` buckets of the array.
     pub(super) fn window(&self, buckets: u32, stride: u32) -> WindowView<'_> {
         WindowView {
             array: self,
@@ -67,8 +66,9 @@ impl LeapArray {
         }
     }
 
-    /// Iterates over the buckets of the window that ends with the present one, oldest
-    /// first: when each begins, and how many tokens have been taken in it so far. Copies them.
+    /// Iterates over the buckets of the window that ends with the present one, oldest first: the
+    /// start of each bucket, and the number of tokens taken in it so far. The counts are copied
+    /// when this method is called.
     ///
     /// # Examples
     ///
@@ -136,7 +136,7 @@ impl LeapArray {
         })
     }
 
-    /// The buckets that have not opened yet with the tokens held for them.
+    /// The buckets that have not opened yet and for which tokens are held, with these tokens.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn loans(&self, now: Tick) -> impl Iterator<Item = (Tick, u32)> + '_ {
         let loans = self.read(self.bucket_number(now), |reading| {
@@ -149,11 +149,12 @@ impl LeapArray {
         loans.into_iter()
     }
 
-    /// Tokens taken from bucket `start` up to, not including, `end`, of which some
-    /// may be still to come; `None` if the array does not reach that far back. It is
-    /// left as it is.
+    /// The tokens taken from bucket `start` up to but not including `end`, which may be a bucket to
+    /// come. `None` if the array does not reach that far back. Does not bring the array to the
+    /// present.
     pub(super) fn taken_between(&self, start: u64, end: u64) -> Option<u32> {
-        // While the head is sealed, the oldest checkpoint makes place for that of the next bucket.
+        // While the head is sealed, the checkpoint of the next bucket replaces the oldest one, so
+        // one bucket more must be in reach.
         let before = start.wrapping_sub(1);
         self.look(|reading| reading.reaches(before).then(|| reading.between(start, end)))
     }
@@ -163,7 +164,7 @@ impl LeapArray {
         self.number(self.load_head())
     }
 
-    /// Tokens taken since creation, wrapping; the array is left as it is.
+    /// The tokens taken since creation, wrapping. Does not bring the array to the present.
     #[cold]
     #[expect(
         clippy::redundant_closure_for_method_calls,
@@ -173,9 +174,9 @@ impl LeapArray {
         self.look(|reading| reading.taken())
     }
 
-    /// The tokens taken before `bucket` began. If that is too long ago, the tokens taken at the
-    /// oldest moment that is known: nothing was taken in between, or the array would have been
-    /// brought on.
+    /// The tokens taken before `bucket` began. If that is out of reach, the tokens taken at the
+    /// oldest known moment: no tokens were taken in between, because taking some would have taken
+    /// the checkpoint first.
     pub(crate) fn taken_before(&self, bucket: u64) -> u32 {
         self.look(|reading| {
             let oldest = reading.newest.wrapping_sub(u64::from(self.reach()));
@@ -192,8 +193,8 @@ impl LeapArray {
                 Err(Reloaded) => self.newest(),
             };
             if let Some((found, head)) = self.look_at(newest, &find) {
-                // While the head is sealed, added tokens may belong to the next bucket, and the
-                // oldest checkpoint makes place for that one.
+                // While the head is sealed, added tokens may belong to the next bucket, and its
+                // checkpoint may replace the oldest one.
                 if head.is_open() || head.is_frozen() {
                     return found;
                 }
@@ -201,7 +202,7 @@ impl LeapArray {
         }
     }
 
-    /// The result of `find` for the array as it stands.
+    /// The result of `find` for the array as it is, not brought to the present.
     pub(super) fn look<T>(&self, find: impl Fn(&Reading<'_>) -> T) -> T {
         loop {
             if let Some((found, _)) = self.look_at(self.newest(), &find) {
@@ -210,11 +211,11 @@ impl LeapArray {
         }
     }
 
-    /// The result of `find` while `newest` is the newest bucket, and the head as it was seen
-    /// afterwards; `None` if it is not the newest any more.
+    /// The result of `find` while `newest` is the newest bucket, and the head as read afterwards;
+    /// `None` if `newest` is no longer the newest bucket then.
     ///
-    /// Never helps the head on: to do so from a bucket that it has left would send it
-    /// back there.
+    /// Does not help the head on: helping from a bucket that the head has left would send it back
+    /// there.
     pub(super) fn look_at<T>(
         &self,
         newest: u64,
@@ -238,8 +239,8 @@ impl LeapArray {
     /// The tokens taken by now, if `newest` is the newest bucket.
     fn taken_at(&self, newest: u64) -> u32 {
         let mut taken = 0;
-        // Two words: look until the first has not changed meanwhile, but do not
-        // insist where that never happens.
+        // Head and loans are several words: retry until the head has not changed meanwhile, at most
+        // nine times.
         for _ in 0..9 {
             let head = self.load_head();
             taken = head.granted().wrapping_sub(self.held(newest));
@@ -269,12 +270,13 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Tokens taken since creation, wrapping; the same each time.
+    /// The tokens taken since creation, wrapping. Repeated calls return the same value.
     pub(crate) fn taken(&self) -> u32 {
         *self.taken.get_or_init(|| self.array.taken_at(self.newest))
     }
 
-    /// Returns whether the array still knows how many tokens had been taken when `bucket` opened.
+    /// Returns whether the array reaches back to `bucket`, so that it knows how many tokens had
+    /// been taken when that opened.
     pub(crate) fn reaches(&self, bucket: u64) -> bool {
         let back = self.newest.wrapping_sub(bucket) as i64;
         back <= i64::from(self.array.reach())
@@ -286,15 +288,16 @@ impl Reading<'_> {
         self.cut_in(bucket, self.newest.wrapping_add(1), || self.taken())
     }
 
-    /// Tokens taken in the buckets from `start` up to, not including, `end`.
+    /// The tokens taken in the buckets from `start` up to but not including `end`.
     pub(crate) fn between(&self, start: u64, end: u64) -> u32 {
         let later = self.cut(end);
         later.wrapping_sub(self.cut_in(start, end, || later))
     }
 
-    /// The tokens taken before `bucket` opened, with `later` the same for a later bucket, `end`.
+    /// The tokens taken before `bucket` opened. `later` returns the tokens taken before the later
+    /// bucket `end` opened.
     fn cut_in(&self, bucket: u64, end: u64, later: impl FnOnce() -> u32) -> u32 {
-        // Nothing was taken in a bucket that has been left out.
+        // No tokens were taken in a bucket without a checkpoint, which a jump left out.
         let end = end.min(self.newest.wrapping_add(1));
         for ahead in 0..(end.wrapping_sub(bucket) as i64).max(0) as u64 {
             if let Some(cut) = self.array.cut(bucket.wrapping_add(ahead)) {
@@ -308,7 +311,7 @@ impl Reading<'_> {
 // === impl WindowView ===
 
 impl<'a> WindowView<'a> {
-    /// The time that the view covers.
+    /// The length of the view's window.
     fn interval(&self) -> Duration {
         self.array.bucket_length() * self.buckets * self.stride
     }
@@ -345,7 +348,6 @@ impl<'a> WindowView<'a> {
     }
 
     /// The buckets of the view, oldest first; the last one is still open.
-    /// Copies them.
     fn buckets(&self, now: Tick) -> impl Iterator<Item = (Tick, u32)> + use<'a> {
         let (array, stride) = (self.array, u64::from(self.stride));
         let counts = array.read(array.bucket_number(now), |reading| {

@@ -1,4 +1,4 @@
-//! `SlidingWindow`, the plain public counter, and the bounds of any window.
+//! `SlidingWindow`, the plain public counter, and the bounds that every window must keep.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use super::quota::{Lending, MAX_TOKENS, Quota};
 use crate::base::invalid::InvalidSetting;
 use crate::clock::{SHORTEST_INTERVAL, Tick};
 
-/// Longest window: sums that are compared with it cannot overflow.
+/// The longest window: a quarter of the range of a tick, so that sums of times cannot overflow.
 const LONGEST_NS: u64 = u64::MAX / 4;
-/// The longest window, as error messages say it.
+/// The longest window, as text for error messages.
 const LONGEST: &str = "146 years";
 
 /// The bounds of any window.
@@ -20,9 +20,9 @@ const ANY: Bounds = Bounds {
     default_buckets: MAX_BUCKETS,
 };
 
-/// The bounds of a window that figures per second are read from. Each node has a
-/// place for each bucket, and for each second of a longer one: 3 600 at most. And
-/// after an idle time it goes through a whole minute of buckets.
+/// The bounds of a window over which figures per second are computed. Each node has memory for each
+/// bucket, and a step for each bucket or second: at most 3 600. After an idle time a node steps
+/// through a whole minute of buckets, so these are not too short.
 const FIGURES: Bounds = Bounds {
     least_ns: 10_000_000,
     longest_ns: 3_600_000_000_000,
@@ -31,12 +31,12 @@ const FIGURES: Bounds = Bounds {
 };
 
 impl InvalidSetting {
-    /// The bucket length, if `buckets` divides `interval` well.
+    /// Returns the bucket length if `buckets` divides `interval` within the bounds of any window.
     pub(crate) fn check(interval: Duration, buckets: u32) -> Result<u64, Self> {
         Self::divide(interval, buckets, &ANY)
     }
 
-    /// Checks a window that figures per second are read from.
+    /// As [`check`](Self::check), for a window over which figures per second are computed.
     pub(crate) fn check_figures(interval: Duration, buckets: u32) -> Result<u64, Self> {
         const SECOND_NS: u64 = 1_000_000_000;
         let bucket_ns = Self::divide(interval, buckets, &FIGURES)?;
@@ -49,7 +49,7 @@ impl InvalidSetting {
         Ok(bucket_ns)
     }
 
-    /// The bucket length, if `buckets` cuts `interval` into whole parts, all
+    /// Returns the bucket length if `buckets` divides `interval` without a remainder, and all are
     /// within `bounds`.
     fn divide(interval: Duration, buckets: u32, bounds: &Bounds) -> Result<u64, Self> {
         let Bounds {
@@ -100,15 +100,14 @@ impl InvalidSetting {
     }
 }
 
-/// A simple sliding window counter: how often something happened in the last `W` slices of
-/// time.
+/// A simple sliding window counter: how often an event happened in the last `W` slices of time.
 ///
 /// There are two ways to use it, which differ in whether a refused call counts:
 ///
 /// | | counts refused calls | admission |
 /// |---|---|---|
-/// | [`add_and_sum`](Self::add_and_sum) | yes | the caller, if the sum is at most the threshold |
-/// | [`try_add`](Self::try_add) | no | the method, if the sum with the call is at most the threshold |
+/// | [`add_and_sum`](Self::add_and_sum) | yes | by the caller, if the sum is at most the threshold |
+/// | [`try_add`](Self::try_add) | no | by the method, if the sum with it is at most the threshold |
 ///
 /// One slice makes a fixed window. The window slides by whole slices, aligned to the clock:
 /// [`LeapArray`] documents this guarantee, and the effects of a clock that steps. Counts are right
@@ -143,13 +142,13 @@ impl InvalidSetting {
 #[derive(Debug)]
 pub struct SlidingWindow(LeapArray);
 
-/// The bounds of a window in buckets.
+/// The bounds of a window and its buckets.
 struct Bounds {
-    /// Shortest bucket: whole milliseconds.
+    /// The shortest bucket, in whole milliseconds.
     least_ns: u64,
-    /// Longest window.
+    /// The longest window.
     longest_ns: u64,
-    /// `longest_ns` as error messages say it.
+    /// `longest_ns` as text for error messages.
     longest: &'static str,
     default_buckets: u32,
 }
@@ -246,8 +245,8 @@ impl SlidingWindow {
 
     /// Adds `weight` and returns the sum of the window, including this `weight`.
     ///
-    /// If several threads add at the same time, each gets a different sum, as if they had
-    /// come one after the other.
+    /// If several threads add at the same time, each gets a different sum, as if they had added one
+    /// after the other.
     pub fn add_and_sum(&self, now: Tick, weight: u32) -> u32 {
         let now = self.0.bucket_number(now);
         loop {

@@ -1,4 +1,4 @@
-//! Calls of a key whose limit changes, or that is blocked.
+//! Models of calls of a key whose limit changes, or that is blocked.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::keyed::{Counting, HotKeys};
 
 model! {
     a_debt_that_becomes_shorter_beside_a_late_call_of_the_last_owner at 3 fails with
-        one_that_brings_back_an_older_word: NewRateByEarlierTime;
+        a_call_that_restores_an_older_word: NewRateByEarlierTime;
     || {
-        // B's debt ends at 500. At 600 A takes its slot, at 5 per ms, and comes again at 10 by a clock
-        // that still shows 0: by that, its debt would end at 500 as well. Beside it comes a second
-        // call of B, by a clock of before.
+        // B's debt ends at 500. At 600 A takes the slot, with a rate of 5 per ms, and calls again
+        // with a rate of 10 and a clock that still shows 0. Converted by that clock, A's debt would
+        // end at 500 as well. Concurrently B makes a second call with an old clock.
         let keys = keys(Counting::Refill, 1);
         let [low, high] = [5.0, 10.0].map(|threshold| keys.limit(threshold, 0));
         assert!(keys.take(at(0), B, &high, 5).is_ok());
@@ -27,13 +27,14 @@ model! {
 
 model! {
     a_key_that_is_blocked_beside_a_refund at 3 fails with
-        one_that_is_blocked_with_room_to_spare: BlockBlindly;
+        a_block_of_a_key_with_room: BlockBlindly;
     || {
-        // A's one is refunded beside a second call, which then blocks A, or could have passed.
+        // A's only token is refunded concurrently with a second call, which is refused and then
+        // blocks A, unless it could have passed by then.
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(1.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();
-        // The models look at no pause before a load, but at one where both threads change a value.
+        // Loom explores no pause before a load, but it does where both threads change a value.
         let pause = Arc::new(AtomicU64::new(0));
         let ours = pause.clone();
         let other = spawn(&keys, move |keys| {
@@ -51,16 +52,17 @@ model! {
         let is_blocked_later = keys.left(at(8_999), A, &limit) == 0;
         assert_eq!(is_blocked_later, is_blocked);
         assert_eq!(keys.left(at(9_000), A, &limit), 1);
-        // B takes the slot or the shared word, and is not blocked.
+        // B has the slot or the shared word, and is not blocked.
         assert!(take(&keys, 0, B, limit).is_some());
     }
 }
 
 model! {
     two_rates_of_a_key_beside_each_other at 3 fails with
-        a_call_that_takes_what_is_not_there: OtherRateAsOwn;
+        a_call_that_takes_missing_tokens: OtherRateAsOwn;
     || {
-        // One is spent of 2 per ms, and 4 per ms are two more, in whatever order the calls come.
+        // One token of 2 per ms is spent. At 4 per ms there are two more tokens, in whatever order
+        // the calls come.
         let keys = keys(Counting::Refill, 1);
         let [low, high] = [2.0, 4.0].map(|threshold| keys.limit(threshold, 0));
         assert!(keys.take(at(0), A, &low, 1).is_ok());

@@ -1,4 +1,4 @@
-//! Calls whose costs are counted by key.
+//! Models of calls whose costs are counted by key.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::clock::Tick;
 use crate::keyed::table::KeyTable;
 use crate::keyed::{Counting, Digest, HotKeys, KeyAccount, KeyLimit, KeySpec};
 
-/// Keys of `slots` slots in each table whose costs are counted in windows.
+/// Creates keys with budgets that are counted in windows, with `slots` slots in each table.
 fn costs(slots: usize) -> Arc<HotKeys> {
     let spec = KeySpec {
         count: Counting::Window,
@@ -21,23 +21,23 @@ fn costs(slots: usize) -> Arc<HotKeys> {
     Arc::new(keys.with_gauges(KeyTable::of_sets(slots)))
 }
 
-/// The most that the calls of a key may cost.
+/// The budget of a key.
 const MOST: u32 = 2;
 
-/// A call of `key` that reserves `wanted`, if it passes.
+/// Makes a call of `key` that reserves `wanted`. Returns its account if it passes.
 fn reserve(keys: &HotKeys, key: Digest, wanted: u32) -> Option<KeyAccount> {
     keys.budget(key, KeyLimit::Window(MOST))
         .admit(at(0), wanted)
 }
 
-/// The call of `account` costs `total` and ends.
+/// Settles the call of `account` at a cost of `total`, and ends it.
 fn settle(keys: &HotKeys, account: &KeyAccount, total: u32) {
     let budget = keys.budget_of(account);
     budget.settle(&account.account, at(0), total);
     budget.close(&account.account, at(0), false);
 }
 
-/// What is left of the limit of `key`.
+/// Returns what is left of the budget of `key`.
 fn left(keys: &HotKeys, key: Digest) -> u32 {
     keys.left(at(0), key, &KeyLimit::Window(MOST))
 }
@@ -47,7 +47,7 @@ model! {
         a_reservation_whose_key_loses_its_slot: RestIgnoresPin,
         a_settlement_of_a_key_that_releases_before_the_booking: ReleaseBeforeBook;
     || {
-        // A has reserved and settles, while B looks for a slot and finds A's, or none.
+        // A has reserved and settles, while B looks for a slot and finds A's or none.
         let keys = costs(1);
         let running = reserve(&keys, A, MOST).unwrap();
         let other = spawn(&keys, |keys| {
@@ -60,7 +60,7 @@ model! {
             passed
         });
         settle(&keys, &running, MOST);
-        // B has a slot or the shared word, and A nothing left.
+        // B has a slot or the shared word, and A has no budget left.
         assert_eq!(other.join().unwrap(), (true, false));
         assert_eq!((left(&keys, A), left(&keys, B)), (0, MOST));
     }
@@ -70,8 +70,8 @@ model! {
     a_new_key_beside_the_end_of_a_reservation at 3 fails with
         a_new_key_whose_slot_is_released: RestIgnoresPin;
     || {
-        // B takes the slot of A as soon as that has settled, or shares the word of all; what it
-        // reserves stays in any case.
+        // B takes A's slot once A has settled, or has the shared word; B's reservation stays in
+        // either case.
         let keys = costs(1);
         let running = reserve(&keys, A, 1).unwrap();
         let other = spawn(&keys, move |keys| settle(keys, &running, 0));
@@ -88,8 +88,8 @@ model! {
     two_reservations_of_a_key_and_a_release at 3 fails with
         a_reservation_by_a_word_that_came_back: GaugeWithoutVersion;
     || {
-        // One call of A settles and one more takes its place, while a third one is between its look
-        // at what is used and its swap.
+        // One call of A settles and another one reserves, while a third one is between reading what
+        // is used and its swap.
         let keys = costs(1);
         let running = reserve(&keys, A, 1).unwrap();
         let other = spawn(&keys, move |keys| {
@@ -107,7 +107,7 @@ model! {
     two_charges_of_a_new_key at 3 fails with
         charges_that_each_take_a_slot: InsertWithoutSecondLook;
     || {
-        // Neither has a place in the table of what is used.
+        // Neither call has a slot in the table of what is used.
         let keys = costs(2);
         let [ours, theirs] = [(); 2].map(|()| reserve(&keys, A, 1).unwrap());
         let other = spawn(&keys, move |keys| settle(keys, &theirs, 1));

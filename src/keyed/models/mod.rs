@@ -1,8 +1,7 @@
-//! Every interleaving of a few calls over a table of one or two slots, checked by
-//! loom.
+//! Models for loom: every interleaving of a few calls over a table of one or two slots.
 //!
-//! Each model has a twin with a planted bug that must fail. They run with those
-//! of `stat`, by the name `models`.
+//! Each model has a twin with a planted bug that must fail. The models run together with those of
+//! `stat`, by the name `models`.
 
 mod changes;
 mod costs;
@@ -20,7 +19,7 @@ use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::clock::{CalendarPeriod, Tick};
 
-/// Keys of a table of `slots` sets of one slot.
+/// Creates keys in a table of `slots` sets of one slot each.
 fn keys(count: Counting, slots: usize) -> Arc<HotKeys> {
     let spec = KeySpec {
         count,
@@ -36,14 +35,14 @@ fn keys(count: Counting, slots: usize) -> Arc<HotKeys> {
 
 const A: Digest = Digest(1);
 const B: Digest = Digest(2);
-/// Of two sets it lives in the second one first, where A and B do in the other.
+/// Of two sets its first choice is the second one; that of A and B is the first one.
 const C: Digest = Digest(1 << 63 | 3);
 
 fn at(us: u64) -> Tick {
     Tick::from_nanos(us * 1_000)
 }
 
-/// Runs `body` on a thread of its own.
+/// Runs `body` on a new thread.
 fn spawn<R: 'static>(
     keys: &Arc<HotKeys>,
     body: impl FnOnce(&HotKeys) -> R + 'static,
@@ -52,7 +51,7 @@ fn spawn<R: 'static>(
     thread::spawn(move || body(&keys))
 }
 
-/// One token of `key`, if there is one.
+/// Takes one token of `key`, if there is one.
 fn take(keys: &HotKeys, us: u64, key: Digest, limit: KeyLimit) -> Option<KeyTokens> {
     keys.take(at(us), key, &limit, 1).ok()
 }
@@ -70,7 +69,8 @@ model! {
     }
 }
 
-/// They queue at different locks; the second one has the shared word.
+/// Two new keys, which queue at different locks, for one free slot: one key gets it, and the other
+/// one has the shared word.
 fn two_new_keys_and_one_slot(count: Counting) {
     let keys = keys(count, 2);
     let limit = keys.limit(1.0, 0);
@@ -85,20 +85,21 @@ fn two_new_keys_and_one_slot(count: Counting) {
 
 model! {
     two_new_keys_that_find_the_last_slot_free at 3 fails with
-        one_that_pushes_the_other_out: SpareByTag;
+        a_new_key_that_evicts_the_other: SpareByTag;
     || two_new_keys_and_one_slot(Counting::Refill)
 }
 
 model! {
     two_windows_that_find_the_last_slot_free at 3 fails with
-        one_that_takes_a_slot_from_under_the_other: SpareClaimed;
+        a_new_key_that_takes_a_claimed_slot: SpareClaimed;
     || two_new_keys_and_one_slot(Counting::Window)
 }
 
 model! {
     a_call_beside_the_loss_of_its_slot at 3 fails with one_that_looks_once: HitWithoutSecondLook;
     || {
-        // A is at rest, and B takes its slot, all of it or all but one token.
+        // A is at rest. B takes its slot and both tokens, or A spends one and B has the shared
+        // word.
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
@@ -107,16 +108,16 @@ model! {
         });
         let a = take(&keys, 5_000, A, limit).is_some();
         let b = other.join().unwrap();
-        // No key pays for another: the key with the slot has two, and so has the one without, on
-        // the shared word.
+        // No key pays for another: the key with the slot has two tokens, and the other one has two
+        // on the shared word.
         assert!(a && b == [true; 2], "{a} {b:?}");
     }
 }
 
-/// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. A call that
-/// has read the clock in the bucket before would be refused by the word of A, but neither by that
-/// of B nor by the shared one.
-fn one_takes_a_slot_beside_a_late_one(late: impl FnOnce(&HotKeys, KeyLimit) + 'static) {
+/// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. A call of B
+/// with a clock reading from the previous bucket would be refused by the word of A, but not by that
+/// of B or by the shared word.
+fn take_a_slot_beside_a_late_call(late: impl FnOnce(&HotKeys, KeyLimit) + 'static) {
     let keys = keys(Counting::Window, 1);
     let limit = keys.limit(2.0, 0);
     let _ = [(); 2].map(|()| take(&keys, 0, A, limit).unwrap());
@@ -126,27 +127,27 @@ fn one_takes_a_slot_beside_a_late_one(late: impl FnOnce(&HotKeys, KeyLimit) + 's
 }
 
 model! {
-    a_late_call_beside_one_that_takes_a_slot at 3 fails with
-        one_that_is_refused_by_the_last_owner: TagBeforeClaim;
-    || one_takes_a_slot_beside_a_late_one(|keys, limit| {
+    a_late_call_beside_a_new_owner at 3 fails with
+        a_call_refused_by_the_last_owner: TagBeforeClaim;
+    || take_a_slot_beside_a_late_call(|keys, limit| {
         assert!(take(keys, 500, B, limit).is_some());
     })
 }
 
 model! {
-    late_figures_beside_one_that_takes_a_slot at 3 fails with
+    late_figures_beside_a_new_owner at 3 fails with
         figures_of_the_last_owner: TagBeforeClaim;
-    || one_takes_a_slot_beside_a_late_one(|keys, limit| {
+    || take_a_slot_beside_a_late_call(|keys, limit| {
         assert_ne!(keys.left(at(500), B, &limit), 0);
     })
 }
 
 model! {
     a_late_call_of_an_owner_that_comes_back at 3 fails with
-        one_that_is_refused_by_the_owner_between: RefusalWithoutThirdLook;
+        a_call_refused_by_the_owner_between: RefusalWithoutThirdLook;
     || {
-        // A is at rest from 1 000 on, where B takes its slot and both tokens; at 2 000 A has the
-        // slot again. At 1 500 the word of B would refuse, but no word of A does.
+        // A is at rest from 1 000 on. Then B takes its slot and both tokens; at 2 000 A takes the
+        // slot back. At 1 500 the word of B would refuse a call, but no word of A does.
         let keys = keys(Counting::Window, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
@@ -162,7 +163,7 @@ model! {
     figures_beside_the_loss_of_a_slot at 3 fails with
         figures_of_a_claim: ReadClaimed, figures_of_the_next_owner: HitWithoutSecondLook;
     || {
-        // A is at rest, and has its two with the slot and without.
+        // A is at rest, and has two tokens with or without the slot.
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
@@ -173,11 +174,11 @@ model! {
 }
 
 model! {
-    a_call_beside_one_that_pushes_it_out_and_goes at 3 fails with
+    a_call_beside_a_new_owner_that_refunds at 3 fails with
         a_debt_that_ends_now_is_forgotten: RestTooSoon;
     || {
-        // A's debt ends at 1 000; there B comes and goes, which alone could bring the word back to
-        // that of A.
+        // A's debt ends at 1 000. Then B takes the slot and refunds, which by itself could restore
+        // the value of A's word.
         let keys = keys(Counting::Refill, 1);
         let (once, twice) = (keys.limit(1.0, 0), keys.limit(2.0, 0));
         let _ = take(&keys, 0, A, once).unwrap();
@@ -193,9 +194,9 @@ model! {
 
 model! {
     two_owners_one_after_the_other at 3 fails with
-        one_whose_tag_comes_after_the_next: WordBeforeTag;
+        a_tag_stored_after_that_of_the_next_owner: WordBeforeTag;
     || {
-        // C's debt ends at 1 000, and A's at 500. They queue at different locks: B takes the
+        // C's debt ends at 1 000, and A's at 500. A and B queue at different locks: B takes the
         // slot of A, or has the shared word, or A has that.
         let keys = keys(Counting::Refill, 2);
         let limit = keys.limit(2.0, 0);
@@ -211,7 +212,7 @@ model! {
 model! {
     calls_in_flight_beside_a_new_key at 3 fails with owners_that_look_alike: OwnersWithoutEpoch;
     || {
-        // A has nothing in flight; B takes the slot if it can, and ends.
+        // A has no calls in flight. B takes the slot if it can, and its call ends.
         let keys = keys(Counting::Running, 1);
         let limit = keys.limit(1.0, 0);
         let first = take(&keys, 0, A, limit).unwrap();
@@ -226,7 +227,7 @@ model! {
         let ours = take(&keys, 0, A, limit);
         assert!(other.join().unwrap(), "B has a slot or the shared word");
         let ours = ours.expect("A has a slot or the shared word");
-        // The only one in flight is A's: if it has a slot, that is A's own.
+        // The only call in flight is A's. If a slot is in use, it is A's own.
         if keys.keys_in_use(at(0)) == 1 {
             assert!(take(&keys, 0, A, limit).is_none(), "two at once");
         }
@@ -237,10 +238,10 @@ model! {
 }
 
 model! {
-    a_call_that_goes_back_beside_a_new_key at 3 fails with
-        one_that_gives_to_whoever_is_there: HitWithoutSecondLook;
+    a_refund_beside_a_new_key at 3 fails with
+        a_refund_to_the_next_owner: HitWithoutSecondLook;
     || {
-        // A refunds by a clock that is late, so that much of it is open.
+        // A refunds by a late clock, so that little of its debt has been earned again.
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();
@@ -252,9 +253,9 @@ model! {
     }
 }
 
-/// A's first is earned again at 500; at 1 000 it has its two. `tick` sets the clock to that,
-/// and `now` reads it.
-fn one_goes_back_beside_later_ones(
+/// A's first token is earned again at 500, so at 1 000 A has two. A refund of it at 1 000 must give
+/// back nothing. `tick` sets the clock to 1 000, and `now` reads it.
+fn refund_beside_later_calls(
     tick: impl FnOnce(&AtomicU64),
     now: impl Fn(&AtomicU64) -> u64 + 'static,
 ) {
@@ -274,12 +275,12 @@ fn one_goes_back_beside_later_ones(
 }
 
 model! {
-    a_call_that_goes_back_beside_later_ones at 3 fails with
-        one_that_has_read_the_clock_before: RefundByEarlierTime;
+    a_refund_beside_later_calls at 3 fails with
+        a_refund_that_reads_the_clock_too_early: RefundByEarlierTime;
     || {
-        // A clock is one for all threads: each sees the last tick. So loom must know
-        // them in one order, which it only does if all are read-modify-writes.
-        one_goes_back_beside_later_ones(
+        // All threads share one clock, and each must see the last tick. Loom guarantees that only
+        // if all accesses are read-modify-writes.
+        refund_beside_later_calls(
             |clock| _ = clock.fetch_add(1_000, Ordering::AcqRel),
             |clock| clock.fetch_add(0, Ordering::AcqRel),
         );
@@ -287,11 +288,11 @@ model! {
 }
 
 model! {
-    a_call_that_goes_back_by_a_clock_that_may_be_late at 3 fails with
-        one_whose_clock_was_late_before_the_word: RefundByEarlierTime;
+    a_refund_by_a_clock_that_may_be_late at 3 fails with
+        a_refund_by_a_clock_read_before_the_word: RefundByEarlierTime;
     || {
-        // Nothing but the word of a later call says that its tick has been.
-        one_goes_back_beside_later_ones(
+        // Only the word of a later call tells that the clock has ticked.
+        refund_beside_later_calls(
             |clock| clock.store(1_000, Ordering::Relaxed),
             |clock| clock.load(Ordering::Relaxed),
         );
@@ -300,10 +301,10 @@ model! {
 
 model! {
     a_reset_beside_a_late_call_of_the_last_owner at 3 fails with
-        one_that_brings_the_word_of_the_last_owner_back: ResetByEarlierTime;
+        a_reset_that_restores_the_last_owners_word: ResetByEarlierTime;
     || {
-        // B's debt ends at 500, which the clock shows at first. A comes to the slot at 600, beside
-        // a second call of B by a clock of before, which costs 1 000.
+        // B's debt ends at 500, which the clock shows at first. A takes the slot at 600,
+        // concurrently with a second call of B with an old clock, which costs 1 000.
         let keys = keys(Counting::Refill, 1);
         let (twice, late) = (keys.limit(2.0, 0), keys.limit(1.0, 1));
         let _ = take(&keys, 0, B, twice).unwrap();
@@ -313,7 +314,7 @@ model! {
         let reset = spawn(&keys, move |keys| {
             let time = || {
                 let now = at(clock.fetch_add(0, Ordering::AcqRel));
-                // The models look at no pause before a load, which comes next, but at this one.
+                // Loom explores no pause before the load that follows, but it does at this change.
                 clock.fetch_add(0, Ordering::AcqRel);
                 now
             };
@@ -329,10 +330,10 @@ model! {
 
 model! {
     two_calls_at_the_change_of_a_day at 3 fails with
-        one_that_brings_the_day_before_back: PeriodGoesBack;
+        a_call_that_restores_the_previous_day: PeriodGoesBack;
     || {
-        // The day has one token, which is spent. The last call of it comes beside the first one of
-        // the next day, and takes no token of either.
+        // Each day has one token, and that of the first day is spent. The last call of that day
+        // runs concurrently with the first one of the next day, and takes no token of either.
         let keys = keys(Counting::Calendar(CalendarPeriod::Day), 1);
         let limit = keys.limit(1.0, 0);
         let midnight = 86_400_000_000;
@@ -358,7 +359,7 @@ model! {
     }
 }
 
-/// A table in which one call of `A` runs, as may one of each key at once.
+/// Creates a table with a limit of one call at once for each key, in which one call of `A` runs.
 fn full(slots: usize) -> (Arc<HotKeys>, KeyTokens) {
     let keys = keys(Counting::Running, slots);
     let one: KeyLimitNow = StdArc::new(|_, _| 1);
@@ -375,7 +376,7 @@ fn line_up(keys: &HotKeys, key: Digest) -> LineTicket {
     keys.line_up(key, None, most, None).unwrap()
 }
 
-/// The call with this ticket has its place, and ends.
+/// Starts the call with this ticket, which must have got a place, and ends it.
 fn run(keys: &HotKeys, key: Digest, ticket: LineTicket) {
     let place = keys.cancel_wait(at(0), key, ticket);
     keys.release(place.expect("it waits beside a free place").pinned(), 1);
@@ -401,11 +402,11 @@ model! {
         let (keys, first) = full(1);
         let ticket = line_up(&keys, A);
         let other = spawn(&keys, move |keys| {
-            // With a place or without one.
+            // The call leaves with a place or without one.
             if let Some(place) = keys.cancel_wait(at(0), A, ticket) {
                 keys.release(place.pinned(), 1);
             }
-            // It takes the slot, or shares the word of all.
+            // B takes the slot, or has the shared word.
             let b = take(keys, 0, B, KeyLimit::Running(1)).unwrap();
             keys.release(b.pinned(), 1);
         });
@@ -441,7 +442,7 @@ model! {
         let (keys, first) = full(1);
         let ticket = line_up(&keys, A);
         let freeing = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
-        // The word is looked at before, as if the call had come a little earlier.
+        // Reading the word first acts as if the call had come a little earlier.
         let other = spawn(&keys, |keys| {
             keys.left(at(0), A, &KeyLimit::Running(1));
             take(keys, 0, A, KeyLimit::Running(1)).is_some()

@@ -1,11 +1,11 @@
-//! Random calls of one key that is blocked where it exceeds its limit, beside an oracle.
+//! Random calls of one key that is blocked when it exceeds its limit, compared with an oracle.
 
 use proptest::prelude::*;
 
 use super::exact::Exact;
 use super::*;
 
-/// A key that is blocked for so long.
+/// For how long keys are blocked.
 const LENGTH: Duration = Duration::from_secs(3);
 
 #[test]
@@ -17,12 +17,12 @@ fn a_key_is_blocked_in_its_own_slot_alone() {
     }
     assert!(keys.block(at(0), digest(1), &limit, 1, LENGTH));
     assert!(!keys.block(at(1), digest(1), &limit, 1, LENGTH), "it is");
-    // The shared word, and a key that is not there.
+    // Keys on the shared word, and unknown keys, cannot be blocked.
     assert_eq!(passes(&keys, 0, digest(8), &limit, 2), 1);
     assert!(!keys.block(at(0), digest(8), &limit, 1, LENGTH));
     assert_eq!(passes(&keys, 1_000, digest(9), &limit, 2), 1);
     assert_eq!(keys.blocks(), 1);
-    // Of eight keys one keeps its place.
+    // Only the blocked key of eight is not at rest.
     assert_eq!(keys.keys_in_use(at(2_000)), 1);
     assert_eq!(keys.keys_in_use(at(3_000)), 1);
     assert_eq!(keys.keys_in_use(Tick::from_nanos(3_000_000_001)), 0);
@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
     #[test]
-    fn a_blocked_key_is_refused_until_then_and_owes_nothing_after(
+    fn a_blocked_key_is_refused_until_its_block_ends_and_owes_nothing_then(
         limits in [(1..9_u32, 0..4_u32), (1..90_u32, 0..9_u32)],
         steps in prop::collection::vec((0..1_500_u64, 0..5_u32, 0..2_usize, 0..9_u32), 1..150),
     ) {

@@ -1,4 +1,4 @@
-//! Counts in the days and months of the calendar.
+//! Tests of counts in calendar days and months.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn dates(count: Counting, utc_offset: i32) -> HotKeys {
 
 #[test]
 fn a_period_holds_the_limit_and_begins_at_midnight() {
-    // The calls are made in a period that ends so many milliseconds after the first one.
+    // Counting, UTC offset, time of the first call, and time from there to the end of its period.
     for (count, offset, first, length) in [
         (DAY, 0, 0, DAYS),
         (DAY, 0, 7 * HOURS, 17 * HOURS),
@@ -73,12 +73,12 @@ fn a_period_counts_as_many_as_any_limit_allows() {
 }
 
 #[test]
-fn who_is_late_counts_in_the_period_of_the_newest() {
+fn a_late_call_counts_in_the_newest_period() {
     let (keys, key) = (dates(DAY, 0), digest(1));
     let limit = keys.limit(3.0, 0);
     assert_eq!(passes(&keys, DAYS - 1, key, &limit, 9), 3);
     assert_eq!(passes(&keys, DAYS, key, &limit, 1), 1);
-    // By readings from the day before, or of long ago.
+    // By clock readings from the previous day, or from long ago.
     for late in [DAYS - 1, 0] {
         assert_eq!(passes(&keys, late, key, &limit, 1), 1);
     }
@@ -96,12 +96,12 @@ fn a_period_is_refunded_and_reset_until_it_ends() {
     keys.refund(|| at(DAYS - 1), &first);
     assert_eq!(keys.left(at(DAYS - 1), key, &limit), 2);
     let third = take(DAYS, 1);
-    // The other day's, of which nothing is left.
+    // The second call belongs to the previous day, which is over, so there is nothing to refund.
     keys.refund(|| at(DAYS), &second);
     assert_eq!(keys.left(at(DAYS), key, &limit), 4);
     assert!(keys.reset(key, &|| at(DAYS)) && !keys.reset(key, &|| at(DAYS)));
     assert_eq!(keys.left(at(DAYS), key, &limit), 5);
-    // What was reset is given back no second time.
+    // A call from before a reset is not refunded.
     keys.refund(|| at(DAYS), &third);
     assert_eq!(passes(&keys, DAYS, key, &limit, 9), 5);
 }
@@ -123,7 +123,7 @@ fn a_key_keeps_its_place_until_its_period_ends() {
         assert_eq!(passes(&keys, HOURS, digest(key), &limit, 9), 1);
     }
     assert_eq!((keys.keys_in_use(at(DAYS - 1)), keys.overflows()), (8, 0));
-    // The ninth shares the word of all that have no place.
+    // The ninth key has the shared word.
     assert_eq!(passes(&keys, DAYS - 1, digest(9), &limit, 9), 1);
     assert_eq!(passes(&keys, DAYS - 1, digest(10), &limit, 9), 0);
     assert!(keys.overflows() > 0);

@@ -1,18 +1,18 @@
-//! Budgets of keys, call by call.
+//! Tests of the budgets of keys, call by call.
 
 use super::*;
 use crate::budget::CostLedger;
 use crate::keyed::KeyAccount;
 use crate::stat::tests::rng::{Rng, attempts};
 
-/// Keys whose costs are counted, in intervals of ten seconds.
+/// Creates keys with budgets, in intervals of ten seconds.
 fn costs(count: Counting) -> HotKeys {
     HotKeys::with_costs(spec(count, 10 * SECOND), Tick::ZERO)
 }
 
 const BOTH: [Counting; 2] = [Counting::Refill, Counting::Window];
 
-/// A call of one key that runs.
+/// A running call of one key.
 struct Running<'a> {
     keys: &'a HotKeys,
     account: KeyAccount,
@@ -81,7 +81,7 @@ fn reservations_of_a_key_count_as_used_until_they_are_settled() {
 }
 
 #[test]
-fn a_call_of_a_key_that_told_nothing_is_charged_its_reservation_unless_it_failed() {
+fn a_call_without_a_report_is_charged_its_reservation_unless_it_failed() {
     for (has_failed, told, used) in [
         (false, None, 5),
         (true, None, 0),
@@ -118,7 +118,7 @@ fn an_excess_leaves_a_window_with_its_bucket() {
         assert_eq!(keys.left(at(now), digest(1), &limit), left, "{now}");
     }
     assert_eq!(keys.cost_figures().over_total, 997);
-    // It stops at the largest count, in both buckets, and other keys do not feel it.
+    // The counts of both buckets saturate, and other keys are not affected.
     for now in [20_000, 25_000] {
         call.charge(now, 1 << 24);
         call.charge(now, 1 << 24);

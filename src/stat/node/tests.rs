@@ -7,7 +7,7 @@ use crate::clock::nanos;
 use crate::stat::MAX_RT;
 
 #[test]
-fn what_counts_on_a_ring_that_has_moved_counts_where_it_belongs() {
+fn events_on_a_replaced_ring_count_on_its_successor() {
     let at = Tick::from_millis;
     let old = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     old.pass(at(100), 1);
@@ -258,7 +258,7 @@ fn no_bucket_is_read_from_a_cut_that_is_being_replaced() {
 // === seconds that are kept later ===
 
 /// A node that keeps no seconds at first, with buckets of half a second.
-fn forgetful() -> Node {
+fn node_without_seconds() -> Node {
     let grid = Grid {
         bucket_ns: 500_000_000,
         buckets: 2,
@@ -269,9 +269,9 @@ fn forgetful() -> Node {
 }
 
 #[test]
-fn seconds_that_are_kept_later_are_those_from_the_one_after_the_next_on() {
+fn seconds_kept_later_begin_after_the_next_second() {
     let at = Tick::from_millis;
-    let node = forgetful();
+    let node = node_without_seconds();
     // One call in second 0, two in second 1 and so on.
     let call = |second: u64| {
         for _ in 0..=second {
@@ -314,10 +314,10 @@ fn seconds_that_are_kept_later_are_those_from_the_one_after_the_next_on() {
 }
 
 #[test]
-fn seconds_that_are_kept_later_hold_nothing_from_before_after_a_pause() {
+fn seconds_kept_later_contain_no_earlier_events_after_a_pause() {
     let at = Tick::from_millis;
     for pause in [2, 61, 100, 1 << 22, 1 << 24] {
-        let node = forgetful();
+        let node = node_without_seconds();
         node.pass(at(100), 5);
         node.keep_minute();
         node.pass(at(pause * 1_000 + 100), 1);
@@ -336,7 +336,7 @@ fn seconds_that_are_kept_later_hold_nothing_from_before_after_a_pause() {
 #[test]
 fn borrowed_tokens_of_the_present_second_are_known_without_kept_seconds() {
     let at = Tick::from_millis;
-    let node = forgetful();
+    let node = node_without_seconds();
     let wait = Duration::from_millis(100);
     node.start_waited(at(1_100), 1, 3, wait);
     node.start_waited(at(1_900), 1, 4, wait);

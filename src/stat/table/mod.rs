@@ -1,27 +1,29 @@
-//! A bounded table of named things that many threads find without a lock.
+//! A bounded table of named entries that many threads find without a lock.
 //!
 //! Finding a known key takes no lock and allocates nothing. A new key takes the writer's lock. At
-//! the bound it also needs the place of an idle entry. If there is none, or if another key is just
-//! [looking](super::turn) for one, the new key gets no place, and its caller counts the call with
-//! everything else that has no place.
+//! the bound it also needs the place of an idle entry. If there is none, or if another key is
+//! [looking](super::turn) for one at the same time, the new key gets no place, and its caller
+//! counts the call together with all calls of keys without a place.
 //!
 //! # Eviction
 //!
-//! Each new key at the bound looks at the next few entries, as the hand of a clock goes round. An
-//! idle entry leaves the map and waits *in limbo* until no thread holds it any more, as a call that
-//! found it just before will still count on it. Only then are its counts added to the sum of the
-//! retired: no count is lost, and none is added twice. If its key is called again before that, the
-//! entry comes back as it was. So an entry with a call in flight is never evicted. Nor is an entry
-//! that shares its node with the entry that it replaced, while calls of that one are in flight.
+//! Each new key at the bound looks at the next few entries, in clock order: a *hand* goes round the
+//! slots. An idle entry leaves the map and waits *in limbo* until no thread holds it any more,
+//! because a call that found it just before still counts on it. Only then are its counts added to
+//! the sum of the retired entries: no count is lost, and none is added twice. If its key is called
+//! again before that, the same entry comes back. So an entry with a call in flight is never
+//! evicted. An entry that replaced another one shares its node, and is not evicted while calls of
+//! the replaced entry are in flight.
 //!
 //! # Reading all entries
 //!
 //! An entry keeps its slot for as long as it lives, in limbo too, and an entry that replaces it
-//! takes the slot over. So a reader goes through the slots from the first to the last, and where it
-//! stands says which entries it has read. It holds a few at a time, and the others can be evicted
-//! meanwhile: one that leaves before the reader has come to it is added to the reader's own sum of
-//! the retired, and one that comes meanwhile, whose number is higher, is left to the next reader.
-//! So each entry is read or retired, and none is both. Any number of readers may be under way.
+//! takes the slot over. So a reader goes through the slots from the first to the last, and its
+//! position tells which entries it has read. It holds a few entries at a time, and all others can
+//! be evicted meanwhile. The counts of an entry that leaves before the reader comes to it are added
+//! to the reader's own sum of retired entries. An entry that is added meanwhile has a higher number
+//! than the reader, and is left to later readers. So each entry is either read or retired, never
+//! both. Any number of readers can be active.
 
 mod places;
 mod reading;
@@ -36,52 +38,54 @@ use super::turn::TableTurn;
 use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
 use crate::clock::Tick;
 
-/// How many entries a new key looks at for one that it may replace: few, as it holds the lock.
+/// How many entries a new key checks for one to replace: few, because it holds the lock meanwhile.
 const LOOKS: usize = 16;
-/// How many evicted entries may wait for their last holder: each new key at the bound visits all.
+/// How many evicted entries may wait for their last holder: few, because each new key at the bound
+/// visits all of them.
 const LIMBO: usize = 64;
-/// How many entries a reader of all holds at a time: a new key finds others to replace.
+/// How many entries a reader holds at a time: fewer than `LOOKS`, so that a new key finds others to
+/// replace.
 const READ_AT_ONCE: usize = LOOKS / 2;
-/// How many slots a reader passes while it has the lock, however many of them are empty: new keys
-/// wait for that lock.
+/// How many slots, empty ones included, a reader passes while it holds the lock: new keys wait for
+/// that lock.
 const PASSED_AT_ONCE: usize = 256;
-/// The slot of an entry that has left the map.
+/// The slot index of an entry that has left the map.
 const UNLISTED: u32 = u32::MAX;
 
 /// An entry of a table.
 pub(crate) trait Resident: Send + Sync + 'static {
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
-    /// The sum of the counts of evicted entries.
+    /// The sum type for the counts of evicted entries.
     type Sum: Default + Clone + Send + fmt::Debug;
 
     fn key(&self) -> &Self::Key;
 
     fn place(&self) -> &TablePlace;
 
-    /// Returns whether the entry was neither evicted nor replaced, so that a call that found it
-    /// long ago may count on it. The answer may be out of date at once: an entry that leaves
-    /// meanwhile stays in limbo while the call holds it.
+    /// Returns whether the entry has been neither evicted nor replaced, so that a call that found
+    /// it long ago may still count on it. The answer can be outdated at once; that does no harm,
+    /// because an entry that leaves meanwhile stays in limbo while the call holds it.
     #[inline]
     fn is_listed(&self) -> bool {
         self.place().index.load(Ordering::Relaxed) != UNLISTED
     }
 
-    /// Returns whether the entry can go: no rule stands on it, and it has not been used for so long
-    /// that nothing it counted matters any more.
+    /// Returns whether the entry can be evicted: no rule depends on it, and it has been unused for
+    /// so long that its counts no longer matter.
     fn is_idle(&self, now: Tick) -> bool;
 
-    /// Adds the counts of the entry.
+    /// Adds the counts of the entry to `sum`.
     fn retire(&self, sum: &mut Self::Sum);
 }
 
-/// Where a table keeps an entry. Written under the writer's lock.
+/// The slot in which a table keeps an entry. Written under the writer's lock.
 #[derive(Debug, Default)]
 pub(crate) struct TablePlace {
-    /// Where the writer finds the entry in its list.
+    /// The index of the entry's slot in the writer's list.
     index: AtomicU32,
 }
 
-/// See the [module](self).
+/// A bounded table: see the [module](self).
 pub(crate) struct Table<V: Resident> {
     map: HashMap<V::Key, Arc<V>, foldhash::quality::RandomState>,
     hash: foldhash::quality::RandomState,
@@ -100,7 +104,8 @@ struct Writer<V: Resident> {
     /// The slots of the entries in limbo.
     limbo: Vec<usize>,
     gone: Gone<V::Sum>,
-    /// The number of the next entry or reading: whatever has a lower one came before.
+    /// The number of the next entry or reading. Entries and readings with lower numbers came
+    /// before.
     next_number: u64,
     readers: Vec<TableReader<V::Sum>>,
 }
@@ -108,7 +113,7 @@ struct Writer<V: Resident> {
 #[derive(Debug)]
 struct TableSlot<V> {
     entry: Option<Arc<V>>,
-    /// Entries and readings are numbered in the order in which they came.
+    /// The number of the entry; see [`Writer::next_number`].
     number: u64,
 }
 
@@ -119,14 +124,14 @@ pub(crate) struct Gone<S> {
     pub(crate) evicted: u64,
 }
 
-/// How far a reading of all entries has come.
+/// The progress of a reading of all entries.
 #[derive(Debug)]
 struct TableReader<S> {
-    /// When the reading began, as a number.
+    /// The number of the reading.
     number: u64,
     /// The next slot to look at.
     next: usize,
-    /// The entries that had left before the reading came to them.
+    /// The sum of the entries that left before the reading came to them.
     gone: Gone<S>,
 }
 

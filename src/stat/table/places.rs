@@ -1,4 +1,4 @@
-//! How a table finds, makes, lists and gives away entries.
+//! How a table finds, creates, lists and evicts entries.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -16,13 +16,12 @@ use crate::base::sync::{Arc, Lock, Ordering};
 use crate::clock::Tick;
 
 impl<V: Resident> Table<V> {
-    /// A table of at most `capacity` entries, beside those put in by
+    /// Creates a table of at most `capacity` entries, plus any number put in by
     /// [`replace`](Self::replace).
     pub(crate) fn new(capacity: usize) -> Self {
         let hash = foldhash::quality::RandomState::default();
         Self {
-            // Not incremental: a table that grew once and is only read then
-            // would stay slow.
+            // Not incremental: a map that grew once and is only read afterwards would stay slow.
             map: HashMap::builder()
                 .hasher(hash.clone())
                 .resize_mode(ResizeMode::Blocking)
@@ -57,8 +56,8 @@ impl<V: Resident> Table<V> {
         self.map.get(key, &self.guard()).map(f)
     }
 
-    /// The entry of `key`, made by `make` if there is none; `None` if there is
-    /// no place for it.
+    /// Returns the entry of `key`, created by `make` if there is none; `None` if there is no place
+    /// for it.
     #[cold]
     pub(crate) fn find_or_make<Q>(
         &self,
@@ -72,10 +71,10 @@ impl<V: Resident> Table<V> {
         self.find_or_make_shared(key, now, || Arc::new(make()))
     }
 
-    /// Finds or makes an entry to which others have weak references. A use by such a reference must
-    /// not keep the entry from being [idle](Resident::is_idle), or the user must find the entry
-    /// again by its key: an entry that is used during its eviction comes back as another `Arc`, to
-    /// which the weak reference does not lead.
+    /// As [`find_or_make`](Self::find_or_make), for an entry that also has weak references. An
+    /// entry that is used through one during its eviction comes back as another `Arc`, which the
+    /// weak reference does not lead to. So such a use must not make the entry
+    /// non-[idle](Resident::is_idle), or its user must find the entry again by key.
     pub(crate) fn find_or_make_shared<Q>(
         &self,
         key: &Q,
@@ -104,9 +103,9 @@ impl<V: Resident> Table<V> {
             .find_or_make(mark, &self.writer, is_full, find, insert)
     }
 
-    /// Puts `change(old)` in the place of the entry of `key`, or in a new place if there is no such
-    /// entry, at any size of the table. Where the table is full, it first tries to evict an idle
-    /// entry, so the entries beyond the bound are in use. Returns the new entry and the old one.
+    /// Replaces the entry of `key` by `change(old)`, or puts it in a new place if there is no such
+    /// entry, even beyond the capacity. If the table is full, it first tries to evict an idle
+    /// entry, so that entries beyond the bound are in use. Returns the new entry and the old one.
     pub(crate) fn replace<Q>(
         &self,
         key: &Q,
@@ -134,19 +133,20 @@ impl<V: Resident> Table<V> {
             }
         };
         self.map.pin().insert(entry.key().clone(), entry.clone());
-        // Makes the map let go of the old entry, so that the node that both share belongs to the
-        // new one alone as soon as no call uses the old one.
+        // Makes the map free the old entry, so that the node that both share belongs to the new one
+        // alone as soon as no call uses the old one.
         self.map.guard().flush();
         if let Some(old) = listed {
             old.place().index.store(UNLISTED, Ordering::Relaxed);
         }
-        // A reading that has come to the old one need not come to the new one.
+        // The slot keeps its number: a reading that has passed the old entry does not need to read
+        // the new one.
         writer.list(slot, entry.clone());
         (entry, old)
     }
 
-    /// Evicts an idle entry, if it finds one, and settles the entries in limbo. Returns whether
-    /// there is a place for one more entry.
+    /// Evicts an idle entry if it finds one, and settles the entries in limbo. Returns whether
+    /// there is a place for another entry.
     fn make_room(&self, writer: &mut Writer<V>, now: Tick) -> bool {
         for _ in 0..LOOKS.min(writer.slots.len()) {
             if writer.limbo.len() >= LIMBO {
@@ -155,7 +155,8 @@ impl<V: Resident> Table<V> {
             writer.hand %= writer.slots.len();
             let slot = writer.hand;
             let entry = writer.slots[slot].entry.as_ref();
-            // The map and this list hold it. Any further reference means that it is in use.
+            // The map and this list hold one reference each. Any further reference means that the
+            // entry is in use.
             let may_go = entry.filter(|entry| {
                 entry.is_listed() && Arc::strong_count(entry) <= 2 && entry.is_idle(now)
             });
@@ -166,7 +167,7 @@ impl<V: Resident> Table<V> {
                 break;
             }
         }
-        // Make the map let go of the entries that it has removed.
+        // Makes the map free the entries that it has removed.
         self.map.guard().flush();
         for slot in std::mem::take(&mut writer.limbo) {
             let Some(entry) = writer.slots[slot].entry.take() else {
@@ -183,22 +184,23 @@ impl<V: Resident> Table<V> {
         writer.len() < self.capacity
     }
 
-    /// How many entries have a place, those in limbo included, and how many were evicted.
+    /// The number of entries that have a place, including those in limbo, and the number of evicted
+    /// ones.
     #[cfg(feature = "observe")]
     pub(crate) fn places(&self) -> (usize, u64) {
         let writer = self.writer.lock();
         (writer.len(), writer.gone.evicted)
     }
 
-    /// How many entries the table has.
+    /// The number of entries in the map.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Calls `read` once with every entry that was there when it began, but for those that leave
-    /// before it comes to them. Returns the sum of the entries that have left: these, and all that
-    /// had left before it began. Calls, new keys and other readers do not wait for it.
+    /// Calls `read` once with every entry that is there at the beginning and does not leave before
+    /// its turn. Returns the sum of all entries that have left, before the beginning or before
+    /// their turn. Calls, new keys and other readers do not wait for a reading.
     pub(crate) fn read_all(&self, mut read: impl FnMut(&Arc<V>)) -> Gone<V::Sum> {
         let mut reading = EndReading(self, self.begin_reading());
         loop {
@@ -209,8 +211,8 @@ impl<V: Resident> Table<V> {
         }
     }
 
-    /// Reads all entries in steps of `pace`; each entry costs `work`. Entries may leave and come
-    /// between two steps, and no thread waits for a reading that pauses.
+    /// As [`read_all`](Self::read_all), in steps of `pace`; each entry costs `work`. Entries can
+    /// leave and be added between two steps, and no thread waits for a reading that pauses.
     pub(crate) async fn read_paced(
         &self,
         pace: &mut StepPace,
@@ -232,7 +234,7 @@ impl<V: Resident> Table<V> {
         }
     }
 
-    /// Begins a reading of all entries in steps. Entries leave and come between its steps.
+    /// Begins a reading of all entries in steps.
     pub(super) fn begin_reading(&self) -> TableReading {
         let mut writer = self.writer.lock();
         let number = writer.next_number();
@@ -245,8 +247,8 @@ impl<V: Resident> Table<V> {
         TableReading { number }
     }
 
-    /// The next step of `reading`: calls `read` with about `most` entries, or with all that are
-    /// left. Returns the sum of those that have left once there are none.
+    /// The next step of `reading`: calls `read` with about `most` of the entries that remain. When
+    /// none remain, ends the reading and returns the sum of the entries that have left the table.
     pub(super) fn read_some(
         &self,
         reading: &mut TableReading,
@@ -260,7 +262,7 @@ impl<V: Resident> Table<V> {
             if gone.is_some() {
                 return gone;
             }
-            // Passing slots that are empty is work, too.
+            // Passing empty slots costs work too.
             left = left.saturating_sub(few.len().max(1));
             few.drain(..).for_each(|entry| read(&entry));
             if left == 0 {
@@ -269,7 +271,7 @@ impl<V: Resident> Table<V> {
         }
     }
 
-    /// Ends `reading`, if it is not over.
+    /// Ends `reading` early, if it has not ended.
     pub(super) fn end_reading(&self, reading: &TableReading) {
         let mut writer = self.writer.lock();
         writer.readers.retain(|it| it.number != reading.number);
@@ -277,7 +279,7 @@ impl<V: Resident> Table<V> {
 }
 
 impl<V: Resident> Writer<V> {
-    /// How many entries there are, with those in limbo.
+    /// The number of entries, including those in limbo.
     fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -287,7 +289,7 @@ impl<V: Resident> Writer<V> {
         self.next_number
     }
 
-    /// Takes the entry of `key` out of limbo, if it waits there. Returns it and its slot.
+    /// Takes the entry of `key` out of limbo, if it is there. Returns the entry and its slot.
     fn recall<Q>(&mut self, key: &Q) -> Option<(Arc<V>, usize)>
     where
         Q: Equivalent<V::Key> + ?Sized,
@@ -302,7 +304,7 @@ impl<V: Resident> Writer<V> {
         Some((self.slots[slot].entry.clone()?, slot))
     }
 
-    /// A slot for a new entry.
+    /// Returns a slot for a new entry, with a new number.
     fn free_slot(&mut self) -> usize {
         let number = self.next_number();
         let slot = self.free.pop().unwrap_or(self.slots.len());
@@ -331,7 +333,7 @@ impl<V: Resident> Writer<V> {
         }
     }
 
-    /// Adds the counts of `entry`, which leaves `slot`.
+    /// Adds the counts of `entry`, which leaves `slot`, to the sums of retired entries.
     fn retire(&mut self, slot: usize, entry: &V) {
         let number = self.slots[slot].number;
         // The readings that began after the entry came, and that have not read its slot yet: they
@@ -344,8 +346,8 @@ impl<V: Resident> Writer<V> {
         }
     }
 
-    /// Adds to `few` some entries that the reading `number` has not read. If none are left, ends
-    /// the reading and returns the sum of the entries that have left.
+    /// Moves the reading `number` forward and adds the entries that it passes to `few`. If none
+    /// remain, ends the reading and returns its sum of the entries that have left.
     fn give_few(&mut self, number: u64, few: &mut Vec<Arc<V>>) -> Option<Gone<V::Sum>> {
         let place = self.readers.iter().position(|it| it.number == number)?;
         let reader = &mut self.readers[place];

@@ -1,8 +1,8 @@
-//! How an entry that has left the map is let go of.
+//! How an entry that has left the map is retired once nobody holds it.
 //!
-//! Whoever finds no entry in the map may still have a weak reference, and use it and let go at any
-//! moment. As long as that happens before the evictor has the only reference, or while it is about
-//! to take it, the entry stays as it is:
+//! A thread that does not find the entry in the map can still have a weak reference to it, and
+//! upgrade it, use the entry and drop it at any moment. If that happens before the evictor has
+//! unwrapped the entry, the entry stays:
 //!
 //! ```text
 //! evictor   alone? ─▶ idle? ─▶ unwrapped ─▶ idle? ─▶ retired
@@ -10,22 +10,24 @@
 //! it stays ◀───┴────────┴──────────┘          └─▶ it stays as another one
 //! ```
 //!
-//! From the unwrapping on no weak reference leads to the entry. A thread that has used one between
-//! the first look and that has let go since, so unwrapping synchronizes with it, and the second
-//! look sees all that it has done. Then nobody has a reference, and the entry comes back in another
-//! place: the weak references are gone, and whoever has them asks for the key again.
+//! Once the entry is unwrapped, no weak reference leads to it. A thread that used the entry between
+//! the first check and the unwrapping has dropped its reference since. So unwrapping synchronizes
+//! with that thread, and the second check sees everything that it did. If the entry must stay then,
+//! it comes back in a new `Arc`: the weak references are dead, and their owners must find the entry
+//! by its key again.
 
 use std::ops::Deref;
 
 use crate::base::sync::{Arc, Bug, Ordering, fence, planted};
 
-/// A reference to an entry that others may have as well. A model has one of its own, as loom has no
-/// weak references.
+/// A counted reference to an entry. Models implement it themselves, because loom has no weak
+/// references.
 pub(super) trait Holding<V>: Deref<Target = V> + Sized {
-    /// Returns whether there are others, in no order with what they do.
+    /// Returns whether there are other references. Does not synchronize with their owners.
     fn is_held_by_others(&self) -> bool;
 
-    /// The entry, if there are none. Synchronizes with all that have let go.
+    /// Returns the entry if there are no other references. Synchronizes with all owners that
+    /// dropped theirs.
     fn unwrap(self) -> Result<V, Self>;
 
     fn wrap(entry: V) -> Self;
@@ -45,9 +47,9 @@ impl<V> Holding<V> for Arc<V> {
     }
 }
 
-/// Hands the entry to `read` if no thread holds it any more, with everything that was done to it
-/// done, and that is no reason for it to stay: a call may have found it, used it and let it go
-/// since it was chosen.
+/// Passes the entry to `read` and drops it if no thread holds it any more and `may_go` still allows
+/// it. A call can have found the entry, used it and dropped it since it was chosen; `may_go` sees
+/// the effects of all such calls.
 pub(super) fn settle<V, H: Holding<V>>(
     entry: H,
     may_go: impl Fn(&V) -> bool,
@@ -60,7 +62,7 @@ pub(super) fn settle<V, H: Holding<V>>(
     if entry.is_held_by_others() {
         return Err(entry);
     }
-    // As unwrapping does: this synchronizes with every holder that let go before.
+    // Synchronizes with every holder that dropped its reference before, as unwrapping does.
     fence(Ordering::Acquire);
     if !may_go(&entry) {
         return Err(entry);
@@ -75,15 +77,15 @@ pub(super) fn settle<V, H: Holding<V>>(
 
 #[cfg(all(test, sentinel_loom))]
 pub(in crate::stat) mod models {
-    //! An entry that is let go while it is evicted.
+    //! Models of an entry that is dropped or used while it is evicted.
 
     use std::sync::{Arc as StdArc, Weak as StdWeak};
 
     use super::*;
     use crate::base::sync::AtomicU64;
 
-    /// A call counts on an entry and lets go of it, while an evictor waits for the last holder:
-    /// every count is in the sum.
+    /// A call counts on an entry and drops it, while an evictor waits for the last holder: every
+    /// count is in the sum.
     pub(in crate::stat) fn drop_beside_evict() {
         let entry = Arc::new(AtomicU64::new(0));
         let call = entry.clone();
@@ -103,8 +105,8 @@ pub(in crate::stat) mod models {
         assert_eq!(retired, Some(1), "an event was lost");
     }
 
-    /// A call uses an entry by a weak reference, while an evictor finds it idle: either it comes
-    /// too late, or the entry stays, with what it has done.
+    /// A call uses an entry through a weak reference, while an evictor finds the entry idle: either
+    /// the call comes too late, or the entry stays, with the call's count.
     pub(in crate::stat) fn weak_use_beside_evict() {
         let entry = Counted::wrap(AtomicU64::new(0));
         let weak = entry.downgrade();
@@ -126,7 +128,8 @@ pub(in crate::stat) mod models {
         }
     }
 
-    /// As the standard library's `Arc`, with its orders.
+    /// A counted reference that works like the standard library's `Arc`, with the same memory
+    /// orderings.
     struct Counted<V> {
         holders: StdArc<AtomicU64>,
         /// `None` once it is unwrapped.
@@ -207,23 +210,23 @@ mod tests {
     use super::*;
     use crate::base::sync::{AtomicU64, downgrade};
 
-    /// How a use by a weak reference ends.
+    /// How a use through a weak reference ends.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Ending {
-        /// It comes too late, and the entry is gone.
+        /// The use comes too late, and the entry is gone.
         Late,
-        /// The entry stays, and the reference leads to it.
+        /// The entry stays, and the weak reference still leads to it.
         Found,
-        /// The entry stays in another place.
+        /// The entry stays, in a new `Arc`.
         Moved,
     }
 
     #[test]
-    fn what_a_weak_reference_has_used_stays_wherever_the_evictor_is() {
+    fn a_use_by_a_weak_reference_is_never_lost() {
         for (at_look, lets_go, ending) in [
             (0, true, Ending::Found),
             (0, false, Ending::Found),
-            // Each use in a look comes after what the look has seen.
+            // A use during a check comes after the check has read the count.
             (1, true, Ending::Moved),
             (1, false, Ending::Found),
             (2, true, Ending::Late),

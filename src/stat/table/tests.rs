@@ -1,4 +1,4 @@
-//! Which key gets a place in the table, which one keeps it, and which one makes place.
+//! Tests of the table: which key gets a place, which one keeps it, and which one is evicted.
 
 use super::*;
 use crate::base::sync::{AtomicU32, AtomicU64};
@@ -113,7 +113,8 @@ fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
     table.find_or_make(&2, at(0), make(2, at(9)));
     let held = std::cell::RefCell::new(None);
     {
-        // Held in a way that the hand does not see: as if found while it looked.
+        // Takes a reference that the hand does not see, as a call that finds the entry during the
+        // check.
         let mut writer = table.writer.lock();
         table.map.pin().remove(&1);
         *held.borrow_mut() = writer.slots[0].entry.clone();
@@ -124,7 +125,7 @@ fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
     assert_eq!(again.count.load(Ordering::Relaxed), 5);
 }
 
-/// Used by a call just after the evictor has found it idle.
+/// An entry that is used just after its first check for idleness.
 #[derive(Debug)]
 struct Shy {
     key: u64,
@@ -158,7 +159,7 @@ impl Resident for Shy {
 }
 
 #[test]
-fn what_a_call_has_used_since_the_evictor_looked_stays() {
+fn an_entry_used_after_the_evictors_check_stays() {
     let table = Table::<Shy>::new(1);
     let make = |key| {
         move || Shy {
@@ -176,19 +177,19 @@ fn what_a_call_has_used_since_the_evictor_looked_stays() {
     let first = table.find_or_make(&1, at(9), make(1)).unwrap();
     assert_eq!(first.used_ms.load(Ordering::Relaxed), 9_000);
     drop(first);
-    // Idle again, it makes place.
+    // Once idle again, it is evicted.
     assert!(table.find_or_make(&2, at(99), make(2)).is_some());
 }
 
 #[test]
-fn what_comes_back_before_it_is_gone_was_not_evicted() {
+fn an_entry_that_comes_back_from_limbo_was_not_evicted() {
     let table = Table::<Counter>::new(1);
     table.find_or_make(&1, at(0), make(1, at(0)));
     let evicted_for = |key| {
         table.find_or_make(&key, at(9), make(key, at(9)));
         table.read_all(|_| {}).evicted
     };
-    // As long as a guard on the table is held, nothing is freed.
+    // While a guard on the table is held, the map frees no entry.
     let looking = table.guard();
     assert_eq!(evicted_for(2), 0, "it waits for who may have found it");
     assert_eq!(evicted_for(1), 0, "it has come back");
@@ -199,8 +200,8 @@ fn what_comes_back_before_it_is_gone_was_not_evicted() {
 
 // === reading all ===
 
-/// A full table of idle entries, each of which has counted 1.
-fn idle_ones(count: u64) -> Table<Counter> {
+/// Creates a full table of idle entries, each with a count of 1.
+fn idle_table(count: u64) -> Table<Counter> {
     let table = Table::<Counter>::new(count as usize);
     for key in 0..count {
         let entry = table.find_or_make(&key, at(0), make(key, at(0)));
@@ -209,7 +210,7 @@ fn idle_ones(count: u64) -> Table<Counter> {
     table
 }
 
-/// As many new keys as make the table let go of the entries that it has evicted.
+/// Inserts new `keys`, so that idle entries are evicted. Returns how many of the keys got a place.
 fn push_out(table: &Table<Counter>, keys: std::ops::Range<u64>) -> usize {
     let placed = keys.filter(|key| table.find_or_make(key, at(9), make(*key, at(9))).is_some());
     placed.count()
@@ -218,12 +219,13 @@ fn push_out(table: &Table<Counter>, keys: std::ops::Range<u64>) -> usize {
 #[test]
 fn entries_make_place_while_all_are_read_and_each_is_read_or_retired() {
     const KEYS: u64 = 1_000;
-    // Where the reader stands when others come: the clock's hand goes round on its own.
+    // The number of entries that the reader has read when new keys come; the hand goes round
+    // independently.
     for from in [0, 1, 7, 8, 300, 800] {
-        let table = idle_ones(KEYS);
+        let table = idle_table(KEYS);
         let (mut read, mut placed) = (0, 0);
         let gone = table.read_all(|entry| {
-            // The new ones have counted nothing.
+            // New entries have a count of 0.
             read += entry.count.load(Ordering::Relaxed);
             if read >= from && placed < 600 {
                 placed += push_out(&table, 10_000 + read * 10..10_000 + read * 10 + 10);
@@ -231,7 +233,7 @@ fn entries_make_place_while_all_are_read_and_each_is_read_or_retired() {
         });
         assert!(placed >= 600, "{placed} of 600 have found a place");
         assert_eq!(read + gone.retired, KEYS, "from {from} on");
-        // Nothing is left of it for the next one.
+        // The reading leaves nothing behind that a later one would count.
         let mut alive = 0;
         let gone = table.read_all(|entry| alive += entry.count.load(Ordering::Relaxed));
         assert_eq!(alive + gone.retired, KEYS);
@@ -241,11 +243,11 @@ fn entries_make_place_while_all_are_read_and_each_is_read_or_retired() {
 #[test]
 fn an_entry_that_is_replaced_or_comes_back_is_read_once() {
     const KEYS: u64 = 100;
-    let table = idle_ones(KEYS);
+    let table = idle_table(KEYS);
     let (mut read, mut renewed) = (Vec::new(), 0);
     table.read_all(|entry| {
         read.push(entry.key);
-        // Those that are read and those that are not, and some from limbo.
+        // Replaces entries that were read, entries that were not read yet, and some from limbo.
         for key in [entry.key, (entry.key + 50) % KEYS] {
             push_out(&table, 1_000 + key..1_001 + key);
             table.replace(&key, at(9), |old| {
@@ -266,7 +268,7 @@ fn an_entry_that_is_replaced_or_comes_back_is_read_once() {
 
 #[test]
 fn a_reader_that_panics_keeps_nothing() {
-    let table = idle_ones(20);
+    let table = idle_table(20);
     let read = std::panic::AssertUnwindSafe(|| table.read_all(|_| panic!("in a reader")));
     assert!(std::panic::catch_unwind(read).is_err());
     assert!(push_out(&table, 100..110) > 0);
@@ -278,12 +280,12 @@ fn a_reader_that_panics_keeps_nothing() {
 #[test]
 fn readings_in_steps_are_each_exact_beside_others_and_keep_nobody_waiting() {
     const KEYS: u64 = 300;
-    let table = idle_ones(KEYS);
+    let table = idle_table(KEYS);
     let mut readings: Vec<_> = (0..3).map(|_| (table.begin_reading(), 0, None)).collect();
     let mut step = 0;
     while readings.iter().any(|(.., gone)| gone.is_none()) {
         for (place, (reading, read, gone)) in readings.iter_mut().enumerate() {
-            // Each at a pace of its own.
+            // Each reading has its own pace.
             if gone.is_none() && step % (place + 1) == 0 {
                 let mut add = |entry: &Arc<Counter>| *read += entry.count.load(Ordering::Relaxed);
                 *gone = table.read_some(reading, 16, &mut add);
@@ -291,7 +293,7 @@ fn readings_in_steps_are_each_exact_beside_others_and_keep_nobody_waiting() {
         }
         step += 1;
         push_out(&table, 10_000 * step as u64..10_000 * step as u64 + 5);
-        // Readers of all do not wait for those that have not ended.
+        // A complete reading does not wait for readings that have not ended.
         let mut alive = 0;
         let all = table.read_all(|entry| alive += entry.count.load(Ordering::Relaxed));
         assert_eq!(alive + all.retired, KEYS);
@@ -304,7 +306,7 @@ fn readings_in_steps_are_each_exact_beside_others_and_keep_nobody_waiting() {
 
 #[test]
 fn a_step_reads_no_more_than_it_may_and_a_dropped_reading_leaves_nothing() {
-    let table = idle_ones(100);
+    let table = idle_table(100);
     let mut reading = table.begin_reading();
     let mut read = 0;
     assert!(

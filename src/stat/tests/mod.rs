@@ -1,4 +1,4 @@
-//! Tests of what the crate keeps to itself: the ring with its loans, and nodes.
+//! Tests of crate-internal types: the ring with its loans, and nodes.
 
 mod model;
 pub(in crate::stat) mod oracle;

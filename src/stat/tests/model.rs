@@ -1,4 +1,4 @@
-//! The ring against a naive oracle: random operations, equal answers.
+//! Random operations on the ring and on a naive oracle must give equal answers.
 
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn rules(buckets: u32) -> impl Strategy<Value = Vec<Rule>> {
 fn case() -> impl Strategy<Value = (u32, Vec<Rule>, u64, Vec<Op>)> {
     prop_oneof![Just(1_u32), Just(2), Just(3), Just(5), Just(10), Just(60)].prop_flat_map(
         |buckets| {
-            // Some start just before the stamps wrap.
+            // The last two start just before stamps wrap.
             let start = prop_oneof![
                 Just(0_u64),
                 Just(1_000_000),
@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// How many cases: `SENTINEL_CASES`, or a number that suits a quick run.
+/// The number of cases: `SENTINEL_CASES`, or 500 for a quick run.
 fn cases() -> u32 {
     std::env::var("SENTINEL_CASES").map_or(500, |cases| {
         cases.parse().expect("SENTINEL_CASES is a number")

@@ -1,4 +1,5 @@
-//! Loans that are not held, and ends of windows.
+//! Tests of loans: those that fail or are cancelled, and those that start when tokens leave the
+//! window.
 
 use super::super::tests::oracle::reserve;
 use super::*;
@@ -37,7 +38,7 @@ fn a_loan_starts_when_enough_has_left_and_is_lent_again_once_cancelled() {
     // At 1500 the ten are taken, so an ordinary call finds the window full.
     assert_eq!(array.sum(at(1_600)), 10);
     assert!(array.try_acquire(at(1_600), 1, &limit).is_err());
-    // Once that bucket is closed, the tokens are spent.
+    // Once the bucket of the loan is closed, its tokens are spent.
     assert_eq!(array.sum(at(2_100)), 10);
     assert!(!array.cancel(at(2_100), loan));
 }

@@ -1,12 +1,11 @@
-//! A generator of choices, also for the tests under `tests/`.
+//! A pseudo-random generator for tests, also for those under `tests/`.
 
-/// A small generator: the runs must differ, not be random.
+/// A small generator (SplitMix64): the numbers need to differ, not to be secure.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The generator of this run, whose seed is printed: `SENTINEL_SEED`, or
-    /// always the same one.
+    /// Creates the generator of this run and prints its seed: `SENTINEL_SEED`, or a fixed one.
     pub(crate) fn seeded() -> Self {
         let seed = std::env::var("SENTINEL_SEED")
             .map_or(20_261_121, |text| text.parse().expect("a seed is a number"));
@@ -14,12 +13,12 @@ impl Rng {
         Self::of(seed)
     }
 
-    /// The generator of one seed.
+    /// Creates a generator with this seed.
     pub(crate) const fn of(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Another generator, for a thread of its own.
+    /// Returns another generator, for another thread.
     pub(crate) fn split(&mut self) -> Self {
         Self(self.next())
     }
@@ -32,19 +31,19 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
-    /// Returns whether something happens that does in one of `n` cases.
+    /// Returns true with a probability of 1 in `n`.
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
 
-/// How many calls a run with many of them makes: `SENTINEL_ATTEMPTS`, or as many as
-/// the build can do in a few seconds.
+/// The number of calls of a long run: `SENTINEL_ATTEMPTS`, or as many as this build makes in a few
+/// seconds.
 pub(crate) fn attempts() -> u64 {
     let default = if cfg!(debug_assertions) {
         200_000

@@ -1,5 +1,5 @@
-//! The ring under real threads: late clocks, jumps, batches, refunds, loans,
-//! cancellations and readers, and afterwards every aligned window is counted.
+//! Stress test of the ring with real threads: late clocks, jumps, batches, refunds, loans,
+//! cancellations and readers. Afterwards every aligned window is counted.
 //!
 //! `SENTINEL_ATTEMPTS` sets how many attempts are made in all, a million in release builds
 //! and a fifth of it in others unless it is set; `SENTINEL_SEED` sets the seed, which is
@@ -15,10 +15,10 @@ use crate::clock::Tick;
 use crate::stat::{LeapArray, Quota};
 
 const BUCKET_MS: u64 = 1;
-/// Attempts on one array: then its windows are counted, and a new one is made.
+/// The number of attempts on one array, before its windows are counted and a new one is created.
 const ROUND: u64 = 50_000;
 
-/// A rule in buckets of the array.
+/// A rule, measured in buckets of the array.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     buckets: u64,
@@ -45,10 +45,10 @@ const SETS: &[&[Rule]] = &[
     &[rule(2, 1, 15), rule(2, 5, 60)],
 ];
 
-/// The doings of one thread.
+/// What one thread did.
 #[derive(Default)]
 struct Tally {
-    /// Tokens of calls that ran, by bucket.
+    /// The tokens of calls that ran, by bucket.
     ran: HashMap<u64, u32>,
     spent: u32,
     attempts: u64,
@@ -72,7 +72,7 @@ fn work(
     let mut tally = Tally::default();
     for _ in 0..attempts {
         tally.attempts += 1;
-        // The clock is everybody's, and moves on while they work.
+        // All threads share one clock and move it on.
         match rng.below(1_000) {
             0..40 => {
                 time.fetch_add(rng.below(3) as u64 * 500_000, Ordering::Relaxed);
@@ -83,7 +83,7 @@ fn work(
             _ => {}
         }
         let now = Tick::from_nanos(time.load(Ordering::Relaxed));
-        // A thread that sleeps between reading the clock and using it.
+        // Sometimes a thread yields between reading the clock and using the time.
         if rng.one_in(50) {
             thread::yield_now();
         }
@@ -119,9 +119,9 @@ fn work(
     tally
 }
 
-/// One array, used by `threads` threads beside `readers` that only look and must
-/// change nothing, then counted. Returns attempts, windows, those filled to the
-/// limit, and loans.
+/// Runs `threads` threads on one array, concurrently with `readers` that only read, and then counts
+/// its windows. Returns the numbers of attempts, of windows, of windows filled to the limit, and of
+/// loans.
 fn round(rules: &[Rule], threads: u64, readers: u64, rng: &mut Rng) -> (u64, u64, u64, u64) {
     let span = rules
         .iter()
@@ -205,7 +205,8 @@ fn no_window_is_ever_over_and_no_token_is_lost() {
     let (mut attempts, mut windows, mut filled, mut borrowed) = (0, 0, 0, 0);
     let mut rng = Rng::seeded();
     let mut turns = SETS.iter().cycle().zip([2, 4, 16].into_iter().cycle());
-    // Six sets against three numbers of threads: shift one of them each time round.
+    // Six sets and three numbers of threads: skip one pair after each cycle of the sets, so that
+    // all pairs occur.
     let mut turn = 0;
     while attempts < wanted {
         let (rules, threads) = turns.next().unwrap();
@@ -213,7 +214,7 @@ fn no_window_is_ever_over_and_no_token_is_lost() {
         if turn % SETS.len() == 0 {
             turns.next();
         }
-        // They take time from the others.
+        // Only some rounds have readers, because they slow the others down.
         let readers = if turn % 16 == 1 { 2 } else { 0 };
         let done = round(rules, threads, readers, &mut rng);
         attempts += done.0;

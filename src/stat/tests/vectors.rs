@@ -1,10 +1,9 @@
 //! Recorded answers of Sentinel's Java implementation, replayed against this
 //! crate's types.
 //!
-//! `tests/vectors/FORMAT.md` describes the files. Another folder of the same
-//! format can be named by `SENTINEL_VECTORS`. Every answer falls into a class of
-//! `replay::classes`: most have to be the same, and the others are listed there
-//! with the reason why they differ.
+//! `tests/vectors/FORMAT.md` describes the files. Another folder of the same format can be named by
+//! `SENTINEL_VECTORS`. Every answer falls into a class of `replay::classes`: most must equal ours,
+//! and the others are listed there with the reason why they differ.
 
 use super::replay::circuit_breaker::BreakerSubject;
 use super::replay::classes::{
@@ -20,7 +19,7 @@ use super::replay::stack::Stack;
 use super::replay::statistic_node::Nodes;
 use super::replay::system::Protected;
 
-/// The tests of all files.
+/// Defines one test for each file, and the list of all files.
 macro_rules! replays {
     ($($test:ident: $file:literal, $subject:ty, $classes:expr;)+) => {
         const FILES: &[&str] = &[$($file),+];

@@ -1,4 +1,4 @@
-//! Which recorded answers must be ours too, and which differ, and why.
+//! Classes of recorded answers: which ones ours must equal, and which may differ, and why.
 
 use serde_json::Value;
 
@@ -11,51 +11,51 @@ use super::holds::{
 };
 use super::{Case, Step};
 
-/// One answer, in its context.
+/// One recorded answer with ours, and its context.
 pub(crate) struct Answer<'a> {
     pub(crate) case: &'a Case,
-    /// Its step's place in the case.
+    /// The index of its step in the case.
     pub(crate) step: usize,
-    /// Which part of the step's answer it is.
+    /// The name of this part of the step's answer.
     pub(crate) field: &'a str,
     pub(crate) recorded: &'a Value,
     pub(crate) ours: &'a Value,
-    /// Our whole answers up to this step's.
+    /// Our complete answers to the steps up to this one.
     pub(crate) answers: &'a [Value],
-    /// Whether all answers of the case before this step were the recorded ones.
+    /// Whether all our answers to earlier steps of the case equal the recorded ones.
     pub(crate) same_so_far: bool,
-    /// Whether a call of the case has passed, waited or been refused other than
-    /// in the record.
+    /// Whether a call of the case has had another result (passed, waited or refused) than in the
+    /// record.
     pub(crate) has_flipped: bool,
 }
 
-/// The condition on the answers of a class.
+/// The condition on our answers of a class.
 pub(crate) enum Verdict {
-    /// The recorded one.
+    /// Ours must equal the recorded one.
     Exact,
-    /// The recorded one, or one that the function accepts.
+    /// Ours must equal the recorded one, or the function must accept it.
     Bounded(fn(&Answer<'_>) -> bool),
-    /// One that the function accepts, be it the recorded one or not.
+    /// The function must accept it, even if it equals the recorded one.
     Always(fn(&Answer<'_>) -> bool),
-    /// As many calls let pass in each second as the record has: give or take
-    /// one, or one in twenty.
+    /// In each second as many calls must pass as in the record, with a difference of at most one
+    /// call or 5 %.
     Rate,
-    /// Nothing: they are listed, and counted.
+    /// No condition: the answers are only listed and counted.
     NumberedRules,
 }
 
-/// Never to let a call pass that the record refuses, and never earlier; as long
-/// as both have the same past.
+/// No call may pass that the record refuses, or pass earlier, as long as all earlier answers of the
+/// case are equal.
 const CAUTIOUS: Verdict = Verdict::Bounded(is_cautious);
 
-/// A class of answers. An answer belongs to the first class that holds it.
+/// A class of answers. An answer belongs to the first class whose `holds` returns true for it.
 pub(crate) struct Class {
     pub(crate) name: &'static str,
     pub(crate) verdict: Verdict,
     pub(crate) holds: fn(&Answer<'_>) -> bool,
-    /// How many answers of the project's own copy belong to it.
+    /// How many answers of the vectors in this repository belong to the class.
     pub(crate) answers: usize,
-    /// How many of those differ from the recorded ones.
+    /// How many of our answers in the class differ from the recorded ones.
     pub(crate) differing: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Replays the rules that refuse: an engine with one flow or isolation rule.
+//! Replays rules that refuse at once: the subject is an engine with one flow or isolation rule.
 
 use std::collections::VecDeque;
 
@@ -69,7 +69,7 @@ impl Subject for Chain {
 }
 
 impl Chain {
-    /// Recorded waits are decisions: the calls run when their time has come.
+    /// Starts the waiting calls whose time has come; the record contains only the decision to wait.
     fn admit_due(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting.admit() {

@@ -1,4 +1,4 @@
-//! Which answers a class holds, and which of ours it accepts.
+//! The predicates of the classes: which answers a class holds, and which of ours it accepts.
 
 use std::collections::HashMap;
 
@@ -30,14 +30,14 @@ pub(super) fn is_huge(answer: &Answer<'_>) -> bool {
     })
 }
 
-/// The case has had a call of another weight than 1.
+/// Returns whether the case has had a call of another weight than 1.
 fn is_weighted(answer: &Answer<'_>) -> bool {
     answer
         .so_far()
         .any(|step| step.get("n").is_some_and(|n| *n != 1))
 }
 
-/// Within what [`rounding_in_queue`] may make of it.
+/// Accepts a difference of at most [`rounding_in_queue`].
 pub(super) fn is_near_in_queue(answer: &Answer<'_>) -> bool {
     let (Some(recorded), Some(ours)) = (answer.recorded.as_f64(), answer.ours.as_f64()) else {
         return false;
@@ -45,7 +45,7 @@ pub(super) fn is_near_in_queue(answer: &Answer<'_>) -> bool {
     (recorded - ours).abs() <= rounding_in_queue(answer)
 }
 
-/// Waits as near as the record tells them: to a microsecond.
+/// Accepts waits that differ by at most a microsecond, the precision of the record.
 pub(super) fn is_as_long(answer: &Answer<'_>) -> bool {
     let (Some(recorded), Some(ours)) = (answer.recorded.as_u64(), answer.ours.as_u64()) else {
         return false;
@@ -53,15 +53,15 @@ pub(super) fn is_as_long(answer: &Answer<'_>) -> bool {
     recorded.abs_diff(ours) <= 1_000
 }
 
-/// A call that passes by the record waits here for less than the rounded part.
+/// Accepts a call that passes in the record and waits here for no longer than the rounding.
 pub(super) fn is_nearly_its_turn(answer: &Answer<'_>) -> bool {
     let wait_ms = answer.answers[answer.step]["wait_ms"].as_f64();
     let is_short = wait_ms.is_some_and(|wait_ms| wait_ms <= rounding_in_queue(answer));
     answer.recorded == "pass" && is_short
 }
 
-/// Half a millisecond, or one nanosecond, for each call in the queue of the same
-/// arguments, if there are any.
+/// The largest difference that rounding can make: half a millisecond, or one nanosecond, for this
+/// call and for each call in the queue before it. Calls with other arguments have other queues.
 fn rounding_in_queue(answer: &Answer<'_>) -> f64 {
     let is_waiting = |step: &&Step| step.get("expect").is_some_and(|e| e["result"] != "pass");
     let this = &answer.case.steps[answer.step];
@@ -75,7 +75,7 @@ fn rounding_in_queue(answer: &Answer<'_>) -> f64 {
     unit * (1 + before.take_while(is_waiting).count()) as f64
 }
 
-/// Within one, or one in twenty.
+/// Accepts a difference of at most 1 or 5 %.
 pub(super) fn is_near(answer: &Answer<'_>) -> bool {
     let (Some(recorded), Some(ours)) = (answer.recorded.as_f64(), answer.ours.as_f64()) else {
         return false;
@@ -145,7 +145,7 @@ pub(super) fn is_weighted_in_another_interval(answer: &Answer<'_>) -> bool {
     answer.case.config["interval_ms"] != 1_000 && is_weighted(answer)
 }
 
-/// The average response time, after a call that took longer than a minute.
+/// Holds average response times after a call that took longer than a minute.
 pub(super) fn is_long(answer: &Answer<'_>) -> bool {
     let mut started = HashMap::new();
     ["avg_rt", "rt"].contains(&answer.field)
@@ -179,9 +179,8 @@ pub(super) fn is_queue(answer: &Answer<'_>) -> bool {
     answer.case.config["rules"][0]["control"] == "throttle"
 }
 
-/// The answers of a quota that is refilled all the time, in parts of a token that
-/// are whole numbers. Ours may refuse only the call for which there is no more
-/// than exactly enough, because it rounds the price of a token up.
+/// Compares our answer with a naive quota that is refilled continuously, in integer fractions of a
+/// token. Where exactly enough is left, ours may refuse, because it rounds the price of a token up.
 pub(super) fn is_refilled_all_the_time(answer: &Answer<'_>) -> bool {
     let rule = &answer.case.config["rules"][0];
     let step = &answer.case.steps[answer.step];

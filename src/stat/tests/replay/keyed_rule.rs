@@ -1,4 +1,4 @@
-//! Replays rules for each value of a parameter: an engine with the rules of one
+//! Replays rules for each value of a parameter: the subject is an engine with the rules of one
 //! resource.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub(crate) struct Hot {
     sentinel: Sentinel,
     clock: ManualClock,
     waiting: Vec<Waiting>,
-    /// The entries of each recorded call: one, or one for each element.
+    /// The entries of each recorded call: one, or one for each element of a collection.
     running: HashMap<i64, Vec<Entry>>,
 }
 
@@ -76,8 +76,8 @@ impl Hot {
         }
     }
 
-    /// The answer to one recorded call, and what it holds. Of a collection every
-    /// element is a call of its own; those before a refused one have run.
+    /// Returns the answer to one recorded call, and its entries. Each element of a collection is a
+    /// call of its own; the elements before a refused one have passed.
     fn enter(&mut self, args: &[Value], n: u32) -> (Value, Vec<Entry>) {
         let mut entries = Vec::new();
         let mut delay = Duration::ZERO;
@@ -118,7 +118,8 @@ fn args(step: &Step) -> &[Value] {
     args.expect("a list of values")
 }
 
-/// The recorded values are told apart by their type as well: by their JSON.
+/// The text of a value is its JSON, because recorded values of different types are different
+/// values.
 fn text_of(value: &Value) -> Option<String> {
     (!value.is_null()).then(|| value.to_string())
 }
@@ -136,7 +137,7 @@ fn one_by_one(args: &[Value]) -> Vec<Vec<Value>> {
     elements.map(with).collect()
 }
 
-/// The value that a rule looks at, as [`Hot`] gives it to the engine.
+/// The value by which a rule limits, as [`Hot`] gives it to the engine.
 pub(crate) fn value(rule: &Value, step: &Step) -> Option<String> {
     let args = args(step);
     let index = rule["param_idx"].as_i64().expect("a place");
@@ -149,13 +150,13 @@ pub(crate) fn value(rule: &Value, step: &Step) -> Option<String> {
     args.get(index).and_then(text_of)
 }
 
-/// The whole calls of a value that may pass in an interval.
+/// How many calls with this value may pass in an interval.
 pub(crate) fn threshold(rule: &Value, value: &str) -> i64 {
     let own = items(rule).find(|(text, _)| text == value);
     own.map_or_else(|| count(rule), |(_, threshold)| threshold)
 }
 
-/// Recorded thresholds are cut to whole calls.
+/// The recorded threshold, truncated to whole calls.
 fn count(rule: &Value) -> i64 {
     rule["count"].as_f64().expect("a number") as i64
 }
@@ -171,8 +172,8 @@ fn items(rule: &Value) -> impl Iterator<Item = (String, i64)> {
     })
 }
 
-/// The recorded capacity is left out: here no value is forgotten that has spent
-/// something, and which values of a full table have no place is up to chance.
+/// Converts a recorded rule. Leaves out the recorded capacity: this crate forgets no value that has
+/// spent tokens, and which values get no place in a full table depends on chance.
 fn rule(rule: &Value) -> KeyedRule {
     let whole = |name: &str| {
         let value = rule[name].as_i64().unwrap_or(0);
@@ -183,7 +184,7 @@ fn rule(rule: &Value) -> KeyedRule {
     let made = if rule["grade"] == "thread" {
         KeyedRule::concurrency(RESOURCE, count)
     } else if rule["control"] == "throttle" {
-        // A recorded wait is shorter than the longest; ours may be as long.
+        // Recorded waits are shorter than the maximum; ours can be equal to it.
         let longest = millis(rule, "max_queueing_ms").saturating_sub(Duration::from_nanos(1));
         KeyedRule::per(RESOURCE, count, interval).throttle(longest)
     } else {

@@ -1,5 +1,5 @@
-//! Replays the ring of buckets: one `LeapArray` for every event, and a `Node`
-//! for the smallest response time.
+//! Replays the ring of buckets: the subject is one `LeapArray` for each event, and a `Node` for the
+//! smallest response time.
 
 use std::time::Duration;
 
@@ -38,8 +38,7 @@ impl Subject for Arrays {
         }
         match step.op.as_str() {
             "add" => {
-                // Recorded counts go below zero and come back: so do sums modulo
-                // 2³².
+                // Recorded counts can fall below zero and come back; sums modulo 2³² do the same.
                 self.event(step).add(now, step.int("n") as u32);
                 Value::Null
             }
@@ -91,8 +90,8 @@ impl Arrays {
         &self.events[place.expect("an event")]
     }
 
-    /// The recorded object is one array of five counts: whoever touches a window
-    /// makes it there for all.
+    /// Moves all arrays to `now`: the recorded object is one array of five counts, in which an
+    /// access to one count opens the window for all.
     fn touch(&self, now: Tick) {
         for event in &self.events {
             event.add(now, 0);
@@ -116,8 +115,8 @@ impl Arrays {
             let rt = rts.iter().find(|b| b.start() == start);
             let rt = rt.and_then(NodeBucket::min_rt);
             let counts: [i64; EVENTS.len()] = std::array::from_fn(|event| count(event, start));
-            // A window's own smallest time may be 0; over all windows it is
-            // read as at least 1.
+            // The smallest time of a single window can be 0; over all windows it is read as at
+            // least 1.
             let min_rt = rt
                 .map_or(self.max_rt, |rt| rt.as_millis() as i64)
                 .min(self.max_rt);

@@ -1,5 +1,4 @@
-//! Reads recorded cases, puts every step to one of this crate's types, and
-//! compares the answers.
+//! Reads recorded cases, replays every step on one of this crate's types, and compares the answers.
 
 pub(crate) mod circuit_breaker;
 pub(crate) mod classes;
@@ -22,14 +21,14 @@ use tower_sentinel::clock::Tick;
 
 use classes::{Answer, Class, Verdict};
 
-/// The object that a file is replayed against. A new one is made for every case.
+/// The object on which a file is replayed. A new one is created for every case.
 pub(crate) trait Subject {
-    /// The object under test, or why it cannot be made of `config`.
+    /// Creates the object under test. The error tells why `config` is invalid.
     fn new(config: &Value) -> Result<Self, String>
     where
         Self: Sized;
 
-    /// The answer of the object to `step`; an object like the recorded one.
+    /// Runs `step`. Returns the answer as JSON of the same form as the recorded one.
     fn answer(&mut self, step: &Step) -> Value;
 }
 
@@ -49,16 +48,16 @@ pub(crate) struct Step {
     fields: Map<String, Value>,
 }
 
-/// The recorded time 0: a common multiple of all window lengths, so that times
-/// before it can be told as well.
+/// The time that stands for the recorded time 0: a common multiple of all window lengths, late
+/// enough that recorded times can be negative.
 const ORIGIN_MS: i64 = 3_600_000_000;
 
-/// The moment recorded as `ms`.
+/// The time that is recorded as `ms`.
 pub(crate) fn at(ms: i64) -> Tick {
     Tick::from_millis(u64::try_from(ORIGIN_MS + ms).expect("a time near the origin"))
 }
 
-/// How the moment would be recorded.
+/// The recorded form of a time, in ms.
 pub(crate) fn ms(tick: Tick) -> i64 {
     i64::try_from(tick.as_millis()).expect("a time of this test") - ORIGIN_MS
 }
@@ -67,8 +66,8 @@ pub(crate) fn millis(config: &Value, name: &str) -> Duration {
     Duration::from_millis(config[name].as_u64().unwrap_or(0))
 }
 
-/// The threshold of a rule that counts whole calls: one that no call can keep to is written
-/// as 0 here.
+/// The threshold of a rule that counts whole calls. A threshold below 1, which no call fits,
+/// becomes 0.
 pub(crate) const fn whole_calls(threshold: f64) -> f64 {
     if threshold < 1.0 { 0.0 } else { threshold }
 }
@@ -84,7 +83,7 @@ impl Step {
         self.fields[name].as_i64().expect("a whole number")
     }
 
-    /// A number of tokens.
+    /// The weight of the call, `n`.
     pub(crate) fn weight(&self) -> u32 {
         u32::try_from(self.int("n")).expect("a weight")
     }
@@ -128,7 +127,7 @@ impl Case {
         Self {
             name: text(&case["case"]),
             tags: tags.collect(),
-            // Whole documents take the place of single settings.
+            // Some cases have whole documents instead of single settings.
             config: case.get("documents").unwrap_or(&case["config"]).clone(),
             steps,
         }
@@ -141,8 +140,8 @@ impl Case {
 
 // === running ===
 
-/// Replays the file `name`, and checks how many answers each class has if it is
-/// this project's own copy.
+/// Replays the file `name`. For the file in this repository, also checks how many answers each
+/// class has.
 pub(crate) fn run<S: Subject>(name: &str, classes: &[Class]) {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let folder = std::env::var_os("SENTINEL_VECTORS").map_or_else(|| own.clone(), PathBuf::from);
@@ -195,12 +194,12 @@ fn replay<S: Subject>(
 ) {
     let mut subject = S::new(&case.config);
     let (mut same_so_far, mut has_flipped) = (true, false);
-    // Calls let pass in each second, by the record and by us.
+    // The calls that pass in each second, in the record and here.
     let mut rates = BTreeMap::<i64, (i64, i64)>::new();
     let mut answers = Vec::new();
     for (index, step) in case.steps.iter().enumerate() {
         let ours = match &mut subject {
-            // An object that cannot be made answers to nothing but this.
+            // An object that could not be created answers only this step.
             Err(_) if step.op == "construct" => serde_json::json!({ "error": true }),
             Ok(_) if step.op == "construct" => serde_json::json!({ "error": false }),
             Err(error) => panic!("{}: {error}", case.name),
@@ -264,7 +263,7 @@ fn replay<S: Subject>(
     }
 }
 
-/// The single answers of a recorded object and of ours, by their path.
+/// Collects the parts of a recorded answer and of ours, with their paths.
 fn pair<'a>(
     path: &str,
     recorded: &'a Value,
@@ -295,7 +294,7 @@ fn pair<'a>(
     }
 }
 
-/// Equal; numbers with a fraction up to the precision of their record.
+/// Returns whether two answers are equal; floating-point numbers up to a relative error of 10⁻⁹.
 fn is_same(recorded: &Value, ours: &Value) -> bool {
     match (recorded, ours) {
         (Value::Array(a), Value::Array(b)) => {

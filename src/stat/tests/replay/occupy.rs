@@ -1,5 +1,5 @@
-//! Replays borrowing from coming windows: a `LeapArray` for the second, whose
-//! loans are the borrowed tokens, and one for the minute.
+//! Replays borrowing from coming windows: the subject is a `LeapArray` for the second, whose loans
+//! are the borrowed tokens, and one for the minute.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 pub(crate) struct Lender {
     second: LeapArray,
-    /// Seconds of the last minute; the recorded object counts borrowed tokens
-    /// there when they are promised.
+    /// The seconds of the last minute. As in the recorded object, borrowed tokens count here when
+    /// they are promised.
     minute: LeapArray,
     patience: Duration,
 }
@@ -67,8 +67,7 @@ impl Subject for Lender {
                 "waiting": self.second.waiting(now),
                 "windows": counts(self.second.buckets(now)),
                 "borrowed": counts(self.second.loans(now)),
-                // Sentinel keeps this figure in the second's counter and adds to
-                // the minute's.
+                // Sentinel reads this figure from the second's counter, but adds to the minute's.
                 "occupied_pass_qps": 0.0,
                 "minute_pass": self.minute.sum(now),
             }),
@@ -91,8 +90,8 @@ impl Lender {
             .ok()
     }
 
-    /// Holds tokens for the bucket of `at`, if it is the next one, and counts
-    /// them at once if it is the present one.
+    /// Holds tokens for the bucket of `at`, if that is the next one; counts them at once if it is
+    /// an earlier one.
     fn hold(&self, now: Tick, at: Tick, n: u32) {
         let next = self.second.bucket_start(now) + self.second.bucket_length();
         if self.second.bucket_start(at) == next {

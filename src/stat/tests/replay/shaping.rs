@@ -1,5 +1,5 @@
-//! Replays rules that shape: an engine with one rule that has a queue, warms up,
-//! or both.
+//! Replays rules that shape traffic: the subject is an engine with one rule that has a queue, warms
+//! up, or both.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct Shaped {
     sentinel: Sentinel,
     clock: ManualClock,
     waiting: Vec<Waiting>,
-    /// Whether the record tells waits in nanoseconds.
+    /// Whether waits are recorded in nanoseconds.
     in_nanos: bool,
 }
 
@@ -68,7 +68,7 @@ impl Subject for Shaped {
                 let passes = |_: &i64| self.acquire(weight(step))["result"] == "pass";
                 json!({ "passed": (0..times).filter(passes).count() })
             }
-            // Calls count when they run, here as there.
+            // Calls count when they run, as in the record, so this step has nothing to do.
             "record_pass" => Value::Null,
             "read" => self.read(),
             _ => step.unknown(),
@@ -76,14 +76,14 @@ impl Subject for Shaped {
     }
 }
 
-/// Recorded weights below zero take nothing, like zero.
+/// The weight of the call. Recorded weights below zero take no tokens, like zero.
 fn weight(step: &Step) -> u32 {
     u32::try_from(step.int("n").max(0)).expect("a weight")
 }
 
 impl Shaped {
     fn admit_due(&mut self) {
-        // In their order: a call that runs now may be counted before others come.
+        // Calls start in the order of their times: a call that starts is counted before later ones.
         let mut due = BTreeMap::<Tick, Vec<Waiting>>::new();
         for waiting in std::mem::take(&mut self.waiting) {
             due.entry(waiting.start()).or_default().push(waiting);

@@ -1,4 +1,4 @@
-//! Replays whole documents: an engine with the rules that they are read as, and
+//! Replays whole documents: the subject is an engine with the rules of the documents, which gets
 //! calls to several resources.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use tower_sentinel::{
 
 use super::{Step, Subject, at};
 
-/// The kinds of documents, in the order in which Sentinel asks their rules.
+/// The kinds of documents, in the order in which Sentinel checks their rules.
 const KINDS: [(&str, Kind); 4] = [
     ("authority", Kind::Authority),
     ("param", Kind::HotParam),
@@ -29,7 +29,7 @@ pub(crate) struct Stack {
     waiting: Vec<Queued>,
 }
 
-/// A call that waits, and how it ends if the record ends it before its start.
+/// A waiting call. `ended` tells whether it failed, if the record ends it before its start here.
 struct Queued {
     id: i64,
     due: Tick,
@@ -47,7 +47,7 @@ impl Subject for Stack {
         let sentinel = Sentinel::builder()
             .rules(rules(&documents)?)
             .clock(clock.clone())
-            // Some rules come later, and Sentinel has counted for them before.
+            // Some rules are loaded later; Sentinel has counted origins and contexts before that.
             .origins(true)
             .contexts(true)
             .build();
@@ -139,7 +139,7 @@ impl Stack {
                     waiting,
                     ended: None,
                 });
-                // A wait that is not recorded is another answer.
+                // A wait where the record has none is another answer.
                 let is_recorded = step
                     .get("expect")
                     .is_some_and(|it| it.get("waited_ns").is_some());
@@ -173,19 +173,19 @@ fn rules(documents: &HashMap<String, Value>) -> Result<Rules, String> {
         }
         let document = Document::read_sentinel(&list.to_string(), kind);
         let document = document.map_err(|error| error.to_string())?;
-        // Sentinel leaves bad rules out.
+        // Sentinel ignores invalid rules.
         all.extend(document.lenient().0);
     }
     Rules::build(all).map_err(|error| error.to_string())
 }
 
-/// The text of a recorded value, which stands behind its class.
+/// The text of a recorded value, which follows the name of its class and a colon.
 fn value_of(recorded: &Value) -> Option<&str> {
     let (_, text) = recorded.as_str().expect("a text").split_once(':')?;
     Some(text)
 }
 
-/// What the record calls a refusal.
+/// The recorded name of a refusal.
 fn kind_of(kind: BlockKind) -> &'static str {
     match kind {
         BlockKind::Flow | BlockKind::Isolation => "Flow",

@@ -1,5 +1,5 @@
-//! Replays statistics: a node alone, and an engine that keeps one for the
-//! resource, for every origin, for every context and for everything inbound.
+//! Replays statistics: the subject is a single node, or an engine that keeps a node for the
+//! resource, for every origin, for every context and for all inbound calls.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,16 +19,16 @@ pub(crate) enum Nodes {
     Chain(Box<Chain>),
 }
 
-/// A node, used by hand.
+/// A single node without an engine.
 pub(crate) struct One {
     node: Node,
     form: Form,
     running: HashMap<i64, (Tick, u32)>,
-    /// The newest second that `metrics` has told.
+    /// The newest second that `metrics` has returned.
     told: i64,
 }
 
-/// An engine with one rule.
+/// An engine with one flow rule.
 pub(crate) struct Chain {
     sentinel: Sentinel,
     clock: ManualClock,
@@ -37,7 +37,7 @@ pub(crate) struct Chain {
     running: HashMap<i64, Entry>,
 }
 
-/// The form that the record gives the figures of a case.
+/// The parameters by which the figures of a case are converted to the recorded form.
 #[derive(Clone, Copy)]
 struct Form {
     interval: Duration,
@@ -137,7 +137,7 @@ impl One {
         }
     }
 
-    /// The whole seconds that have not been told yet.
+    /// The complete seconds with events that earlier calls have not returned.
     fn metrics(&mut self, now: Tick) -> Vec<Value> {
         let seconds = self.node.seconds(now).expect("seconds are kept");
         let present = ms(now).div_euclid(1_000) * 1_000;
@@ -225,7 +225,7 @@ impl Chain {
                 Scope::Resource => cluster = figures,
                 Scope::Origin(name) => drop(origins.insert(name.clone(), figures)),
                 Scope::Context(name) => drop(contexts.insert(name.clone(), figures)),
-                // Sentinel keeps no node for calls without an origin.
+                // The record has no node for calls without an origin.
                 _ => {}
             }
         }

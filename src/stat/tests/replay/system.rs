@@ -1,4 +1,4 @@
-//! Replays system protection: an engine whose rules are for all inbound calls.
+//! Replays system protection: the subject is an engine with rules for all inbound calls.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,8 +25,9 @@ impl Subject for Protected {
     fn new(config: &Value) -> Result<Self, String> {
         let mut rules = Vec::new();
         for rule in config["rules"].as_array().into_iter().flatten() {
-            // A rule for each limit, as a recorded rule may have none at all. Recorded
-            // limits may be reached where ours refuse, and the other way about.
+            // One rule for each limit, because a recorded rule can have none. At a value equal to
+            // its limit a recorded rule and ours decide differently, so our limits are set just
+            // above the recorded ones.
             let set = |field: &str| rule[field].as_f64().filter(|value| *value >= 0.0);
             let new = || SystemRule::new().capacity(Capacity::Sentinel);
             rules.extend(set("qps").map(|qps| new().qps(qps)));
@@ -59,7 +60,7 @@ impl Subject for Protected {
         self.clock.set(step.now());
         match step.op.as_str() {
             "set_load" => {
-                // Below zero nothing is known, there as here.
+                // A load below zero means unknown, in the record and here.
                 self.probe.set_load(step.number("value"));
                 self.sampler.refresh(step.now());
                 Value::Null
@@ -71,7 +72,7 @@ impl Subject for Protected {
             }
             "enter" => self.enter(step),
             "exit" => {
-                // In the listed cases a call may run there that was refused here.
+                // In some listed cases a call runs in the record that was refused here.
                 drop(self.running.remove(&step.int("id")));
                 Value::Null
             }
@@ -81,7 +82,7 @@ impl Subject for Protected {
     }
 }
 
-/// The next number that can be told from `value`, which is not below zero.
+/// The next larger number. `value` is not below zero.
 fn just_above(value: f64) -> f64 {
     f64::from_bits(value.abs().to_bits() + 1)
 }
