@@ -17,7 +17,8 @@
 //! * `refill`, `window`, `calendar`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
 //! * `rates`: the rates of refilled quotas, and how a debt at one rate converts to another.
-//! * `costs`: what calls turn out to cost: a second table, of what they have reserved.
+//! * `costs`: budgets for calls whose cost is known only afterwards: a second table, with their
+//!   reservations.
 //! * `line`: the calls that wait until another call of their key ends.
 //!
 //! A key is evicted only when that changes nothing for it: a word that is *at rest* is equivalent

@@ -336,8 +336,8 @@ impl<V: Resident> Writer<V> {
     /// Adds the counts of `entry`, which leaves `slot`, to the sums of retired entries.
     fn retire(&mut self, slot: usize, entry: &V) {
         let number = self.slots[slot].number;
-        // The readings that began after the entry came, and that have not read its slot yet: they
-        // get its counts here.
+        // Readings that began after the entry was added and have not come to its slot yet get its
+        // counts here.
         let unread = self.readers.iter_mut();
         let unread = unread.filter(|reader| number < reader.number && slot >= reader.next);
         for gone in unread.map(|it| &mut it.gone).chain([&mut self.gone]) {
