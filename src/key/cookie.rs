@@ -53,8 +53,8 @@ impl Cookie {
         Self(name.into())
     }
 
-    /// The value in `pair`, if that is the cookie. One that is no text is
-    /// nothing, so that it does not hide behind another.
+    /// Returns the value in `pair` if `pair` is this cookie. A value that is not ASCII text counts
+    /// as empty, so that a second cookie of the name is still noticed.
     fn value<'a>(&self, pair: &'a [u8]) -> Option<Encoded<'a>> {
         let at = pair.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());

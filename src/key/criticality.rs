@@ -1,4 +1,4 @@
-//! `CriticalityHeader`: the class of a call as its client says it.
+//! `CriticalityHeader`: the class of a call as its client states it.
 
 use http::HeaderName;
 use ipnet::IpNet;
@@ -9,18 +9,18 @@ use super::ip::peer;
 use super::nets::Nets;
 use crate::call::{Cohort, Criticality};
 
-/// Longest value that is read, in bytes: a name, and room for a parameter.
+/// The longest value that is read, in bytes: a name, and room for a parameter.
 const MOST_BYTES: usize = 32;
 
-/// A header field in which clients say how much a call matters, by the name of a
-/// [`Criticality`], in small letters or capitals. Behind a `;` there may be the
-/// [cohort](Self::read_cohort) of the call; any other part is ignored.
+/// A header field in which clients state the class of a call by the name of a [`Criticality`], in
+/// small letters or capitals. After a `;` it can have the [cohort](Self::read_cohort) of the call;
+/// any other part is ignored.
 ///
-/// Anyone can send any header. So this one can only lower the class of a call: a class above
-/// [`Critical`](Criticality::Critical), which calls have without it, counts as absent unless the
-/// peer of the connection is [trusted](Self::trust). Callers that may raise theirs are the own
-/// services behind the edge, and a gateway only if it removes the field from the requests of its
-/// clients: else it hands on what they have written.
+/// Anyone can send any header. So this field can only lower the class of a call: a class above
+/// [`Critical`](Criticality::Critical), which calls have without the field, counts as absent unless
+/// the peer of the connection is [trusted](Self::trust). Trust your own services behind the edge,
+/// and a gateway only if it removes the field from the requests of its clients: otherwise it passes
+/// on what they have written.
 ///
 /// The field also counts as absent if its value is not a name, is longer than 32 bytes, or if the
 /// field occurs twice with two values. Over gRPC it is metadata of the same name.
@@ -84,8 +84,8 @@ impl CriticalityHeader {
         self
     }
 
-    /// Returns the class that the request may have by its header; `None` if it says none, or says
-    /// one that its peer may not say.
+    /// Returns the class that the header states; `None` if it states none, or one that its peer may
+    /// not state.
     #[must_use]
     pub fn read(&self, head: Head<'_>) -> Option<Criticality> {
         let value = only_value(head.headers(), &self.name)?;
@@ -98,9 +98,9 @@ impl CriticalityHeader {
         (!is_raised || self.trusts(head)).then_some(class)
     }
 
-    /// Returns the [cohort](Cohort) that the peer says, in a part `cohort=37` behind the name of the
-    /// class. `None` if it says none below 128, or is not trusted: a client that chooses its cohort
-    /// is never the first to be refused.
+    /// Returns the [cohort](Cohort) that the peer states, in a part `cohort=37` after the name of
+    /// the class. `None` if it states none below 128, or is not trusted: a client could otherwise
+    /// choose a cohort that is never the first to be refused.
     #[must_use]
     pub fn read_cohort(&self, head: Head<'_>) -> Option<Cohort> {
         let value = only_value(head.headers(), &self.name)?;

@@ -27,8 +27,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// [`behind`](Self::behind) has no key for any request. Nor has it over a Unix socket,
 /// where only the proxy connects: use [`hops`](Self::hops) there.
 ///
-/// Elements of a list that are empty are ignored, as in `192.0.2.7, ,`. A client that is
-/// written with an IPv4 address [inside of an IPv6 address](super::cut_ip) is known by that.
+/// Empty elements of a list are ignored, as in `192.0.2.7, ,`. A client that is written with an
+/// IPv4 address [inside of an IPv6 address](super::cut_ip) is known by the IPv4 address.
 ///
 /// Fields with one address, such as `X-Real-IP` or `CF-Connecting-IP`, are not read. Let an earlier
 /// layer insert the address as a [`ClientAddr`](super::ClientAddr), for `PeerIp`. Do not read it by
@@ -150,21 +150,20 @@ impl ForwardedIp {
         self.client(head.headers(), peer).or(peer)
     }
 
-    /// The client's address; `None` where the headers do not say what they
-    /// should.
+    /// Returns the client's address; `None` if the headers cannot be trusted or understood.
     fn client(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IpAddr> {
         match &self.trust {
             Trust::Hops(0) => peer,
             Trust::Hops(hops) => self.addresses(headers).nth(hops - 1)?,
             Trust::Nets(nets) => {
-                // A peer that is not known is no proxy of ours.
+                // Without a known peer, no proxy is trusted.
                 let mut client = peer?;
                 if !nets.contain(client) {
                     return Some(client);
                 }
                 let mut addresses = self.addresses(headers).peekable();
                 if addresses.peek().is_none() && headers.contains_key(self.field.name()) {
-                    // A proxy of ours has written the field, and no client.
+                    // A trusted proxy has written the field, but no address.
                     return None;
                 }
                 for address in addresses {
@@ -193,7 +192,7 @@ impl ForwardedIp {
             .rev()
             .flat_map(|line: &HeaderValue| parts(line.as_bytes(), b','))
             .map(<[u8]>::trim_ascii)
-            // An empty element of a list is none (RFC 9110, 5.6.1.2).
+            // An empty element of a list does not count (RFC 9110, 5.6.1.2).
             .filter(|element| !element.is_empty())
             .map(move |element| parse(std::str::from_utf8(element).ok()?))
     }
@@ -215,8 +214,8 @@ impl KeyExtractor for ForwardedIp {
     }
 }
 
-/// Where the headers cannot be understood, the client is not known: the peer,
-/// which then is the key, is a proxy.
+/// If the headers cannot be understood, the client is unknown: the peer, which then is the key, is
+/// a proxy.
 impl ClientIp for ForwardedIp {
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
         self.client(head.headers(), peer(head.extensions()))
@@ -238,8 +237,8 @@ fn unquoted_address(text: &str) -> Option<IpAddr> {
     Some(canonical(ip))
 }
 
-/// The address in the `for` parameter of an element of `Forwarded`, which may
-/// have one.
+/// The address in the `for` parameter of an element of `Forwarded`; `None` unless there is exactly
+/// one.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
     let mut values = parts(element.as_bytes(), b';').filter_map(|parameter| {
         let (name, value) = std::str::from_utf8(parameter).ok()?.split_once('=')?;
@@ -250,7 +249,7 @@ fn forwarded_for(element: &str) -> Option<IpAddr> {
     values.next().is_none().then(|| unquoted_address(node))?
 }
 
-/// `node` without a port of which the proxy only tells a name of its own, `_http`.
+/// `node` without a port that the proxy has obfuscated, such as `_http`.
 fn without_hidden_port(node: &str) -> &str {
     let is_of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match node.rsplit_once(":_") {
@@ -259,10 +258,10 @@ fn without_hidden_port(node: &str) -> &str {
     }
 }
 
-/// The parts of `text` between separators, from the right. A separator in a quoted string is none:
-/// a proxy may write there values that a client sends, such as its host. The right end is the
-/// proxy's own, so it is known from there which quotes open a string; nothing that stands before it
-/// can change that.
+/// Splits `text` at separators, from the right, except at those in quoted strings: a proxy can
+/// write values there that a client sends, such as its host. The right end was written by the proxy
+/// itself, so quotes are matched from there, and nothing to the left of an element changes how it
+/// is read.
 fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -356,7 +355,7 @@ mod tests {
                 &[(XFF, "[2001:db8::1:2]:99, fd00::1")],
                 Some("2001:db8::"),
             ),
-            // All trusted: the one farthest away.
+            // If all are trusted, the leftmost counts.
             (
                 Some("10.0.0.1"),
                 &[(XFF, "10.0.0.9, 10.0.0.2")],
@@ -376,7 +375,7 @@ mod tests {
                 &[(XFF, "1.2.3.4, _hidden")],
                 Some("10.0.0.1"),
             ),
-            // Of a list, empty elements and lines are none, wherever they stand.
+            // Empty elements and lines do not count, wherever they are.
             (Some("10.0.0.1"), &[(XFF, "1.2.3.4,")], Some("1.2.3.4")),
             (Some("10.0.0.1"), &[(XFF, ",1.2.3.4")], Some("1.2.3.4")),
             (
@@ -390,7 +389,7 @@ mod tests {
                 Some("1.2.3.4"),
             ),
             (Some("10.0.0.1"), &[(XFF, ", ,")], Some("10.0.0.1")),
-            // But an element in quotes is something.
+            // But an element in quotes does count.
             (
                 Some("10.0.0.1"),
                 &[(XFF, "1.2.3.4, \"\"")],
@@ -468,7 +467,7 @@ mod tests {
             ("for=1.2.3.4;proto=https", "1.2.3.4"),
             ("for=6.6.6.6, by=10.0.0.1; For=\"1.2.3.4:80\"", "1.2.3.4"),
             ("for=\"[2001:db8::17]:4711\"", "2001:db8::17"),
-            // A port that is hidden hides no address.
+            // A hidden port does not hide the address.
             ("for=\"1.2.3.4:_http\"", "1.2.3.4"),
             ("for=\"[2001:db8::17]:_a.b_-1\"", "2001:db8::17"),
             ("for=\"1.2.3.4:_\"", "9.9.9.9"),
@@ -482,7 +481,7 @@ mod tests {
             ("for=6.6.6.6;for=1.2.3.4", "9.9.9.9"),
             ("for=6.6.6.6, for=1.2.3.4,", "1.2.3.4"),
             ("for=1.2.3.4;, ,", "1.2.3.4"),
-            // An element without a client says that it is not known.
+            // An element without a `for` means that the client is unknown.
             ("for=1.2.3.4, ;", "9.9.9.9"),
             ("for=\"[64:ff9b::c000:207]:80\"", "192.0.2.7"),
             // Values that a client sends as its host, or before the proxy's element.

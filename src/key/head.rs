@@ -162,8 +162,8 @@ impl<'a> Head<'a> {
         (self.template(path).unwrap_or(path), false)
     }
 
-    /// The path that a router has matched. That of a request which is passed on is
-    /// where it came in, and not where it goes.
+    /// The path that a router has matched; `None` for an outbound call: if it forwards a request,
+    /// the matched path is where the request came in, not where it goes.
     #[inline]
     pub(super) fn matched(&self) -> Option<&'a str> {
         match self.direction {
@@ -178,8 +178,8 @@ impl<'a> Head<'a> {
         self.routes?.matching(path)
     }
 
-    /// The template among the rules' names that matches the path, if it begins with `prefix`:
-    /// that of the `matched` path, before its rest.
+    /// The template among the rules' names that matches the path, if it begins with `prefix`, the
+    /// part of `matched` before its rest.
     #[inline(never)]
     fn named_below(&self, matched: &str, prefix: &str) -> Option<&'a str> {
         let path = path_param::path_below(*self, matched, prefix);
@@ -187,7 +187,7 @@ impl<'a> Head<'a> {
         name.starts_with(prefix).then_some(name)
     }
 
-    /// Returns whether the path may be another one than routers have matched.
+    /// Returns whether the path can differ from the one that routers have matched.
     pub(crate) fn has_lost_slashes(&self) -> bool {
         route::has_lost_slashes(*self)
     }

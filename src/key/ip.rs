@@ -1,7 +1,7 @@
 //! Keys from the address of the client.
 //!
-//! That is the peer of the connection; the text that proxies write about it is read by another
-//! extractor.
+//! The address here is the peer of the connection. [`ForwardedIp`](super::ForwardedIp) reads what
+//! proxies write about the client instead.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use http::Extensions;
 use super::{Head, KeyExtractor};
 use crate::call::{Key, canonical};
 
-/// Addresses of IPv6 are distinguished by this many bits: one customer usually has a whole /64.
+/// The number of bits that distinguish IPv6 addresses: one customer usually has a whole /64.
 pub(super) const IPV6_PREFIX: u8 = 64;
 
 /// The address of the client, as a request extension for servers that know it in another
@@ -246,7 +246,7 @@ impl KeyExtractor for PeerNetwork {
     }
 }
 
-/// The address in full.
+/// Returns the full address.
 impl ClientIp for PeerNetwork {
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
         peer(head.extensions())
@@ -300,14 +300,14 @@ pub fn cut_ip(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     }
 }
 
-/// The connection's peer, from the best source that is there.
+/// The connection's peer, from the best source that has it.
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let addr = extensions.get::<ClientAddr>().map(|addr| addr.0);
     #[cfg(feature = "axum")]
     let addr = addr.or_else(|| {
         use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
         let info = extensions.get().map(|ConnectInfo(addr)| *addr);
-        // A test without a server has this one, as axum's own extractor does.
+        // Tests without a server insert this one, and axum's own extractor reads it too.
         info.or_else(|| extensions.get().map(|MockConnectInfo(addr)| *addr))
     });
     #[cfg(feature = "tonic")]
@@ -343,7 +343,7 @@ mod tests {
             ("64:ff9b::c000:207", 0, "192.0.2.7"),
             ("64:ff9b::192.0.2.7", 128, "192.0.2.7"),
             ("64:ff9b::255.255.255.255", 64, "255.255.255.255"),
-            // One bit beside each of the three.
+            // One bit different from each of the three prefixes.
             ("::fffe:192.0.2.7", 64, "::"),
             ("::1:ffff:192.0.2.7", 64, "::"),
             ("::fffe:0:192.0.2.7", 64, "::"),
@@ -352,7 +352,7 @@ mod tests {
             ("65:ff9b::192.0.2.7", 64, "65:ff9b::"),
             ("64:ff9b::1:0:192.0.2.7", 64, "64:ff9b::"),
             ("64:ff9b::1:192.0.2.7", 64, "64:ff9b::"),
-            // For use within a site: where the address is in there, the site alone knows.
+            // For use within a site: only the site knows where the address is in it.
             ("64:ff9b:1::192.0.2.7", 64, "64:ff9b:1::"),
             ("::1", 128, "::1"),
         ];
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_clients_are_told_apart_by_their_network() {
+    fn ipv6_clients_are_distinguished_by_their_network() {
         let of = |ip: &str, bits| {
             let mut request = http::Request::new(());
             let peer = SocketAddr::new(ip.parse().unwrap(), 1234);

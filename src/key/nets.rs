@@ -58,7 +58,7 @@ mod tests {
             ("::ffff:0:0:0/96", "64:ff9b::1.2.3.4", true),
             ("64:ff9b:1::/96", "64:ff9b:1::1.2.3.4", true),
             ("64:ff9b:1::/96", "1.2.3.4", false),
-            // Of IPv6, however wide.
+            // An IPv6 network contains no IPv4 addresses, however wide it is.
             ("::/0", "10.0.0.1", false),
             ("::/0", "2001:db8::1", true),
         ];

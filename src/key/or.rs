@@ -1,4 +1,4 @@
-//! One key, else another.
+//! The key of one extractor, or else that of another.
 
 use super::{Head, KeyExtractor};
 use crate::call::Key;

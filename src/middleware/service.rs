@@ -168,7 +168,7 @@ impl<S, M: Mode> SentinelService<S, M> {
         }
     }
 
-    /// Lets a call wait for its turn.
+    /// Makes a call wait for its turn.
     #[cold]
     fn wait<B>(
         &mut self,
@@ -189,9 +189,9 @@ impl<S, M: Mode> SentinelService<S, M> {
         }
     }
 
-    /// Runs a call that passed on the slow path, or whose request is marked or carries its class
-    /// on. A call without an entry was skipped. Where the inner service is not ready, the call waits
-    /// for it.
+    /// Runs a call that passed on the slow path, or whose request is to be marked or to carry its
+    /// class on. A call without an entry was skipped. If the inner service is not ready, the call
+    /// waits for it.
     // Not inlined: otherwise the future of the fast path is copied once more.
     #[inline(never)]
     fn run<B>(

@@ -22,7 +22,7 @@ use crate::middleware::rejection::{
 };
 use crate::sentinel::Sentinel;
 
-/// Most parameters of a call that a layer takes out of a request.
+/// The most parameters that a layer can extract from a request.
 pub(super) const MOST_PARAMS: usize = 8;
 
 pub(super) type Choose = dyn Fn(Head<'_>) -> bool + Send + Sync;
@@ -45,22 +45,22 @@ pub(super) struct Settings {
     pub(super) rank: Option<Arc<Rank>>,
     pub(super) costs: CostSettings,
     pub(super) group: Option<Arc<AskCohort>>,
-    /// Whether the class of a call is carried on.
+    /// Whether the layer carries the class of a call on.
     pub(super) propagates: bool,
-    /// Whether calls may have another class than the default, or a cohort.
+    /// Whether calls can have another class than the default, or a cohort.
     pub(super) has_classes: bool,
-    /// [`Auto`] with its defaults if there is none.
+    /// `None`: [`Auto`] with its defaults.
     pub(super) rejection: Option<Arc<dyn Rejection>>,
-    /// `ByStatus`, if there is none.
+    /// `None`: `ByStatus`.
     pub(super) classify: Option<Arc<dyn Classify>>,
     pub(super) completion: Completion,
     pub(super) fields: RateLimitFields,
     pub(super) direction: Direction,
-    /// Whether every refusal has its `Blocked` in its extensions.
+    /// Whether every refusal keeps its `Blocked` in its extensions.
     pub(super) keeps_blocked: bool,
     /// Whether calls are judged before the inner service is ready.
     pub(super) judge_first: bool,
-    /// Whether a request is asked for more than its resource.
+    /// Whether anything besides the resource is extracted from requests.
     pub(super) asks_more: bool,
     /// Whether responses need nothing but the defaults, so that a call need not
     /// take the settings along.
@@ -73,12 +73,12 @@ pub(super) struct Settings {
 pub(super) enum Naming {
     /// By an explicit `ResourceName`, or else by the route.
     Default,
-    /// All alike.
+    /// By the same name for all requests.
     One(Arc<str>),
     By(Arc<dyn KeyExtractor>),
 }
 
-/// Where what a call borrows is kept, if it has several of a kind.
+/// Storage for the parameters and reservations that a call borrows, if it has several.
 #[derive(Default)]
 struct CallRoom<'a> {
     params: Option<[Param<'a>; MOST_PARAMS]>,
@@ -88,8 +88,8 @@ struct CallRoom<'a> {
 // === impl Settings ===
 
 impl Settings {
-    /// A layer with these settings is around a service. axum has it put around a route for each
-    /// request, so only the first time counts.
+    /// Reports to the engine what the layer extracts from requests. axum applies a layer to a route
+    /// for each request, so this runs whenever that happens, but reports only once.
     #[inline]
     pub(super) fn note_layer(&self) {
         self.told.once(|| {
@@ -107,7 +107,7 @@ impl Settings {
         });
     }
 
-    /// Returns whether the address of the peer tells callers apart.
+    /// Returns whether the layer distinguishes callers by the address of the peer.
     pub(super) fn reads_peer(&self) -> bool {
         let params = self.params.iter().map(|(_, extractor)| extractor);
         let one = [&self.origin, &self.context, &self.tier];
@@ -115,14 +115,14 @@ impl Settings {
         self.direction == Direction::Inbound && all.any(KeyExtractor::reads_peer)
     }
 
-    /// The settings as a response future needs them: `None` if the defaults will do.
+    /// The settings that a response future needs; `None` if the defaults are enough.
     #[inline]
     pub(super) fn for_response(self: &Arc<Self>) -> Option<Arc<Self>> {
         (!self.is_plain).then(|| self.clone())
     }
 
-    /// The head of the response to the call `entry` is there: the costs that it says are told, and
-    /// the rest of the quota is written into its header fields, if the layer has some.
+    /// Handles the head of the response to the call `entry`: reports the costs that it shows, and
+    /// writes what is left of the quota into its header fields, if the layer does so.
     #[inline(never)]
     pub(super) fn note_head<B>(&self, entry: &Entry, response: &mut Response<B>) {
         if let Some(meter) = entry.own_meter() {
@@ -143,7 +143,7 @@ impl Settings {
         self.reject_by_setting(request, blocked)
     }
 
-    /// Makes the answer where it may be another one than the default text.
+    /// Makes the response where it can differ from the default text.
     #[inline(never)]
     fn reject_by_setting<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
         let routes = self.sentinel.routes();
@@ -161,8 +161,8 @@ impl Settings {
         response
     }
 
-    /// Describes `request` as a [`Call`] and has the engine judge it, or skips it: see
-    /// [`SlowVerdict`].
+    /// Describes `request` as a [`Call`] and lets the engine judge it, or skips it. See
+    /// [`SlowVerdict`] for the meaning of the results.
     #[inline]
     pub(super) fn judge<B>(
         &self,
@@ -182,8 +182,8 @@ impl Settings {
         pass
     }
 
-    /// Judges `request` once more, as other rules came into force after it was named: by their
-    /// templates it may have another name, or be exempt.
+    /// Judges `request` again, as other rules came into force after it was named: under their
+    /// templates it can have another name, or be exempt.
     #[cold]
     fn judge_renamed<B>(&self, request: &Request<B>, slow: &mut SlowVerdict) {
         while slow.open() == Open::Renamed {
@@ -195,8 +195,8 @@ impl Settings {
         }
     }
 
-    /// Describes `request` as a [`Call`], for `judge`, or skips it: `None`. `judge` also gets the
-    /// version of the rules that have named it.
+    /// Describes `request` as a [`Call`] and passes it to `judge`, with the version of the rules
+    /// that have named it. Returns `None` if the request is skipped.
     #[inline(always)]
     pub(super) fn describe<B, T>(
         &self,
@@ -210,7 +210,7 @@ impl Settings {
         }
         let (resource, is_matched) = match &self.naming {
             Naming::Default => head.resource_and_match(),
-            // As little as a matched route can a caller make it up.
+            // A caller cannot make this name up, just as with a matched route.
             Naming::One(name) => (Key::Str(name), true),
             Naming::By(extractor) => (extractor.key(head).unwrap_or(Key::MISSING), false),
         };
@@ -223,22 +223,22 @@ impl Settings {
         if self.asks_more {
             self.describe_further(head, &mut call, &mut room);
         }
-        // gRPC is spoken over HTTP/2 alone, so most other requests are spared the look-up
-        // of the header. Calls that are not prioritized may wait too, in a queue.
+        // gRPC runs over HTTP/2 only, so requests of other versions are spared the look-up of the
+        // header. Calls that are not prioritized can wait too, in a queue.
         if request.version() == Version::HTTP_2 {
             call.patience = grpc_timeout(request.headers());
         }
         Some(judge(&call, routes.version()))
     }
 
-    /// Returns whether the layer leaves the request alone. By the routes that would name it: other
-    /// rules may come into force at any time.
+    /// Returns whether the layer skips the request. Uses the same routes as those that name it, as
+    /// other rules can come into force at any time.
     #[inline(never)]
     fn skips(&self, head: Head<'_>) -> bool {
         self.skip.iter().any(|choose| choose(head))
     }
 
-    /// Adds to `call` all that the extractors find in a request beside its resource.
+    /// Adds to `call` all that the extractors find besides its resource.
     #[inline]
     fn describe_further<'a>(
         &'a self,
@@ -286,7 +286,7 @@ impl Settings {
     }
 }
 
-/// The parameters that `extractors` find, and some that are missing.
+/// The parameters that `extractors` find; the rest of the array is filled with missing ones.
 #[inline(never)]
 fn all_params<'a>(
     extractors: &'a [(Arc<str>, Arc<dyn KeyExtractor>)],

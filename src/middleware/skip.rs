@@ -77,7 +77,7 @@ use crate::rule::check_template;
 ///
 /// # Panics
 ///
-/// If a template is invalid, does not begin with `/`, or conflicts with another.
+/// Panics if a template is invalid, does not begin with `/`, or conflicts with another.
 #[track_caller]
 pub fn paths<T: AsRef<str>>(
     templates: impl IntoIterator<Item = T>,
@@ -102,7 +102,8 @@ pub fn paths<T: AsRef<str>>(
     }
 }
 
-/// Returns whether `path` has a segment `.` or `..`, and so may lead elsewhere than it seems to.
+/// Returns whether `path` has a segment `.` or `..`, so that the service may read it as another
+/// path.
 fn has_dot_segment(path: &str) -> bool {
     Encoded::path(path).with_text(|path| {
         path.split(['/', '\\'])

@@ -60,7 +60,7 @@ pub struct Grpc {
 }
 
 impl Grpc {
-    /// Creates it with the codes of the [table](super).
+    /// Creates a rejection with the codes of the [table](super).
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -85,7 +85,8 @@ impl Rejection for Grpc {
     fn reject(&self, head: Head<'_>, blocked: &Blocked) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
-        // gRPC-Web wants its own type back. Any other is no answer's.
+        // A client of gRPC-Web expects its own content type. Types other than gRPC's are not
+        // returned.
         let asked = head.headers().get(CONTENT_TYPE);
         let content_type = match asked.filter(|_| is_grpc(head.headers())) {
             Some(content_type) => content_type.clone(),
@@ -118,8 +119,8 @@ pub(super) fn message(blocked: &Blocked) -> String {
     format!("refused by {}", blocked.kind())
 }
 
-/// In how many milliseconds the client may try again; negative for never. A signed
-/// number of 32 bits; rounded up, so as not to be early.
+/// The milliseconds after which the client may try again, rounded up so as not to be early;
+/// negative for never. Clients read a signed number of 32 bits.
 pub(super) fn pushback(blocked: &Blocked) -> i32 {
     retry_after(blocked).map_or(-1, |after| {
         let millis = after.as_nanos().div_ceil(1_000_000);
@@ -134,7 +135,7 @@ pub(super) fn details(code: u8, message: &str, blocked: &Blocked) -> Option<Vec<
     Some(retry_status(code, message, Duration::from_millis(millis)))
 }
 
-/// `text` as `grpc-message` wants it: visible ASCII without `%` as it is.
+/// `text`, percent-encoded for `grpc-message`: printable ASCII except `%` stays as it is.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_is_not_grpcs_does_not_come_back() {
+    fn other_content_types_are_not_returned() {
         let blocked = Blocked::new(BlockKind::Flow, "/x".into(), "r".into());
         for (asked, answered) in [
             ("application/grpc-web+proto", "application/grpc-web+proto"),

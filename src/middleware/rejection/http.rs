@@ -59,7 +59,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// Creates it with the statuses of the [table](super) and no quota fields.
+    /// Creates a rejection with the statuses of the [table](super) and no quota fields.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -116,7 +116,8 @@ impl Http {
         self
     }
 
-    /// The content type, with its mark if the status is one of those at which it is looked for.
+    /// The content type. It has its mark only if all statuses are the defaults, the only ones at
+    /// which the mark is looked for.
     fn media(&self, marked: fn() -> HeaderValue) -> HeaderValue {
         let media = marked();
         if self.statuses.is_empty() {
@@ -169,7 +170,7 @@ impl Rejection for Http {
             }
         }
         if is_cacheable(status) {
-            // It would be the answer to others, and after the limit has room again.
+            // A cache would return the refusal to other clients, and when the limit has room again.
             let no_store = HeaderValue::from_static("no-store");
             response.headers_mut().insert(CACHE_CONTROL, no_store);
         }
@@ -190,33 +191,33 @@ impl Rejection for Http {
     }
 }
 
-/// Returns whether the client that sent these fields gets a text by default.
+/// Returns whether a client that sent these fields gets text by default.
 #[inline]
 pub(crate) fn wants_text(headers: &HeaderMap) -> bool {
     headers.is_empty() || !(is_grpc(headers) || accepts_problem(headers))
 }
 
-/// The text that most clients get by default. It is that of [`Http::new`], with no setting looked
-/// at.
+/// The response that most clients get by default: that of [`Http::new`], without a look at any
+/// setting.
 #[inline]
 pub(crate) fn plain_text(blocked: &Blocked) -> Response<Bytes> {
     text(blocked.kind().terms().status, retry_after(blocked))
 }
 
-/// A response that says its status in a text.
+/// A response with the name of its status as text.
 #[inline]
 fn text(status: StatusCode, retry_after: Option<Duration>) -> Response<Bytes> {
     let text = status.canonical_reason().unwrap_or("Refused");
     let mut response = Response::new(Bytes::from_static(text.as_bytes()));
     *response.status_mut() = status;
     let none = mem::replace(response.headers_mut(), text_fields(retry_after));
-    // Without fields there is nothing to drop.
+    // An empty map has nothing to drop.
     mem::forget(none);
     response
 }
 
-/// The fields of most refusals: a text, and when to retry. They are copied, so that no name is
-/// hashed.
+/// The fields of most refusals: a content type of text, and when to retry. Cloned from prepared
+/// maps, so that no name is hashed.
 fn text_fields(retry_after: Option<Duration>) -> HeaderMap {
     static FOR_EVER: LazyLock<HeaderMap> = LazyLock::new(|| {
         let mut fields = HeaderMap::with_capacity(1);
@@ -248,8 +249,9 @@ fn write_retry_after(retry_after: Option<Duration>, fields: &mut HeaderMap) {
     }
 }
 
-/// Up to an hour the text of a number of seconds is ready.
+/// The largest number of seconds that has a prepared text: an hour.
 const READY_SECONDS: u64 = 3_600;
+/// The digits of [`READY_SECONDS`].
 const MOST_DIGITS: usize = 4;
 
 /// `seconds` as a field's value.
@@ -266,8 +268,8 @@ fn seconds_value(seconds: u64) -> HeaderValue {
     HeaderValue::from_static(TEXTS[begin..begin + MOST_DIGITS].trim_ascii_end())
 }
 
-/// The value of a number for which no text is prepared. The thread keeps the last text, which all
-/// refusals of a rule share for a second, so it is rarely made anew.
+/// The value of a number without a prepared text. Each thread keeps the last one: refusals of a
+/// rule use the same number for a second, so the text is rarely made anew.
 #[cold]
 fn long_seconds_value(seconds: u64) -> HeaderValue {
     thread_local! {
@@ -278,12 +280,12 @@ fn long_seconds_value(seconds: u64) -> HeaderValue {
         Some((of, value)) if of == seconds => value,
         _ => HeaderValue::from(seconds),
     };
-    // Where the thread is at its end, nothing is kept.
+    // A thread that is ending keeps nothing.
     let _ = LAST.try_with(|last| last.set(Some((seconds, value.clone()))));
     value
 }
 
-/// Returns whether the client would rather have a problem document than text.
+/// Returns whether the client accepts a problem document by name.
 fn accepts_problem(headers: &HeaderMap) -> bool {
     if headers.is_empty() {
         return false;
@@ -334,7 +336,7 @@ fn problem_text(status: StatusCode, name: Option<&str>) -> String {
     format!(r#"{{"type":"{registry}{name}","title":"{title}","status":{code}}}"#)
 }
 
-/// The `problem`, a JSON object, with a member `detail`.
+/// Adds the member `detail` to `problem`, a JSON object.
 fn with_detail(problem: &[u8], detail: &str) -> Bytes {
     let open = problem.strip_suffix(b"}").unwrap_or(problem);
     let mut text = String::from_utf8_lossy(open).into_owned();

@@ -9,13 +9,14 @@ use http::{HeaderMap, HeaderValue, Response};
 
 use crate::blocked::Blocked;
 
-/// Both media types behind words that stand nowhere else. A linker may put equal texts of a
-/// program at one address, but not a part of this one. And as this is no constant, each has one
-/// address, whichever part of the program asks.
+/// Both media types, each behind words that are nowhere else. A linker can merge equal strings of a
+/// program, but never these with a plain media type. As this is a static and not a constant, it has
+/// one address for all parts of the program.
 static MARKED: [&str; 2] = [
     "refused by tower-sentinel: text/plain; charset=utf-8",
     "refused by tower-sentinel: application/problem+json",
 ];
+/// The length of the words before the media type.
 const WORDS: usize = "refused by tower-sentinel: ".len();
 
 fn media(index: usize) -> &'static str {
@@ -37,8 +38,8 @@ pub(crate) fn is_marked(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(is_mark)
 }
 
-/// Returns whether a refusal that has just been made has the mark: it has few fields, so all are
-/// compared.
+/// Returns whether a refusal that has just been made has the mark. It has few fields, so the values
+/// of all are compared, which is quicker than to look one up by its name.
 #[inline]
 pub(crate) fn has_mark(headers: &HeaderMap) -> bool {
     headers.values().any(is_mark)
@@ -53,9 +54,9 @@ fn is_mark(value: &HeaderValue) -> bool {
 /// this process, and not one of the service that looks the same.
 ///
 /// For layers around a [`SentinelLayer`](crate::SentinelLayer) or around a whole router. It
-/// allocates nothing. A response that comes over a connection is never known, nor is one of
-/// which a layer in between has replaced the content type. Which rule has refused the call is
-/// in the extensions, if the layer [puts it there](crate::SentinelLayer::blocked_in_extensions).
+/// allocates nothing. A refusal is not recognized if it came over a connection, or if a layer in
+/// between has replaced its content type. The rule that refused the call is in the extensions, if
+/// the layer [puts it there](crate::SentinelLayer::blocked_in_extensions).
 ///
 /// # Examples
 ///

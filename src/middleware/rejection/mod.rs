@@ -82,7 +82,7 @@ pub use grpc::Grpc;
 pub use mark::is_refusal;
 pub(crate) use mark::{has_mark, is_marked};
 
-/// When to retry if the end of the cause is unknown.
+/// When to retry if it is unknown when the cause of the refusal ends.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Makes the response to a refused call.
@@ -144,7 +144,7 @@ pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
         .is_some_and(|web: &[u8; 4]| web.eq_ignore_ascii_case(b"-web"))
 }
 
-/// The parts of `text` between separators. One in a quoted string is none.
+/// Splits `text` at separators, except those within quoted strings.
 fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     text.split(move |c| {
@@ -158,23 +158,23 @@ fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How long the client should wait, if it should come back at all.
+/// How long the client should wait before it retries; `None` if no retry can succeed.
 fn retry_after(blocked: &Blocked) -> Option<Duration> {
     match blocked.kind().terms().retry {
-        // The ends of calls at once are unknown.
+        // A concurrency limit: when a running call will end is unknown.
         Retry::OwnTime if blocked.limit().is_some() && blocked.interval().is_none() => {
             blocked.retry_after().map(|after| after.max(SECOND))
         }
         Retry::OwnTime => blocked.retry_after(),
-        // No end of a call makes room under a limit of no calls.
+        // Under a limit of 0, no call that ends makes room.
         Retry::OneSecond if blocked.limit() == Some(0) => None,
         Retry::OneSecond => Some(SECOND),
         Retry::Never => None,
     }
 }
 
-/// Takes the body away, and leaves its length: the answer to `HEAD`. Not every
-/// server takes it away, and over HTTP/2 it would be an error of the protocol.
+/// Removes the body, and leaves its length, to answer `HEAD`. Not every server removes the body
+/// itself, and over HTTP/2 sending it would be a protocol error.
 pub(crate) fn strip_body(response: &mut Response<Bytes>) {
     let body = std::mem::take(response.body_mut());
     if !body.is_empty() {
@@ -199,7 +199,7 @@ mod tests {
     use ::http::header::CONTENT_TYPE;
 
     #[test]
-    fn a_status_of_ones_own_is_that_of_one_kind_and_the_last_one_counts() {
+    fn a_custom_status_is_for_one_kind_and_the_last_one_counts() {
         let answered = |rejection: &dyn Rejection, kind| {
             let blocked = Blocked::new(kind, "/x".into(), "r".into());
             let request = Request::new(());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_media_type_is_grpcs_in_capitals_too() {
+    fn grpc_media_types_are_recognized_in_capitals() {
         let cases = [
             ("application/grpc", true, false),
             ("Application/gRPC", true, false),

@@ -77,7 +77,7 @@ fn a_client_that_asks_for_nothing_else_gets_a_text() {
 }
 
 #[test]
-fn a_problem_document_comes_to_whom_accepts_it() {
+fn clients_that_accept_problem_documents_get_them() {
     let cases = [
         (None, false),
         (Some("*/*"), false),
@@ -114,7 +114,7 @@ fn a_problem_document_comes_to_whom_accepts_it() {
 }
 
 #[test]
-fn a_problem_has_its_type_unless_its_status_is_another() {
+fn a_problem_has_its_type_at_its_default_status_only() {
     let registered = |name| format!("https://iana.org/assignments/http-problem-types#{name}");
     let quota = registered("quota-exceeded");
     let capacity = registered("temporary-reduced-capacity");
@@ -147,7 +147,7 @@ fn a_problem_has_its_type_unless_its_status_is_another() {
 }
 
 #[test]
-fn the_table_of_the_page_says_what_is_sent() {
+fn the_documented_table_says_what_is_sent() {
     let codes = [
         ("PERMISSION_DENIED", 7),
         ("RESOURCE_EXHAUSTED", 8),
