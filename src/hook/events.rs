@@ -1,4 +1,4 @@
-//! What hooks are told: one type for each kind of event.
+//! The events that hooks receive, one type for each kind.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) weight: u32,
 }
 
-/// An event and its getters. One of a call has a subject as well.
+/// Defines an event and its getters. An event of a call has a subject as well.
 macro_rules! event {
     ($(#[$doc:meta])* $name:ident $(($subject:ident))? { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*

@@ -17,15 +17,16 @@ use crate::call::{Encoded, Key};
 ///
 /// The route is axum's matched path (feature `axum`) unless the call is outbound, or else the
 /// template among the rules' names that matches the path. If the matched path ends with `{*rest}`,
-/// and a rule names a path below it, the parameters of both are there. The request has no key if
-/// there is no such route, if the route does not have this parameter, or if the parameter is empty.
-/// Of two parameters with one name, as may happen with nested routers, the first counts, and that
-/// of the matched path before that of a rule.
+/// and a rule names a path below it, the parameters of both are available. The request has no key
+/// if there is no such route, if the route does not have this parameter, or if the parameter is
+/// empty. If a name occurs twice, as can happen with nested routers, the first parameter counts,
+/// and a parameter of the matched path before that of a rule.
 ///
 /// The value is known by the text that it percent-decodes to: `%37` and `7` are one key. Each
-/// look-up walks over the path. It does not allocate, up to 512 bytes if the value is encoded,
-/// unless the path was rewritten between two of axum's routers, or second slashes stand in the part
-/// that outer routers have taken off it: then axum is asked for its own value.
+/// look-up walks over the path. It does not allocate, or only for encoded values above 512 bytes,
+/// with two exceptions, in which it asks axum for its own value: if the path was rewritten between
+/// two of axum's routers, or if there are two slashes in a row in the part that outer routers have
+/// taken off.
 ///
 /// # Examples
 ///
@@ -75,7 +76,8 @@ impl KeyExtractor for PathParam {
                 } else {
                     told(head, matched, paths, name)
                 };
-                // Below a route for the rest of a path, the route is that of a rule.
+                // If the matched path ends with the rest of a path, the route can be the template
+                // of a rule below it.
                 found.or_else(|| match head.route() {
                     route if route == matched => None,
                     route if is_sure => value(route, paths.0.0, name),
@@ -95,15 +97,15 @@ impl KeyExtractor for PathParam {
     }
 }
 
-/// Returns whether a template that was matched stands for this path. If not, only axum knows its
-/// parameters: it is another path that was matched, or there are second slashes in the part that
-/// routers have taken off. It depends on how these are inside of each other whether such a slash is
-/// left out, or a parameter is empty.
+/// Returns whether the matched template matches the first of these paths, so that parameters can be
+/// read from it. If not, only axum knows them: the path was rewritten, or there are two slashes in
+/// a row in the part that routers have taken off. How the routers are nested then decides whether
+/// such a slash is dropped, or is an empty parameter.
 fn is_sure((first, other): Paths<'_>) -> bool {
     other.is_none() && !has_second_slash(first)
 }
 
-/// The value that axum has for the parameter `name`.
+/// Returns the value that axum has for the parameter `name`.
 #[cfg(feature = "axum")]
 #[cold]
 fn told<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> Option<&'a str> {
@@ -119,14 +121,15 @@ fn told<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> Opti
     sent(matched, paths, name, told)
 }
 
-/// Without axum there is none.
+/// Without axum there is no such value.
 #[cfg(not(feature = "axum"))]
 const fn told<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a str> {
     None
 }
 
-/// The path as rules name it below the `matched` one, which is `prefix` and a parameter for the
-/// rest. Of second slashes in the part that routers have taken off, none is in their names.
+/// Returns the path in the form in which rules name it below the `matched` one, which consists of
+/// `prefix` and a parameter for the rest. Names have no second slashes in the part that routers
+/// have taken off, so those are left out.
 pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow<'a, str> {
     let name = matched[prefix.len()..].trim_matches(['{', '*', '}']);
     let paths = matched_on(head);
@@ -135,12 +138,12 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
         return Cow::Borrowed(first);
     }
     Cow::Owned(match told(head, matched, paths, name) {
-        // The value of a parameter is the same to names that begin like the route.
+        // The prefix stays as it is written in the template: names of rules below begin with it.
         Some(rest) => {
             let prefix = prefix.replace("{{", "{").replace("}}", "}");
             prefix + rest.trim_start_matches('/')
         }
-        // A parameter is no text, so the handler reads none.
+        // A parameter does not decode to text, so the handler cannot read it either.
         None => {
             let (outer, seen) = first.split_at(outer);
             let outer = outer.split('/').filter(|segment| !segment.is_empty());
@@ -152,8 +155,8 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
     })
 }
 
-/// The part of one of `paths` that decodes to the value that axum `told` of a parameter of
-/// `template`.
+/// Finds the part of one of `paths` that decodes to `told`, which is axum's value of the parameter
+/// `name` of `template`.
 fn sent<'a>(template: &str, paths: Paths<'a>, name: &str, told: &str) -> Option<&'a str> {
     let mut parameters = template.split('/').filter_map(parameter);
     let is_it = |inner: &str| inner.strip_prefix('*').unwrap_or(inner) == name;
@@ -182,8 +185,8 @@ fn last_bytes(path: &str, count: usize) -> Option<&str> {
     path.get(before.len()..)
 }
 
-/// The value of `name` in `template`; `None` too if the template does not match the path, because
-/// it has been changed on its way.
+/// Returns the value of `name` in `path` by `template`; `None` if the template has no such
+/// parameter, or does not match the path, which can have been rewritten.
 fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
     let (mut rest, mut found) = (path, None);
     for part in template.split('/') {
@@ -207,8 +210,8 @@ fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
     found.filter(|_| rest.is_empty())
 }
 
-/// The text before the parameter in a segment of a template, the parameter, and
-/// the text behind; `None` if the segment has none.
+/// The text before the parameter in a segment of a template, the parameter, and the text after it;
+/// `None` if the segment has no parameter.
 fn parameter(segment: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     let open = loop {
@@ -229,13 +232,13 @@ fn between<'a>(segment: &'a str, before: &str, after: &str) -> Option<&'a str> {
     inside.get(..inside.len().checked_sub(literals(after).count())?)
 }
 
-/// `segment` without `text` of a template before it.
+/// `segment` without the template's `text` at its start; `None` if it does not start with that.
 fn without<'a>(segment: &'a str, text: &str) -> Option<&'a str> {
     let begins = literals(text).zip(segment.bytes()).all(|(a, b)| a == b);
     begins.then(|| segment.get(literals(text).count()..))?
 }
 
-/// The bytes that a text of a template stands for: doubled braces are one.
+/// The bytes that a text of a template stands for, in which doubled braces become one.
 fn literals(text: &str) -> impl Iterator<Item = u8> {
     let mut bytes = text.bytes().peekable();
     std::iter::from_fn(move || {
@@ -283,9 +286,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// The router's value of a parameter, in each case, is that of this function.
+        /// For each parameter, the router's value is that of this function.
         #[test]
-        fn the_router_sees_the_same(
+        fn the_router_finds_the_same_value(
             parts in prop::collection::vec(("(s|\\{\\{|\\}\\}|p\\{\\{){0,2}", 0..3_u8), 1..5),
             path in "(/[a-ps%{}.]{0,3}){1,6}",
         ) {
@@ -319,7 +322,7 @@ mod tests {
         }
 
         #[test]
-        fn what_does_not_match_is_no_trouble(
+        fn templates_that_do_not_match_do_not_panic(
             template in "(/|\\{|\\}|\\*|a|\u{e9}){0,8}",
             path in "(/|a|\u{e9}){0,8}",
             name in "[a*]{0,2}",

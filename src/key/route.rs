@@ -176,7 +176,7 @@ impl KeyExtractor for Authority {
     }
 }
 
-/// `host` without a user, which the field must not have, but may.
+/// `host` without a user, which the field should not have, but can have.
 fn without_user(host: &str) -> &str {
     host.rsplit_once('@').map_or(host, |(_, host)| host)
 }
@@ -216,15 +216,15 @@ pub(super) fn before_rest(route: &str) -> Option<&str> {
     name.starts_with('*').then_some(prefix)
 }
 
-/// A path, and how many bytes of it outer routers have taken off: inside of another one, a
-/// router of axum sees only the end of a path.
+/// A path, and how many bytes of it outer routers have taken off: a nested router of axum sees only
+/// the end of a path.
 pub(super) type Whole<'a> = (&'a str, usize);
 
-/// The path that axum's router has matched or, where a path was rewritten between two routers
-/// or behind the last one, the two of which it may be one.
+/// The path that axum's router has matched. If a path was rewritten between two routers or after
+/// the last one, two paths of which the router has matched one.
 pub(super) type Paths<'a> = (Whole<'a>, Option<&'a str>);
 
-/// See [`Paths`].
+/// Returns the path that axum's router has matched, or the two candidates; see [`Paths`].
 pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
     let here = head.uri().path();
     let Some(original) = original(head) else {
@@ -232,7 +232,7 @@ pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
     };
     match taken_off(here, original) {
         Some("") => ((here, 0), None),
-        // A router that is inside of no other has taken nothing off.
+        // A router that is not nested has taken nothing off.
         Some(outer) if parts(outer) <= parts(nested(head)) => ((original, outer.len()), None),
         _ => ((here, 0), Some(original)),
     }
@@ -240,12 +240,12 @@ pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
 
 /// The part that routers have taken off the `original` path, if `path` is the end of it.
 fn taken_off<'a>(path: &str, original: &'a str) -> Option<&'a str> {
-    // Where nothing is left, axum leaves a slash.
+    // If nothing is left of a path, axum leaves a slash.
     let all = (path == "/").then_some(original);
     original.strip_suffix(path).or(all)
 }
 
-/// How many parts of a path or a template are between slashes.
+/// The number of segments of a path or a template that are not empty.
 fn parts(path: &str) -> usize {
     path.split('/').filter(|part| !part.is_empty()).count()
 }
@@ -257,33 +257,34 @@ fn nested(head: Head<'_>) -> &str {
     nested.map_or("", axum::extract::NestedPath::as_str)
 }
 
-/// There are none.
+/// Without axum no router is nested.
 #[cfg(not(feature = "axum"))]
 const fn nested(_: Head<'_>) -> &'static str {
     ""
 }
 
-/// The path as it was sent, if one of axum's routers has left it.
+/// The original path of the request, if one of axum's routers has recorded it.
 #[cfg(feature = "axum")]
 fn original(head: Head<'_>) -> Option<&str> {
     let original = head.extensions().get::<axum::extract::OriginalUri>()?;
     Some(original.path())
 }
 
-/// Without axum there is none.
+/// Without axum nothing is recorded.
 #[cfg(not(feature = "axum"))]
 fn original(_: Head<'_>) -> Option<&str> {
     None
 }
 
-/// Returns whether there is a second slash in the part that is not seen here, or right behind it.
+/// Returns whether there are two slashes in a row in the part that outer routers have taken off, or
+/// right after it.
 pub(super) fn has_second_slash((whole, outer): Whole<'_>) -> bool {
     outer > 0 && whole.get(..=outer).unwrap_or(whole).contains("//")
 }
 
-/// Returns whether routers have taken second slashes off the path. It need not be the one then that
-/// they have matched: for a router that is merged into another, such a slash is a parameter
-/// that is empty.
+/// Returns whether routers have taken off a part of the path with two slashes in a row. The rest
+/// can then differ from the path that they have matched: a router that is merged into another takes
+/// the second slash for an empty parameter.
 pub(super) fn has_lost_slashes(head: Head<'_>) -> bool {
     let original = original(head);
     let outer = original.and_then(|original| taken_off(head.uri().path(), original));

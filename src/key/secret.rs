@@ -48,12 +48,12 @@ pub struct Secret<E> {
     hash: Hashes,
 }
 
-/// How a secret is hashed.
+/// The keys of the hash.
 #[derive(Clone)]
 enum Hashes {
-    /// By keys of its own, in this process.
+    /// Random keys, known only in this process.
     Random([RandomState; 2]),
-    /// By keys that all processes have.
+    /// Keys that all processes derive from one secret.
     Agreed(Digester),
 }
 
@@ -67,10 +67,10 @@ impl<E> Secret<E> {
         }
     }
 
-    /// Hashes the keys by keys that are made of `secret`, which all processes of a service
-    /// have. Needed by rules that are [shared](crate::FlowRule::shared): with the random keys
-    /// each process knows a user by another hash, so such a rule refuses calls with them, as
-    /// calls without a key. A reader of the secret can test guesses of keys.
+    /// Hashes the keys with hash keys that are derived from `secret`, which all processes of a
+    /// service have. Needed by rules that are [shared](crate::FlowRule::shared): with random hash
+    /// keys each process hashes a user differently, so such a rule refuses these calls, as calls
+    /// without a key. Whoever knows the secret can test guesses of keys.
     #[must_use]
     pub fn agreed(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.hash = Hashes::Agreed(Digester::new(Some(secret.as_ref())));
@@ -137,8 +137,8 @@ impl Bearer {
         Self(Secret::new(BearerToken))
     }
 
-    /// Hashes the tokens by keys that are made of `secret`, which all processes of a service
-    /// have; see [`Secret::agreed`].
+    /// Hashes the tokens with hash keys that are derived from `secret`, which all processes of a
+    /// service have; see [`Secret::agreed`].
     #[must_use]
     pub fn agreed(self, secret: impl AsRef<[u8]>) -> Self {
         Self(self.0.agreed(secret))
@@ -163,7 +163,7 @@ impl KeyExtractor for Bearer {
     }
 }
 
-/// The token itself.
+/// Extracts the token as plain text.
 #[derive(Clone, Copy)]
 struct BearerToken;
 

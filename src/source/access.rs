@@ -1,9 +1,9 @@
-//! Reading a file of rules: only a regular one, not too large, and that not
-//! just anyone may write.
+//! Reads a file of rules: only a regular file, not too large, and one that not everybody may write
+//! to.
 //!
-//! The checks are made on the file that was opened, not on the file that its name meant a moment
-//! before. Only the kind of file is looked at before as well, because opening a pipe would wait for
-//! a writer.
+//! The checks are made on the file that was opened, as its name can lead to another file a moment
+//! later. Only the kind of file is also checked before it is opened, because opening a pipe would
+//! wait for a writer.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use std::path::Path;
 use super::error::{SourceError, SourceErrorKind};
 use super::stamp::Stamp;
 
-/// The files that may be read.
+/// Which files may be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileAccess {
     pub(super) max_bytes: u64,
@@ -41,7 +41,7 @@ impl FileAccess {
         }
         let mut bytes = Vec::new();
         if metadata.len() <= self.max_bytes {
-            // One byte more tells whether it has grown since.
+            // One more byte shows whether the file has grown since.
             let most = self.max_bytes.saturating_add(1);
             file.take(most).read_to_end(&mut bytes).map_err(failed)?;
         }
@@ -65,13 +65,13 @@ fn regular(path: &Path, metadata: &Metadata) -> Result<(), SourceError> {
     Err(SourceError::of_file(SourceErrorKind::NotAFile, path, what))
 }
 
-/// How any user of the machine could change the content of `path`, which leads to `file`, if it is
-/// that easy.
+/// Returns how any user of the machine could change the content of `path`, which leads to `file`;
+/// `None` if no easy way is found.
 ///
 /// Volumes that Kubernetes makes of a `ConfigMap` need a closer look. Their directory has mode 0777
 /// and holds links; the files lie in a directory below, with mode 0755, all of one owner. So in a
-/// directory where anyone may put another link, one that leads to a file of the directory's owner
-/// is good: no other user can make such a file.
+/// directory where anyone may replace a link, a link is accepted if it leads to a file of the
+/// directory's owner: no other user can make such a file.
 #[cfg(unix)]
 fn writable_by_anyone(path: &Path, file: &Metadata) -> io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt;

@@ -166,25 +166,25 @@ impl SourceError {
         self.0.cause.as_deref()
     }
 
-    /// Something about `path` as a whole.
+    /// Creates an error about the file at `path`.
     pub(super) fn of_file(kind: SourceErrorKind, path: &Path, what: impl fmt::Display) -> Self {
         Self::with(kind, format!("{}: {what}", path.display()), None, None)
     }
 
-    /// `path` cannot be read.
+    /// Creates the error that `path` cannot be read.
     pub(super) fn of_io(path: &Path, cause: std::io::Error) -> Self {
         let text = format!("{}: cannot be read: {cause}", path.display());
         Self::with(SourceErrorKind::Io, text, Some(cause.into()), None)
     }
 
-    /// `path` cannot be written.
+    /// Creates the error that `path` cannot be written.
     #[cfg(feature = "serde")]
     pub(super) fn of_write(path: &Path, cause: std::io::Error) -> Self {
         let text = format!("{}: cannot be written: {cause}", path.display());
         Self::with(SourceErrorKind::Io, text, Some(cause.into()), None)
     }
 
-    /// The content of `path`, with the digest `content`, is no set of rules.
+    /// Creates the error that the content of `path`, with the digest `content`, is no set of rules.
     pub(super) fn of_content(
         kind: SourceErrorKind,
         path: &Path,
@@ -218,7 +218,8 @@ impl SourceError {
     }
 }
 
-/// The result of `call`, which is code of a user's `role`, or its panic as an error.
+/// Runs `call`, which is user code in the given `role`. Returns its result, or its panic as an
+/// error.
 pub(super) fn ask_user<T>(role: &str, call: impl FnOnce() -> T) -> Result<T, SourceError> {
     let told = |panic: &(dyn Any + Send)| {
         let text = format!("the {role} panicked: {}", panic_text(panic));
@@ -228,7 +229,7 @@ pub(super) fn ask_user<T>(role: &str, call: impl FnOnce() -> T) -> Result<T, Sou
     catch_panic_or(|| Ok(call()), told)
 }
 
-/// The text of a panic.
+/// The message of a panic.
 pub(super) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))

@@ -7,8 +7,8 @@
 //! Kubernetes does it. No notifications of the operating system are needed, so file
 //! systems that send none, such as network file systems, work as well.
 //!
-//! The result of the last poll is one value. It is reported when it is entered, so a file
-//! that stays as it is is never reported twice.
+//! The result of the last poll is a state. It is reported when it is entered, so a file that does
+//! not change is never reported twice.
 //!
 //! ```text
 //! Nothing ──► Content(last)   read: the rules, or why they are none
@@ -32,7 +32,8 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::document::{Document, Format, Kind, Problems, StoreSection};
 use crate::rule::Rules;
 
-/// Far more than rules need, and little enough to be read at once.
+/// The default limit of a file's size: far more than rules need, and little enough to be read at
+/// once.
 pub(super) const MAX_BYTES: u64 = 4 << 20;
 
 /// The rules in a file.
@@ -89,7 +90,7 @@ struct Parsed {
     warnings: Vec<String>,
 }
 
-/// The result of the last look.
+/// The state after the last look at the file.
 #[derive(Debug)]
 enum FoundFile {
     Nothing,
@@ -97,10 +98,10 @@ enum FoundFile {
     Content(LastRead),
 }
 
-/// Whether a hard link to the file is left, if only where it is mounted from.
+/// Whether the file still has a hard link, here or where it is mounted from.
 #[derive(Clone, Copy, Debug)]
 enum Links {
-    /// Never seen: not all file systems count them.
+    /// No link has been seen yet: not all file systems count links.
     Unknown,
     Present,
     /// None at the last look. A rename in that very moment looks the same, so it is reported only
@@ -177,8 +178,8 @@ impl FileSource {
         Self::documents(path, |text| Document::read(text, Format::Toml))
     }
 
-    /// Creates the same for a JSON document: a table in the format of this crate, or a list
-    /// of Sentinel's rules whose kind can be seen from their keys.
+    /// Creates a source like [`toml`](Self::toml) for a JSON document: a table in the format of
+    /// this crate, or a list of Sentinel's rules whose kind can be seen from their keys.
     ///
     /// A list of Sentinel's rules may have
     /// [warnings](crate::document::Problem::is_warning). They are the
@@ -189,15 +190,16 @@ impl FileSource {
         Self::documents(path, |text| Document::read(text, Format::Json))
     }
 
-    /// Creates the same for a document of Sentinel's with rules of one `kind`, which need
-    /// not be seen from their keys. If there is a file for each kind, make one source over
-    /// all of them: two [watches](super::Watch) would remove each other's rules.
+    /// Creates a source like [`toml`](Self::toml) for a document of Sentinel's with rules of one
+    /// `kind`, which then need not be recognizable by their keys. If there is a file for each kind,
+    /// make one source over all of them: two [watches](super::Watch) would remove each other's
+    /// rules.
     #[cfg(feature = "serde")]
     pub fn sentinel(path: impl Into<PathBuf>, kind: Kind) -> Self {
         Self::documents(path, move |text| Document::read_sentinel(text, kind))
     }
 
-    /// A source of the documents that `read` reads.
+    /// Creates a source of the documents that `read` parses.
     #[cfg(feature = "serde")]
     fn documents<R>(path: impl Into<PathBuf>, read: R) -> Self
     where
@@ -249,7 +251,7 @@ impl FileSource {
         &self.path
     }
 
-    /// Looks at the file. Returns its content, with the digest of it, if that is new.
+    /// Looks at the file. Returns its content and the content's digest if that is new.
     fn look(&mut self, now: Tick) -> Result<Option<(Vec<u8>, u64)>, SourceError> {
         let stamp = self.stamp()?;
         if let FoundFile::Content(last) = &self.found {
@@ -257,8 +259,8 @@ impl FileSource {
                 return Ok(None);
             }
         }
-        // The stamp from before the reading: a later write gives the file another one, or comes
-        // within the time in which the stamp is not believed.
+        // The stamp was taken before reading: a later write gives the file another stamp, or
+        // happens while the stamp is not settled.
         let (bytes, stamp) = self.access.read(&self.path)?;
         let digest = digest(&bytes);
         let is_new = if let FoundFile::Content(last) = &mut self.found {
@@ -270,10 +272,10 @@ impl FileSource {
         Ok(is_new.then_some((bytes, digest)))
     }
 
-    /// The stamp of the file.
+    /// Returns the stamp of the file.
     ///
-    /// A path leads to a file without a hard link where that file alone is mounted, and
-    /// outside of the mount another one has taken its name: that is never seen here.
+    /// A file without a hard link is an error if it had one before: the file alone is mounted, and
+    /// outside of the mount another file has taken its name, which this process never sees.
     fn stamp(&mut self) -> Result<Stamp, SourceError> {
         let stamp = FileAccess::stamp(&self.path)?;
         self.links = match (self.links, stamp.is_unlinked()) {
@@ -289,7 +291,7 @@ impl FileSource {
         Ok(stamp)
     }
 
-    /// The rules in `bytes`.
+    /// Parses the rules in `bytes`.
     fn parse(&mut self, bytes: Vec<u8>, digest: u64) -> Result<Parsed, SourceError> {
         let path = &self.path;
         let refused = |kind, cause| SourceError::of_content(kind, path, digest, cause);
@@ -298,7 +300,7 @@ impl FileSource {
         if text.trim().is_empty() {
             return Err(refused(SourceErrorKind::Empty, "is empty".into()));
         }
-        // The state that the parser leaves behind when it panics is its own affair.
+        // A parser that panics is responsible for the state that it leaves behind.
         let answer = catch_panic_or(
             || Ok((self.parse)(&text, self.has_store)),
             |panic| Err(format!("the parser panicked: {}", panic_text(panic))),
@@ -353,8 +355,8 @@ impl RuleSource for FileSource {
 
 #[cfg(feature = "serde")]
 impl Parsed {
-    /// All rules of `document`, or why there are none. `first` is the store of the first one that
-    /// could be read.
+    /// Returns all rules of `document`, or why there are none. `first` keeps the store of the first
+    /// document that could be read.
     fn of(document: &Document, first: &mut Option<Option<StoreSection>>) -> Result<Self, Cause> {
         let rules = document.strict()?;
         let warnings = document.problems().warnings();

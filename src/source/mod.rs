@@ -1,9 +1,9 @@
 //! Sources of rules while a program runs: files, or sources of your own.
 //!
-//! A [`RuleSource`] is polled now and then for new rules. A [`Watch`] polls it, on a thread
-//! of its own or whenever the program calls it, and puts the rules in force. Nothing that
-//! goes wrong on this way affects the rules in force: a file that is missing, empty,
-//! half-written or simply wrong is reported once, and the last good rules stay.
+//! A [`RuleSource`] is polled now and then for new rules. A [`Watch`] polls it, on a thread of its
+//! own or whenever the program calls it, and puts the rules in force. No failure affects the rules
+//! in force: a file that is missing, empty, half-written or simply wrong is reported once, and the
+//! last good rules stay.
 //!
 //! # Examples
 //!
@@ -116,8 +116,8 @@ pub trait RuleSource: fmt::Debug + Send + 'static {
     ///
     /// # Errors
     ///
-    /// The reason why the rules are not known. The rules in force stay. As long as the
-    /// problem is the same, it may return either the same error or `None`.
+    /// Returns the reason why the rules are not known. The rules in force stay. As long as the
+    /// problem is the same, the source can return either the same error or `None`.
     fn poll(&mut self) -> Result<Option<Rules>, SourceError>;
 
     /// Returns warnings about the rules of the last good result: where they differ from their text,

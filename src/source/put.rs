@@ -19,10 +19,10 @@ pub(crate) enum NotPut {
     NotKept(SourceError),
 }
 
-/// Puts `after` in force in place of `before`, kept by `sink`. False if they are in force already:
-/// then the sink is not asked.
+/// Puts `after` in force in place of `before`, after `sink` has kept it. The sink is called only if
+/// they differ. Returns false if the rules were in force already.
 ///
-/// A caller that makes `after` of `before` holds the [turn](Sentinel::begin_change) meanwhile.
+/// A caller that derives `after` from `before` holds the [turn](Sentinel::begin_change) meanwhile.
 pub(crate) fn put(
     sentinel: &Sentinel,
     sink: &dyn RuleSink,

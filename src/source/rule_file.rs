@@ -1,4 +1,4 @@
-//! A document of rules that is written anew, whole or not at all.
+//! A file of rules that is rewritten as a whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,17 +12,18 @@ use crate::base::sync::Lock;
 use crate::document::{Document, Format};
 use crate::rule::Rules;
 
-/// A file of rules that may be changed while the program runs: the [sink](RuleSink) beside
-/// [`FileSource::toml`](super::FileSource::toml) or [`FileSource::json`](super::FileSource::json).
+/// A file of rules that can be changed while the program runs: the [sink](RuleSink) for a file that
+/// [`FileSource::toml`](super::FileSource::toml) or [`FileSource::json`](super::FileSource::json)
+/// reads.
 ///
 /// New rules are written to another file in the same directory, which then takes the name of the
 /// old one: a crash, a full disk or a reader in between leaves the old file or the new one, and
 /// never a part of one. The mode of the file stays, its owner becomes that of the process. Behind
 /// a link, the file that it leads to is replaced. Comments and the order of keys are lost.
 ///
-/// If the file does not have the rules that are in force, it has been changed meanwhile, and
-/// nothing is written. A file that is missing is made. The file is read once more just before it is
-/// replaced: only a change between that and the replacement is not seen, and is lost.
+/// If the file does not have the rules that are in force, somebody has changed it, and nothing is
+/// written. A missing file is created. The file is read once more just before it is replaced: only
+/// a change between that moment and the replacement goes unnoticed, and is lost.
 ///
 /// # Examples
 ///
@@ -79,7 +80,7 @@ impl RuleFile {
         &self.path
     }
 
-    /// The content of the file at `real`, if it is there.
+    /// Returns the content of the file at `real`, if the file exists.
     fn read(&self, real: &Path) -> Result<Option<Vec<u8>>, SourceError> {
         let access = FileAccess {
             max_bytes: MAX_BYTES,
@@ -151,7 +152,7 @@ impl From<io::Error> for Failed {
 }
 
 /// Replaces the file at `path` by what `write` writes, if `is_same` finds it unchanged after that.
-/// After any failure the file is the old one, and nothing else is left.
+/// After any failure the old file is in place, and no other file is left.
 fn replace(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,

@@ -1,4 +1,4 @@
-//! Where rules go that were changed while a program runs, so that its next start finds them.
+//! Sinks of rules that are changed while a program runs, so that its next start finds them.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use crate::rule::Rules;
 
 /// Keeps rules that are changed while the program runs, such as on a page.
 ///
-/// A sink is asked after the rules were checked, and before they come into force. If it fails, the
+/// A sink is called after the rules were checked, and before they come into force. If it fails, the
 /// old rules stay in force, and the page or the dashboard that sent the new ones shows the reason.
-/// It is called on one thread at a time for each engine, and may block. If it panics, that counts
-/// as a failure. It must not wait for another change on a page or a dashboard of the engine, which
-/// would wait for it.
+/// It is called on one thread at a time for each engine, and can block. If it panics, that counts
+/// as a failure. It must not wait for another change on a page or a dashboard of the engine, as
+/// that change would wait for it.
 ///
 /// # Examples
 ///
@@ -47,12 +47,12 @@ pub trait RuleSink: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the rules cannot be kept, or if others than `before` were kept meanwhile:
-    /// [`SourceError::changed`]. Then everything must be as it was.
+    /// Returns an error if the rules cannot be kept, or [`SourceError::changed`] if others than
+    /// `before` were kept meanwhile. Then everything must be as it was.
     fn store(&self, before: &Rules, after: &Rules) -> Result<(), SourceError>;
 
-    /// Returns a note beside each change of rules, such as the name of the file. Default: that the
-    /// changes are gone with the process.
+    /// Returns a note that is shown with each change of rules, such as the name of the file.
+    /// Default: that the changes are gone with the process.
     fn note(&self) -> String {
         "Changes are gone when the process ends.".to_owned()
     }

@@ -50,7 +50,7 @@ struct Inode {
 pub(super) struct LastRead {
     stamp: Stamp,
     digest: u64,
-    /// When it was first seen like this.
+    /// When this content was first seen under this stamp.
     since: Tick,
     is_settled: bool,
 }
@@ -66,7 +66,7 @@ impl Stamp {
         }
     }
 
-    /// Returns whether the file has no hard link left, and is there nevertheless.
+    /// Returns whether the file can be opened although it has no hard link left.
     pub(super) fn is_unlinked(&self) -> bool {
         self.inode.links == Some(0)
     }
@@ -95,7 +95,7 @@ impl Inode {
 // === impl LastRead ===
 
 impl LastRead {
-    /// Content with `digest`, read at `now` from a file that had `stamp` before.
+    /// Notes content with `digest`, read at `now` from a file that had `stamp` before the reading.
     pub(super) const fn new(stamp: Stamp, digest: u64, now: Tick) -> Self {
         Self {
             stamp,
@@ -110,7 +110,7 @@ impl LastRead {
         self.is_settled && self.stamp == *stamp
     }
 
-    /// Compares another reading. Returns whether the content has changed.
+    /// Compares the last reading with another. Returns whether the content has changed.
     pub(super) fn update(&mut self, stamp: Stamp, digest: u64, now: Tick) -> bool {
         let has_changed = digest != self.digest;
         if has_changed || stamp != self.stamp {

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use super::error::SourceError;
 use crate::base::sync::Lock;
 
-/// The outcomes of the polls of a [`Watch`](super::Watch), for metrics and pages. A clone is of the
-/// same watch. It keeps neither the watch nor its engine alive.
+/// The outcomes of the polls of a [`Watch`](super::Watch), for metrics and pages. Clones share the
+/// outcomes. They keep neither the watch nor its engine alive.
 #[derive(Clone, Default)]
 pub(crate) struct WatchStatus(Arc<Lock<Outcomes>>);
 
@@ -22,12 +22,12 @@ pub(super) struct Outcomes {
 }
 
 impl WatchStatus {
-    /// Looks at it, or changes it.
+    /// Runs `f` on the outcomes, to read or change them.
     pub(super) fn with<T>(&self, f: impl FnOnce(&mut Outcomes) -> T) -> T {
         f(&mut self.0.lock())
     }
 
-    /// False while the source fails.
+    /// Returns false while the source fails.
     pub(crate) fn is_up(&self) -> bool {
         self.with(|it| it.last_error.is_none())
     }

@@ -1,11 +1,12 @@
 //! Polling a source, and putting its rules in force.
 //!
-//! The thread that polls holds a lock on the source and the callback. A thread that finds it taken
-//! waits and polls again, since the other one may have polled too early to see the change that this
-//! one wants to see. A callback that polls would wait for itself: so a second lock remembers which
-//! thread polls, and that thread returns at once. A third lock holds the state for readers. Neither
-//! the second nor the third is held while user code runs. A fourth stops the thread
-//! (`base::thread`). There are no atomics, so there is nothing here for a model to find.
+//! The thread that polls holds a lock on the source and the callback. A thread that finds the lock
+//! taken waits and then polls again, since the other thread may have polled too early to see the
+//! change that this one waits for. A callback that polls would wait for itself: so a second lock
+//! remembers which thread polls, and a poll inside a poll returns at once. A third lock holds the
+//! state for readers. Neither the second nor the third is held while user code runs. A fourth stops
+//! the thread (`base::thread`). There are no atomics, so there is nothing here for a model to
+//! check.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,10 +36,10 @@ use crate::sentinel::Sentinel;
 /// source returns rules again. It does so when it has new ones, and when an error is over, even if
 /// they are the old ones; a source of your own may return them at each poll.
 ///
-/// A clone is of the same watch: with one, the program sees what has come of the polls, and polls
-/// out of turn, while another one is on its thread. All of them hold the engine and the source, and
-/// so does the thread: both live until the last clone and the handle are dropped. So a hook of the
-/// engine must own neither a watch nor the handle, or they would keep each other alive for ever.
+/// Clones share one watch: while one of them is on its thread, the program can read the outcomes of
+/// the polls from another, and poll out of turn. All clones and the thread hold the engine and the
+/// source: both live until the last clone and the handle are dropped. So a hook of the engine must
+/// own neither a watch nor the handle, or they would keep each other alive for ever.
 ///
 /// # Examples
 ///
@@ -91,7 +92,7 @@ use crate::sentinel::Sentinel;
 pub struct Watch {
     sentinel: Sentinel,
     polled: Arc<PolledSource>,
-    /// Its clone keeps neither the watch nor the engine alive.
+    /// Can be cloned without keeping the watch or the engine alive.
     pub(crate) status: WatchStatus,
 }
 
@@ -109,7 +110,7 @@ struct UserCode {
 
 type OnEvent = dyn FnMut(&WatchEvent) + Send;
 
-/// Remembers, as long as it lives, which thread polls.
+/// Remembers which thread polls, until it is dropped.
 struct Polling<'a>(&'a Lock<Option<ThreadId>>);
 
 /// An event that a [`Watch`] reports; each one is reported once.
@@ -159,9 +160,9 @@ pub enum WatchEvent {
     Failed(SourceError),
     /// The source has recovered, and its rules are those that are in force already.
     Recovered,
-    /// The rules of the source are those that are in force already, but there is a warning
-    /// that was not there before. If the source had failed, it has recovered: any event but
-    /// [`Failed`](Self::Failed) tells of that.
+    /// The rules of the source are those that are in force already, but there is a warning that was
+    /// not there before. If the source had failed, it has recovered, as after any event but
+    /// [`Failed`](Self::Failed).
     #[non_exhaustive]
     Warned {
         /// Where the rules differ from their text: all warnings.
@@ -201,8 +202,8 @@ impl Watch {
         self
     }
 
-    /// Polls the source, puts new rules in force, and returns the event to report; `None` if there
-    /// is nothing new since the last poll.
+    /// Polls the source, puts new rules in force, and returns the event; `None` if there is nothing
+    /// new since the last poll.
     ///
     /// While another thread polls, this waits, and then polls itself: when it returns, the state of
     /// the source before the call has been seen. Only a poll inside another one, such as in the
@@ -217,7 +218,7 @@ impl Watch {
             return None;
         }
         let mut user_code = self.polled.user_code.lock();
-        // Forgotten before the lock is free, even if a clock panics.
+        // Cleared before the lock is released, also if the clock panics.
         let _polling = Polling::new(&self.polled.polling, this);
         let UserCode { source, on_event } = &mut *user_code;
         let polled = ask_user("source", || source.poll()).unwrap_or_else(Err);
@@ -226,10 +227,11 @@ impl Watch {
         let event = match polled {
             Ok(rules) => {
                 let rules = rules?;
-                // Rules come once, so they are put in force without their warnings if need be.
+                // The source returns these rules only once, so they come into force even if reading
+                // warnings panics.
                 let warnings = ask_user("source", || source.warnings())
                     .unwrap_or_else(|error| vec![error.to_string()]);
-                // The source has them already.
+                // Nothing is saved, as the source has the rules already.
                 match put(&self.sentinel, &InMemory, &self.sentinel.rules(), &rules) {
                     Ok(is_new) => self.loaded(is_new, rules.len(), warnings),
                     Err(why) => self.fail(why.into()),
@@ -254,7 +256,7 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// If the operating system cannot create the thread.
+    /// Returns an error if the operating system cannot create the thread.
     ///
     /// # Examples
     ///
@@ -280,7 +282,7 @@ impl Watch {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
-        // It cannot panic: sources and callbacks are caught.
+        // Does not panic: panics of sources and callbacks are caught.
         let poll = move || drop(self.poll_once());
         let thread = PeriodicThread::spawn("sentinel-watch", every, poll)?;
         Ok(ThreadHandle::new(thread))
@@ -336,7 +338,7 @@ impl Watch {
         self.status.warnings()
     }
 
-    /// Notes that the source has failed with `error`. Returns the event to report.
+    /// Records that the source has failed with `error`. Returns the event to report, if it is new.
     fn fail(&self, error: SourceError) -> Option<WatchEvent> {
         self.status.with(|status| {
             let last = &mut status.last_error;
@@ -349,8 +351,8 @@ impl Watch {
         })
     }
 
-    /// Notes that as many `rules` of the source are in force, new ones or those that were. Returns
-    /// the event to report.
+    /// Records that the source's rules, `rules` in number, are in force, and whether they are new.
+    /// Returns the event to report, if there is one.
     fn loaded(&self, is_new: bool, rules: usize, warnings: Vec<String>) -> Option<WatchEvent> {
         self.status.with(|status| {
             let has_recovered = status.last_error.take().is_some();

@@ -1,4 +1,4 @@
-//! `FindingKind`: what may look wrong.
+//! `FindingKind`: the kinds of mistakes in a set-up.
 
 use std::fmt;
 
@@ -29,12 +29,12 @@ pub enum FindingKind {
     NotProvided,
     /// All calls that a rule has met were without the key that it looks at.
     KeyMissing,
-    /// A rule that [blocks](crate::KeyedRule::block_for) values has met eight calls and more without
-    /// one, beside others with one, and blocks all of those together.
+    /// A rule that [blocks](crate::KeyedRule::block_for) values has met calls with a value, but
+    /// also eight or more without one, and blocks all calls without a value together.
     BlockedTogether,
-    /// Calls have a tier that no rule knows, and that is like one of the rule's.
+    /// Calls have a tier that the rule does not name, and that resembles one of its tiers.
     UnknownTier,
-    /// A layer takes a parameter out of requests that no rule looks at.
+    /// A layer extracts a parameter from requests that no rule looks at.
     UnusedParam,
     /// Callers are distinguished by the address of the peer, but a proxy has forwarded all
     /// requests, so that they count as one caller.
@@ -42,20 +42,20 @@ pub enum FindingKind {
     /// A rule looks at the load, the CPU or the memory of the machine, and the engine has no
     /// [sampler](crate::Builder::sampler).
     NoSampler,
-    /// A layer names the [classes](crate::Criticality) of its calls, and an adaptive rule has met a
-    /// thousand or more, all of one class: there is nobody to refuse before the others.
+    /// A layer names the [classes](crate::Criticality) of its calls, but an adaptive rule has met a
+    /// thousand calls or more, all of one class: there are no less important calls to refuse first.
     OneCriticality,
     /// An adaptive rule has refused calls at its [ceiling](crate::AdaptiveRule::ceiling), although
     /// calls were not slower than without a queue.
     CeilingReached,
-    /// Eight calls and more that a rule on [costs](crate::FlowRule::cost) has met have ended, and no
-    /// call has told a cost: it limits what they reserve, which may be nothing.
+    /// Eight or more calls that a rule on [costs](crate::FlowRule::cost) has met have ended, and
+    /// none has reported a cost: the rule limits what they reserve, which can be nothing.
     CostNotTold,
-    /// As [`CostNotTold`](Self::CostNotTold), but calls have reserved or told costs in a unit that no
-    /// rule counts, such as `token` for `tokens`.
+    /// As [`CostNotTold`](Self::CostNotTold), but calls have reserved or reported costs in a unit
+    /// that no rule counts, such as `token` for `tokens`.
     CostUnit,
-    /// One call has cost more than the whole limit of a rule on [costs](crate::FlowRule::cost): its
-    /// unit may be another one.
+    /// One call has cost more than the whole limit of a rule on [costs](crate::FlowRule::cost): the
+    /// rule may count in another unit.
     CostTooLarge,
     /// There are [shared](crate::FlowRule::shared) rules, and the store of the engine was not
     /// [started](crate::Sentinel::start_store), or was stopped.
@@ -69,15 +69,16 @@ pub enum FindingKind {
     /// has not reached the store admits the whole limit.
     NodesNotSet,
     /// Processes that use the store have another secret or another number of processes than this
-    /// one: with another [secret](crate::store::StoreSettings::digest_secret) they count apart.
+    /// one. With another [secret](crate::store::StoreSettings::digest_secret) they count
+    /// separately.
     OtherSettings,
-    /// A shared rule has a limit below the number of processes: while the store is away, some of
-    /// them admit nothing.
+    /// A shared rule has a limit below the number of processes: while the store cannot be asked,
+    /// some of them admit nothing.
     NoShare,
-    /// The buckets of a shared rule are shorter than ten trips to the store.
+    /// The buckets of a shared rule are shorter than ten round trips to the store.
     ShortBuckets,
-    /// The store has refused requests within the last minute, for want of a password or a right, or
-    /// because something else stands at its keys. Hooks are notified once a minute.
+    /// The store has refused requests within the last minute, as a password or a right is missing,
+    /// or as something else is stored at its keys. Hooks are notified once a minute.
     StoreRefuses,
     /// The store removes counters when its memory is full.
     StoreEvicts,
@@ -92,7 +93,7 @@ pub enum FindingKind {
 // === impl FindingKind ===
 
 impl FindingKind {
-    /// Returns the word for it in JSON and labels, such as `rule-not-met`.
+    /// Returns the name of the kind in JSON and labels, such as `rule-not-met`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! How many letters two words are apart, of which one may be a misspelling of the other.
+//! The edit distance of two words, to find misspellings.
 
-/// How many letters have to be added, removed, replaced or swapped with their neighbour, to make
-/// `other` of `one`. It takes a step and a word of memory for each pair of letters: callers limit
+/// Returns how many letters have to be added, removed, replaced or swapped with their neighbour to
+/// turn `one` into `other`. Time and memory grow with the product of the lengths, so callers limit
 /// the lengths.
 ///
 /// # Source

@@ -1,12 +1,12 @@
-//! Findings: mistakes in the set-up that would otherwise limit no caller, or all together, in
-//! silence.
+//! Findings: mistakes in the set-up that would otherwise go unnoticed, while they limit no caller,
+//! or all callers together.
 //!
-//! A rule with a misspelt name refuses no call, and a limit for each caller in a server that knows
-//! no addresses is one limit for all. Neither is an error: the next request may have that name, or
-//! that key. So an engine compares the names and keys of its rules with those of calls, and
-//! [`Sentinel::findings`](crate::Sentinel::findings) reports the differences. Nothing of that is on
-//! the path of a call: the comparison is made on request, when a resource is called for the first
-//! time, and when a rule has met its eighth call without a key.
+//! A rule with a misspelled name refuses no call, and a limit for each caller in a server that
+//! knows no addresses is one limit for all. Neither is an error: the next request can have that
+//! name, or that key. So an engine compares the names and keys of its rules with those of calls,
+//! and [`Sentinel::findings`](crate::Sentinel::findings) reports the differences. This costs calls
+//! nothing: the comparison is made on request, when a resource is called for the first time, and
+//! when a rule has met its eighth call without a key.
 
 mod kind;
 mod letters;
@@ -58,17 +58,17 @@ pub struct Finding {
     rule: Arc<str>,
     resource: Arc<str>,
     cause: String,
-    /// The part of the rule that it is about, where a rule has several.
+    /// The part of the rule that the finding is about, if a rule can have several.
     part: u8,
-    /// Whether something was seen that speaks for it, and not only that a call is still to come.
+    /// Whether calls have shown the mistake; false if it may only be that a call is still to come.
     has_evidence: bool,
 }
 
 // === impl Finding ===
 
 impl Finding {
-    /// `cause` is the rest of the sentence: the names or keys that calls brought instead, and the
-    /// cure.
+    /// Creates a finding. `cause` is the rest of the sentence: the names or keys that calls brought
+    /// instead, and the remedy.
     pub(crate) fn new(
         kind: FindingKind,
         rule: impl Into<Arc<str>>,
@@ -87,25 +87,25 @@ impl Finding {
         }
     }
 
-    /// The finding is about `need`: the rule may have the mistake with another one as well.
+    /// Makes the finding one about `need`: the rule can have the same mistake with another need.
     pub(crate) fn on(mut self, need: Need<'_>) -> Self {
         self.part = need.part();
         self
     }
 
-    /// Nothing speaks for it but that no call has come yet.
+    /// Marks the finding as one that only shows that no call has come yet.
     pub(crate) const fn without_evidence(mut self) -> Self {
         self.has_evidence = false;
         self
     }
 
-    /// Returns whether something was seen that speaks for it, and not only that a call is still to
-    /// come.
+    /// Returns whether calls have shown the mistake; false if it may only be that a call is still
+    /// to come.
     pub(crate) const fn has_evidence(&self) -> bool {
         self.has_evidence
     }
 
-    /// Returns whether both are about one part of one rule.
+    /// Returns whether both findings are about the same part of the same rule.
     pub(crate) fn is_on_part_of(&self, other: &Self) -> bool {
         (&self.rule, self.part) == (&other.rule, other.part)
     }
@@ -131,8 +131,8 @@ impl Finding {
         &self.resource
     }
 
-    /// Returns the names or keys that calls brought instead, and the cure; empty if nothing points
-    /// to a cause.
+    /// Returns the names or keys that calls brought instead, and the remedy; empty if no cause is
+    /// known.
     #[must_use]
     pub fn cause(&self) -> &str {
         &self.cause

@@ -1,5 +1,4 @@
-//! The keys and parameters that calls bring with them, as the layers of an engine take them out of
-//! requests.
+//! The keys and parameters that calls bring with them, as the layers of an engine extract them.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -12,39 +11,39 @@ pub(crate) enum Need<'a> {
     Origin,
     Context,
     Tier,
-    /// From the end, if negative.
+    /// The parameter at this index; from the end if negative.
     ParamAt(i32),
     ParamNamed(&'a str),
 }
 
-/// The parts that one layer takes out of each request.
+/// What one layer extracts from each request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerFacts<'a, E> {
     pub(crate) has_origin: bool,
     pub(crate) has_context: bool,
     pub(crate) has_tier: bool,
     pub(crate) has_criticality: bool,
-    /// The name that it gives all calls, if it gives them one.
+    /// The name that the layer gives all calls; `None` if it does not give all the same name.
     pub(crate) only_name: Option<&'a Arc<str>>,
-    /// Each with its name, which is empty for a parameter without one.
+    /// The parameters, each with its name, which is empty for a parameter without one.
     pub(crate) params: &'a [(Arc<str>, E)],
 }
 
-/// The parts that all layers of an engine together take out of requests.
+/// What all layers of an engine together extract from requests.
 #[derive(Debug, Default)]
 pub(crate) struct Provided {
     by_layers: Lock<ByLayers>,
     /// Whether the program also enters calls itself, with any keys.
     has_direct_calls: AtomicBool,
     /// Of the requests whose callers are distinguished by the address of the peer: how many a proxy
-    /// has forwarded, and whether any has come without one.
+    /// has forwarded, and whether any came without a proxy.
     forwarded: AtomicU32,
     has_unforwarded: AtomicBool,
 }
 
-/// This many requests, all forwarded by a proxy, show that one stands in front.
+/// After this many requests, all forwarded by a proxy, a proxy is assumed to stand in front.
 const SUSPICIOUS: u32 = 8;
-/// Most layers of different parameters that are remembered.
+/// The most layers with different parameters that are remembered.
 const MOST_LAYERS: usize = 16;
 
 #[derive(Clone, Debug, Default)]
@@ -58,7 +57,7 @@ struct ByLayers {
     names: Vec<Arc<str>>,
     /// The parameters of each layer by their names, which may be empty.
     params: Vec<Box<[Arc<str>]>>,
-    /// The names of calls, while each layer has one for all of its own.
+    /// The names of calls, as long as every layer gives all of its calls one name.
     only_names: Vec<Arc<str>>,
     has_other_names: bool,
 }
@@ -66,7 +65,7 @@ struct ByLayers {
 // === impl Provided ===
 
 impl Provided {
-    /// A layer was put around a service.
+    /// Records a layer that was put around a service.
     pub(crate) fn note_layer<E>(&self, facts: &LayerFacts<'_, E>) {
         let mut all = self.by_layers.lock();
         all.has_layers = true;
@@ -91,13 +90,13 @@ impl Provided {
         }
     }
 
-    /// The program itself enters a call, whose resource is not known yet.
+    /// Records that the program itself enters a call, whose resource is not known yet.
     pub(crate) fn note_direct_call(&self) {
         self.has_direct_calls.store(true, Ordering::Relaxed);
     }
 
-    /// A request was looked at whose caller is known by the address of the peer; whether a proxy
-    /// `is_forwarded` it. Returns true for the one that makes it suspicious that all are.
+    /// Records a request whose caller is known by the address of the peer, and whether a proxy
+    /// forwarded it. Returns true for the request that makes it suspicious that all were forwarded.
     pub(crate) fn note_peer(&self, is_forwarded: bool) -> bool {
         if !is_forwarded {
             self.has_unforwarded.store(true, Ordering::Relaxed);
@@ -107,21 +106,23 @@ impl Provided {
         seen == SUSPICIOUS && self.is_behind_proxy()
     }
 
-    /// Returns whether a proxy has forwarded all requests that were looked at.
+    /// Returns whether a proxy has forwarded all requests that were recorded, and enough were.
     pub(crate) fn is_behind_proxy(&self) -> bool {
         self.forwarded.load(Ordering::Relaxed) >= SUSPICIOUS
             && !self.has_unforwarded.load(Ordering::Relaxed)
     }
 
-    /// The names of all calls, if the layers give them no others.
+    /// The names of all calls, if every layer gives one name and the program enters no calls
+    /// itself.
     pub(crate) fn only_names(&self) -> Option<Vec<Arc<str>>> {
         let all = self.by_layers.lock();
         let has_others = all.has_other_names || self.has_direct_calls.load(Ordering::Relaxed);
         (all.has_layers && !has_others).then(|| all.only_names.clone())
     }
 
-    /// The parameters that layers take and `is_used` says no rule looks at: all but the first,
-    /// which hooks get, and those with a name. Each as the layer writes it.
+    /// The parameters that layers extract although, by `is_used`, no rule looks at them: those with
+    /// a name, and all but the first, which hooks receive. Each is shown as the layer's code has
+    /// it.
     pub(crate) fn unused_params(&self, is_used: &dyn Fn(Need<'_>) -> bool) -> Vec<String> {
         let mut unused = Vec::new();
         for params in &self.by_layers.lock().params {
@@ -154,8 +155,8 @@ impl Provided {
         self.by_layers.lock().has_layers
     }
 
-    /// Why no call can have `need`, if so: there are layers, none of them provides it, and the
-    /// program enters no calls itself.
+    /// Why no call can have `need`; `None` if one can. Calls cannot if there are layers, none of
+    /// them extracts it, and the program enters no calls itself.
     pub(crate) fn lacks(&self, need: Need<'_>) -> Option<String> {
         let all = self.by_layers.lock().clone();
         if !all.has_layers || self.has_direct_calls.load(Ordering::Relaxed) {
@@ -174,7 +175,7 @@ impl Provided {
 }
 
 impl ByLayers {
-    /// The parts that layers take instead of `need`.
+    /// What layers extract instead of `need`, in words.
     fn instead(&self, need: Need<'_>) -> String {
         match need {
             Need::ParamNamed(_) if !self.names.is_empty() => {
@@ -197,12 +198,12 @@ impl ByLayers {
 // === impl Need ===
 
 impl Need<'_> {
-    /// Returns whether it is what tells callers apart.
+    /// Returns whether the need is a key, which distinguishes callers.
     pub(crate) const fn is_key(&self) -> bool {
         !matches!(self, Self::Context | Self::Tier)
     }
 
-    /// The part of a rule that it belongs to: each may have a mistake of its own.
+    /// The part of a rule that the need belongs to: each part can have a mistake of its own.
     pub(super) const fn part(&self) -> u8 {
         match self {
             Self::Context => 1,

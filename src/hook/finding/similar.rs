@@ -1,20 +1,20 @@
 //! Why a rule has met no call, judged by the names that were called instead.
 //!
-//! Each cause is a likeness of two names, from the most telling one to the least: a method too
-//! much or missing, a slash at the end, other names for parameters, a template below which
-//! others were called, a path instead of a template, a prefix that a nested router takes off,
-//! capitals, and a few letters.
+//! Each cause is a likeness of two names, from the most telling one to the least: a superfluous or
+//! missing method, a slash at the end, other names for parameters, a template below which others
+//! were called, a path instead of a template, a prefix that a nested router takes off, capitals,
+//! and a few letters.
 
 use std::sync::Arc;
 
 use super::letters::letters_apart;
 
-/// Names that are longer are not compared letter by letter.
+/// The longest names that are compared letter by letter, in bytes.
 const MOST_COMPARED: usize = 128;
-/// Most letters that a name may differ by from one that was meant.
+/// The most letters by which a name can differ from the one that was meant.
 const MOST_LETTERS: usize = 2;
 
-/// Likenesses, the most telling one first.
+/// The likenesses of two names, the most telling one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Likeness {
     Method,
@@ -28,8 +28,8 @@ enum Likeness {
     Letters,
 }
 
-/// Why the rule for `name` has met no call although those `called` were: the name that is most
-/// like it, how often it was called, and the cure. `None` if none is like it.
+/// Why the rule for `name` has met no call although calls had the names `called`: the name that is
+/// most like it, how often it was called, and the remedy. `None` if no name is like it.
 pub(crate) fn cause_of_silence(name: &str, called: &[(Arc<str>, u64)]) -> Option<String> {
     let mut best: Option<(Likeness, u64, &str)> = None;
     for (other, calls) in called {
@@ -51,8 +51,7 @@ pub(crate) fn cause_of_silence(name: &str, called: &[(Arc<str>, u64)]) -> Option
     ))
 }
 
-/// Returns whether `word` is `meant` in other capitals, with spaces around it, or with a few other
-/// letters.
+/// Returns whether `word` is `meant`, apart from capitals, spaces around it, or a few letters.
 pub(crate) fn is_meant(word: &str, meant: &str) -> bool {
     let (one, other) = (word.trim().to_lowercase(), meant.trim().to_lowercase());
     let longest = one.len().max(other.len());
@@ -62,7 +61,7 @@ pub(crate) fn is_meant(word: &str, meant: &str) -> bool {
     one == other || letters_apart(&one, &other) <= MOST_LETTERS.min(one.len().min(other.len()) / 3)
 }
 
-/// Why no call can be meant by `name`, by its form alone; `None` if one may be.
+/// Why no call can have `name`, judged by its form alone; `None` if a call can.
 pub(crate) fn oddity(name: &str) -> Option<String> {
     let plain = |text: &str| Some(text.to_owned());
     if let Some(path) = path_behind_method(name) {
@@ -95,7 +94,8 @@ pub(crate) fn oddity(name: &str) -> Option<String> {
     None
 }
 
-/// `METHOD /path`, where `name` has both in another form, such as `GET:/path` or `HttpGet#/path`.
+/// Returns `METHOD /path` if `name` has both in another form, such as `GET:/path` or
+/// `HttpGet#/path`.
 fn path_behind_method(name: &str) -> Option<String> {
     let (method, path) = name.split_at(name.find('/')?);
     let method = method.strip_suffix([':', '#', '|', '-', ' '])?.trim_end();
@@ -136,7 +136,7 @@ impl Likeness {
     }
 }
 
-/// How `called` is like `name`, if it is.
+/// How `called` is like `name`; `None` if it is not.
 fn likeness(name: &str, called: &str) -> Option<Likeness> {
     let ((method, path), (other_method, other_path)) = (split(name), split(called));
     if method.is_some() != other_method.is_some() {
@@ -220,7 +220,7 @@ fn is_suffix(end: &str, whole: &str) -> bool {
     end.len() > 1 && end.starts_with('/') && whole.len() > end.len() && whole.ends_with(end)
 }
 
-/// Returns whether few letters differ, outside of the parameters of both.
+/// Returns whether only a few letters differ, apart from parameters of both.
 fn is_misspelt(one: &str, other: &str) -> bool {
     let longest = one.len().max(other.len());
     if longest > MOST_COMPARED || one.split('/').count() != other.split('/').count() {
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_telling_name_is_told_and_of_those_the_most_called() {
+    fn the_most_telling_and_most_called_name_is_reported() {
         let called = |names: &[(&str, u64)]| -> Vec<_> {
             let owned = names.iter().map(|(name, calls)| (Arc::from(*name), *calls));
             owned.collect()

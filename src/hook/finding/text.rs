@@ -1,4 +1,4 @@
-//! A finding in words.
+//! `Display` of a finding: one sentence for the operator.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The findings that hooks have received: each once, but for refusals of the store.
+//! The findings that hooks have received: each is reported once, except refusals of the store.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use super::{Finding, FindingKind};
 use crate::base::sync::{AtomicU32, Lock, Ordering};
 use crate::clock::Tick;
 
-/// Most findings that hooks receive. Clients choose the names of resources, of which some findings
-/// speak.
+/// The most findings that hooks receive. Limited, as some findings contain names of resources,
+/// which clients can make up.
 const MOST_TOLD: usize = 1_024;
-/// That the store refuses is reported again after so long.
+/// How often it is reported that the store refuses requests.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Most new resources that are compared with the names of rules. Clients make up names, and each
-/// comparison takes time.
+/// The most new resources that are compared with the names of rules. Limited, as each comparison
+/// takes time and clients can make up names.
 const MOST_COMPARED: u32 = 256;
 
-/// Most looks at all rules when a resource has been called often.
+/// The most searches for rules without calls when a resource has been called often.
 const MOST_LATE: u32 = 16;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct ToldFindings {
-    /// At most [`MOST_TOLD`]: the kind of each, its rule and the part of that.
+    /// The kind of each finding, its rule and the part of the rule. At most [`MOST_TOLD`].
     findings: Lock<Vec<(FindingKind, Box<str>, u8)>>,
-    /// When a refusal of the store was reported.
+    /// When it was last reported that the store refuses.
     refused: Lock<Option<Tick>>,
     compared: AtomicU32,
-    /// How often a name that was called a thousand times has been compared with those of rules.
+    /// How many such searches a resource that was called a thousand times has started.
     late: AtomicU32,
 }
 
@@ -42,7 +42,7 @@ impl ToldFindings {
             }
             return is_due;
         }
-        // A key that no layer provides is missing in every call.
+        // A key that no layer provides is missing in every call, so these are one finding.
         let kind = match finding.kind {
             FindingKind::KeyMissing => FindingKind::NotProvided,
             kind => kind,
@@ -60,7 +60,7 @@ impl ToldFindings {
         true
     }
 
-    /// Returns whether the rules without calls may be looked for once more, late. Counts the look.
+    /// Returns whether the rules without calls may be searched for once more. Counts the search.
     pub(crate) fn may_look_late(&self) -> bool {
         self.late.load(Ordering::Relaxed) < MOST_LATE
             && self.late.fetch_add(1, Ordering::Relaxed) < MOST_LATE
