@@ -23,7 +23,7 @@ const INTERVAL: &str = "between 1 ms and 366 days";
 const BUCKETS: &str = "between 1 and 1024";
 const BLANK: &str = "a name that is not blank";
 const NO_STAR: &str = "a name: only circuit breakers, adaptive rules, and \
-     flow and isolation rules that count all callers together, may be for all resources";
+     flow and isolation rules that count all callers together, and not by the calendar, may be for all resources";
 const NO_LINE: &str =
     "left out with `for_origin` and `when`: calls wait for slots that all callers share";
 const LONG: &str = "at most 256 bytes";

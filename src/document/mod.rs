@@ -55,7 +55,7 @@
 //!
 //! | kind | keys |
 //! |---|---|
-//! | `flow` ([`FlowRule`](crate::FlowRule)) | `resource`, `threshold`, `interval`, `cost`, `buckets`, `strict`, `by_origin`, `for_origin`, `missing`, `when`, `in_context`, `throttle`, `warm_up`, `cold_factor`, `memory`, `memory_bytes`, `memory_threshold`, `lend`, `max_occupy_ratio`, `max_waiting`, `shared`, `exact`, `per_node`, `when_down`, `local_limit`, `store_wait`, `id` |
+//! | `flow` ([`FlowRule`](crate::FlowRule)) | `resource`, `threshold`, `interval` (or `calendar`, `"day"` or `"month"`, and `utc_offset`), `cost`, `buckets`, `strict`, `by_origin`, `for_origin`, `missing`, `when`, `in_context`, `throttle`, `warm_up`, `cold_factor`, `memory`, `memory_bytes`, `memory_threshold`, `lend`, `max_occupy_ratio`, `max_waiting`, `shared`, `exact`, `per_node`, `when_down`, `local_limit`, `store_wait`, `id` |
 //! | `isolation` ([`IsolationRule`](crate::IsolationRule)) | `resource`, `max`, `for_origin`, `when`, `queue`, `max_waiting`, `id` |
 //! | `adaptive` ([`AdaptiveRule`](crate::AdaptiveRule)) | `resource`, `floor`, `ceiling`, `start`, `burst`, `id` |
 //! | `circuit-breaker` ([`CircuitBreakerRule`](crate::CircuitBreakerRule)) | `resource`, one of `slow_ratio` (with `max_rt`), `error_ratio`, `error_count`, `consecutive_errors` and `pushback`, `exceeds`, `min_calls`, `open_for`, `open_up_to`, `interval` and `buckets` or `last_calls`, `probes`, `count_cancelled_as_slow`, `id` |

@@ -72,7 +72,7 @@ impl CostRules {
     ) -> Option<Self> {
         let mut rules = Vec::with_capacity(indices.len());
         for &index in indices {
-            if let Some(rule) = set.flow(index) {
+            if let Some(rule) = set.flow(index).filter(|rule| !rule.is_in_table()) {
                 rules.push((index, rule));
             }
         }

@@ -11,7 +11,7 @@ pub(super) const MOST_DEFAULTS: usize = 32;
 
 /// The allowed value of `resource` for rules that would limit no call under `*`.
 pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, adaptive rules, and \
-     flow and isolation rules that count all callers together, may be for all resources";
+     flow and isolation rules that count all callers together, and not by the calendar, may be for all resources";
 
 impl Rule {
     /// Returns whether the rule is for every resource without one of the same kind.

@@ -120,6 +120,8 @@ impl SharedRule {
             ParamOf::Index(index) => identity.part("param_at", &index.to_string()),
             ParamOf::Named(name) => identity.part("param", name),
             ParamOf::Origin => identity.part("by", "origin"),
+            // No shared rule counts so.
+            ParamOf::Anyone => {}
         }
         add_direction(&mut identity, direction);
         add_unit(&mut identity, rule.get_cost());
@@ -202,6 +204,7 @@ impl SharedRule {
             ParamOf::Index(index) => call.param_at(*index),
             ParamOf::Named(name) => call.param_named(name),
             ParamOf::Origin => call.origin.as_ref(),
+            ParamOf::Anyone => None,
         };
         match (given, self.missing) {
             // Each process hashes it in its own way, so they would not count the same key together.

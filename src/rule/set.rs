@@ -349,7 +349,7 @@ impl RuleSet {
     pub(crate) fn keyed_rule(&self, index: u32, most_origins: u32) -> Option<KeyedRule> {
         match self.rule(index)?.itself() {
             Rule::Keyed(rule) => Some(rule.clone()),
-            Rule::Flow(rule) if rule.is_by_origin() => Some(rule.as_keyed_rule(most_origins)),
+            Rule::Flow(rule) if rule.is_in_table() => Some(rule.as_keyed_rule(most_origins)),
             _ => None,
         }
     }
@@ -440,6 +440,7 @@ impl ResourceRules {
                 self.longest_wait = self.longest_wait.max(rule.max_wait());
             }
             Rule::Flow(rule) if rule.get_cost().is_some() => self.costs.push(index),
+            Rule::Flow(rule) if rule.calendar().is_some() => self.params.push(index),
             Rule::Flow(rule) => {
                 let wait = rule.shaping.max_wait.unwrap_or_default();
                 self.longest_wait = self.longest_wait.max(wait);

@@ -87,6 +87,7 @@ fn cases() -> Vec<Case> {
             "values by the day",
             KeyedRule::per_calendar_day("r", LIMIT).max_keys(KEYS),
         ),
+        case("calls by the day", FlowRule::per_calendar_day("r", LIMIT)),
         case("values in a queue", values().throttle(SECOND)),
         case("named values", values().param("user")),
         case("values by origin", values().by_origin()),
@@ -528,9 +529,9 @@ fn assert_whole(case: &Case, clock: &ManualClock, sentinel: &Sentinel) {
     );
     assert_eq!(sentinel.inbound().concurrency(), 0, "{name}");
     // Longer than any rule remembers, and probes have been sent.
-    clock.advance(HOUR * 3);
+    clock.advance(HOUR * 25);
     drop(with_call("o", |call| sentinel.try_enter(call)));
-    clock.advance(HOUR * 3);
+    clock.advance(HOUR * 25);
     let first = engine(clock.clone(), sentinel.rules());
     let [now, then] = [sentinel, &first].map(|sentinel| {
         let mut running = Vec::new();

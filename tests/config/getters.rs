@@ -141,6 +141,7 @@ fn a_flow_rule_tells_its_settings() {
     let read = reads! { FlowRule::per_second("r", 9);
         buckets(5) => get_buckets: 2, 5;
         cost("tokens") => get_cost: None, Some("tokens");
+        utc_offset(60) => get_utc_offset: 0, 60;
         strict() => is_strict: false, true;
         by_origin() => is_by_origin: false, true;
         for_origin("a") => get_for_origin: None, Some("a");
@@ -206,6 +207,9 @@ fn a_keyed_rule_tells_its_settings() {
     let rate = KeyedRule::per_second("r", 9);
     assert!(!rate.is_concurrency());
     assert_eq!(rate.calendar(), None);
+    let day = FlowRule::per_calendar_day("r", 9);
+    assert_eq!(day.calendar(), Some(CalendarPeriod::Day));
+    assert_eq!(FlowRule::per_second("r", 9).calendar(), None);
     let month = KeyedRule::per_calendar_month("r", 9);
     assert_eq!(month.calendar(), Some(CalendarPeriod::Month));
     assert_eq!(month.interval(), SECOND * 31 * 86_400);

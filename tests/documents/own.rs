@@ -305,6 +305,16 @@ fn keyed_rules() -> Vec<(Value, Rule)> {
         ),
         (
             json!({
+                "kind": "flow", "resource": "/a", "threshold": 50_000_000, "calendar": "month",
+                "utc_offset": 60, "cost": "tokens",
+            }),
+            FlowRule::per_calendar_month("/a", 50_000_000)
+                .utc_offset(60)
+                .cost("tokens")
+                .into(),
+        ),
+        (
+            json!({
                 "kind": "keyed", "resource": "/a", "threshold": 2, "param_at": -1,
                 "window": true,
             }),

@@ -305,8 +305,9 @@ async fn the_older_fields_tell_every_client_what_is_left() {
 #[tokio::test]
 async fn a_client_that_waits_for_the_reset_of_a_response_passes() {
     let seconds = ms(10_000);
-    let cases: [Rules; 7] = [
+    let cases: [Rules; 8] = [
         KeyedRule::per_calendar_day("/x", 3).into(),
+        FlowRule::per_calendar_day("/x", 3).into(),
         FlowRule::per("/x", 3, seconds).into(),
         FlowRule::per("/x", 3, seconds).buckets(5).into(),
         FlowRule::per("/x", 3, seconds).by_origin().into(),

@@ -4,6 +4,7 @@
 mod calendar;
 mod circuit_breaker;
 mod flow;
+mod flow_calendar;
 mod histograms;
 mod isolation;
 mod keyed_rule;

@@ -337,6 +337,10 @@ mod tests {
                 "7 in 1 h for each value of parameter -1, blocked for 2 h",
             ),
             (
+                FlowRule::per_calendar_day("a", 9).cost("tokens").into(),
+                "9 tokens in each day",
+            ),
+            (
                 KeyedRule::per_calendar_month("a", 2_000_000).into(),
                 "2000000 in each month for each value",
             ),

@@ -1,8 +1,9 @@
 //! The settings of a flow rule as a table.
 
 use super::{FlowRule, MissingKey, Who};
+use crate::clock::CalendarPeriod;
 use crate::rule::field::Accessor::{
-    Bytes, Choice, Count, Flag, Number, Shares, Switch, Text, Time,
+    Bytes, Choice, Count, Flag, Number, Place, Shares, Switch, Text, Time,
 };
 use crate::rule::field::{Field, HasFields, Needed, resource_row};
 
@@ -19,13 +20,29 @@ impl HasFields for FlowRule {
             )
             .needed(),
             Field::new(
+                "calendar",
+                Choice(
+                    &CalendarPeriod::NAMES,
+                    |it: &Self| it.calendar.map(CalendarPeriod::as_str),
+                    |it, place| it.in_period(CalendarPeriod::ALL[place]),
+                ),
+            ),
+            Field::new(
+                "utc_offset",
+                Place(
+                    |it: &Self| it.utc_offset.as_ref().map(|_| it.get_utc_offset()),
+                    Self::utc_offset,
+                ),
+            ),
+            Field::new(
                 "interval",
                 Time(
-                    |it: &Self| Some(it.interval),
+                    |it: &Self| it.calendar.is_none().then_some(it.interval),
                     |it, interval| Self { interval, ..it },
                 ),
             )
-            .always_written(),
+            .always_written()
+            .not_beside(&["calendar"]),
             Field::new("cost", Text(Self::get_cost, Self::cost)),
             Field::new("buckets", Count(|it| Some(it.buckets.get()), Self::buckets)).kept(),
             Field::new("strict", Switch(|it| it.strict, Self::strict)),

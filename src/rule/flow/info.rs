@@ -33,7 +33,8 @@ impl RuleInfo for FlowRule {
     }
 
     fn may_be_default(&self) -> bool {
-        matches!((&self.basis, &self.who), (Basis::Own, Who::Anyone))
+        let is_of_all = matches!((&self.basis, &self.who), (Basis::Own, Who::Anyone));
+        is_of_all && self.calendar.is_none()
     }
 
     fn unit(&self) -> Option<&str> {

@@ -1,10 +1,12 @@
 //! Flow rules: how many calls of a resource may pass in a window of time.
 
+mod calendar;
 mod cost;
 #[cfg(any(feature = "page", feature = "serde"))]
 mod fields;
 mod getters;
 mod info;
+mod table;
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
 use super::threshold::whole_rate;
 use super::whose::{Basis, Who};
 use crate::base::number::{Number, WholeNumber};
-use crate::clock::SHORTEST_INTERVAL;
+use crate::clock::{CalendarPeriod, SHORTEST_INTERVAL};
 use crate::keyed::MOST_IN_WINDOW;
 use crate::stat::{Lending, MAX_TOKENS, Quota};
 
@@ -101,6 +103,10 @@ pub struct FlowRule {
     max_occupy_ratio: f64,
     max_waiting: WholeNumber,
     pub(super) sharing: Sharing,
+    /// The part of the calendar in which it counts, if it does.
+    calendar: Option<CalendarPeriod>,
+    /// Boxed, as few rules have one, and every resource keeps a copy of a rule for all of them.
+    utc_offset: Option<Box<WholeNumber>>,
     /// The unit of costs that the rule counts; `None` if it counts calls.
     cost: Option<String>,
     pub(super) id: Option<String>,
@@ -228,6 +234,8 @@ impl FlowRule {
             max_occupy_ratio: 1.0,
             max_waiting: WholeNumber::new(MOST_WAITING),
             sharing: Sharing::default(),
+            calendar: None,
+            utc_offset: None,
             cost: None,
             id: None,
         }
@@ -436,7 +444,7 @@ impl FlowRule {
         self.threshold
     }
 
-    /// Returns the length of the window.
+    /// Returns the length of the window: by the calendar a day, or the 31 days of the longest month.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval
@@ -554,60 +562,6 @@ impl FlowRule {
         }
     }
 
-    /// Reports the settings that a table of origins cannot implement. Names every field, so that a
-    /// new one does not compile until it is decided here.
-    fn inspect_by_origin(&self, inspector: &mut Inspector) {
-        let Self {
-            resource: _,
-            threshold,
-            interval: _,
-            buckets,
-            strict,
-            who: _,
-            missing: _,
-            // Refused with any selection of origins.
-            basis: _,
-            shaping,
-            lend,
-            // Meaningless here: with such a table no call waits.
-            max_waiting: _,
-            max_occupy_ratio: _,
-            sharing: _,
-            // Refused with any selection of callers.
-            cost: _,
-            id: _,
-        } = self;
-        let allowed = "left out with `by_origin`: `for_origin(\"other\")` has it for each origin";
-        if *strict {
-            inspector.refuse("strict", true, allowed);
-        }
-        if *lend == Some(true) {
-            inspector.refuse("lend", true, allowed);
-        }
-        if buckets.get() != 2 {
-            inspector.refuse("buckets", buckets.get(), allowed);
-        }
-        // `for_origin("other")` has only one queue for all of its origins.
-        let queue = "left out with `by_origin`: a `KeyedRule` has a queue for each origin, by \
-                     `.by_origin().throttle(…)`";
-        let is_queue = shaping.max_wait.is_some();
-        shaping.inspect_absent(inspector, if is_queue { queue } else { allowed });
-        if *threshold > f64::from(MOST_IN_WINDOW) {
-            inspector.number("threshold", *threshold, 0..=MOST_IN_WINDOW);
-        }
-    }
-
-    /// Returns this rule by origin as a keyed rule whose parameter is the origin.
-    pub(super) fn as_keyed_rule(&self, most_origins: u32) -> KeyedRule {
-        let mut rule = KeyedRule::per(&self.resource, self.threshold, self.interval)
-            .window()
-            .by_origin()
-            .missing(self.missing.unwrap_or_default())
-            .max_keys(most_origins);
-        rule.id.clone_from(&self.id);
-        rule
-    }
-
     /// Returns whether the rule is for every resource without one of its own.
     pub(super) fn is_for_any(&self) -> bool {
         self.resource == super::ANY_RESOURCE
@@ -615,6 +569,10 @@ impl FlowRule {
 
     /// Reports the settings that a shared rule cannot have.
     fn inspect_shared(&self, inspector: &mut Inspector) {
+        if self.calendar.is_some() {
+            KeyedRule::refuse_shared_calendar(inspector);
+            return;
+        }
         if self.shaping != Shaping::default() {
             let why = "left out with `throttle`, `warm_up` or `memory`: one queue and one clock \
                  cannot be shared";
@@ -672,7 +630,9 @@ impl FlowRule {
             inspector.buckets(self.interval, self.buckets, MAX_BUCKETS);
         }
         self.shaping.inspect(self, inspector);
-        if self.who == Who::Each && self.sharing == Sharing::default() {
+        self.inspect_calendar(inspector);
+        let is_local = self.sharing == Sharing::default();
+        if self.who == Who::Each && is_local && self.calendar.is_none() {
             self.inspect_by_origin(inspector);
         }
         let basis = match &self.basis {

@@ -85,7 +85,11 @@ impl KeyedRule {
         Self::by_calendar(resource.into(), threshold.into(), CalendarPeriod::Month)
     }
 
-    fn by_calendar(resource: String, threshold: Number, period: CalendarPeriod) -> Self {
+    pub(in crate::rule) fn by_calendar(
+        resource: String,
+        threshold: Number,
+        period: CalendarPeriod,
+    ) -> Self {
         Self::per(resource, threshold, period.longest()).in_period(period)
     }
 
@@ -152,22 +156,32 @@ impl KeyedRule {
                 _ => {}
             }
         }
-        if let Some(offset) = self.utc_offset {
-            let most = i64::from(MOST_OFFSET);
-            if self.calendar.is_none() {
-                let allowed = "left out without `per_calendar_day` or `per_calendar_month`";
-                inspector.refuse("utc_offset", offset, allowed);
-            } else if !offset.is_between(-most, most) {
-                let allowed = format!("between -{most} and {most}");
-                inspector.refuse("utc_offset", offset, allowed);
-            }
-        }
+        inspect_offset(self.utc_offset, self.calendar, inspector);
     }
 
     /// Reports that a rule by the calendar cannot be shared.
-    pub(super) fn refuse_shared_calendar(inspector: &mut Inspector) {
+    pub(in crate::rule) fn refuse_shared_calendar(inspector: &mut Inspector) {
         let why =
             "left out with `per_calendar_day` or `per_calendar_month`: they count in one process";
         refuse_shared(inspector, why);
+    }
+}
+
+/// Notes that a rule has no such offset from UTC.
+pub(in crate::rule) fn inspect_offset(
+    offset: Option<WholeNumber>,
+    calendar: Option<CalendarPeriod>,
+    inspector: &mut Inspector,
+) {
+    let most = i64::from(MOST_OFFSET);
+    let Some(offset) = offset else {
+        return;
+    };
+    if calendar.is_none() {
+        let allowed = "left out without `per_calendar_day` or `per_calendar_month`";
+        inspector.refuse("utc_offset", offset, allowed);
+    } else if !offset.is_between(-most, most) {
+        let allowed = format!("between -{most} and {most}");
+        inspector.refuse("utc_offset", offset, allowed);
     }
 }

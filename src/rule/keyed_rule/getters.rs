@@ -16,7 +16,7 @@ impl KeyedRule {
     pub fn get_param(&self) -> Option<&str> {
         match &self.of {
             ParamOf::Named(name) => Some(name),
-            ParamOf::Index(_) | ParamOf::Origin => None,
+            ParamOf::Index(_) | ParamOf::Origin | ParamOf::Anyone => None,
         }
     }
 
@@ -26,7 +26,7 @@ impl KeyedRule {
     pub const fn get_param_at(&self) -> Option<i32> {
         match self.of {
             ParamOf::Index(index) => Some(index),
-            ParamOf::Named(_) | ParamOf::Origin => None,
+            ParamOf::Named(_) | ParamOf::Origin | ParamOf::Anyone => None,
         }
     }
 

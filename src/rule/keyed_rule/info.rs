@@ -41,11 +41,13 @@ impl RuleInfo for KeyedRule {
     }
 
     fn needs(&self) -> Vec<Need<'_>> {
-        let mut needs = vec![match &self.of {
-            ParamOf::Index(index) => Need::ParamAt(*index),
-            ParamOf::Named(name) => Need::ParamNamed(name),
-            ParamOf::Origin => Need::Origin,
-        }];
+        let mut needs = Vec::new();
+        match &self.of {
+            ParamOf::Index(index) => needs.push(Need::ParamAt(*index)),
+            ParamOf::Named(name) => needs.push(Need::ParamNamed(name)),
+            ParamOf::Origin => needs.push(Need::Origin),
+            ParamOf::Anyone => {}
+        }
         if !self.tiers.is_empty() || !self.unlimited_tiers.is_empty() {
             needs.push(Need::Tier);
         }

@@ -20,6 +20,7 @@ use super::sharing::{Sharing, inspect_window, refuse_shared, shared_settings};
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::{CalendarPeriod, SHORTEST_INTERVAL};
 use crate::keyed::{Burst, Counting, MOST_KEYS, SHORTEST_REFILL};
+pub(super) use calendar::inspect_offset;
 
 /// The longest valid wait of a call in the queue of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
@@ -123,6 +124,8 @@ pub(crate) enum ParamOf {
     Named(String),
     /// The origin of the call.
     Origin,
+    /// All calls have one value: the rule counts them together.
+    Anyone,
 }
 
 impl KeyedRule {
@@ -196,6 +199,14 @@ impl KeyedRule {
         Self {
             count: Counting::Running,
             ..Self::per(resource, max.into(), Duration::from_secs(1))
+        }
+    }
+
+    /// Counts all calls together, as those of one value.
+    pub(super) fn of_all(self) -> Self {
+        Self {
+            of: ParamOf::Anyone,
+            ..self.max_keys(1)
         }
     }
 
@@ -502,7 +513,7 @@ impl KeyedRule {
     pub(super) fn heap(&self) -> usize {
         let of = match &self.of {
             ParamOf::Named(name) => name.len(),
-            ParamOf::Index(_) | ParamOf::Origin => 0,
+            ParamOf::Index(_) | ParamOf::Origin | ParamOf::Anyone => 0,
         };
         let tiers = self.tiers.iter().map(|(tier, _)| tier.len());
         let tiers = size_of_val(&*self.tiers) + tiers.sum::<usize>();

@@ -172,7 +172,7 @@ impl KeyedRules {
     /// The tokens that `value` could take now under the rule at `place`; `None` if it has no limit.
     pub(crate) fn left(&self, place: usize, value: &Key<'_>, now: Tick) -> Option<u32> {
         let param = &self.0[place];
-        let key = param.keys.digest(value);
+        let key = param.keys.digest(param.known_as(value));
         let quota = param.quotas.of(key, None);
         let left = || param.keys.left(now, key, &quota.prepared);
         (!quota.is_unlimited()).then(left)
@@ -181,8 +181,9 @@ impl KeyedRules {
     /// Restores the whole quota of `value` under the rule at `place`. Returns whether any was
     /// spent.
     pub(crate) fn reset(&self, place: usize, value: &Key<'_>, time: &dyn Fn() -> Tick) -> bool {
-        let keys = &self.0[place].keys;
-        keys.reset(keys.digest(value), time)
+        let param = &self.0[place];
+        let key = param.keys.digest(param.known_as(value));
+        param.keys.reset(key, time)
     }
 
     /// How often the rule at `place` has blocked a value.

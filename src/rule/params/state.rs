@@ -84,6 +84,15 @@ impl KeyedState {
             ParamOf::Index(index) => call.param_at(*index),
             ParamOf::Named(name) => call.param_named(name),
             ParamOf::Origin => call.origin.as_ref(),
+            ParamOf::Anyone => Some(&Key::MISSING),
+        }
+    }
+
+    /// The value whose count is that of `value`.
+    pub(super) fn known_as<'v>(&self, value: &'v Key<'v>) -> &'v Key<'v> {
+        match self.rule.of {
+            ParamOf::Anyone => &Key::MISSING,
+            _ => value,
         }
     }
 
