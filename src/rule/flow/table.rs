@@ -5,8 +5,8 @@ use crate::keyed::MOST_IN_WINDOW;
 use crate::rule::problem::Inspector;
 
 impl FlowRule {
-    /// Reports the settings that a table cannot implement, and the queue with a message of its own. The
-    /// fields are named one by one, so a new one does not compile until it is judged here.
+    /// Reports the settings that a table cannot implement: a queue as not `queue`, the others as not
+    /// `allowed`. Names every field, so that a new one does not compile until it is decided here.
     pub(super) fn inspect_in_table(&self, inspector: &mut Inspector, [allowed, queue]: [&str; 2]) {
         let Self {
             resource: _,
@@ -20,7 +20,7 @@ impl FlowRule {
             basis: _,
             shaping,
             lend,
-            // Of those that wait, which it has none of.
+            // Meaningless here: with such a table no call waits.
             max_waiting: _,
             max_occupy_ratio: _,
             sharing: _,
