@@ -1,17 +1,19 @@
-//! The calls that ask for permits of the bucket after the present one.
+//! The calls of one counter that ask for permits of the bucket after the present one.
 
 use super::ticket::Asker;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
+    /// Waiting calls in the order in which they asked.
     pub(super) tickets: Vec<Asker>,
-    /// The bucket in which the calls have asked; they ask for the one after it.
+    /// The bucket that was the present one when the calls asked; they want permits of the bucket
+    /// after it.
     pub(super) asked_in: u64,
-    /// The bucket in which the store had too few permits for the next one: no call asks again
-    /// before it ends.
+    /// Set when the store had too few permits for the next bucket: the bucket that was then the
+    /// present one. Until it ends, no call asks ahead again.
     pub(super) short_in: Option<u64>,
-    /// Whether the last draw was for these calls: then those that wait for the present bucket are
-    /// next.
+    /// Whether the last draw was for these calls. If so, the next draw is for the calls that wait
+    /// for permits of the present bucket.
     pub(super) was_last: bool,
 }

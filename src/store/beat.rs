@@ -42,17 +42,19 @@ use super::{Epoch, NodeId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alive {
     pub(crate) node: NodeId,
+    /// Whether the process shuts down and must not be counted any more.
     pub(crate) is_leaving: bool,
+    /// The count of the last answered beat; 0 before the first answer.
     pub(crate) seen: u64,
     pub(crate) settings: Agreed,
 }
 
-/// The settings that should be equal in all processes of a store.
+/// The settings that must be equal in all processes that share a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Agreed {
-    /// A hash of the secret by which the names of counters are made.
+    /// A hash of the secret from which the names of counters are derived.
     pub(crate) secret: u32,
-    /// The configured number of processes.
+    /// The configured minimum number of processes.
     pub(crate) nodes: u32,
 }
 
@@ -70,15 +72,19 @@ pub(crate) struct Agreed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
     pub(crate) nodes: u32,
+    /// The position of this process among the live ones, from 0.
     pub(crate) rank: u32,
+    /// The time since which the store has had its data.
     pub(crate) epoch: Epoch,
+    /// The number of beats that the store has counted, including this one; 0 if it counts none.
     pub(crate) count: u64,
-    /// For each setting, the number of live processes in which it differs.
+    /// For each setting, the number of live processes whose value differs from that of this
+    /// process.
     pub(crate) others: Agreed,
 }
 
 impl Alive {
-    /// Creates the report of a process that has had no answer yet.
+    /// Creates the report of a process that has received no answer yet.
     pub(crate) const fn new(node: NodeId, settings: Agreed) -> Self {
         Self {
             node,
@@ -94,7 +100,7 @@ impl Alive {
         self.node
     }
 
-    /// Returns whether the process leaves: then it is not counted any more.
+    /// Returns whether the process shuts down. A store no longer counts a process that leaves.
     #[must_use]
     pub const fn is_leaving(&self) -> bool {
         self.is_leaving
@@ -107,8 +113,8 @@ impl Alive {
         self.seen
     }
 
-    /// Returns a text of the settings on which processes should agree: one word that shows no
-    /// secret. A store that keeps it beside the process can tell [how many others
+    /// Returns the settings that must be equal in all processes, encoded as one word that reveals
+    /// no secret. A store that keeps it with each process can report [how many others
     /// differ](Beat::with_others).
     #[must_use]
     pub fn settings(&self) -> String {
@@ -116,13 +122,13 @@ impl Alive {
         format!("{secret:08x}:{nodes}")
     }
 
-    /// Counts the beat in a store that has counted `count` beats since `epoch`, at the time `now`
-    /// since the start of the store's clock. A store without data passes a count of 0 and the
-    /// default epoch. Returns the count and the epoch to keep from then on.
+    /// Counts this beat for a store that has counted `count` beats since `epoch`. `now` is the
+    /// reading of the store's clock. A store without data passes a count of 0 and the default
+    /// epoch. Returns the new count and epoch, for the store to keep.
     ///
-    /// A count below that which the process has [seen](Self::seen) shows that the data of the store
-    /// is older than the answer that the process had: the store was restarted from a snapshot, or a
-    /// replica that lags has taken over. Then another epoch begins, as where all data is lost.
+    /// A count below the one that the process has [seen](Self::seen) shows that the store's data is
+    /// older than its last answer: the store was restarted from a snapshot, or a replica that lags
+    /// has taken over. Then a new epoch begins, as after a loss of all data.
     #[must_use]
     pub fn count(&self, count: u64, epoch: Epoch, now: Duration) -> (u64, Epoch) {
         let has_data = epoch != Epoch::default() && count >= self.seen;
@@ -130,7 +136,7 @@ impl Alive {
             epoch
         } else {
             let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-            // Two epochs that begin in one instant must differ as well.
+            // Two epochs that begin at the same reading of the clock must differ as well.
             Epoch(now.max(epoch.0.saturating_add(1)))
         };
         (count.max(self.seen).saturating_add(1), epoch)
@@ -164,8 +170,9 @@ impl Beat {
         }
     }
 
-    /// Sets the [settings](Alive::settings) of all processes that are alive: then a finding says
-    /// where some differ from those of `alive`. Texts of another shape are ignored.
+    /// Compares the [settings](Alive::settings) of all live processes with those of `alive`. If
+    /// some differ, a [finding](crate::Sentinel::findings) reports it. Texts in another format are
+    /// ignored.
     #[must_use]
     pub fn with_others<'a>(
         mut self,
@@ -182,8 +189,9 @@ impl Beat {
         self
     }
 
-    /// Sets the number of this beat among all that the store has [counted](Alive::count). Default
-    /// 0: the store counts none, and does not notice that its data has gone back.
+    /// Sets how many beats the store has [counted](Alive::count), including this one. The default
+    /// of 0 stands for a store that counts no beats: if it falls back to older data, nobody
+    /// notices.
     #[must_use]
     pub const fn with_count(mut self, count: u64) -> Self {
         self.count = count;

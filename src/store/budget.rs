@@ -1,25 +1,29 @@
-//! How many refills a process asks a store for: above a budget, it draws for longer ahead.
+//! Limits the refills that a process asks a store for: above a budget, each refill covers a longer
+//! time ahead.
 //!
-//! Calls that wait are always asked for. Refills are only there to make that rare, so where
-//! many counters are busy, each is refilled less often and by more.
+//! Draws for waiting calls are never limited. Refills only make such draws rare. So while many
+//! counters are busy, each is refilled less often, and by more permits.
 
 use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// Most refills a second. At the shortest horizon this is what about 20 busy counters need.
+/// The most refills per second. About 20 busy counters need as many at the shortest horizon.
 const BUDGET: f64 = 2_000.0;
-/// How often the horizon is looked at.
+/// How often the horizon is adjusted to the rate of refills.
 const PERIOD: Duration = Duration::from_millis(100);
-/// More than any counter can be drawn ahead for: that is a tenth of its bucket.
+/// The longest horizon as a multiple of the configured one. It never binds, as a counter is
+/// refilled for at most a tenth of its bucket.
 const MOST_STRETCH: f64 = 10_000.0;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Budget {
+    /// Refills that were asked for since `since`.
     refills: u32,
+    /// The start of the present period.
     since: Tick,
-    /// By how much the horizon is longer; at least 1.
+    /// The factor by which the horizon is lengthened; at least 1.
     stretch: f64,
 }
 
@@ -37,8 +41,9 @@ impl Budget {
         let time = now - self.since;
         if time >= PERIOD {
             let rate = f64::from(self.refills) / time.as_secs_f64();
-            // So much longer, it would have been the budget. Half of the way there, as counters
-            // follow only with their next refill.
+            // With the horizon stretched to `enough`, the rate would have met the budget. Each
+            // period goes half of the way there, as a counter adopts a new horizon only at its next
+            // refill.
             let enough = self.stretch * rate / BUDGET;
             self.stretch = f64::midpoint(self.stretch, enough).clamp(1.0, MOST_STRETCH);
             self.refills = 0;
@@ -47,7 +52,7 @@ impl Budget {
         self.refills = self.refills.saturating_add(refills as u32);
     }
 
-    /// For how long counters are refilled that are to be refilled for `horizon`.
+    /// Returns `horizon`, lengthened as the budget requires.
     pub(super) fn stretched(&self, horizon: Duration) -> Duration {
         horizon.mul_f64(self.stretch)
     }
@@ -59,8 +64,8 @@ mod tests {
 
     const HORIZON: Duration = Duration::from_millis(20);
 
-    /// The horizon after a second in which `counters` have each been refilled once in half a
-    /// horizon.
+    /// Returns the horizon after a second in which each of `counters` counters was refilled once
+    /// per half horizon.
     fn after_a_second(budget: &mut Budget, from: u64, counters: usize) -> Duration {
         let mut owed = 0.0;
         for ms in from..from + 1_000 {

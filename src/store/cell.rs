@@ -18,12 +18,15 @@ use std::time::Duration;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// Nanoseconds of a unit of time: 44 bits of them are 8.9 years.
+/// The length of a unit of time in nanoseconds. With it, 44 bits reach 8.9 years.
 const UNIT_NS: u64 = 16_384;
+/// The bits of a word that hold permits.
 const PERMIT_BITS: u32 = 20;
+/// The value of the permit bits that marks a cell as exhausted.
 const EXHAUSTED: u32 = (1 << PERMIT_BITS) - 1;
-/// Most permits that a lease holds.
+/// The most permits that a lease can hold.
 pub(crate) const MOST_LEASED: u32 = EXHAUSTED - 1;
+/// The latest end that a word can hold, in units.
 const LAST_UNIT: u64 = u64::MAX >> PERMIT_BITS;
 
 /// See the [module](self).
@@ -33,11 +36,12 @@ pub(crate) struct Cell(AtomicU64);
 /// The answer of a cell to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseFound {
-    /// The call has its permits, which are of the bucket with this end.
+    /// The call has its permits. They belong to the bucket with this end.
     Taken(BucketEnd),
     /// There are no permits before this time, as far as the process knows.
     Exhausted(Tick),
-    /// Nothing is known: the store must be asked.
+    /// The cell holds too few permits and is not exhausted, or its bucket is over: the store must
+    /// be asked.
     Nothing,
 }
 
@@ -45,15 +49,17 @@ pub(crate) enum LeaseFound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BucketEnd(u64);
 
-/// Permits that are outside of the cell after a [`put`](Cell::put), for the caller to return.
+/// Permits that a [`put`](Cell::put) has left outside of the cell. The caller returns them to the
+/// store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// New permits that the cell has not taken.
+    /// New permits that the cell did not accept.
     pub(crate) new: u32,
-    /// Permits of an earlier bucket that have come out.
+    /// Permits of an earlier bucket that the new ones have replaced.
     pub(crate) old: u32,
 }
 
+/// The content of a cell, unpacked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word {
     end: u64,
@@ -68,7 +74,8 @@ impl Default for BucketEnd {
 }
 
 impl BucketEnd {
-    /// The end of a bucket at `at`, never later.
+    /// Creates the end of a bucket that ends at `at`, rounded down to a unit, so that no permit
+    /// outlives its bucket.
     pub(crate) fn at(at: Tick) -> Self {
         Self((at.as_nanos() / UNIT_NS).min(LAST_UNIT))
     }
@@ -116,7 +123,7 @@ impl Cell {
         Word::of(self.0.load(Ordering::Relaxed))
     }
 
-    /// Puts `new` in the place of `old`, or returns what is there.
+    /// Replaces `old` by `new`, or returns the word that is there instead. Can fail spuriously.
     fn swap(&self, old: Word, new: Word) -> Result<(), Word> {
         let swapped = self.0.compare_exchange_weak(
             old.bits(),
@@ -152,9 +159,9 @@ impl Cell {
         }
     }
 
-    /// Puts in `n` permits of the bucket that ends at `end`. If the cell holds permits of that
-    /// bucket, they add up. Permits of an earlier bucket come out. If the cell holds permits of a
-    /// later bucket, the new ones stay out.
+    /// Puts in `n` permits of the bucket that ends at `end`. Permits of that bucket that the cell
+    /// holds already are kept. Permits of an earlier bucket are removed. If the cell holds permits
+    /// of a later bucket, it does not accept the new ones.
     pub(crate) fn put(&self, end: BucketEnd, n: u32, bucket: Duration) -> Left {
         if n == 0 {
             return Left::default();
@@ -191,7 +198,7 @@ impl Cell {
         }
     }
 
-    /// Takes out what is left of a lease whose bucket is over.
+    /// Removes and returns the unused permits of a lease whose bucket is over.
     pub(crate) fn close(&self, now: Tick) -> Option<(BucketEnd, u32)> {
         let mut word = self.load();
         loop {
@@ -209,8 +216,8 @@ impl Cell {
         }
     }
 
-    /// Puts back `n` permits that were taken of the bucket that ends at `end`. Returns whether
-    /// the cell has taken them. It does not if that bucket is over, if the lease is of another
+    /// Puts back `n` permits that were taken of the bucket that ends at `end`. Returns whether the
+    /// cell has accepted them. It does not if that bucket is over, if the lease is of another
     /// bucket, or if there is no room.
     pub(crate) fn refund(&self, end: BucketEnd, n: u32, now: Tick, bucket: Duration) -> bool {
         let mut word = self.load();
@@ -246,7 +253,8 @@ impl Cell {
         }
     }
 
-    /// Takes out up to `n` permits of the present lease, to be given back to the store.
+    /// Removes and returns up to `n` permits of the present lease, which the caller gives back to
+    /// the store.
     pub(crate) fn withdraw(&self, n: u32) -> Option<(BucketEnd, u32)> {
         let mut word = self.load();
         loop {
@@ -292,13 +300,13 @@ impl Cell {
         }
     }
 
-    /// The permits that are there, also those of a bucket that is over.
+    /// Returns the number of permits in the cell, including permits of a bucket that is over.
     pub(crate) fn left(&self) -> u32 {
         let word = self.load();
         if word.is_lease() { word.permits } else { 0 }
     }
 
-    /// The permits that calls may take at `now`, and when their bucket ends.
+    /// Returns the number of permits that calls can take at `now`, and the end of their bucket.
     pub(crate) fn in_hand(&self, now: Tick) -> Option<(BucketEnd, u32)> {
         let word = self.load();
         let is_there = word.is_lease() && word.permits > 0 && !word.end().is_over(now);
@@ -339,7 +347,7 @@ mod tests {
     fn one_bucket_adds_up_and_another_one_replaces() {
         let cell = Cell::default();
         cell.put(end(100), 5, BUCKET);
-        // Another trip has seen the end a little earlier.
+        // Another trip has measured the end of the same bucket a little earlier.
         assert_eq!(cell.put(end(98), 2, BUCKET), Left::default());
         assert_eq!(cell.in_hand(ms(1)), Some((end(98), 7)));
         assert_eq!(cell.put(end(200), 3, BUCKET), Left { new: 0, old: 7 });
@@ -352,7 +360,7 @@ mod tests {
         assert_eq!(cell.withdraw(10), Some((end(200), 10)));
     }
 
-    /// A cell that has never been used has an end as well, which is no bucket's.
+    /// The word of an unused cell has an end of 0, which must not pass for the end of a bucket.
     #[test]
     fn the_first_permits_of_a_young_clock_are_there() {
         let cell = Cell::default();

@@ -1,6 +1,7 @@
-//! One counter: what a draw does to its value.
+//! Applies a draw to the value of a counter.
 //!
-//! A value holds the permits that were drawn in the last `k` buckets and for the next one:
+//! A value holds one count of drawn permits for each of the last `k` buckets, and one for the next
+//! bucket:
 //!
 //! ```text
 //! bytes   0        8       16     20             16 + 4k
@@ -10,23 +11,24 @@
 //!           f64 µs   f64     u32 each; c[k-1] is that of the bucket `base`, c[k] the next
 //! ```
 //!
-//! All in little endian. The numbers are floats because Lua has no others; each is a whole
-//! number below 2⁵³. The function here is the reference for the script of other stores: both
-//! give the same answers and the same bytes.
+//! All fields are little-endian. `epoch` and `base` are floats because Lua has no other numbers;
+//! each is a whole number below 2⁵³. [`apply`] is the reference for the script that a store runs:
+//! both give the same answers and the same bytes.
 
 use std::time::Duration;
 
 use super::draw::{Booking, Draw, Drawn, Epoch};
 
-/// Bytes before the counts.
+/// The length of `epoch` and `base`, in bytes.
 const HEAD: usize = 16;
 
 /// The content of a value.
 struct Counter {
+    /// When the counter was created, in µs of the store's clock; 0 for a new one.
     epoch: u64,
     /// The bucket that was the present one when the value was written.
     base: u64,
-    /// Oldest first; the last one is that of the bucket after `base`.
+    /// The counts of the buckets, oldest first. The last one is that of the bucket after `base`.
     counts: Vec<u32>,
 }
 
@@ -39,8 +41,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
     let mut is_changed = false;
     if counter.base > bucket.saturating_add(1) {
         counter.gather(bucket, draw.limit);
-        // Written even if nothing is granted: otherwise each draw would gather the old value again,
-        // and the window would be full until the clock is where it was.
+        // The value is written even if nothing is granted. Otherwise each draw would gather the old
+        // value again, and the window would stay full until the clock is back where it was.
         is_changed = true;
     } else if counter.base > bucket {
         // The store's clock is one bucket behind the value: the value's bucket stays the present
@@ -62,8 +64,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
     if counter.epoch == 0 {
         counter.epoch = now;
     }
-    // First the permits that the process gives back, and those that its calls took without the
-    // store.
+    // Permits that the process gives back, and permits that its calls took without the store, are
+    // counted before the limit is checked.
     if let Some(back) = &draw.back {
         is_changed |= counter.change(back, u32::saturating_sub);
     }
@@ -71,8 +73,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
         is_changed |= counter.change(add, u32::saturating_add);
     }
     let free = draw.limit.saturating_sub(counter.held(draw.next));
-    // Permits that callers wait for go first. Of the rest, a part is granted ahead: the divisor
-    // leaves some for other processes.
+    // Permits that calls wait for are granted first. Of the rest, the process gets a part ahead of
+    // its calls; the divisor leaves some for other processes.
     let mut grant = draw.firm.min(free);
     if draw.soft > 0 && free > grant {
         grant += draw.soft.min((free - grant).div_ceil(draw.divisor.max(1)));
@@ -82,8 +84,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
         counter.counts[place] = counter.counts[place].saturating_add(grant);
         is_changed = true;
     }
-    // If no permit is left, the answer says how long until there is one: the process need not ask
-    // before.
+    // If no permit is left, the answer says how long it takes until there is one, so that the
+    // process does not ask before.
     let mut wait = 0;
     if grant < draw.firm || grant == free {
         wait = (end - now) + counter.buckets_until_room(draw.limit) * bucket_us;
@@ -100,7 +102,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
 }
 
 impl Counter {
-    /// The counter in `value`; an empty one if it holds none for `k` buckets.
+    /// Reads the counter in `value`. Returns an empty one if the length of `value` is not that of
+    /// `k` buckets.
     fn read(value: &[u8], k: usize, bucket: u64) -> Self {
         let empty = Self {
             epoch: 0,
@@ -171,10 +174,10 @@ impl Counter {
         place.is_some()
     }
 
-    /// The permits that a new one must share the limit with: one for the next bucket if `next`,
-    /// otherwise one for the present bucket. A window is `k` buckets long. So a permit for the
-    /// present bucket must fit into two: the window that ends with it, and the one that ends with
-    /// the next bucket, unless a window is one bucket.
+    /// Returns the permits that share the limit with a new permit, which is for the next bucket if
+    /// `next`, and for the present one otherwise. A window is `k` buckets long. If `k` is above 1,
+    /// the present bucket is in two windows that hold counts: the one that ends with it, and the
+    /// one that ends with the next bucket. A new permit for it must fit into both.
     fn held(&self, next: bool) -> u32 {
         let k = self.counts.len() - 1;
         let sum = |counts: &[u32]| counts.iter().fold(0_u32, |sum, &c| sum.saturating_add(c));
@@ -186,8 +189,8 @@ impl Counter {
         }
     }
 
-    /// The number of whole buckets from the start of the next bucket until there is room for one
-    /// more permit.
+    /// Returns how many whole buckets pass, from the start of the next bucket, until there is room
+    /// for one more permit.
     fn buckets_until_room(&self, limit: u32) -> u64 {
         let k = self.counts.len() - 1;
         let held = |from: usize| {
@@ -199,7 +202,8 @@ impl Counter {
     }
 }
 
-/// Reads a number of a value; 0 if no store can have written it.
+/// Converts a float of a value to an integer. Returns 0 if the float is not one that a store
+/// writes.
 fn whole(number: f64) -> u64 {
     const MOST: f64 = 9_007_199_254_740_992.0;
     if (0.0..=MOST).contains(&number) {
@@ -233,7 +237,8 @@ mod tests {
         }
     }
 
-    /// The permits that were drawn and how long to wait for more, at so many milliseconds.
+    /// Draws at the time `ms`. Returns the permits, and for how many milliseconds there are no
+    /// more.
     fn drawn(value: &mut Vec<u8>, draw: &Draw, ms: u64) -> (u32, u64) {
         let (drawn, new) = draw.apply(value, Duration::from_millis(ms));
         if let Some(new) = new {
@@ -256,7 +261,7 @@ mod tests {
         assert_eq!(drawn(&mut value, &draw(3, 10, 9), 1_400), (4, 200));
     }
 
-    /// So the one who takes the last permit need not ask again to know.
+    /// A process that takes the last permit need not ask again to learn the wait.
     #[test]
     fn who_takes_the_last_one_is_told_when_there_are_more() {
         let mut value = Vec::new();
@@ -274,11 +279,11 @@ mod tests {
         };
         assert_eq!(drawn(&mut value, &draw(2, 10, 4), 1_010), (4, 0));
         assert_eq!(drawn(&mut value, &next(9), 1_020), (6, 180));
-        // Present and next bucket are in one window to come.
+        // The present and the next bucket are both in the window that ends with the next bucket.
         assert_eq!(drawn(&mut value, &draw(2, 10, 1), 1_030).0, 0);
         assert_eq!(drawn(&mut value, &draw(2, 10, 9), 1_100), (0, 100));
         assert_eq!(drawn(&mut value, &draw(2, 10, 9), 1_200), (4, 100));
-        // With one bucket the next window is another one.
+        // If a window is one bucket, the next bucket is in another window.
         let mut value = Vec::new();
         let next = Draw {
             next: true,
@@ -382,7 +387,8 @@ mod tests {
             let Drawn::Granted { permits, .. } = answer else {
                 panic!("nothing was known")
             };
-            // Of 28 bytes it may be one: then its clock stands where ours does not.
+            // 28 bytes have the length of a value, so they are read as one, whose numbers are out
+            // of range or expired.
             assert!(permits == 3, "{value:?}");
             assert_eq!(new.unwrap().len(), 28);
         }

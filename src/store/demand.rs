@@ -1,14 +1,14 @@
-//! How many permits a process will need soon: a peak of its consumption that decays.
+//! Estimates how many permits a process will need soon, from a decaying peak of its consumption.
 
 use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// The time constant with which the peak follows a higher rate. Short: if the peak is too low,
-/// calls wait for the store.
+/// The time constant with which the peak follows a higher rate. It is short, because calls wait for
+/// the store while the peak is too low.
 const UP: Duration = Duration::from_millis(20);
-/// The time constant with which the peak follows a lower rate. Long, so that a short pause of the
-/// calls does not end their supply.
+/// The time constant with which the peak follows a lower rate. It is long, so that a counter is
+/// still refilled through a short pause of its calls.
 const DOWN: Duration = Duration::from_millis(500);
 /// The shortest time over which a rate is measured: one permit in a shorter time would look like a
 /// high rate.
@@ -21,8 +21,9 @@ pub(crate) struct Demand {
     peak: f64,
     /// When the peak was last updated. Has no meaning before the first observation.
     since: Tick,
-    /// Permits that calls have taken since then.
+    /// Permits that calls have taken since `since`.
     used: u32,
+    /// Whether `since` is set: there was a first observation.
     has_looked: bool,
 }
 
@@ -43,15 +44,15 @@ impl Demand {
         }
         let rate = f64::from(self.used) / time.as_secs_f64();
         let follow = if rate > self.peak { UP } else { DOWN };
-        // The difference from the new rate decays exponentially.
+        // The difference between the peak and the new rate decays exponentially.
         let stays = (-time.as_secs_f64() / follow.as_secs_f64()).exp();
         self.peak = rate + (self.peak - rate) * stays;
         self.used = 0;
         self.since = now;
     }
 
-    /// The number of permits that calls will need in the next `time`, at the rate of the peak and
-    /// rounded up; 0 if less than one is needed.
+    /// Returns how many permits calls will need in the next `time` at the rate of the peak, rounded
+    /// up; 0 if that is less than one.
     pub(crate) fn within(&self, time: Duration) -> u32 {
         let needed = self.peak * time.as_secs_f64();
         if needed < 1.0 {

@@ -1,29 +1,30 @@
-//! The names of counters: keyed hashes of what is counted, the same in all processes that have
+//! Derives the names of counters: keyed hashes of the rule and the key, equal in all processes with
 //! the same secret.
 //!
-//! SipHash-1-3 with two pairs of keys gives 128 bits. The keys are hashes of the secret by fixed
-//! keys. All of this belongs to the format of the store: a change of it would make replicas of
-//! two versions count apart.
+//! SipHash-1-3 with two pairs of keys gives 128 bits. The pairs are themselves hashes of the
+//! secret, computed with the fixed keys below. The scheme is part of the store's format: if it
+//! changed, processes of two versions would count separately.
 
 use std::fmt;
 
 use crate::call::Key;
 use crate::keyed::Sip;
 
-/// The secret of the keys where none is set: public.
+/// The secret that is used if none is set. It is public.
 const NO_SECRET: &[u8] = b"tower-sentinel, format 1";
+/// The keys with which the secret is hashed.
 const FIXED: (u64, u64) = (0x736f_6d65_2066_6978, 0x6564_206b_6579_732e);
 
 /// See the [module](self).
 #[derive(Clone)]
 pub(crate) struct Digester([Sip; 2]);
 
-/// The hash of what a rule is.
+/// The hash of a rule's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleDigest(pub(super) [u64; 2]);
 
-/// The name of a counter: the halves of 128 bits, the high one first. A table of them takes less
-/// room than one of whole numbers, which are aligned to 16 bytes.
+/// The name of a counter: the halves of 128 bits, the high one first. It is no `u128`, whose
+/// alignment to 16 bytes would make the entries of a table larger.
 pub(crate) type CounterDigest = [u64; 2];
 
 impl Digester {
@@ -33,13 +34,13 @@ impl Digester {
         Self([Sip::keyed(key(1), key(2)), Sip::keyed(key(3), key(4))])
     }
 
-    /// A key that stands for a secret one, and is the same in all processes.
+    /// Returns a key that replaces a secret one: a digest that is the same in all processes.
     pub(crate) fn secret(&self, key: &Key<'_>) -> Key<'static> {
         let [high, low] = self.0.each_ref().map(|sip| sip.digest(key).get());
         Key::Agreed(high, low)
     }
 
-    /// The hash of a rule's identity.
+    /// Returns the digest of the rule with this `identity`.
     pub(crate) fn rule(&self, identity: &str) -> RuleDigest {
         RuleDigest(
             self.0
@@ -48,7 +49,8 @@ impl Digester {
         )
     }
 
-    /// The name of the counter of a rule, for calls of `key` if it has one for each.
+    /// Returns the name of a rule's counter: the counter of `key` if the rule counts each key
+    /// separately.
     pub(crate) fn counter(&self, rule: RuleDigest, key: Option<&Key<'_>>) -> CounterDigest {
         [0, 1].map(|at: usize| {
             let sip = &self.0[at];
@@ -69,7 +71,7 @@ impl fmt::Debug for Digester {
 mod tests {
     use super::*;
 
-    /// These belong to the format: they must never change.
+    /// The names are part of the format: they must never change.
     #[test]
     fn names_of_format_1_are_these() {
         let digester = Digester::new(None);

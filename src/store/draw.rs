@@ -1,4 +1,4 @@
-//! The questions of a process to a store, and the answers.
+//! Draws, the requests of a process to a store, and the answers to them.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -60,15 +60,18 @@ pub struct Draw {
     pub(crate) limit: u32,
     /// Permits that callers wait for.
     pub(crate) firm: u32,
-    /// Permits to be drawn ahead, as far as there are more.
+    /// Permits to draw ahead of calls, as far as some are left after the firm ones.
     pub(crate) soft: u32,
-    /// At most the free permits divided by this are drawn ahead.
+    /// At most the free permits divided by this number are drawn ahead.
     pub(crate) divisor: u32,
     /// Whether the permits are for the bucket after the present one.
     pub(crate) next: bool,
+    /// Permits to give back.
     pub(crate) back: Option<Booking>,
-    /// The epoch of the value that the process has permits of.
+    /// The epoch of the value in which this process's permits are counted; none if it has no such
+    /// permits. If the value has another epoch, the draw is not applied.
     pub(crate) known: Epoch,
+    /// Permits that were spent without the store, to be counted now.
     pub(crate) add: Vec<Booking>,
     /// How long the engine waits for the answer.
     pub(crate) wait: Duration,
@@ -81,8 +84,8 @@ pub(crate) struct Booking {
     pub(crate) permits: u32,
 }
 
-/// When a counter, or the store itself, was made: another epoch means that what was counted
-/// before is lost. The default is no epoch.
+/// The creation time of a counter, or of all data of a store. If the epoch has changed, what was
+/// counted before is lost. The default stands for no epoch.
 ///
 /// # Examples
 ///
@@ -113,7 +116,7 @@ pub enum Drawn {
     /// The draw was applied.
     #[non_exhaustive]
     Granted {
-        /// How many permits were drawn: of those asked for, as many as there were.
+        /// How many permits were drawn. They are fewer than asked for if too few were free.
         permits: u32,
         /// How many are left in the counter for others.
         free: u32,
@@ -123,10 +126,10 @@ pub enum Drawn {
         bucket: u64,
         /// The epoch of the value.
         epoch: Epoch,
-        /// If no more are left: how long until there is one more.
+        /// How long until there is one more permit if none is left or too few were; otherwise zero.
         wait: Duration,
     },
-    /// Nothing was applied, because the value is not the one that was known.
+    /// Nothing was applied, because the value has another epoch than the one that the draw names.
     #[non_exhaustive]
     Lost {
         /// How long the present bucket lasts by the store's clock.
@@ -138,8 +141,7 @@ pub enum Drawn {
     },
 }
 
-/// The name of a process, as long as it runs. It is random, and says nothing about the
-/// machine.
+/// The name of a process for its lifetime. It is random and reveals nothing about the machine.
 ///
 /// # Examples
 ///
@@ -175,8 +177,8 @@ pub enum Drawn {
 pub struct NodeId(pub(crate) u128);
 
 impl Draw {
-    /// Returns the key of the counter: `{prefix}:1:{digest}`, where the digest of 32 hexadecimal
-    /// digits stands in literal braces and says nothing about the rule or the user.
+    /// Returns the key of the counter: `{prefix}:1:{digest}`. The digest is 32 hexadecimal digits
+    /// in literal braces. It reveals nothing about the rule or the user.
     ///
     /// The braces make the digest the hash tag of a Redis Cluster, so a prefix moves no key to
     /// another slot. 1 is the version of the format of the value.
@@ -193,9 +195,9 @@ impl Draw {
 
     /// Returns how long the engine waits for the answer before it decides without it.
     ///
-    /// A store on several servers answers before that, with an error of kind
-    /// [`Late`](super::StoreErrorKind::Late) for each draw whose server has not: the others are
-    /// taken then.
+    /// A store on several servers should answer before that time, with an error of kind
+    /// [`Late`](super::StoreErrorKind::Late) for each draw whose server has not answered. Then the
+    /// answers of the other servers can be used.
     #[must_use]
     pub const fn wait(&self) -> Duration {
         self.wait
@@ -236,7 +238,8 @@ impl Draw {
         all
     }
 
-    /// Returns whether all of its arguments after the fourth change nothing.
+    /// Returns whether the draw only takes firm permits: all [`arguments`](Self::arguments) after
+    /// the fourth have no effect.
     #[cfg(feature = "redis")]
     pub(crate) fn is_plain(&self) -> bool {
         let tells = self.known != Epoch::default() || !self.add.is_empty();
@@ -289,13 +292,13 @@ impl Epoch {
 
 impl NodeId {
     pub(crate) fn random() -> Self {
-        // The keys of a `RandomState` are not to be had, but hashes by them are.
+        // The random keys of a `RandomState` are private, but a hash made with them is as random.
         let half = || u128::from(RandomState::new().hash_one(0));
         Self(half() << 64 | half())
     }
 
-    /// The name of the process with this number among those that have the engine of this name from
-    /// one that they have forked from.
+    /// Derives the name of a forked process, which has inherited an engine of this name. `process`
+    /// is the number of the process.
     pub(crate) fn of_process(self, process: u32) -> Self {
         Self(self.0 ^ u128::from(process))
     }

@@ -19,8 +19,8 @@ pub struct StoreError {
     detail: Box<str>,
 }
 
-/// The kinds of a [`StoreError`]. To the engine all are alike: it has no answer. They are
-/// labels for people.
+/// The kinds of a [`StoreError`]. The engine treats all of them alike, as a missing answer. They
+/// are labels for logs and metrics.
 ///
 /// # Examples
 ///
@@ -36,12 +36,12 @@ pub enum StoreErrorKind {
     Unreachable,
     /// There was no answer in time.
     Late,
-    /// The store takes no writes, as a replica, or while it loads its data.
+    /// The store accepts no writes: it is a replica, or still loads its data.
     ReadOnly,
     /// The store has no memory left.
     Full,
-    /// The store does not do this for us: the password or a right is missing, the key holds
-    /// something else, or no Sentinel knows the master.
+    /// The store has refused the request: the password or a permission is missing, the key holds a
+    /// value of another type, or no Redis Sentinel knows the master.
     Refused,
     /// Another server has the key, and it was not found there either.
     Moved,
@@ -66,7 +66,7 @@ impl StoreError {
 }
 
 impl StoreErrorKind {
-    /// All kinds, each at its place among the counts.
+    /// All kinds, in the order of their [indices](Self::index).
     pub(crate) const ALL: [Self; 6] = [
         Self::Unreachable,
         Self::Late,
@@ -76,7 +76,7 @@ impl StoreErrorKind {
         Self::Moved,
     ];
 
-    /// Its place in [`ALL`](Self::ALL).
+    /// Returns the position of the kind in [`ALL`](Self::ALL), which is also that of its count.
     pub(crate) const fn index(self) -> usize {
         self as usize
     }

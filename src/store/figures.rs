@@ -1,4 +1,4 @@
-//! The counts of a store and of the rules that use it.
+//! Statistics of a store and of the rules that use it.
 
 use crate::base::sync::{Arc, AtomicU64, Lock, Ordering};
 
@@ -18,29 +18,30 @@ impl Count {
     }
 }
 
-/// The counts of the shared rules of one id, over all their keys and through all reloads.
+/// The counts of the shared rules with one id. They include all keys and survive reloads.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCounts {
-    /// Permits that calls were given, of those that the store has granted.
+    /// Permits that the store has granted and calls have taken.
     pub(crate) granted: Count,
     /// Calls that waited for the store.
     pub(crate) waited: Count,
     /// Calls that were refused.
     pub(crate) refused: Count,
-    /// Permits that calls were given without the store.
+    /// Permits that calls have taken without the store.
     pub(crate) local: Count,
-    /// Permits that were drawn, not used, and sent back.
+    /// Permits that were drawn, not used, and given back to the store.
     pub(crate) repaid: Count,
     /// Permits that were drawn and could be neither used nor given back.
     pub(crate) lost: Count,
 }
 
-/// Where the counters of one rule note what they do: a reload may give the rule another id.
+/// The counts to which the counters of one rule add. They are replaced when a reload gives the rule
+/// another id.
 #[derive(Debug)]
 pub(crate) struct RuleFigures(Lock<Arc<RuleCounts>>);
 
 impl RuleCounts {
-    /// Granted, waited, refused, local, repaid and lost.
+    /// Returns the counts in the order granted, waited, refused, local, repaid, lost.
     pub(crate) fn read(&self) -> [u64; 6] {
         let all = [
             &self.granted,
@@ -59,22 +60,24 @@ impl RuleFigures {
         Self(Lock::new(counts.clone()))
     }
 
-    /// Counts in `counts` from here on.
+    /// Makes the counters add to `counts` from now on.
     pub(crate) fn note_successor(&self, counts: &Arc<RuleCounts>) {
         *self.0.lock() = counts.clone();
     }
 
-    /// The counts under the present id.
+    /// Returns the counts of the rule's present id.
     pub(super) fn counts(&self) -> Arc<RuleCounts> {
         self.0.lock().clone()
     }
 }
 
-/// The counts that are kept of the store.
+/// The counts of requests to the store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreFigures {
+    /// Requests with draws.
     pub(crate) trips: Count,
+    /// Draws in all requests.
     pub(crate) draws: Count,
-    /// By kind, in the order of their declaration.
+    /// Errors by kind, at the [index](super::StoreErrorKind::index) of the kind.
     pub(crate) errors: [Count; 6],
 }

@@ -11,8 +11,8 @@ use super::refill::Refiller;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::timer;
 
-/// The task that asks the store for an engine. Dropping it stops the task; from then on each
-/// rule admits its share.
+/// The task that asks the store for an engine. Dropping it stops the task. From then on, each rule
+/// admits this process's share of its limit.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub struct StoreHandle {
 }
 
 impl StoreHandle {
-    /// Starts the task in the present runtime.
+    /// Starts the task on the current tokio runtime.
     pub(crate) fn start(hub: Option<&Arc<Hub>>) -> io::Result<Self> {
         let with_store = hub.and_then(|hub| Some((hub, hub.store()?.clone())));
         let (hub, store) = with_store.ok_or_else(|| io::Error::other("the engine has no store"))?;
@@ -57,13 +57,13 @@ impl StoreHandle {
         })
     }
 
-    /// Stops the task: lets the store answer the calls that wait for it, gives permits that are in
-    /// hand back, and says that this process leaves. Takes at most three times
-    /// [`store_wait`](super::StoreSettings::store_wait), and with a store that answers a few trips.
+    /// Stops the task. It first waits for the answers that calls wait for, gives unused permits
+    /// back, and reports to the store that this process leaves. This takes a few trips if the store
+    /// answers, and at most three times [`store_wait`](super::StoreSettings::store_wait).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops the task at once; permits in hand are not given back then.
+    /// Dropping the future stops the task at once. Then unused permits are not given back.
     pub async fn shutdown(mut self) {
         self.hub.stops.store(true, Ordering::Release);
         self.hub.wake();

@@ -18,39 +18,43 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, W
 use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 
-/// At most this many counters are trimmed per beat.
+/// The most counters that are trimmed per beat, so that a beat stays short.
 const REST_AT_ONCE: usize = 1_024;
-/// They are trimmed in batches of this size. A batch is pinned in its table meanwhile, so it must
-/// be smaller than the set of entries that a new key searches.
+/// Counters are trimmed in batches of this size. The counters of a batch are pinned in their table
+/// meanwhile, so a batch must be smaller than the set of entries among which a new key looks for a
+/// place.
 const HELD_AT_ONCE: usize = 8;
-/// How often the watcher is called, at most.
+/// The shortest time between two calls of the watcher.
 const WATCHES: Duration = Duration::from_secs(1);
-/// The rank of a process that has not heard which one it is.
+/// Stands for the rank of a process whose beats were not answered yet.
 const NO_RANK: u32 = u32::MAX;
 
-/// How long a trip is taken to last before one was made.
+/// The assumed length of a trip until one was measured.
 const FIRST_TRIP: Duration = Duration::from_millis(1);
 
 /// Whether the store can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum HubMode {
-    /// Nothing refills: the store was not started, or was stopped.
+    /// No task refills: the store was not started, or was stopped.
     Idle,
+    /// The store answers.
     Live,
+    /// The store does not answer, and calls are decided without it.
     Down,
-    /// The store answers again, and learns what was admitted without it.
+    /// The store answers again. All processes now report what they admitted without it, and draw no
+    /// more than their share.
     Recovering,
-    /// The store was asked for the first time, and has not answered.
+    /// The task has asked the store for the first time and has no answer yet.
     Starting,
 }
 
-/// Looks at the state of the store, for the engine.
+/// A function of the engine that looks at the state of the store.
 type Watcher = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 /// See the [module](self).
 pub(crate) struct Hub {
-    /// `None`: it is never started, and all counters are served by shares.
+    /// If it is `None`, no task is ever started, and all counters are served from local shares.
     store: Option<std::sync::Arc<dyn QuotaStore>>,
     digester: Digester,
     prefix: std::sync::Arc<str>,
@@ -59,42 +63,50 @@ pub(crate) struct Hub {
     /// The name of the process that has built the engine.
     pub(super) node: NodeId,
     mode: AtomicU32,
-    /// When the hub came into this mode, in ns.
+    /// When `mode` was last set, in ns.
     since: AtomicU64,
-    /// The number of processes that share the store, as it counts for limits.
+    /// The number of processes among which limits are divided: the live ones, or the configured
+    /// number if that is higher.
     count: AtomicU32,
     /// The processes that were alive at the last beat.
     alive: AtomicU32,
+    /// How many live processes have other settings.
     others: Lock<Agreed>,
+    /// The watcher, and the earliest time of its next call.
     watcher: Lock<(Option<Watcher>, Tick)>,
     /// [`NO_RANK`] until a beat was answered.
     rank: AtomicU32,
-    /// How long a trip takes, in ns; 0 before the first one.
+    /// The moving average of the length of trips, in ns; 0 before the first one.
     trip_ns: AtomicU64,
-    /// How long the slowest of the last ones took, in ns.
+    /// The decaying maximum of the length of trips, in ns.
     slowest_ns: AtomicU64,
     last_error: Lock<Option<super::StoreError>>,
-    /// The last refusal, and when it came.
+    /// The last error of kind `Refused`, and when it came.
     last_refusal: Lock<Option<(super::StoreError, Tick)>>,
     /// Counters that the refiller must look at.
     asking: Lock<Vec<Arc<SharedQuota>>>,
+    /// All counters, for beats and reports.
     all: Lock<Registered>,
-    /// How many counters somebody holds.
+    /// The number of counters that exist.
     counters: AtomicU64,
+    /// Calls that rules in shadow mode judge once the store has answered.
     late: LateCalls,
+    /// Wakes the refiller.
     waker: Lock<Option<Waker>>,
+    /// Whether the refiller runs: it can run only once at a time.
     pub(super) is_started: AtomicBool,
+    /// Whether the refiller is asked to end.
     pub(super) stops: AtomicBool,
     pub(super) figures: StoreFigures,
 }
 
-/// All counters that somebody holds.
+/// The counters that were created and not dropped.
 #[derive(Default)]
 struct Registered {
     quotas: Vec<Weak<SharedQuota>>,
-    /// With more counters than this, the ones that are gone are removed.
+    /// When the list reaches this length, dropped counters are removed from it.
     sweep_at: usize,
-    /// The next one that may rest.
+    /// The position in `quotas` at which the next trimming begins.
     hand: usize,
 }
 
@@ -159,7 +171,7 @@ impl Hub {
         StoreKey::new(self.prefix.clone(), digest)
     }
 
-    /// The present. Bounded by the last time that was told, so it does not go back.
+    /// Returns the present time.
     pub(crate) fn now(&self) -> Tick {
         self.time.check(self.time.read(), Tick::ZERO)
     }
@@ -173,17 +185,17 @@ impl Hub {
         self.since.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Since when the hub has been in its mode.
+    /// Returns the time since which the hub has been in its mode.
     pub(crate) fn since(&self) -> Tick {
         Tick::from_nanos(self.since.load(Ordering::Relaxed))
     }
 
-    /// Returns whether calls may wait for the store.
+    /// Returns whether calls can wait for the store.
     pub(crate) fn is_up(&self) -> bool {
         !matches!(self.mode(), HubMode::Idle | HubMode::Down)
     }
 
-    /// How many processes to reckon with.
+    /// Returns the number of processes among which limits are divided, and the rank of this one.
     pub(crate) fn nodes(&self) -> Nodes {
         let count = self.count.load(Ordering::Relaxed);
         let rank = self.rank.load(Ordering::Relaxed);
@@ -193,8 +205,8 @@ impl Hub {
         }
     }
 
-    /// Takes over how many were alive at a beat, which of them this process is, and how many have
-    /// other settings.
+    /// Stores what a beat has answered: the number of live processes, the rank of this one, and how
+    /// many processes have other settings.
     pub(super) fn note_beat(&self, beat: &Beat) {
         self.alive.store(beat.nodes, Ordering::Relaxed);
         let count = beat.nodes.max(self.settings.nodes_or_one());
@@ -203,7 +215,7 @@ impl Hub {
         *self.others.lock() = beat.others;
     }
 
-    /// The settings on which all processes should agree.
+    /// Returns this process's values of the settings that must be equal in all processes.
     pub(super) fn agreed(&self) -> Agreed {
         let RuleDigest([_, half]) = self.digester.rule("the secret of all processes");
         Agreed {
@@ -212,23 +224,24 @@ impl Hub {
         }
     }
 
-    /// How many processes have another secret, and how many another number of processes.
+    /// Returns how many processes have another secret, and how many are configured with another
+    /// number of processes.
     pub(crate) fn others(&self) -> Agreed {
         *self.others.lock()
     }
 
-    /// Sets the function that the task of the store calls now and then.
+    /// Sets the function that the store's task calls after beats, at most once a second.
     pub(crate) fn watch(&self, watcher: impl Fn() + Send + Sync + 'static) {
         self.watcher.lock().0 = Some(std::sync::Arc::new(watcher));
     }
 
-    /// Does what is to be done now and then.
+    /// Does the periodic work that comes with a beat.
     pub(super) fn at_a_beat(&self, now: Tick) {
         self.rest_some(now);
         self.notify_watcher(now);
     }
 
-    /// Calls the watcher, if it was not called lately.
+    /// Calls the watcher, unless it was called less than [`WATCHES`] ago.
     fn notify_watcher(&self, now: Tick) {
         let mut watcher = self.watcher.lock();
         if now < watcher.1 {
@@ -242,12 +255,12 @@ impl Hub {
         }
     }
 
-    /// Returns whether it was asked, and has never answered a beat.
+    /// Returns whether the task runs, but no beat was ever answered.
     pub(crate) fn has_never_answered(&self) -> bool {
         self.nodes().rank.is_none() && self.is_running()
     }
 
-    /// How many were alive at the last beat; 0 before the first one.
+    /// Returns how many processes were alive at the last beat; 0 before the first one.
     pub(crate) fn alive(&self) -> u32 {
         self.alive.load(Ordering::Relaxed)
     }
@@ -259,7 +272,7 @@ impl Hub {
         }
     }
 
-    /// How long the slowest of the last trips took: the more came after it, the less it counts.
+    /// Returns the decaying maximum of the length of the last trips.
     pub(super) fn slowest_trip(&self) -> Duration {
         Duration::from_nanos(self.slowest_ns.load(Ordering::Relaxed))
     }
@@ -289,12 +302,12 @@ impl Hub {
         self.last_error.lock().clone()
     }
 
-    /// The last error by which the store has refused a request, and when it came.
+    /// Returns the last error by which the store has refused a request, and when it came.
     pub(crate) fn last_refusal(&self) -> Option<(super::StoreError, Tick)> {
         self.last_refusal.lock().clone()
     }
 
-    /// Returns whether its task runs.
+    /// Returns whether the store's task runs.
     pub(crate) fn is_running(&self) -> bool {
         self.mode() != HubMode::Idle
     }
@@ -303,12 +316,13 @@ impl Hub {
         &self.figures
     }
 
-    /// Puts `quota` on the list of the refiller and wakes it, if there is one.
+    /// Puts `quota` on the list of the refiller and wakes the refiller, if there is one.
     pub(super) fn look_at(&self, quota: &Arc<SharedQuota>) {
         if !quota.is_listed.swap(true, Ordering::AcqRel) {
             self.asking.lock().push(quota.clone());
-            // After that: a refiller that ends says so before it empties the list. Without one
-            // nothing else would take the quota from there, and both would keep each other.
+            // The mode is read after the push, because a refiller that ends sets it before it
+            // empties the list. Without a refiller, nothing else would remove the quota, and hub
+            // and quota would keep each other alive.
             if self.mode() == HubMode::Idle {
                 drop(self.take_asking());
             }
@@ -323,12 +337,12 @@ impl Hub {
         }
     }
 
-    /// Sets the waker that is woken when a counter is on the list.
+    /// Sets the waker that is woken when a counter is put on the list.
     pub(super) fn wait(&self, waker: &Waker) {
         *self.waker.lock() = Some(waker.clone());
     }
 
-    /// Returns whether there is a counter to look at.
+    /// Returns whether the list of the refiller has a counter.
     pub(super) fn is_asked(&self) -> bool {
         !self.asking.lock().is_empty()
     }
@@ -341,17 +355,17 @@ impl Hub {
         asking
     }
 
-    /// Keeps `call`, which runs already, until the store has answered its question: then it is
-    /// judged.
+    /// Keeps a `call` that was let through already, and judges it once the store has answered its
+    /// draw.
     pub(crate) fn judge_late(&self, call: Box<dyn LateCall>) {
-        // A task that ends says so before it empties the list.
+        // A task that ends sets the mode before it empties the list.
         let is_gone = || self.mode() == HubMode::Idle;
         if let Some(call) = self.late.keep(call, is_gone) {
             call.settle();
         }
     }
 
-    /// The calls that are judged when the store has answered.
+    /// Returns the calls that are judged once the store has answered.
     pub(super) const fn late(&self) -> &LateCalls {
         &self.late
     }
@@ -361,7 +375,8 @@ impl Hub {
         let mut all = self.all.lock();
         if all.quotas.len() >= all.sweep_at {
             all.quotas.retain(|quota| quota.strong_count() > 0);
-            // Counters that are gone keep their memory until then.
+            // Dropped counters keep their memory until they are removed from here, so the list is
+            // swept when it has grown by a quarter.
             all.sweep_at = all.quotas.len() / 4 * 5 + 64;
         }
         all.quotas.push(downgrade(quota));
@@ -381,25 +396,26 @@ impl Hub {
         }
     }
 
-    /// All counters that somebody holds.
+    /// Returns all counters that are still in use.
     pub(super) fn all(&self) -> Vec<Arc<SharedQuota>> {
         let all = self.all.lock();
         all.quotas.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// How many counters somebody holds.
+    /// Returns how many counters exist.
     pub(crate) fn counters(&self) -> usize {
         self.counters.load(Ordering::Relaxed) as usize
     }
 
-    /// Notes that a counter is gone.
+    /// Notes that a counter was dropped.
     pub(super) fn unregister(&self) {
         self.counters.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Registered {
-    /// Gives some of those that come next, and returns whether they were the last.
+    /// Adds the next counters to `few`, at most [`HELD_AT_ONCE`], and returns whether the end of
+    /// the list was reached.
     fn give_few(&mut self, few: &mut Vec<Arc<SharedQuota>>) -> bool {
         let rest = self.quotas.get(self.hand..).unwrap_or_default();
         let some = &rest[..rest.len().min(HELD_AT_ONCE)];
@@ -410,7 +426,7 @@ impl Registered {
     }
 }
 
-/// The prefix of the keys of a store.
+/// Returns the prefix of the keys of `store`, or the default if it has no valid one.
 fn prefix_of(store: Option<&dyn QuotaStore>) -> &str {
     let prefix = store.map(QuotaStore::prefix);
     prefix.filter(|prefix| is_prefix(prefix)).unwrap_or("ts")

@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// Longest prefix, in bytes.
+/// The length of the longest prefix, in bytes.
 const MOST_PREFIX: usize = 32;
-/// The bytes of a key behind its prefix.
+/// The length of the part of a key after its prefix, in bytes: `:1:`, two braces and 32 digits.
 const REST: usize = 37;
 
 /// The key of a counter; its text is `{prefix}:1:{digest}`, see [`Draw::key`](super::Draw::key).
@@ -16,7 +16,7 @@ pub(crate) struct StoreKey {
 }
 
 impl StoreKey {
-    /// The key of the counter `digest`, behind a prefix that was [checked](is_prefix).
+    /// Creates the key of the counter `digest`. The prefix must be [valid](is_prefix).
     pub(crate) const fn new(prefix: Arc<str>, digest: u128) -> Self {
         Self { prefix, digest }
     }
@@ -30,8 +30,8 @@ impl StoreKey {
     }
 }
 
-/// Returns whether `text` may stand before the keys of a store: ASCII letters, digits, `_`, `.`,
-/// `:` and `-`.
+/// Returns whether `text` is a valid prefix for the keys of a store: 1 to 32 ASCII letters, digits,
+/// `_`, `.`, `:` and `-`.
 pub(crate) fn is_prefix(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
     (1..=MOST_PREFIX).contains(&text.len()) && text.bytes().all(is_allowed)

@@ -1,4 +1,4 @@
-//! The counters of one rule that counts each key apart.
+//! The counters of one rule that counts each key separately.
 
 use super::digest::{CounterDigest, RuleDigest};
 use super::quota::SharedQuota;
@@ -15,14 +15,14 @@ pub(crate) struct KeyedQuotas {
     table: Table<SharedQuota>,
     digest: RuleDigest,
     rule: Arc<QuotaRule>,
-    /// The quota that keys without a place share while the store is away.
+    /// The counter that keys without a place in the table share while the store is away.
     others: Arc<SharedQuota>,
 }
 
 impl KeyedQuotas {
-    /// Creates the counters of the rule with this `digest`, for at most `most` keys.
+    /// Creates the counters of the rule with this `digest`. The table holds at most `most` keys.
     pub(crate) fn new(digest: RuleDigest, rule: Arc<QuotaRule>, terms: Terms, most: u32) -> Self {
-        // A name that no key has.
+        // Without a key, the counter gets a name that no key has.
         let others = rule.hub.digester().counter(digest, None);
         let others = SharedQuota::new(others, terms, &rule);
         Self {
@@ -33,7 +33,8 @@ impl KeyedQuotas {
         }
     }
 
-    /// The counter of `key` by these `terms`.
+    /// Returns the counter of `key`, after setting its terms to `terms`. Creates it if there is
+    /// none.
     pub(crate) fn of(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Arc<SharedQuota> {
         let digest = self.rule.hub.digester().counter(self.digest, Some(key));
         let found = |quota: &Arc<SharedQuota>| {
@@ -46,8 +47,9 @@ impl KeyedQuotas {
         quota
     }
 
-    /// The limit of `key`, how many permits of it this process may still get in this bucket, as far
-    /// as it knows, and when the bucket ends; by these `terms`, if the key has no counter here.
+    /// Returns the limit of `key`, how many permits of it this process can still get in this bucket
+    /// as far as it knows, and when the bucket ends. If the key has no counter, an unused one with
+    /// these `terms` is assumed.
     pub(crate) fn left(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Option<(u32, u32, Tick)> {
         let digest = self.rule.hub.digester().counter(self.digest, Some(key));
         match self.table.find(&digest, Arc::clone) {
@@ -60,7 +62,8 @@ impl KeyedQuotas {
         &self.rule
     }
 
-    /// How many keys have a counter, and how many permits these have in hand. Walks over all.
+    /// Returns how many keys have a counter, and how many permits their cells hold. Reads the whole
+    /// table.
     pub(crate) fn in_hand(&self, now: Tick) -> (usize, u64) {
         let (mut keys, mut permits) = (0, 0);
         self.table.read_all(|quota| {
@@ -81,8 +84,8 @@ impl KeyedQuotas {
         match made {
             Some(quota) => quota,
             None if !self.rule.hub.is_up() => self.others.clone(),
-            // A counter for this call alone, which the process forgets after it. So it draws
-            // nothing ahead, and has no share for a store that is away.
+            // The table is full. The call gets a counter of its own, which is dropped after it. So
+            // this counter draws nothing ahead, and serves no local share if the store goes away.
             None => new(Terms {
                 exact: true,
                 when_down: WhenDown::Closed,

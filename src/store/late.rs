@@ -1,21 +1,21 @@
-//! Calls that run already, and about which a rule in shadow mode has asked the store: they are
-//! judged when it has answered, and wait for nothing.
+//! Calls that were let through while a rule in shadow mode asks the store about them. They do not
+//! wait for the answer, and are judged once it has come.
 //!
-//! The task of the store judges them after each answer. A call that is too late for that, because
-//! its answer is there or the task is gone, is judged at once by the thread that brings it. Which
-//! of the two it is, is looked at under the lock of the list: it is in there before the task
-//! looks, or the task has answered before.
+//! The store's task judges them after each answer. If a call's answer has come already, or the task
+//! has ended, the thread that adds the call judges it at once. That check is made under the lock of
+//! the list, so either the task finds the call in the list, or the check sees the answer.
 
 use std::fmt;
 
 use crate::base::sync::{AtomicBool, Bug, Lock, Ordering, planted};
 
-/// A call that is judged late.
+/// A call that is judged after it was let through.
 pub(crate) trait LateCall: fmt::Debug + Send {
     /// Returns whether the store has answered.
     fn is_answered(&self) -> bool;
 
-    /// Judges it: without an answer, as the rule does without the store. Runs code of others.
+    /// Judges the call by the answer; without one, by the rule's setting for a store that is away.
+    /// Runs hooks, so it must be called without locks.
     fn settle(self: Box<Self>);
 }
 
@@ -23,13 +23,13 @@ pub(crate) trait LateCall: fmt::Debug + Send {
 #[derive(Debug, Default)]
 pub(super) struct LateCalls {
     calls: Lock<Vec<Box<dyn LateCall>>>,
-    /// Whether a counter has answered since they were last looked at.
+    /// Whether calls may have been answered since the list was last searched.
     has_answers: AtomicBool,
 }
 
 impl LateCalls {
-    /// Keeps `call` until it is answered. Returns it if it must be settled now: it is answered, or
-    /// the task `is_gone`.
+    /// Keeps `call` until it is answered. Returns it if the caller must settle it now, because it
+    /// is answered already or the task has ended.
     pub(super) fn keep(
         &self,
         call: Box<dyn LateCall>,
@@ -50,7 +50,7 @@ impl LateCalls {
         self.has_answers.store(true, Ordering::Relaxed);
     }
 
-    /// Settles those that are answered, by the task that notes answers.
+    /// Settles the calls that are answered. Must be called by the task that notes answers.
     pub(super) fn settle_answered(&self) {
         if self.has_answers.swap(false, Ordering::Relaxed) {
             let mut calls = self.calls.lock();
@@ -62,14 +62,14 @@ impl LateCalls {
         }
     }
 
-    /// Settles all, as nobody will answer any more.
+    /// Settles all calls, as no more answers will come.
     pub(super) fn settle_all(&self) {
         let calls = std::mem::take(&mut *self.calls.lock());
         settle(calls);
     }
 }
 
-/// Outside of the lock, as hooks may look at the engine.
+/// Settles `calls`. Must be called without the lock, as hooks can call into the engine.
 fn settle(calls: Vec<Box<dyn LateCall>>) {
     calls.into_iter().for_each(LateCall::settle);
 }

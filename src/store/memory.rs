@@ -14,16 +14,17 @@ use crate::base::sync::Lock;
 use crate::base::timer;
 use crate::clock::{Clock, MonotonicClock, Tick};
 
-/// A process that has not said for so long that it is alive is not counted.
+/// A process whose last beat is older than this is not counted as alive.
 const ALIVE: Duration = Duration::from_secs(1);
-/// The reading of a store's clock when its [`Clock`] reads zero.
+/// The reading of the store's clock when its [`Clock`] reads zero: a time of the present, as a
+/// server has.
 const START: Duration = Duration::from_secs(1_700_000_000);
 
 /// A [`QuotaStore`] in memory, for tests, and for several engines of one program. Clones are
 /// the same store.
 ///
-/// It does exactly what a store on a network does, and can be told to fail like one. Its
-/// memory is that of one counter for each key that was drawn from within about a window.
+/// It behaves as a store on a network does, and can be made to fail like one. It keeps one counter
+/// for each key that was drawn from within about the last window.
 ///
 /// # Examples
 ///
@@ -49,25 +50,28 @@ struct Inner {
 #[derive(Debug)]
 struct MemoryState {
     data: Data,
+    /// The copy that [`save`](MemoryStore::save) has made.
     saved: Data,
-    /// With more values than this, expired ones are removed.
+    /// When there are more values than this, expired ones are removed.
     sweep_at: usize,
-    /// The reading of its clock when the [`Clock`] reads zero.
+    /// The reading of the store's clock when the [`Clock`] reads zero.
     start: Duration,
+    /// The fault of every request for which `next` has none.
     always: Option<Fault>,
+    /// The faults of the next requests, in order.
     next: VecDeque<Fault>,
     trips: u64,
     draws: u64,
 }
 
-/// All that is lost when it is [flushed](MemoryStore::flush).
+/// The data that is lost when the store is [flushed](MemoryStore::flush).
 #[derive(Clone, Debug, Default)]
 struct Data {
     values: HashMap<StoreKey, StoredValue>,
     nodes: HashMap<NodeId, (Duration, Alive)>,
-    /// When it began; none before the first beat.
+    /// When the data began; no epoch before the first beat.
     epoch: Epoch,
-    /// How many beats it has counted.
+    /// How many beats the store has counted.
     beats: u64,
 }
 
@@ -101,17 +105,17 @@ struct StoredValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The request arrives this much later. If it is given up before, it never arrives.
+    /// The request arrives with this delay. If the future is dropped before, it never arrives.
     SlowRequest(Duration),
-    /// The request arrives at once, and the answer this much later.
+    /// The request arrives at once, and the answer with this delay.
     SlowAnswer(Duration),
-    /// The request never arrives, and nobody says so.
+    /// The request never arrives, and no error is returned: the future stays pending.
     LostRequest,
-    /// The request arrives, and its answer never does.
+    /// The request arrives, but its answer never does: the future stays pending.
     LostAnswer,
     /// The request arrives twice, and the second answer is returned.
     Twice,
-    /// The request does not arrive, and the error says so.
+    /// The request does not arrive, and an error of this kind is returned.
     Error(StoreErrorKind),
 }
 
@@ -141,18 +145,18 @@ impl MemoryStore {
         }))
     }
 
-    /// Makes every request fail from now on; `None` heals the store. A failure that was
+    /// Makes every request fail from now on; `None` heals the store. A fault that was
     /// [injected](Self::inject) comes first.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.0.state.lock().always = fault;
     }
 
-    /// Makes the next requests fail, each by one of `faults`, in their order.
+    /// Makes the next requests fail, each with one of `faults`, in order.
     pub fn inject(&self, faults: impl IntoIterator<Item = Fault>) {
         self.0.state.lock().next.extend(faults);
     }
 
-    /// Forgets everything, as a server does that restarts without its data.
+    /// Deletes all data, as a server does that restarts without its data.
     pub fn flush(&self) {
         self.0.state.lock().data = Data::default();
     }
@@ -163,8 +167,9 @@ impl MemoryStore {
         state.saved = state.data.clone();
     }
 
-    /// Goes back to the data of the last [`save`](Self::save), as a server does that restarts from
-    /// its snapshot, or a replica that lags when it takes over; without one to nothing.
+    /// Goes back to the data of the last [`save`](Self::save), or to no data if there was none. A
+    /// server does so when it restarts from its snapshot, and a replica that lags when it takes
+    /// over.
     pub fn restore(&self) {
         let mut state = self.0.state.lock();
         state.data = state.saved.clone();
@@ -413,7 +418,8 @@ mod tests {
         assert_eq!(drawn(&store, 5).await, Ok(5));
         store.restore();
         assert_eq!(drawn(&store, 9).await, Ok(7));
-        // One that has seen no more than the snapshot notices nothing; the other one does, for all.
+        // A process that has seen no later beat than the snapshot notices nothing. The other one
+        // does, and begins a new epoch for all.
         let other = store.beat(says(2, false, 0)).await.unwrap();
         assert_eq!(other.epoch, before.epoch);
         let after = store.beat(says(1, false, last.count + 1)).await.unwrap();

@@ -1,7 +1,7 @@
-//! Mistakes in the set-up of a store that nobody but the store can see.
+//! Mistakes in the set-up of a store that only the store can detect.
 
-/// A mistake in its set-up, as a store [has noticed](super::QuotaStore::mistakes) it: a
-/// [finding](crate::Sentinel::findings) says so.
+/// A mistake in the set-up of a store that the store [has noticed](super::QuotaStore::mistakes).
+/// The engine reports it as a [finding](crate::Sentinel::findings).
 ///
 /// # Examples
 ///
@@ -17,8 +17,8 @@
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreMistake {
-    /// The store removes counters when its memory is full, by the policy of this name: a limit is
-    /// admitted once more then.
+    /// The store evicts counters when its memory is full, by the policy of this name. A counter
+    /// that is evicted admits its whole limit once more.
     Evicts(String),
     /// A password goes to another machine without TLS.
     PlainPassword,

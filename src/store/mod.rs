@@ -1,13 +1,13 @@
 //! Stores that count a limit for several processes.
 //!
-//! A [`QuotaStore`] holds one counter per rule and subject. Processes draw permits from it
-//! in advance, so that most calls are decided without the store. All that a store must be
-//! able to do is to change one small value atomically, and to read a clock that all
-//! processes share: the decision itself is [`Draw::apply`], a pure function.
+//! A [`QuotaStore`] holds one counter per rule and subject. Processes draw permits from it in
+//! advance, so that most calls are decided without the store. A store only has to change one small
+//! value atomically, and to read a clock that all processes share. The decision itself is made by
+//! [`Draw::apply`], a pure function.
 //!
-//! * `RedisStore` (feature `redis`) is one on a Redis or Valkey server.
+//! * `RedisStore` (feature `redis`) keeps counters on a Redis or Valkey server.
 //! * [`MemoryStore`] keeps counters in the process, for tests and for several engines in one
-//!   program. It can be told to fail in the ways in which a server on a network fails.
+//!   program. It can be made to fail in the ways in which a server on a network fails.
 //!
 //! # Examples
 //!

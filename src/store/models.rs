@@ -1,8 +1,8 @@
-//! Every interleaving of calls, refunds and a refiller over one cell, and of calls that wait for
-//! the refiller's answer, checked by loom.
+//! Loom models of calls, refunds and a refiller on one cell, and of calls that wait for the
+//! refiller's answer.
 //!
-//! Each model counts what is taken, what is given back and what is left, and has a twin
-//! with a planted bug that must fail.
+//! Each model runs in all interleavings, counts the permits that are taken, given back and left,
+//! and has a twin with a planted bug that must fail.
 
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -25,7 +25,8 @@ use crate::clock::{Clock, Tick};
 
 pub(crate) const BUCKET: Duration = Duration::from_millis(100);
 
-/// The terms of a counter of what calls cost, of 5, which is closed without its store.
+/// The terms of a counter of costs with a limit of 5 units, which refuses all calls while its store
+/// is away.
 pub(crate) const COSTS: Terms = Terms {
     limit: 5,
     per_node: false,
@@ -38,13 +39,13 @@ pub(crate) const COSTS: Terms = Terms {
     wait_us: BUCKET.as_micros() as u32,
 };
 
-/// A hub without a store, whose clock stands still at 10 ms.
+/// Creates a hub without a store, whose clock always reads 10 ms.
 pub(crate) fn hub() -> Arc<Hub> {
     let time = Timekeeper::new(Box::new(Still));
     Arc::new(Hub::new(None, StoreSettings::new(), time))
 }
 
-/// A counter of what calls cost, in a window of so many buckets.
+/// Creates a counter of costs, in a window of this many buckets.
 pub(crate) fn cost_counter(hub: &Arc<Hub>, terms: Terms, buckets: u32) -> Arc<SharedQuota> {
     let rule = QuotaRule::of_costs(window(buckets), figures(), hub);
     SharedQuota::new([0, 1], terms, &rule)
@@ -79,7 +80,7 @@ fn cell(permits: u32) -> Arc<Cell> {
     Arc::new(cell)
 }
 
-/// Runs `body` on a thread of its own.
+/// Runs `body` on a new thread.
 fn spawn<R: 'static>(
     cell: &Arc<Cell>,
     body: impl FnOnce(&Cell) -> R + 'static,
@@ -88,7 +89,8 @@ fn spawn<R: 'static>(
     thread::spawn(move || body(&cell))
 }
 
-/// One permit at so many milliseconds, and whether it is one of the first bucket.
+/// Takes one permit at the time `at`, in ms. Returns whether it is of the first bucket; `None` if
+/// there is no permit.
 fn take(cell: &Cell, at: u64) -> Option<bool> {
     match cell.take(ms(at), 1) {
         LeaseFound::Taken(end) => Some(end.is_bucket_of(first(), BUCKET)),
@@ -96,6 +98,7 @@ fn take(cell: &Cell, at: u64) -> Option<bool> {
     }
 }
 
+/// Takes all permits that are left, and returns their number.
 fn left(cell: &Cell) -> u32 {
     cell.withdraw(u32::MAX).map_or(0, |(_, left)| left)
 }
@@ -115,7 +118,7 @@ model! {
     a_taker_beside_the_close_of_its_lease at 3 fails with
         a_close_that_returns_what_was_taken: LeaseBlindClose;
     || {
-        // The taker has read the clock before the end, the closer after it.
+        // The taker has read the clock before the end of the bucket, and the closer after it.
         let cell = cell(2);
         let taker = spawn(&cell, |cell| u32::from(take(cell, 99).is_some()));
         let closed = cell.close(ms(100)).map_or(0, |(_, closed)| closed);
@@ -177,7 +180,7 @@ model! {
 
 // === calls that wait ===
 
-/// It stands still.
+/// A clock that always reads 10 ms.
 #[derive(Debug)]
 struct Still;
 
@@ -187,7 +190,7 @@ impl Clock for Still {
     }
 }
 
-/// Remembers that it was woken.
+/// A waker that records that it was woken.
 #[derive(Debug, Default)]
 struct Woken(AtomicBool);
 
@@ -209,12 +212,12 @@ pub(super) const CONDITIONS: Conditions = Conditions {
     is_recovering: false,
 };
 
-/// A counter for which `N` calls wait, and their draw on its way.
+/// Creates a counter for which `N` calls wait, and the draw for them, which is on its way.
 fn asked<const N: usize>() -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
     asked_before(None)
 }
 
-/// The same with calls that may borrow, if they can start before that time.
+/// As [`asked`], with calls that can borrow from the next bucket if they can start before `latest`.
 fn asked_before<const N: usize>(
     latest: Option<Tick>,
 ) -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
@@ -231,13 +234,13 @@ fn asked_before<const N: usize>(
         Asked::Waits(ticket) => ticket,
         Asked::Told(answer) => panic!("the store is there: {answer:?}"),
     });
-    // Otherwise it would be kept by the list for ever.
+    // Otherwise the hub's list and the counter would keep each other alive.
     drop(hub.take_asking());
     let (_, sent) = next(&quota);
     (hub, quota, tickets, sent)
 }
 
-/// The next draw, which calls wait for.
+/// Prepares the next draw. Panics if there is none.
 fn next(quota: &Arc<SharedQuota>) -> (Draw, OnTheWay) {
     match SharedQuota::prepare(quota, &CONDITIONS) {
         Prepared::Sends(draw, sent) => (draw, sent),
@@ -245,7 +248,7 @@ fn next(quota: &Arc<SharedQuota>) -> (Draw, OnTheWay) {
     }
 }
 
-/// The store has granted one permit.
+/// Answers the draw: the store grants one permit.
 fn grant(sent: OnTheWay) {
     grant_some(sent, 1);
 }
@@ -289,7 +292,7 @@ model! {
         let refiller = thread::spawn(move || grant(sent));
         let answer = ticket.take(ms(10));
         refiller.join().unwrap();
-        // A call without an answer has the refiller look at its counter.
+        // A call without an answer has put its counter on the refiller's list.
         drop(hub.take_asking());
         let taken = is_granted(answer);
         assert_eq!(taken + quota.in_hand(ms(10)), 1, "the call has it, or the cell");
@@ -332,7 +335,7 @@ model! {
         a_borrower_that_has_left_and_is_answered: TicketAnswersGone;
     || {
         let (hub, quota, [ticket], sent) = asked_before(Some(ms(500)));
-        // There is none in this bucket, so the call is to have one of the next.
+        // No permit is left in this bucket, so the call asks for one of the next.
         grant_some(sent, 0);
         let (draw, sent) = next(&quota);
         assert!(draw.next);
@@ -347,9 +350,9 @@ model! {
     }
 }
 
-// === calls that run already ===
+// === calls that were let through before their answer ===
 
-/// A call that is to be judged late: it takes its answer.
+/// A call that is judged after it was let through. To be judged, it takes its answer.
 #[derive(Debug)]
 struct RunningCall {
     ticket: Ticket,
@@ -367,8 +370,8 @@ impl LateCall for RunningCall {
     }
 }
 
-/// Has a call that has asked judged by the store's task, which does `task` beside it. Returns how
-/// often it was judged.
+/// Hands a waiting call over to be judged late, while another thread runs `task` as the store's
+/// task. Returns how often the call was judged.
 fn judged_beside(task: fn(&Hub, OnTheWay)) -> u32 {
     let (hub, _, [ticket], sent) = asked();
     let refiller = {
@@ -381,7 +384,7 @@ fn judged_beside(task: fn(&Hub, OnTheWay)) -> u32 {
         judged: judged.clone(),
     }));
     refiller.join().unwrap();
-    // A call without an answer has the refiller look at its counter.
+    // A call without an answer has put its counter on the refiller's list.
     drop(hub.take_asking());
     judged.load(Ordering::SeqCst)
 }

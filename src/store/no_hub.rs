@@ -1,8 +1,8 @@
-//! The stand-in for what an engine shares with its store, where there can be none.
+//! Replaces the hub in builds without the `shared` feature, in which an engine has no store.
 
 use super::StoreStatus;
 
-/// Nothing makes a value of it.
+/// A hub that never exists.
 #[derive(Debug)]
 pub(crate) enum Hub {}
 

@@ -1,36 +1,38 @@
-//! How many draws are sent to a store at a time: no more than it answers within a part of what
-//! calls wait for.
+//! Limits the draws on their way to a store, so that it answers them well within the time that
+//! calls wait.
 //!
-//! A server runs one command after the other, so whatever it was sent stands before what it is sent
-//! next, beats too. What more calls ask for waits in the process, and is not sent at all if these
-//! leave before its turn comes.
+//! A server runs one command after the other, so what it was sent before delays what it is sent
+//! next, including beats. Draws above the limit wait in the process. They are not sent at all if
+//! their calls leave first.
 
 use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
 
-/// Draws on their way take the store at most this part of what calls wait for, and those of one
-/// trip the next part of that.
+/// The draws on their way may take the store `1 / PART` of the time that calls wait, and the draws
+/// of one trip `1 / PART` of that.
 const PART: u32 = 4;
-/// As many are on their way in any case. They take less than a trip over most networks.
+/// The limit is at least this many draws. A server answers these in less than the duration of a
+/// trip over most networks.
 const LEAST: usize = 64;
+/// The limit is at most this many draws.
 const MOST: usize = 4_096;
-/// Most draws of a trip.
+/// The most draws of one trip.
 const MOST_OF_TRIP: usize = 512;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct TripPace {
-    /// The time that draws on their way may take together, in ns.
+    /// The time that all draws on their way may take the store, in ns.
     time_ns: u64,
-    /// The time of a draw, in ns, as a mean of the last trips.
+    /// The moving average of the time that the store takes for a draw, in ns.
     draw_ns: u64,
     /// When the last trip was answered.
     answered: Tick,
 }
 
 impl TripPace {
-    /// Creates the pace of trips to a store for whose answer a call waits for `wait`.
+    /// Creates the pace for a store for whose answer calls wait at most `wait`.
     pub(super) fn new(wait: Duration, now: Tick) -> Self {
         Self {
             time_ns: nanos(wait / PART),
@@ -41,20 +43,20 @@ impl TripPace {
 
     /// Notes that `draws` draws, which were `sent` together, are answered at `now`.
     pub(super) fn note(&mut self, draws: usize, sent: Tick, now: Tick) {
-        // Until the trip before was answered, the store had that to do.
+        // Until the previous trip was answered, the store was busy with it.
         let took = now.nanos_since(sent.max(self.answered).min(now));
         self.answered = now;
         let each = took / draws.max(1) as u64;
         self.draw_ns = self.draw_ns - self.draw_ns / 8 + each / 8;
     }
 
-    /// How many draws may be on their way.
+    /// Returns how many draws may be on their way.
     fn most(&self) -> usize {
         let most = self.time_ns / self.draw_ns.max(1);
         usize::try_from(most).map_or(MOST, |most| most.clamp(LEAST, MOST))
     }
 
-    /// How many draws the next trip may have, while `on_their_way` draws are unanswered.
+    /// Returns how many draws the next trip may have, while `on_their_way` draws are unanswered.
     pub(super) fn room(&self, on_their_way: usize) -> usize {
         let most = self.most();
         let of_trip = (most / PART as usize).min(MOST_OF_TRIP);
@@ -66,7 +68,8 @@ impl TripPace {
 mod tests {
     use super::*;
 
-    /// The room after so many trips, one after the other, of so many draws that take so long each.
+    /// Returns the room after `trips` trips in sequence of `draws` draws each, where one draw takes
+    /// `each_us`.
     fn room(wait_ms: u64, trips: u64, draws: u64, each_us: u64) -> usize {
         let mut pace = TripPace::new(Duration::from_millis(wait_ms), Tick::ZERO);
         let mut now = Tick::ZERO;
@@ -83,11 +86,11 @@ mod tests {
         for (wait_ms, trips, draws, each_us, expected) in [
             // Nothing is known.
             (200, 0, 1, 1, MOST_OF_TRIP),
-            // A quarter of the wait are 5 000 of these, and 1 000.
+            // A quarter of the wait is the time of 5 000 draws, and of 1 000.
             (200, 100, 16, 10, MOST_OF_TRIP),
             (200, 100, 16, 50, 250),
             (50, 100, 16, 50, LEAST),
-            // As many as there must be.
+            // The least that is always allowed.
             (50, 100, 16, 1_000, LEAST / 4),
             (50, 100, 1, 30_000, LEAST / 4),
         ] {

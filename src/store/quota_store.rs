@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use super::{Alive, Beat, Draw, Drawn, StoreError, StoreMistake};
 
-/// The result of a store: a boxed future, so that the trait is object-safe.
+/// The future of a store's answer. It is boxed, so that the trait is object-safe.
 ///
 /// # Examples
 ///
@@ -25,13 +25,13 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 
 /// A store that several processes share.
 ///
-/// The [module](super) has a store of one's own. Implementations need not retry, and need not limit
-/// how long they take: the engine drops a future that is late, and asks again by its own clock.
+/// The [module](super) shows how to write one. Implementations need neither retries nor timeouts:
+/// the engine drops a future that is late, and asks again at times of its own choice.
 ///
 /// # Cancel safety
 ///
-/// A dropped future may or may not have had its effect. The engine then assumes the worse:
-/// the permits are lost, and nothing is given back twice.
+/// A dropped future may or may not have had its effect. The engine assumes the worse of both: the
+/// permits that it asked for are lost, and what it gave back is not given back again.
 ///
 /// # Examples
 ///
@@ -45,34 +45,34 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// ```
 pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     /// Applies each of `draws` to the value of its key, at most once, and returns the answers in
-    /// the same order. So a client must not send one again that may have arrived: what it gives
-    /// back would be given back twice.
+    /// the same order. "At most once" forbids retries of a draw that may have arrived: they would
+    /// give its permits back twice.
     ///
     /// # Errors
     ///
-    /// The outer error says that nothing is known to have happened. The inner one says that
-    /// about a single draw, where the others have an answer.
+    /// The outer error says that no draw is known to have been applied. An inner error says so
+    /// about a single draw, while the others have an answer.
     fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>>;
 
-    /// Reports that a process is alive, or that it leaves, and asks which others are alive: those
-    /// that have reported within the last second. The store [counts](Alive::count) the beats.
+    /// Reports that a process is alive, or that it leaves, and asks how many are alive: those that
+    /// have reported within the last second. The store [counts](Alive::count) the beats.
     ///
     /// # Errors
     ///
     /// The store could not be asked.
     fn beat(&self, alive: Alive) -> StoreFuture<'_, Beat>;
 
-    /// Returns what stands before the keys of all counters: 1 to 32 ASCII letters, digits, `_`,
-    /// `.`, `:` or `-`. With anything else [`start_store`](crate::Sentinel::start_store) fails.
-    /// Processes count together only if it is the same, and services that must not count together
-    /// need different ones. Default `ts`.
+    /// Returns the prefix of the keys of all counters: 1 to 32 ASCII letters, digits, `_`, `.`, `:`
+    /// or `-`. With any other text [`start_store`](crate::Sentinel::start_store) fails. Only
+    /// processes with the same prefix count together, so services that must not count together need
+    /// different ones. Default `ts`.
     fn prefix(&self) -> &str {
         "ts"
     }
 
-    /// Returns the mistakes in its set-up that it has noticed by now: each is a
-    /// [finding](crate::Sentinel::findings). It is asked about once a second, and must answer at
-    /// once; if it panics, it has noticed none. Default: none.
+    /// Returns the mistakes in the store's set-up that it has noticed so far. Each becomes a
+    /// [finding](crate::Sentinel::findings). The engine calls this about once a second, and it must
+    /// return at once. A panic counts as no mistakes. Default: none.
     fn mistakes(&self) -> Vec<StoreMistake> {
         Vec::new()
     }

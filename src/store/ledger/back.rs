@@ -1,13 +1,14 @@
-//! Permits that go back to the store, as calls have not used them.
+//! Permits that go back to the store because no call has used them.
 
 use super::Ledger;
 use crate::clock::Tick;
 use crate::store::draw::Booking;
 
 impl Ledger {
-    /// Notes that `n` permits of `bucket` go back to the store. Only those of two buckets can, such
-    /// as the present one and the next: those of the oldest are lost. Of what calls cost those of
-    /// all buckets can, as calls end long after the bucket in which they have reserved. Returns how
+    /// Schedules the return of `n` permits of `bucket` to the store. Permits of two buckets can be
+    /// scheduled at a time, such as the present one and the next. A counter of costs schedules
+    /// permits of every bucket in the window, as a call can end long after the bucket in which it
+    /// has reserved. If there are too many buckets, the permits of the oldest are lost. Returns how
     /// many are lost.
     pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
         let permits = self.unbook(bucket, n);
@@ -36,47 +37,49 @@ impl Ledger {
         }
     }
 
+    /// Returns the permits that are to go back, by bucket, oldest first.
     pub(super) fn back(&self) -> &[Booking] {
         let pending = self.pending.as_ref();
         pending.map_or(&[], |pending| &pending.back)
     }
 
-    /// Returns whether permits are to go back.
+    /// Returns whether any permits are to go back.
     pub(crate) fn returns(&self) -> bool {
         !self.back().is_empty()
     }
 
-    /// Returns whether permits of a bucket after `present` are to go back: others may still borrow
-    /// them, so they wait for no other draw.
+    /// Returns whether permits of a bucket after `present` are to go back. They are returned at
+    /// once, without waiting for another draw, as other processes can still borrow them.
     pub(crate) fn returns_ahead(&self, present: u64) -> bool {
         self.back().iter().any(|back| back.bucket > present)
     }
 
-    /// The permits that go back with the next draw: the oldest, which are the first to be of no
-    /// use.
+    /// Takes the permits that go back with the next draw: those of the oldest bucket, which expire
+    /// first.
     pub(crate) fn take_back(&mut self) -> Option<Booking> {
         let back = &mut self.pending.as_mut()?.back;
         (!back.is_empty()).then(|| back.remove(0))
     }
 
-    /// Forgets the permits that are to go back: they cannot.
+    /// Drops the permits that are to go back, when the store cannot take them.
     pub(crate) fn forget_back(&mut self) {
         if let Some(pending) = &mut self.pending {
             pending.back = Vec::new();
         }
     }
 
-    /// Forgets those of buckets after `last`: the store has them in another bucket now, or not at
-    /// all, and they count until its end.
+    /// Drops the permits of buckets after `last` that are to go back. The store's clock was set
+    /// back, so it has moved them to another bucket or lost them; there they count until they
+    /// expire.
     pub(super) fn forget_back_after(&mut self, last: u64) {
         if let Some(pending) = &mut self.pending {
             pending.back.retain(|back| back.bucket <= last);
         }
     }
 
-    /// Forgets permits that go back if their bucket counts no more at `now`, and returns how many.
-    /// The store cannot tell: if its clock was set back, it has that bucket again, with the
-    /// permits of others.
+    /// Drops permits whose bucket is out of the window at `now`, and returns how many. The store
+    /// cannot detect them: if its clock was set back, a bucket of that number exists again, with
+    /// the permits of others.
     pub(crate) fn forget_stale_back(&mut self, now: Tick) -> u32 {
         let number = self.here(now).number;
         let first = (number + 1).saturating_sub(self.window.buckets.into());

@@ -1,4 +1,4 @@
-//! What a ledger has booked, and what of it is still to be reported.
+//! Booking of own permits in a ledger, and the reports of them to the store.
 
 use std::time::Duration;
 
@@ -35,12 +35,13 @@ impl Ledger {
         }
     }
 
-    /// The last answer of the store, if there is one.
+    /// Returns the last answer of the store, if there was one.
     fn seen(&self) -> Option<Seen> {
         self.has_seen.then_some(self.last)
     }
 
-    /// The bucket at `now`: by the last answer of the store, or else by the process's clock.
+    /// Returns the bucket at `now`: by the last answer of the store, or by the process's clock if
+    /// there was none.
     pub(crate) fn here(&self, now: Tick) -> Here {
         let length = self.window.bucket;
         match self.seen() {
@@ -58,7 +59,7 @@ impl Ledger {
         }
     }
 
-    /// The number of the bucket that ends at `end`.
+    /// Returns the number of the bucket that ends at `end`.
     pub(crate) fn bucket_of(&self, end: BucketEnd) -> u64 {
         // Half a bucket before its end, the bucket was the present one by any reading of the
         // store's clock.
@@ -83,13 +84,13 @@ impl Ledger {
         !has_seen && self.own.iter().all(|own| is_past(own.bucket))
     }
 
-    /// Returns whether nothing is pending or uncounted in this ledger. Once it is also of the past,
-    /// a new one may take its place.
+    /// Returns whether nothing is pending or uncounted in this ledger. If it [is of the
+    /// past](Self::is_of_the_past) as well, it can be dropped: a new one would act the same.
     pub(in crate::store) fn is_at_rest(&self) -> bool {
         !self.is_hot && self.pending.is_none() && self.uncounted.permits == 0
     }
 
-    /// Takes the store's time and the number of free permits from an answer.
+    /// Stores the store's time and the number of free permits of an answer.
     pub(crate) fn see(&mut self, seen: Seen, free: u32) {
         if self.seen().is_none() {
             self.renumber(seen);
@@ -102,8 +103,9 @@ impl Ledger {
         self.had = self.held(seen.bucket);
     }
 
-    /// Permits that were taken before the first answer have the numbers of another clock. The
-    /// buckets of both do not begin together, so one near a border may go to the bucket beside it.
+    /// Converts the bucket numbers of permits that were taken before the first answer, which go by
+    /// the process's clock. The buckets of the two clocks do not begin together, so a permit near a
+    /// border can end up in a neighbouring bucket.
     fn renumber(&mut self, seen: Seen) {
         let half = nanos(self.window.bucket / 2);
         let middle = Tick::from_nanos(seen.next.as_nanos().saturating_sub(half));
@@ -123,8 +125,9 @@ impl Ledger {
         }
     }
 
-    /// If the store's clock is far back, permits of the buckets to come are in the present one now,
-    /// as in the store. Otherwise they would be reported again when these buckets come again.
+    /// If the store's clock was set far back, moves the permits of buckets that lie in its future
+    /// to the present bucket, as the store does. Otherwise they would be reported again when those
+    /// buckets come.
     fn gather(&mut self, bucket: u64) {
         let mut buckets = self.own.iter().map(|own| own.bucket);
         if !buckets.any(|own| own > bucket.saturating_add(1)) {
@@ -146,23 +149,23 @@ impl Ledger {
         own.local = own.local.saturating_add(local);
     }
 
-    /// Takes the store's time from an answer without the free permits of the present bucket. In a
-    /// bucket for which no other answer gives them, none are assumed to be free.
+    /// Stores the store's time of an answer that does not report the free permits of the present
+    /// bucket. If no other answer in this bucket has reported them, none are assumed to be free.
     pub(crate) fn see_ahead(&mut self, seen: Seen) {
         let is_known = self.seen().is_some_and(|known| known.bucket == seen.bucket);
         let free = if is_known { self.free } else { 0 };
         self.see(seen, free);
     }
 
-    /// The number of the bucket at `now`, and when a call may use permits of the one after it;
-    /// `None` if the store has never answered.
+    /// Returns the number of the bucket at `now`, and when a call can use permits of the bucket
+    /// after it; `None` if the store has never answered.
     pub(crate) fn next_bucket(&self, now: Tick) -> Option<(u64, Validity)> {
         let length = self.window.bucket;
         let here = self.seen()?.at(now, length);
         Some((here.number, here.next_bucket(length)))
     }
 
-    /// Takes the store's time, if no answer has given it before.
+    /// Stores the store's time if no earlier answer has.
     pub(crate) fn see_time(&mut self, seen: Seen) {
         if self.seen().is_none() {
             self.see(seen, u32::MAX);
@@ -171,7 +174,7 @@ impl Ledger {
 
     // --- own permits ---
 
-    /// Own permits in the window that ends with the bucket `number`.
+    /// Returns the own permits in the window that ends with the bucket `number`.
     pub(crate) fn held(&self, number: u64) -> u32 {
         let first = (number + 1).saturating_sub(self.window.buckets.into());
         let own = self.own.iter().filter(|own| own.bucket >= first);
@@ -180,6 +183,7 @@ impl Ledger {
         })
     }
 
+    /// Returns the entry of `bucket`, which it creates if there is none.
     fn own_mut(&mut self, bucket: u64) -> &mut Own {
         let at = self.own.iter().position(|own| own.bucket == bucket);
         let at = at.unwrap_or_else(|| {
@@ -216,10 +220,11 @@ impl Ledger {
         }
     }
 
-    /// Removes `n` unused permits from the bucket. Returns how many of them the
-    /// store has counted.
+    /// Removes `n` unused permits from the bucket. Returns how many of them the store has counted
+    /// and must get back.
     pub(crate) fn unbook(&mut self, bucket: u64, n: u32) -> u32 {
-        // Of what calls cost, the store is told all the time; what it just learns stays.
+        // A counter of costs reports all the time. Permits that are in a report on its way stay
+        // booked, as the store is about to count them.
         let is_told = self.terms.by_cost && self.tells();
         let Some(own) = self.own.iter_mut().find(|own| own.bucket == bucket) else {
             return 0;
@@ -231,8 +236,9 @@ impl Ledger {
         drawn
     }
 
-    /// Covers permits that were taken in `bucket` without the store by `n` that the store has
-    /// granted, unless a report is under way. Returns how many it covers.
+    /// Covers permits that were taken in `bucket` without the store with `n` permits that the store
+    /// has granted, so that they need no report. Does nothing while a report is under way. Returns
+    /// how many it covers.
     pub(crate) fn pay_local(&mut self, bucket: u64, n: u32) -> u32 {
         if self.tells() || n == 0 {
             return 0;
@@ -245,18 +251,19 @@ impl Ledger {
         })
     }
 
-    /// How many permits of `bucket` the store has granted to the process.
+    /// Returns how many permits of `bucket` the store has granted to this process.
     pub(crate) fn drawn(&self, bucket: u64) -> u32 {
         let own = self.own.iter().find(|own| own.bucket == bucket);
         own.map_or(0, |own| own.drawn)
     }
 
+    /// Returns whether the bucket of the last answer is before `bucket`; true without an answer.
     pub(super) fn here_is_before(&self, bucket: u64) -> bool {
         self.seen().is_none_or(|seen| seen.bucket < bucket)
     }
 
-    /// How many permits of `limit` may be free in the bucket `number`: those of the last answer,
-    /// or, if that was for another bucket, all but this process's own.
+    /// Returns how many permits of `limit` may be free in the bucket `number`: the number of the
+    /// last answer, or, if that was for another bucket, all but the own permits.
     pub(crate) fn free_at(&self, number: u64, limit: u32) -> u32 {
         match self.seen() {
             Some(seen) if seen.bucket == number => self.free,
@@ -264,25 +271,27 @@ impl Ledger {
         }
     }
 
-    /// Notes that `n` permits more of the store are free, or that the process takes so many more, until
-    /// its next answer.
+    /// Raises the number of free permits by `n` until the store's next answer.
     pub(in crate::store) const fn add_free(&mut self, n: u32) {
         self.free = self.free.saturating_add(n);
     }
 
+    /// Lowers the number of free permits by `n` until the store's next answer.
     pub(in crate::store) const fn lessen_free(&mut self, n: u32) {
         self.free = self.free.saturating_sub(n);
     }
 
-    /// The free permits of the store, if it has answered a moment ago, less than `fresh` before.
+    /// Returns the store's free permits if its last answer is less than `fresh` old and about the
+    /// present bucket.
     pub(in crate::store) fn fresh_free(&self, now: Tick, fresh: Duration) -> Option<u32> {
         let seen = self.seen()?;
         let is_fresh = now < self.heard + fresh && self.here(now).number == seen.bucket;
         is_fresh.then_some(self.free)
     }
 
-    /// A refill asks for the free permits divided by this. So a process gets the fraction of them
-    /// that it has of all permits drawn in the window, and at least an equal part.
+    /// Returns the number by which the free permits are divided for a refill. A process gets the
+    /// same fraction of the free permits as it has of all permits drawn in the window, and at least
+    /// an equal part.
     pub(crate) fn divisor(&self, now: Tick, nodes: Nodes) -> u32 {
         let number = self.here(now).number;
         let is_of_here = self.seen().is_some_and(|seen| seen.bucket == number);
@@ -296,7 +305,7 @@ impl Ledger {
 
     // --- without the store ---
 
-    /// How many permits the process may take by itself in the bucket `number`.
+    /// Returns how many permits the process can take without the store in the bucket `number`.
     pub(crate) fn share_left(&self, number: u64, nodes: Nodes) -> u32 {
         let share = match self.terms.local_limit {
             Some(limit) => limit,
@@ -316,7 +325,7 @@ impl Ledger {
         share.saturating_sub(self.held(number))
     }
 
-    /// When there is room for one more without the store, after the bucket at `now`.
+    /// Returns when, after the bucket at `now`, one more permit can be taken without the store.
     pub(crate) fn local_room_at(&self, now: Tick, nodes: Nodes) -> Tick {
         let here = self.here(now);
         let later = (1..=self.window.buckets)
@@ -327,8 +336,9 @@ impl Ledger {
 
     // --- the store's data ---
 
-    /// The epoch in which the store counted this process's permits, including those to be given
-    /// back. A store in another epoch has lost them.
+    /// Returns the epoch in which the store counted this process's permits, including those to be
+    /// given back; none if there are no such permits, or all are reported anew. A store in another
+    /// epoch has lost them.
     pub(crate) fn known_epoch(&self, now: Tick) -> Epoch {
         let number = self.here(now).number;
         let first = (number + 1).saturating_sub(self.window.buckets.into());
@@ -367,7 +377,7 @@ impl Ledger {
         self.forget_back();
     }
 
-    /// The own permits that the store must be told of.
+    /// Returns the own permits to report to the store.
     pub(crate) fn to_report(&self, now: Tick) -> Vec<Booking> {
         if self.report == Report::Nothing || self.seen().is_none() {
             return Vec::new();
@@ -397,7 +407,7 @@ impl Ledger {
         self.seen().is_none() && !self.own.is_empty()
     }
 
-    /// The permits in the window that were taken without the store, if a report is due.
+    /// Returns the permits in the window that were taken without the store, if a report is due.
     pub(crate) fn unknown(&self, now: Tick) -> Vec<Booking> {
         if self.report == Report::Nothing || self.seen().is_none() {
             return Vec::new();

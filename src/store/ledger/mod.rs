@@ -1,8 +1,8 @@
 //! The ledger of one counter in one process: its own permits per bucket, the last answer of the
-//! store, and which calls wait for the next one.
+//! store, and the calls that wait for the next answer.
 //!
-//! Buckets are those of the [store's clock](super::seen). At the border of two buckets, no permit
-//! is valid for one trip.
+//! Buckets go by the [store's clock](super::seen), which a process knows to within one trip. So at
+//! the border of two buckets, no permit is valid for that long.
 
 mod back;
 mod booked;
@@ -29,14 +29,14 @@ struct Own {
     local: u32,
 }
 
-/// Which own permits the store must be told of.
+/// Which own permits must be reported to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Report {
     #[default]
     Nothing,
     /// Permits that were taken without the store.
     Local,
-    /// All: it has lost its data.
+    /// All, because the store has lost its data.
     All,
 }
 
@@ -47,25 +47,29 @@ pub(crate) struct Ledger {
     window: Arc<Window>,
     /// A boxed slice, because a `Vec` would add eight bytes of capacity to each ledger.
     own: Box<[Own]>,
-    /// The last answer, if there is one.
+    /// The last answer of the store, if `has_seen`.
     last: Seen,
     has_seen: bool,
     pub(super) report: Report,
-    /// The latest time at which an answered request was sent: answers to earlier ones bring no
-    /// news.
+    /// The latest time at which an answered request was sent. Answers to requests that were sent
+    /// earlier bring no news.
     heard: Tick,
+    /// Whether the counter is busy, so that the refiller looks at it often.
     pub(super) is_hot: bool,
-    /// The permits that were free at the last answer, and how much the process had of the window.
+    /// The permits that were free at the last answer.
     free: u32,
+    /// The own permits in the window at the last answer.
     had: u32,
+    /// The epoch of the store's value when it last counted own permits.
     epoch: Epoch,
     pub(super) demand: Demand,
     pub(super) uncounted: Uncounted,
-    /// The permits that the cell held when it was last read.
+    /// The permits that the cell held when it was last read, from which the demand is computed.
     pub(super) last_held: u32,
-    /// Whether the store has answered that no permits are left until the next time with room.
+    /// Whether the store has answered that no permits are left until `SharedQuota::available_at`.
     pub(super) has_none: bool,
-    /// The draws that calls have paid for and that are not sent: one for each call.
+    /// The number of draws that calls have [paid for](paid) and that are not sent yet. Each call
+    /// pays for one.
     paid: i32,
     /// Waiting calls, permits to give back and requests under way; `None` if there are none.
     pub(super) pending: Option<Box<Pending>>,

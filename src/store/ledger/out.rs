@@ -1,8 +1,8 @@
 //! The draws of one counter that are on their way.
 //!
-//! Calls that come meanwhile wait for the answer, which may bring more than was asked for, and then
-//! ask together. Where that would be too late for one of them, it asks at once, beside the draw
-//! that is on its way.
+//! Calls that come while a draw is on its way wait for its answer, which may bring more than was
+//! asked for. If it does not, they ask together in the next draw. If the answer of that would come
+//! too late for one of them, the next draw is sent at once.
 
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use crate::store::ticket::Asker;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Out {
-    /// Draws whose answer is awaited.
+    /// The number of draws whose answer is awaited.
     draws: u16,
-    /// Draws whose answer is late, and may still come.
+    /// The number of draws whose answer is late and may still come.
     late: u16,
-    /// Whether one of the former tells the store what it does not know: no other tells it twice.
+    /// Whether one of the awaited draws reports permits to the store. No other draw reports
+    /// meanwhile, so nothing is counted twice.
     tells: bool,
-    /// When the last one was sent.
+    /// When the last draw was sent.
     sent: Tick,
 }
 
@@ -44,12 +45,12 @@ impl Ledger {
         self.out().is_some_and(|out| out.late > 0)
     }
 
-    /// Returns whether a draw on its way tells the store what it does not know.
+    /// Returns whether a draw on its way reports permits to the store.
     pub(in crate::store) fn tells(&self) -> bool {
         self.out().is_some_and(|out| out.tells)
     }
 
-    /// A draw sets off.
+    /// Notes that a draw is sent; `tells` says whether it reports permits.
     pub(in crate::store) fn note_sent(&mut self, now: Tick, tells: bool) {
         let out = &mut self.pending_mut().out;
         out.draws = out.draws.saturating_add(1);
@@ -57,7 +58,8 @@ impl Ledger {
         out.sent = now;
     }
 
-    /// A draw is answered, or has failed.
+    /// Notes that a draw is answered or has failed. `is_late` says whether it was [noted as
+    /// late](Self::note_late).
     pub(in crate::store) fn note_back(&mut self, tells: bool, is_late: bool) {
         let Some(pending) = &mut self.pending else {
             return;
@@ -71,22 +73,24 @@ impl Ledger {
         }
     }
 
-    /// The answer of a draw is late.
+    /// Notes that the answer of a draw is late.
     pub(in crate::store) fn note_late(&mut self, tells: bool) {
         self.note_back(tells, false);
         let out = &mut self.pending_mut().out;
         out.late = out.late.saturating_add(1);
     }
 
-    /// Returns whether no answer was taken yet to a request after the one that was `sent` by then.
+    /// Returns whether the answer to a request of the time `sent` brings news: no answer to a later
+    /// request was taken before.
     pub(in crate::store) fn is_news(&mut self, sent: Tick) -> bool {
         let is_news = sent >= self.heard;
         self.heard = self.heard.max(sent);
         is_news
     }
 
-    /// Until when calls that wait are not asked for, as a draw is on its way: that takes a `trip`,
-    /// and theirs takes another one. `None` if they are asked for now.
+    /// Returns until when the next draw is put off because another one is on its way, which takes a
+    /// `trip`. `None` if the next draw is due now: the other answer is late, or the first waiting
+    /// call could not wait for two trips.
     pub(in crate::store) fn put_off(&self, now: Tick, trip: Duration) -> Option<Tick> {
         let out = self.out().filter(|out| out.draws > 0)?;
         let back = out.sent + trip;

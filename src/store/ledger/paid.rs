@@ -1,22 +1,22 @@
-//! Which draws a counter can afford.
+//! Limits the draws of a counter with keys to the number of calls.
 //!
-//! By key there are as many counters as users, so a draw is paid for by a call. A call that waits
-//! for the store pays for its own. Permits that are drawn ahead, or go back, are of no use to a
-//! call that waits: they go along with other draws, or are paid for by calls that have cost none.
+//! A rule by key has as many counters as there are users. So that they cause no more draws than
+//! calls, each draw is paid for by a call. A call that waits for the store pays for its own draw.
+//! Permits that are drawn ahead or go back help no waiting call: they travel with other draws, or
+//! are paid for by calls that needed no draw.
 //!
-//! An answer that comes when its bucket is over was of no use, and has its calls ask once more:
-//! that draw, and what a store must be told that was away or has lost its data, are sent in any
-//! case, and paid for later.
+//! If an answer comes after its bucket, its calls ask once more. That draw is sent in any case and
+//! paid for later, and so is a report to a store that was away or has lost its data.
 
 use super::Ledger;
 
 impl Ledger {
-    /// Counts a call that has come, and has not taken permits in hand.
+    /// Counts a call that found no permits in the cell.
     pub(in crate::store) fn note_call(&mut self) {
         self.paid = self.paid.saturating_add(1);
     }
 
-    /// Counts `weight` permits in hand that calls have taken. They pay for one call only, as one
+    /// Counts `weight` permits that were taken out of the cell. They count as a single call, as one
     /// call may have taken them all.
     pub(in crate::store) fn note_taken(&mut self, weight: u32) {
         self.demand.add(weight);
@@ -25,17 +25,18 @@ impl Ledger {
         }
     }
 
+    /// Counts a draw that is sent.
     pub(in crate::store) fn note_draw(&mut self) {
         self.paid = self.paid.saturating_sub(1);
     }
 
-    /// Pays for one more draw.
+    /// Makes sure that the counter affords one more draw.
     pub(in crate::store) fn afford_one(&mut self) {
         self.paid = self.paid.max(1);
     }
 
-    /// Returns whether a draw may be sent for which no call has come: as many as there are without
-    /// keys.
+    /// Returns whether a draw for which no call waits may be sent. A rule without keys always
+    /// affords one, as it has a single counter.
     pub(in crate::store) fn affords(&self) -> bool {
         !self.terms.by_key || self.paid > 0
     }

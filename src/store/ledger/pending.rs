@@ -1,6 +1,6 @@
-//! The parts of a counter that it has only while something happens: calls that wait, permits that
-//! go back, and an outage of its own. Most counters are those of keys for which nothing does, so
-//! these parts are in a box.
+//! The parts of a counter that exist only while something is pending: calls that wait, permits that
+//! go back, and an outage of this counter alone. Most counters belong to keys with nothing pending,
+//! so these parts are in a box to save memory.
 
 use std::time::Duration;
 
@@ -11,19 +11,20 @@ use crate::store::ahead::Ahead;
 use crate::store::draw::Booking;
 use crate::store::ticket::Asker;
 
-/// How long a counter is served without the store after the store has not answered about it.
+/// How long a counter is served without the store after a draw of this counter alone has failed.
 const CELL_DOWN: Duration = Duration::from_millis(200);
-/// How long the counter then draws no more than its share: until the counters of the other
-/// processes have reported to the store what they took without it.
+/// For how long after that the counter draws no more than its share. In this time the other
+/// processes report to the store what they took without it.
 const CELL_RECOVERS: Duration = Duration::from_millis(500);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(in crate::store) struct Pending {
+    /// The calls that wait for permits of the present bucket, in the order in which they asked.
     pub(in crate::store) tickets: Vec<Asker>,
     /// `None` unless a call has asked for permits of the next bucket.
     pub(in crate::store) ahead: Option<Box<Ahead>>,
-    /// Permits that go back to the store: each draw takes those of one bucket along.
+    /// Permits that go back to the store. Each draw returns those of one bucket.
     pub(super) back: Vec<Booking>,
     /// The time until which this counter alone is served without the store.
     down_until: Option<Tick>,
@@ -65,13 +66,13 @@ impl Ledger {
 
     // --- calls that wait ---
 
-    /// The calls that wait for permits of the present bucket.
+    /// Returns the calls that wait for permits of the present bucket.
     pub(in crate::store) fn tickets(&self) -> &[Asker] {
         let pending = self.pending.as_ref();
         pending.map_or(&[], |pending| &pending.tickets)
     }
 
-    /// Takes out the first `most` of these, which are answered now.
+    /// Removes the first `most` calls that wait for the present bucket. The caller answers them.
     pub(in crate::store) fn take_tickets(&mut self, most: usize) -> Vec<Asker> {
         let Some(pending) = &mut self.pending else {
             return Vec::new();
@@ -80,8 +81,8 @@ impl Ledger {
         std::mem::replace(&mut pending.tickets, others)
     }
 
-    /// Puts calls whose draw was not applied back in line, before all others: for the bucket after
-    /// `ahead_of`, or for the present one.
+    /// Puts calls whose draw brought nothing back in line, before all others. They wait for the
+    /// bucket after `ahead_of`, or for the present one if that is `None`.
     pub(in crate::store) fn ask_again(&mut self, mut askers: Vec<Asker>, ahead_of: Option<u64>) {
         if askers.is_empty() {
             return;
@@ -97,7 +98,8 @@ impl Ledger {
         *tickets = askers;
     }
 
-    /// Hands each of these to `answer`, in order, and keeps those for which it is false.
+    /// Passes each call that waits for the present bucket to `answer`, in order, and keeps those
+    /// for which it returns false.
     pub(in crate::store) fn answer_tickets(
         &mut self,
         mut answer: impl FnMut(&mut Self, &Asker) -> bool,
@@ -109,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// The calls that ask for permits of the next bucket.
+    /// Returns the calls that ask for permits of the next bucket.
     pub(in crate::store) fn ahead(&self) -> Option<&Ahead> {
         self.pending.as_ref()?.ahead.as_deref()
     }
@@ -118,7 +120,7 @@ impl Ledger {
         self.pending_mut().ahead.get_or_insert_default()
     }
 
-    /// Takes out all calls that ask for permits of the next bucket.
+    /// Removes and returns all calls that ask for permits of the next bucket.
     pub(in crate::store) fn take_ahead(&mut self) -> Vec<Asker> {
         let ahead = self.pending.as_mut().and_then(|it| it.ahead.take());
         ahead.map_or_else(Vec::new, |ahead| ahead.tickets)
@@ -133,7 +135,7 @@ impl Ledger {
         ahead.tickets.push(asker);
     }
 
-    /// The calls that have asked for the bucket at `now` before it began wait for permits of the
+    /// Moves the calls that asked ahead for a bucket that has begun to those that wait for the
     /// present one.
     pub(in crate::store) fn arrive(&mut self, now: Tick) {
         let number = self.here(now).number;
@@ -152,7 +154,7 @@ impl Ledger {
 
     // --- an outage of this counter alone ---
 
-    /// The store has answered others, and not about this counter.
+    /// Notes that the store has answered other draws, but not that of this counter.
     pub(in crate::store) fn note_down(&mut self, now: Tick) {
         self.pending_mut().down_until = Some(now + CELL_DOWN);
     }
@@ -162,7 +164,8 @@ impl Ledger {
         self.down_until().is_some_and(|until| now < until)
     }
 
-    /// Returns whether it is, or was until just now.
+    /// Returns whether this counter alone is served without the store, or was until less than
+    /// [`CELL_RECOVERS`] ago.
     pub(in crate::store) fn was_down(&self, now: Tick) -> bool {
         let recovers = self.down_until().map(|until| until + CELL_RECOVERS);
         recovers.is_some_and(|until| now < until)

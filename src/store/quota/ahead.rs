@@ -2,12 +2,13 @@
 //!
 //! A call that may [borrow](crate::FlowRule::lend) and finds the present bucket exhausted asks for
 //! the next one. The store counts what it grants in that bucket, so no window that contains it
-//! admits too much, whoever borrows. A call gets its permits with the time from which on the
-//! bucket has begun for certain: not before that may it start, and if it leaves earlier, they go
-//! back to the store and not into the [cell](crate::store::cell), where others would take them too
-//! soon.
+//! admits too much, whichever process borrows. A call gets its permits with a time at which the
+//! bucket has certainly begun. It must not start before that time. If it leaves before, its permits
+//! go back to the store and not into the [cell](crate::store::cell), where other calls would take
+//! them too early.
 //!
-//! Nothing is borrowed without the store, nor while the store learns what was taken without it.
+//! Nothing is borrowed without the store, nor while processes still report to it what they took
+//! without it.
 
 use super::on_the_way::DrawNeed;
 use super::{After, Conditions, Grant, OnTheWay, SharedQuota};
@@ -19,8 +20,8 @@ use crate::store::seen::Seen;
 use crate::store::ticket::Answer;
 
 impl SharedQuota {
-    /// When a call of `weight` may start with permits of the next bucket, as far as the process
-    /// knows; `None` if it gets none, or if that is not before `latest`.
+    /// Returns when a call of `weight` could start with permits of the next bucket, as far as the
+    /// process knows; `None` if it gets none, or if it could not start before `latest`.
     pub(crate) fn lends_at(&self, now: Tick, weight: u32, latest: Tick) -> Option<Tick> {
         let mut books = self.books.lock();
         self.lends(books.ledger()?, now, weight, latest)
@@ -34,7 +35,7 @@ impl SharedQuota {
         latest: Tick,
     ) -> Option<Tick> {
         let (here, next) = ledger.next_bucket(now)?;
-        // It may have said that it has none for the next bucket either.
+        // The store may have said that it has no permits for the next bucket either.
         let room_at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
         let short_in = ledger.ahead().and_then(|ahead| ahead.short_in);
         let is_short = short_in == Some(here) || room_at > next.from + self.rule.window.bucket / 2;
@@ -43,21 +44,21 @@ impl SharedQuota {
         (lends && is_live).then_some(next.from)
     }
 
-    /// How many more permits of the bucket after `here` the process may hold.
+    /// Returns how many more permits of the bucket after `here` the process may borrow.
     fn left_ahead(ledger: &Ledger, here: u64) -> u32 {
         let held = ledger.drawn(here.saturating_add(1));
         ledger.terms.ahead.saturating_sub(held)
     }
 
-    /// The next draw for calls that ask for the next bucket, if it is their turn. Calls that cannot
-    /// get any permit are refused.
+    /// Prepares the next draw for calls that ask for the next bucket, if it is their turn. Refuses
+    /// calls whose weight the process may not borrow any more.
     pub(super) fn prepare_ahead(
         this: &Arc<Self>,
         ledger: &mut Ledger,
         by: &Conditions,
     ) -> Option<OnTheWay> {
         let here = ledger.here(by.now);
-        // The answer on its way says how much may still be borrowed.
+        // If a draw is on its way, its answer says how much can still be borrowed.
         let is_beside = ledger.is_out();
         let pending = ledger.pending.as_deref_mut()?;
         let ahead = pending.ahead.as_deref_mut()?;
@@ -93,7 +94,7 @@ impl SharedQuota {
         (firm > 0).then(|| OnTheWay::of(this, ledger, by.now, need, Some(here.number)))
     }
 
-    /// Takes what a draw for the next bucket was granted, by calls that have asked in the bucket
+    /// Applies the answer to a draw for the next bucket, whose calls have asked in the bucket
     /// `asked_in`.
     pub(super) fn granted_ahead(
         &self,
@@ -124,7 +125,7 @@ impl SharedQuota {
                 }
             }
         } else {
-            // The bucket that they were to wait for has begun, and is the present one.
+            // The bucket for which the calls asked has begun, so they now ask for the present one.
             ledger.pending_mut().tickets.append(&mut asked);
         }
         self.return_now(ledger, of, left);

@@ -1,11 +1,12 @@
-//! What calls reserve of a counter of costs and do not use, and what they cost beyond that.
+//! Settles the reservations of calls at a counter of costs: gives the unused part back, and books
+//! an excess.
 //!
-//! A call draws what it reserves as permits. Nearly always it costs less: the rest goes back to the
-//! bucket that it is of, as long as that is in the window, so that others may reserve it. It goes to
-//! the store, since another process may need it, and into the [cell](super::super::cell) only while
-//! this process takes permits from there all the time. What a call costs beyond its reservation is
-//! booked in the present bucket, as permits that were taken without the store are, and the next draw
-//! tells the store.
+//! A call draws its reservation as permits. It nearly always costs less. The rest goes back to its
+//! bucket, as long as that is in the window, so that other calls can reserve it. It goes to the
+//! store, since another process may need it. Only while the counter is busy does it go into the
+//! [cell](super::super::cell) instead, as calls of this process will take it from there. What a
+//! call costs beyond its reservation is booked in the present bucket, like permits that were taken
+//! without the store, and the next draw reports it.
 
 use super::{OnTheWay, SharedQuota};
 use crate::base::sync::{Arc, Bug, planted};
@@ -25,7 +26,7 @@ impl SharedQuota {
         }
         let length = this.rule.window.bucket;
         let mut books = this.books.lock();
-        // Without a ledger, their bucket counts no more.
+        // Without a ledger, the window of the permits is over.
         let Some(ledger) = books.ledger() else {
             return;
         };
@@ -37,7 +38,7 @@ impl SharedQuota {
         } else {
             ledger.bucket_of(valid.end)
         };
-        // The call that has cost less pays for the draw.
+        // The call that has cost less than it reserved pays for the draw.
         ledger.note_call();
         this.return_now(ledger, bucket, n);
         ledger.add_free(n);
@@ -48,8 +49,8 @@ impl SharedQuota {
         }
     }
 
-    /// Books `n` units that calls have cost beyond their reservations. Returns how many of them are
-    /// beyond the limit, as far as the process knows.
+    /// Books `n` units that calls have cost beyond their reservations. Returns how many of them
+    /// exceed the limit, as far as the process knows.
     pub(crate) fn book_excess(this: &Arc<Self>, n: u32, now: Tick) -> u32 {
         if n == 0 {
             return 0;
@@ -66,9 +67,9 @@ impl SharedQuota {
         n.saturating_sub(free)
     }
 
-    /// Of the permits of `bucket` that are `left` after a draw of costs, returns those to the store
-    /// that were not drawn ahead: calls that want less may use them, here or elsewhere. Returns how
-    /// many.
+    /// After a draw of costs that has `left` some permits of `bucket`, schedules the return of
+    /// those that were not drawn ahead, so that smaller calls can use them, in this process or
+    /// another. Returns how many go back.
     pub(super) fn return_units(
         &self,
         ledger: &mut Ledger,

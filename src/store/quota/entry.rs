@@ -1,4 +1,4 @@
-//! A counter as an entry in the table of its rule, which has one for each key.
+//! A counter as an entry in the table of its rule, which has one counter for each key.
 
 use super::SharedQuota;
 use crate::base::sync::Ordering;
@@ -7,17 +7,18 @@ use crate::stat::{Resident, TablePlace};
 use crate::store::digest::CounterDigest;
 
 impl SharedQuota {
-    /// A call has asked for it at `now`: it keeps its place as long as its window does.
+    /// Notes that a call uses the counter at `now`. It keeps its place in the table for at least
+    /// the length of its window.
     #[inline]
     pub(in crate::store) fn touch(&self, now: Tick) {
         let now = units(now);
-        // Not with each call: all of a key write there.
+        // Written only if it changes, as all calls of a key share the field.
         if self.used.load(Ordering::Relaxed) != now as u32 {
             self.used.store(now as u32, Ordering::Relaxed);
         }
     }
 
-    /// Forgets what matters no more at `now`.
+    /// Drops state that has no effect any more at `now`.
     pub(in crate::store) fn rest(&self, now: Tick) {
         let mut books = self.books.lock();
         let Some(ledger) = books.ledger() else {
@@ -37,7 +38,8 @@ impl SharedQuota {
     }
 }
 
-/// The unit in which the last use is noted, which 32 bits of hold more than two years.
+/// Converts `time` to the unit of `SharedQuota::used`, 16.8 ms, of which 32 bits hold more than two
+/// years.
 const fn units(time: Tick) -> u64 {
     time.as_nanos() >> 24
 }
@@ -54,9 +56,9 @@ impl Resident for SharedQuota {
         &self.place
     }
 
-    /// Only calls change that, with a reference from the table: what the task of the store does with a
-    /// counter that the [hub](crate::store::hub::Hub) knows does not. So none is used while the table
-    /// lets it go, and lives on as one of which the hub does not know.
+    /// Only calls keep an entry in use, and they hold a reference from the table. The store's task,
+    /// which finds counters through the [hub](crate::store::hub::Hub), does not. So no call can use
+    /// an entry while the table drops it.
     fn is_idle(&self, now: Tick) -> bool {
         let unused = (units(now) as u32).wrapping_sub(self.used.load(Ordering::Relaxed));
         // Both ends are rounded down.

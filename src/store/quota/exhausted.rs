@@ -1,4 +1,5 @@
-//! A counter of which the store has no permits left: until when nobody asks for more.
+//! Exhausted counters, of which the store has no permits left: the time until which no call asks
+//! for more.
 
 use std::time::Duration;
 
@@ -9,16 +10,16 @@ use crate::store::cell::LeaseFound;
 use crate::store::ledger::Ledger;
 use crate::store::ticket::{Answer, Asker};
 
-/// A hot counter without keys, or one of what calls cost, that is exhausted is asked about again
-/// after that: others may give back.
+/// An exhausted counter that is busy, or counts costs, is asked for again after this time if it has
+/// no keys, as other processes may give permits back.
 const HOT_RETRY: Duration = Duration::from_millis(20);
-/// The same for a counter of what calls cost that is one of many keys: all of those that are
-/// exhausted ask so often.
+/// As [`HOT_RETRY`], for a counter of costs with keys. It is longer because every exhausted key
+/// asks at this interval.
 const KEY_RETRY: Duration = Duration::from_millis(100);
 
 impl SharedQuota {
-    /// The permits that a call finds. By key it does not ask before the time at which the store has
-    /// said that there is room.
+    /// Takes `weight` permits from the cell, if it has them. By key, a call does not ask before the
+    /// time at which the store expects room, so until then the cell is marked as exhausted.
     pub(super) fn look(&self, ledger: Option<&mut Ledger>, now: Tick, weight: u32) -> LeaseFound {
         let found = self.cell.take(now, weight);
         if self.rule.is_by_cost() {
@@ -33,15 +34,15 @@ impl SharedQuota {
         }
     }
 
-    /// The time before which nobody asks again, if the store has said one.
+    /// Returns the time before which no call of a key asks again, if the store has reported one.
     pub(super) fn none_before(&self, ledger: &Ledger, now: Tick) -> Option<Tick> {
         let at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
         let knows = ledger.terms.by_key && !ledger.terms.by_cost;
         (knows && ledger.has_none && now < at).then_some(at)
     }
 
-    /// The same for a rule on what calls cost: one that wants more than the store had a moment ago
-    /// does not ask it, while another one that wants less does.
+    /// As [`look`](Self::look) for a rule on costs. A call that wants more than the store had a
+    /// moment ago does not ask; a call that wants less does.
     fn look_for_units(
         &self,
         found: LeaseFound,
@@ -62,7 +63,7 @@ impl SharedQuota {
         }
     }
 
-    /// After what time a counter of what calls cost is asked for again.
+    /// Returns after what time an exhausted counter of costs is asked for again.
     fn retry(ledger: &Ledger) -> Duration {
         if ledger.terms.by_key {
             KEY_RETRY
@@ -71,13 +72,13 @@ impl SharedQuota {
         }
     }
 
-    /// Notes that there is room again `at` that time, as the store has said.
+    /// Notes the time `at` which there is room again by the store's answer.
     pub(super) fn note_none(&self, ledger: &mut Ledger, at: Tick) {
         self.available_at.store(at.as_nanos(), Ordering::Relaxed);
         ledger.has_none = true;
     }
 
-    /// Refuses calls that wait until `at`, or has them ask for the next bucket.
+    /// Refuses all waiting calls until `at`, or makes them ask for the next bucket.
     pub(super) fn refuse_or_lend(&self, ledger: &mut Ledger, now: Tick, at: Tick) {
         for asker in ledger.take_tickets(usize::MAX) {
             if self.may_ask_ahead(ledger, &asker, now) {
@@ -89,7 +90,7 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Returns whether a call that gets no permits of the present bucket may ask for those of the
+    /// Returns whether a call that gets no permits of the present bucket may ask for permits of the
     /// next.
     pub(super) fn may_ask_ahead(&self, ledger: &Ledger, asker: &Asker, now: Tick) -> bool {
         let lends = |latest| self.lends(ledger, now, asker.weight, latest).is_some();
@@ -112,7 +113,7 @@ impl SharedQuota {
         let is_short = grant.permits < sent.firm;
         let is_in_vain = grant.permits == 0 && sent.soft > 0;
         if ledger.terms.by_cost {
-            // Of what is left, calls that want less may have some.
+            // If some units are left, calls that want less can have them.
             if (is_short || is_in_vain) && grant.permits == 0 && grant.free == 0 {
                 let retry_at = grant.received + Self::retry(ledger);
                 self.cell.exhaust(available_at.min(retry_at));

@@ -1,8 +1,8 @@
 //! One counter of the store, as calls of this process see it.
 //!
-//! A call takes permits from the [cell](super::cell). Where that has none, it asks: then it
-//! waits with a [ticket](super::ticket) for the refiller, or is served at once from the share
-//! of this process if the store is away.
+//! A call takes permits from the [cell](super::cell). If the cell has none, the call asks for
+//! permits: it waits with a [ticket](super::ticket) for the refiller, or, if the store is away, is
+//! served at once from the share of this process.
 
 mod ahead;
 mod costs;
@@ -27,11 +27,12 @@ use crate::store::ticket::{Answer, Ticket};
 pub(in crate::store) use on_the_way::OnTheWay;
 pub(in crate::store) use refilled::{After, Conditions, Grant, Prepared};
 
-/// The longest time for which a cell is exhausted without an answer of the store: it may be back
-/// before more of the local share is free.
+/// The longest time for which a cell is marked as exhausted without an answer of the store, which
+/// may be back before more of the local share is free.
 const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
-/// A counter that needs a permit within this multiple of the shortest horizon is busy. A larger
-/// one would look at too many counters where there are very many keys.
+/// A counter that needs a permit within this multiple of the shortest horizon is busy, and the
+/// refiller looks at it often. With a larger multiple, too many counters would be busy if there are
+/// very many keys.
 const BUSY: u32 = 5;
 
 /// See the [module](self).
@@ -41,13 +42,13 @@ pub(crate) struct SharedQuota {
     rule: Arc<QuotaRule>,
     cell: Cell,
     books: Lock<Books>,
-    /// When there will be room again, as the store has said, in ns.
+    /// When there will be room again by the last answer of the store, in ns.
     available_at: AtomicU64,
     /// Whether the counter is on the list that the refiller looks at next.
     pub(in crate::store) is_listed: AtomicBool,
-    /// Where it is in the table of its rule, if that has one.
+    /// The place of the counter in the table of its rule, if the rule has keys.
     place: TablePlace,
-    /// When it was last asked for there, in [units](entry) that are counted modulo 2³².
+    /// When a call last looked the counter up in the table, in [units](entry) modulo 2³².
     used: AtomicU32,
 }
 
@@ -62,5 +63,6 @@ impl Drop for SharedQuota {
 pub(crate) enum Asked {
     /// The call must wait for the store.
     Waits(Ticket),
+    /// The call has its answer at once.
     Told(Answer),
 }

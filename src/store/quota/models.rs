@@ -1,7 +1,8 @@
-//! Every interleaving of a call that gives back what it has reserved and not used, and of the
-//! refiller, checked by loom.
+//! Loom models of a call that gives back the unused part of its reservation while the refiller
+//! runs.
 //!
-//! Each model counts what goes back to the store, and has a twin with a planted bug that must fail.
+//! Each model runs in all interleavings, counts what goes back to the store, and has a twin with a
+//! planted bug that must fail.
 
 use loom::thread;
 
@@ -14,11 +15,12 @@ use crate::store::models::{BUCKET, CONDITIONS, COSTS, cost_counter, hub};
 use crate::store::ticket::{Answer, Validity};
 use crate::store::{Epoch, Hub};
 
-/// Of the first bucket, and of the second one, which begins at 110 ms.
+/// A time in the first bucket.
 const EARLY: Tick = Tick::from_millis(10);
+/// A time in the second bucket, which begins at 110 ms.
 const LATE: Tick = Tick::from_millis(120);
 
-/// A counter of what calls cost, of 5 in two buckets.
+/// Creates a counter of costs with a limit of 5 units in two buckets.
 fn budget() -> (Arc<Hub>, Arc<SharedQuota>) {
     let hub = hub();
     hub.set_mode(HubMode::Live, Tick::from_millis(1));
@@ -26,12 +28,12 @@ fn budget() -> (Arc<Hub>, Arc<SharedQuota>) {
     (hub, quota)
 }
 
-/// The draw of a call that asks for so much `now`, and the call's ticket.
+/// Makes a call ask for `weight` permits at `now`. Returns its ticket and its draw.
 fn asked(hub: &Hub, quota: &Arc<SharedQuota>, weight: u32, now: Tick) -> (super::Ticket, OnTheWay) {
     let Asked::Waits(ticket) = SharedQuota::ask(quota, now, weight, None) else {
         panic!("the store is there");
     };
-    // Otherwise it would be kept by the list for ever.
+    // Otherwise the hub's list and the counter would keep each other alive.
     drop(hub.take_asking());
     match prepare(quota, now) {
         Prepared::Sends(_, sent) => (ticket, sent),
@@ -44,7 +46,7 @@ fn prepare(quota: &Arc<SharedQuota>, now: Tick) -> Prepared {
     SharedQuota::prepare(quota, &conditions)
 }
 
-/// The store grants so many permits of `bucket`, which begins now.
+/// Answers the draw: the store grants `permits` permits of `bucket`, which begins `now`.
 fn grant(sent: OnTheWay, permits: u32, bucket: u64, now: Tick) {
     let grant = Grant {
         permits,
@@ -59,7 +61,7 @@ fn grant(sent: OnTheWay, permits: u32, bucket: u64, now: Tick) {
     SharedQuota::granted(sent, &grant);
 }
 
-/// A call that has reserved three of the first bucket.
+/// Reserves three units of the first bucket for a call. Returns the validity of the reservation.
 fn reserved(hub: &Hub, quota: &Arc<SharedQuota>) -> Validity {
     let (ticket, sent) = asked(hub, quota, 3, EARLY);
     grant(sent, 3, 1, EARLY);
@@ -69,8 +71,8 @@ fn reserved(hub: &Hub, quota: &Arc<SharedQuota>) -> Validity {
     }
 }
 
-/// What goes back to the store as the refiller finds it at its next turn: of which bucket, and how
-/// many.
+/// Runs one turn of the refiller. Returns what goes back to the store, as pairs of bucket and
+/// number of permits.
 fn turn(hub: &Hub, now: Tick) -> Vec<(u64, u32)> {
     let mut all = Vec::new();
     for quota in hub.take_asking() {
@@ -90,7 +92,7 @@ model! {
         let valid = reserved(&hub, &quota);
         let (ticket, sent) = asked(&hub, &quota, 1, EARLY);
         let refiller = thread::spawn(move || grant(sent, 1, 2, LATE));
-        // It has cost one. The call has read the clock in its own bucket.
+        // The call has cost one unit, and has read the clock in its own bucket.
         SharedQuota::give_back(&quota, valid, 2, EARLY);
         refiller.join().unwrap();
         assert!(matches!(ticket.take(LATE), Answer::Granted(_)));

@@ -1,4 +1,4 @@
-//! A draw that is on its way: what it was for, and what becomes of the calls that wait for it.
+//! A draw on its way to the store, and the calls that wait for its answer.
 
 use super::{Conditions, SharedQuota};
 use crate::base::sync::Arc;
@@ -12,16 +12,16 @@ use crate::store::ticket::{Answer, Asker, Validity};
 #[derive(Debug)]
 pub(in crate::store) struct OnTheWay {
     pub(in crate::store) quota: Arc<SharedQuota>,
-    /// The calls that wait for it; none once it is late.
+    /// The calls that wait for the answer; none once it is late.
     pub(super) askers: Vec<Asker>,
     pub(super) firm: u32,
     pub(super) soft: u32,
-    /// `Some` if the draw is for the bucket after this one, by the process's clock.
+    /// `Some` with the bucket in which the draw was made, if it is for the bucket after that.
     pub(super) ahead_of: Option<u64>,
     pub(super) report: Report,
-    /// What the draw reports to the store and the store does not know yet.
+    /// Permits taken without the store that the draw reports to it.
     pub(super) unknown: Vec<Booking>,
-    /// Whether the calls were answered without this draw.
+    /// Whether the answer is late: its calls were answered without it.
     pub(super) is_late: bool,
 }
 
@@ -60,17 +60,18 @@ impl OnTheWay {
         }
     }
 
-    /// Returns whether no call waits for it.
+    /// Returns whether the draw is only a refill, for which no call waits.
     pub(in crate::store) const fn is_refill(&self) -> bool {
         self.firm == 0
     }
 
+    /// Returns whether the draw reports permits to the store.
     pub(super) fn tells(&self) -> bool {
         self.report != Report::Nothing
     }
 
-    /// Its time is over: the calls that wait for it are answered without the store. What it grants
-    /// counts all the same, if its answer still comes.
+    /// Notes that the answer is late, and answers the calls that wait for it without the store. If
+    /// the answer still comes, what it grants counts all the same.
     pub(in crate::store) fn note_late(&mut self, now: Tick) {
         let mut books = self.quota.books.lock();
         let ledger = books.open(&self.quota.rule);
@@ -82,7 +83,7 @@ impl OnTheWay {
         self.quota.rule.hub.late().note_answers();
     }
 
-    /// Gives up a draw that is late: its answer is not waited for any longer.
+    /// Stops waiting for the answer of a late draw.
     pub(in crate::store) fn give_up(self) {
         let mut books = self.quota.books.lock();
         if let Some(ledger) = books.ledger() {
@@ -94,7 +95,8 @@ impl OnTheWay {
 }
 
 impl SharedQuota {
-    /// A draw has failed. If it alone has, the counter is served without the store for a while.
+    /// Handles a failed draw. If it failed `alone`, while others of its trip were answered, the
+    /// counter is served without the store for a while.
     pub(in crate::store) fn failed(mut sent: OnTheWay, now: Tick, alone: bool) {
         let this = &sent.quota;
         let mut books = this.books.lock();
@@ -115,7 +117,7 @@ impl SharedQuota {
         let Some(ledger) = books.ledger() else {
             return;
         };
-        // Permits that were to go back cannot, and are forgotten.
+        // Permits cannot go back to a store that is away, and are dropped.
         ledger.forget_back();
         let mut askers = ledger.take_tickets(usize::MAX);
         askers.append(&mut ledger.take_ahead());
@@ -125,11 +127,12 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Answers the calls for which nothing was sent, and now it is too late: the answer would come
-    /// when they have left, and bring permits for nobody.
+    /// Answers calls for which it is too late to send a draw, without the store: they would have
+    /// left before its answer came.
     pub(super) fn answer_old(&self, ledger: &mut Ledger, by: &Conditions) {
         let (now, wait) = (by.now, ledger.terms.wait());
-        // Nobody is given up early because trips were slow once.
+        // The trip counts for at most half of the wait, so that calls are not given up right away
+        // after trips were slow.
         let trip = by.trip.min(wait / 2);
         let is_old = |asker: &Asker| asker.asked + wait < now + trip;
         let old = ledger.tickets().iter().take_while(|it| is_old(it)).count();
@@ -140,7 +143,7 @@ impl SharedQuota {
         }
     }
 
-    /// Answers these calls without the store.
+    /// Answers `askers` without the store.
     fn serve_all(&self, ledger: &mut Ledger, now: Tick, askers: Vec<Asker>) {
         for Asker { weight, slot, .. } in askers {
             if slot.is_gone() {
@@ -155,7 +158,7 @@ impl SharedQuota {
         }
     }
 
-    /// Takes back permits that a call has not taken, as it has left.
+    /// Takes back permits that were served to a call which has left.
     fn unserve(&self, ledger: &mut Ledger, now: Tick, end: BucketEnd, weight: u32) {
         let bucket = ledger.bucket_of(end);
         if !self.cell.refund(end, weight, now, self.rule.window.bucket) {

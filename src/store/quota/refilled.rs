@@ -1,4 +1,4 @@
-//! A counter as the refiller sees it: what is to be drawn, and what was granted.
+//! The refiller's side of a counter: prepares draws and applies their answers.
 
 use std::time::Duration;
 
@@ -14,17 +14,18 @@ use crate::store::seen::Seen;
 use crate::store::terms::Nodes;
 use crate::store::ticket::{Answer, Validity};
 
-/// The conditions in which the refiller asks.
+/// The conditions under which the refiller draws.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct Conditions {
     pub(in crate::store) now: Tick,
     pub(in crate::store) nodes: Nodes,
     pub(in crate::store) horizon: Duration,
-    /// How long a trip takes.
+    /// The mean length of a trip.
     pub(in crate::store) trip: Duration,
-    /// And one that is slow.
+    /// The length of a slow trip.
     pub(in crate::store) slow_trip: Duration,
-    /// Whether no more than the share may be drawn.
+    /// Whether no more than this process's share may be drawn, because processes still report what
+    /// they took without the store.
     pub(in crate::store) is_recovering: bool,
 }
 
@@ -32,9 +33,11 @@ pub(in crate::store) struct Conditions {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(in crate::store) enum Prepared {
+    /// No draw is needed.
     Nothing,
+    /// A draw to send.
     Sends(Draw, OnTheWay),
-    /// Nothing yet: look again at this time, if no answer has come before.
+    /// No draw yet. The refiller looks again at this time, or when an answer comes before.
     Waits(Tick),
 }
 
@@ -42,13 +45,14 @@ pub(in crate::store) enum Prepared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum After {
     Nothing,
-    /// Calls wait for the next trip.
+    /// The counter needs another draw in the next trip.
     AskAgain,
     /// The store has lost its data.
     Lost,
 }
 
-/// The terms of a granted draw.
+/// The answer to a draw that was applied: the fields of
+/// [`Drawn::Granted`](crate::store::Drawn::Granted), with the times of the trip.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct Grant {
     pub(in crate::store) permits: u32,
@@ -62,7 +66,8 @@ pub(in crate::store) struct Grant {
 }
 
 impl SharedQuota {
-    /// Takes what is left of a lease that is over to where it came from.
+    /// Removes the unused permits of a lease that is over from the cell, and schedules their
+    /// return.
     pub(super) fn close(&self, ledger: &mut Ledger, now: Tick) {
         self.count(ledger);
         if let Some((end, left)) = self.cell.close(now) {
@@ -75,7 +80,8 @@ impl SharedQuota {
         }
     }
 
-    /// Takes what calls have used into the demand.
+    /// Adds the permits that calls have taken out of the cell to the demand. Returns how many the
+    /// cell holds.
     fn observe(&self, ledger: &mut Ledger, now: Tick) -> u32 {
         self.close(ledger, now);
         let held = self.in_hand(now);
@@ -86,7 +92,7 @@ impl SharedQuota {
         held
     }
 
-    /// The next draw, if one is due.
+    /// Prepares the next draw, if one is due.
     pub(in crate::store) fn prepare(this: &Arc<Self>, by: &Conditions) -> Prepared {
         let mut books = this.books.lock();
         let Some(ledger) = books.ledger() else {
@@ -108,8 +114,8 @@ impl SharedQuota {
         this.rule.figures.counts().lost.add(lost.into());
         ledger.arrive(now);
         if let Some(at) = this.none_before(ledger, now) {
-            // They have come while the answer that says so was on its way, or have asked before the
-            // bucket began.
+            // Calls can be waiting all the same: they came while the answer that says so was on its
+            // way, or asked before the bucket began.
             this.refuse_or_lend(ledger, now, at);
         }
         if let Some(sent) = Self::prepare_ahead(this, ledger, by) {
@@ -123,9 +129,9 @@ impl SharedQuota {
             .fold(0, |sum: u32, asker| sum.saturating_add(asker.weight));
         let target = this.target(ledger, by, here.end - now).min(limit);
         let affords = ledger.affords();
-        // What is drawn ahead comes with the draw that is on its way.
+        // While a draw is on its way, nothing is drawn ahead: its answer brings that.
         let is_due = !is_beside && (firm > 0 || (affords && held < target.div_ceil(2)));
-        // The store has none, so only calls ask, when they may.
+        // While the store has no permits, nothing is drawn ahead; calls that may ask still do.
         let is_exhausted = matches!(this.cell.take(now, 0), LeaseFound::Exhausted(_))
             || this.none_before(ledger, now).is_some();
         let soft = if is_due && !is_exhausted {
@@ -134,7 +140,7 @@ impl SharedQuota {
             0
         };
         if ledger.is_hot && affords && !is_beside {
-            // A counter that rests keeps nothing for the rest of its bucket.
+            // A busy counter keeps up to four times its target, and another one nothing.
             let most = if this.is_busy(ledger) {
                 target.saturating_mul(4).max(4)
             } else {
@@ -154,12 +160,14 @@ impl SharedQuota {
             firm_now = firm.min(left);
             soft = soft.min(left - firm_now);
         }
-        // A late answer that still comes may have paid for what it would tell.
+        // A late answer that still comes may bring permits that cover those to be reported, so no
+        // report is sent before.
         let is_untold = !ledger.tells() && !ledger.is_late();
         let has_news = (affords && ledger.returns())
             || (is_untold && !ledger.to_report(now + by.trip).is_empty());
-        // The store can be told of the past only when it has said which bucket it has: so it is
-        // asked, even for nothing, and calls that wait are answered by the next draw.
+        // Permits from before the first answer can be reported only once the store's bucket numbers
+        // are known. So an empty draw is sent to learn them, and waiting calls are answered by the
+        // next draw.
         let is_to_learn =
             firm_now == 0 && ledger.has_untold_past() && !is_beside && !ledger.is_late();
         if firm_now == 0 && soft == 0 && !has_news && !is_to_learn {
@@ -179,7 +187,7 @@ impl SharedQuota {
         this.send(ledger, by, sent)
     }
 
-    /// The draw of what is `sent`, with all that the store must be told.
+    /// Builds the draw of what is `sent`, with all permits to report and to give back.
     fn send(&self, ledger: &mut Ledger, by: &Conditions, sent: OnTheWay) -> Prepared {
         let add = if ledger.tells() {
             Vec::new()
@@ -210,12 +218,14 @@ impl SharedQuota {
         Prepared::Sends(draw, sent)
     }
 
-    /// Returns whether this counter draws no more than its share, until all processes have told the
-    /// store of the calls that they let in without it.
+    /// Returns whether this counter draws no more than its share, because processes still report
+    /// what they took without the store.
     pub(super) fn is_recovering(&self, ledger: &Ledger, now: Tick) -> bool {
         ledger.was_down(now) || ledger.has_untold_past()
     }
 
+    /// Returns how many permits the cell should hold: the demand of a horizon and a trip, at most
+    /// until the end of the bucket.
     fn target(&self, ledger: &Ledger, by: &Conditions, left: Duration) -> u32 {
         let most = self.rule.window.bucket / 10;
         let shortest = self.rule.hub.settings.horizon.min(most);
@@ -226,8 +236,9 @@ impl SharedQuota {
         ledger.demand.within((horizon + by.trip).min(left))
     }
 
-    /// Returns whether at least one permit is needed within a few of the shortest horizons.
-    /// Counters that are looked at only when calls wait for them seem less busy than they are.
+    /// Returns whether the counter will need a lease within [`BUSY`] times the shortest horizon.
+    /// The multiple makes up for counters that are looked at only when calls wait for them, and so
+    /// seem less busy than they are.
     fn is_busy(&self, ledger: &Ledger) -> bool {
         let time = self.rule.hub.settings.horizon * BUSY;
         let needed = ledger.demand.within(time.min(self.rule.window.bucket / 10));
@@ -251,7 +262,7 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Returns whether it must be looked at often from now on.
+    /// Returns whether the counter has become busy, so that it must be looked at often from now on.
     pub(in crate::store) fn is_newly_hot(&self) -> bool {
         let mut books = self.books.lock();
         books.ledger().is_some_and(|ledger| {
@@ -261,7 +272,7 @@ impl SharedQuota {
         })
     }
 
-    /// Returns whether it still must be looked at often.
+    /// Returns whether the counter is still busy and must be looked at often.
     pub(in crate::store) fn is_still_hot(&self) -> bool {
         let mut books = self.books.lock();
         books.ledger().is_some_and(|ledger| {
@@ -270,7 +281,7 @@ impl SharedQuota {
         })
     }
 
-    /// Takes what a draw was granted.
+    /// Applies the answer to a draw.
     pub(in crate::store) fn granted(mut sent: OnTheWay, grant: &Grant) -> After {
         let this = sent.quota.clone();
         let mut books = this.books.lock();
@@ -280,8 +291,8 @@ impl SharedQuota {
 
     fn take_grant(&self, ledger: &mut Ledger, sent: &mut OnTheWay, grant: &Grant) -> After {
         ledger.note_back(sent.tells(), sent.is_late);
-        // The part of this grant that goes back can wait for the next draw: it may be drawn ahead
-        // in vain.
+        // Read before the grant is applied: permits of this grant that go back can wait for the
+        // next draw.
         let returns = ledger.returns_ahead(grant.bucket);
         let now = grant.received;
         let length = self.rule.window.bucket;
@@ -289,7 +300,7 @@ impl SharedQuota {
         ledger.see_time(seen);
         let of = grant.bucket.saturating_add(sent.ahead_of.is_some().into());
         ledger.book_drawn(of, grant.permits);
-        // Another answer may have overtaken it.
+        // The answer to a later draw may have come first. Then this one brings no news.
         if !sent.is_late && ledger.is_news(grant.sent) {
             self.rule.note_seen(seen);
             if sent.ahead_of.is_none() {
@@ -308,12 +319,12 @@ impl SharedQuota {
         if now >= seen.end && grant.permits > 0 {
             let paid = ledger.pay_local(grant.bucket, grant.permits);
             self.return_now(ledger, grant.bucket, grant.permits - paid);
-            // It was of no use to these calls.
+            // The permits are of a bucket that is over, so the calls ask again.
             let askers = std::mem::take(&mut sent.askers);
             ledger.ask_again(askers, None);
             return Self::after(ledger, now, returns);
         }
-        // Calls have taken permits in hand while it was on its way.
+        // Calls have taken permits out of the cell while the draw was on its way.
         self.observe(ledger, now);
         let end = BucketEnd::at(seen.end);
         let available_at = now + grant.wait;
@@ -339,7 +350,8 @@ impl SharedQuota {
                 asker.slot.answer(Answer::Refused(Some(at)));
             }
         }
-        // Calls that came while it was on its way get what is left, before calls to come.
+        // Calls that came while the draw was on its way get what is left, before it goes into the
+        // cell.
         ledger.answer_tickets(|ledger, asker| {
             let is_answered =
                 asker.weight <= left && asker.slot.answer(Answer::Granted(Validity::until(end)));
@@ -351,7 +363,8 @@ impl SharedQuota {
             is_answered
         });
         self.rule.hub.late().note_answers();
-        // Calls that had no answer in time have taken some of the share: these are paid for.
+        // What calls without an answer in time have taken of the share is covered with what is
+        // left.
         left -= ledger.pay_local(grant.bucket, left);
         left -= self.return_units(ledger, sent, is_short, (grant.bucket, left));
         let out = self.put(ledger, end, left, false);
@@ -367,7 +380,8 @@ impl SharedQuota {
         Self::after(ledger, now, returns)
     }
 
-    /// The next step after a draw that was applied, and whether permits are to go back at once.
+    /// Returns the next step after a draw that was applied. `returns` says whether permits are to
+    /// go back at once.
     pub(super) fn after(ledger: &mut Ledger, now: Tick, returns: bool) -> After {
         ledger.tidy(now);
         let asks = !ledger.tickets().is_empty() || ledger.asks_ahead();
@@ -380,6 +394,7 @@ impl SharedQuota {
         }
     }
 
+    /// Schedules the return of `weight` permits of `bucket`, and counts those that are lost.
     pub(super) fn return_now(&self, ledger: &mut Ledger, bucket: u64, weight: u32) {
         if weight > 0 {
             let lost = ledger.return_later(bucket, weight);
@@ -387,7 +402,8 @@ impl SharedQuota {
         }
     }
 
-    /// A draw was not applied, because the store has lost its data.
+    /// Handles a draw that was not applied because the store has lost its data: all own permits are
+    /// reported anew, and its calls ask again.
     pub(in crate::store) fn lost(mut sent: OnTheWay, seen: Seen) -> After {
         let this = sent.quota.clone();
         let mut books = this.books.lock();
@@ -401,14 +417,14 @@ impl SharedQuota {
         After::Lost
     }
 
-    /// Returns whether the counter has permits to report to the store, which is there again.
+    /// Schedules a report of own permits to a store that is back. Returns whether there are any.
     pub(in crate::store) fn must_report(&self, report: Report, now: Tick) -> bool {
         let mut books = self.books.lock();
         let ledger = books.ledger();
         ledger.is_some_and(|ledger| ledger.must_report(report, now))
     }
 
-    /// Takes out all that is in hand, to be given back with the last draws.
+    /// Empties the cell, so that its permits go back with the last draws.
     fn empty(&self, ledger: &mut Ledger, now: Tick) {
         self.close(ledger, now);
         self.withdraw(ledger, u32::MAX);
@@ -416,14 +432,15 @@ impl SharedQuota {
         ledger.is_hot = false;
     }
 
-    /// The last draws, by which all goes back: one for each bucket that it is of, paid for or not.
+    /// Prepares the last draws, which give all unused permits back: one for each bucket that has
+    /// some, at most two.
     pub(in crate::store) fn prepare_last(this: &Arc<Self>, by: &Conditions) -> Vec<Draw> {
         let mut draws = Vec::new();
         if let Some(ledger) = this.books.lock().ledger() {
             this.empty(ledger, by.now);
             ledger.afford_one();
         }
-        // Each takes the permits of one bucket along.
+        // Each draw returns the permits of one bucket.
         while let Prepared::Sends(draw, sent) = Self::prepare(this, by) {
             draws.push(draw);
             let mut books = this.books.lock();
@@ -431,7 +448,7 @@ impl SharedQuota {
                 break;
             };
             ledger.note_back(sent.tells(), false);
-            // That was told with the first one.
+            // The first draw has made the report.
             ledger.report = Report::Nothing;
             ledger.afford_one();
             if !ledger.returns() || draws.len() == 2 {

@@ -1,4 +1,4 @@
-//! What calls take of a shared quota, return to it, and ask of it.
+//! The calls' side of a shared quota: taking, refunding and asking for permits.
 
 use super::{Asked, MOST_LOCAL_REFUSAL, SharedQuota};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
@@ -37,18 +37,19 @@ impl SharedQuota {
         *self.rule.window
     }
 
-    /// The counter's name in the store.
+    /// Returns the counter's name in the store.
     pub(crate) fn store_key(&self) -> StoreKey {
         self.rule.hub.key(self.digest)
     }
 
-    /// Returns whether the two count in one place of the store. A key that found no place in its
-    /// table is counted by a quota of its own each time it is looked up.
+    /// Returns whether both quotas are counted under the same name in the store. They can be
+    /// different objects: a key that finds no place in its table gets a new quota each time it is
+    /// looked up.
     pub(crate) fn counts_as(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
 
-    /// Returns whether a call of `weight` may ever pass.
+    /// Returns whether a call of `weight` can ever pass.
     pub(crate) fn fits(&self, weight: u32) -> bool {
         self.terms().fits(weight, self.rule.hub.nodes())
     }
@@ -71,14 +72,14 @@ impl SharedQuota {
 
     // --- calls ---
 
-    /// Takes `weight` permits that are in hand.
+    /// Takes `weight` permits out of the cell.
     #[inline]
     pub(crate) fn take(&self, now: Tick, weight: u32) -> LeaseFound {
         self.cell.take(now, weight)
     }
 
-    /// Asks for `weight` permits that are not in hand. A call with a `latest` time also takes
-    /// permits of the next bucket, if that begins before `latest`.
+    /// Asks for `weight` permits that the cell does not have. A call with a `latest` time also
+    /// accepts permits of the next bucket, if that begins before `latest`.
     pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32, latest: Option<Tick>) -> Asked {
         let mut books = this.books.lock();
         let nodes = this.rule.hub.nodes();
@@ -87,7 +88,7 @@ impl SharedQuota {
         }
         this.rule.note_wanted(weight);
         let mut is_ahead = false;
-        // Another call may have brought some.
+        // Another call's draw may have brought permits meanwhile.
         match this.look(books.ledger(), now, weight) {
             LeaseFound::Taken(end) => {
                 return Asked::Told(Answer::Granted(Validity::until(end)));
@@ -99,7 +100,7 @@ impl SharedQuota {
                 };
                 let latest = books.ledger().and_then(lends);
                 if latest.is_none() {
-                    // Without a ledger nothing is asked for on its own account.
+                    // Without a ledger, the counter has no draws to pay for.
                     if let Some(ledger) = books.ledger() {
                         ledger.note_call();
                     }
@@ -131,20 +132,20 @@ impl SharedQuota {
         this.rule.hub.look_at(this);
         if !this.rule.hub.is_up() {
             // The store went down meanwhile, and the refiller may have answered the waiting calls
-            // before this one was among them.
+            // before this one joined them.
             this.answer_without_store(now);
         }
         Asked::Waits(Ticket::new(this.clone(), slot, weight))
     }
 
-    /// Answers a call of `weight` that has no answer of the store, as the rule says.
+    /// Answers a call of `weight` that got no answer of the store, by the rule's setting for that.
     pub(crate) fn without_store(this: &Arc<Self>, now: Tick, weight: u32) -> Answer {
         let mut books = this.books.lock();
         let answer = this.serve(books.open(&this.rule), now, weight);
         drop(books);
         if this.rule.hub.is_up() {
-            // The store is there, and only this call's answer is late: the next draw reports what
-            // the call takes here.
+            // The store is up, and only this call's answer is late. The next draw reports what the
+            // call takes here.
             this.rule.hub.look_at(this);
         }
         answer
@@ -157,8 +158,8 @@ impl SharedQuota {
 
     /// Answers a call of `weight` without the store, by the rule's setting for that.
     pub(super) fn serve(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
-        // Permits in hand are good with and without the store; and the call that was served before
-        // may have put the rest of the share there.
+        // Permits in the cell are valid with and without the store. The previously served call may
+        // also have put the rest of the share there.
         if let LeaseFound::Taken(end) = self.cell.take(now, weight) {
             return Answer::Granted(Validity::until(end));
         }
@@ -172,8 +173,9 @@ impl SharedQuota {
         }
     }
 
-    /// Serves a call from the share of this process. While the store is away, what is left of
-    /// the share goes into the cell; else the next call asks the store again.
+    /// Serves a call from the share of this process. While the store is away, the rest of the share
+    /// goes into the cell. Otherwise the cell gets nothing, so that the next call asks the store
+    /// again.
     fn serve_share(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
         let nodes = self.rule.hub.nodes();
         self.close(ledger, now);
@@ -184,7 +186,7 @@ impl SharedQuota {
         let left = ledger.share_left(here.number, nodes);
         if left < weight {
             let at = ledger.local_room_at(now, nodes);
-            // Where calls take several, another one may want no more than is left.
+            // By cost, another call may want no more than is left.
             let is_used_up = left == 0 || !ledger.terms.by_cost;
             if is_used_up && self.cell.in_hand(now).is_none() {
                 self.cell.exhaust(at.min(now + MOST_LOCAL_REFUSAL));
@@ -209,14 +211,14 @@ impl SharedQuota {
 
     // --- counting ---
 
-    /// Counts the permits that calls have taken out of the cell so far.
+    /// Adds the permits that calls have taken out of the cell to the statistics.
     pub(crate) fn count_taken(&self) {
         if let Some(ledger) = self.books.lock().ledger() {
             self.count(ledger);
         }
     }
 
-    /// Counts as taken what the cell held at the last count and holds no more.
+    /// Counts permits as taken that the cell held at the last count and does not hold any more.
     pub(super) fn count(&self, ledger: &mut Ledger) {
         let left = self.cell.left();
         let taken = ledger.uncounted.permits.saturating_sub(left);
@@ -236,7 +238,8 @@ impl SharedQuota {
         }
     }
 
-    /// Puts `weight` permits into the cell, of the share or of the store.
+    /// Puts `weight` permits into the cell. `are_local` says whether they are from the share, and
+    /// not from the store.
     pub(super) fn put(
         &self,
         ledger: &mut Ledger,
@@ -251,8 +254,8 @@ impl SharedQuota {
         }
         let before = ledger.uncounted.end;
         if !before.is_bucket_of(end, self.rule.window.bucket) {
-            // No permit of the bucket before is in the cell any more: those that did not come out
-            // were taken by calls.
+            // No permit of the previous bucket is in the cell any more: those that were not removed
+            // by `put` were taken by calls.
             let taken = ledger.uncounted.permits.saturating_sub(out.old);
             self.add_taken(ledger, taken);
             ledger.uncounted.permits = 0;
@@ -265,8 +268,8 @@ impl SharedQuota {
         out
     }
 
-    /// Refunds `weight` permits that were not used. Before their bucket has begun no other call may
-    /// use them: then they go back to the store.
+    /// Refunds `weight` permits that were not used. If their bucket has not begun, no other call
+    /// may use them yet, so they go back to the store.
     pub(crate) fn refund(this: &Arc<Self>, valid: Validity, weight: u32, now: Tick) {
         if this.rule.is_by_cost() {
             return Self::give_back(this, valid, weight, now);
@@ -275,7 +278,7 @@ impl SharedQuota {
         let length = this.rule.window.bucket;
         if !has_begun || !this.cell.refund(valid.end, weight, now, length) {
             let mut books = this.books.lock();
-            // Without a ledger, their bucket counts no more.
+            // Without a ledger, the window of the permits is over.
             let lost = books.ledger().map_or(0, |ledger| {
                 let bucket = ledger.bucket_of(valid.end);
                 ledger.return_later(bucket, weight)
@@ -286,29 +289,31 @@ impl SharedQuota {
         }
     }
 
+    /// As [`refund`](Self::refund), at the present time.
     pub(crate) fn refund_now(this: &Arc<Self>, valid: Validity, weight: u32) {
         Self::refund(this, valid, weight, this.rule.hub.now());
     }
 
-    /// When there will be room again, for a call that was refused until `at`.
+    /// Returns when there will be room again, for a call that was refused until `at`.
     pub(crate) fn available_at(&self, at: Tick) -> Tick {
         at.max(Tick::from_nanos(self.available_at.load(Ordering::Relaxed)))
     }
 
-    /// When the process may get `weight` permits again, as far as it knows; `None` if never.
+    /// Returns when the process can get `weight` permits again, as far as it knows; `None` if
+    /// never.
     pub(crate) fn room_at(&self, now: Tick, weight: u32) -> Option<Tick> {
         if !self.fits(weight) {
             return None;
         }
-        // Taking none of them shows whether there are any.
+        // Taking zero permits shows whether the cell is exhausted.
         Some(match self.cell.take(now, 0) {
             LeaseFound::Exhausted(at) => self.available_at(at),
             LeaseFound::Taken(_) | LeaseFound::Nothing => now,
         })
     }
 
-    /// The limit, how many permits of it this process may still get in this bucket, as far as it
-    /// knows, and when the bucket ends; `None` while nothing is limited.
+    /// Returns the limit, how many permits of it this process can still get in this bucket as far
+    /// as it knows, and when the bucket ends; `None` while nothing is limited.
     pub(crate) fn left(&self, now: Tick) -> Option<(u32, u32, Tick)> {
         let nodes = self.rule.hub.nodes();
         let mut books = self.books.lock();
@@ -329,7 +334,7 @@ impl SharedQuota {
         Some((limit, left.min(limit), here.next))
     }
 
-    /// How many permits the process has in hand.
+    /// Returns how many permits calls can take out of the cell at `now`.
     pub(crate) fn in_hand(&self, now: Tick) -> u32 {
         self.cell.in_hand(now).map_or(0, |(_, permits)| permits)
     }

@@ -1,4 +1,4 @@
-//! Reads the answers of a Redis server, and turns its errors into ones that may be logged.
+//! Reads the answers of a Redis server, and converts its errors to errors that are safe to log.
 
 use std::{error::Error, io, sync::Arc};
 
@@ -9,10 +9,12 @@ use super::sentinels::UnknownMaster;
 use super::unopened::Unopened;
 use crate::store::{Beat, Drawn, Epoch, StoreError, StoreErrorKind};
 
+/// Returns whether the server does not have the script, which must then be sent in full.
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
+/// Reads the answer to one draw.
 pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreError> {
     let answer = answer.as_ref().map_err(told)?;
     let drawn = floats(answer).and_then(|numbers| Drawn::read(&numbers));
@@ -20,7 +22,7 @@ pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreErro
 }
 
 /// Reads the answer to a beat: the number of processes, this process's rank, the epoch, the count,
-/// and how many processes are set up with another secret, and how many with another number of
+/// how many processes have another secret, and how many are configured with another number of
 /// processes.
 pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
     let &[nodes, rank, epoch, count, secret, others] = answer else {
@@ -34,7 +36,7 @@ pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
     Some(beat)
 }
 
-/// The six whole numbers that the script returns as floats.
+/// Decodes the six whole numbers that the script returns as floats.
 fn floats(value: &Value) -> Option<[i64; 6]> {
     const MOST: f64 = 9_007_199_254_740_992.0;
     let Value::BulkString(bytes) = value else {
@@ -54,7 +56,7 @@ fn floats(value: &Value) -> Option<[i64; 6]> {
     Some(numbers)
 }
 
-/// The list of integers that a script returns.
+/// Decodes the list of integers that a script returns.
 pub(super) fn integers(value: &Value) -> Option<Vec<i64>> {
     let Value::Array(items) = value else {
         return None;
@@ -66,12 +68,13 @@ pub(super) fn integers(value: &Value) -> Option<Vec<i64>> {
     items.iter().map(integer).collect()
 }
 
+/// Creates the error for an answer that cannot be decoded.
 pub(super) fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Refused, "its answer has another shape")
 }
 
-/// Returns whether the error says why the server refuses this process, such as a certificate or a
-/// missing right.
+/// Returns whether the error names a reason why the server refuses this process, such as a
+/// certificate or a missing permission.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn says_why(error: &RedisError) -> bool {
     #[cfg(feature = "redis-tls")]
@@ -81,7 +84,7 @@ pub(super) fn says_why(error: &RedisError) -> bool {
     told(error).kind() == StoreErrorKind::Refused
 }
 
-/// Converts an error to one that may be logged: it contains only the error's code.
+/// Converts an error to one that is safe to log: it contains only the error's code or a fixed text.
 pub(super) fn told(error: &RedisError) -> StoreError {
     use StoreErrorKind as Kind;
     #[cfg(feature = "redis-sentinel")]
@@ -109,8 +112,8 @@ pub(super) fn told(error: &RedisError) -> StoreError {
     StoreError::new(kind, code)
 }
 
-/// Why there is no connection. The operating system's text is not used, as it may contain host
-/// names.
+/// Returns why there is no connection. The operating system's text is not used, as it may contain
+/// host names.
 fn broken(error: &RedisError) -> &'static str {
     use io::ErrorKind as Kind;
     /// The codes of Windows for a host name that cannot be resolved.
@@ -148,7 +151,7 @@ pub(super) fn has_ended(error: &RedisError) -> bool {
     io.is_some_and(|io| ends.contains(&io.kind()))
 }
 
-/// The source of `error`.
+/// Returns the source of `error`, unwrapped if the client shares it between requests.
 pub(super) fn cause(error: &RedisError) -> Option<&(dyn Error + 'static)> {
     type Shared = Arc<dyn Error + Send + Sync>;
     let source = error.source()?;
@@ -158,10 +161,11 @@ pub(super) fn cause(error: &RedisError) -> Option<&(dyn Error + 'static)> {
     })
 }
 
-/// The code of an error of the server. If a script has failed, this is the code of the command that
-/// failed in it.
+/// Returns the code of an error of the server. If a script has failed, this is the code of the
+/// command that failed in it.
 fn code_of(error: &RedisError) -> Option<&str> {
-    /// The codes of commands that fail in a script. Before Redis 7 they follow a dash in the text.
+    /// The codes with which a command can fail in a script. Before Redis 7 they follow a dash in
+    /// the text.
     const REASONS: [&str; 6] = [
         "OOM",
         "READONLY",
@@ -170,7 +174,7 @@ fn code_of(error: &RedisError) -> Option<&str> {
         "NOPERM",
         "WRONGTYPE",
     ];
-    /// The texts for a script that lacks a right: of Redis, and of Valkey from version 9 on.
+    /// The texts for a script that lacks a permission: of Redis, and of Valkey from version 9 on.
     const LACKS: [&str; 2] = ["can't run this command", "ACL failure in script"];
     let code = error.code()?;
     let is_code = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
@@ -254,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Each answer was recorded from a server of the version beside it.
+    /// Each answer was recorded from a server of the version named in its comment.
     #[test]
     fn errors_in_scripts_are_named_by_their_reason() {
         use StoreErrorKind as Kind;
