@@ -1,4 +1,4 @@
-//! A request to a store on its way, with a time by which it should be answered.
+//! A request on its way to the store, with a deadline.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use crate::clock::Tick;
 /// See the [module](self).
 pub(super) struct Request<T> {
     answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>,
-    /// `None` once it is over.
+    /// The deadline; `None` once it has passed.
     deadline: Option<Timer>,
     pub(super) sent: Tick,
 }
@@ -20,12 +20,13 @@ pub(super) struct Request<T> {
 /// The result of a request.
 pub(super) enum Heard<T> {
     Answer(Result<T, StoreError>),
-    /// The time of the request is over: reported once. The request may still be answered.
+    /// The deadline has passed. This is returned once, and the request may still be answered later.
     Late,
 }
 
 impl<T: Send + 'static> Request<T> {
-    /// `None` if there is no timer.
+    /// Creates a request whose deadline is the settings' `store_wait` from now; `None` if there is
+    /// no timer.
     pub(super) fn new(
         hub: &Hub,
         now: Tick,
@@ -38,6 +39,7 @@ impl<T: Send + 'static> Request<T> {
         })
     }
 
+    /// Polls the answer and the deadline. A panic of the store's client counts as an error.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard<T>> {
         let answer = &mut self.answer;
         let panicked = || StoreError::new(StoreErrorKind::Unreachable, "its client panicked");
@@ -58,6 +60,7 @@ impl<T: Send + 'static> Request<T> {
     }
 }
 
+/// Creates the error for a request whose deadline has passed.
 pub(super) fn late() -> StoreError {
     StoreError::new(StoreErrorKind::Late, "its time was over")
 }

@@ -1,8 +1,9 @@
-//! The clock of the store, as the answers to a process tell it.
+//! The store's clock, as a process reconstructs it from answers.
 //!
-//! An answer says how long the present bucket lasts. From then on the process counts buckets by its
-//! own clock. Permits are used until the end as seen by the request, which is never late; the next
-//! bucket begins as seen by the answer, which is never early.
+//! An answer says how long the present bucket lasts. From then on, the process counts buckets by
+//! its own clock. The store read its clock at some time between request and answer. So permits
+//! expire at the bucket's end as counted from the request, which is never too late, and the next
+//! bucket begins at its end as counted from the answer, which is never too early.
 
 use std::time::Duration;
 
@@ -10,15 +11,16 @@ use super::cell::BucketEnd;
 use super::ticket::Validity;
 use crate::clock::{Tick, nanos};
 
-/// A clock may drift from the store's by a bucket in this many: 100 ppm.
+/// The drift of a clock from the store's that is allowed for: one part in this many, that is, 100
+/// ppm.
 const DRIFT: u32 = 10_000;
 
-/// The clock of the store as the last answer told it.
+/// A reading of the store's clock, from an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// The number of the bucket.
     pub(crate) bucket: u64,
-    /// The earliest time at which the bucket may be over.
+    /// The earliest time at which the bucket can be over.
     pub(crate) end: Tick,
     /// The latest time at which the bucket is over.
     pub(crate) next: Tick,
@@ -30,12 +32,13 @@ pub(crate) struct Here {
     pub(crate) number: u64,
     /// The time until which permits of the bucket are valid.
     pub(crate) end: Tick,
-    /// The time at which the next bucket has begun for sure.
+    /// The time at which the next bucket has certainly begun.
     pub(crate) next: Tick,
 }
 
 impl Seen {
-    /// The reading of an answer that was asked for at `sent` and came at `received`.
+    /// Creates the reading of an answer that came at `received`, to a request of `sent`. `rest` is
+    /// the remaining time of the bucket, and `length` the length of all buckets.
     pub(crate) fn new(
         bucket: u64,
         rest: Duration,
@@ -61,6 +64,7 @@ impl Seen {
         Here { number, end, next }.next_bucket(length)
     }
 
+    /// Returns the bucket at `now`.
     pub(super) fn at(self, now: Tick, length: Duration) -> Here {
         let length_ns = nanos(length).max(1);
         let gone = if now < self.next {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Longest that a call may be set to wait for a store.
+/// The longest time that can be set for `store_wait` and `horizon`.
 const MOST_WAIT: Duration = Duration::from_secs(10);
+/// The shortest time that can be set for `store_wait` and `horizon`.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// How an engine uses its store: set by
@@ -31,8 +32,8 @@ pub struct StoreSettings {
     pub(crate) secret: Option<Box<[u8]>>,
 }
 
-/// How a shared rule treats calls while the store cannot be asked: before it is started, while it
-/// is down, and for a call to which it did not answer in time.
+/// How a shared rule decides about a call if the store cannot be asked: before the store is
+/// started, while it is down, and if it does not answer the call in time.
 ///
 /// # Examples
 ///
@@ -56,11 +57,11 @@ pub enum WhenDown {
     /// Each process admits its share of the limit: the limit divided by the
     /// [number of processes](StoreSettings::nodes), or the number that the rule sets.
     ///
-    /// The shares are whole numbers, and add up to the limit: where it is below the number of
-    /// processes, as many of them as it says admit one call each, and the others none. A process
-    /// knows which one it is from its first beat to the store on. Until then it admits at least
-    /// one call, so that a limit is never nothing: with five processes that have never reached
-    /// the store, three calls a minute are five.
+    /// The shares are whole numbers and add up to the limit. If the limit is below the number of
+    /// processes, some processes admit one call each, and the others none. Which of them a process
+    /// is, it learns from its first beat. Until then it admits at least one call, so that no limit
+    /// blocks everything: five processes that have never reached the store admit five calls a
+    /// minute under a limit of three.
     #[default]
     LocalShare,
     /// The rule limits nothing.
@@ -72,7 +73,7 @@ pub enum WhenDown {
 impl WhenDown {
     #[cfg(any(feature = "page", feature = "serde"))]
     pub(crate) const ALL: [Self; 3] = [Self::LocalShare, Self::Open, Self::Closed];
-    /// The names in documents.
+    /// The names of the settings in documents.
     #[cfg(any(feature = "page", feature = "serde"))]
     pub(crate) const NAMES: [&'static str; 3] = [
         Self::ALL[0].as_str(),
@@ -114,20 +115,20 @@ impl StoreSettings {
         }
     }
 
-    /// Sets the number of processes that use the store, which is that of the replicas: between 1
-    /// and 65 535. Default 1, and a finding that says that it was not set.
+    /// Sets the number of processes that use the store, usually the number of replicas: between 1
+    /// and 65 535. Default 1, with a [finding](crate::Sentinel::findings) that it was not set.
     ///
-    /// It counts while the store is away: then each process admits its
-    /// [share](WhenDown::LocalShare), the limit divided by this number, or by the number of
+    /// It takes effect while the store is away. Then each process admits its
+    /// [share](WhenDown::LocalShare): the limit divided by this number, or by the number of
     /// processes that were last alive if that is larger. If it is too small, processes that have
-    /// not reached the store together admit more than the limit.
+    /// never reached the store admit more than the limit together.
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = Some(nodes);
         self
     }
 
-    /// The number of processes; 1 where it was not set.
+    /// Returns the number of processes; 1 if it was not set.
     pub(crate) fn nodes_or_one(&self) -> u32 {
         self.nodes.unwrap_or(1)
     }
@@ -136,7 +137,7 @@ impl StoreSettings {
         self.nodes.is_some()
     }
 
-    /// Sets what rules do while the store cannot be asked, unless they say so themselves.
+    /// Sets what rules do while the store cannot be asked, unless a rule has its own setting.
     /// Default: [`WhenDown::LocalShare`].
     #[must_use]
     pub fn when_down(mut self, when_down: WhenDown) -> Self {
@@ -146,38 +147,38 @@ impl StoreSettings {
 
     /// Sets the longest that a call waits for the store: between 1 ms and 10 s. Default 200 ms.
     ///
-    /// A call that has no answer by then is served as without the store, alone: what the late
-    /// answer grants still counts. The store is away when it answers none of three beats in
-    /// a row within this time. So set it above the slowest answers of a store that is well, with
-    /// the time that a busy process needs to take them, and to no more than a call can spare:
-    /// a store that has just gone holds calls up for so long, up to four times one after the
-    /// other. Trips should be shorter than a tenth of the buckets.
+    /// A call without an answer by then is served as without the store; what the late answer grants
+    /// still counts. A store that answers none of three beats in a row within this time is
+    /// considered away. So set it above the slowest answers of a healthy store, including the time
+    /// that a busy process needs to read them. Set it to no more than a call can spare: when a
+    /// store goes away, calls wait this long, up to four times one after the other. Trips should be
+    /// shorter than a tenth of the buckets.
     #[must_use]
     pub fn store_wait(mut self, wait: Duration) -> Self {
         self.store_wait = wait;
         self
     }
 
-    /// Sets for how long permits are drawn ahead: between 1 ms and 10 s, and at most a tenth
-    /// of a bucket. Default 20 ms. A longer horizon means fewer requests to the store, and
-    /// more permits that one process has in hand and others lack. Where a request takes longer
-    /// than the horizon, more calls wait.
+    /// Sets for how long permits are drawn ahead: between 1 ms and 10 s; at most a tenth of a
+    /// bucket is used. Default 20 ms. A longer horizon means fewer requests to the store, and more
+    /// permits that one process holds and others lack. If a request takes longer than the horizon,
+    /// more calls wait.
     #[must_use]
     pub fn horizon(mut self, horizon: Duration) -> Self {
         self.horizon = horizon;
         self
     }
 
-    /// Sets the secret by which names and keys are hashed before they go to the store. All
-    /// processes must have the same one. Default: a public constant, with which a person that
-    /// reads the store can test guesses of keys, and can search for keys that share a counter.
+    /// Sets the secret with which names and keys are hashed before they go to the store. All
+    /// processes must have the same one. Default: a public constant. With it, anyone who reads the
+    /// store can test guesses of keys, and can search for keys that share a counter.
     #[must_use]
     pub fn digest_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.secret = Some(secret.as_ref().into());
         self
     }
 
-    /// The first setting that is out of its range: its name, its value, and the range.
+    /// Describes the first setting that is out of its range: its name, its value, and the range.
     pub(crate) fn problem(&self) -> Option<String> {
         let is_wait = |time: Duration| (LEAST_WAIT..=MOST_WAIT).contains(&time);
         let range = "must be between 1 ms and 10 s";
@@ -204,7 +205,7 @@ impl Default for StoreSettings {
 
 impl fmt::Debug for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The secret is one.
+        // The secret is not shown.
         f.debug_struct("StoreSettings")
             .field("nodes", &self.nodes_or_one())
             .field("when_down", &self.when_down)

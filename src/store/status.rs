@@ -1,4 +1,4 @@
-//! The state of a store, to be read.
+//! A snapshot of the state of a store, for users.
 
 use std::time::Duration;
 
@@ -23,19 +23,20 @@ use super::{StoreError, StoreErrorKind};
 pub enum StoreState {
     /// The store was not [started](crate::Sentinel::start_store), or was stopped.
     Idle,
-    /// The store was [started](crate::Sentinel::start_store), and has not answered yet: calls wait
+    /// The store was [started](crate::Sentinel::start_store) and has not answered yet. Calls wait
     /// for it.
     Starting,
     /// The store answers.
     Live,
-    /// The store does not answer, and is probed.
+    /// The store does not answer. Calls are decided without it, and beats probe it.
     Down,
-    /// The store answers again, and learns what was admitted without it. This takes half a second.
+    /// The store answers again, and processes report what they admitted without it. This takes half
+    /// a second.
     Recovering,
 }
 
-/// A copy of the state of a store, and of what was asked of it by one engine. Returned by
-/// [`Sentinel::store`](crate::Sentinel::store).
+/// A copy of the state of a store, and of the statistics of one engine's requests to it. Returned
+/// by [`Sentinel::store`](crate::Sentinel::store).
 ///
 /// # Examples
 ///
@@ -117,20 +118,21 @@ impl StoreStatus {
         self.state
     }
 
-    /// Returns for how long it has been in this state.
+    /// Returns for how long the store has been in this state.
     #[must_use]
     pub const fn since(&self) -> Duration {
         self.since
     }
 
-    /// Returns the number of processes by which a limit is divided without the store: the one
-    /// that was [set](super::StoreSettings::nodes), or that of the last beat if it is larger.
+    /// Returns the number of processes by which a limit is divided without the store: the number
+    /// that was [set](super::StoreSettings::nodes), or the number of live processes at the last
+    /// beat if that is larger.
     #[must_use]
     pub const fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// Returns how long a request takes, as a mean of the last ones.
+    /// Returns how long a request takes: the mean of the last ones.
     #[must_use]
     pub const fn trip(&self) -> Duration {
         self.trip
@@ -142,20 +144,20 @@ impl StoreStatus {
         self.trips
     }
 
-    /// Returns how many draws these had.
+    /// Returns how many draws the requests had in total.
     #[must_use]
     pub const fn draws(&self) -> u64 {
         self.draws
     }
 
-    /// Returns how many counters the engine knows at present: one for each shared rule and
-    /// resource, and one for each key of a rule by key.
+    /// Returns how many counters the engine has at present: one for each shared rule and resource,
+    /// and one for each key of a rule by key.
     #[must_use]
     pub const fn counters(&self) -> usize {
         self.counters
     }
 
-    /// Returns how many requests and draws failed in this way.
+    /// Returns how many requests and draws failed with this kind of error.
     #[must_use]
     pub const fn errors(&self, kind: StoreErrorKind) -> u64 {
         self.errors[kind.index()]

@@ -1,4 +1,4 @@
-//! The terms that a rule sets for its counters, and the state that all of these have in common.
+//! The terms that a rule sets for its counters, and the state that these counters share.
 
 use std::time::Duration;
 
@@ -10,61 +10,61 @@ use super::seen::Seen;
 use super::settings::WhenDown;
 use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
 
-/// At most this many different terms of a rule are compared with those of a new key. With more
-/// limits, some keys have terms of their own.
+/// The most different terms of one rule that are kept for sharing. With more, some keys allocate
+/// their own.
 const MOST_TERMS: usize = 16;
-/// With each call that takes less, the largest one that is remembered is less by this part.
+/// Each call that takes less lowers the remembered largest weight by `1 / FORGETS`.
 const FORGETS: u32 = 8;
-/// What calls cost is drawn ahead if it is enough for so many of them: a few that come at once look
-/// as if many came all the time.
+/// Costs are drawn ahead only if the demand is that of this many calls, as a few calls that come at
+/// once look like a steady demand.
 const LEASED: u32 = 8;
 
-/// The terms that a rule sets for its counter: those of two keys may differ.
+/// The terms that a rule sets for a counter. They can differ by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
+    /// The permits per window.
     pub(crate) limit: u32,
-    /// Whether the limit is that of each live process.
+    /// Whether the limit applies to each live process, so that all together have a multiple of it.
     pub(crate) per_node: bool,
+    /// Whether nothing is drawn ahead, so that each call asks the store.
     pub(crate) exact: bool,
     pub(crate) when_down: WhenDown,
+    /// The limit of a process without the store, if the rule sets one; otherwise it is the share.
     pub(crate) local_limit: Option<u32>,
-    /// How many permits of the next bucket a process may hold for calls that wait for it.
+    /// How many permits of the next bucket a process may borrow.
     pub(crate) ahead: u32,
-    /// Whether it is the counter of one key among many: then each draw is
-    /// [paid](super::ledger::Ledger::affords) for, and nobody asks before the store has said that
-    /// there is room.
+    /// Whether the counter is that of one key among many. Then each draw must be [paid
+    /// for](super::ledger::Ledger::affords), and no call asks before the store expects room.
     pub(crate) by_key: bool,
-    /// Whether permits are units of what calls cost: then calls [return](super::quota) most of what
-    /// they take, and a refusal is remembered only for a moment.
+    /// Whether permits are units of cost. Then calls [give back](super::quota) most of what they
+    /// take, so a refusal is remembered only briefly.
     pub(crate) by_cost: bool,
-    /// The longest that a call waits.
+    /// The longest that a call waits for the store, in µs.
     pub(crate) wait_us: u32,
 }
 
-/// The window of a counter.
+/// The window of a counter: the length and number of its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Window {
     pub(crate) bucket: Duration,
     pub(crate) buckets: u32,
 }
 
-/// The state that all counters of one rule have in common, so that those of many keys need not
-/// have it each.
+/// The state that all counters of one rule share, so that it need not be stored for each key.
 #[derive(Debug)]
 pub(crate) struct QuotaRule {
     pub(super) window: Arc<Window>,
     pub(super) figures: Arc<RuleFigures>,
     pub(super) hub: Arc<Hub>,
-    /// The terms that its counters have had lately: most have the same.
+    /// The last different terms of the rule's counters, for sharing: most counters have the same.
     terms: Lock<Vec<Arc<Terms>>>,
-    /// The clock of the store as the last answer to any of its counters told it.
+    /// The reading of the store's clock in the last answer to any counter of the rule.
     seen: Lock<Option<Seen>>,
-    /// How many permits calls take at once, if that is not one each: about the most that one took
-    /// lately.
+    /// For a rule on costs, about the most permits that a single call wanted lately.
     largest: Option<AtomicU32>,
 }
 
-/// How many processes there are, and which of them this one is.
+/// The number of processes, and the rank of this one among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
     pub(crate) count: u32,
@@ -73,28 +73,28 @@ pub(crate) struct Nodes {
 }
 
 impl Terms {
-    /// The longest that a call waits.
+    /// Returns the longest that a call waits for the store.
     pub(crate) const fn wait(&self) -> Duration {
         Duration::from_micros(self.wait_us as u64)
     }
 
-    /// Returns whether the limit is divided by the number of processes without the store.
+    /// Returns whether the limit is divided by the number of processes while the store is away.
     pub(crate) fn is_split(&self) -> bool {
         let has_share = self.when_down == WhenDown::LocalShare && self.local_limit.is_none();
         has_share && !self.per_node
     }
 
-    /// Returns whether the share of some of these processes is nothing.
+    /// Returns whether the share of some of these processes is zero.
     pub(crate) fn may_lack_share(&self, nodes: Nodes) -> bool {
         self.is_split() && (1..nodes.count).contains(&self.limit)
     }
 
-    /// Returns whether a call of `weight` may ever pass: a lease of costs holds no more.
+    /// Returns whether a call of `weight` can ever pass. By cost, it must also fit into a lease.
     pub(super) const fn fits(&self, weight: u32, nodes: Nodes) -> bool {
         weight <= self.limit_of(nodes) && !(self.by_cost && weight > MOST_LEASED)
     }
 
-    /// The limit of all processes together.
+    /// Returns the limit of all processes together.
     pub(super) const fn limit_of(&self, nodes: Nodes) -> u32 {
         if self.per_node {
             self.limit.saturating_mul(nodes.count)
@@ -105,7 +105,7 @@ impl Terms {
 }
 
 impl Window {
-    /// After so long without a call, nothing that was counted matters.
+    /// Returns the time without calls after which no count has an effect any more.
     pub(super) fn memory(&self) -> Duration {
         self.bucket * (self.buckets + 2)
     }
@@ -116,7 +116,7 @@ impl QuotaRule {
         Arc::new(Self::alone(window, figures, hub))
     }
 
-    /// That of a rule on what calls cost.
+    /// Creates the state of a rule on costs.
     pub(crate) fn of_costs(window: Window, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Arc<Self> {
         Arc::new(Self {
             largest: Some(AtomicU32::new(1)),
@@ -135,7 +135,7 @@ impl QuotaRule {
         }
     }
 
-    /// Returns whether it is on what calls cost.
+    /// Returns whether the rule is on costs.
     pub(super) const fn is_by_cost(&self) -> bool {
         self.largest.is_some()
     }
@@ -143,7 +143,7 @@ impl QuotaRule {
     /// Notes how many permits a call wants.
     pub(super) fn note_wanted(&self, weight: u32) {
         if let Some(largest) = &self.largest {
-            // An estimate: where several threads write, any of them is right.
+            // The value is an estimate, so a lost update between threads does no harm.
             let before = largest.load(Ordering::Relaxed);
             let now = weight.max(before - before / FORGETS).max(1);
             if now != before {
@@ -152,9 +152,9 @@ impl QuotaRule {
         }
     }
 
-    /// How many permits must be needed in the time for which they are drawn ahead. If calls take many
-    /// at once, a lease is of use only to the next one of several: what it holds is too little for
-    /// one call, and keeps others out.
+    /// Returns the demand within the horizon from which on permits are drawn ahead. If calls take
+    /// many permits at once, a lease must serve several of them: a smaller one is too little for
+    /// one call, and withholds permits from other processes.
     pub(super) fn worth_a_lease(&self) -> u32 {
         let of_calls = |largest: &AtomicU32| largest.load(Ordering::Relaxed).saturating_mul(LEASED);
         self.largest.as_ref().map_or(1, of_calls)
@@ -164,8 +164,9 @@ impl QuotaRule {
         *self.seen.lock() = Some(seen);
     }
 
-    /// A new ledger of a counter with such terms. Its buckets are those of the store, if that has
-    /// ever answered: by the process's clock, what calls take without the store would be in others.
+    /// Creates a ledger with these terms. Its buckets go by the store's clock if the store has ever
+    /// answered any counter of the rule. By the process's clock, permits taken without the store
+    /// would be booked in other buckets.
     pub(super) fn ledger(&self, terms: Arc<Terms>) -> Ledger {
         let mut ledger = Ledger::new(terms, self.window.clone());
         if let Some(seen) = *self.seen.lock() {
@@ -174,7 +175,7 @@ impl QuotaRule {
         ledger
     }
 
-    /// Returns `terms` in the place where other counters have them.
+    /// Returns `terms` as a pointer that is shared with other counters of equal terms.
     pub(super) fn share(&self, terms: Terms) -> Arc<Terms> {
         let mut known = self.terms.lock();
         if let Some(same) = known.iter().find(|known| ***known == terms) {
@@ -194,9 +195,10 @@ impl QuotaRule {
 }
 
 impl Nodes {
-    /// The share of this process of `limit`: the first ones get one more, so that all shares
-    /// together are the limit. A process that has no rank gets nothing of the remainder, and at
-    /// least one: else a limit below the number of processes would admit nobody.
+    /// Returns this process's share of `limit`. The remainder goes to the processes of the lowest
+    /// ranks, so that all shares add up to the limit. A process without a rank gets nothing of the
+    /// remainder, but at least one: otherwise a limit below the number of processes would admit no
+    /// call.
     pub(crate) fn share(self, limit: u32) -> u32 {
         let count = self.count.max(1);
         let equal = limit / count;

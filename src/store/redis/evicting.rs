@@ -1,29 +1,31 @@
-//! Whether a server removes counters when its memory is full, which only its policy says.
+//! Detects servers that evict counters when their memory is full, from their memory policy.
 //!
-//! A managed server often forbids `CONFIG`, and `INFO` says it as well. A server that refuses both, or
-//! says something else, is taken for one that keeps its counters.
+//! The policy is read from `INFO`, as managed servers often forbid `CONFIG`. A server that refuses
+//! `INFO`, or does not name a policy in it, is assumed to keep its counters.
 
 use redis::{Value, from_redis_value};
 
 use crate::base::sync::Lock;
 
-/// The policy of a server that keeps its counters.
+/// The policy of a server that never evicts.
 const KEEPS: &str = "noeviction";
+/// The start of the line of `INFO memory` that names the policy.
 const LINE: &str = "maxmemory_policy:";
-/// The longest name that is shown, as the server may be any.
+/// The longest name that is accepted, as the text comes from an arbitrary server and is shown to
+/// users.
 const LONGEST: usize = 32;
 
-/// The policy of the servers to which there is a connection, if one of them removes counters.
+/// The policy of one of the connected servers that evicts counters, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Evicting(Lock<Option<String>>);
 
 impl Evicting {
-    /// Connections are opened anew.
+    /// Forgets the policy, because connections are opened anew.
     pub(super) fn forget(&self) {
         *self.0.lock() = None;
     }
 
-    /// A server has answered this to `INFO memory`.
+    /// Reads the policy from a server's answer to `INFO memory`, and keeps it if it evicts.
     pub(super) fn note(&self, answer: &Value) {
         let Ok(text) = from_redis_value::<String>(answer.clone()) else {
             return;
@@ -38,6 +40,7 @@ impl Evicting {
     }
 }
 
+/// Finds a plausible policy name in the text of `INFO memory`.
 fn policy_of(text: &str) -> Option<&str> {
     let policy = text.lines().find_map(|line| line.strip_prefix(LINE))?;
     let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
@@ -76,7 +79,7 @@ mod tests {
         evicting.note(&Value::Int(3));
         assert_eq!(evicting.policy(), None);
         evicting.note(&Value::SimpleString("maxmemory_policy:allkeys-lfu".into()));
-        // Another master of a Cluster keeps its counters.
+        // That another master of a Cluster keeps its counters does not matter.
         evicting.note(&Value::SimpleString("maxmemory_policy:noeviction".into()));
         assert_eq!(evicting.policy().as_deref(), Some("allkeys-lfu"));
         evicting.forget();

@@ -1,8 +1,8 @@
-//! A connection, and how it comes to be there.
+//! The connection of a store, and how it is opened.
 //!
-//! Connecting takes several trips, so it lasts over several probes: each of them is given up
-//! by its own deadline, and the next one finds it further. Only what takes too long altogether
-//! begins anew.
+//! Connecting takes several trips, so it can take longer than one beat is waited for. A beat that
+//! gives up leaves the attempt as it is, and the next beat continues it. Only an attempt that takes
+//! too long as a whole is begun anew.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,49 +22,55 @@ use super::masters::Masters;
 use crate::base::sync::Lock;
 use crate::store::NodeId;
 
-/// The longest that connecting takes altogether. Also how late an engine may notice that a
-/// network is back which had swallowed everything.
+/// The longest that an attempt to connect can take. If a network drops all packets and then
+/// recovers, an engine notices that at most this much later.
 pub(super) const CONNECTS: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 #[derive(Clone)]
 pub(super) enum Link {
+    /// One server.
     One(MultiplexedConnection),
+    /// The masters of a Cluster.
     #[cfg(feature = "redis-cluster")]
     Cluster(Masters),
 }
 
 type Connecting = Pin<Box<dyn Future<Output = RedisResult<Link>> + Send>>;
 
-/// The connection of a store and all its clones.
+/// The connection that a store and all its clones share.
 #[derive(Default)]
 pub(super) struct Connection {
     state: Lock<Opening>,
+    /// The engines that wait for the attempt to connect.
     waiting: std::sync::Arc<WakeAll>,
 }
 
 #[derive(Default)]
 struct Opening {
+    /// The open connection, if there is one.
     open: Option<Link>,
+    /// The attempt to connect that is under way.
     connecting: Option<Connecting>,
-    /// How many connections there were before this one.
+    /// The number of the connection: how many were opened so far, including it.
     number: u64,
-    /// Whose beats have begun on this connection, and have not been answered.
+    /// The engines that have sent a beat on this connection and have no answer yet.
     doubted_by: Vec<NodeId>,
 }
 
-/// The engines that wait for a connection, all of them: each is woken by whatever happens.
+/// The wakers of all engines that wait for a connection. Any progress of the attempt wakes them
+/// all, as the one that polled it last may be gone.
 #[derive(Default)]
 struct WakeAll(Lock<Vec<Waker>>);
 
 impl Connection {
-    /// The connection and its number, if there is one.
+    /// Returns the connection and its number, if there is one.
     pub(super) fn get(&self) -> Option<(Link, u64)> {
         let state = self.state.lock();
         Some((state.open.clone()?, state.number))
     }
 
-    /// Forgets the connection of this number.
+    /// Drops the connection, if it is still the one of this number.
     pub(super) fn close(&self, number: u64) {
         let mut state = self.state.lock();
         if state.number == number {
@@ -72,13 +78,13 @@ impl Connection {
         }
     }
 
-    /// The beat of `node` was answered.
+    /// Notes that the beat of `node` was answered.
     pub(super) fn trust(&self, node: NodeId) {
         self.state.lock().doubted_by.retain(|other| *other != node);
     }
 
-    /// The connection for a beat of `node`: a new one by `connect`, if its last beat on this one
-    /// had no answer.
+    /// Returns the connection for a beat of `node`. Opens a new one with `connect` if there is
+    /// none, or if the last beat of `node` on it was not answered.
     pub(super) async fn get_or_open<F>(
         &self,
         node: NodeId,
@@ -109,9 +115,11 @@ impl Connection {
         self.waiting.add(cx.waker());
         let mut state = self.state.lock();
         if state.open.is_none() {
-            // Taken out, so that one which panics, as without its runtime, is not asked again.
+            // Taken out of the state, so that an attempt that panics, such as without its runtime,
+            // is not polled again.
             let Some(mut connecting) = state.connecting.take() else {
-                // Another engine on this store has seen why. The next probe begins anew.
+                // The attempt has failed, and another engine on this store got the error. The next
+                // beat begins a new attempt.
                 let failed = (redis::ErrorKind::Io, "another engine could not connect");
                 return Poll::Ready(Err(failed.into()));
             };
@@ -153,7 +161,8 @@ impl Wake for WakeAll {
 }
 
 impl Link {
-    /// Makes `scripts` known to all servers; to those of a Cluster that have answered by then.
+    /// Loads `scripts` into all servers. In a Cluster, masters that do not answer before `until`
+    /// are left out.
     pub(super) async fn load(
         &mut self,
         scripts: &[&str],
@@ -171,7 +180,7 @@ impl Link {
         }
     }
 
-    /// Runs `command`, which has a key.
+    /// Runs `command`, whose key decides on which server.
     pub(super) async fn ask_one(&mut self, command: &Cmd) -> RedisResult<Value> {
         match self {
             Self::One(open) => command.query_async(open).await,
@@ -183,8 +192,8 @@ impl Link {
         }
     }
 
-    /// Runs `commands`, each of which has a key, in one trip. Each has a result of its own. In a
-    /// Cluster those fail whose master has not answered by then.
+    /// Runs `commands`, each of which has a key, in one trip. Each gets its own result. In a
+    /// Cluster, the commands of masters that do not answer before `until` fail.
     pub(super) async fn ask(
         &mut self,
         commands: Vec<Cmd>,
@@ -200,7 +209,7 @@ impl Link {
     }
 }
 
-/// Connects to one server. The caller has a time limit of its own for the whole trip.
+/// Connects to one server, without a time limit: the caller limits the time.
 pub(super) async fn connect(info: ConnectionInfo) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -210,7 +219,7 @@ pub(super) async fn connect(info: ConnectionInfo) -> RedisResult<MultiplexedConn
     opened.await
 }
 
-/// Makes `scripts` known to a server.
+/// Loads `scripts` into a server.
 pub(super) async fn load_scripts(
     open: &mut MultiplexedConnection,
     scripts: &[&str],
@@ -219,8 +228,8 @@ pub(super) async fn load_scripts(
     answers.into_iter().try_for_each(|answer| answer.map(drop))
 }
 
-/// Makes all scripts known to a server that was connected to, and asks for its policy of memory.
-/// Where it refuses a script, the first use of that says so.
+/// Loads all scripts into a new connection's server, and asks for its memory policy. Errors are
+/// ignored: a script that was refused fails at its first use.
 pub(super) async fn greet(open: &mut MultiplexedConnection, evicting: &Evicting) {
     let mut memory = cmd("INFO");
     memory.arg("memory");
@@ -231,6 +240,7 @@ pub(super) async fn greet(open: &mut MultiplexedConnection, evicting: &Evicting)
     }
 }
 
+/// Creates the command that loads `script`.
 fn load(script: &&str) -> Cmd {
     let mut command = cmd("SCRIPT");
     command.arg("LOAD").arg(*script);
@@ -250,7 +260,7 @@ async fn run(
     pipe.query_async(open).await
 }
 
-/// Runs all of them at once. Returns their results in order.
+/// Runs all futures concurrently. Returns their results in order.
 #[cfg(feature = "redis-cluster")]
 pub(super) async fn join_all<F: Future>(all: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<_> = all.into_iter().map(Box::pin).enumerate().collect();

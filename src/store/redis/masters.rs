@@ -1,10 +1,10 @@
-//! Connections to all masters of a Cluster, each by itself: while one is away or hangs, what lies
-//! on the others does not wait for it.
+//! Connections to all masters of a Cluster. Each is independent: while one master is away or hangs,
+//! counters on the others are not delayed.
 //!
-//! All that a trip has for one master goes there as one pipeline. A master that does not answer in
-//! time, or ends its connection, is away: it is asked for nothing, and all that lies on it fails at
-//! once. Meanwhile a task asks the others which master has which slot, and connects to those that
-//! are away, until none is.
+//! A trip sends one pipeline to each master. A master that does not answer in time, or ends its
+//! connection, is away: nothing is sent to it, and commands for its slots fail at once. Meanwhile a
+//! task asks the other masters for the slot map, and connects to those that are away, until none
+//! is.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,9 +25,10 @@ use super::servers::{more_telling, with_address};
 use super::slots::{MasterAddress, SlotMap, slot_of};
 use crate::base::sync::Lock;
 
-/// The longest that one server is waited for while a connection to the Cluster is opened.
+/// The longest that one server is waited for. A quarter of the time to connect, so that several
+/// servers can be tried.
 const EACH: Duration = Duration::from_millis(CONNECTS.as_millis() as u64 / 4);
-/// Time between two attempts to reach masters that are away.
+/// The time between two attempts to reach masters that are away.
 const GAP: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
@@ -35,7 +36,7 @@ const GAP: Duration = Duration::from_millis(100);
 pub(super) struct Masters(Arc<ClusterState>);
 
 struct ClusterState {
-    /// A server of the Cluster: all others differ only in their addresses.
+    /// The settings of one server of the Cluster. Those of all others differ only in the address.
     like: ConnectionInfo,
     evicting: Arc<Evicting>,
     known: Lock<KnownMasters>,
@@ -45,23 +46,26 @@ struct ClusterState {
 struct KnownMasters {
     slots: SlotMap,
     links: BTreeMap<MasterAddress, MasterLink>,
-    /// How many connections there were.
+    /// How many connections were opened so far.
     opened: u64,
+    /// Whether a master was lost, or has redirected a command, since the last mending began.
     must_mend: bool,
+    /// The task that mends, while it runs.
     mender: Option<JoinHandle<()>>,
 }
 
 enum MasterLink {
-    /// With the number of the connection.
+    /// An open connection and its number.
     Open(MultiplexedConnection, u64),
-    /// And why.
+    /// No connection, and the reason.
     Away(io::ErrorKind),
 }
 
-/// One of several commands, and where it goes.
+/// A command of a trip, on its way to a master.
 struct Errand {
     index: usize,
-    /// Whether the slot is on its way there.
+    /// Whether the slot is being migrated to this master, so that `ASKING` must precede the
+    /// command.
     is_asking: bool,
 }
 
@@ -69,8 +73,9 @@ type Answers = Vec<Option<RedisResult<Value>>>;
 type Errands = BTreeMap<MasterAddress, Vec<Errand>>;
 
 impl Masters {
-    /// Connects to all masters of the Cluster of which `nodes` are some servers: at least one of
-    /// each must be there.
+    /// Connects to all masters of a Cluster. `nodes` are some of its servers, of which one must
+    /// answer with the slot map. At least one master must be reachable; a task connects to the
+    /// others later.
     pub(super) async fn open(
         nodes: &[ConnectionInfo],
         evicting: Arc<Evicting>,
@@ -105,8 +110,8 @@ impl Masters {
         Err(failed.unwrap_or_else(|| gone(io::ErrorKind::NotConnected)))
     }
 
-    /// Runs each of `commands`, all of which have a key, on the master that has it. Commands to a
-    /// master that has not answered in time fail alone.
+    /// Runs each of `commands` on the master that has its key. Only commands to a master that does
+    /// not answer in time fail.
     pub(super) async fn ask(
         &self,
         commands: &[Cmd],
@@ -127,7 +132,8 @@ impl Masters {
         let mut again = self.run(commands, first, &mut answers, until).await;
         if !again.is_empty() {
             self.mend();
-            // Of others the answer is that they have moved, until the task has found them.
+            // Redirections to unknown masters are not followed. Their commands fail as moved until
+            // the task has found these masters.
             again.retain(|at, _| self.link(at).is_ok());
             self.run(commands, again, &mut answers, until).await;
         }
@@ -138,7 +144,7 @@ impl Masters {
             .collect()
     }
 
-    /// Makes `scripts` known to all masters that are there.
+    /// Loads `scripts` into all masters that can be reached.
     pub(super) async fn load(&self, scripts: &[&str], until: Option<Instant>) {
         let open: Vec<_> = {
             let known = self.0.known.lock();
@@ -152,8 +158,8 @@ impl Masters {
         join_all(load).await;
     }
 
-    /// Runs each command on the master of its errand. Returns the errands to the masters that they
-    /// name instead.
+    /// Runs each command on the master of its errand. Returns new errands for the commands that a
+    /// master has redirected to another one.
     async fn run(
         &self,
         commands: &[Cmd],
@@ -184,7 +190,7 @@ impl Masters {
             for errand in errands {
                 let answer = match &mut done {
                     Ok(done) => {
-                        // The answer to `ASKING` is of no interest.
+                        // The answer to `ASKING` is skipped.
                         let _ = errand.is_asking.then(|| done.next());
                         done.next()
                             .unwrap_or_else(|| Err(gone(io::ErrorKind::BrokenPipe)))
@@ -204,7 +210,7 @@ impl Masters {
         again
     }
 
-    /// Asks the master at `at`. If that fails, it is away from then on.
+    /// Sends a trip to the master at `at`. If it fails, the master is away from then on.
     async fn trip<T, F>(
         &self,
         at: MasterAddress,
@@ -229,14 +235,16 @@ impl Masters {
         Err(error)
     }
 
+    /// Returns the master that has the slot of the command's key.
     fn owner_of(&self, command: &Cmd) -> Option<MasterAddress> {
         let slot = key_of(command).map(slot_of)?;
         let known = self.0.known.lock();
-        // Of a slot that nobody has, any master says so.
+        // If no master has the slot, any one is asked, and answers with the error.
         let owner = known.slots.owner(slot);
         owner.or_else(|| known.links.keys().next()).cloned()
     }
 
+    /// Returns the open connection to a master and its number.
     fn link(&self, at: &MasterAddress) -> RedisResult<(MultiplexedConnection, u64)> {
         match self.0.known.lock().links.get(at) {
             Some(MasterLink::Open(link, number)) => Ok((link.clone(), *number)),
@@ -245,12 +253,13 @@ impl Masters {
         }
     }
 
+    /// Returns whether any master has an open connection.
     fn has_any(&self) -> bool {
         let known = self.0.known.lock();
         known.links.values().any(MasterLink::is_open)
     }
 
-    /// The connection of this number failed.
+    /// Notes that the connection of this number has failed.
     fn lose(&self, at: &MasterAddress, number: u64, why: io::ErrorKind) {
         if let Some(link) = self.0.known.lock().links.get_mut(at) {
             if matches!(link, MasterLink::Open(_, there) if *there == number) {
@@ -262,7 +271,8 @@ impl Masters {
 
     // --- mending ---
 
-    /// Starts a task that reaches the masters that are away and finds out where slots are now.
+    /// Starts the task that connects to masters that are away and refreshes the slot map, unless it
+    /// runs.
     fn mend(&self) {
         let mut known = self.0.known.lock();
         known.must_mend = true;
@@ -282,14 +292,15 @@ impl Masters {
     async fn mend_once(&self) -> bool {
         self.0.known.lock().must_mend = false;
         let Some(slots) = self.find_slots().await else {
-            // A beat opens all anew.
+            // No master answers. If none has a connection, mending ends, as the next beat opens all
+            // connections anew.
             return !self.has_any();
         };
         let error = self.reach(slots).await;
         error.is_none() && !self.0.known.lock().must_mend
     }
 
-    /// Asks the masters that are there, one after the other, which has which slot.
+    /// Asks the connected masters for the slot map, one after the other, until one answers.
     async fn find_slots(&self) -> Option<SlotMap> {
         let all: Vec<_> = self.0.known.lock().links.keys().cloned().collect();
         for at in all {
@@ -305,7 +316,8 @@ impl Masters {
         None
     }
 
-    /// Takes over the slots, and connects to all masters that have some. Returns the last error.
+    /// Stores the slot map, and connects to all masters in it that have no connection. Returns the
+    /// last error.
     async fn reach(&self, slots: SlotMap) -> Option<RedisError> {
         let away: Vec<_> = {
             let mut known = self.0.known.lock();
@@ -336,7 +348,7 @@ impl Masters {
     }
 }
 
-/// Mends until all masters are there, or nobody needs them any more.
+/// Mends until all masters are connected, or the store is dropped.
 async fn mend_all(masters: Weak<ClusterState>) {
     loop {
         let Some(masters) = masters.upgrade().map(Masters) else {
@@ -344,8 +356,8 @@ async fn mend_all(masters: Weak<ClusterState>) {
         };
         if masters.mend_once().await {
             let mut known = masters.0.known.lock();
-            // With that under the lock, a trip that finds more to mend starts a task or is seen
-            // here.
+            // The task is removed under the same lock under which `must_mend` is read. So a trip
+            // that finds more to mend either starts a new task, or is noticed here.
             if !known.must_mend || !known.links.values().any(MasterLink::is_open) {
                 known.mender = None;
                 return;
@@ -370,22 +382,25 @@ impl Drop for ClusterState {
     }
 }
 
+/// Creates the error for a master without a connection.
 fn gone(why: io::ErrorKind) -> RedisError {
     io::Error::from(why).into()
 }
 
+/// Limits the time of a request.
 async fn within<T>(time: Duration, asked: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     let asked = timeout(time, asked).await;
     asked.unwrap_or_else(|_| Err(gone(io::ErrorKind::TimedOut)))
 }
 
-/// Connects to one server, which knows the scripts then.
+/// Connects to one server and loads the scripts.
 async fn connect(info: ConnectionInfo, evicting: &Evicting) -> RedisResult<MultiplexedConnection> {
     let mut link = super::link::connect(info).await?;
     greet(&mut link, evicting).await;
     Ok(link)
 }
 
+/// Asks the server at `asked` for the slot map.
 async fn ask_slots(
     link: &mut MultiplexedConnection,
     asked: &MasterAddress,
@@ -396,6 +411,7 @@ async fn ask_slots(
     SlotMap::read(&answer, asked).ok_or_else(unreadable)
 }
 
+/// Returns the address in the settings of a server.
 fn address_of(node: &ConnectionInfo) -> MasterAddress {
     let (host, port) = match node.addr() {
         ConnectionAddr::Tcp(host, port) => (host.clone(), *port),
@@ -405,7 +421,7 @@ fn address_of(node: &ConnectionInfo) -> MasterAddress {
     MasterAddress { host, port }
 }
 
-/// The first key of a command that runs a script.
+/// Returns the first key of a command that runs a script.
 fn key_of(command: &Cmd) -> Option<&[u8]> {
     match command.args_iter().nth(3) {
         Some(Arg::Simple(key)) => Some(key),
@@ -413,8 +429,8 @@ fn key_of(command: &Cmd) -> Option<&[u8]> {
     }
 }
 
-/// The master that an answer of the one at `asked` names instead of itself, and whether the slot
-/// is still on its way there.
+/// Reads a redirection in the answer of the master at `asked`: the master that it names instead,
+/// and whether the slot is still being migrated there.
 fn redirected(answer: &RedisResult<Value>, asked: &MasterAddress) -> Option<(MasterAddress, bool)> {
     let error = answer.as_ref().err()?;
     let is_asking = match error.code()? {

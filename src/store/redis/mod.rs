@@ -1,9 +1,8 @@
-//! A store on a Redis or Valkey server, on the master of Sentinels, or on a Cluster.
+//! A store on a Redis or Valkey server, on the master of a group with Sentinels, or on a Cluster.
 //!
-//! Two constant scripts do everything: one applies a draw, the other one says that the process
-//! is alive. A trip is one pipeline, or with a Cluster one for each
-//! master. There is one connection to each server, and only a beat opens it: a server that was away
-//! is asked by nothing else until it has answered one.
+//! Two constant scripts do all the work: one applies a draw, and the other counts a beat. A trip is
+//! one pipeline, or one for each master of a Cluster. There is one connection to each server. Only
+//! a beat opens it, so a server that was away gets no draws until it has answered a beat.
 
 mod answer;
 mod evicting;
@@ -32,22 +31,24 @@ use super::{Alive, Beat, Draw, Drawn, QuotaStore, StoreError, StoreFuture, Store
 
 const DRAW: &str = include_str!("draw.lua");
 const BEAT: &str = include_str!("beat.lua");
+/// The scripts that are loaded into each server.
 const SCRIPTS: [&str; 2] = [BEAT, DRAW];
-/// Room for the words of nearly any draw, so that they are written without growing.
+/// The capacity of the buffer of a command, in bytes: enough for nearly any draw without growing.
 const COMMAND_BYTES: usize = 192;
 
 /// A [`QuotaStore`] on a Redis server from 6.2 on, or a Valkey server from 7.2 on.
 ///
 /// The server needs no modules and no persistence. It must not evict keys: set `noeviction`, and
-/// leave it room; a counter of one or two buckets takes about 180 bytes. A user with an access list
-/// needs `~PREFIX:* +evalsha +script|load +time +get +set +zadd +zremrangebyscore +zcard +zrange
-/// +zrank +zrem`; `+select` for another database than 0; and in a Cluster `+cluster|slots +asking`.
-/// With `+info`, another policy than `noeviction` is a [finding](crate::hook::FindingKind::StoreEvicts); it
-/// is looked for when a connection is opened.
+/// leave enough memory; a counter of one or two buckets takes about 180 bytes. A user with an
+/// access list needs `~PREFIX:* +evalsha +script|load +time +get +set +zadd +zremrangebyscore
+/// +zcard +zrange +zrank +zrem`; `+select` for another database than 0; and in a Cluster
+/// `+cluster|slots +asking`. With `+info`, the store checks the policy when it opens a connection,
+/// and another one than `noeviction` is a [finding](crate::hook::FindingKind::StoreEvicts).
 ///
-/// All clones have one connection. It is opened by the task that asks the store, and opened anew
-/// if it breaks, if the server takes no writes any more, or does not answer. Processes that fork must
-/// not share one: [start](crate::Sentinel::start_store) the store after the fork.
+/// All clones share one connection. The task that asks the store opens it, and opens it anew if it
+/// breaks, or if the server accepts no more writes or does not answer. A forked process must not
+/// share the connection of its parent: [start](crate::Sentinel::start_store) the store after the
+/// fork.
 ///
 /// Neither errors nor `Debug` show the address or a password.
 ///
@@ -72,7 +73,7 @@ pub struct RedisStore {
     shared: Arc<Common>,
 }
 
-/// The parts that all clones have together.
+/// The parts that all clones share.
 struct Common {
     draw: Script,
     beat: Script,

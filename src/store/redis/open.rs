@@ -1,4 +1,4 @@
-//! How a store on Redis is opened, and set up.
+//! Set-up of a store on Redis, and its requests.
 
 use std::io;
 use std::sync::Arc;
@@ -27,23 +27,24 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// The address is none of a Redis server. The error does not show it.
+    /// `url` is not the address of a Redis server. The error does not show it.
     pub fn new(url: &str) -> Result<Self, InvalidSetting> {
         Ok(Self::on(Servers::One(read_url("url", url)?)))
     }
 
-    /// Creates a store on the master of a group that Sentinels watch. `url` is as in
-    /// [`new`](Self::new), with the name of the master in the place of the host, such as
-    /// `redis://:password@mymaster`; `sentinels` are the URLs of the Sentinels, at least one.
+    /// Creates a store on the master of a group that Redis Sentinels watch. `url` is as in
+    /// [`new`](Self::new), with the name of the master instead of the host, such as
+    /// `redis://:password@mymaster`. `sentinels` are the URLs of the Sentinels, at least one.
     ///
-    /// Each new connection asks them for the present master, one after the other. After a
-    /// failover, permits that the old master did not replicate in its last 250 ms may be handed out
-    /// again; of more, the processes tell the new one.
+    /// For each new connection, the Sentinels are asked for the present master, one after the
+    /// other. After a failover, permits that the old master granted in its last 250 ms and did not
+    /// replicate can be granted again. If the new master lacks more than that, the processes notice
+    /// it and report their permits.
     ///
     /// # Errors
     ///
-    /// One of the URLs is none of a server, has a socket, or there is no Sentinel. The error
-    /// does not show them.
+    /// A URL is not the address of a server or is that of a socket, or there is no Sentinel. The
+    /// error does not show the URLs.
     ///
     /// # Examples
     ///
@@ -69,18 +70,19 @@ impl RedisStore {
         Ok(Self::on(Servers::Sentinel { sentinels, master }))
     }
 
-    /// Creates a store on a Cluster, of which `urls` are those of some servers, at least one;
-    /// all of them have the same user and password.
+    /// Creates a store on a Cluster. `urls` are the URLs of some of its servers, at least one. All
+    /// servers have the same user and password.
     ///
-    /// A rule or a key lies on one of the masters. While that is away or does not answer, it alone
-    /// is served without the store. The number of the live processes lies on one of them as well:
-    /// while that is away, all are. As long as any is away, a task of the store looks for it every
-    /// 100 ms, on the runtime of the task that asks the store; it ends with the store at the latest.
+    /// Each counter is on one of the masters. While that master is away or does not answer, only
+    /// its counters are served without the store. The list of live processes is on one of the
+    /// masters as well: while that one is away, all counters are. As long as any master is away, a
+    /// task looks for it every 100 ms. It runs on the runtime of the task that asks the store, and
+    /// ends with the store at the latest.
     ///
     /// # Errors
     ///
-    /// One of the URLs is none of a server, has a socket, has another password, or there is
-    /// none. The error does not show them.
+    /// A URL is not the address of a server or is that of a socket, the URLs differ in user or
+    /// password, or there is no URL. The error does not show the URLs.
     ///
     /// # Examples
     ///
@@ -98,7 +100,8 @@ impl RedisStore {
         Ok(Self::on(Servers::cluster(nodes)?))
     }
 
-    /// Trusts the certificates in `pem`, and no others. Default: those that the machine trusts.
+    /// Trusts the certificates of the authorities in `pem`, and no others. Default: the authorities
+    /// that the machine trusts.
     ///
     /// # Errors
     ///
@@ -122,13 +125,14 @@ impl RedisStore {
         self.with_certificates()
     }
 
-    /// Shows `certificate` to servers that ask for one (mutual TLS): in PEM, with those of the
-    /// authorities between it and one that the server trusts, if there are any. `key` is its
-    /// private key, in PEM and without a passphrase. Sentinels and all servers of a Cluster get
-    /// the same one. Default: none.
+    /// Presents `certificate` to servers that ask for one (mutual TLS). It is in PEM, followed by
+    /// the certificates of intermediate authorities, if there are any. `key` is its private key, in
+    /// PEM and without a passphrase. Sentinels and all servers of a Cluster get the same
+    /// certificate. Default: none.
     ///
-    /// A server that does not take it, or wants one and gets none, ends the connection: then the
-    /// store is down, and its [last error](crate::store::StoreStatus::last_error) says so.
+    /// A server that rejects the certificate, or requires one and gets none, ends the connection.
+    /// Then the store is down, and its [last error](crate::store::StoreStatus::last_error) names
+    /// the reason.
     ///
     /// # Errors
     ///
@@ -162,11 +166,12 @@ impl RedisStore {
     #[cfg(feature = "redis-tls")]
     fn with_certificates(mut self) -> Result<Self, InvalidSetting> {
         self.servers = self.servers.with_certificates(&self.certificates)?;
-        // Clones may have a connection to a server that this one does not trust.
+        // Clones may already have a connection, to a server that this store would not trust.
         self.shared = Arc::default();
         Ok(self)
     }
 
+    /// Creates a store on `servers`, without a prefix.
     fn on(servers: Servers) -> Self {
         Self {
             servers,
@@ -180,8 +185,8 @@ impl RedisStore {
         }
     }
 
-    /// Sets what stands before all keys: the name of the service. It must be set, as services that
-    /// use one server and have the same prefix count their rules together: without it,
+    /// Sets the prefix of all keys: the name of the service. Services that use one server with the
+    /// same prefix would count their rules together. So the prefix must be set: without it,
     /// [`start_store`](crate::Sentinel::start_store) fails.
     ///
     /// # Errors
@@ -198,7 +203,7 @@ impl RedisStore {
         Ok(self)
     }
 
-    /// The connection for a beat of `node`, and its number.
+    /// Returns the connection for a beat of `node` and its number. Connects if necessary.
     async fn open_for_beat(&self, node: NodeId) -> Result<(Link, u64), StoreError> {
         let (servers, evicting) = (self.servers.clone(), self.shared.evicting.clone());
         let connect = || async {
@@ -209,7 +214,7 @@ impl RedisStore {
         opened.map_err(|error| self.not_opened(&error))
     }
 
-    /// The error for the engine of a connection that could not be opened.
+    /// Converts the error of a connection that could not be opened.
     fn not_opened(&self, error: &RedisError) -> StoreError {
         #[cfg(feature = "redis-tls")]
         if self.servers.has_tls() && Unopened::of(error).is_none() {
@@ -221,8 +226,8 @@ impl RedisStore {
         told(error)
     }
 
-    /// The error for the engine. A connection that is broken, or that leads to a server which
-    /// takes no writes, is forgotten: the next one may lead to another server.
+    /// Converts the error of a request on the connection of this number. Closes the connection if
+    /// it is broken, or if its server accepts no writes: a new one may lead to another server.
     fn failed(&self, error: &RedisError, number: u64) -> StoreError {
         let error = told(error);
         let (gone, elsewhere) = (StoreErrorKind::Unreachable, StoreErrorKind::ReadOnly);
@@ -240,7 +245,8 @@ impl RedisStore {
         let (mut link, number) = self.shared.connection.get().ok_or_else(none)?;
         let failed = |error: RedisError| self.failed(&error, number);
         let commands = draws.iter().map(|draw| self.command(draw)).collect();
-        // In time for the calls that wait for the other masters of a Cluster.
+        // A master of a Cluster gets three quarters of the wait, so that answers of the others are
+        // still in time for their calls.
         let until = draws.first().map(|draw| Instant::now() + draw.wait * 3 / 4);
         let mut answers = link.ask(commands, until).await.map_err(failed)?;
         if answers.len() != draws.len() {
@@ -260,6 +266,8 @@ impl RedisStore {
         Ok(answers.iter().map(read_drawn).collect())
     }
 
+    /// Creates the command of a draw. Arguments after the fourth are left out if they have no
+    /// effect.
     fn command(&self, draw: &Draw) -> Cmd {
         let arguments = draw.arguments();
         let sent = if draw.is_plain() { 4 } else { arguments.len() };
@@ -281,7 +289,8 @@ impl RedisStore {
         let node = alive.node;
         let open = self.shared.connection.get().filter(|_| alive.is_leaving);
         let (mut link, number) = match open {
-            // Its last beat may have been given up because it leaves.
+            // A process that leaves uses the open connection, even if its last beat was dropped
+            // unanswered.
             Some(open) => open,
             None => self.open_for_beat(node).await?,
         };
@@ -301,7 +310,8 @@ impl RedisStore {
                 Err(error) => Err(error),
             };
         }
-        // An error is an answer as well.
+        // Also an error shows that the connection works, if the server has answered it; a broken
+        // one is closed below.
         self.shared.connection.trust(node);
         let answer = answer.map_err(|error| self.failed(&error, number))?;
         let numbers = integers(&answer);

@@ -1,5 +1,5 @@
-//! Where the server is that holds the counters: one server, the master of a group that
-//! Sentinels watch, or all masters of a Cluster.
+//! The servers that hold the counters: one server, the master of a group that Sentinels watch, or
+//! all masters of a Cluster.
 
 use std::io;
 use std::net::IpAddr;
@@ -26,8 +26,8 @@ use super::tls;
 use super::unopened::Unopened;
 use crate::base::invalid::InvalidSetting;
 
-/// The longest that a server may take for a new connection: there is time left of all that
-/// [connecting](super::link::CONNECTS) may take, to ask it why it does not answer.
+/// The longest that a server may take for a new connection. It is shorter than
+/// [`CONNECTS`](super::link::CONNECTS), to leave time to find out why the server does not answer.
 const OPENS: Duration = Duration::from_millis(750);
 
 /// See the [module](self).
@@ -37,15 +37,16 @@ pub(super) enum Servers {
     #[cfg(feature = "redis-sentinel")]
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
-        /// The master, with its name in the place of the host.
+        /// The settings of the master, with its name instead of the host.
         master: ConnectionInfo,
     },
     #[cfg(feature = "redis-cluster")]
-    /// Some servers of it.
+    /// Some servers of the Cluster.
     Cluster(Vec<ConnectionInfo>),
 }
 
-/// Reads the URL in the setting `field`. The error does not have it: there may be a password in it.
+/// Parses the URL of the setting `field`. The error does not show the URL, as it may contain a
+/// password.
 pub(super) fn read_url(field: &str, url: &str) -> Result<ConnectionInfo, InvalidSetting> {
     let wrong = |problem: String| Err(InvalidSetting::because(format!("{field} {problem}")));
     if let Some(parameter) = unknown_parameter(url) {
@@ -77,7 +78,8 @@ pub(super) fn read_url(field: &str, url: &str) -> Result<ConnectionInfo, Invalid
     }
 }
 
-/// The name of the first parameter of `url` that is none. Not its value, which may be a secret.
+/// Returns the name of the first unknown parameter of `url`, without its value, which may be a
+/// secret.
 fn unknown_parameter(url: &str) -> Option<&str> {
     let (before, query) = url.split_once('?')?;
     let is_socket = ["unix:", "redis+unix:", "valkey+unix:"]
@@ -89,7 +91,7 @@ fn unknown_parameter(url: &str) -> Option<&str> {
     names.find(|name| !(is_socket && ["db", "user", "pass"].contains(name)))
 }
 
-/// Reads all URLs in the setting `field`: at least one, and none of a socket.
+/// Parses all URLs of the setting `field`: at least one, and none of a socket.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn read_urls<U: AsRef<str>>(
     field: &str,
@@ -113,6 +115,8 @@ pub(super) fn read_urls<U: AsRef<str>>(
 }
 
 impl Servers {
+    /// Creates a Cluster of which `nodes` are some servers. They must have the same scheme, user
+    /// and password, and use database 0.
     #[cfg(feature = "redis-cluster")]
     pub(super) fn cluster(nodes: Vec<ConnectionInfo>) -> Result<Self, InvalidSetting> {
         for (index, node) in nodes.iter().enumerate() {
@@ -143,7 +147,7 @@ impl Servers {
         Ok(Self::Cluster(nodes))
     }
 
-    /// Returns these servers with certificates that hold for them.
+    /// Returns these servers with `certificates` for their TLS connections.
     #[cfg(feature = "redis-tls")]
     pub(super) fn with_certificates(
         self,
@@ -163,7 +167,7 @@ impl Servers {
             Self::One(info) => Self::One(secure(info)?),
             #[cfg(feature = "redis-sentinel")]
             Self::Sentinel { sentinels, master } => {
-                // Sentinels often have no TLS where their servers have it.
+                // Sentinels often have no TLS even if their servers do.
                 let each = |info| match is_secure(&info) {
                     true => secure(info),
                     false => Ok(info),
@@ -182,7 +186,7 @@ impl Servers {
         })
     }
 
-    /// Connects to the server that holds the counters now, and makes the scripts known to it.
+    /// Connects to the server that holds the counters now, and loads the scripts.
     pub(super) async fn connect(self, evicting: Arc<Evicting>) -> RedisResult<Link> {
         evicting.forget();
         #[cfg(feature = "redis-tls")]
@@ -214,7 +218,8 @@ impl Servers {
         let shows = |info: &ConnectionInfo| has_plain_password(info) && is_elsewhere(info);
         match self {
             Self::One(info) => shows(info),
-            // A master is taken to be where the Sentinels are, as only they know its address.
+            // Only the Sentinels know the address of the master. It is assumed to be on another
+            // machine if a Sentinel is.
             #[cfg(feature = "redis-sentinel")]
             Self::Sentinel { sentinels, master } => {
                 let is_far = has_plain_password(master) && sentinels.iter().any(is_elsewhere);
@@ -225,7 +230,7 @@ impl Servers {
         }
     }
 
-    /// Returns whether any of them has TLS.
+    /// Returns whether any of the servers is reached by TLS.
     #[cfg(feature = "redis-tls")]
     pub(super) fn has_tls(&self) -> bool {
         match self {
@@ -245,7 +250,7 @@ fn has_plain_password(info: &ConnectionInfo) -> bool {
     is_plain && info.redis_settings().password().is_some()
 }
 
-/// Returns whether others can read what goes to the server.
+/// Returns whether the server is on another machine, so that data to it crosses a network.
 fn is_elsewhere(info: &ConnectionInfo) -> bool {
     let (ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) = info.addr() else {
         return false;
@@ -260,7 +265,7 @@ fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// The address of a server that is reached as the one at `like` is.
+/// Creates the address of a server that is reached in the same way as the one at `like`.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn with_address(like: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match like.clone() {
@@ -278,8 +283,8 @@ pub(super) fn with_address(like: &ConnectionAddr, host: String, port: u16) -> Co
     }
 }
 
-/// Picks one of the errors of two servers that have failed: the one that says why. If both or none
-/// does, the later one.
+/// Picks the more useful of two servers' errors: the one that [names a reason](says_why). If both
+/// or neither do, the later one.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn more_telling(known: Option<RedisError>, error: RedisError) -> RedisError {
     known

@@ -1,21 +1,21 @@
-//! Which master of a Cluster has which key: keys lie in slots, and each slot on one master.
+//! The slot map of a Cluster: each key is in a slot, and each slot on one master.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use redis::Value;
 
-/// Slots that there are.
+/// The number of slots of a Cluster.
 const SLOTS: u16 = 16_384;
 
-/// Where a master is. It is shown to nobody.
+/// The address of a master. Its `Debug` output does not show it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MasterAddress {
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-/// The slots of each master, as one of them has told.
+/// The slots of each master, as one of the masters has reported them.
 #[derive(Clone, Default)]
 pub(super) struct SlotMap(Vec<SlotRange>);
 
@@ -27,7 +27,8 @@ struct SlotRange {
 }
 
 impl SlotMap {
-    /// Reads the answer to `CLUSTER SLOTS` of the server at `asked`; `None` if it is none.
+    /// Reads the answer to `CLUSTER SLOTS` of the server at `asked`; `None` if it has another
+    /// format.
     pub(super) fn read(answer: &Value, asked: &MasterAddress) -> Option<Self> {
         let Value::Array(ranges) = answer else {
             return None;
@@ -38,21 +39,21 @@ impl SlotMap {
         Some(Self(ranges))
     }
 
-    /// The master that has `slot`, if one has.
+    /// Returns the master that has `slot`, if there is one.
     pub(super) fn owner(&self, slot: u16) -> Option<&MasterAddress> {
         let mut ranges = self.0.iter();
         let range = ranges.find(|range| (range.first..=range.last).contains(&slot));
         range.map(|range| &range.owner)
     }
 
-    /// All masters that have slots.
+    /// Returns all masters that have slots.
     pub(super) fn owners(&self) -> BTreeSet<MasterAddress> {
         self.0.iter().map(|range| range.owner.clone()).collect()
     }
 }
 
 impl SlotRange {
-    /// The host is empty where nobody knows it.
+    /// Reads one range. The host is empty if the server does not know it.
     fn read(range: &Value, asked: &MasterAddress) -> Option<Self> {
         let Value::Array(parts) = range else {
             return None;
@@ -65,7 +66,8 @@ impl SlotRange {
             return None;
         };
         let host = match host {
-            // A server that was never asked by its name does not know it.
+            // A server that does not know its own host name leaves it out; it is the name by which
+            // it was asked.
             Value::Nil => asked.host.clone(),
             Value::BulkString(host) if host.is_empty() => asked.host.clone(),
             Value::BulkString(host) if host == b"?" => String::new(),
@@ -84,7 +86,8 @@ impl SlotRange {
 }
 
 impl MasterAddress {
-    /// Reads `host:port`, as the server at `asked` names another one.
+    /// Reads the `host:port` with which the server at `asked` names another one. Without a host, it
+    /// has the same host.
     pub(super) fn read(text: &str, asked: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = if host.is_empty() { &asked.host } else { host };
@@ -101,7 +104,8 @@ impl fmt::Debug for MasterAddress {
     }
 }
 
-/// The slot of `key`: by what stands between the first pair of braces, if there is anything.
+/// Returns the slot of `key`. Only the text between the first pair of braces is hashed, if there is
+/// any.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     let tag = || {
         let start = key.iter().position(|byte| *byte == b'{')? + 1;
@@ -111,7 +115,7 @@ pub(super) fn slot_of(key: &[u8]) -> u16 {
     checksum(tag().unwrap_or(key)) % SLOTS
 }
 
-/// CRC-16 as in XMODEM: polynomial 0x1021, from 0 on.
+/// Computes CRC-16/XMODEM: polynomial 0x1021, initial value 0.
 fn checksum(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |sum, byte| {
         (0..8).fold(sum ^ u16::from(*byte) << 8, |sum, _| {
@@ -132,7 +136,7 @@ mod tests {
         }
     }
 
-    /// The check value of the catalogue of CRCs, and slots that a server tells.
+    /// Compares the check value of CRC-16/XMODEM, and slots that a server has reported.
     #[test]
     fn slots_are_those_of_the_servers() {
         assert_eq!(checksum(b"123456789"), 0x31c3);

@@ -23,6 +23,7 @@ pub(super) fn read_roots(pem: Vec<u8>) -> Result<Vec<u8>, InvalidSetting> {
     Err(InvalidSetting::because(problem))
 }
 
+/// Creates the error for certificates that the client cannot read.
 pub(super) fn not_pem(kind: ErrorKind) -> InvalidSetting {
     InvalidSetting::because(format!(
         "certificate cannot be read, must be in PEM ({kind:?})"
@@ -73,13 +74,13 @@ pub(super) fn read_client(
 /// Without a provider, rustls panics if the program is built with several.
 pub(super) fn choose_cryptography() {
     if CryptoProvider::get_default().is_none() {
-        // An error means that another thread was faster.
+        // An error means that another thread has installed one meanwhile.
         let _ = ring::default_provider().install_default();
     }
 }
 
-/// Why a TLS connection could not be opened, if certificates are the cause. The text of rustls is
-/// not used, as it contains host names.
+/// Returns why a TLS connection could not be opened, if TLS is the cause. The text of rustls is not
+/// used, as it contains host names.
 pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<StoreError> {
     use CertificateError as Bad;
     let unreachable = |detail| Some(StoreError::new(StoreErrorKind::Unreachable, detail));
@@ -101,7 +102,7 @@ pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<Stor
             Some(StoreError::new(StoreErrorKind::Refused, detail))
         }
         Some(_) => unreachable("there is no TLS with the server"),
-        // From TLS 1.3 on the server checks the client's certificate after the client has sent its
+        // With TLS 1.3 the server can check the client's certificate after the client has sent its
         // first command, and the connection may end before the client reads the reason.
         None if has_ended(error) => {
             let detail = format!("the server ended the new TLS connection, it {unwanted}");
@@ -111,7 +112,7 @@ pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<Stor
     }
 }
 
-/// The error of rustls in `error`.
+/// Returns the error of rustls in `error`.
 fn tls_error(error: &RedisError) -> Option<&rustls::Error> {
     let cause = cause(error)?;
     let inner = cause

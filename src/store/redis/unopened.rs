@@ -1,8 +1,8 @@
-//! Why a server ends a new connection without a word: it is asked once more, in plain text.
+//! Finds out why a server does not open a connection, by asking it once more in plain text.
 //!
-//! A server that has all the clients that it takes says so and closes the connection, and the
-//! client has mostly written by then, so that the words are lost. One that speaks no TLS takes a
-//! handshake for the beginning of a long line, and waits for the rest.
+//! A server at its limit of clients sends an error and closes the connection. The client has
+//! usually written by then, so the error is lost. A server without TLS takes a TLS handshake for
+//! the beginning of a long line, and waits for the rest.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,26 +14,30 @@ use tokio::time::timeout;
 
 use super::answer::{cause, has_ended};
 
-/// A server that speaks first does so at once.
+/// How long a server is given to send an error before it is asked anything. One that has an error
+/// sends it at once.
 const SPEAKS_FIRST: Duration = Duration::from_millis(20);
-/// How long such a server may take altogether.
+/// How long the whole attempt to get an answer may take.
 const ANSWERS: Duration = Duration::from_millis(200);
-/// The first byte of an alert of TLS.
+/// The first byte of a TLS alert.
 const ALERT: u8 = 21;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unopened {
+    /// The server has reached its limit of clients.
     TooManyClients,
+    /// The server speaks plain text at an address for which TLS is set.
     HasNoTls,
+    /// The server speaks only TLS at an address for which plain text is set.
     WantsTls,
     /// The server has ended the connection without an answer.
     Ended,
 }
 
 impl Unopened {
-    /// Asks the server at `address`, to which a connection could not be opened because of `error`.
-    /// That error, if the server does not say more.
+    /// Asks the server at `address` why a connection to it failed with `error`. Returns `error`
+    /// itself if the server reveals nothing more.
     pub(super) async fn explain(address: &ConnectionAddr, error: RedisError) -> RedisError {
         let is_silent = has_ended(&error) || error.is_timeout();
         let (host, port, has_tls) = match address {
@@ -41,7 +45,7 @@ impl Unopened {
             ConnectionAddr::TcpTls { host, port, .. } => (host, *port, true),
             _ => return error,
         };
-        // Without TLS, one that does not answer in time would not answer this either.
+        // Without TLS, a server that did not answer in time would not answer this either.
         if !is_silent || (error.is_timeout() && !has_tls) {
             return error;
         }
@@ -54,7 +58,7 @@ impl Unopened {
         }
     }
 
-    /// The meaning of this answer of a server to plain text.
+    /// Interprets the first bytes that a server has sent on a connection in plain text.
     fn of_words(words: &[u8], has_tls: bool) -> Option<Self> {
         let is_plain = matches!(words.first(), Some(b'+' | b'-'));
         if words.starts_with(b"-ERR max number of clients") {
@@ -68,14 +72,14 @@ impl Unopened {
         }
     }
 
-    /// That which `error` was made of, if it was.
+    /// Returns the reason from which [`explain`](Self::explain) has made `error`, if it has.
     pub(super) fn of(error: &RedisError) -> Option<Self> {
         let io = cause(error)?.downcast_ref::<io::Error>()?;
         io.get_ref()?.downcast_ref().copied()
     }
 }
 
-/// The first words of a server: before it is asked, or to a `PING`.
+/// Returns the first bytes that a server sends: unasked, or in answer to a `PING`.
 async fn first_words(host: &str, port: u16) -> io::Result<Vec<u8>> {
     let stream = TcpStream::connect((host, port)).await?;
     if let Ok(words) = timeout(SPEAKS_FIRST, read_some(&stream)).await {

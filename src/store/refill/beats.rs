@@ -1,4 +1,4 @@
-//! Beats: how the task of a store knows whether that is there.
+//! Beats, by which the store's task knows whether the store is up.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::store::request::{self, Heard, Request};
 use crate::store::{StoreError, StoreErrorKind};
 
 impl Refiller {
+    /// Sends a beat if one is due. Returns whether it did.
     pub(super) fn start_beat(&mut self, now: Tick) -> bool {
         if self.beat.is_some() || now < self.beat_at {
             return false;
@@ -20,11 +21,13 @@ impl Refiller {
         self.hub.at_a_beat(now);
         let (store, alive) = (self.store.clone(), self.alive);
         self.beat = Request::new(&self.hub, now, async move { store.beat(alive).await });
-        // Without a timer there is nothing to go by.
+        // Without a timer, no request can be made, and the next attempt is after a regular
+        // interval.
         self.beat_at = now + BEAT;
         self.beat.is_some()
     }
 
+    /// Handles the answer to the beat on its way. Returns whether there was one.
     pub(super) fn poll_beat(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
         let Some(beat) = &mut self.beat else {
             return false;
@@ -48,7 +51,7 @@ impl Refiller {
         true
     }
 
-    /// A beat was late, or has failed.
+    /// Handles a beat that was late or has failed.
     fn beat_failed(&mut self, error: StoreError, now: Tick) {
         self.missed += 1;
         let is_doubt = error.kind() == StoreErrorKind::Late && self.missed < MOST_MISSED;
@@ -60,12 +63,12 @@ impl Refiller {
         }
     }
 
-    /// Returns whether nobody knows at present that the store is there.
+    /// Returns whether it is in doubt that the store is up: a beat or several trips had no answer.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.missed > 0 || self.trips.is_silent()
     }
 
-    /// The store has answered a beat.
+    /// Handles the answer to a beat.
     fn alive(&mut self, beat: Beat, now: Tick) {
         self.has_beaten = true;
         self.missed = 0;
@@ -89,6 +92,7 @@ impl Refiller {
         }
     }
 
+    /// Begins to recover: schedules the reports of all counters that have permits to report.
     pub(super) fn recover(&mut self, report: Report, now: Tick) {
         self.recovers_until = now + RECOVERS;
         self.hub.set_mode(HubMode::Recovering, now);
@@ -98,7 +102,7 @@ impl Refiller {
             .extend(all.filter(|quota| quota.must_report(report, now)));
     }
 
-    /// The store has failed.
+    /// Declares the store down, and answers all waiting calls without it.
     pub(super) fn fail(&mut self, error: StoreError, now: Tick) {
         self.hub.note_error(error);
         self.has_beaten = true;
@@ -113,7 +117,7 @@ impl Refiller {
         self.gap = (self.gap * 2).min(LAST_GAP);
     }
 
-    /// Answers all that ask without the store.
+    /// Answers all waiting calls without the store.
     pub(super) fn answer_all(&mut self, now: Tick) {
         let asking = self.hub.take_asking();
         let waiting = self.due.drain(..).chain(self.put_off.drain(..));
@@ -122,9 +126,9 @@ impl Refiller {
         }
     }
 
-    /// `time`, more or less by a fifth.
+    /// Returns `time`, changed at random by up to a fifth.
     fn jittered(&mut self, time: Duration) -> Duration {
-        // An ordinary xorshift: it only keeps processes apart.
+        // An ordinary xorshift suffices: it only keeps processes from probing in step.
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
         self.jitter ^= self.jitter << 17;

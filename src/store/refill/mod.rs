@@ -1,5 +1,5 @@
-//! The task that asks the store: it draws for calls that wait, refills leases of counters that
-//! are busy, says that the process is alive, and decides whether the store is there.
+//! The task that asks the store: it draws for calls that wait, refills the leases of busy counters,
+//! sends beats, and decides whether the store is up.
 //!
 //! ```text
 //!  start_store  a beat is answered    several beats are late, or anything else fails
@@ -10,15 +10,15 @@
 //!                         └─ Recovering ◀────────────────┘
 //! ```
 //!
-//! Calls that come before the first beat is answered wait for that, as for any answer.
+//! Calls that come before the first beat is answered wait for it, as for any answer.
 //!
-//! A beat that is late is followed by the next one at once; a store that answers none of
-//! [three](MOST_MISSED) is away. Meanwhile, and while trips are [silent](super::trips), it is sent
-//! no draws. Any other late trip fails only its own calls.
+//! A late beat is followed by another one at once. A store that is late with [three](MOST_MISSED)
+//! beats in a row is away. After a late beat, and while trips are [silent](super::trips), no draws
+//! are sent. Otherwise, a late trip fails only its own calls.
 //!
-//! A store that was away is asked by beats alone: a server that was stopped runs what was sent
-//! to it when it wakes, and draws would take permits for nobody. While it recovers, every
-//! process tells it what it does not know, and draws no more than its share.
+//! A store that is away gets only beats. A server that was suspended runs everything that was sent
+//! to it when it resumes, and draws would then take permits for calls that have left. While the
+//! store recovers, every process reports what it took without it, and draws no more than its share.
 
 mod beats;
 mod refiller;
@@ -39,18 +39,18 @@ use crate::clock::Tick;
 
 /// Time between two beats.
 const BEAT: Duration = Duration::from_millis(250);
-/// How long it takes until all processes have noticed that the store is back.
+/// The duration of `Recovering`: until then, all processes have noticed that the store is back.
 const RECOVERS: Duration = Duration::from_millis(500);
 /// Time between the first two probes of a store that is away.
 const FIRST_GAP: Duration = Duration::from_millis(20);
 /// The longest time between two probes of a store that is away.
 const LAST_GAP: Duration = Duration::from_millis(200);
-/// How often busy counters are looked at.
+/// The interval at which busy counters are refilled.
 const TICK: Duration = Duration::from_millis(5);
-/// Most draws of one trip when the process leaves and gives back all permits in hand.
+/// The most draws of one trip when the process leaves and gives back all unused permits.
 const MOST_DRAWS: usize = 512;
-/// Most counters that a trip reports without a call that asks for them. Few, as the calls of that
-/// trip wait for its answer.
+/// The most counters that a trip reports without a call that asks for them. Few, because the calls
+/// of that trip wait for its answer.
 const MOST_REPORTS: usize = 32;
 /// A store that answers this many beats in a row too late is away.
 const MOST_MISSED: u32 = 3;
@@ -62,39 +62,43 @@ pub(super) struct Refiller {
     pub(super) alive: Alive,
     trips: Trips,
     beat: Option<Request<Beat>>,
-    /// Whether a beat was ever answered, or has failed. Until then calls wait for that.
+    /// Whether a beat was ever answered or has failed. Until then, no draws are sent.
     has_beaten: bool,
+    /// When the next beat is sent.
     beat_at: Tick,
-    /// How many beats were late since the last one that was answered.
+    /// How many beats in a row were late.
     missed: u32,
     /// The time until the next probe of a store that is away.
     gap: Duration,
     /// The epoch of the store, by the last beat.
     epoch: Epoch,
+    /// When `Recovering` ends, if all reports are sent by then.
     recovers_until: Tick,
     /// Counters that the next trips draw for.
     due: Vec<Arc<SharedQuota>>,
     /// Counters that are reported to the store after it was away.
     reports: Vec<Arc<SharedQuota>>,
-    /// Counters whose waiting calls are not drawn for yet, because a draw is on its way.
+    /// Counters whose waiting calls get no draw yet, because another one is on its way.
     put_off: Vec<Arc<SharedQuota>>,
-    /// When `put_off` is looked at again.
+    /// When the next of `put_off` is due.
     put_off_until: Tick,
     /// Busy counters, which are refilled before calls have to wait.
     hot: Vec<Arc<SharedQuota>>,
-    /// When `hot` is looked at again.
+    /// When `hot` is next refilled.
     hot_at: Tick,
+    /// The timer of the task, and when it fires.
     sleep: Option<(Tick, Timer)>,
-    /// Whether the refiller has let other tasks run since a trip was due, so that their calls are
-    /// on the same trip.
+    /// Whether the refiller has yielded since a trip was due, so that calls of other tasks are on
+    /// the same trip.
     has_yielded: bool,
+    /// The state of the random numbers for [`jittered`](Self::jittered).
     jitter: u64,
     budget: Budget,
 }
 
 impl Drop for Refiller {
-    /// Answers all calls that wait, also if the runtime is gone: otherwise they would wait for a
-    /// task that does not run.
+    /// Answers all waiting calls, also if the runtime is gone: otherwise they would wait for a task
+    /// that does not run.
     fn drop(&mut self) {
         let now = self.hub.now();
         self.hub.set_mode(HubMode::Idle, now);

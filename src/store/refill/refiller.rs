@@ -1,4 +1,4 @@
-//! What the refiller does, step by step.
+//! The main loop of the refiller: sending trips, handling answers, sleeping, and leaving.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -51,7 +51,7 @@ impl Refiller {
         }
     }
 
-    /// Runs until its handle stops it, and then gives back what is in hand.
+    /// Runs until the handle stops the task, and then gives unused permits back.
     pub(in crate::store) async fn run(mut self) {
         let now = self.hub.now();
         self.hub.set_mode(HubMode::Starting, now);
@@ -61,6 +61,7 @@ impl Refiller {
         self.leave().await;
     }
 
+    /// Does all work that is due. Ready when the handle stops the task.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             self.hub.wait(cx.waker());
@@ -86,8 +87,8 @@ impl Refiller {
         }
     }
 
-    /// Lets the store answer the calls that wait for it; those that come after `until` are too
-    /// late. A trip has a deadline of its own.
+    /// Finishes the trips on their way after the task was stopped. Calls that come before `until`
+    /// still get a trip. Each trip has its own deadline.
     fn poll_last(&mut self, cx: &mut Context<'_>, until: Tick) -> Poll<()> {
         loop {
             let now = self.hub.now();
@@ -109,8 +110,8 @@ impl Refiller {
         }
     }
 
-    /// Lets other tasks run once before it draws. The first of several calls that come at once has
-    /// woken this task; the others get on the same trip.
+    /// Returns whether the task must yield once before it draws. The first of several calls that
+    /// come at once has woken it; after the yield, the other calls are on the same trip.
     fn yields(&mut self, cx: &mut Context<'_>) -> bool {
         self.has_yielded = !self.has_yielded && self.hub.is_asked();
         if self.has_yielded {
@@ -121,6 +122,7 @@ impl Refiller {
 
     // --- trips ---
 
+    /// Returns the conditions under which counters prepare their draws.
     fn conditions(&self, now: Tick) -> Conditions {
         Conditions {
             now,
@@ -186,6 +188,7 @@ impl Refiller {
         has_started
     }
 
+    /// Sends one trip.
     fn start_trip(&mut self, draws: Vec<Draw>, sent: Vec<OnTheWay>, now: Tick) {
         self.hub.figures.trips.add(1);
         self.hub.figures.draws.add(draws.len() as u64);
@@ -197,6 +200,7 @@ impl Refiller {
         }
     }
 
+    /// Handles trips that are answered or late. Returns whether there were any.
     fn poll_trips(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
         let mut has_moved = false;
         self.trips.give_up_old(now);
@@ -207,7 +211,7 @@ impl Refiller {
                 TripEnd::Late => {
                     self.hub.note_error(request::late());
                     if self.trips.is_silent() {
-                        // A beat tells whether the store is there.
+                        // A beat shows whether the store is up.
                         self.beat_at = self.beat_at.min(now);
                     }
                 }
@@ -216,6 +220,7 @@ impl Refiller {
         has_moved
     }
 
+    /// Handles the answer of a trip: applies it, or fails its draws.
     fn take_answer(&mut self, trip: Trip, answer: Result<TripAnswers, StoreError>, now: Tick) {
         let is_late = trip.is_late();
         let error = match answer {
@@ -245,7 +250,7 @@ impl Refiller {
         }
     }
 
-    /// Takes the answers of a trip.
+    /// Applies the answers of a trip to the counters.
     fn settle(&mut self, trip: Trip, answers: TripAnswers, now: Tick) {
         let mut is_lost = false;
         for (sent, answer) in trip.sent.into_iter().zip(answers) {
@@ -300,7 +305,7 @@ impl Refiller {
 
     // --- sleeping ---
 
-    /// Sleeps until something is due. Ready if something is.
+    /// Sleeps until something is due. Ready when the timer has fired.
     fn poll_sleep(&mut self, cx: &mut Context<'_>, now: Tick) -> Poll<()> {
         let mut until = self.beat_at;
         if self.beat.is_some() {
@@ -322,7 +327,7 @@ impl Refiller {
         if self.sleep.as_ref().is_none_or(|(set, _)| *set > until) {
             let time = (until - now).max(Duration::from_micros(100));
             let Ok(timer) = timer::sleep(time) else {
-                // Nothing can be waited for without a timer.
+                // Without a timer, the task cannot wait for anything, and ends.
                 self.hub.stops.store(true, Ordering::Release);
                 return Poll::Ready(());
             };
@@ -341,6 +346,7 @@ impl Refiller {
         Poll::Ready(())
     }
 
+    /// Schedules draws for the counters that are still busy, and drops the others from the list.
     fn look_at_hot(&mut self, now: Tick) {
         self.hot_at = now + TICK;
         for quota in std::mem::take(&mut self.hot) {
@@ -353,8 +359,8 @@ impl Refiller {
 
     // --- the end ---
 
-    /// Gives back all that is in hand, and says that the process leaves: in one trip, and for
-    /// no longer than a call would wait.
+    /// Gives all unused permits back and sends the last beat, if the store is up. Takes no longer
+    /// than a call would wait.
     async fn leave(&mut self) {
         let now = self.hub.now();
         let was_up = self.hub.is_up();

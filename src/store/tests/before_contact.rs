@@ -1,4 +1,4 @@
-//! Processes that have never heard of their store, and have begun at different times.
+//! Tests of processes that have started at different times and have never reached their store.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,19 +6,23 @@ use super::*;
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::{Tick, aligned};
 
-/// The limit, and the calls that each process makes in a window: all want twice the limit.
+/// The limit of all processes. Each process wants twice the limit in a window.
 const LIMIT: u32 = 40;
+/// The steps of a window. At each, every process makes its calls.
 const STEPS: u64 = 40;
+/// The number of windows that are simulated.
 const WINDOWS: u64 = 6;
-/// Some moment that is the begin of no window.
+/// The start of the simulation by the wall clock: a time at which no window begins.
 const BEGIN: Duration = Duration::new(1_790_000_011, 123_456_789);
 
-/// A clock that began at some time since [`BEGIN`].
+/// The clock of a process that was started at some time after [`BEGIN`].
 #[derive(Debug)]
 struct Began {
-    /// The time since then, in ns.
+    /// The time since [`BEGIN`], in ns.
     time: StdArc<AtomicU64>,
+    /// When the process was started, in ns since [`BEGIN`].
     at_ns: u64,
+    /// The reading of the clock at that time.
     first: Tick,
 }
 
@@ -29,12 +33,13 @@ impl Clock for Began {
     }
 }
 
-/// A set of processes: when each begins, in thousandths of a window, and since when its machine has
+/// For each process, when it starts, in thousandths of a window, and for how long its machine has
 /// run, in hours.
 type Begins = [(u64, u64); 4];
 
-/// The most that any window by the wall clock has admitted. The clock of a process `goes_by_wall`,
-/// or counts from when its machine began to run.
+/// Returns the most calls that any window by the wall clock has admitted. If `goes_by_wall`, the
+/// clocks of the processes are aligned to the wall clock; otherwise they count from the start of
+/// their machines.
 async fn worst(window: Duration, buckets: u32, begins: Begins, goes_by_wall: bool) -> u32 {
     let time = StdArc::new(AtomicU64::new(0));
     let setup = Setup {
@@ -98,13 +103,13 @@ async fn before_the_first_answer_no_window_has_more_than_the_limit() {
             [(0, 5), (1_400, 5), (2_600, 7), (3_999, 0)],
         ] {
             let worst = worst(window, buckets, begins, true).await;
-            // All of the limit, and no more.
+            // The whole limit is admitted, and no more.
             assert_eq!(worst, LIMIT, "{window:?} of {buckets} buckets, {begins:?}");
         }
     }
 }
 
-/// What it would be if windows began with the processes.
+/// If windows began with the processes, more would be admitted.
 #[tokio::test]
 async fn by_clocks_that_begin_at_any_time_a_window_has_more() {
     let begins = [(0, 0), (250, 0), (500, 0), (750, 0)];
