@@ -1,4 +1,4 @@
-//! A call that waits for the answer of the store.
+//! Calls that wait for an answer of the store.
 
 use std::task::Waker;
 
@@ -10,36 +10,39 @@ use crate::clock::Tick;
 /// The answer to a call that has asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The call has its permits, which are valid for this time.
+    /// The call has its permits, with this validity.
     Granted(Validity),
-    /// The call passes without permits: the rule limits nothing without the store.
+    /// The call passes without permits: the store is away, and the rule limits nothing without it.
     Open,
-    /// There are no permits before this time; `None` is never.
+    /// No permits are available before this time; `None` means never.
     Refused(Option<Tick>),
     /// The store is away, and the rule refuses every call without it.
     Closed,
 }
 
-/// When a call may use its permits.
+/// The time in which a call can use its permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
-    /// The time at which the bucket of the permits has begun for sure.
+    /// The time at which the bucket of the permits has certainly begun; zero if it is not the next
+    /// one.
     pub(crate) from: Tick,
     pub(crate) end: BucketEnd,
 }
 
-/// A call that asks, as the refiller knows it.
+/// A waiting call, from the refiller's side.
 #[derive(Debug)]
 pub(super) struct Asker {
     pub(super) weight: u32,
-    /// If it takes permits of the next bucket as well: it must start before this time.
+    /// `Some` if the call also accepts permits of the next bucket: the time before which it must be
+    /// able to start.
     pub(super) latest: Option<Tick>,
+    /// When the call began to wait.
     pub(super) asked: Tick,
     pub(super) slot: Arc<Slot>,
 }
 
-/// A place among those that wait for one counter. Dropping it leaves; permits that were
-/// granted by then are refunded.
+/// A waiting call, from the call's side. Dropping it leaves the line, and refunds permits that were
+/// granted by then.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     quota: Arc<SharedQuota>,
@@ -62,7 +65,7 @@ enum State {
 }
 
 impl Validity {
-    /// The validity of a permit of a bucket that has begun.
+    /// Creates the validity of permits of a bucket that has begun.
     pub(crate) const fn until(end: BucketEnd) -> Self {
         Self {
             from: Tick::ZERO,
@@ -70,14 +73,15 @@ impl Validity {
         }
     }
 
-    /// Returns whether they are of the bucket after the one in which they were asked for.
+    /// Returns whether the permits are of the bucket after the one in which they were asked for.
     pub(crate) fn is_borrowed(self) -> bool {
         self.from > Tick::ZERO
     }
 }
 
 impl Slot {
-    /// Tells the call its answer. Returns whether it is still there to take it.
+    /// Gives the call its answer and wakes it. Returns false if the call has left, or has an answer
+    /// already.
     pub(super) fn answer(&self, answer: Answer) -> bool {
         let mut state = self.0.lock();
         let before = match *state {
@@ -87,7 +91,7 @@ impl Slot {
         };
         *state = State::Answered(answer);
         drop(state);
-        // Outside of the lock, as a waker is code of others.
+        // Outside of the lock, as a waker runs foreign code.
         if let State::Waiting(waker) = before {
             waker.wake();
         }
@@ -99,7 +103,7 @@ impl Slot {
         matches!(*self.0.lock(), State::Gone)
     }
 
-    /// The answer, if there is one; if not, `waker` is woken when there is.
+    /// Returns the answer, if there is one. Otherwise, `waker` is woken when there is.
     fn poll(&self, waker: Option<&Waker>) -> Option<Answer> {
         let mut state = self.0.lock();
         if let State::Answered(answer) = *state {
@@ -115,7 +119,7 @@ impl Slot {
         None
     }
 
-    /// Leaves, with the answer if there is one.
+    /// Marks the call as gone. Returns its answer, if there is one.
     fn leave(&self) -> Option<Answer> {
         if planted(Bug::TicketLooksThenLeaves) {
             let answer = self.poll(None);
@@ -139,12 +143,12 @@ impl Ticket {
         }
     }
 
-    /// Returns whether there is an answer; if not, `waker` is woken when there is.
+    /// Returns whether there is an answer. If not, `waker` is woken when there is.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         self.slot.poll(waker).is_some()
     }
 
-    /// The answer; without one by now, what the rule does without the store.
+    /// Returns the answer; if there is none by now, the rule decides as without the store.
     pub(crate) fn take(self, now: Tick) -> Answer {
         let answer = self.slot.leave();
         answer.unwrap_or_else(|| SharedQuota::without_store(&self.quota, now, self.weight))

@@ -1,9 +1,9 @@
 //! The trips to a store that are on their way.
 //!
-//! A trip that is late fails the calls that wait for it, and no others: the store may be slow, or
-//! the answer be lost. Its answer is taken all the same, as the store has counted what it grants.
-//! Where nothing at all was heard since a trip was due, a server may stand still; it will run
-//! whatever it was sent once it wakes, so it is sent nothing but beats.
+//! A late trip fails only the calls that wait for it: the store may be slow, or the answer lost. If
+//! the answer still comes, it is applied all the same, as the store has counted what it grants. If
+//! the store has answered nothing at all since a trip became late, its server may be suspended. It
+//! will run everything that it was sent when it resumes, so only beats are sent to it.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,26 +15,29 @@ use super::quota::{OnTheWay, SharedQuota};
 use super::request::{Heard, Request};
 use crate::clock::Tick;
 
-/// While a trip is on its way, the next one sets off only at a distance from it: it takes more
-/// calls along, and a trip costs both sides more than a draw.
+/// The shortest time between two trips while one is on its way. Waiting this long puts more calls
+/// on one trip, and a trip costs both sides more than a draw.
 const DISTANCE: Duration = Duration::from_millis(1);
-/// An answer is given up after this multiple of the time that a call waits.
+/// After this multiple of the time that a call waits, the answer of a late trip is no longer
+/// awaited.
 const GIVEN_UP: u32 = 4;
 
 /// The answers to the draws of a trip.
 pub(super) type TripAnswers = Vec<Result<Drawn, StoreError>>;
 
+/// One request with draws, on its way to the store.
 pub(super) struct Trip {
     pub(super) request: Request<TripAnswers>,
+    /// The draws of the request, in its order.
     pub(super) sent: Vec<OnTheWay>,
-    /// When its time was over.
+    /// When the trip became late.
     late_at: Option<Tick>,
 }
 
-/// The end of a trip.
+/// An event of a trip.
 pub(super) enum TripEnd {
     Answered(Trip, Result<TripAnswers, StoreError>),
-    /// The calls that wait for it were answered without it.
+    /// The trip became late: its calls were answered without it.
     Late,
 }
 
@@ -42,14 +45,15 @@ pub(super) enum TripEnd {
 pub(super) struct Trips {
     all: Vec<Trip>,
     wait: Duration,
+    /// When the last trip was sent.
     started: Tick,
     pace: TripPace,
-    /// When anything was heard of the store for the last time.
+    /// When the store last answered anything.
     heard: Tick,
 }
 
 impl Trips {
-    /// Creates the trips to a store for which a call waits for `wait`.
+    /// Creates an empty set of trips to a store for which calls wait at most `wait`.
     pub(super) fn new(wait: Duration, now: Tick) -> Self {
         Self {
             all: Vec::new(),
@@ -60,6 +64,7 @@ impl Trips {
         }
     }
 
+    /// Adds a trip with the draws `sent`.
     pub(super) fn start(&mut self, request: Request<TripAnswers>, sent: Vec<OnTheWay>) {
         self.started = request.sent;
         self.all.push(Trip {
@@ -69,7 +74,7 @@ impl Trips {
         });
     }
 
-    /// When the next one may start.
+    /// Returns when the next trip may start.
     pub(super) fn next_at(&self) -> Tick {
         if self.is_any() {
             self.started + DISTANCE
@@ -78,35 +83,35 @@ impl Trips {
         }
     }
 
-    /// Returns whether calls wait for the answer of any.
+    /// Returns whether a trip is on its way that is not late.
     pub(super) fn is_any(&self) -> bool {
         self.all.iter().any(|trip| !trip.is_late())
     }
 
-    /// How many draws the next one may have.
+    /// Returns how many draws the next trip may have.
     pub(super) fn room(&self) -> usize {
         let in_time = self.all.iter().filter(|trip| !trip.is_late());
         self.pace.room(in_time.map(|trip| trip.sent.len()).sum())
     }
 
-    /// The store has answered.
+    /// Notes that the store has answered a beat.
     pub(super) const fn note_heard(&mut self, now: Tick) {
         self.heard = now;
     }
 
-    /// The store has answered a `trip`.
+    /// Notes that the store has answered `trip`.
     pub(super) fn note_answered(&mut self, trip: &Trip, now: Tick) {
         self.heard = now;
         self.pace.note(trip.sent.len(), trip.request.sent, now);
     }
 
-    /// Returns whether one is late, and nothing was heard since it was due.
+    /// Returns whether a trip is late and the store has answered nothing since it became late.
     pub(super) fn is_silent(&self) -> bool {
         let mut late = self.all.iter().filter_map(|trip| trip.late_at);
         late.any(|at| at > self.heard)
     }
 
-    /// What comes next of those that are on their way.
+    /// Returns the next event of a trip.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Tick) -> Option<TripEnd> {
         for index in 0..self.all.len() {
             let trip = &mut self.all[index];
@@ -124,7 +129,7 @@ impl Trips {
         None
     }
 
-    /// Gives up those that are late for too long.
+    /// Gives up trips that are late for too long.
     pub(super) fn give_up_old(&mut self, now: Tick) {
         let most = self.wait * GIVEN_UP;
         let is_old = |trip: &Trip| trip.is_late() && trip.request.sent + most <= now;
@@ -134,7 +139,7 @@ impl Trips {
         }
     }
 
-    /// The store is away: no call waits for any of them longer.
+    /// Marks all trips as late, because the store is away. Their calls are answered without it.
     pub(super) fn note_late(&mut self, now: Tick) {
         for trip in &mut self.all {
             if !trip.is_late() {
@@ -143,7 +148,7 @@ impl Trips {
         }
     }
 
-    /// Gives up all of them.
+    /// Fails all trips.
     pub(super) fn end(&mut self, now: Tick) {
         for trip in std::mem::take(&mut self.all) {
             trip.fail(now);
@@ -161,13 +166,13 @@ impl Trip {
         self.sent.iter_mut().for_each(|it| it.note_late(now));
     }
 
-    /// Nothing is known to have happened.
+    /// Fails the trip: nothing is known to have happened.
     pub(super) fn fail(self, now: Tick) {
         fail(self.sent, now);
     }
 }
 
-/// Draws of which nothing is known to have happened.
+/// Fails draws of which nothing is known to have happened.
 pub(super) fn fail(sent: Vec<OnTheWay>, now: Tick) {
     for sent in sent {
         SharedQuota::failed(sent, now, false);

@@ -1,4 +1,5 @@
-//! How a call comes to be judged: at once, or with a slot or a share for which it has waited.
+//! The state with which a call comes to be judged: at once, or with a slot, share or lease for
+//! which it has waited.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::stat::SlotHold;
 /// See the [module](self). The default is for a call that has not waited.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
-    /// The slot that the call has got in line. The code that begins to judge the call releases a
-    /// slot that is left here.
+    /// The slot that the call has got in line. If it is still here after the judgement, the caller
+    /// of the judgement releases it.
     pub(crate) slot: Option<SlotHold>,
     /// The call's place in line, in case it has to go back there.
     pub(crate) place: Option<PlaceInLine>,
@@ -22,7 +23,7 @@ pub(crate) struct Arrival {
     pub(crate) since: Option<Tick>,
     /// The leases for which the call has waited, and which the store has granted.
     pub(crate) leases: Option<Box<HeldLeases>>,
-    /// Whether it has waited for a bucket, of which it has borrowed these.
+    /// Whether the leases are borrowed from a bucket that the call has waited for.
     pub(crate) has_borrowed: bool,
 }
 
@@ -31,39 +32,40 @@ pub(crate) struct Arrival {
 pub(crate) struct OfShares {
     /// The share that the call has got in line, to be released like a slot.
     pub(crate) own: Option<OwnShare>,
-    /// The call's places in lines: the last one is the latest.
+    /// The call's places in lines, the latest one last.
     pub(crate) places: Vec<ShareInLine>,
 }
 
-/// Where a call stands in line for a slot, or has stood.
+/// The place of a call in the line for a slot, kept in case it must go back there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceInLine {
+    /// The number that orders the line.
     pub(crate) ticket: u64,
-    /// How long it may wait there in all that is to come.
+    /// How long the call may still wait in line, in total.
     pub(crate) left: Duration,
-    /// The limit that it waits for.
+    /// The limit whose slots the line is for.
     pub(crate) slots: SlotLimit,
 }
 
 // === impl Arrival ===
 
 impl Arrival {
-    /// How long the call has waited at `now`.
+    /// Returns how long the call has waited at `now`.
     pub(crate) fn waited(&self, now: Tick) -> Duration {
         self.since.map_or(Duration::ZERO, |since| now - since)
     }
 
-    /// The call's places in the lines of its values, if it had any.
+    /// Returns the call's places in the lines of its values.
     pub(crate) fn share_places(&self) -> &[ShareInLine] {
         self.shares.as_deref().map_or(&[], |shares| &shares.places)
     }
 
-    /// Takes the share that it has got in line and that is not used.
+    /// Takes the share that the call has got in line, if it is not used.
     pub(crate) fn take_share(&mut self) -> Option<OwnShare> {
         self.shares.as_deref_mut()?.own.take()
     }
 
-    /// The call starts at `now`: its wait is counted, if it had one.
+    /// Counts the wait of a call that starts at `now`, if it has waited.
     #[inline]
     pub(crate) fn count_wait(&self, nodes: &CallNodes, now: Tick, weight: u32) {
         if self.since.is_some() {
@@ -79,8 +81,8 @@ impl Arrival {
     }
 }
 
-/// Takes a place in line for a slot, unless the call may not wait there. A call that has stood
-/// there `before` has its old place. The caller must call
+/// Takes a place in line for a slot, unless the call may not wait there. A call that was in line
+/// `before` gets its old place. The caller must call
 /// [`Registry::catch_up`](crate::engine::registry::Registry::catch_up) next.
 pub(crate) fn stand_in_line(
     resource: &Resource,

@@ -1,4 +1,4 @@
-//! A call that runs: the slot, probes and places that it holds, and releases when it ends.
+//! A running call: the slot, probes and places that it holds, which are released when it ends.
 
 use std::fmt;
 use std::mem;
@@ -22,10 +22,10 @@ use crate::stat::{Outcome, SlotHold};
 /// time and how it ended; the call is then no longer in flight.
 ///
 /// **It counts as a success unless [`fail`](Self::fail), [`ignore`](Self::ignore) or
-/// [`cancel`](Self::cancel) is called**, also where a `?` returns an error past it, or where
-/// the future that holds it is dropped, by a timeout or with its task. A circuit breaker
-/// then sees a good call, and as a probe it closes the breaker. So call `fail` for each
-/// error. [`Sentinel::run`](crate::Sentinel::run) and layers do it themselves.
+/// [`cancel`](Self::cancel) is called**, also where a `?` returns an error past it, or where the
+/// future that holds it is dropped, by a timeout or with its task. A circuit breaker then counts a
+/// good call, and a probe closes the breaker. So call `fail` for each error.
+/// [`Sentinel::run`](crate::Sentinel::run) and layers do so themselves.
 ///
 /// If it is dropped while its thread panics, the call counts as failed, no matter where the panic
 /// comes from, because the holder of the entry is assumed to run the call. An entry that is never
@@ -60,22 +60,23 @@ pub struct Entry {
     /// Whether a layer runs the call and [reports](Self::panicked) its panic: then the entry
     /// ignores other panics of its thread.
     has_panic_guard: bool,
-    /// Whether the whole response arrived with its head: no reader has waited for more of the body
-    /// so far.
+    /// Whether the whole response arrived with its head, as far as it was read: no reader has
+    /// waited for more of the body.
     body_was_ready: bool,
     /// The outcome that is recorded at the end; `None`: cancelled.
     outcome: Option<Outcome>,
-    /// The permits that it releases at its end beside a slot, if any.
+    /// The permits, other than the slot, that the call releases at its end.
     permits: Option<Permits>,
+    /// State that few calls need, such as their cost.
     rare: Option<Arc<RareState>>,
 }
 
-/// The permits of rules that must be notified when the call ends.
+/// The permits of rules that must learn when the call ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permits {
     /// The admission by circuit breakers.
     admission: Option<Admission>,
-    /// The places of rules on its parameters.
+    /// The places under limits on calls at once for each value of its parameters.
     running: RunningPlaces,
 }
 
@@ -85,7 +86,7 @@ const RUNNING: Tick = Tick::from_nanos(u64::MAX);
 // === impl Permits ===
 
 impl Permits {
-    /// The breakers of a call to `resource`; `None` if there are none.
+    /// Creates the permits of a call to `resource`; `None` if it has none.
     #[inline]
     pub(crate) fn new(
         resource: &Resource,
@@ -111,7 +112,7 @@ impl From<Admission> for Permits {
 // === impl Entry ===
 
 impl Entry {
-    /// A call starts: its tokens are taken and counted.
+    /// Creates the entry of a call that starts, whose tokens are taken and counted.
     #[inline]
     pub(crate) const fn new(
         nodes: CallNodes,
@@ -134,7 +135,7 @@ impl Entry {
         }
     }
 
-    /// Attaches `shadows`, which then end as this call does.
+    /// Attaches the call's entries in shadow mode, which end as this call does.
     pub(crate) fn attach_shadows(&mut self, shadows: Vec<Self>) {
         if !shadows.is_empty() {
             let resource = self.nodes.resource().clone();
@@ -153,7 +154,7 @@ impl Entry {
         self.set_rare(|rare| rare.metered = Some(metered));
     }
 
-    /// Attaches the accounts of the call's cost by shared rules, beside the others.
+    /// Attaches the accounts of the call's cost by shared rules, in addition to the other accounts.
     #[inline]
     pub(crate) fn set_leased(&mut self, leased: SmallVec<LeaseAccount, 1>) {
         if leased.iter().next().is_some() {
@@ -164,12 +165,13 @@ impl Entry {
         }
     }
 
-    /// Notes the rest of the quotas of the call's parameters, for the response.
+    /// Stores the remaining quotas of the call's parameters, for the response.
     #[cold]
     pub(crate) fn note_param_quotas(&mut self, quotas: QuotasLeft) {
         self.set_rare(|rare| rare.quotas.note_all(quotas));
     }
 
+    /// Changes the rare state, which it creates if necessary. No meter may share it yet.
     fn set_rare(&mut self, set: impl FnOnce(&mut RareState)) {
         let rare = self.rare.get_or_insert_default();
         set(Arc::get_mut(rare).expect("no meter was handed out so far"));
@@ -181,7 +183,7 @@ impl Entry {
         self.nodes.resource().text()
     }
 
-    /// The resource, if a layer must [mark](Resource::wants_mark) the request.
+    /// Returns the resource, if a layer must [mark](Resource::wants_mark) the request.
     pub(crate) fn to_mark(&self) -> Option<&Arc<Resource>> {
         Some(self.nodes.resource()).filter(|it| it.wants_mark(self.start))
     }
@@ -210,19 +212,20 @@ impl Entry {
         self.rare.as_ref().map_or_else(Meter::default, Meter::of)
     }
 
-    /// The meter of a call whose cost matters.
+    /// Returns the call's meter, if a rule counts its cost.
     pub(crate) fn own_meter(&self) -> Option<Meter> {
         Some(Meter::of(self.rare.as_ref()?)).filter(|meter| !meter.is_idle())
     }
 
-    /// The body of the response costs `units` by its length, if its cost matters.
+    /// Sets the `units` that the body of the response costs by its length, if a rule counts the
+    /// call's cost.
     pub(crate) fn count_body(&self, units: &BodyUnits) {
         if let Some(rare) = &self.rare {
             rare.count_body(units);
         }
     }
 
-    /// `more` bytes of the body have gone by.
+    /// Charges `more` bytes of the response's body.
     #[inline]
     pub(crate) fn charge_body(&self, more: usize) {
         if let Some(rare) = &self.rare {
@@ -230,7 +233,7 @@ impl Entry {
         }
     }
 
-    /// The whole body has gone by.
+    /// Notes that the whole body has been sent.
     #[inline]
     pub(crate) fn settle_body(&self) {
         if let Some(rare) = &self.rare {
@@ -238,7 +241,7 @@ impl Entry {
         }
     }
 
-    /// The service has failed: if the call tells no cost, it is charged nothing.
+    /// Notes that the service has failed: a call that reports no cost is then charged nothing.
     pub(crate) fn has_no_answer(&self) {
         if let Some(metered) = self.metered() {
             metered.fail();
@@ -251,7 +254,7 @@ impl Entry {
 
     /// Notes that the call has cost `n` more of `unit`, as [`Meter::charge`] does.
     ///
-    /// Returns false as soon as the reservation is used up and a rule has nothing left.
+    /// Returns false once the reservation is used up and a rule has nothing left.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel};
@@ -281,7 +284,7 @@ impl Entry {
     /// [pushback](crate::CircuitBreakerRule::pushback) are open for as long, from now on. Zero has no
     /// effect. The call does not end yet.
     ///
-    /// A layer for HTTP reads it from responses. Call it where another protocol says so.
+    /// A layer for HTTP reads the time from responses. For other protocols, call this method.
     ///
     /// ```
     /// use std::time::Duration;
@@ -320,9 +323,9 @@ impl Entry {
         self.outcome = None;
     }
 
-    /// The entry of a call that a layer or [`Sentinel::run`](crate::Sentinel::run) polls, with
-    /// [`end_on_panic`]: if it is dropped before
-    /// [`with_response_at`](Self::with_response_at) or [`end`](Self::end), it was cancelled.
+    /// Converts to the entry of a call that a layer or [`Sentinel::run`](crate::Sentinel::run)
+    /// polls with [`end_on_panic`]. If it is dropped before
+    /// [`with_response_at`](Self::with_response_at) or [`end`](Self::end), the call was cancelled.
     #[inline]
     pub(crate) fn expecting_response(mut self) -> Self {
         self.outcome = None;
@@ -330,13 +333,13 @@ impl Entry {
         self
     }
 
-    /// Ends the call, which panics just now.
+    /// Ends the call as one that panics.
     pub(crate) fn panicked(mut self) {
         self.has_panic_guard = false;
         self.body_was_ready = false;
     }
 
-    /// The call ends now, with its response.
+    /// Ends the call now, with its response.
     #[inline]
     pub(crate) fn end(mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
@@ -354,9 +357,9 @@ impl Entry {
         now
     }
 
-    /// The call, whose response was there at `at`. By value and apart from
-    /// [`note_response`](Self::note_response), so that the fields are written where the entry
-    /// moves to: a field that was written just before slows the move down.
+    /// Sets the time and outcome of the response. It takes the entry by value, separately from
+    /// [`note_response`](Self::note_response), so that the fields are written at the destination of
+    /// the move: a field written just before a move slows it down.
     #[inline]
     pub(crate) fn with_response_at(mut self, at: Tick, outcome: Outcome) -> Self {
         self.responded_at = at;
@@ -365,13 +368,14 @@ impl Entry {
         self
     }
 
-    /// More of the body comes after the head: the call ends later than its response time.
+    /// Notes that more of the body comes after the head: the call ends later than its response
+    /// time.
     #[inline]
     pub(crate) const fn body_goes_on(&mut self) {
         self.body_was_ready = false;
     }
 
-    /// Breakers and rules in shadow mode learn of the response.
+    /// Reports the response to breakers and to rules in shadow mode.
     #[inline(never)]
     fn report_response(&mut self, now: Tick, outcome: Outcome, is_final: bool) {
         if is_final {
@@ -384,7 +388,7 @@ impl Entry {
         }
     }
 
-    /// Tells circuit breakers, once, how the call ended.
+    /// Reports the end of the call to circuit breakers, once.
     #[cold]
     fn report_to_breakers(&mut self, now: Tick, outcome: Option<Outcome>, rt: Duration) {
         let Some(permits) = &mut self.permits else {
@@ -408,7 +412,7 @@ impl Entry {
         });
     }
 
-    /// Gives the call's slot back, and lets an adaptive limit learn of the end.
+    /// Releases the call's slot, and reports its end to an adaptive limit.
     fn release_slot(&self, now: Tick, rt: Duration, outcome: Option<Outcome>) {
         let resource = self.nodes.resource();
         if let Some((_, limiter)) = resource.limiter() {
@@ -419,7 +423,7 @@ impl Entry {
         resource.node().release_slot(SlotHold::RUNNING);
     }
 
-    /// The rest of the tightest quota of each unit.
+    /// Returns the tightest remaining quota of each unit.
     pub(crate) fn quotas_left(&self) -> QuotasLeft {
         let mut quotas = QuotasLeft::default();
         let now = self.nodes.resource().now();
@@ -432,7 +436,7 @@ impl Entry {
         quotas
     }
 
-    /// Rules in shadow mode and on costs learn how the call ends.
+    /// Reports the end of the call to rules in shadow mode and on costs.
     #[cold]
     fn end_rare(&self, rare: &RareState, outcome: Option<Outcome>) {
         rare.end_body(false);
@@ -451,19 +455,20 @@ impl Entry {
         self.outcome = Some(outcome);
     }
 
-    /// Returns whether the call counts as ended when its response was there: it came in one piece,
-    /// and no rule needs the time at which its body ended, as a circuit breaker that waits for
-    /// trailers, a limit on calls at once for each value and an adaptive limit do.
+    /// Returns whether the call counts as ended at its response time. This is so if the response
+    /// came in one piece, and no rule needs the time at which its body ended. A circuit breaker
+    /// that waits for trailers, a limit on calls at once for each value and an adaptive limit need
+    /// it.
     #[inline]
     fn ends_with_response(&self) -> bool {
         let limiter = || self.nodes.resource().limiter();
         self.body_was_ready && self.permits.is_none() && !(self.has_slot && limiter().is_some())
     }
 
-    /// The present, and the time at which the call has ended for its response time.
+    /// Returns the present, and the end of the call's response time.
     ///
-    /// A call whose response came in one piece is counted at the time of its head, which has been
-    /// read: a reading of the clock is a tenth of the time that a layer adds.
+    /// A call whose response came in one piece is counted at the time of its head, which is known
+    /// already: reading the clock again would be a tenth of a layer's overhead.
     #[inline]
     fn end_times(&self) -> (Tick, Tick) {
         let now = if self.ends_with_response() {
@@ -493,8 +498,7 @@ impl Entry {
             self.report_to_breakers(now, outcome, end - self.start);
         }
         let resource = self.nodes.resource();
-        // The permits beside those of breakers: places under limits on calls at once for each
-        // value.
+        // Releases the places under limits on calls at once for each value.
         if let (Some(params), Some(permits)) = (resource.params(), self.permits) {
             params.release(permits.running);
         }
@@ -520,7 +524,7 @@ impl Entry {
 }
 
 impl Drop for Entry {
-    /// Nearly always only the resource's node learns of it, and its slots.
+    /// The common path: only the resource's node and its slots need to learn of the end.
     #[inline]
     fn drop(&mut self) {
         let resource = self.nodes.resource();
@@ -540,9 +544,10 @@ impl Drop for Entry {
     }
 }
 
-/// Runs `poll`. If it panics, the entry in `call` ends right there as one that has panicked: an
-/// outer layer may catch the panic and drop the rest later, when it looks like a cancellation. And
-/// a call that other code drops while the thread unwinds has done nothing wrong.
+/// Runs `poll`. If it panics, ends the entry in `call` at once as one that has panicked. At its
+/// drop it would be too late: an outer layer may catch the panic and drop the rest later, which
+/// looks like a cancellation. And a call that is dropped because other code unwinds has not
+/// panicked itself.
 #[inline]
 pub(crate) fn end_on_panic<T: Into<Entry>, R>(
     call: &mut Option<T>,
@@ -574,6 +579,6 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// It travels in every response future and body.
+/// An entry is a part of every response future and body, so its size is kept small.
 #[cfg(not(sentinel_loom))]
 const _: () = assert!(size_of::<Entry>() <= 88);

@@ -1,4 +1,4 @@
-//! The permits of shared rules that a waiting call needs: asked for, held, or still to be taken.
+//! The permits of shared rules that a waiting call needs: asked for, held, or still to take.
 
 use std::mem;
 use std::task::Waker;
@@ -12,10 +12,14 @@ use crate::rule::{LeaseAccount, NoShare};
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct WaitLeases {
-    /// Where the call takes its permits when its turn has come; empty if it is judged again.
+    /// The counters from which the call takes its permits when its turn has come; empty if the call
+    /// will be judged again.
     targets: LeaseTargets,
+    /// The permits that the call has.
     held: Option<HeldLeases>,
+    /// The questions to the store that the call waits for.
     asking: Option<Asking>,
+    /// Why the call got no permits, once that is known.
     refusal: Option<NoShare>,
 }
 
@@ -23,11 +27,12 @@ pub(crate) struct WaitLeases {
 pub(crate) enum Next {
     /// The call has all its permits.
     Starts,
-    /// The call waits for the store.
+    /// The call now waits for the store.
     Asks,
 }
 
 impl WaitLeases {
+    /// The leases of a call that takes its permits when its turn has come.
     pub(crate) fn needed(targets: LeaseTargets) -> Self {
         Self {
             targets,
@@ -35,7 +40,7 @@ impl WaitLeases {
         }
     }
 
-    /// The permits of a call that uses the ones that it `held` already.
+    /// The leases of a call that has `held` permits already.
     pub(crate) fn held(targets: LeaseTargets, held: HeldLeases) -> Self {
         Self {
             targets,
@@ -44,6 +49,7 @@ impl WaitLeases {
         }
     }
 
+    /// The leases of a call that waits for the store.
     pub(crate) fn asking(asking: Asking) -> Self {
         Self {
             asking: Some(asking),
@@ -51,15 +57,15 @@ impl WaitLeases {
         }
     }
 
-    /// Returns whether all that were asked have answered; if not, `waker` is woken when one more
-    /// has.
+    /// Returns whether all counters that were asked have answered. If not, `waker` is woken when
+    /// one more has.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         let asking = self.asking.as_ref();
         asking.is_some_and(|asking| asking.is_answered(waker))
     }
 
-    /// Takes the permits granted by now. False if some were not: then there is a
-    /// [refusal](Self::refusal).
+    /// Takes the answers, of which missing ones are decided without the store. Returns false if a
+    /// counter granted no permits: then there is a [refusal](Self::refusal).
     pub(crate) fn settle(&mut self, now: Tick) -> bool {
         match self.asking.take().map(|asking| asking.settle(now)) {
             None => {}
@@ -69,7 +75,7 @@ impl WaitLeases {
         self.refusal.is_none()
     }
 
-    /// Why the call got no permits.
+    /// Returns why the call got no permits.
     pub(crate) const fn refusal(&self) -> Option<NoShare> {
         self.refusal
     }
@@ -77,7 +83,7 @@ impl WaitLeases {
     /// Takes the permits of a call whose turn has come, or asks for them.
     pub(crate) fn take(&mut self, now: Tick) -> Result<Next, NoShare> {
         let had = self.held.take().unwrap_or_default();
-        // It has waited for the turn or the loan that has come, so it waits for no other bucket.
+        // The call has already waited for its turn or loan, so it does not wait for another bucket.
         let held = match self.targets.take(now, had, None)? {
             Taking::All(held) => Ok(held),
             Taking::MustAsk(held, _) => self.targets.ask(now, held, None)?,
@@ -94,29 +100,29 @@ impl WaitLeases {
         })
     }
 
-    /// How long the call waits for the store at most.
+    /// Returns the longest that the call waits for the store.
     pub(crate) fn most(&self) -> Duration {
         let asking = self.asking.as_ref();
         asking.map_or(Duration::ZERO, |asking| asking.most)
     }
 
-    /// When the call may start, if its permits are of a bucket to come at `now`.
+    /// Returns when the call may start, if its permits are of a bucket that has not begun at `now`.
     pub(crate) fn start_after(&self, now: Tick) -> Option<Tick> {
         let start = self.held.as_ref()?.start();
         (start > now).then_some(start)
     }
 
-    /// The leases of the call, for its next judgement.
+    /// Takes the leases of the call, for its next judgement.
     pub(crate) fn hand_over(&mut self) -> Option<Box<HeldLeases>> {
         self.held.take().map(Box::new)
     }
 
-    /// Refunds the permits of the call: it does not start now.
+    /// Refunds the permits of a call that does not start now.
     pub(crate) fn refund(&mut self) {
         self.held = None;
     }
 
-    /// The call runs. Returns the accounts of what it costs.
+    /// Spends the permits of a call that starts. Returns the accounts of its cost.
     pub(crate) fn spend(&mut self) -> SmallVec<LeaseAccount, 1> {
         let held = mem::take(&mut self.held);
         held.map_or_else(SmallVec::default, |mut held| held.spend())

@@ -1,4 +1,4 @@
-//! The cost of a call that runs, and the handle by which any thread tells it.
+//! The cost of a running call, and the handle with which any thread reports it.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -12,21 +12,21 @@ use crate::clock::Tick;
 use crate::engine::resource::Resource;
 use crate::rule::{Accounts, CostRules, LeaseAccount};
 
-/// A handle on the cost of a running call, for rules on [costs](crate::FlowRule::cost): a stream
-/// keeps one and charges each chunk, a task settles when it knows the total.
+/// A handle on the cost of a running call, for rules on [costs](crate::FlowRule::cost). A stream
+/// keeps one and charges each chunk; a task settles when it knows the total.
 ///
-/// All clones count for one call. What the call has reserved is released when the call has ended
-/// *and* its last meter is gone, so that a cost may be told after the end. A call that never told a
-/// cost is charged its reservation then, unless it failed. A meter that is never dropped keeps the
-/// reservation.
+/// All clones count for one call. The call's reservation is released when the call has ended *and*
+/// its last meter is dropped, so that a cost can be reported after the end. A call that never
+/// reported a cost is then charged its reservation, unless it failed. A meter that is never dropped
+/// keeps the reservation.
 ///
-/// The meter of a call without such a rule, and that by [`Default`], counts nothing. A unit that no
-/// rule of the resource counts is ignored, but for a
-/// [finding](crate::hook::FindingKind::CostUnit), and a unit that several rules count is told to all
+/// The meter of a call without such a rule, and the [`Default`] meter, count nothing. A unit that
+/// no rule of the resource counts is ignored and becomes a
+/// [finding](crate::hook::FindingKind::CostUnit). A unit that several rules count is charged to all
 /// of them.
 ///
-/// A charge takes no lock and allocates nothing. Only what a [shared](crate::FlowRule::shared) rule
-/// has no reservation for is noted under a lock.
+/// A charge takes no lock and allocates nothing, except for what exceeds the reservation at a
+/// [shared](crate::FlowRule::shared) rule, which is booked under a lock.
 ///
 /// # Examples
 ///
@@ -48,59 +48,65 @@ use crate::rule::{Accounts, CostRules, LeaseAccount};
 #[derive(Clone, Default)]
 pub struct Meter(Option<Arc<RareState>>);
 
-/// The accounts of one call. They are closed when nobody can charge them any more.
+/// The accounts of one call. They are closed on drop, when neither the entry nor a meter can charge
+/// them any more.
 pub(super) struct Metered {
     resource: Arc<Resource>,
     accounts: Accounts,
+    /// Whether the call has failed: then it is charged nothing if it reports no cost.
     has_failed: AtomicBool,
     /// The meter of the call in the engine of a rule in shadow mode.
     shadow: OnceLock<Meter>,
-    /// The meter of the call by a layer around this one.
+    /// The meter of the same call in a layer around this one.
     outer: OnceLock<Meter>,
 }
 
 // === impl Meter ===
 
 impl Meter {
-    /// The meter of a call that has such a state, if its cost matters.
+    /// Creates a meter on the rare state of a call. It counts nothing if no rule counts the call's
+    /// cost.
     pub(super) fn of(rare: &Arc<RareState>) -> Self {
         Self(rare.metered.is_some().then(|| rare.clone()))
     }
 
-    /// Notes that the call has cost `n` more of `unit`. It counts now, first out of the
-    /// reservation. 0 says nothing.
+    /// Notes that the call has cost `n` more of `unit`. It counts at once, and uses the reservation
+    /// first. An `n` of 0 does not count as a report.
     ///
-    /// Returns false as soon as the reservation is used up and a rule has nothing left: the work may
-    /// end itself.
+    /// Returns false once the reservation is used up and a rule has nothing left, so that the work
+    /// can stop.
     pub fn charge(&self, unit: &str, n: u32) -> bool {
         let metered = self.metered();
         metered.is_none_or(|metered| metered.charge(unit, n))
     }
 
     /// Notes that the call costs `total` of `unit` in all, or what was charged already if that is
-    /// more. What is left of the reservation is free again. With 0 the call cost nothing.
+    /// more. The rest of the reservation is released. With 0 the call costs nothing.
     ///
-    /// If several totals are told, the largest counts.
+    /// If several totals are reported, the largest counts.
     pub fn settle(&self, unit: &str, total: u32) {
         if let Some(metered) = self.metered() {
             metered.settle(unit, total);
         }
     }
 
-    /// Notes that a provider has `left` so much of `unit` for its callers until `reset` is over, as it
-    /// says in its response: until then no more than that passes, less what is charged from now on.
+    /// Notes that a provider reports `left` units of `unit` for its callers until `reset` has
+    /// passed, as in a header of its response. Until then no more than that passes, less what is
+    /// charged from now on.
     ///
-    /// It concerns all calls to the resource, by each [`FlowRule::cost`](crate::FlowRule::cost) of the
-    /// unit that is not shared; a keyed rule takes no notice. A call that it keeps out has the reset as
-    /// its [`retry_after`](crate::Blocked::retry_after). What running calls have reserved counts as
-    /// well, that of this one too: if its own cost is in the number already, settle it first.
+    /// It applies to all calls to the resource, in each [`FlowRule::cost`](crate::FlowRule::cost)
+    /// of the unit that is not shared; keyed rules ignore it. A call that is refused because of it
+    /// gets the reset as its [`retry_after`](crate::Blocked::retry_after). Reservations of running
+    /// calls count as used, including that of this call: if the number includes the call's own cost
+    /// already, settle it first.
     ///
-    /// It never lets anything pass that would not pass without it. While a number is in force, a larger
-    /// one is ignored, and a smaller one takes its place and is in force at least as long. A reload
-    /// keeps it with what was charged. A negative number says nothing, as providers send -1 for what
-    /// they do not know, and neither does a reset of zero. A reset of more than a day counts as one day.
+    /// It can only tighten a limit. While a number is in force, a larger one is ignored, and a
+    /// smaller one replaces it and is in force at least as long. A reload keeps the number and what
+    /// was charged since. A negative number is ignored, as providers send -1 for unknown numbers,
+    /// and so is a reset of zero. A reset of more than a day counts as one day.
     ///
-    /// It allocates, and lets calls that are being judged look again, so tell it once for each response.
+    /// It allocates, and makes calls that are being judged start over, so call it once for each
+    /// response.
     ///
     /// # Examples
     ///
@@ -135,20 +141,20 @@ impl Meter {
         }
     }
 
-    /// Returns whether it counts nothing.
+    /// Returns whether this meter counts nothing.
     pub(crate) const fn is_idle(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Tells `outer` as well what is told here, if that is of a layer around the one of this call,
-    /// and not of a call that has come in and makes this one.
+    /// Makes reports to this meter go to `outer` as well, if it belongs to a layer around this one.
+    /// It is ignored if it belongs to an inbound call that makes this outbound one.
     pub(crate) fn within(&self, outer: Self) {
         let (Some(own), Some(around)) = (&self.0, &outer.0) else {
             return;
         };
         if !Arc::ptr_eq(own, around) && self.direction() == outer.direction() {
             if let Some(metered) = self.metered() {
-                // The first one stays: it is that of the request.
+                // A meter that is already set stays: it came with the request.
                 let _ = metered.outer.set(outer);
             }
         }
@@ -175,7 +181,7 @@ impl fmt::Debug for Meter {
 // === impl Metered ===
 
 impl Metered {
-    /// A call to `resource` that has these `accounts`.
+    /// Creates the metering of a call to `resource` with these `accounts`.
     pub(super) fn new(resource: &Arc<Resource>, accounts: Accounts) -> Self {
         Self {
             resource: resource.clone(),
@@ -186,7 +192,7 @@ impl Metered {
         }
     }
 
-    /// The call has these accounts by shared rules as well.
+    /// Adds the accounts of shared rules, and starts them.
     pub(super) fn set_leased(&mut self, leased: SmallVec<LeaseAccount, 1>) {
         if let Some(costs) = self.resource.costs() {
             self.accounts.shared = leased;
@@ -218,14 +224,15 @@ impl Metered {
         self.tell_all(&mut |costs, accounts, now| costs.settle(accounts, now, unit, total));
     }
 
+    /// As [`Meter::left`], for a valid number.
     fn tell_left(&self, unit: &str, left: u32, reset: Duration) {
         self.tell_all(&mut |costs, accounts, now| {
             costs.tell_left(accounts, now, (unit, left), reset);
         });
     }
 
-    /// Calls `f` with the rules on costs that have accounts of the call, these accounts and the
-    /// present: here, in shadow mode and in layers around this one.
+    /// Calls `f` with the rules on costs, the accounts and the present, for this call itself, for
+    /// its shadow and for the layers around it.
     fn tell_all(&self, f: &mut dyn FnMut(&CostRules, &Accounts, Tick)) {
         if let Some(costs) = self.resource.costs() {
             f(costs, &self.accounts, self.resource.now());
@@ -237,16 +244,17 @@ impl Metered {
         }
     }
 
-    /// The call has failed: if it tells no cost, it is charged nothing.
+    /// Notes that the call has failed: if it reports no cost, it is charged nothing.
     pub(super) fn fail(&self) {
-        // The entry that notes it lets go of its reference after that.
+        // Relaxed suffices: the entry drops its reference afterwards, which orders the store before
+        // the load in `drop`.
         self.has_failed.store(true, Ordering::Relaxed);
     }
 
-    /// Tells `shadow` as well what is told here.
+    /// Makes reports to this meter go to `shadow` as well.
     pub(super) fn tell_shadow(&self, shadow: Meter) {
         if let Err(shadow) = self.shadow.set(shadow) {
-            // Another rule in shadow mode comes first.
+            // Another shadow is set, so this one is chained to it.
             let first = self.shadow.get().and_then(Meter::metered);
             first.expect("it was set").tell_shadow(shadow);
         }
@@ -256,7 +264,7 @@ impl Metered {
 impl Drop for Metered {
     fn drop(&mut self) {
         let now = self.resource.now();
-        // The entry has noted it before it let go of its reference.
+        // The entry has stored it before it dropped its reference.
         let has_failed = self.has_failed.load(Ordering::Relaxed);
         if let Some(costs) = self.resource.costs() {
             costs.close(&self.accounts, now, has_failed);

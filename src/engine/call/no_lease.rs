@@ -1,5 +1,5 @@
-//! The stand-in for [`lease`](super::lease) without the feature `shared`: no call waits for permits
-//! of shared rules.
+//! Replaces [`lease`](super::lease) in builds without the feature `shared`: no call waits for
+//! permits of shared rules.
 
 use std::task::Waker;
 use std::time::Duration;

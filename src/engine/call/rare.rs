@@ -1,5 +1,5 @@
-//! What hardly any call needs: its cost, its entries in shadow mode, the rest of its parameters'
-//! quotas. All of it is one allocation, which the meters of the call share.
+//! State that few calls need: the cost, the entries in shadow mode, and the remaining quotas of the
+//! parameters. It is one allocation, which the meters of the call share.
 
 use std::mem;
 use std::num::NonZeroU32;
@@ -15,26 +15,27 @@ use crate::rule::Accounts;
 /// See the [module](self). While a call is judged, its entry is the only owner.
 #[derive(Default)]
 pub(super) struct RareState {
-    /// The entries of this call in shadow mode. They end with it, although a meter may live on.
+    /// The entries of this call in shadow mode. They end with the call, even if a meter keeps this
+    /// state alive.
     shadows: Option<Lock<Vec<Entry>>>,
-    /// What was left of its parameters' quotas when it started or began to wait.
+    /// What was left of the quotas of its parameters when the call started or began to wait.
     pub(super) quotas: QuotasLeft,
     /// The cost of the call.
     pub(super) metered: Option<Metered>,
-    /// What the body of its response costs.
+    /// The cost of the body of its response.
     body: OnceLock<BodyCost>,
 }
 
-/// Units that a body costs, each with the bytes that are one of it.
+/// The units that a body costs, each with the number of bytes that cost one unit.
 pub(crate) type BodyUnits = StdArc<[(StdArc<str>, NonZeroU32)]>;
 
 struct BodyCost {
     units: BodyUnits,
-    /// What has gone by, or [`ENDED`].
+    /// The bytes that were sent so far, or [`ENDED`].
     bytes: AtomicU64,
 }
 
-/// The bytes of a body of which no more comes.
+/// The value of `bytes` once the body has ended.
 const ENDED: u64 = u64::MAX;
 
 // === impl RareState ===
@@ -52,13 +53,14 @@ impl RareState {
         self.shadows = Some(Lock::new(shadows));
     }
 
+    /// Calls `f` with each entry in shadow mode.
     pub(super) fn each_shadow(&self, f: &mut dyn FnMut(&mut Entry)) {
         if let Some(shadows) = &self.shadows {
             shadows.lock().iter_mut().for_each(f);
         }
     }
 
-    /// The call has ended: so do its entries in shadow mode, after `f`.
+    /// Calls `f` with each entry in shadow mode, and then ends them.
     pub(super) fn end_shadows(&self, f: &mut dyn FnMut(&mut Entry)) {
         self.each_shadow(f);
         if let Some(shadows) = &self.shadows {
@@ -67,7 +69,7 @@ impl RareState {
         }
     }
 
-    /// The body of the response costs `units` by its length.
+    /// Sets the `units` that the body of the response costs by its length.
     pub(super) fn count_body(&self, units: &BodyUnits) {
         self.body.get_or_init(|| BodyCost {
             units: units.clone(),
@@ -75,7 +77,7 @@ impl RareState {
         });
     }
 
-    /// `more` bytes of the body have gone by.
+    /// Charges `more` bytes of the body, in whole units.
     pub(super) fn charge_body(&self, more: usize) {
         let (Some(metered), Some(body)) = (&self.metered, self.body.get()) else {
             return;
@@ -92,8 +94,8 @@ impl RareState {
         }
     }
 
-    /// No more of the body comes: what has gone by since the last whole unit counts as one. The cost
-    /// of a body that `is_whole` is known. Only the first call has an effect.
+    /// Ends the body: the bytes since the last whole unit cost one more unit. If the body
+    /// `is_whole`, its cost is settled. Only the first call has an effect.
     pub(super) fn end_body(&self, is_whole: bool) {
         let (Some(metered), Some(body)) = (&self.metered, self.body.get()) else {
             return;

@@ -1,33 +1,33 @@
-//! A ring with the rules that are judged on it: a call takes its tokens there.
+//! A ring with the rules that are judged on it, from which a call takes its tokens.
 
 use crate::clock::Tick;
 use crate::engine::resource::Resource;
 use crate::rule::{CompiledRules, DedicatedRing, Quotas};
 use crate::stat::{Denied, LeapArray, Loan, Node, Nothing, Quota, Taken, Visit, Wish};
 
-/// Tokens that a waiting call holds on one ring.
+/// The tokens that a waiting call holds on one ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
-    /// In a coming bucket.
+    /// Tokens of a coming bucket.
     Loan(Loan),
-    /// In the present bucket, which the call will run in as well.
+    /// Tokens of the present bucket, in which the call will also run.
     Taken(Taken),
 }
 
 /// See the [module](self).
 pub(crate) struct LimitedRing<'a> {
     pub(crate) ring: &'a LeapArray,
-    /// The node whose figures come from the ring.
+    /// The node whose statistics come from the ring; `None` for the ring of a single rule.
     pub(crate) node: Option<&'a Node>,
     quotas: Quotas<'a>,
-    /// The rules of the quotas.
+    /// The indices of the rules of the quotas, in the same order.
     indices: &'a [u32],
 }
 
 // === impl Held ===
 
 impl Held {
-    /// The bucket that the tokens are of.
+    /// Returns the bucket that the tokens are of.
     pub(crate) fn bucket(self) -> u64 {
         match self {
             Self::Loan(loan) => loan.bucket(),
@@ -39,6 +39,7 @@ impl Held {
 // === impl LimitedRing ===
 
 impl LimitedRing<'_> {
+    /// Takes `weight` tokens, if all rules have room.
     pub(crate) fn take(&self, now: Tick, weight: u32) -> Result<Taken, Denied> {
         let taken = match self.node {
             Some(node) => node.acquire(now, weight, &self.quotas),
@@ -47,31 +48,33 @@ impl LimitedRing<'_> {
         taken.map_err(|denied| denied.by(self.indices))
     }
 
-    /// Returns whether its rules have room for `weight` tokens now. It takes none.
+    /// Checks whether all rules have room for `weight` tokens now. Takes none.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         let checked = self.ring.check_room(now, weight, &self.quotas);
         checked.map_err(|denied| denied.by(self.indices))
     }
 
+    /// Gives tokens back that were taken and not used.
     pub(crate) fn refund(&self, taken: Taken, weight: u32) {
         match self.node {
             Some(node) => node.refund(taken, weight),
-            // A ring without figures: tokens whose refund comes too late just stay spent.
+            // A ring without a node counts no refunds that come too late: such tokens just stay
+            // spent.
             None => {
                 let _ = self.ring.refund_at(taken.bucket, weight);
             }
         }
     }
 
-    /// The rules that are judged here, and their quotas.
+    /// Iterates over the indices of the rules and their quotas.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (u32, &Quota)> {
         self.indices.iter().copied().zip(&*self.quotas)
     }
 
-    /// Holds tokens for `wish.from` or, if there is no room then, for the next
-    /// time at which there is. A ring that has room now and whose present
-    /// bucket is still open at that time takes them at once. Others may have come
-    /// further than the call's own clock: the present bucket is the newest one.
+    /// Holds tokens for `wish.from` or, if there is no room then, for the next time at which there
+    /// is. If that is in the present bucket and there is room now, the tokens are taken at once.
+    /// The present bucket is the newest one that any call has seen, which can be later than this
+    /// call's clock.
     pub(crate) fn hold(&self, wish: Wish) -> Result<Held, Denied> {
         let present = self.ring.bring_to(wish.now)?;
         if self.ring.bucket_number(wish.from) <= present {
@@ -88,7 +91,7 @@ impl LimitedRing<'_> {
             .map_err(|denied| denied.by(self.indices))
     }
 
-    /// Refunds or cancels the tokens `held` here.
+    /// Gives back the tokens `held` here: a refund if they are taken, otherwise a cancelled loan.
     pub(crate) fn cancel(&self, now: Tick, held: Held, weight: u32) {
         match (held, self.node) {
             (Held::Taken(taken), _) => self.refund(taken, weight),
@@ -99,34 +102,35 @@ impl LimitedRing<'_> {
         }
     }
 
-    /// The outcome for the call of `visit` here if no other call comes until then: from when on it
-    /// may run. It takes nothing.
+    /// Predicts from which time on the call of `visit` may run here, if no other call comes until
+    /// then. Takes no tokens.
     pub(crate) fn foresee(&self, now: Tick, visit: Visit) -> Result<Tick, Nothing> {
         self.ring
             .foresee(now, visit, &self.quotas.at(now, visit.at))
     }
 
-    /// When the next of its rules has room for that call that has none when it comes.
+    /// Returns when the first rule that has no room for the call of `visit` when it comes gets
+    /// room.
     pub(crate) fn next_room(&self, now: Tick, visit: Visit) -> Option<Tick> {
         let quotas = self.quotas.at(now, visit.at);
         self.ring.next_room(now, visit.at, visit.weight, &quotas)
     }
 
-    /// When each of its rules has room for `weight` tokens, `from` some time on; `None` if one
-    /// never has. It may be before `from`: then it has room all the time since.
+    /// Returns when all rules have room for `weight` tokens, from `from` on; `None` if one never
+    /// has. The result can be before `from`: then they have had room since.
     pub(crate) fn available_at(&self, now: Tick, from: Tick, weight: u32) -> Option<Tick> {
         self.quotas.available_at(self.ring, now, from, weight)
     }
 }
 
-/// When every rule of the resource's own ring has room for `weight` tokens; `None` if
-/// one never has.
+/// Returns when every rule of the resource's own ring has room for `weight` tokens; `None` if one
+/// never has.
 pub(crate) fn own_ring_available_at(resource: &Resource, now: Tick, weight: u32) -> Option<Tick> {
     let ruled = own_ring(resource.node(), resource.compiled(), now);
     Some(now.max(ruled.available_at(now, now, weight)?))
 }
 
-/// The ring of a node, at `now`.
+/// Returns the ring of a node at `now`, with its rules.
 pub(crate) fn own_ring<'a>(
     node: &'a Node,
     compiled: &'a CompiledRules,
@@ -140,7 +144,7 @@ pub(crate) fn own_ring<'a>(
     }
 }
 
-/// The ring beside it that a rule has of its own.
+/// Returns the ring of a single rule at `now`.
 pub(crate) fn dedicated_ring(side: &DedicatedRing, now: Tick) -> LimitedRing<'_> {
     LimitedRing {
         ring: side.ring(),

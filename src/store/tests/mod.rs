@@ -1,4 +1,4 @@
-//! Several processes over one store in virtual time: what they admit together.
+//! Tests of several processes on one store in virtual time: how many calls they admit together.
 
 mod before_contact;
 mod refiller;
@@ -21,7 +21,7 @@ use crate::clock::{Clock, TokioClock};
 
 const STORE_WAIT: Duration = Duration::from_millis(50);
 
-/// How a run is set up.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Setup {
     buckets: u32,
@@ -30,7 +30,7 @@ struct Setup {
     exact: bool,
     when_down: WhenDown,
     trip: Duration,
-    /// Calls a second of each process.
+    /// The calls per second of each process.
     loads: [u32; 4],
     windows: u64,
 }
@@ -50,22 +50,25 @@ impl Default for Setup {
     }
 }
 
+/// One process of a run: an engine's hub, its only counter, and the handle of its store.
 struct Process {
     hub: Arc<Hub>,
     quota: Arc<SharedQuota>,
     handle: Option<StoreHandle>,
 }
 
-/// The log of a run: admitted calls by bucket, and the longest wait of any call.
+/// The results of a run.
 #[derive(Default)]
 struct Log {
+    /// The admitted calls by bucket.
     admitted: BTreeMap<u64, u32>,
     calls: u64,
+    /// The longest wait of any call.
     waited: Duration,
 }
 
 impl Log {
-    /// The most that any window of `k` buckets has admitted.
+    /// Returns the most calls that any window of `k` buckets has admitted.
     fn worst(&self, k: u32) -> u32 {
         let buckets = self.admitted.keys();
         let windows = buckets.map(|&last| {
@@ -89,7 +92,7 @@ impl Process {
         }
     }
 
-    /// One whose store nobody has started.
+    /// Creates a process whose store is not started.
     fn idle(setup: Setup, store: &MemoryStore, clock: impl Clock) -> Self {
         let settings = StoreSettings::new().nodes(4).store_wait(STORE_WAIT);
         let time = Timekeeper::new(Box::new(clock));
@@ -118,7 +121,7 @@ impl Process {
         }
     }
 
-    /// One call, as the engine makes it. Returns whether it was admitted.
+    /// Makes one call as the engine does. Returns whether it was admitted.
     async fn call(&self) -> bool {
         let now = self.hub.now();
         let asked = match self.quota.take(now, 1) {
@@ -141,7 +144,7 @@ impl Process {
     }
 }
 
-/// Runs four processes, and does `at` to the store in each millisecond.
+/// Runs four processes, and calls `at` in each millisecond, which can change the store.
 async fn run(
     setup: Setup,
     mut at: impl FnMut(u64, &MemoryStore, &mut [Arc<Lock<Process>>]),
@@ -153,7 +156,7 @@ async fn run(
         .map(|_| Arc::new(Lock::new(Process::new(setup, &store, clock))))
         .collect();
     let log = Arc::new(Lock::new(Log::default()));
-    // All have said that they are there.
+    // By then, all processes have sent a beat.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let start = tokio::time::Instant::now();
     let length = setup.bucket * setup.buckets;
@@ -196,6 +199,7 @@ async fn run(
     std::mem::take(&mut *log.lock())
 }
 
+/// The loads of the processes, which are together `percent` of the limit.
 fn scaled(percent: u32) -> [u32; 4] {
     // A limit of 500 in half a second is 1 000 a second.
     [600, 250, 100, 50].map(|load| load * percent / 100)
@@ -226,7 +230,7 @@ async fn a_healthy_store_admits_the_limit_and_never_more() {
                 log.worst(buckets)
             );
             let possible = (setup.limit * 6).min(log.calls as u32);
-            // The part of the first and the last window that the run does not fill.
+            // The run does not fill the first and the last window.
             let least = possible - possible / 4;
             assert!(
                 log.total() >= least,
@@ -298,7 +302,7 @@ async fn a_closed_rule_admits_nothing_without_the_store_and_an_open_one_all() {
             }
         })
         .await;
-        // The calls of the first moment still wait for a store that has just gone.
+        // The first calls still wait for a store that has just gone away.
         let (least, most) = if admits { (2_900, 3_000) } else { (0, 10) };
         assert!(
             (least..=most).contains(&log.total()),
@@ -372,7 +376,7 @@ async fn nothing_that_comes_back_late_keeps_an_engine() {
         if stops_first {
             process.handle.take().unwrap().shutdown().await;
         }
-        // Its bucket is over, so the permit is to go back to the store.
+        // The bucket of the permit is over, so it is scheduled to go back to the store.
         SharedQuota::refund(&process.quota, Validity::until(BucketEnd::at(now)), 1, now);
         drop((asked, process));
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -395,7 +399,7 @@ async fn a_call_that_waits_at_shutdown_is_counted_once() {
         tokio::time::sleep(Duration::from_millis(600)).await;
         store.set_fault(Some(Fault::SlowAnswer(Duration::from_millis(5))));
         let mut one = Process::new(setup, &store, clock);
-        // A young one has not even heard that the store is there.
+        // A young process has no answer to its first beat yet.
         let mut passed = 0;
         tokio::time::sleep(Duration::from_millis(1)).await;
         if !is_young {
@@ -403,7 +407,7 @@ async fn a_call_that_waits_at_shutdown_is_counted_once() {
         }
         let handle = one.handle.take().unwrap();
         let stop = async {
-            // Its draw has arrived, and the answer is on its way.
+            // The call's draw has arrived, and the answer is on its way.
             tokio::time::sleep(Duration::from_millis(2)).await;
             handle.shutdown().await;
         };

@@ -1,4 +1,5 @@
-//! Draws that the refiller makes unasked, and processes that have never heard of a store.
+//! Tests of draws that the refiller makes ahead of calls, and of processes that have never reached
+//! a store.
 
 use super::*;
 use crate::clock::Tick;
@@ -23,7 +24,7 @@ async fn processes_that_have_never_heard_of_a_store_admit_an_equal_part_each_and
                 passed += u32::from(process.call().await);
             }
         }
-        // None knows which one it is, so the remainder of the limit is nobody's.
+        // No process knows its rank, so none gets the remainder of the limit.
         assert_eq!(passed, admitted, "limit {limit}");
     }
 }
@@ -38,7 +39,8 @@ impl Clock for Ahead {
     }
 }
 
-/// By another clock, one window of the store would have a share in each of two buckets.
+/// By its own clock, a process would take its share in two buckets that are in one window of the
+/// store.
 #[tokio::test(start_paused = true)]
 async fn a_counter_that_was_at_rest_knows_the_buckets_of_a_store_that_is_away() {
     let clock = TokioClock::new();
@@ -56,7 +58,7 @@ async fn a_counter_that_was_at_rest_knows_the_buckets_of_a_store_that_is_away() 
         while process.call().await {
             *passed += 1;
         }
-        // The process's own bucket ends, and that of the store does not.
+        // A bucket of the process's clock ends meanwhile, but none of the store's.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     assert!(passed[0] > 0);
@@ -86,7 +88,7 @@ async fn a_busy_counter_is_refilled_in_time_and_one_at_rest_is_not() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(waited, 0, "calls found none in hand");
-    // Its peak is of no use to anyone any more.
+    // The demand has decayed since the last call.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(process.quota.in_hand(process.hub.now()), 0);
     let draws = store.draws();
@@ -119,7 +121,7 @@ async fn a_busy_counter_that_is_exhausted_is_asked_about_every_20_ms() {
     assert!((10..=30).contains(&draws), "{draws} draws in half a second");
 }
 
-/// An engine may be built before the processes that start its store are forked.
+/// An engine can be built before the processes that start its store are forked.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn processes_that_fork_count_as_one_each() {

@@ -1,8 +1,8 @@
-//! A store that comes back with older data: from a snapshot, or as a replica that lags.
+//! Tests of a store that comes back with older data: from a snapshot, or as a replica that lags.
 
 use super::*;
 
-/// A window of ten seconds, of which twice the limit is asked for, by four processes.
+/// A window of ten seconds, in which four processes together want twice the limit.
 fn setup(buckets: u32) -> Setup {
     Setup {
         buckets,
@@ -14,8 +14,9 @@ fn setup(buckets: u32) -> Setup {
     }
 }
 
-/// The most that a window admits where the store is away for so many ms in the middle of one, and
-/// has then the data that it had `saved_ms` before; none if that is `None`.
+/// Returns the most calls that a window admits if the store goes away in the middle of a window. It
+/// comes back after `away_ms`, with the data of `saved_ms` before it went away, or with none if
+/// that is `None`.
 async fn worst(buckets: u32, saved_ms: Option<u64>, away_ms: u64) -> u32 {
     let setup = setup(buckets);
     // The run begins 600 ms into a window.

@@ -1,4 +1,4 @@
-//! The claims of a call before it takes its tokens: turns and shares.
+//! The claims that a call makes before it takes its tokens: turns and shares.
 
 use super::QuotasLeft;
 use crate::clock::Tick;
@@ -7,20 +7,20 @@ use crate::rule::{Shares, Turns};
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// Turns in queues.
+    /// The turns that the call has in queues.
     pub(crate) turns: Turns,
-    /// Shares of the quotas of its parameters.
+    /// The shares that the call has of the quotas of its parameters.
     pub(crate) shares: Shares,
-    /// The rest of these quotas, for a call that wants to know.
+    /// The remaining quotas of its parameters, for a call that wants to report them.
     pub(crate) quotas: QuotasLeft,
 }
 
 impl Claims {
-    /// The last turn to come, and the rule whose queue it is in.
+    /// Returns the latest start of a turn or share, and its rule.
     pub(crate) fn last_turn(&self) -> Option<(Tick, u32)> {
         let mut last: Option<(Tick, u32)> = None;
         let mut look = |start: Tick, rule: u32| {
-            // Of equal ones the last.
+            // Of equal starts, the last one wins.
             if last.is_none_or(|(latest, _)| latest <= start) {
                 last = Some((start, rule));
             }

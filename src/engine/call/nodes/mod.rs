@@ -1,11 +1,11 @@
-//! The nodes that count one call, and the rings on which it is judged, narrow to wide.
+//! The nodes that count one call, and the rings on which it is judged, from narrow to wide.
 //!
-//! A call counts on its resource, and on a scope node of it for its origin or its context where
-//! there is one. All origins that no rule names may share a queue: a call of one of them also
-//! counts on the node of that queue. Each of these nodes has a [`LimitedRing`]: a ring with the
-//! rules that are judged on it, from which the call takes its tokens. A rule may also have a ring
-//! of its own. The node of all inbound calls counts the call too, once it passes: no rule takes
-//! tokens there.
+//! A call counts on the node of its resource, and on the resource's scope nodes for its origin and
+//! its context, if they exist. All origins that no rule names can share a queue: a call of one of
+//! them also counts on the node of that queue. Each of these nodes has a [`LimitedRing`]: a ring
+//! with the rules that are judged on it, from which the call takes its tokens. A rule can also have
+//! a ring of its own. The node of all inbound calls counts the call too, once it passes; no rule
+//! takes tokens there.
 
 mod claims;
 mod quota_left;
@@ -30,38 +30,41 @@ pub(crate) use quota_left::{QuotaLeft, QuotasLeft};
 #[derive(Clone, Debug)]
 pub(crate) struct CallNodes {
     resource: Arc<Resource>,
-    /// `None` for most calls, which costs them no more than a byte to write.
+    /// `None` for most calls, so that creating it writes only a single byte.
     others: Option<OtherNodes>,
 }
 
-/// Nodes that count a call beside that of its resource.
+/// The nodes that count a call in addition to the node of its resource.
 #[derive(Clone, Debug)]
 struct OtherNodes {
     origin: Option<Arc<ScopeNode>>,
     context: Option<Arc<ScopeNode>>,
-    /// Whether the call counts among all inbound ones.
+    /// Whether the call counts on the node of all inbound calls.
     is_inbound: bool,
 }
 
-/// Most nodes of a call that have rules.
+/// The most nodes with rules that a call can have: of its origin, the other origins, its context
+/// and its resource.
 const MOST_WITH_RULES: usize = 4;
 
 /// The nodes of a call with their rules, in the order in which they are asked.
 type NodesWithRules<'a> = [Option<(&'a Node, &'a CompiledRules)>; MOST_WITH_RULES];
 
-/// The rings of these nodes: of each node those of single rules first, and then its own.
+/// Iterates over the rings of the nodes: for each node, first the rings of single rules, and then
+/// its own ring.
 struct LimitedRings<'a> {
     nodes: NodesWithRules<'a>,
     now: Tick,
-    /// The node that comes next, and the next one of its rings of single rules.
+    /// The next node.
     at: usize,
+    /// The next ring of a single rule of that node.
     dedicated: usize,
 }
 
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// The resource alone, for a call that no other node counts.
+    /// The nodes of a call that only its resource counts.
     #[inline]
     pub(crate) const fn only(resource: Arc<Resource>) -> Self {
         Self {
@@ -70,7 +73,8 @@ impl CallNodes {
         }
     }
 
-    /// The resource without any scope node, and all inbound calls if they are counted.
+    /// The nodes of a call without scope nodes: its resource, and all inbound calls if they are
+    /// counted.
     #[inline]
     pub(crate) fn without_scopes(resource: Arc<Resource>) -> Self {
         Self {
@@ -79,15 +83,15 @@ impl CallNodes {
         }
     }
 
-    /// Returns whether this call takes all its tokens on the resource's own ring. That may be so on
-    /// any [path](crate::engine::resource::PathKind). More nodes may count it.
+    /// Returns whether this call takes all its tokens on the resource's own ring. This is possible
+    /// on any [path](crate::engine::resource::PathKind), and also if other nodes count the call.
     #[inline]
     pub(crate) fn has_one_ring(&self) -> bool {
         let has_scope = self.origin().is_some() || self.context().is_some();
         !has_scope && self.resource.compiled().has_one_ring()
     }
 
-    /// Everything that counts `call`.
+    /// Finds all nodes that count `call`.
     pub(crate) fn find(
         registry: &Registry,
         resource: &Arc<Resource>,
@@ -129,7 +133,7 @@ impl CallNodes {
         &self.resource
     }
 
-    /// Returns whether the resource's node is all that counts this call.
+    /// Returns whether only the resource's node counts this call.
     #[inline]
     pub(crate) const fn is_one_node(&self) -> bool {
         self.others.is_none()
@@ -143,8 +147,7 @@ impl CallNodes {
         self.others.as_ref()?.context.as_ref()
     }
 
-    /// The nodes of the resource that count the call, narrow to wide, and the rules that are judged
-    /// on them.
+    /// Returns the nodes that count the call and have rules, from narrow to wide, with these rules.
     fn nodes_with_rules(&self) -> NodesWithRules<'_> {
         let resource = (self.resource.node(), self.resource.compiled());
         match &self.others {
@@ -158,8 +161,8 @@ impl CallNodes {
         }
     }
 
-    /// The node that all origins that no rule names share, with its rules: if the call is of one of
-    /// them and they share a queue.
+    /// Returns the node that all origins share which no rule names, with its rules. `None` if the
+    /// call's origin is not one of them, or they share no queue.
     #[inline]
     fn other_origins(&self) -> Option<(&Node, &CompiledRules)> {
         let others = self.resource.others()?;
@@ -186,7 +189,7 @@ impl CallNodes {
         }
     }
 
-    /// The node of all inbound calls, if this one counts there.
+    /// Returns the node of all inbound calls, if this call counts there.
     #[inline]
     fn inbound(&self) -> Option<&Node> {
         let is_inbound = self.others.as_ref()?.is_inbound;
@@ -194,12 +197,13 @@ impl CallNodes {
         inbound.filter(|_| is_inbound)
     }
 
-    /// Finds the rules that look at another resource and find no room there for `weight` tokens.
-    /// Returns the index of the first one, and the time from which all of them find room; `None`
-    /// for that time if one never will.
+    /// Finds the rules on related resources that have no room there for `weight` tokens. Returns
+    /// the index of the first such rule, and the time from which all of them have room; `None` for
+    /// that time if one never has.
     ///
-    /// The other resource is looked up by the present rules. If a reload has replaced the rules of
-    /// the call meanwhile, the result would mix the two: it is [`Reloaded`].
+    /// The related resource is looked up under the present rules. If a reload has replaced the
+    /// rules of the call meanwhile, the result would mix old and new rules, so [`Reloaded`] is
+    /// returned.
     pub(crate) fn full_related(
         &self,
         registry: &Registry,
@@ -222,8 +226,8 @@ impl CallNodes {
         }
     }
 
-    /// Checks the resource that the rule `index` looks at. `None` if it has room now or was
-    /// never called; otherwise the time at which it has room again, where `None` is never.
+    /// Checks the related resource of the rule `index`. Returns `None` if it has room now or was
+    /// never called; otherwise the time at which it has room again, where `None` means never.
     fn full_at(
         &self,
         registry: &Registry,
@@ -237,7 +241,7 @@ impl CallNodes {
         };
         let glance = Glance::again(now);
         let related = registry.known(self.resource.direction(), related, glance)?;
-        // Calls to that resource may have seen a later time than this call.
+        // Calls to the related resource may have seen a later time than this call.
         let there = related.check_time(glance);
         let related = Self::without_scopes(related);
         for ruled in related.limited_rings(there) {
@@ -256,8 +260,8 @@ impl CallNodes {
         None
     }
 
-    /// Takes a turn in every queue for a call of `weight`; none if that is 0. Stops at the
-    /// first queue that has no place, and returns its rule.
+    /// Takes a turn in every queue for a call of `weight`; none if that is 0. Stops at the first
+    /// queue without a free place, and returns its rule.
     pub(crate) fn queue_up(&self, now: Tick, weight: u32, turns: &mut Turns) -> Result<(), u32> {
         if weight == 0 {
             return Ok(());
@@ -296,7 +300,8 @@ impl CallNodes {
         Ok(())
     }
 
-    /// Counts one more waiting call on every node, or on none if there are too many on one.
+    /// Counts one more waiting call on every node. If one node has too many, counts it on none and
+    /// returns false.
     pub(crate) fn start_waiting(&self) -> bool {
         let limits = self.waiting_limits();
         for (place, limit) in limits.iter().enumerate() {
@@ -310,7 +315,7 @@ impl CallNodes {
         true
     }
 
-    /// The nodes that count a waiting call, and how many may wait on each.
+    /// Returns the nodes that count a waiting call, and how many may wait on each.
     fn waiting_limits(&self) -> [Option<(&Node, u32)>; MOST_WITH_RULES + 1] {
         let mut limits = [None; MOST_WITH_RULES + 1];
         for (limit, node) in limits.iter_mut().zip(self.nodes_with_rules()) {
@@ -320,7 +325,7 @@ impl CallNodes {
         limits
     }
 
-    /// Counts a call of `weight` that passes on the node of all inbound calls, if it counts there.
+    /// Counts a passing call of `weight` on the node of all inbound calls, if it counts there.
     #[inline]
     pub(crate) fn pass_inbound(&self, now: Tick, weight: u32) {
         if let Some(inbound) = self.inbound() {
@@ -328,8 +333,8 @@ impl CallNodes {
         }
     }
 
-    /// Counts a call of `weight` that has waited on the node of all inbound calls, if it counts
-    /// there, just before the call starts.
+    /// Counts a call of `weight` that has waited and is about to start on the node of all inbound
+    /// calls, if it counts there.
     pub(crate) fn take_inbound(&self, now: Tick, weight: u32) {
         if let Some(inbound) = self.inbound() {
             // Cannot fail: the node has no limit, and no reload replaces its ring.
@@ -337,15 +342,16 @@ impl CallNodes {
         }
     }
 
-    /// Cancels the tokens `held` on the rings, in their order.
+    /// Cancels the tokens `held` on the rings, in the order of
+    /// [`limited_rings`](Self::limited_rings).
     pub(crate) fn cancel(&self, now: Tick, held: &[Held], weight: u32) {
         for (held, ruled) in held.iter().zip(self.limited_rings(now)) {
             ruled.cancel(now, *held, weight);
         }
     }
 
-    /// The rings of the call at `now`, narrow to wide. Each walk gives the same rings in the same
-    /// order, so what a call holds on them can be kept as a list.
+    /// Iterates over the rings of the call at `now`, from narrow to wide. The order is always the
+    /// same, so a list can hold what a call has taken on each.
     pub(crate) fn limited_rings(&self, now: Tick) -> impl Iterator<Item = LimitedRing<'_>> {
         LimitedRings {
             nodes: self.nodes_with_rules(),
@@ -394,7 +400,7 @@ impl OtherNodes {
     }
 }
 
-/// The later of two times, where `None` means never.
+/// Returns the later of two times, where `None` means never.
 pub(crate) fn later(a: Option<Tick>, b: Option<Tick>) -> Option<Tick> {
     a.zip(b).map(|(a, b)| a.max(b))
 }

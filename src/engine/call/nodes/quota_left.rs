@@ -1,4 +1,4 @@
-//! The rest of the tightest quota of each unit: for the rate-limit fields of responses.
+//! The tightest remaining quota of each unit, for the rate-limit fields of responses.
 
 use std::iter;
 use std::sync::Arc as StdArc;
@@ -12,26 +12,26 @@ use crate::clock::Tick;
 use crate::engine::resource::LeaseTargets;
 use crate::stat::MAX_TOKENS;
 
-/// The rest of the quota of a flow rule, or of a value by a keyed rule.
+/// The remaining quota of a flow rule, or of one value of a keyed rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaLeft {
     pub(crate) rule: StdArc<Label>,
     pub(crate) limit: u32,
     pub(crate) interval: Duration,
     pub(crate) remaining: u32,
-    /// The time until more of the quota is there.
+    /// The time until more of the quota is available.
     pub(crate) reset: Duration,
 }
 
 // === impl QuotaLeft ===
 
 impl QuotaLeft {
-    /// The part that is left.
+    /// Returns the fraction of the quota that is left.
     pub(crate) fn part(&self) -> f64 {
         part(self.remaining, self.limit)
     }
 
-    /// The unit of the costs that it limits; `None` if it limits calls.
+    /// Returns the unit of cost that the quota limits; `None` if it limits calls.
     pub(crate) fn unit(&self) -> Option<&str> {
         self.rule.unit.as_deref()
     }
@@ -39,13 +39,13 @@ impl QuotaLeft {
 
 /// The tightest quota of each unit that the rules on a call count: of calls, and of each cost.
 ///
-/// A call that nothing is noted for pays for no more than a null pointer.
+/// An empty one is a null pointer in size and cost.
 #[derive(Debug, Default)]
 pub(crate) struct QuotasLeft(Option<Noted>);
 
 #[derive(Debug)]
 struct Noted {
-    /// Most calls have quotas of one unit.
+    /// The quota of the first unit. Most calls have no other.
     first: QuotaLeft,
     more: Vec<QuotaLeft>,
 }
@@ -71,7 +71,7 @@ impl QuotasLeft {
         noted.more.push(left);
     }
 
-    /// Notes all that `other` has noted.
+    /// Notes all quotas of `other`.
     pub(crate) fn note_all(&mut self, other: Self) {
         if let Some(Noted { first, more }) = other.0 {
             self.note(first);
@@ -81,7 +81,7 @@ impl QuotasLeft {
         }
     }
 
-    /// The caller has waited since the quotas were noted: they are reset so much earlier.
+    /// Shortens all resets by the time that the call has `waited` since the quotas were noted.
     pub(crate) fn after(mut self, waited: Duration) -> Self {
         if let Some(noted) = &mut self.0 {
             for left in iter::once(&mut noted.first).chain(&mut noted.more) {
@@ -101,7 +101,7 @@ impl QuotasLeft {
         all.flat_map(|noted| iter::once(&noted.first).chain(&noted.more))
     }
 
-    /// The quota with the smallest part left, of any unit.
+    /// Returns the quota of which the smallest fraction is left, of any unit.
     pub(crate) fn tightest(&self) -> Option<&QuotaLeft> {
         let mut tightest: Option<&QuotaLeft> = None;
         for left in self.iter() {
@@ -120,8 +120,7 @@ fn part(remaining: u32, limit: u32) -> f64 {
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// Notes the rest of the quotas of flow rules. What running calls have reserved of a limit on
-    /// costs is not left.
+    /// Notes the remaining quotas of flow rules. Reservations of running calls count as used.
     pub(crate) fn note_quotas(&self, now: Tick, quotas: &mut QuotasLeft) {
         let mut tightest: Option<QuotaLeft> = None;
         for ruled in self.limited_rings(now) {
@@ -131,8 +130,8 @@ impl CallNodes {
                     .as_ref()
                     .is_none_or(|left| part(remaining, limit) < left.part());
                 if limit < MAX_TOKENS && is_tighter {
-                    // Nothing may leave when the next bucket begins. All of it is left to
-                    // a call without weight.
+                    // The next bucket may free nothing, so the reset is the time at which one more
+                    // token is free. A quota that is all free has no such time.
                     let more = ruled
                         .ring
                         .available_at(now, remaining.saturating_add(1), quota);
@@ -153,7 +152,7 @@ impl CallNodes {
         }
     }
 
-    /// Notes the rest of the quotas of the parameters of `call`.
+    /// Notes the remaining quotas of the parameters of `call`.
     pub(crate) fn note_params(&self, call: &Call<'_>, now: Tick, quotas: &mut QuotasLeft) {
         if let Some(params) = self.resource.params() {
             for left in params.rates_left(call, now) {
@@ -162,7 +161,7 @@ impl CallNodes {
         }
     }
 
-    /// The rest of the budgets of the values of `call`, if its caller asks for it.
+    /// Returns the remaining budgets of the values of `call`, if its caller wants them.
     #[cold]
     pub(crate) fn key_costs_left(&self, call: &Call<'_>, now: Tick) -> QuotasLeft {
         let mut quotas = QuotasLeft::default();
@@ -177,7 +176,8 @@ impl CallNodes {
         quotas
     }
 
-    /// Notes the rest of the shared rules from which a call has its permits, or `takes` them later.
+    /// Notes the remaining quotas of the shared rules of a call. `takes` says that the call has yet
+    /// to take its permits.
     #[cfg(feature = "shared")]
     pub(crate) fn note_leases(
         &self,
@@ -191,7 +191,8 @@ impl CallNodes {
         }
     }
 
-    /// The rest of the quota of a rule, its index first, of which there is more at the last time.
+    /// Creates a remaining quota from a rule's index, its limit and interval, what remains, and the
+    /// time at which there is more.
     fn with_more_at(
         &self,
         (rule, limit, remaining, more): (u32, (u32, Duration), u32, Tick),

@@ -1,16 +1,18 @@
-//! When a refused call would be let in, to run or to wait: for `Retry-After`.
+//! Computes when a refused call would be let in, to run or to wait, for `Retry-After`.
 //!
-//! It is the earliest time at which all rules on the rate of a call let it in, if no other call
-//! comes. Windows, other queues and values keep their room until a call comes. Others do not: a
-//! rule that warms up cools down while no call comes, and then may have no room for a call that it
-//! had room for; and where a call waits for its turn, a window may lend tokens of that time now,
-//! and not a little later. So each part answers not for the first time at which there is room, but
-//! for the first one *from* some time on, and again from the latest of these times, until all
-//! agree. None says a time after the first that suits all, so it is that one which they find.
+//! This is the earliest time at which all rules on the rate of a call let it in, if no other call
+//! comes. Once a window, a value or a queue that does not warm up has room, it keeps it until a
+//! call comes. Other parts can lose room again. A rule that warms up cools down while no call
+//! comes, and can then have no room for a call that it had room for. And if a call waits for its
+//! turn, a window may lend it tokens of that time now, but not a little later. So each part is
+//! asked for the first time with room *from* a given time on, and all are asked again from the
+//! latest of their answers, until they agree. No part answers with a time after the first one that
+//! suits all, so that one is found.
 //!
-//! A call that comes before its turn waits for it, with tokens of that time; one that comes
-//! later needs tokens of the time at which it comes, or a loan. How many calls will wait by
-//! then is not foreseen: while as many wait as may, it is a time at which the call need not.
+//! A call that comes before its turn waits for it, with tokens of that time. A call that comes
+//! later needs tokens of the time at which it comes, or a loan. How many calls will be waiting by
+//! then is not predicted: while no more calls may wait, the result is a time at which the call need
+//! not wait.
 
 use std::time::Duration;
 
@@ -21,8 +23,8 @@ use crate::engine::call::ring::own_ring_available_at;
 use crate::engine::registry::Registry;
 use crate::stat::{Nothing, Reloaded, Visit};
 
-/// How often rules are asked at most for a time that suits all. Most agree in the second
-/// round, and where one of them warms up in the third at the latest.
+/// The most rounds in which rules are asked for a time that suits all. They agree in the second
+/// round, or in the third if one of them warms up; the limit only guards against an endless loop.
 const MOST_ROUNDS: u32 = 64;
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -30,7 +32,7 @@ const NANOSECOND: Duration = Duration::from_nanos(1);
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// When `call` is let in, `from` some time on, if no other call comes; `None` if never.
+    /// Returns when `call` is let in, not before `from`, if no other call comes; `None` if never.
     pub(crate) fn retry_at(
         &self,
         registry: &Registry,
@@ -40,13 +42,13 @@ impl CallNodes {
     ) -> Option<Tick> {
         let related = match self.full_related(registry, now, call.weight) {
             Ok(Some((_, at))) => at,
-            // Where a reload comes in between, the time is unknown.
+            // After a reload, the time of related resources is unknown.
             Ok(None) | Err(Reloaded) => Some(now),
         }?;
         self.retry_at_unrelated(call, now, related.max(from))
     }
 
-    /// When a retry can succeed, leaving out the rules that look at other resources.
+    /// As [`retry_at`](Self::retry_at), without the rules on related resources.
     pub(crate) fn retry_at_unrelated(
         &self,
         call: &Call<'_>,
@@ -68,7 +70,7 @@ impl CallNodes {
         };
         let mut at = from.max(let_in);
         if of_values <= at && !call.flags.prioritized() && self.has_one_ring() {
-            // As below, without the iterators.
+            // A faster equivalent of the loop below, for a single ring.
             return own_ring_available_at(&self.resource, now, call.weight)
                 .map(|room| room.max(at));
         }
@@ -84,12 +86,12 @@ impl CallNodes {
             }
             at = next;
         }
-        // Rather no time than a wrong one.
+        // Without agreement, no time is better than a wrong one.
         None
     }
 
-    /// When every queue lets a call of `weight` in, `from` some time on, and its last turn if
-    /// it comes then.
+    /// Returns when every queue lets a call of `weight` in, not before `from`, and the last turn of
+    /// a call that comes then.
     fn turn_at(&self, now: Tick, from: Tick, weight: u32) -> Option<(Tick, Tick)> {
         if weight == 0 {
             return Some((from, from));
@@ -104,8 +106,8 @@ impl CallNodes {
         Some((latest, last))
     }
 
-    /// When every window lets `call` in, `at` some time or later, if it has its `turn`: at
-    /// once, or to wait for that or for a loan.
+    /// Returns when every window lets in a `call` that comes at `at` or later and has its `turn`:
+    /// to run at once, or to wait for the turn or for a loan.
     fn let_in_at(&self, call: &Call<'_>, now: Tick, at: Tick, turn: Tick) -> Option<Tick> {
         let may_wait = self.may_wait();
         let for_loan = call.patience_for_loan(self.resource.shared().config.occupy_timeout);
@@ -134,7 +136,7 @@ impl CallNodes {
         };
         match self.foresee(now, visit) {
             Ok(()) => Some(at),
-            // From its turn on it need not wait for it.
+            // At its turn, the call need not wait any more.
             Err(Nothing { until }) if !until_turn.is_zero() => Some(until?.min(turn)),
             Err(Nothing { until }) => until,
         }
@@ -146,7 +148,7 @@ impl CallNodes {
         self.let_in_at(call, now, at, at) == Some(at)
     }
 
-    /// Returns whether all rings let the call of `visit` run or wait at one time.
+    /// Predicts whether all rings let the call of `visit` run, or wait for one common time.
     fn foresee(&self, now: Tick, mut visit: Visit) -> Result<(), Nothing> {
         loop {
             let latest = self.foresee_once(now, visit);
@@ -154,7 +156,8 @@ impl CallNodes {
                 Ok(latest) if latest == visit.from => return Ok(()),
                 Ok(latest) => visit.from = latest,
                 Err(Nothing { until: Some(until) }) if visit.from > visit.turn => {
-                    // It was put off by another one, which may agree sooner by then.
+                    // Another ring has put the call off. At a later visit, that ring may have room
+                    // sooner.
                     let mut until = until;
                     for ruled in self.limited_rings(now) {
                         if let Some(room) = ruled.next_room(now, visit) {
@@ -168,7 +171,7 @@ impl CallNodes {
         }
     }
 
-    /// The latest of the times that the rings foresee for `visit`.
+    /// Returns the latest of the times that the rings predict for `visit`.
     fn foresee_once(&self, now: Tick, visit: Visit) -> Result<Tick, Nothing> {
         let mut latest = visit.from;
         for ruled in self.limited_rings(now) {
@@ -177,7 +180,7 @@ impl CallNodes {
         Ok(latest)
     }
 
-    /// Returns whether one more call may wait.
+    /// Returns whether one more call may wait on all nodes.
     fn may_wait(&self) -> bool {
         for (node, most) in self.waiting_limits().into_iter().flatten() {
             if node.waiting() >= most {

@@ -1,8 +1,8 @@
-//! The slots of a call: of its resource and, if a rule limits single origins, of its origin. Also
-//! the limits on concurrent calls of other resources.
+//! The slots of a call: of its resource and, if a rule limits each origin, of its origin. Also
+//! checks limits on concurrent calls of related resources.
 //!
-//! A slot of the origin is taken before that of the resource, and each is one atomic step on its
-//! own node. A call that gets only the first releases it.
+//! The slot of the origin is taken before that of the resource; each is one atomic step on its own
+//! node. A call that gets only the first one releases it.
 
 use super::CallNodes;
 use crate::clock::Tick;
@@ -14,8 +14,8 @@ use crate::stat::{Node, SlotHold};
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// Refuses a call whose origin has no free slot, or that must yield to a related resource. It
-    /// takes nothing.
+    /// Refuses a call whose origin has no free slot, or that must yield to a related resource.
+    /// Takes no slot.
     #[inline]
     pub(crate) fn check_narrow_slots(
         &self,
@@ -44,8 +44,8 @@ impl CallNodes {
         Ok(())
     }
 
-    /// Returns whether the related resource of the rule of `slots` has reached the limit on running
-    /// calls. A related resource without a call yet never has.
+    /// Returns whether the related resource of the rule of `slots` has reached its limit on running
+    /// calls. A resource that was never called has not.
     fn runs_too_many_at(&self, registry: &Registry, slots: SlotLimit, now: Tick) -> bool {
         let rule = self.resource.rules().rule(slots.rule);
         let Some(related) = rule.and_then(|rule| rule.related()) else {
@@ -60,7 +60,8 @@ impl CallNodes {
         related.node().latest().concurrency(there) >= slots.limit
     }
 
-    /// The node of the call's origin, if a rule says how many of its calls may run at once.
+    /// Returns the node of the call's origin and its limit, if a rule limits how many of its calls
+    /// run at once.
     #[inline]
     fn origin_slots(&self) -> Option<(&Node, SlotLimit)> {
         if !self.resource.has_narrow_slots() {
@@ -70,7 +71,7 @@ impl CallNodes {
         Some((origin.node(), origin.slots()?))
     }
 
-    /// Takes a slot of the call's origin, if a rule says how many there are.
+    /// Takes a slot of the call's origin, if a rule limits them.
     #[inline]
     pub(crate) fn take_origin_slot(&self) -> Result<Option<SlotHold>, SlotLimit> {
         let Some((node, slots)) = self.origin_slots() else {
@@ -82,7 +83,7 @@ impl CallNodes {
         }
     }
 
-    /// Notes that the call of this slot of its origin has got its tokens and starts.
+    /// Notes that the call with this slot of its origin has its tokens and starts.
     #[inline]
     pub(crate) fn origin_slot_started(&self, hold: Option<SlotHold>) {
         if let (Some(hold), Some((node, _))) = (hold, self.origin_slots()) {
@@ -98,8 +99,8 @@ impl CallNodes {
         }
     }
 
-    /// Releases the origin's slot of a call that has run. The call holds one if its scope node
-    /// gives out slots, which never changes for a scope node.
+    /// Releases the origin's slot of a call that has run. The call holds one if its scope node has
+    /// slots; that never changes for a scope node.
     #[inline]
     pub(crate) fn end_origin_slot(&self) {
         if let Some((node, _)) = self.origin_slots() {
