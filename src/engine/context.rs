@@ -1,4 +1,4 @@
-//! The state that all parts of an engine share.
+//! The settings and state that all parts of an engine share.
 
 use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
@@ -18,78 +18,83 @@ use crate::store::StoreSettings;
 use crate::store::{Hub, StoreStatus};
 use crate::system::Sampler;
 
-/// Most buckets of a resource's ring.
+/// The most buckets of a resource's ring.
 const RESOURCE_BUCKETS: u64 = 256;
-/// Most buckets of a scope node's ring: there are many of them.
+/// The most buckets of a scope node's ring. They are fewer, as there are many scope nodes.
 const SCOPE_BUCKETS: u64 = 32;
 
-/// The settings of a user. Engines of rules in shadow mode have the same.
+/// The settings of an engine. Engines of rules in shadow mode use a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// How figures per second are kept.
+    /// The windows in which figures per second are kept.
     pub(crate) shape: StdArc<Shape>,
-    /// The shape of the nodes of resources, where times may be counted by their length.
+    /// As `shape`, for the nodes of resources, which may also have histograms of durations.
     pub(crate) shape_of_resources: StdArc<Shape>,
-    /// Which nodes keep the seconds of the last minute as well.
+    /// Which nodes of resources also keep the seconds of the last minute.
     pub(crate) minute: KeepsMinute,
+    /// Whether scope nodes keep the seconds of the last minute.
     pub(crate) minute_of_scopes: bool,
     /// The longest that a call may wait for tokens of a coming bucket.
     pub(crate) occupy_timeout: Duration,
-    /// How long something must not have been used before it is forgotten.
+    /// How long a resource or scope node must be unused before it can be dropped.
     pub(crate) idle: Duration,
+    /// The most resources that the engine keeps.
     pub(crate) max_resources: usize,
-    /// How many scope nodes there are, and how many origins a rule by origin knows.
+    /// The most scope nodes, and the most origins that a rule by origin keeps.
     pub(crate) max_origins: usize,
-    /// Whether origins and contexts have nodes although no rule asks.
+    /// Whether origins have nodes even if no rule needs them.
     pub(crate) origins: bool,
+    /// Whether contexts have nodes even if no rule needs them.
     pub(crate) contexts: bool,
-    /// Reads the figures of the machine.
+    /// Reads the load figures of the machine.
     pub(crate) sampler: Option<Sampler>,
 }
 
 /// Which resources keep the seconds of the last minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepsMinute {
-    /// Names that callers cannot make up: a rule has them, or a router has matched them.
+    /// Resources whose names callers cannot make up: a rule has the name, or a router has matched
+    /// it.
     Known,
     All,
     None,
 }
 
-/// The purpose of a node.
+/// What a node is for, which decides on its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeOf {
-    /// A resource. Callers can make up its name, unless it `is_known`.
+    /// A resource. `is_known` says that callers cannot make up its name.
     Resource {
         is_known: bool,
     },
     ScopeNode,
 }
 
-/// Everything that does not change while an engine lives, and that all its parts need.
+/// What all parts of an engine need and no reload replaces.
 pub(crate) struct EngineContext {
     pub(crate) config: Config,
     pub(crate) time: Timekeeper,
     pub(crate) hooks: Hooks,
-    /// The keys and parameters that calls bring with them.
+    /// The keys and parameters that calls have had so far, for findings.
     pub(crate) provided: Provided,
-    /// The findings that hooks have received.
+    /// The findings that hooks have already received.
     pub(crate) told: ToldFindings,
-    /// The figures of all inbound calls, from the first system rule on.
+    /// The node of all inbound calls, once there was a system rule.
     pub(crate) inbound: OnceLock<Node>,
+    /// The random hash functions of tables and of shortened names.
     pub(crate) hash: [foldhash::quality::RandomState; 2],
-    /// The open breakers of resources that have been evicted.
+    /// The open breakers of evicted resources, for when these are called again.
     pub(crate) kept_breakers: KeptBreakers,
     /// The version of the rules that calls are judged by.
     pub(crate) version: AtomicU64,
-    /// Whether a reload has to look for calls in line for a slot.
+    /// Whether calls have waited in line, so that a reload must look for them.
     pub(crate) lined_up: LinedUp,
-    /// The store of shared rules, from the first one on.
+    /// The hub of the store of shared rules, once it is needed.
     pub(crate) store: OnceLock<Arc<Hub>>,
-    /// The requests with a mark of the engine that are on their way: see
+    /// The number of marked requests that are on their way: see
     /// [`wants_mark`](crate::engine::resource::Resource::wants_mark).
     pub(crate) marked: AtomicU32,
-    /// Which rules of a set are judged by, at first.
+    /// Which rules of a set this engine judges by, initially.
     pub(crate) part: RuleSelection,
 }
 
@@ -113,9 +118,9 @@ impl Default for Config {
 }
 
 impl EngineContext {
-    /// A node for `rules` on a resource whose calls may wait in a queue for `longest_wait`, and the
-    /// compiled rules over it. They inherit the state of `before`: the node is that one, over
-    /// another ring if the rules need it.
+    /// Creates a node with compiled `rules`, for calls that may wait in a queue for at most
+    /// `longest_wait`. They inherit the state of `before`: its node is reused, with a new ring if
+    /// the rules need one.
     pub(crate) fn node<'a>(
         &self,
         rules: Vec<(u32, &'a FlowRule)>,
@@ -144,11 +149,12 @@ impl EngineContext {
     /// Returns the context of an engine in shadow mode.
     pub(crate) fn for_shadow(&self, part: RuleSelection) -> Self {
         let mut config = self.config.clone();
-        // These figures are never read.
+        // Histograms of a shadow engine would never be read.
         config.shape_of_resources = config.shape.clone();
         Self {
             config,
-            // A sampler that both ask must not take one of them for a clock that has stepped.
+            // The clock is shared: a sampler that is used with two clocks would take them for one
+            // that has stepped.
             time: self.time.clone(),
             hooks: Hooks::default(),
             provided: Provided::default(),
@@ -158,14 +164,14 @@ impl EngineContext {
             kept_breakers: KeptBreakers::default(),
             version: AtomicU64::new(0),
             lined_up: LinedUp::default(),
-            // Its rules have counters of their own there.
+            // Rules in shadow mode have their own counters in the store.
             store: self.store.clone(),
             marked: AtomicU32::new(0),
             part,
         }
     }
 
-    /// The store of shared rules; one that is never there, if the engine has none.
+    /// Returns the hub of the store. If the engine has no store, creates a hub that is always idle.
     #[cfg(feature = "shared")]
     pub(crate) fn hub(&self) -> &Arc<Hub> {
         self.store.get_or_init(|| {
@@ -179,14 +185,14 @@ impl EngineContext {
         self.store.get().is_some_and(|hub| hub.store().is_some())
     }
 
-    /// The state of the store, if there is one.
+    /// Returns the state of the store, if there is one.
     pub(crate) fn store_status(&self) -> Option<StoreStatus> {
         let hub = self.store.get()?;
         hub.store()?;
         Some(StoreStatus::of(hub))
     }
 
-    /// Notifies hooks of `finding`, unless they have received one of its kind for its rule.
+    /// Notifies hooks of `finding`, unless they have already received one of its kind for its rule.
     pub(crate) fn tell(&self, finding: &Finding) {
         if self.hooks.want(Interest::FINDING)
             && self
@@ -198,18 +204,19 @@ impl EngineContext {
         }
     }
 
-    /// Returns whether calls of this direction are counted together.
+    /// Returns whether calls of this direction count on a common node.
     #[inline]
     pub(crate) fn counts_together(&self, direction: Direction) -> bool {
         direction == Direction::Inbound && self.inbound.get().is_some()
     }
 
-    /// From now on all inbound calls are counted together, if they are not already.
+    /// Makes all inbound calls count on a common node from now on, if they do not yet.
     pub(crate) fn count_inbound(&self, now: Tick) {
         self.inbound.get_or_init(|| {
             let (shape, patience) = (&self.config.shape, self.config.occupy_timeout);
             let plan = Plan::new(Vec::new(), None, shape, RESOURCE_BUCKETS, patience);
-            // The last seconds show how much the service can hold.
+            // It keeps the seconds of the last minute, from which system rules estimate the
+            // capacity.
             let (node, _) = plan.build(shape, true, None, now);
             node
         });

@@ -1,4 +1,4 @@
-//! The engine of the enforced rules, and beside it those of the rules in shadow mode.
+//! The engine of the enforced rules, together with the engines of the rules in shadow mode.
 
 use std::sync::{Arc as StdArc, Weak};
 
@@ -26,12 +26,12 @@ use crate::stat::{Node, Reloaded};
 #[cfg(feature = "shared")]
 use crate::store::StoreHandle;
 
-/// See the [module](self). A handle refers to it.
+/// See the [module](self). Each [`Sentinel`](crate::Sentinel) refers to one.
 #[derive(Debug)]
 pub(crate) struct Core {
     engine: Engine,
     shadows: Shadows,
-    /// Held while somebody changes the rules in force. Code of users runs meanwhile.
+    /// Held while the rules in force are changed. Code of users runs while it is held.
     #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
     changing: Lock<()>,
 }
@@ -45,19 +45,19 @@ impl Core {
             changing: Lock::new(()),
         });
         let (shared, rules) = (core.registry().shared(), core.registry().rules());
-        // Only those in force now need a time, and these are made by one of their own.
+        // The time does not matter for the first set of shadow rules, which inherits no state.
         if let Some(shadows) = core.shadows.prepare(shared, &rules, Tick::ZERO) {
             core.shadows.put_in_force(&shadows);
         }
         core
     }
 
-    /// The nodes, and the enforced rules.
+    /// Returns the nodes and the enforced rules.
     pub(crate) const fn registry(&self) -> &Registry {
         self.engine.registry()
     }
 
-    /// The rules in shadow mode.
+    /// Returns the rules in shadow mode.
     pub(crate) const fn shadows(&self) -> &Shadows {
         &self.shadows
     }
@@ -72,7 +72,7 @@ impl Core {
         }
     }
 
-    /// Starts the task of the store, which has hooks hear what is wrong with that.
+    /// Starts the store's task, which also reports findings about the store to hooks.
     #[cfg(feature = "shared")]
     #[cold]
     pub(crate) fn start_store(self: &StdArc<Self>) -> std::io::Result<StoreHandle> {
@@ -104,8 +104,8 @@ impl Core {
         pass
     }
 
-    /// Judges a call without the fast path: one that was given another name, or one that rules in
-    /// shadow mode judge as well.
+    /// Judges a call without the fast path, after it was given another name, or if rules in shadow
+    /// mode judge it as well.
     #[cold]
     pub(crate) fn judge_slowly(
         &self,
@@ -141,8 +141,8 @@ impl Core {
         if !resource.rules().has_shadows() {
             return self.engine.judge_on(resource, call, now, arrived);
         }
-        // Those beside the rules that judge it: a rule that changes its mode is either in this
-        // list or enforced.
+        // The shadow rules of the same version as the enforced ones, so that a rule whose mode
+        // changes is judged exactly once.
         let shadows = self.shadows.of_version(resource.version())?;
         let verdict = self.engine.judge_on(resource, call, now, arrived)?;
         if matches!(&verdict, Verdict::Wait(waiting) if waiting.is_in_line()) {
@@ -158,11 +158,11 @@ impl Core {
         self.changing.lock()
     }
 
-    /// Puts `rules` in force. Every call from here on is judged by them; everything that they do
-    /// not change keeps its counts. False, and nothing happens, if they are in force.
+    /// Puts `rules` in force. All later calls are judged by them; whatever they do not change keeps
+    /// its counts. Does nothing and returns false if they are in force already.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
         let (registry, shared) = (self.registry(), self.registry().shared());
-        // A time that may make the node of all inbound calls.
+        // The time is one with which the node of all inbound calls can be made.
         let begun = shared.time.check_making(shared.time.read());
         let older = registry.begin_reload();
         let present = registry.rules();
@@ -184,24 +184,26 @@ impl Core {
         true
     }
 
-    /// Everything that looks like a mistake now. Hooks get those that they have not received yet.
+    /// Returns everything that looks like a mistake now. Hooks get the findings that they have not
+    /// received yet.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         at_once(self.findings_by(&mut StepPace::without_pauses(), true))
     }
 
-    /// The findings for a reader that may come at any time, also before the first calls. Hooks get
-    /// only findings that no further call can explain.
+    /// Returns the findings so far, for a reader that may come before the first calls. Hooks get
+    /// only the findings that no later call can refute.
     pub(crate) fn findings_so_far(&self) -> Vec<Finding> {
         at_once(self.findings_by(&mut StepPace::without_pauses(), false))
     }
 
-    /// Either of them, in steps.
+    /// Returns the findings in steps. `has_come_late` selects between [`findings`](Self::findings)
+    /// and [`findings_so_far`](Self::findings_so_far).
     pub(crate) async fn findings_by(
         &self,
         pace: &mut StepPace,
         has_come_late: bool,
     ) -> Vec<Finding> {
-        // The keys that calls lacked which rules in shadow mode look at.
+        // Keys that rules in shadow mode use and calls have lacked.
         let mut missing = Vec::new();
         for shadow in self.shadows.list() {
             missing.extend(shadow.registry().missing_keys(pace).await);

@@ -1,4 +1,4 @@
-//! Judges calls: finds the resource of each, and asks its rules in their order.
+//! Judges calls: finds the resource of a call, and applies its rules in their order.
 
 pub(crate) mod call;
 pub(crate) mod context;
@@ -35,7 +35,7 @@ pub use call::verdict::Verdict;
 pub use call::waiting::{NotAdmitted, Waiting};
 pub(crate) use core::Core;
 
-/// See the [module](self). It knows nothing of engines beside it.
+/// See the [module](self). It does not know about engines of rules in shadow mode.
 #[derive(Debug)]
 pub(crate) struct Engine {
     registry: Registry,
@@ -53,7 +53,7 @@ impl Engine {
         Self { registry, again }
     }
 
-    /// An engine that judges waiting calls by itself.
+    /// Creates an engine that judges waiting calls itself, without a core.
     pub(crate) fn alone(rules: NumberedRules, shared: EngineContext) -> StdArc<Self> {
         StdArc::new_cyclic(|own: &Weak<Self>| Self::new(rules, shared, own.clone()))
     }
@@ -78,9 +78,9 @@ impl Engine {
         }
     }
 
-    /// Judges a call, with the answer in two forms: see [`SlowVerdict`]. A known resource costs
-    /// one look-up. If the rules that the call was `named_by` are not those that would judge
-    /// it, it is left open as [renamed](Open::Renamed).
+    /// Judges a call, with the answer in two forms: see [`SlowVerdict`]. A known resource costs one
+    /// look-up. If the call was `named_by` rules of another version than those in force, it is left
+    /// open as [renamed](Open::Renamed).
     #[inline(always)]
     pub(crate) fn judge(
         &self,
@@ -116,8 +116,8 @@ impl Engine {
         None
     }
 
-    /// The resource of a call that this thread has not called lately. A crowded one may refuse the
-    /// call at once, and is not held for that.
+    /// Finds a resource that this thread has not called lately. A crowded one can refuse the call
+    /// at once, without its reference count being touched.
     #[inline(never)]
     fn find_in_table(
         &self,
@@ -142,9 +142,9 @@ impl Engine {
         }
     }
 
-    /// Goes on where the fast path has stopped. Returns false if a reload is replacing rings:
-    /// the resource is one of older rules. Never inlined: callers would pay for it on the fast
-    /// path.
+    /// Continues where the fast path has stopped. Returns false if a reload is replacing the rings,
+    /// so that the resource is of older rules. Never inlined, as callers would pay for it on the
+    /// fast path.
     #[inline(never)]
     fn judge_further(
         &self,
@@ -157,8 +157,9 @@ impl Engine {
         settle(fall_back(self.by_ref(), resource, call, now, why), slow)
     }
 
-    /// Judges a call for which the fast path has done nothing: when it starts, unless `slow` has
-    /// the verdict. Never inlined, for the same reason, and what it returns fits into registers.
+    /// Judges a call for which the fast path has done nothing. Returns when the call starts, or
+    /// `None` if `slow` has the verdict. Never inlined, as [`judge_further`](Self::judge_further);
+    /// the result fits into registers.
     #[inline(never)]
     fn judge_elsewhere(
         &self,
@@ -173,14 +174,14 @@ impl Engine {
             }
         }
         if resource.rules().has_shadows() {
-            // Rules in shadow mode are to judge it as well, by their own engines.
+            // Rules in shadow mode must judge the call as well, in their own engines.
             slow.leave_open(Open::HasShadows);
             return Ok(None);
         }
         unstarted(self.judge_further(resource, call, now, Fallback::MoreToAsk, slow))
     }
 
-    /// As `judge_elsewhere`, for a call to a resource with a ring beside its own.
+    /// As [`judge_elsewhere`](Self::judge_elsewhere), for a resource with a second ring.
     #[inline(never)]
     fn judge_beside(
         &self,
@@ -243,7 +244,7 @@ impl Engine {
         }
     }
 
-    /// The resource that `call` is judged on now, and a reading of the clock.
+    /// Returns the resource of `call` under the present rules, and a reading of the clock.
     #[cold]
     pub(crate) fn resource_of(&self, call: &Call<'_>) -> (Arc<Resource>, Glance) {
         let now = self.registry.shared().time.read();
@@ -255,7 +256,7 @@ impl Engine {
         (resource, now)
     }
 
-    /// Judges `call` to `resource` by all checks but those in shadow mode.
+    /// Judges `call` to `resource` by all checks except those in shadow mode.
     pub(crate) fn judge_on(
         &self,
         resource: &Arc<Resource>,
@@ -283,7 +284,7 @@ impl Engine {
                 .registry
                 .find_or_make(&query, call.flags.is_matched(), now);
             if !resource.node().counts_with(node) {
-                // It has a place of its own by now, or has lost it.
+                // The slot and the place belong to a node that does not count the call any more.
                 if let Some(hold) = arrived.slot.take() {
                     node.release_slot(hold);
                 }
@@ -310,7 +311,7 @@ fn settle(judged: Result<Verdict, Reloaded>, slow: &mut SlowVerdict) -> bool {
     judged.map(|verdict| slow.set(verdict)).is_ok()
 }
 
-/// The answer about a call that has not started, and whose verdict is written or not.
+/// The result for a call that has not started. Without a verdict, a reload is the reason.
 #[inline(always)]
 const fn unstarted(is_settled: bool) -> Result<Option<Tick>, Reloaded> {
     if is_settled { Ok(None) } else { Err(Reloaded) }

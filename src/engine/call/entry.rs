@@ -297,7 +297,7 @@ impl Entry {
     /// let Verdict::Pass(mut entry) = sentinel.try_enter(Call::new("mail")) else {
     ///     panic!("it is closed");
     /// };
-    /// // A server of mail says: 450, try again in five seconds.
+    /// // The mail server has answered: 450, try again in five seconds.
     /// entry.push_back(Duration::from_secs(5));
     /// drop(entry);
     /// let Verdict::Block(blocked) = sentinel.try_enter(Call::new("mail")) else {

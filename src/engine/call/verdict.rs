@@ -1,10 +1,9 @@
-//! The engine's answer to a call, and the two forms in which it is handed up.
+//! The engine's answer to a call, and the two forms in which it is returned inside of the crate.
 //!
 //! Most calls pass on the [fast path](crate::engine::pipeline), and returning a whole [`Verdict`]
-//! through several functions would cost each of them some 30 instructions. So inside of
-//! the crate the answer is split: a call that passed on the fast path is returned as a
-//! small [`FastPass`], and any other verdict is written to a [`SlowVerdict`], which the
-//! caller lends.
+//! through several functions would cost each of them some 30 instructions. So the answer is split:
+//! a call that passes on the fast path is returned as a small [`FastPass`], and any other verdict
+//! is written to a [`SlowVerdict`] of the caller.
 
 use std::mem;
 
@@ -48,24 +47,24 @@ use crate::engine::resource::Resource;
 pub enum Verdict {
     /// The call runs now.
     Pass(Entry),
-    /// The call has a place in the future, and may run then.
+    /// The call must wait: for a place in the future, or in line.
     Wait(Waiting),
     /// The call is refused.
     Block(Blocked),
 }
 
-/// The facts of a call that starts on the fast path.
+/// What is known of a call that starts on the fast path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     pub(crate) at: Tick,
     pub(crate) weight: u32,
     pub(crate) has_slot: bool,
-    /// The call's admission by circuit breakers, if there were any.
+    /// The call's admission by circuit breakers, if the resource has any.
     pub(crate) closed: Option<AllClosed>,
 }
 
-/// A call that passed on the fast path, before its [`Entry`] is made where it is needed.
-/// It counts as started: dropping it ends the call.
+/// A call that has passed on the fast path, whose [`Entry`] is made only at its destination. The
+/// call counts as started: dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct FastPass {
     /// `None` once the entry is made.
@@ -73,10 +72,10 @@ pub(crate) struct FastPass {
     started: Started,
 }
 
-/// Where the answer to a call is written that did not pass on the fast path.
+/// The place to which the verdict on a call is written that did not pass on the fast path.
 ///
-/// A function that takes one returns `Some` [`FastPass`], or `None`. With `None` the verdict
-/// is in here, unless the call is not settled.
+/// A function that takes one returns a [`FastPass`], or `None` once the verdict is written here, or
+/// is [open](Self::open).
 #[derive(Debug)]
 pub(crate) struct SlowVerdict {
     verdict: Option<Verdict>,
@@ -86,20 +85,19 @@ pub(crate) struct SlowVerdict {
 /// Why there is no verdict on a call that did not pass on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Open {
-    /// There is one; if not, a layer has skipped the call.
+    /// There is a verdict, or a layer has skipped the call.
     Nothing,
-    /// Other rules are in force than those that have named the call: by their templates it may
-    /// have another name, and must be described once more.
+    /// Other rules are in force than those whose templates have named the call. The layer must name
+    /// it once more.
     Renamed,
-    /// Rules in shadow mode are to judge it as well.
+    /// Rules in shadow mode must judge the call as well.
     HasShadows,
 }
 
 // === impl Started ===
 
 impl Started {
-    /// The holdings of a call of `weight` that starts `at` a time, to a resource with only slots
-    /// and rings.
+    /// A call of `weight` that starts at `at`, to a resource with only slots and rings.
     #[inline(always)]
     pub(crate) fn without_breakers(resource: &Resource, at: Tick, weight: u32) -> Self {
         Self {
@@ -122,14 +120,14 @@ impl FastPass {
         }
     }
 
-    /// The resource, if a layer must [mark](Resource::wants_mark) the request.
+    /// Returns the resource, if a layer must [mark](Resource::wants_mark) the request.
     #[inline(always)]
     pub(crate) fn to_mark(&self) -> Option<&Arc<Resource>> {
         let resource = self.resource.as_ref()?;
         resource.wants_mark(self.started.at).then_some(resource)
     }
 
-    /// The call, from now on.
+    /// Converts to the entry of the running call.
     #[inline(always)]
     pub(crate) fn into_entry(mut self) -> Entry {
         self.take_entry()
@@ -159,6 +157,7 @@ impl Drop for FastPass {
     }
 }
 
+/// Ends a call that was dropped before its entry was made.
 #[cold]
 fn end_unused(pass: FastPass) {
     drop(pass.into_entry());
@@ -175,8 +174,7 @@ impl SlowVerdict {
         }
     }
 
-    /// Writes the `verdict`, and returns what the writer returns: that there is no
-    /// [`FastPass`].
+    /// Writes the `verdict`. Returns `None` for the caller to return, as there is no [`FastPass`].
     #[inline(always)]
     pub(crate) fn set(&mut self, verdict: Verdict) -> Option<FastPass> {
         debug_assert!(self.verdict.is_none(), "a call has one verdict");
@@ -201,15 +199,14 @@ impl SlowVerdict {
         self.open
     }
 
-    /// For a call that passed on the fast path: nothing was written, so nothing needs to
-    /// be dropped.
+    /// Discards the empty place of a call that passed on the fast path, without the cost of a drop.
     #[inline(always)]
     pub(crate) fn forget_empty(self) {
         debug_assert!(self.verdict.is_none(), "a call that passed has one verdict");
         mem::forget(self);
     }
 
-    /// The verdict that was written; `None` if the call was skipped.
+    /// Returns the verdict; `None` if the call was skipped.
     #[inline(always)]
     pub(crate) fn into_inner(self) -> Option<Verdict> {
         debug_assert_eq!(self.open, Open::Nothing, "the call has been settled");

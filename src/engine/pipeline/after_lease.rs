@@ -1,8 +1,8 @@
-//! The fast path of a resource with one shared rule that counts all calls together: a call takes a
-//! permit that is in hand, and then its slot and its tokens as any other.
+//! The fast path of a resource with a single shared rule without keys: a call takes local permits
+//! of that rule, and then its slot and its tokens as any other.
 //!
-//! It is entered where the calls of all other resources have passed already or take the slow path,
-//! so that they do not pay for it.
+//! It is tried only after the check for the other fast paths, so that calls to other resources do
+//! not pay for it.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::clock::timekeeper::Glance;
 use crate::engine::resource::{Leases, Resource};
 use crate::store::{LeaseFound, SharedQuota, Validity};
 
-/// When the call starts, if it gets its permits, a slot and its tokens at once. If not, it has
-/// none of them, and must be judged by all checks, from the first one on: it may ask the store.
+/// Returns when the call starts, if it gets its permits, a slot and its tokens at once. With `None`
+/// it has taken nothing, and must be judged by all checks, which can ask the store.
 ///
-/// So must a call that may wait for tokens, one that wants to know the rest of its quotas, and one
-/// that weighs nothing and needs no permit.
+/// A call that may wait for tokens, wants to know its remaining quotas, or has a weight of 0 always
+/// takes the full path.
 ///
-/// Nearly always no slot is needed and the ring gives its tokens in one attempt. Else the rest is
-/// done elsewhere, as the values that are alive during calls cost instructions.
+/// Nearly always no slot is needed, and the ring grants the tokens in one attempt. Other cases are
+/// separate functions, so that no values must be kept alive across calls in this one.
 #[inline(always)]
 pub(crate) fn try_after_lease(resource: &Resource, call: &Call<'_>, now: Glance) -> Option<Tick> {
     let weight = call.weight;
@@ -45,7 +45,7 @@ pub(crate) fn try_after_lease(resource: &Resource, call: &Call<'_>, now: Glance)
     Some(at)
 }
 
-/// Enters from the first check on.
+/// Handles all cases of [`try_after_lease`], from its first step on.
 #[inline(never)]
 fn try_slowly(
     resource: &Resource,
@@ -64,7 +64,8 @@ fn try_slowly(
     take_own_or_refund(resource, quota, call, now, Validity::until(end))
 }
 
-/// Takes the rest for a call that has its permits, and refunds them if the call does not start.
+/// Takes the slot and tokens of a call that has its permits. Refunds the permits if the call does
+/// not start.
 #[inline(never)]
 fn take_own_or_refund(
     resource: &Resource,

@@ -6,8 +6,8 @@ use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::nodes::Claims;
 
-/// What every check from the first to the last needs of a call, and what the call has claimed on
-/// the way. An attempt ends with a verdict; a call that has waited in line makes another one.
+/// The call with everything that the checks need of it, and the claims that it has made so far. An
+/// attempt ends with a verdict; a call that has waited in line makes another attempt.
 pub(super) struct Attempt<'a> {
     pub(super) engine: EngineRef<'a>,
     pub(super) call: &'a Call<'a>,
@@ -32,7 +32,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The last of its turns, and the rule whose queue it is in, if the turn is still to come.
+    /// Returns the last of the call's turns and its rule, if the turn has not come yet.
     pub(super) fn later_turn(&self) -> Option<(Tick, u32)> {
         self.claims.last_turn().filter(|&(turn, _)| turn > self.now)
     }

@@ -1,8 +1,7 @@
-//! The fast path of a resource with one ring of a rule beside its own: a call takes tokens of
-//! both.
+//! The fast path of a resource with a second ring, that of a single rule: a call takes tokens of
+//! both rings.
 //!
-//! It is a function of its own, never inlined, so that the calls of all other resources do not pay
-//! for it.
+//! It is not a part of the common fast path, so that calls to other resources do not pay for it.
 
 use std::time::Duration;
 
@@ -17,8 +16,9 @@ use crate::stat::{Denied, Taken};
 /// Continues [`try_fast_path`](super::try_fast_path) for resources with a second ring. Returns
 /// when the call starts.
 ///
-/// Nearly always no slot is needed and both rings give their tokens in one attempt. Else the rest
-/// is done [elsewhere](try_slowly), as the values that are alive during calls cost instructions.
+/// Nearly always no slot is needed, and both rings grant the tokens in one attempt. [Other
+/// cases](try_slowly) are separate functions, so that no values must be kept alive across calls in
+/// this one.
 #[inline(always)]
 pub(crate) fn try_beside_ring(
     resource: &Resource,
@@ -47,7 +47,7 @@ pub(crate) fn try_beside_ring(
     Ok(at)
 }
 
-/// Enters from the first check on.
+/// Handles all cases of [`try_beside_ring`], from its first step on.
 #[inline(never)]
 fn try_slowly(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Tick, Fallback> {
     let side = resource.compiled().side();
@@ -60,7 +60,7 @@ fn try_slowly(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Tick,
     Ok(now)
 }
 
-/// Enters after the ring beside the resource's own has given its tokens.
+/// Continues after the second ring has granted its tokens.
 #[inline(never)]
 fn try_own_slowly(
     resource: &Resource,
@@ -80,7 +80,8 @@ fn try_own_slowly(
     Ok(now)
 }
 
-/// Starts a call that has its tokens while others wait: not all tokens that were granted are taken.
+/// Starts a call that has its tokens on a node on which other calls wait, which needs the complete
+/// bookkeeping of a start.
 #[cold]
 #[inline(never)]
 fn start_among_waiting(resource: &Resource, call: &Call<'_>, now: Tick, taken: Taken) -> Tick {
@@ -89,8 +90,8 @@ fn start_among_waiting(resource: &Resource, call: &Call<'_>, now: Tick, taken: T
     now
 }
 
-/// Takes the slot of a call and its tokens on both rings: all or nothing. It looks for the tokens
-/// first, as [`take_and_enter`](super::enter) does.
+/// Takes the slot of a call and its tokens on both rings, or nothing. Checks for the tokens first,
+/// as [`take_and_enter`](super::enter) does.
 fn take_slot_and_both_rings(
     resource: &Resource,
     side: &DedicatedRing,
@@ -114,14 +115,14 @@ fn take_slot_and_both_rings(
     taken.map_err(Fallback::Denied)
 }
 
-/// Returns whether both rings have the tokens of a call now, asked in the order in which
-/// [`take_both_rings`] asks them. It takes none.
+/// Checks whether both rings have the tokens of a call now, in the order of [`take_both_rings`].
+/// Takes none.
 pub(super) fn check_both_rings(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
     resource.compiled().side().check_room(now, weight)?;
     check_own_ring(resource, now, weight)
 }
 
-/// Takes the tokens of a call on the ring `side`, and then on the resource's own: both or neither.
+/// Takes the tokens of a call on the second ring `side` and on the resource's own, or on neither.
 fn take_both_rings(
     resource: &Resource,
     side: &DedicatedRing,
@@ -132,8 +133,8 @@ fn take_both_rings(
     take_own_or_refund(resource, side, now, weight, beside)
 }
 
-/// Takes the tokens of a call on the resource's own ring, or refunds those that it has taken
-/// `beside`.
+/// Takes the tokens of a call on the resource's own ring. If it has none, refunds the tokens
+/// `beside` of the second ring.
 fn take_own_or_refund(
     resource: &Resource,
     side: &DedicatedRing,

@@ -1,11 +1,11 @@
 //! Refusals of full windows while many threads refuse at once, without a write to shared words.
 //!
-//! An ordinary refusal writes to six words that all threads share: it holds the resource and lets
-//! it go, counts once on the node and once on the rule, and holds the rule's label until the answer
-//! is dropped. Where a crowd refuses, threads wait for these words in turns. So there the call is
-//! judged while the table keeps the resource from being freed, counts go to
+//! An ordinary refusal writes six times to words that all threads share: the reference count of the
+//! resource twice, a count of the node and one of the rule, and the reference count of the rule's
+//! label twice. If many threads refuse at once, they wait for these cache lines in turns. So in a
+//! crowd, the call is judged while the table protects the resource, counts go to
 //! [stripes](crate::base::spread), and the label is the thread's own copy. A call that is not
-//! refused has taken nothing, and goes the ordinary way.
+//! refused has taken nothing, and takes the ordinary path.
 
 use super::beside::check_both_rings;
 use super::fast_path::check_own_ring;
@@ -19,9 +19,9 @@ use crate::engine::resource::{PathKind, Resource};
 use crate::hook::Interest;
 use crate::stat::Denied;
 
-/// Returns whether a crowd may have refused `call`: nothing but windows of `resource` judge it,
-/// on its own ring and at most one [beside it](super::try_beside_ring), no hook is notified, and it
-/// is no call that rules in shadow mode judge.
+/// Returns whether `call` can be refused in a crowd: only windows of `resource` judge it, on its
+/// own ring and at most one [second ring](super::try_beside_ring), no hook must be notified, and
+/// the engine is not one of rules in shadow mode.
 pub(crate) fn may_refuse_in_crowd(resource: &Resource, call: &Call<'_>) -> bool {
     let is_by_windows = match resource.path_kind() {
         PathKind::Fast | PathKind::FastBesideRing => resource.fixed_slot_limit().is_none(),
@@ -32,7 +32,7 @@ pub(crate) fn may_refuse_in_crowd(resource: &Resource, call: &Call<'_>) -> bool 
     is_by_windows && !call.flags.prioritized() && !is_told
 }
 
-/// The refusal of `call`, if a window of the crowded `resource` is full.
+/// Returns the refusal of `call`, if a window of the crowded `resource` is full.
 pub(crate) fn refuse_in_crowd(
     resource: &Resource,
     call: &Call<'_>,
@@ -57,8 +57,7 @@ pub(crate) fn refuse_in_crowd(
     Some(blocked)
 }
 
-/// Returns whether the rings that judge the calls of `resource` have the tokens of one now. It
-/// takes none.
+/// Checks whether the rings of `resource` have the tokens of a call now. Takes none.
 fn check_rings(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
     match resource.path_kind() {
         PathKind::FastBesideRing => check_both_rings(resource, now, weight),
@@ -82,9 +81,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// The refusals of a call of `weight` to "r" after one call of weight 1 was admitted: as a
-    /// crowd gives it, and as a lone thread does. Also the weight that the node and the rule "full"
-    /// have counted as refused.
+    /// Returns the refusals of a call of `weight` to "r" after one call of weight 1 was admitted:
+    /// the one of a crowd, and the one of a lone thread. Also returns the weights that the node and
+    /// the rule "full" have counted as refused.
     fn refusals(rules: Rules, weight: u32) -> (Option<Blocked>, Option<Blocked>, [u64; 2]) {
         let clock = ManualClock::new();
         let builder = Sentinel::builder().rules(rules).clock(clock.clone());
@@ -122,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_crowd_is_refused_by_either_of_two_windows() {
-        // The one beside the resource's own ring is asked first, and room in both is waited for.
+        // The second ring is asked first, and the retry time is that at which both have room.
         for (a_second, a_day, counts) in [(1, 9, [2, 2]), (9, 1, [2, 0]), (1, 1, [2, 0])] {
             let rules = Rules::from(FlowRule::per("r", a_second, SECOND).id("full"))
                 .with(FlowRule::per("r", a_day, DAY).id("day"));
@@ -132,8 +131,9 @@ mod tests {
         }
     }
 
-    /// Refuses calls to "r" on a new thread. Returns whether a crowd is there then, and whether the
-    /// thread takes the ordinary way, which begins with the resources that it has called lately.
+    /// Makes `calls` refused calls to "r" on a new thread. Returns whether the node is crowded
+    /// then, and whether the thread takes the ordinary path, which keeps the resource among those
+    /// called lately.
     fn refuse_on_new_thread(sentinel: &Sentinel, calls: u32) -> (bool, bool) {
         let refuse = || {
             for _ in 0..calls {
@@ -173,7 +173,7 @@ mod tests {
             };
             assert_eq!(refuse(100_000), (false, true), "one thread is none");
             for _ in 0..3 {
-                // Several, as some may have one stripe.
+                // Several threads are tried, as some can share a stripe.
                 let has_come = (0..9).any(|_| refuse(2_048) == (true, false));
                 assert!(has_come, "{interval:?}");
                 assert_eq!(refuse(100_000), (false, true), "{interval:?}");

@@ -1,5 +1,5 @@
-//! How a call that has passed the checks takes its place and its tokens and starts, or else
-//! waits or is refused.
+//! The last steps of a call that has passed the checks: it takes its place and its tokens and
+//! starts, or it waits or is refused.
 
 use std::mem;
 
@@ -19,8 +19,8 @@ use crate::engine::resource::Resource;
 use crate::rule::Accounts;
 use crate::stat::{Denied, Reloaded};
 
-/// Takes the call's tokens on every ring that counts it, and starts it; or has it wait if a
-/// queue says so.
+/// Makes the call's claims, takes its place and its tokens on every ring, and starts it; or makes
+/// it wait for its turn in a queue.
 pub(super) fn enter(
     attempt: &mut Attempt<'_>,
     resource: &Arc<Resource>,
@@ -50,9 +50,10 @@ pub(super) fn enter_claimed(
     }
 }
 
-/// Claims all that a call needs before it takes tokens: a share for each parameter, room on related
-/// resources, a turn in each queue. Returns a refusal, or has the call wait for a share, if
-/// something cannot be had; then the claims are cancelled, as they are if the rings have moved.
+/// Makes all claims of a call before it takes tokens: a share for each parameter, and a turn in
+/// each queue; and checks that related resources have room. If one is not available, cancels the
+/// claims and returns a refusal, or a wait for a share. Also cancels the claims if a reload has
+/// replaced the rings.
 fn claim(attempt: &mut Attempt<'_>, nodes: &CallNodes) -> Result<Option<Verdict>, Reloaded> {
     let (registry, call, now) = (attempt.engine.registry, attempt.call, attempt.now);
     let counted = Counted::On(nodes);
@@ -91,13 +92,13 @@ fn claim(attempt: &mut Attempt<'_>, nodes: &CallNodes) -> Result<Option<Verdict>
     Ok(Some(refuse_flow(counted, call, now, rule, at)))
 }
 
-/// Takes the call's place and its tokens, and starts it; a call that lacks one of them has neither,
-/// and waits or is refused.
+/// Takes the call's place and its tokens, and starts it. If either is not available, it gets
+/// neither, and waits or is refused.
 ///
-/// No operation takes a slot or a probe and tokens at once, so a call that finds no tokens has
-/// had its place for a moment, for which another one may be refused. So the tokens are looked for
-/// first. Then this happens only to a call that loses them to another one at the same moment, and
-/// not to all that come while a quota is spent.
+/// A place and tokens cannot be taken in one atomic operation. So a call that takes its place and
+/// finds no tokens has held the place briefly, and another call may be refused because of it. To
+/// make this rare, the tokens are checked first. Then it happens only to calls that lose a race for
+/// the last tokens, and not to all calls while a quota is spent.
 fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict, Reloaded> {
     let (call, now, resource) = (attempt.call, attempt.now, nodes.resource());
     if resource.has_places() {
@@ -175,7 +176,7 @@ fn take_tokens(nodes: &CallNodes, now: Tick, weight: u32) -> Result<(), Denied> 
     take_own_ring(nodes.resource(), now, weight)
 }
 
-/// A call that finds no tokens waits, or is refused.
+/// Makes a call that finds no tokens wait, or refuses it.
 #[cold]
 fn go_without(
     attempt: &mut Attempt<'_>,
@@ -229,8 +230,8 @@ fn take_all(
     Ok(())
 }
 
-/// A rule had no room: a prioritized call may wait for it, any other is refused and its claims are
-/// cancelled.
+/// Handles a call for which a rule has no room: a prioritized call can wait for it. Any other call
+/// is refused, and its claims are cancelled.
 #[cold]
 pub(super) fn wait_or_refuse(
     attempt: &mut Attempt<'_>,

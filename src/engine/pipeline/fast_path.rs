@@ -1,5 +1,5 @@
-//! The fast path: a call that the resource's own ring and slots, fixed or adaptive, let pass, after
-//! closed breakers or at most one rule on a parameter.
+//! The fast path, for calls that are judged only by the resource's own ring and slots, and by
+//! closed breakers or one rule on a parameter.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::stat::Denied;
 /// call pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fallback {
-    /// More must be checked for it than the fast path does: its [kind](PathKind) of path
-    /// is another one, perhaps that [after a lease](super::try_after_lease), or a breaker is not
-    /// closed. Nothing else has been asked.
+    /// The call needs more checks than the fast path makes: its resource has another
+    /// [kind](PathKind) of path, such as that [after a lease](super::try_after_lease), or a breaker
+    /// is not closed. Nothing else has been asked.
     MoreToAsk,
-    /// Its resource has a ring [beside its own](super::try_beside_ring). Nothing has been asked.
+    /// Its resource has a [second ring](super::try_beside_ring). Nothing has been asked.
     HasSide,
-    /// There is no slot within this limit.
+    /// No slot is free within this limit.
     NoSlot(SlotLimit),
     /// A rule on a parameter gives it no share of its value's quota.
     NoShare(NoShare),
@@ -30,8 +30,8 @@ pub(crate) enum Fallback {
     Denied(Denied),
 }
 
-/// Judges the call by the resource's own ring and slots, and counts it there. A call that
-/// must [fall back](super::fall_back) to the slow path has taken nothing.
+/// Judges the call by the resource's own ring and slots, and counts it there. If it fails, the call
+/// has taken nothing and must [fall back](super::fall_back) to the slow path.
 #[inline(always)]
 pub(crate) fn try_fast_path(
     resource: &Resource,
@@ -45,8 +45,8 @@ pub(crate) fn try_fast_path(
             let closed = resource.breakers().and_then(Breakers::admit_if_closed);
             (Some(closed.ok_or(Fallback::MoreToAsk)?), None)
         }
-        // A call that may wait keeps its share meanwhile, and one that wants to know the rest of
-        // its quotas needs the value's as well: both take the slow path.
+        // A call that waits keeps its share, and a call that wants to know its remaining quotas
+        // needs that of the value. Both take the slow path.
         PathKind::FastAfterParam if !(call.flags.prioritized() || call.flags.wants_quota()) => {
             (None, resource.params())
         }
@@ -88,8 +88,8 @@ pub(crate) fn try_fast_path(
     })
 }
 
-/// As [`try_fast_path`] where an adaptive limit gives out the slots. A function of its own, so that
-/// the other paths do not pay for it.
+/// As [`try_fast_path`], for slots of an adaptive limit. It is a separate function, so that the
+/// other paths do not pay for it.
 #[inline(never)]
 fn try_adaptive(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Started, Fallback> {
     let now = resource.check_time(now);
@@ -110,8 +110,8 @@ fn try_adaptive(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Sta
     })
 }
 
-/// Takes the slot of a call and its tokens on the resource's own ring: both or neither. It looks
-/// for the tokens first, as [`take_and_enter`](super::enter) does.
+/// Takes the slot of a call and its tokens on the resource's own ring, or neither. Checks for the
+/// tokens first, as [`take_and_enter`](super::enter) does.
 #[inline(always)]
 pub(super) fn take_slot_and_own_ring(
     resource: &Resource,
@@ -146,7 +146,7 @@ pub(super) fn take_own_ring(resource: &Resource, now: Tick, weight: u32) -> Resu
     Ok(())
 }
 
-/// Returns whether that ring has the tokens now. It takes none.
+/// Checks whether the resource's own ring has the tokens now. Takes none.
 #[inline]
 pub(super) fn check_own_ring(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
     let rules = resource.compiled();

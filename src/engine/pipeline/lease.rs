@@ -1,15 +1,16 @@
-//! How a call takes permits of the shared rules, or waits for the store.
+//! The check of shared rules: a call takes permits, or waits for the store.
 //!
-//! Permits in hand are taken last of all that can refuse the call, before its place and its tokens.
-//! Where some must be asked for, all local rules are asked first whether they have room, so that
-//! nothing is drawn for a call that they refuse. Then the claims of the call are cancelled, it
-//! waits with a ticket at each counter, and is judged again with the granted permits. A call that
-//! waits for a turn or for a loan asks when that has come: a permit that was drawn before would
-//! belong to another bucket.
+//! Local permits are taken after all other checks, just before the place and the tokens. If some
+//! permits must be asked for, the local rules are first checked for room, so that nothing is drawn
+//! for a call that they refuse. Then the claims of the call are cancelled, it waits with a ticket
+//! at each counter, and is judged again with the granted permits. A call that waits for a turn or
+//! for a loan asks when that has come: a permit that was drawn earlier would belong to another
+//! bucket.
 //!
-//! A prioritized call that finds none asks for the next bucket as well. It waits until that begins,
-//! and is judged again with what it has borrowed: once, and within the time that a loan may take. A
-//! turn, or a loan of other rules, must then come while that bucket lasts.
+//! A prioritized call that finds no permits also asks for those of the next bucket. It waits until
+//! that bucket begins, and is judged again with the borrowed permits. It does so only once, and
+//! within the time that a loan may take. If it must then wait for a turn or for a loan of other
+//! rules, that must come before the borrowed bucket ends.
 
 use std::time::Duration;
 
@@ -30,9 +31,8 @@ use crate::store::{LeaseFound, SharedQuota, Validity};
 
 /// Enters a call that has its claims and needs permits of `leases`.
 ///
-/// Nearly always they are of one rule that counts all calls together, and in hand. Then the call
-/// takes them here, and refunds them if it does not start: one that waits in a line is judged
-/// again.
+/// Nearly always there is a single rule without keys, which has local permits. Then the call takes
+/// them here, and refunds them if it does not start, as a call that waits in line is judged again.
 #[inline(never)]
 pub(super) fn enter_leased(
     attempt: &mut Attempt<'_>,
@@ -50,8 +50,8 @@ pub(super) fn enter_leased(
     verdict
 }
 
-/// Takes permits of the only shared rule that are in hand, for a call that then starts now or
-/// stands in a line.
+/// Takes local permits of the only shared rule. `None` if there are none, or if the call needs the
+/// general path.
 #[inline]
 fn take_only_one<'a>(
     attempt: &Attempt<'_>,
@@ -70,7 +70,8 @@ fn take_only_one<'a>(
     }
 }
 
-/// Enters a call that needs permits of several rules or keys, or must ask for them.
+/// The general path: enters a call that needs permits of several rules or keys, or must ask for
+/// them.
 #[inline(never)]
 fn enter_with_targets(
     attempt: &mut Attempt<'_>,
@@ -104,7 +105,7 @@ fn enter_with_targets(
                     nodes.release(&attempt.claims);
                     return Err(Reloaded);
                 }
-                // They may have room, or lend, when the next bucket begins.
+                // The local rules have room, or lend, when the next bucket begins.
                 Err(Denied::Full(_)) if next.is_some_and(|at| nodes.lets_in_at(call, now, at)) => {}
                 Err(Denied::Full(rule)) if next.is_some() || attempt.arrived.has_borrowed => {
                     nodes.release(&attempt.claims);
@@ -138,7 +139,7 @@ fn enter_with_targets(
     start(attempt, nodes, targets, held, latest)
 }
 
-/// Before what time a call must start that borrows; `None` if it does not borrow.
+/// Returns the time before which a call that borrows must start; `None` if it does not borrow.
 fn latest_start(attempt: &Attempt<'_>, nodes: &CallNodes) -> Option<Tick> {
     let context = nodes.resource().shared();
     let most = attempt
@@ -148,14 +149,15 @@ fn latest_start(attempt: &Attempt<'_>, nodes: &CallNodes) -> Option<Tick> {
     borrows.then(|| attempt.arrived.since.unwrap_or(attempt.now) + most)
 }
 
-/// Notes the rest of the quotas for a call that wants to know, and `takes` its permits later.
+/// Notes the remaining quotas, if the call wants to know them. `takes` says that it has yet to take
+/// its permits.
 fn note_quota(attempt: &mut Attempt<'_>, nodes: &CallNodes, targets: &LeaseTargets, takes: bool) {
     if attempt.call.flags.wants_quota() {
         nodes.note_leases(targets, attempt.now, takes, &mut attempt.claims.quotas);
     }
 }
 
-/// Starts a call that has its permits, which are spent only if it passes now.
+/// Starts a call that has its permits. They are spent only if it passes now.
 fn start(
     attempt: &mut Attempt<'_>,
     nodes: CallNodes,
@@ -222,7 +224,7 @@ fn refuse_lease(attempt: &Attempt<'_>, nodes: &CallNodes, mut none: NoShare) -> 
     let (call, now) = (attempt.call, attempt.now);
     nodes.release(&attempt.claims);
     if let NoShare::Full { available_at, .. } = &mut none {
-        // Other rules may have room later still.
+        // Other rules may have room only later.
         *available_at = available_at.and_then(|at| nodes.retry_at_unrelated(call, now, at));
     }
     let resource = nodes.resource();

@@ -1,4 +1,5 @@
-//! How a call comes to wait in line: for a slot, or for a share of its value's calls at once.
+//! Puts a call in line: for a slot, for a share of a limit on calls at once of a value, or for the
+//! store.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(super) fn line_up(
 ) -> Result<Verdict, Reloaded> {
     let (registry, call, now) = (attempt.engine.registry, attempt.call, attempt.now);
     let nodes = CallNodes::find(registry, resource, call, now)?;
-    // A call that its origin's slots refuse need not wait for that.
+    // A call that would be refused by its origin's slots need not wait for a slot of the resource.
     if let Err(narrow) = nodes.check_narrow_slots(registry, now) {
         return Ok(refuse_slots(&nodes, call, now, narrow));
     }
@@ -40,8 +41,8 @@ pub(super) fn line_up(
     Ok(wait_in_line(attempt, nodes, InLine::Slot, place.left))
 }
 
-/// Queues a call whose value has no share left, `none`, of a rule that has a queue, or refuses it
-/// as above.
+/// Queues a call whose value has no share left (`none`) of a rule with a queue. Refuses it if the
+/// queue is full or the call is not patient.
 #[cold]
 pub(super) fn line_up_for_share(
     attempt: &mut Attempt<'_>,
@@ -80,8 +81,8 @@ pub(super) fn wait_for_store(
     verdict
 }
 
-/// Makes a call wait in `line` for at most `left`, the rest of its time. It holds nothing
-/// meanwhile.
+/// Makes a call wait in `line` for at most `left`, the rest of its time. It holds nothing while it
+/// waits.
 fn wait_in_line(
     attempt: &mut Attempt<'_>,
     nodes: CallNodes,
@@ -93,7 +94,8 @@ fn wait_in_line(
     attempt.engine.registry.catch_up(nodes.resource(), now);
     let arrived = &mut *attempt.arrived;
     let mut own = std::mem::take(arrived);
-    // The caller, which has begun to judge the call, releases these.
+    // A slot and a share are left in `arrived`, from where the caller of the judgement releases
+    // them.
     arrived.slot = own.slot.take();
     let shares = own.shares.as_deref_mut();
     let share = shares.and_then(|shares| shares.own.take());

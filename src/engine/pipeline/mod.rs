@@ -1,66 +1,68 @@
-//! How a call is judged: every check, in its order.
+//! The pipeline that judges a call: every check, in order.
 //!
 //! ```text
-//! check       what it asks                                                     in
+//! check       what is checked or taken                                         in
 //! authority   whether its origin may call at all                               precheck.rs
 //! system      whether the machine and all inbound calls leave room             precheck.rs
-//! breakers    whether one refuses                                              precheck.rs
+//! breakers    whether a circuit breaker refuses                                precheck.rs
 //! isolation   whether a concurrency slot of the resource is free; if the rule  slow_path.rs
-//!             has a queue, a call waits for one, and is judged from the        line.rs
-//!             first check on when it has it
-//! narrow      whether a slot of its origin is free, where a rule limits that;  enter.rs
-//! slots       and whether few enough calls of other resources run
+//!             has a queue, the call waits for a slot, and is judged again from line.rs
+//!             the first check on when it has got one
+//! narrow      whether a slot of its origin is free, if a rule limits these;    enter.rs
+//! slots       and whether few enough calls of related resources run
 //! origin      whether a rule by origin refuses calls without one               enter.rs
-//! parameters  for a share of the quota of each value that a rule looks at; if  enter.rs
-//!             that is a limit of calls at once with a queue, a call waits for  line.rs
+//! parameters  takes a share of the quota of each value that a rule looks at;   enter.rs
+//!             for a limit on calls at once with a queue, the call waits for    line.rs
 //!             its share as it does for a slot
-//! related     whether the resources that a flow rule looks at have room        enter.rs
-//! queue       for a turn in each queue; a call whose turn comes later waits,   enter.rs
+//! related     whether the related resources of flow rules have room            enter.rs
+//! queue       takes a turn in each queue; a call whose turn comes later waits, enter.rs
 //!             with tokens for that time
-//! lease       for permits of each shared rule: those in hand, or the call waits for  lease.rs
-//!             the store, and is judged from the first check on with what it got;
-//!             for one that waits for its turn or a loan, when that has come
-//! place       for those slots, held until the call ends, for the probe of      enter.rs
-//!             each circuit breaker that is open and due, and for what the call
-//!             reserves of each limit on costs
-//! tokens      for tokens of each ring: of the origin, the context, the         enter.rs
+//! lease       takes permits of each shared rule; if there are no local ones,   lease.rs
+//!             the call waits for the store, and is judged again from the first
+//!             check on with the granted ones; a call that waits for its turn
+//!             or a loan takes its permits when that has come
+//! place       takes the slots, held until the call ends, the probe of each     enter.rs
+//!             circuit breaker that is open and due, and the call's
+//!             reservation at each limit on costs
+//! tokens      takes tokens of each ring: of the origin, the context, the       enter.rs
 //!             resource
-//! loan        where a ring has none and the call is prioritized: for tokens    wait.rs
-//!             of a bucket to come
-//! shadow      rules in shadow mode, of calls that the others let pass          ../shadow.rs
+//! loan        if a ring has no tokens and the call is prioritized: takes       wait.rs
+//!             tokens of a coming bucket
+//! shadow      rules in shadow mode judge calls that the others let pass        ../shadow.rs
 //! ```
 //!
-//! The order is the semantics, and is written down here only: cheap checks come first, and a call
-//! waits only when all that may refuse it have been asked. Everything that was taken is returned
-//! when a later check refuses. A call waits for its turn and for loans once, until the latest of
-//! the times at which it can run. It may wait for a slot or a share before, holding nothing, and
-//! for a slot after, if it finds none then.
+//! The order is part of the semantics, and is documented only here. Cheap checks come first, and a
+//! call waits only after all checks that can refuse it. Everything that was taken is returned if a
+//! later check refuses. A call waits for its turn and for loans only once, until the latest time of
+//! all of them. Before that it can wait for a slot or a share, holding nothing, and after that for
+//! a slot, if none is free then.
 //!
-//! Most calls need hardly any of these checks. Which ones is known when the resource is
-//! made: its [`PathKind`](crate::engine::resource::PathKind).
+//! Most calls need hardly any of these checks. Which ones they need is determined when the resource
+//! is created, as its [`PathKind`](crate::engine::resource::PathKind).
 //!
 //! ```text
 //! path               checks                                    function
 //! Fast               fixed slots, the ring                     try_fast_path
-//! FastBesideRing     the same, and one ring of a rule          try_beside_ring
-//! FastAfterLease     as Fast, after permits in hand of one     try_after_lease; judge where they
-//!                    shared rule for all calls together        are not there, and for calls as in
-//!                                                              the next but one
+//! FastBesideRing     as Fast, and one ring of a single rule    try_beside_ring
+//! FastAfterLease     as Fast, after taking local permits of    try_after_lease; judge if there
+//!                    the single shared rule without keys       are none, and for calls that may
+//!                                                              wait or show their quota
 //! FastAfterBreakers  as Fast, after breakers                   try_fast_path; judge unless all
 //!                                                              are closed
 //! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; judge for calls
-//!                    with no queue and no limit at once        that may wait or show their quota
+//!                    without a queue or a limit on calls       that may wait or show their quota
+//!                    at once
 //! FastAdaptive       as Fast, with the slots of an adaptive    try_fast_path
 //!                    limit
 //! Full               anything                                  judge
 //! ```
 //!
-//! Every call to a known resource begins in [`try_fast_path`], which stops at once where it is not
-//! the path of the resource: there are functions of their own for a resource with a ring beside its
-//! own, [`try_beside_ring`], and for one with a shared rule, [`try_after_lease`]. Then [`fall_back`]
-//! continues where it has stopped: with the refusal, with a wait if the call is prioritized, or with
-//! [`judge()`], the slow path through all checks. A call whose resource must be made first, or made
-//! anew after a reload, begins with [`judge()`].
+//! Every call to a known resource begins in [`try_fast_path`], which returns at once if the
+//! resource has another path. A resource with a second ring has its own function,
+//! [`try_beside_ring`], and so has one with a shared rule, [`try_after_lease`]. If none of them
+//! lets the call pass, [`fall_back`] continues: with the refusal, with a wait if the call is
+//! prioritized, or with [`judge()`], the slow path through all checks. A call whose resource must
+//! be created first, or anew after a reload, begins with [`judge()`].
 
 #[cfg_attr(not(feature = "shared"), path = "no_after_lease.rs")]
 mod after_lease;
@@ -89,7 +91,7 @@ pub(crate) use fast_path::{Fallback, try_fast_path};
 pub(crate) use refusal::blocked_by_share;
 pub(crate) use slow_path::{fall_back, judge};
 
-/// An engine as its pipeline needs it.
+/// A reference to an engine, with the parts that the pipeline needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineRef<'a> {
     pub(crate) registry: &'a Registry,
@@ -98,7 +100,7 @@ pub(crate) struct EngineRef<'a> {
 }
 
 impl EngineRef<'_> {
-    /// For a call that waits. It keeps the engine alive.
+    /// Returns the engine for a call that waits, which keeps it alive.
     fn again(self) -> Arc<dyn JudgeAgain> {
         self.again.upgrade().expect("the caller holds the engine")
     }

@@ -1,4 +1,4 @@
-//! The stand-in for how a call takes permits of shared rules, where no rule can be shared.
+//! Replaces the check of shared rules in builds without the feature `shared`.
 
 use super::attempt::Attempt;
 use crate::engine::call::nodes::CallNodes;
@@ -6,6 +6,7 @@ use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Leases;
 use crate::stat::Reloaded;
 
+/// Is never called, as no resource has leases.
 pub(super) fn enter_leased(
     _: &mut Attempt<'_>,
     _: CallNodes,

@@ -1,5 +1,4 @@
-//! The checks that take nothing: guards, system rules, and whether a circuit breaker
-//! refuses.
+//! The checks that take nothing: guards, system rules, and circuit breakers that refuse.
 
 use crate::blocked::{BlockKind, Blocked};
 use crate::call::{Call, Direction};
@@ -8,8 +7,8 @@ use crate::clock::timekeeper::Glance;
 use crate::engine::resource::Resource;
 use crate::system::{self, InboundFigures, Readings, SystemReason};
 
-/// Refuses the call if a check that takes nothing does: by the caller, by the state of the machine
-/// and of all inbound calls, or by how well the resource answers.
+/// Makes all checks that take nothing: of the caller, of the state of the machine and of all
+/// inbound calls, and of the resource's health.
 pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
     if let Some((kind, rule)) = resource.guards().and_then(|guards| guards.refusing(call)) {
         return Err(resource.blocked(kind, rule));
@@ -22,15 +21,15 @@ pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Resul
     resource.check_breakers(now)
 }
 
-/// The system rule that refuses the call, and by which of its limits.
+/// Returns the system rule that refuses the call, and the limit that is exceeded.
 fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(u32, SystemReason)> {
     let (shared, limits) = (resource.shared(), resource.rules().limits());
     let inbound = shared.inbound.get().filter(|_| !limits.is_empty())?;
     if resource.direction() != Direction::Inbound {
         return None;
     }
-    // Calls of other resources have brought it to where it is: this one may not have
-    // seen how far the clock had come.
+    // Calls to other resources may have moved that node to a later time than this call has seen, so
+    // the time is checked against it.
     let now = shared.time.check(Glance::again(now), inbound.seen());
     let readings = match &shared.config.sampler {
         Some(sampler) if limits.asks_machine() => sampler.sample(now),

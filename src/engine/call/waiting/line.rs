@@ -1,4 +1,4 @@
-//! A waiting call in line: for a slot, or for a share.
+//! A waiting call in line for a slot, a share, the store or a bucket.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -19,9 +19,9 @@ const STANDS_THERE: &str = "it stands in that line";
 pub(crate) enum InLine {
     Slot,
     Share,
-    /// For the answers of the store that it has asked.
+    /// Waits for the answers of the store.
     Store,
-    /// For the bucket of the permits that the store has lent.
+    /// Waits for the bucket of its borrowed permits to begin.
     Bucket,
 }
 
@@ -30,13 +30,13 @@ pub(crate) enum InLine {
 pub(super) enum Got {
     Slot(SlotHold),
     Share(OwnShare),
-    /// Its permits of shared rules, which it keeps.
+    /// Its permits of shared rules, which stay in `WaitingInner::leases`.
     Leases,
 }
 
 impl WaitingInner {
-    /// Returns whether the call stands in line and has got the slot, share or permits that it waits
-    /// for there. If not, `waker` is woken when it has.
+    /// Returns whether the call is in line and has got the slot, share or answers that it waits
+    /// for. If not, `waker` is woken when it has.
     pub(super) fn has_what_it_waits_for(&self, waker: Option<&Waker>) -> bool {
         match self.line {
             None | Some(InLine::Bucket) => false,
@@ -52,7 +52,7 @@ impl WaitingInner {
         }
     }
 
-    /// Where it stands in line for a share, or has stood.
+    /// Returns the call's latest place in line for a share.
     fn share_place(&self) -> &ShareInLine {
         let place = self
             .shares
@@ -61,7 +61,8 @@ impl WaitingInner {
         place.expect(STANDS_THERE)
     }
 
-    /// Stands in line for a slot, at `place`, and holds no permits of a store meanwhile.
+    /// Begins to wait in line for a slot, at `place`. The permits of shared rules are refunded
+    /// meanwhile.
     pub(super) fn stand_in_line(&mut self, now: Tick, place: PlaceInLine) {
         if let Some(leases) = &mut self.leases {
             leases.refund();
@@ -75,9 +76,8 @@ impl WaitingInner {
         self.again.catch_up(self.nodes.resource(), now);
     }
 
-    /// Takes the permits that the call needs of shared rules, before it takes its place. False
-    /// if it has to wait for the store. Unless it has them, it gives its `slot` on: it asks for
-    /// one again.
+    /// Takes the permits of shared rules that the call needs. Returns false if the call must wait
+    /// for the store. If it gets no permits now, it releases its `slot`, and takes one again later.
     pub(super) fn take_leases(
         &mut self,
         now: Tick,
@@ -106,7 +106,8 @@ impl WaitingInner {
         }
     }
 
-    /// Waits for the answers of the store, which was asked at `now`, at most for so long.
+    /// Begins to wait for the answers of the store, which was asked at `now`, for at most
+    /// `patience`.
     fn ask_store(&mut self, now: Tick, patience: Duration) {
         let most = self
             .leases
@@ -119,7 +120,8 @@ impl WaitingInner {
         self.sleep = None;
     }
 
-    /// Waits for the bucket of its permits, if that has not begun at `now`.
+    /// Begins to wait for the bucket of the call's permits, and returns true, if it has not begun
+    /// at `now`.
     pub(super) fn waits_for_bucket(&mut self, now: Tick) -> bool {
         let leases = self.leases.as_ref();
         let Some(start) = leases.and_then(|leases| leases.start_after(now)) else {
@@ -133,11 +135,11 @@ impl WaitingInner {
         true
     }
 
-    /// Leaves the line: with the slot, share or permits, if it has got them.
+    /// Leaves the line. Returns the slot, share or permits, if the call has got them.
     pub(super) fn cancel_wait(&mut self, now: Tick) -> Option<Got> {
         let line = self.line.take()?;
         self.nodes.each(Node::note_out_of_line);
-        // The unused rest of its time is left for the next time.
+        // The unused part of its time is kept for the next wait in this line.
         let used = now - self.asked;
         match line {
             InLine::Slot => {
@@ -156,8 +158,8 @@ impl WaitingInner {
         }
     }
 
-    /// Refuses the call, which finds no slot within the limit of `slots` when it starts: it passes
-    /// on its `own`, that of the resource.
+    /// Refuses a call that finds no slot within the limit of `slots` when it starts. It releases
+    /// its `own` slot of the resource.
     #[cold]
     pub(super) fn refuse_without_slot(
         &self,
@@ -180,12 +182,13 @@ impl WaitingInner {
         self.nodes.resource().blocked_by_slots(slots, importance)
     }
 
-    /// Leaves the line, and passes the slot or share that it has got there to the next call.
+    /// Leaves the line. A slot or share that the call has got goes to the next call.
     pub(super) fn cancel_line(&mut self) {
         if matches!(self.line, Some(InLine::Store | InLine::Bucket)) {
             self.line = None;
             self.nodes.each(Node::note_out_of_line);
-            // The granted permits are refunded, and nothing is taken instead of the rest.
+            // Dropped, which refunds the granted permits, so that missing answers are not decided
+            // without the store.
             self.leases = None;
         }
         match self.cancel_wait(self.asked) {
@@ -196,8 +199,8 @@ impl WaitingInner {
         }
     }
 
-    /// The slot or share that it waits for in `line`, beyond the limit, if no more calls have one
-    /// beyond it than may wait.
+    /// Takes the slot or share for which the call waits in `line` beyond the limit, unless the
+    /// calls beyond the limit are already as many as may wait.
     pub(super) fn take_beyond(&self, now: Tick, line: InLine) -> Option<Got> {
         let resource = self.nodes.resource();
         match line {
@@ -220,7 +223,7 @@ impl WaitingInner {
         }
     }
 
-    /// Refuses the call, which has left the `line` with nothing.
+    /// Refuses a call that has left the `line` with nothing.
     pub(super) fn refuse_in_line(&self, now: Tick, line: InLine) -> Blocked {
         let refusal = self.leases.as_ref().and_then(|leases| leases.refusal());
         let blocked = match (line, &self.rest, refusal) {

@@ -1,4 +1,4 @@
-//! A call that waits for its place.
+//! Calls that wait, for a slot, a share, a turn or a bucket.
 //!
 //! ```text
 //!              ┌── in line for a slot ◀─────────┐ no slot is free
@@ -10,9 +10,9 @@
 //!         promised a turn or a bucket ──▶ its turn ──▶ runs
 //! ```
 //!
-//! A call in line that has not been judged by all rules holds nothing, and keeps a copy of itself;
-//! one that has been promised its tokens keeps these. A call that leaves the line learns whether it
-//! has a slot: it uses the slot, or passes it to the next one.
+//! A call in line that has not been judged by all rules holds nothing but a copy of itself, to be
+//! judged with. A call that has been promised its tokens keeps them. A call that leaves the line
+//! learns whether it has got a slot: it uses the slot, or passes it to the next call.
 
 mod line;
 mod start;
@@ -42,15 +42,14 @@ use crate::stat::Node;
 use line::Got;
 pub(crate) use line::InLine;
 
-/// An engine, for a call that has waited: it holds the call's resource, and the rules that are
-/// in force by then.
+/// An engine as a waiting call needs it, to be judged once more.
 pub(crate) trait JudgeAgain: fmt::Debug + Send + Sync {
     /// Judges a call that has waited for a slot of `node`, or for a share, from the first check on
-    /// and by the present rules. The unused part of `arrived` is released.
+    /// and by the present rules. Releases what the call does not use of `arrived`.
     fn judge_again(&self, call: &Call<'_>, node: &Node, arrived: &mut Arrival) -> Verdict;
 
-    /// The refusal of a call that has waited for a share by `rule` for as long as it may. It has
-    /// left the line.
+    /// Creates the refusal of a call that has waited for a share of `rule` for as long as it may,
+    /// and has left the line.
     fn blocked_by_share(&self, nodes: &CallNodes, call: &Call<'_>, now: Tick, rule: u32)
     -> Blocked;
 
@@ -61,16 +60,15 @@ pub(crate) trait JudgeAgain: fmt::Debug + Send + Sync {
 
 const TAKEN_LAST: &str = "only consuming methods take it out";
 
-/// A call that has been promised a place in a future bucket, or a turn in a
-/// [queue](crate::FlowRule::throttle); or that waits for a
-/// [concurrency slot](crate::IsolationRule::queue), or for a
-/// [place of its value](crate::KeyedRule::queue).
+/// A call that must wait. It has been promised a place in a future bucket or a turn in a
+/// [queue](crate::FlowRule::throttle), or it waits for a [concurrency
+/// slot](crate::IsolationRule::queue) or a [place of its value](crate::KeyedRule::queue).
 ///
-/// The tokens of a promised place are held on every node that counts the call, and are taken
-/// when the bucket in which it starts opens. Until it starts it holds no concurrency slot, and
+/// The tokens of a promised place are held on every node that counts the call, and are taken when
+/// the bucket in which it starts begins. Until the call starts, it holds no concurrency slot, and
 /// its response time does not run.
 ///
-/// A call that waits for a slot or a place of its value is judged when it has it. Then it may
+/// A call that waits for a slot or a place of its value is judged when it has got it. Then it can
 /// be refused, or wait again.
 ///
 /// # Examples
@@ -100,40 +98,42 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves the line: the tokens are refunded if their bucket is still to come or is the
-/// newest one; later they stay spent. A slot or a place of its value that it has got goes to the
-/// next call that waits.
+/// Dropping it leaves the line. The tokens are refunded if their bucket has not begun or is the
+/// newest one; later they stay spent. A slot or a place of its value that the call has got goes to
+/// the next waiting call.
 #[must_use = "dropping it gives the place up"]
 pub struct Waiting {
     inner: Option<Box<WaitingInner>>,
 }
 
 struct WaitingInner {
-    /// Judges the call, or its place in line, by the rules that are in force then.
+    /// The engine that judges the call once more, by the rules that are then in force.
     again: StdArc<dyn JudgeAgain>,
     nodes: CallNodes,
     weight: u32,
     /// When the call came.
     since: Tick,
-    /// When this wait began, and when it ends: with its turn, or without a slot.
+    /// When this wait began.
     asked: Tick,
+    /// When this wait ends: with the call's turn, or without a slot.
     until: Tick,
-    /// How long its latest sleep is or was; `None` before the first one.
+    /// The length of the latest sleep; `None` before the first one.
     sleep: Option<Duration>,
-    /// Where it stands in line just now.
+    /// The line in which the call waits at present.
     line: Option<InLine>,
     /// The call's place in the line for a slot, if it has or had one.
     place: Option<PlaceInLine>,
-    /// The call's places in lines for shares, if it has or had any: it stands in the last one.
+    /// The call's places in lines for shares, if it has or had any. The last one is the present.
     shares: Option<Box<OfShares>>,
-    /// The permits that it needs of shared rules, if it does.
+    /// The permits of shared rules, if the call needs any.
     leases: Option<Box<WaitLeases>>,
+    /// The step after the wait.
     rest: Rest,
 }
 
-/// What is known of every wait when it begins.
+/// The state with which every wait begins.
 pub(crate) struct WaitBegun {
-    /// Judges the call, or its place in line, by the rules that are in force then.
+    /// The engine that judges the call once more, by the rules that are then in force.
     pub(crate) again: StdArc<dyn JudgeAgain>,
     pub(crate) nodes: CallNodes,
     pub(crate) weight: u32,
@@ -146,21 +146,23 @@ pub(crate) struct WaitBegun {
 /// The step after the wait.
 #[expect(clippy::large_enum_variant, reason = "it is in a box, whichever it is")]
 enum Rest {
-    /// All checks, with a slot.
+    /// The call is judged by all checks.
     Judged(OwnedCall),
-    /// The start, with the tokens that are held.
+    /// The call starts, with the tokens that it holds.
     Promised(Promised),
 }
 
 /// The tokens and places of a call that has been judged.
 pub(crate) struct Promised {
+    /// The tokens that the call holds, in the order of its rings.
     pub(crate) held: Vec<Held>,
     pub(crate) claims: Claims,
+    /// When the call may start.
     pub(crate) start: Tick,
-    /// The call's own.
+    /// The longest that the call itself is ready to wait.
     pub(crate) patience: Option<Duration>,
     pub(crate) importance: Importance,
-    /// The call, if it reserves something when it starts.
+    /// A copy of the call, if it reserves costs when it starts.
     pub(crate) for_costs: Option<Box<OwnedCall>>,
 }
 
@@ -202,17 +204,19 @@ pub(crate) struct Promised {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotAdmitted {
-    /// Its bucket has not begun, its turn has not come, or no slot or place of its value is
-    /// free. Contains the place, to be used later.
+    /// Its bucket has not begun, its turn has not come, or no slot or place of its value is free.
+    /// Contains the waiting call, to be admitted later.
     TooEarly(Waiting),
-    /// Another rule has no room for it by now; its tokens were refunded.
+    /// The call is refused after its wait: another rule has no room for it by now. Its tokens were
+    /// refunded.
     Blocked(Blocked),
 }
 
 // === impl Waiting ===
 
 impl Waiting {
-    /// A call that is promised its tokens, and may have stood in line before, at `place`.
+    /// Creates the wait of a call that is promised its tokens. `place` is its place in line, if it
+    /// waited there before.
     pub(crate) fn promised(
         begun: WaitBegun,
         promised: Promised,
@@ -223,8 +227,8 @@ impl Waiting {
         Self::of(inner)
     }
 
-    /// A call that stands in `line`, for at most `left`, the rest of its time there. `own` has its
-    /// place.
+    /// Creates the wait of a call in `line`, for at most `left`, which remains of its time there.
+    /// `own` contains its places.
     pub(crate) fn in_line(
         begun: WaitBegun,
         call: OwnedCall,
@@ -260,9 +264,8 @@ impl Waiting {
         self.inner().line.is_some()
     }
 
-    /// Returns how long the call has to wait, counted from the moment of the verdict. For a
-    /// call that waits for a slot or a place of its value it is the longest time: one may be
-    /// free before.
+    /// Returns how long the call has to wait, counted from the time of the verdict. For a call that
+    /// waits for a slot or a place of its value it is the longest time: one can become free before.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let inner = self.inner();
@@ -270,7 +273,7 @@ impl Waiting {
     }
 
     /// Waits until the call may [`begin`](Self::begin): its turn has come, it has a slot or a
-    /// share, or its time to wait for one is over. The caller keeps `sleep`.
+    /// share, or its time to wait for one is over. `sleep` is the timer between polls.
     pub(crate) fn poll_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -281,7 +284,8 @@ impl Waiting {
             return Poll::Ready(Ok(()));
         }
         loop {
-            // Made here and not with the call: a runtime is needed only from now on.
+            // The timer is created here and not with the wait, as only a call that sleeps needs a
+            // runtime.
             if sleep.is_none() {
                 let Some(duration) = self.next_sleep() else {
                     return Poll::Ready(Ok(()));
@@ -294,12 +298,13 @@ impl Waiting {
         }
     }
 
-    /// How long the call has to sleep now; `None` if it may start. At first never longer than the
-    /// promised wait, even if the clock has stepped back since.
+    /// Returns how long the call has to sleep now; `None` if it may start. The first sleep is never
+    /// longer than the promised wait, even if the clock has stepped back since.
     ///
-    /// The timer goes by another clock, so the call may wake before its turn. Then it sleeps again,
-    /// each time half as long at most: together less than twice the promised wait. A clock that is
-    /// further behind has stepped back or stands still, and is not waited for.
+    /// The timer goes by another clock, so the call can wake before its turn. Then it sleeps again,
+    /// each time at most half as long as before, so that all sleeps together are shorter than twice
+    /// the promised wait. If more time is left than that, the clock has stepped back or stands
+    /// still, and the call starts.
     fn next_sleep(&mut self) -> Option<Duration> {
         let inner = self.inner.as_deref_mut().expect(TAKEN_LAST);
         let left = inner.until - inner.now();
@@ -312,8 +317,8 @@ impl Waiting {
         (!sleep.is_zero()).then_some(sleep)
     }
 
-    /// Returns when the call may start: at the latest, if it waits for a slot or a place of its
-    /// value.
+    /// Returns when the call may start. If it waits for a slot or a place of its value, this is the
+    /// end of its wait, and it may start before.
     #[must_use]
     pub fn start(&self) -> Tick {
         self.inner().until
@@ -335,9 +340,9 @@ impl Waiting {
     ///
     /// # Errors
     ///
-    /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if the call is refused:
-    /// an isolation or adaptive rule has no free slot by then and no queue, the call has
-    /// waited in line as long as it may, or a rule refuses it that is asked only now.
+    /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if the call is refused: an
+    /// isolation or adaptive rule has no free slot and no queue, the call has waited in line as
+    /// long as it may, or a rule refuses it that is checked only now.
     pub fn admit(self) -> Result<Entry, NotAdmitted> {
         if self.inner().now() < self.start() && !self.inner().has_what_it_waits_for(None) {
             return Err(NotAdmitted::TooEarly(self));
@@ -377,7 +382,7 @@ impl Waiting {
     /// Waits as [`ready`](Self::ready) does, but blocks the thread instead of a task.
     pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
         loop {
-            // The call that passes on a slot or a share stops this sleep.
+            // The call that passes a slot or a share on to this one stops this sleep.
             let has_it = StdArc::new(StopSignal::default());
             let waker = Waker::from(has_it.clone());
             while !self.inner().has_what_it_waits_for(Some(&waker)) {
@@ -394,8 +399,8 @@ impl Waiting {
         }
     }
 
-    /// Goes on with the call, which need not sleep any more. If its bucket is still to come, it
-    /// passes when that opens. It may have to wait once more.
+    /// Continues with a call that need not sleep any more. It passes, is refused, or must wait once
+    /// more, such as for the bucket of borrowed permits.
     pub(crate) fn begin(mut self) -> Verdict {
         let now = self.inner().now();
         let mut inner = self.take();
@@ -411,8 +416,8 @@ impl Waiting {
         }
     }
 
-    /// Begins a call that waits only for the store. It takes a slot or a share beyond the limit, if
-    /// fewer calls have done so than may wait.
+    /// Continues with the call without waiting, except for the store. It takes a slot or a share
+    /// beyond the limit, if fewer calls have done so than may wait.
     pub(crate) fn begin_at_once(mut self) -> Verdict {
         if self.asks_store() {
             return Verdict::Wait(self);
@@ -461,7 +466,7 @@ impl WaitingInner {
         }
     }
 
-    /// The present, read again where it does not fit to the latest time of the resource.
+    /// Returns the present time.
     fn now(&self) -> Tick {
         self.nodes.resource().now()
     }
@@ -472,7 +477,7 @@ impl WaitingInner {
 
     // --- going on ---
 
-    /// Judges the call, or starts it: with the slot or share that it has `got` in line, if any.
+    /// Judges the call or starts it, with the slot or share that it has `got` in line, if any.
     fn go_on(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
         let (slot, share) = match got {
             None | Some(Got::Leases) => (None, None),
@@ -500,7 +505,7 @@ impl WaitingInner {
         }
     }
 
-    /// Ends the wait with `blocked`, for all nodes and hooks.
+    /// Ends the wait with the refusal `blocked`, and reports it to all nodes and hooks.
     fn refuse(&self, now: Tick, blocked: Blocked) -> Blocked {
         self.cancel(now);
         self.nodes.each(|node| {
@@ -516,7 +521,7 @@ impl WaitingInner {
         blocked
     }
 
-    /// Cancels the promise of the call, outside of the line.
+    /// Cancels the tokens and claims of a promised call that is not in line.
     fn cancel(&self, now: Tick) {
         if let Rest::Promised(promised) = &self.rest {
             self.nodes.cancel(now, &promised.held, self.weight);

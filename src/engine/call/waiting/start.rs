@@ -11,13 +11,13 @@ use crate::engine::resource::Place;
 use crate::rule::Accounts;
 use crate::stat::SlotHold;
 
-/// The accounts of a call, and the rest of the budgets of its values.
+/// The accounts of a call's cost, and the remaining budgets of its values.
 type Reserved = (Accounts, QuotasLeft);
 
 // === impl WaitingInner ===
 
 impl WaitingInner {
-    /// Starts the call, which has its tokens; or has it stand in line, if there is no slot.
+    /// Starts a call that has its tokens, or makes it wait in line if there is no slot.
     pub(super) fn start(mut self: Box<Self>, now: Tick, mut slot: Option<SlotHold>) -> Verdict {
         let Rest::Promised(promised) = &self.rest else {
             unreachable!("only what is promised starts");
@@ -62,8 +62,8 @@ impl WaitingInner {
         }
     }
 
-    /// Reserves what the call may cost, if a rule limits that. A call that waits holds no
-    /// reservation. Returns the rest of its values' budgets as well, if the caller asks for it.
+    /// Reserves the cost of the call, if a rule limits it: a waiting call holds no reservation.
+    /// Also returns the remaining budgets of its values, if the caller wants them.
     fn reserve(&self, now: Tick) -> Result<Option<Reserved>, Box<Blocked>> {
         let resource = self.nodes.resource();
         let (Some(costs), Rest::Promised(promised)) = (resource.costs(), &self.rest) else {
@@ -84,7 +84,7 @@ impl WaitingInner {
         })
     }
 
-    /// The entry of the call, which has its tokens, its `place`, a slot of its origin, and the
+    /// Creates the entry of the call, with its tokens, its `place`, its slot of the origin, and the
     /// accounts of its cost.
     fn enter(
         mut self,
@@ -101,7 +101,8 @@ impl WaitingInner {
         let (nodes, weight) = (self.nodes, self.weight);
         let (claims, start) = (promised.claims, promised.start);
         let (resource, waited) = (nodes.resource(), now - self.since);
-        // A place in a queue is the call's own; a wait beyond its turn is for borrowed tokens.
+        // A wait for a turn borrows nothing. A call that starts after its last turn has waited for
+        // borrowed tokens.
         let turn = claims.last_turn();
         let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
         let occupied = if is_borrowed { weight } else { 0 };
