@@ -75,7 +75,7 @@ pub(crate) struct EngineContext {
     pub(crate) config: Config,
     pub(crate) time: Timekeeper,
     pub(crate) hooks: Hooks,
-    /// The keys and parameters that calls have had so far, for findings.
+    /// What the layers of the engine take out of requests, for findings.
     pub(crate) provided: Provided,
     /// The findings that hooks have already received.
     pub(crate) told: ToldFindings,

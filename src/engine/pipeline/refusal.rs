@@ -1,4 +1,4 @@
-//! Refusals: made with their rule and their time, counted on every node, passed to hooks.
+//! Refusals: created with their rule and retry time, counted on every node, and passed to hooks.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::engine::resource::Resource;
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Node;
 
-/// Where a refusal counts.
+/// The nodes on which a refusal counts.
 #[derive(Clone, Copy)]
 pub(super) enum Counted<'a> {
-    /// On the resource, and nowhere else: the caller need not hold it for that.
+    /// Only the node of the resource. The caller need not clone its pointer for this.
     Alone(&'a Resource),
-    /// On all these nodes.
+    /// All nodes of the call.
     On(&'a CallNodes),
 }
 
@@ -38,8 +38,8 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// A refusal by the flow rule or the queue `rule`, which will have room `at` some
-/// time or never.
+/// Refuses a call by `rule`, which limits a rate or has a queue. It has room again `at`, or never
+/// if that is `None`.
 pub(super) fn refuse_flow(
     counted: Counted<'_>,
     call: &Call<'_>,
@@ -60,7 +60,7 @@ pub(super) fn refuse_flow(
     refuse(counted, call, now, blocked)
 }
 
-/// The kind of `rule`, which is no flow rule, and its limit for the value that `call` has.
+/// Returns the kind of `rule`, which is no flow rule, and its limit for the value of `call`.
 #[cold]
 fn rate_of_value(
     resource: &Resource,
@@ -74,7 +74,8 @@ fn rate_of_value(
     (resource.rules().kind_of_rate(rule), limit)
 }
 
-/// A refusal by a rule on a parameter, where the `rest` has room some time or never.
+/// Refuses a call by a rule on a parameter. All other rules have room from `rest` on, or never if
+/// that is `None`.
 #[cold]
 pub(super) fn refuse_share(
     counted: Counted<'_>,
@@ -90,7 +91,7 @@ pub(super) fn refuse_share(
     refuse(counted, call, now, blocked)
 }
 
-/// A refusal by a rule on costs.
+/// Refuses a call by a rule on costs.
 #[cold]
 pub(super) fn refuse_cost(nodes: &CallNodes, call: &Call<'_>, now: Tick, none: NoShare) -> Verdict {
     let at = nodes.retry_at_unrelated(call, now, now);
@@ -98,7 +99,7 @@ pub(super) fn refuse_cost(nodes: &CallNodes, call: &Call<'_>, now: Tick, none: N
     refuse(Counted::On(nodes), call, now, blocked)
 }
 
-/// A refusal for want of a slot within the limit of `slots`.
+/// Refuses a call because no slot is free within the limit of `slots`.
 #[cold]
 pub(super) fn refuse_slots(
     nodes: &CallNodes,
@@ -112,8 +113,8 @@ pub(super) fn refuse_slots(
     refuse(Counted::On(nodes), call, now, blocked)
 }
 
-/// The refusal of a call that has waited for a share by `rule` for as long as it may. It has
-/// left the line.
+/// Creates the refusal of a call that has waited for a share of `rule` for as long as it may, and
+/// has left the line.
 pub(crate) fn blocked_by_share(
     registry: &Registry,
     nodes: &CallNodes,
@@ -132,7 +133,7 @@ pub(crate) fn blocked_by_share(
     }
 }
 
-/// Refuses the call.
+/// Counts the refusal `blocked` on all nodes, and notifies hooks.
 pub(super) fn refuse(
     counted: Counted<'_>,
     call: &Call<'_>,

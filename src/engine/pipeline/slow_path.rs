@@ -64,19 +64,19 @@ pub(crate) fn fall_back(
     }
 }
 
-/// When the rings that the fast path takes tokens of have room; `None` if one never has.
+/// Returns when the rings of the fast path have room; `None` if one never has.
 #[inline]
 pub(super) fn available_at(resource: &Resource, now: Tick, weight: u32) -> Option<Tick> {
     let own = own_ring_available_at(resource, now, weight)?;
     if resource.path_kind() == PathKind::FastBesideRing {
-        // Windows keep their room until a call comes: so both have it at the later time.
+        // Windows keep their room until a call comes, so both have room at the later time.
         return Some(own.max(resource.compiled().side().room_at(now, weight)?));
     }
     Some(own)
 }
 
-/// Judges `call` to `resource` from the first check on. The slots and shares in `arrived` are left
-/// there, as far as the verdict does not need them.
+/// Judges `call` to `resource` from the first check on. Slots and shares that the verdict does not
+/// use are left in `arrived`.
 pub(crate) fn judge(
     engine: EngineRef<'_>,
     resource: &Arc<Resource>,
@@ -98,7 +98,8 @@ pub(crate) fn judge(
     enter(attempt, resource)
 }
 
-/// Refuses a call whose nodes have not been looked up yet: it counts on them as well.
+/// Refuses a call before its nodes have been looked up. Looks them up, as the refusal counts on all
+/// of them.
 #[cold]
 fn refuse_early(
     engine: EngineRef<'_>,
@@ -109,9 +110,9 @@ fn refuse_early(
 ) -> Result<Verdict, Reloaded> {
     let nodes = CallNodes::find(engine.registry, resource, call, now)?;
     if let Some(wait) = blocked.retry_after() {
-        // The rules that have not been asked must have room by then as well.
+        // Rules that have not been asked yet must also have room at the retry time.
         let at = nodes.retry_at(engine.registry, call, now, now + wait);
-        // Their time is that of the resource, which the clock may be behind.
+        // Their times go by the resource, which can be ahead of the clock.
         let until = |at| resource.time_until(at, now).max(wait);
         blocked = blocked.with_retry_after(at.map(until));
     }

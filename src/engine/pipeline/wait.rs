@@ -1,5 +1,4 @@
-//! How a call comes to wait: for its turn in a queue, for tokens of a coming bucket, or for
-//! both.
+//! Makes a call wait: for its turn in a queue, for tokens of a coming bucket, or for both.
 
 use std::time::Duration;
 
@@ -11,9 +10,8 @@ use crate::engine::call::ring::Held;
 use crate::engine::call::waiting::{Promised, WaitBegun, Waiting};
 use crate::stat::{Denied, Node, Reloaded, Wish};
 
-/// Holds tokens on every ring for a call that waits: for the turn that it has among its claims,
-/// or, if it is prioritized, for a coming bucket. `None` if some ring has none; then the claims are
-/// cancelled.
+/// Holds tokens on every ring for a call that waits for the last turn among its claims or, if it is
+/// prioritized, for a coming bucket. Returns `None` and cancels the claims if a ring has no tokens.
 pub(super) fn wait(
     attempt: &mut Attempt<'_>,
     nodes: &CallNodes,
@@ -47,8 +45,7 @@ pub(super) fn wait(
     )))
 }
 
-/// Counts the call as one that waits, and holds its tokens, from its `turn` on. Without
-/// tokens it is not counted.
+/// Holds tokens for a time from its `turn` on, and counts the call as waiting if it gets them.
 fn hold(
     nodes: &CallNodes,
     call: &Call<'_>,
@@ -72,8 +69,8 @@ fn hold(
     held
 }
 
-/// How long the call may wait, exclusive: `until_turn`, and for a loan if it is
-/// prioritized. `None` if its own patience ends before its turn.
+/// Returns the exclusive limit of the call's wait: just beyond `until_turn`, or the time that it
+/// may wait for a loan if that is longer. `None` if its own patience ends before its turn.
 fn patience(nodes: &CallNodes, call: &Call<'_>, until_turn: Duration) -> Option<Duration> {
     let most = nodes.resource().shared().config.occupy_timeout;
     let for_loan = call.patience_for_loan(most);
@@ -84,12 +81,11 @@ fn patience(nodes: &CallNodes, call: &Call<'_>, until_turn: Duration) -> Option<
     is_patient.then(|| for_loan.max(until_turn + Duration::from_nanos(1)))
 }
 
-/// Tokens held on every ring, and the time that they are for.
+/// The tokens held on every ring, and the time for which they are held.
 type Promise = (Vec<Held>, Tick);
 
-/// Holds tokens on every ring for one and the same time; `None` if some ring has none. A
-/// round may find that one ring has room only later than the others; then all are asked
-/// again for that later time.
+/// Holds tokens on every ring for a common time; `None` if a ring has none. If a ring has room only
+/// later than the others, all rings are asked again for that later time.
 fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise>, Reloaded> {
     loop {
         match hold_on_each(nodes, wish) {
@@ -106,10 +102,11 @@ fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise
     }
 }
 
-/// Holds tokens on every ring for `wish.from` or the next time at which that ring has room,
-/// and returns the latest of these times.
+/// Holds tokens on every ring, for `wish.from` or the next time at which the ring has room. Returns
+/// the tokens and the latest of these times.
 fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, Denied> {
-    // Most calls have one or two rings: a vector that grows begins with four places.
+    // Most calls have one or two rings, and a vector that grows would start with a capacity of
+    // four.
     let mut all = Vec::with_capacity(2);
     let mut latest = wish.from;
     for ruled in nodes.limited_rings(wish.now) {
@@ -129,7 +126,7 @@ fn hold_on_each(nodes: &CallNodes, wish: Wish) -> Result<Promise, Denied> {
     Ok((all, latest))
 }
 
-/// Returns whether each ring holds its tokens in the bucket that `start` lies in.
+/// Returns whether each ring holds tokens of the bucket that contains `start`, or of a later one.
 fn agree(nodes: &CallNodes, now: Tick, held: &[Held], start: Tick) -> bool {
     let mut rings = nodes.limited_rings(now).zip(held);
     rings.all(|(ruled, held)| ruled.ring.bucket_number(start) <= held.bucket())

@@ -1,4 +1,4 @@
-//! Comparing the names and keys of rules with those of calls: see
+//! Finds mistakes by comparing the names and keys of rules with those of calls: see
 //! [`finding`](crate::hook::finding).
 
 use std::collections::HashMap;
@@ -16,36 +16,39 @@ use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence, oddity}
 use crate::rule::{CostRules, MissingKey, Rule, RuleSet};
 use crate::stat::Node;
 
-/// Most findings that are reported at once. Rules come from the operator, but may be many.
+/// The most findings that are reported at once, as there can be very many rules.
 const MOST_FINDINGS: usize = 1_000;
-/// Most rules whose names are compared with others.
+/// The most rules whose names are compared with those of calls, as comparisons are expensive.
 const MOST_RULES: usize = 256;
 /// A rule without a call is reported after this many calls to other names.
 const LATE: u64 = 1_000;
-/// Most names, of those called most often, that the name of a rule is compared with.
+/// The most names of calls, taken by the number of calls, that the name of a rule is compared with.
 const MOST_NAMES: usize = 256;
-/// The most names that are looked up while a resource is read.
+/// How many look-ups of names count as one unit of work of the pace.
 const LOOK_UPS: usize = 64;
-/// The work of comparing one rule with many names, as a number of resources that are read.
+/// The work of comparing one rule with all names, in units of the pace: the work of reading one
+/// resource.
 const WORK_OF_NAMES: usize = 32;
 
-/// The resources that were called, and how often.
+/// The resources that were called, and the weights of their calls.
 #[derive(Debug, Default)]
 struct Called {
     calls: HashMap<StdArc<str>, u64>,
-    /// The names that are called most often: misspelt names of rules are compared with them.
+    /// The names without rules that are called most often, with which misspelt names of rules are
+    /// compared.
     most: Vec<(StdArc<str>, u64)>,
-    /// Also on resources that have been evicted.
+    /// The weight of all calls, including those to evicted resources.
     total: u64,
 }
 
 impl Registry {
-    /// Everything that looks like a mistake now, with the keys that the rules in shadow mode beside
-    /// these are `missing`. Hooks are notified once: of all, or only of those that no further call
-    /// can explain, for a reader that may come before the first calls.
+    /// Returns everything that looks like a mistake now, including the keys that rules in shadow
+    /// mode are `missing`. Hooks are notified of each finding once. If the reader may come before
+    /// the first calls (`has_come_late` is false), they are notified only of findings with
+    /// evidence, which no later call can refute.
     ///
-    /// Those with evidence come first. Such a reader gets those without only after a
-    /// [thousand](LATE) calls: before, most rules have met none.
+    /// Findings with evidence come first. A reader that may come early gets rules without a call
+    /// only after a [thousand](LATE) calls: before, most rules have met none.
     pub(crate) async fn findings(
         &self,
         pace: &mut StepPace,
@@ -93,7 +96,7 @@ impl Registry {
                 break;
             }
             if found.len() == MOST_RULES {
-                // The names that the others are meant for are not looked for: it takes time.
+                // For the remaining rules, similar names are not searched for, as that takes time.
                 called.most.clear();
             }
             let before = found.len();
@@ -105,11 +108,11 @@ impl Registry {
                 let cause = "every resource that was called has a rule of the same kind of its own";
                 found.push(not_met(rule, &id, cause.to_owned()));
             }
-            // A rule that has met no call is compared with many names.
+            // A rule with a finding was compared with many names.
             let is_much = found.len() > before;
             pace.spend(if is_much { WORK_OF_NAMES } else { 1 }).await;
         }
-        // Many are dropped in steps as well.
+        // The map is dropped in steps as well, as it can be large.
         let mut dropped = 0;
         for call in called.calls.drain() {
             drop(call);
@@ -122,7 +125,8 @@ impl Registry {
         missing.extend(missing_beside);
         let known = found.len();
         for finding in missing {
-            // That no layer provides a key says more than that no call had it.
+            // That no layer provides a key says more than that no call had it, so the latter is
+            // left out.
             if !found[..known]
                 .iter()
                 .any(|known| known.is_on_part_of(&finding))
@@ -137,8 +141,8 @@ impl Registry {
         found
     }
 
-    /// Notifies hooks at once of mistakes that show at the first call to a resource. It has been
-    /// `made` for that call.
+    /// Notifies hooks of mistakes that show at the first call to a resource, which was `made` for
+    /// it.
     #[cold]
     pub(super) fn compare_new(&self, made: &Resource) {
         let are_wanted = self.shared.hooks.want(Interest::FINDING);
@@ -173,8 +177,8 @@ impl Registry {
         }
     }
 
-    /// Notifies hooks of the rules that have met no call, now that `resource` has been called a
-    /// [thousand](LATE) times: a call of theirs would have come by now.
+    /// Notifies hooks of the rules that have met no call, once `resource` has been called a
+    /// [thousand](LATE) times: by then, their calls should have come.
     #[cold]
     pub(crate) fn look_late(&self, resource: &Resource) {
         let is_due = self.shared.hooks.want(Interest::FINDING)
@@ -196,15 +200,15 @@ impl Registry {
         }
     }
 
-    /// Notes a request whose caller is known by the address of the peer, and whether a proxy
-    /// `is_forwarded` it.
+    /// Notes a request whose caller is identified by the address of the peer. `is_forwarded` says
+    /// that a proxy has forwarded it.
     pub(crate) fn note_peer(&self, is_forwarded: bool) {
         if self.shared.provided.note_peer(is_forwarded) {
             self.shared.tell(&behind_proxy());
         }
     }
 
-    /// Why no call can have `name`, by the way in which layers name calls, or by its form.
+    /// Returns why no call can have `name`: because of how layers name calls, or of its form.
     fn cause_by_name(&self, name: &str) -> Option<String> {
         if let Some(names) = self.shared.provided.only_names() {
             let mut cause = "every layer names all its calls alike, by `.named(…)`: ".to_owned();
@@ -218,7 +222,7 @@ impl Registry {
         oddity(name)
     }
 
-    /// The likely cause where hardly any call has such a name by default.
+    /// Returns the likely cause if `name` is not a path, which hardly any call has by default.
     fn cause_by_kind_of_name(&self, name: &str) -> Option<String> {
         let is_route = name.contains('/');
         (!is_route && self.shared.provided.has_layers()).then(|| {
@@ -229,7 +233,7 @@ impl Registry {
         })
     }
 
-    /// The findings on what layers take out of requests.
+    /// Returns the findings on what layers take out of requests.
     fn on_layers(&self, set: &RuleSet) -> Vec<Finding> {
         let provided = &self.shared.provided;
         let mut needs = Vec::new();
@@ -237,7 +241,8 @@ impl Registry {
             needs.extend(rule.needs());
         }
         let is_used = |need: Need<'_>| needs.contains(&need);
-        // That a rule lacks its parameter is a finding, which names those that there are.
+        // If a rule lacks its parameter, there is a finding for that, which names the parameters
+        // that exist.
         let lacks_one = needs.iter().any(|need| {
             matches!(need, Need::ParamAt(_) | Need::ParamNamed(_))
                 && provided.lacks(*need).is_some()
@@ -267,7 +272,7 @@ impl Registry {
         Finding::new(FindingKind::NoCalls, "", "", cause)
     }
 
-    /// The findings on `rule`, as far as names and layers show them.
+    /// Returns the findings on `rule` that follow from names and layers.
     fn of_rule(&self, rule: &Rule, id: &str, called: &Called) -> Vec<Finding> {
         let mut found = Vec::new();
         let resource = rule.resource();
@@ -302,14 +307,14 @@ impl Registry {
         found
     }
 
-    /// That `rule` needs a store, where there is none.
+    /// Returns the finding that `rule` needs a store and the engine has none.
     fn no_store(&self, rule: &Rule, id: &str) -> Option<Finding> {
         let has_none = rule.is_shared() && !self.shared.has_store();
         let cause = "give the engine a store by `Builder::store`";
         has_none.then(|| Finding::new(FindingKind::NoStore, id, rule.resource(), cause))
     }
 
-    /// The keys of `rule` that no layer takes out of requests.
+    /// Returns findings for the keys of `rule` that no layer takes out of requests.
     fn not_provided(&self, rule: &Rule, id: &str) -> Vec<Finding> {
         let mut found = Vec::new();
         for need in rule.needs() {
@@ -329,8 +334,8 @@ impl Registry {
         found
     }
 
-    /// The rules that have met calls, and none with the key that they look at, with a tier that
-    /// is like one of theirs, or of all classes; and what calls tell of their costs.
+    /// Returns the findings on calls that rules have met: calls without the key of a rule, with an
+    /// unknown tier, all of one class, or with costs that do not fit to the rules.
     pub(crate) async fn missing_keys(&self, pace: &mut StepPace) -> Vec<Finding> {
         let mut found = Vec::new();
         let has_criticality = self.shared.provided.has_criticality();
@@ -355,19 +360,20 @@ impl Registry {
         found
     }
 
+    /// Collects the resources that were called.
     async fn called(&self, pace: &mut StepPace) -> Called {
         let mut called = Called::default();
         let mut look = |resource: &Arc<Resource>| {
             let calls = calls(resource.node());
             *called.calls.entry(resource.text().clone()).or_default() += calls;
-            // A call of weight 0 counts for nothing, and has been made.
+            // A resource counts as called at least once, also if its calls had a weight of 0.
             called.total += calls.max(1);
         };
         let gone = self.read_resources(pace, 1, &mut look).await;
         for retired in &gone.retired {
             called.total += retired.pass() + retired.block();
         }
-        // A call to a name that has rules is meant for these.
+        // Names with rules are left out: calls to them are meant for these rules.
         let set = self.rules();
         let mut looked_up = 0;
         for (name, calls) in &called.calls {
@@ -398,8 +404,8 @@ impl Registry {
 }
 
 impl Called {
-    /// Returns whether each resource that was called has a rule of its own that keeps the default
-    /// `rule` away.
+    /// Returns whether each resource that was called has its own rule, which replaces the default
+    /// `rule`.
     async fn all_have_others(&self, rule: &Rule, set: &RuleSet, pace: &mut StepPace) -> bool {
         let mut named: HashMap<&str, usize> = HashMap::new();
         for (looked_up, other) in set.rules().iter().enumerate() {
@@ -435,15 +441,16 @@ fn keep_most(names: &mut Vec<(StdArc<str>, u64)>) {
     *names = most;
 }
 
-/// Returns whether `rule` has met no call, if those are the resources that were called.
+/// Returns whether `rule` names a resource for which `was_called` returns false.
 fn is_silent(rule: &Rule, was_called: &dyn Fn(&str) -> bool) -> bool {
     let resource = rule.resource();
     let is_of_one = !rule.is_default() && !matches!(rule.itself(), Rule::System(_));
-    // That no call is without a place of its own is as it should be.
+    // It is normal that the overflow resource has no calls.
     is_of_one && resource != OVERFLOW && !was_called(resource)
 }
 
-/// The finding that a proxy stands in front of layers that know callers by the address of the peer.
+/// Creates the finding that a proxy is in front of layers that identify callers by the address of
+/// the peer.
 fn behind_proxy() -> Finding {
     let cause = "layers tell them apart by `PeerIp`, and every request that was looked at has a field \
                  of a proxy; `key::ForwardedIp` finds the client behind proxies that it is told to \
@@ -455,7 +462,7 @@ fn not_met(rule: &Rule, id: &str, cause: String) -> Finding {
     Finding::new(FindingKind::RuleNotMet, id, rule.resource(), cause)
 }
 
-/// The weight of all calls that `node` has counted.
+/// Returns the weight of all calls that `node` has counted.
 fn calls(node: &Node) -> u64 {
     let totals = node.totals(node.last_used());
     totals.pass() + totals.block()

@@ -1,4 +1,4 @@
-//! Finding resources and scope nodes in the tables, and making those that are not there.
+//! Finds resources and scope nodes in the tables, and creates missing or stale ones.
 
 use super::Registry;
 use super::recent::{self, Fingerprint};
@@ -11,20 +11,20 @@ use crate::engine::resource::scope::{ScopeKind, ScopeNode, ScopeQuery};
 use crate::engine::resource::{NewResource, Resource, ResourceQuery};
 use crate::stat::Reloaded;
 
-/// The answer of a look under a name.
+/// The result of looking up a resource.
 pub(crate) enum Found {
-    /// No resource by the present rules.
+    /// There is no resource made by the present rules.
     Nothing,
     Fresh(Arc<Resource>),
-    /// One that has refused the call, and is not held.
+    /// A crowded resource has refused the call, and its reference count was not touched.
     Refused(Blocked),
 }
 
 impl Registry {
     // --- resources ---
 
-    /// The resource that `query` asks for, if this thread has called it lately and it was made by
-    /// the present rules.
+    /// Returns the resource of `query`, if this thread has called it lately and it was made by the
+    /// present rules.
     #[inline(always)]
     pub(crate) fn find_recent(&self, query: &ResourceQuery<'_>) -> Option<Arc<Resource>> {
         let fingerprint = Fingerprint::of(query, &self.shared)?;
@@ -56,10 +56,10 @@ impl Registry {
         found
     }
 
-    /// The resource that `query` asks for, made or renewed if need be. When the table is full there
-    /// is a place only for one that has a rule, or that `has_place`; for any other it is the
-    /// resource of the overflow. A caller that sends the name of a shared key has no part in that
-    /// key: such a text is known by its hash, and no rule names it.
+    /// Returns the resource of `query`, which is created or renewed if necessary. A full table
+    /// still takes resources that have a rule, or if `has_place`; all others are counted on the
+    /// overflow resource. A text from a caller that equals one of the engine's reserved names is
+    /// replaced by its hash, which no rule names.
     pub(crate) fn find_or_make(
         &self,
         query: &ResourceQuery<'_>,
@@ -91,7 +91,7 @@ impl Registry {
         }
     }
 
-    /// The resource that `query` asks for, by the present rules, if it is known.
+    /// Returns the resource of `query` if it is in the table, renewed by the present rules.
     pub(super) fn find_or_renew(
         &self,
         query: &ResourceQuery<'_>,
@@ -103,13 +103,13 @@ impl Registry {
         }
     }
 
-    /// A resource that is not known yet, by the present rules unless these change
-    /// just now; `None` if there is no place for it.
+    /// Creates a resource that is not known yet. It is stale if the rules change at the same time.
+    /// Returns `None` if the table is full.
     fn try_make(&self, query: &ResourceQuery<'_>, now: Glance) -> Option<Arc<Resource>> {
         let rules = loop {
             let rules = self.rules.load_full();
-            // A resource with a rule has a place at any size of the table. No rule can name one
-            // that is known by its hash alone.
+            // A resource with a rule has a place even in a full table. A resource that is known
+            // only by its hash can have no rule.
             let is_named = !matches!(query.name, Key::Digest(..));
             if is_named && rules.names(&query.name.to_string()) {
                 return Some(self.install(query, false, now));
@@ -117,7 +117,7 @@ impl Registry {
             if rules.version() == self.shared.version.load(Ordering::Acquire) {
                 break rules;
             }
-            // A reload is at work: a resource made now must be by its rules.
+            // A reload is under way: wait for it, as a resource made now must have its rules.
             drop(self.renewal.lock());
         };
         let now = self.shared.time.check_making(now);
@@ -135,8 +135,8 @@ impl Registry {
         Some(found)
     }
 
-    /// The resource that a rule or a program means by `name`, by the present rules, if it has
-    /// ever been called.
+    /// Returns the resource that a rule or program means by `name`, if it was ever called, renewed
+    /// by the present rules.
     pub(crate) fn known<'a>(
         &self,
         direction: Direction,
@@ -151,7 +151,8 @@ impl Registry {
         self.find_or_renew(&query, now)
     }
 
-    /// Finds a resource that a rule names, and makes it if it has never been called.
+    /// As [`known`](Self::known), but creates a resource that a rule names and that was never
+    /// called.
     pub(crate) fn named<'a>(
         &self,
         direction: Direction,
@@ -168,8 +169,8 @@ impl Registry {
         known.or_else(|| is_named().then(|| self.install(&query, false, now)))
     }
 
-    /// Makes `stale` anew by the present rules. `None` if others want its place and
-    /// have got it: nothing is known of it any more.
+    /// Renews `stale` by the present rules. Returns `None` if it was evicted from the table
+    /// meanwhile.
     pub(super) fn renew(
         &self,
         query: &ResourceQuery<'_>,
@@ -186,12 +187,12 @@ impl Registry {
         Some(self.install(query, false, now))
     }
 
-    /// Puts the resource of `query` in its place, by the present rules and over
-    /// the node that it had.
+    /// Creates the resource of `query` by the present rules, and replaces the one in the table,
+    /// whose node it takes over.
     fn install(&self, query: &ResourceQuery<'_>, has_matched: bool, now: Glance) -> Arc<Resource> {
         let now = self.shared.time.check_making(now);
         let renewal = self.renewal.lock();
-        // Another call may have done it while this one waited.
+        // Another call may have installed it while this one waited for the lock.
         if let Some(found) = self.resources.find(query, Arc::clone) {
             if found.is_fresh() {
                 return found;
@@ -211,17 +212,18 @@ impl Registry {
         if old.is_none() {
             self.compare_new(&new);
         }
-        // There may be more slots than before. The calls that wait are woken by foreign code.
+        // There may be more slots than before, for waiting calls. Outside of the lock, as wakers
+        // run foreign code.
         new.let_in(old.as_deref());
-        // No thread waits while this one frees the whole set that it may be the last to hold.
+        // Dropped after the lock is released, as this can free a whole set of rules.
         drop(old);
         new
     }
 
     // --- scope nodes ---
 
-    /// The scope node `name` of `resource`, made or renewed if need be. If there is no place for
-    /// it: the one for all such origins, and none for a context.
+    /// Returns the scope node `name` of `resource`, which is created or renewed if necessary. If
+    /// the table is full, an origin gets the overflow node, and a context gets `None`.
     pub(crate) fn scope(
         &self,
         resource: &Resource,
@@ -248,8 +250,8 @@ impl Registry {
         query: &ScopeQuery<'_>,
         now: Tick,
     ) -> Result<Option<Arc<ScopeNode>>, Reloaded> {
-        // A scope node that a rule names, or that stands for many, has a place even if the table is
-        // full: a flood of origins must not lift a rule.
+        // A scope node that a rule names, and the overflow node, have a place even in a full table:
+        // a flood of origins must not disable a rule.
         let has_place = match query.kind {
             ScopeKind::Overflow => true,
             ScopeKind::Origin => resource
@@ -329,7 +331,8 @@ mod tests {
             };
             registry.make_scope(resource, &query, now.undoubted())
         };
-        // It has looked for the scope node before the reload, and makes it after.
+        // A call with the old resource has looked for the scope node before the reload, and creates
+        // it after.
         assert!(
             scope(&old).is_err(),
             "its rules would be looked up in another set"

@@ -1,8 +1,8 @@
-//! The nodes and the rules in force: the two tables of an engine.
+//! The registry of an engine: the rules in force, and the tables of resources and scope nodes.
 //!
-//! Resources are in one table and their scope nodes, for single origins and contexts, in the other.
-//! Both are bounded. Each resource has been made by one version of the rules; a reload makes it
-//! stale, and the next call to it has it made anew.
+//! Resources are in one table, and their scope nodes, for single origins and contexts, in another.
+//! Both are bounded. Each resource is made by one version of the rules. A reload makes it stale,
+//! and the next call to it renews it.
 
 mod findings;
 mod lookup;
@@ -37,18 +37,18 @@ pub(crate) use routes::Routes;
 pub(crate) struct Registry {
     shared: StdArc<EngineContext>,
     rules: ArcSwap<RuleSet>,
-    /// Whether a path may match a template other than itself.
+    /// Whether any rule has a template that can match other paths than itself.
     has_templates: AtomicBool,
     resources: Table<Resource>,
     scopes: Table<ScopeNode>,
     /// The id of the next resource.
     next_id: AtomicU64,
-    /// Calls that found no place of their own.
+    /// The number of calls that found no place in a full table.
     overflowed: AtomicU64,
-    /// Held while something is made anew by other rules.
+    /// Held while resources are renewed, and while a reload publishes its rules.
     renewal: Lock<()>,
-    /// The sets before that something still holds. Held by a reload while it makes its
-    /// set: no call waits for it.
+    /// Replaced sets of rules that are still in use. A reload holds this lock from its beginning,
+    /// while it makes its set; no call waits for it.
     older: Lock<Older>,
 }
 
@@ -95,11 +95,12 @@ impl Registry {
         &self.scopes
     }
 
-    /// How many calls were counted with everything that has no place.
+    /// Returns how many calls found no place in a full table, and were counted on an overflow node.
     pub(crate) fn overflowed(&self) -> u64 {
         self.overflowed.load(Ordering::Relaxed)
     }
 
+    /// Returns the route templates, for naming a request.
     pub(crate) fn routes(&self) -> Routes<'_> {
         Routes {
             registry: self,
@@ -109,7 +110,7 @@ impl Registry {
         }
     }
 
-    /// The rules that are in force.
+    /// Returns the rules that are in force.
     pub(crate) fn rules(&self) -> StdArc<RuleSet> {
         self.rules.load_full()
     }

@@ -1,8 +1,8 @@
 //! A thread's own copies of the labels of rules whose calls a crowd refuses.
 //!
-//! A refusal holds the label of its rule until the answer is dropped. Where many threads refuse at
-//! once, they would write to one reference count: so each makes a copy, and counts references to
-//! that.
+//! A refusal holds the label of its rule until the answer is dropped. If many threads refuse at
+//! once, they would all write to one reference count. So each thread makes a copy, and counts
+//! references to that.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use std::sync::Arc;
 use crate::base::sync::thread_local;
 use crate::blocked::Label;
 
-/// How many a thread keeps.
+/// The most copies that a thread keeps.
 const MOST: usize = 16;
-/// How many refusals must miss here before a copy goes to another label.
+/// How many look-ups must miss before a copy is replaced by that of another label, so that labels
+/// in turns do not push each other out.
 const MISSES_TO_REPLACE: usize = 16;
 
 thread_local! {
@@ -24,10 +25,10 @@ struct OwnLabels {
     misses: usize,
 }
 
-/// The thread's own copy of `label`, for refusals of `resource`. A thread that has many already
-/// may get `label` itself.
+/// Returns the thread's own copy of `label`, for refusals of `resource`, or `label` itself if the
+/// thread has too many copies.
 pub(crate) fn own_label(label: &Arc<Label>, resource: &str) -> Arc<Label> {
-    // When the thread ends, there may be nothing left to look at.
+    // While the thread ends, the copies may be gone already.
     let copy = OWN.try_with(|own| own.borrow_mut().find_or_copy(label, resource));
     copy.unwrap_or_else(|_| label.clone())
 }
@@ -93,7 +94,7 @@ mod tests {
             own.find_or_copy(&gone, "r");
             assert!(own.copies.len() <= MOST);
         }
-        // A label that is asked for again and again gets its copy.
+        // A label that is asked for often enough gets a copy.
         let new = label("new");
         let asked = (0..=MISSES_TO_REPLACE).map(|_| own.find_or_copy(&new, "r"));
         assert!(!Arc::ptr_eq(&asked.last().unwrap(), &new));

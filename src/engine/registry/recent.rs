@@ -1,14 +1,14 @@
-//! A cache of the resources that a thread has called lately, asked before the table.
+//! A thread's cache of the resources that it has called lately, which is searched before the table.
 //!
 //! Most threads call the same few resources again and again. So each has a small direct-mapped
-//! cache of the resources that it has found in the table, and asks here first. The cache holds
-//! *weak* references: they keep neither a resource nor its engine, with its hooks and its clock,
-//! alive, and do not count as holders to the table, which evicts resources without holders. A
-//! resource that is found here is held while its call runs, as one from the table is.
+//! cache of the resources that it has found in the table. The cache holds *weak* references: they
+//! keep neither a resource nor its engine, with its hooks and its clock, alive, and do not count as
+//! holders to the table, which evicts resources without holders. A resource that is found here is
+//! kept alive while its call runs, like one from the table.
 //!
-//! A [`Fingerprint`] of the name says which slot to look at. The resource there is compared in
-//! full: a resource of another engine, with another name, made by older rules, or gone from the
-//! table is a miss, and the table is asked. A name takes the slot of another one only after [some
+//! A [`Fingerprint`] of the name selects the slot. The resource in it is compared in full. A
+//! resource of another engine, with another name, made by older rules, or removed from the table is
+//! a miss, and the table is searched. A name takes the slot of another one only after [some
 //! misses](MISSES_TO_REPLACE): otherwise two names that are called in turns would push each other
 //! out with every call.
 
@@ -26,33 +26,33 @@ use crate::stat::Resident;
 /// How many resources a thread keeps, at 24 bytes each.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 6;
-/// How many calls must miss at a slot before it goes to another name.
+/// How many calls must miss at a slot before its resource is replaced.
 const MISSES_TO_REPLACE: u32 = 16;
 
 thread_local! {
     static RECENT: RefCell<[RecentSlot; SLOTS]> = const { RefCell::new([RecentSlot::EMPTY; SLOTS]) };
 }
 
-/// A cheap hash of a name and its engine. Two names may share one.
+/// A cheap hash of a name and its engine. Different names can have the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u64);
 
 struct RecentSlot {
     fingerprint: Fingerprint,
-    /// Calls that looked here for another resource.
+    /// The calls that have missed here since the resource was put in.
     misses: u32,
     resource: Option<Weak<Resource>>,
 }
 
-/// The resource that `query` asks for, if this thread has it in its cache. It was made by the
-/// present rules of the engine that `shared` belongs to, and is in its table.
+/// Returns the resource of `query`, if this thread has it in its cache, and it was made by the
+/// present rules of the engine of `shared` and is in its table.
 #[inline(always)]
 pub(crate) fn find(
     fingerprint: Fingerprint,
     query: &ResourceQuery<'_>,
     shared: &StdArc<EngineContext>,
 ) -> Option<Arc<Resource>> {
-    // When the thread ends, there may be nothing left to look at.
+    // While the thread ends, the cache may be gone already.
     let found = RECENT.try_with(|slots| {
         let slots = slots.borrow();
         let slot = &slots[fingerprint.slot()];
@@ -69,8 +69,8 @@ pub(crate) fn find(
     is_it.then_some(found)
 }
 
-/// Notes that `resource` was not in the cache, and puts it there if its slot is free or has
-/// been missed often enough.
+/// Notes that `resource` was not in the cache. Puts it there if its slot is free or has been missed
+/// often enough.
 pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
     let _ = RECENT.try_with(|slots| {
         let slot = &mut slots.borrow_mut()[fingerprint.slot()];
@@ -85,7 +85,7 @@ pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
     });
 }
 
-/// Removes `resource` from the cache of the thread: its next call looks in the table.
+/// Removes `resource` from the thread's cache, so that its next call searches the table.
 #[cold]
 pub(crate) fn forget(resource: &Resource) {
     let _ = RECENT.try_with(|slots| {
@@ -101,7 +101,8 @@ pub(crate) fn forget(resource: &Resource) {
 // === impl Fingerprint ===
 
 impl Fingerprint {
-    /// For a name that is a text, in the engine that `shared` belongs to.
+    /// Computes the fingerprint of a name in the engine of `shared`; `None` if the name is not a
+    /// text.
     #[inline(always)]
     pub(crate) fn of(query: &ResourceQuery<'_>, shared: &StdArc<EngineContext>) -> Option<Self> {
         let (first, text) = match *query.name {
@@ -123,7 +124,7 @@ impl Fingerprint {
     }
 }
 
-/// Some bytes of `text`: its first, its last, and those in its middle.
+/// Mixes the first, the last and the middle bytes of `text`.
 #[inline(always)]
 fn sample(text: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
@@ -146,7 +147,7 @@ impl RecentSlot {
         resource: None,
     };
 
-    /// Returns whether it is empty, or its resource is gone.
+    /// Returns whether the slot is empty, or its resource was dropped.
     fn is_free(&self) -> bool {
         let kept = self.resource.as_ref();
         kept.is_none_or(|resource| resource.strong_count() == 0)
@@ -203,7 +204,7 @@ mod tests {
         let now = found.shared().time.read();
         let known = sentinel.registry().known(Direction::Inbound, "job", now);
         assert!(Arc::ptr_eq(&found, &known.unwrap()));
-        // Another thread has slots of its own.
+        // Another thread has its own slots.
         std::thread::scope(|scope| {
             let other = scope.spawn(|| kept(&sentinel, "job").is_none());
             assert!(other.join().unwrap());
@@ -288,12 +289,12 @@ mod tests {
         for _ in 0..2 {
             call(&sentinel, "job");
         }
-        // A call holds the resource that comes to be replaced.
+        // A call holds the resource, which is then replaced.
         let old = kept(&sentinel, "job").unwrap();
         sentinel.reload(FlowRule::per_second("job", 9).into());
         assert!(!Arc::ptr_eq(&known(), &old));
         sentinel.reload(Rules::new());
-        // A call has found it before both reloads, and continues only now.
+        // A call has found the old resource before both reloads, and continues only now.
         assert!(old.take_over(&registry.rules()));
         assert!(old.is_fresh());
         assert!(kept(&sentinel, "job").is_none());
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(crate::base::sync::shared_size::<Resource>(), 200);
     }
 
-    /// A name that has the slot of `name` in another registry.
+    /// Returns a name whose slot in the engine `other` is that of `name` in `sentinel`.
     fn rival(sentinel: &Sentinel, name: &str, other: &Sentinel) -> String {
         let slot = |sentinel: &Sentinel, name: &str| {
             with(sentinel, Key::Str(name), |fingerprint, _, _| {
@@ -343,7 +344,7 @@ mod tests {
         for _ in 0..2 {
             call(&sentinel, "job");
         }
-        // One call makes it, and so many miss it.
+        // One call creates the resource, and the others miss it.
         for _ in 0..MISSES_TO_REPLACE {
             call(&sentinel, &rival);
             assert!(kept(&sentinel, "job").is_some());

@@ -1,5 +1,5 @@
-//! Reloads: new rules are prepared while calls go by the old ones, then published to all calls at
-//! once.
+//! Reloads: new rules are prepared while calls are judged by the old ones, and then published to
+//! all calls at once.
 
 use std::ops::DerefMut;
 use std::sync::{Arc as StdArc, Weak};
@@ -14,9 +14,9 @@ use crate::engine::resource::{Resource, ResourceQuery};
 use crate::rule::{NumberedRules, RuleSelection, RuleSet};
 use crate::stat::Resident;
 
-/// Most replaced sets of rules that may stay in memory. A resource keeps the set that it was made
-/// by until its next call, so without this bound there could be as many sets as resources, each as
-/// large as all its rules. Beyond it, a reload renews all resources.
+/// The most replaced sets of rules that may stay in memory. A resource keeps the set by which it
+/// was made until its next call, so without this bound there could be as many sets as resources.
+/// Beyond it, a reload renews all resources.
 const MOST_OLDER: usize = 8;
 
 /// The replaced sets of rules that resources may still keep.
@@ -31,19 +31,19 @@ pub(crate) struct RuleChange {
 }
 
 impl RuleChange {
-    /// The new rules.
+    /// Returns the new rules.
     pub(crate) fn rules(&self) -> &RuleSet {
         &self.new
     }
 }
 
 impl Registry {
-    /// Begins a reload: no other one is at work until the returned lock is dropped.
+    /// Begins a reload. No other reload runs until the returned lock is dropped.
     pub(crate) fn begin_reload(&self) -> impl DerefMut<Target = Older> {
         self.older.lock()
     }
 
-    /// Makes the new set. No call waits for it.
+    /// Creates the new set of rules. No call waits for it.
     pub(crate) fn prepare(
         &self,
         listed: NumberedRules,
@@ -70,7 +70,8 @@ impl Registry {
         older.push(StdArc::downgrade(old));
         let are_many = older.len() > MOST_OLDER;
         drop(older);
-        // A resource that has lost its rules must not stay pinned until it is called.
+        // A resource that has lost its rules would otherwise stay in the table as one with rules
+        // until it is called.
         let now = self.shared.time.read();
         for name in old.resources() {
             if new.names(name) {
@@ -87,23 +88,23 @@ impl Registry {
                 }
             }
         }
-        // Renewed resources let go of the older sets.
+        // Renewed resources release the older sets.
         if are_many {
             self.renew_all(now, |_| true);
         }
-        // Calls may wait in line for slots that the new rules have free.
+        // Calls may be waiting in line for slots that are free under the new rules.
         if self.shared.lined_up.may_wait() {
             self.renew_all(now, Resource::is_waited_for);
         }
     }
 
-    /// Waits until a reload that is at work has put its rules in force.
+    /// Waits until a reload that is under way has put its rules in force.
     pub(crate) fn wait_for_reload(&self) {
         drop(self.renewal.lock());
     }
 
-    /// Replaces the rules while `renewal` is held. Calls wait for that lock: the sets are made,
-    /// and the user's clock, which may be slow, is read before.
+    /// Replaces the rules while `renewal` is held. As calls wait for that lock, the sets are
+    /// created and the user's clock, which may be slow, is read before.
     fn replace_rules(&self, change: &RuleChange, with_them: impl FnOnce()) {
         let new = &change.new;
         let has_templates = new.has_templates();
@@ -113,26 +114,27 @@ impl Registry {
         if has_templates {
             self.has_templates.store(true, Ordering::Relaxed);
         }
-        // From this store on every resource is stale. The next call to it
-        // waits for the lock, finds the rules, and makes it anew.
+        // From this store on, every resource is stale. The next call to one waits for the lock,
+        // finds the new rules, and renews it.
         self.shared.version.store(new.version(), Ordering::Release);
-        // Before the rules: a call that is judged by this version looks for rules in shadow mode of
-        // the same version.
+        // The shadow rules are published before the rules, as a call that is judged by this version
+        // needs shadow rules of the same version.
         with_them();
         self.rules.store(new.clone());
-        // Last: `Routes` must find the templates of the old rules as long as these are in force.
+        // Stored last: `Routes` must find the templates of the old rules as long as these are in
+        // force.
         self.has_templates.store(has_templates, Ordering::Release);
     }
 
-    /// Renews `found` if it was made by older rules. Returns `found` itself if neither these nor
-    /// the present `rules` have any for it.
+    /// Renews `found` if it was made by older rules. Returns `found` itself if neither the older
+    /// nor the present rules name it.
     pub(crate) fn renewed(&self, found: &Arc<Resource>, rules: &RuleSet) -> Arc<Resource> {
         let has_rules = || !found.rules().is_bare_set() || rules.of(found.text()).is_some();
         if found.is_fresh() || !has_rules() {
             return found.clone();
         }
-        // A reader may renew many resources in a row: the time of the first is too old for the
-        // last.
+        // The clock is read each time: a reader may renew many resources in a row, and the time of
+        // the first would be too old for the last.
         let now = self.shared.time.read();
         // A resource that has left the table in the meantime stays as it was.
         let renewed = found
@@ -141,8 +143,8 @@ impl Registry {
         renewed.unwrap_or_else(|| found.clone())
     }
 
-    /// Renews `resource` if it was made by older rules. For a call that stands in line there: a
-    /// reload may have looked for such calls just before it lined up.
+    /// Renews `resource` if it was made by older rules. A call that begins to wait in line does
+    /// this, as a reload may have looked for waiting calls just before.
     pub(crate) fn catch_up(&self, resource: &Resource, now: Tick) {
         if !resource.is_fresh() {
             let now = Glance::again(now);
@@ -151,7 +153,8 @@ impl Registry {
         }
     }
 
-    /// Renews the resources that `of` picks, unless they are up to date or have no rules.
+    /// Renews the resources for which `of` returns true, unless they are up to date or have no
+    /// rules.
     #[cold]
     fn renew_all(&self, now: Glance, of: fn(&Resource) -> bool) {
         let mut renew = |old: &Arc<Resource>| {
@@ -176,7 +179,8 @@ mod tests {
         Rules::build((0..40).map(|n| FlowRule::per_second(format!("named {n}"), limit))).unwrap()
     }
 
-    /// How many of the sets that `era` sees in force are still there after 40 reloads.
+    /// Makes 40 reloads, and calls `era` after each. Returns how many of the sets of rules are
+    /// still in memory.
     fn left_of(sentinel: &Sentinel, era: impl Fn(&Sentinel, u32)) -> usize {
         let sets = (1..=40).map(|n| {
             sentinel.reload(rules(n));

@@ -10,12 +10,12 @@ use super::Registry;
 use crate::base::sync::Ordering;
 use crate::rule::RuleSet;
 
-/// The route templates of the rules in force, loaded when they are first asked
-/// for: most requests never ask.
+/// A handle on the route templates of the rules in force. They are loaded when first needed, as
+/// most requests do not need them.
 pub(crate) struct Routes<'a> {
     pub(super) registry: &'a Registry,
     pub(super) loaded: OnceCell<Guard<StdArc<RuleSet>>>,
-    /// The version of the rules by which calls were judged before a template was looked for.
+    /// The version of the rules in force when this handle was created.
     pub(super) version: u64,
 }
 
@@ -26,27 +26,29 @@ impl fmt::Debug for Routes<'_> {
 }
 
 impl Routes<'_> {
-    /// The version of the rules by whose templates, or lack of them, a call was named. If
-    /// others came into force between two looks at them, an older one, by which no call is
-    /// judged any more.
+    /// Returns the version of the rules by which a call was named. If other rules came into force
+    /// while it was named, this is the older version, by which no call is judged any more, so the
+    /// call is named again.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         let loaded = self.loaded.get();
         loaded.map_or(self.version, |rules| rules.version().min(self.version))
     }
 
-    /// The template that `path` matches; `None` as well if it is the path itself.
+    /// Returns the template that `path` matches; `None` if none does, or if no rule has a template
+    /// that can match another path.
     #[inline]
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
-        // Pairs with the last store in `put_in_force`: a call that sees that the new rules have
-        // none sees their version when it is judged. That they have some is stored before it.
+        // Pairs with the last store in `put_in_force`: a call that sees that the new rules have no
+        // templates also sees their version when it is judged. That new rules have templates is
+        // stored before their version.
         if !self.registry.has_templates.load(Ordering::Acquire) {
             return None;
         }
         self.naming(path)
     }
 
-    /// Returns the template that matches, or the path itself if a rule has it for its name.
+    /// Returns the template that `path` matches, or the path itself if a rule names it.
     #[inline(never)]
     pub(crate) fn naming(&self, path: &str) -> Option<&str> {
         let rules = self.loaded.get_or_init(|| self.registry.rules.load());

@@ -1,4 +1,4 @@
-//! Mistakes in the set-up of a store, as findings: see [`finding`](crate::hook::finding).
+//! Findings on the set-up of a store: see [`finding`](crate::hook::finding).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::hook::finding::{Finding, FindingKind};
 use crate::rule::{Rule, RuleSet, SharedRule};
 use crate::store::{Hub, StoreMistake};
 
-/// A bucket must last this many trips: permits of a shorter one are mostly lost.
+/// The least length of a bucket in trips. Permits of a shorter one mostly expire unused.
 const TRIPS: u32 = 10;
 /// A store that has not answered for this long since its start is reported.
 const SILENT: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const SILENT: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_secs(60);
 
 impl Registry {
-    /// The findings on the store, and on those rules of `set` that count there.
+    /// Returns the findings on the store, and on those rules of `set` that use it.
     pub(super) fn store_findings(&self, set: &RuleSet) -> Vec<Finding> {
         let mut found = Vec::new();
         let is_shared = set.listed().has_shared();
@@ -26,7 +26,7 @@ impl Registry {
             return found;
         }
         let none = |kind, cause: String| Finding::new(kind, "", "", cause);
-        // That there is none is a finding on each rule.
+        // A missing store is a finding on each rule.
         let Some(hub) = self.shared.store.get().filter(|hub| hub.store().is_some()) else {
             return found;
         };
@@ -53,7 +53,7 @@ impl Registry {
         found
     }
 
-    /// Notifies hooks of what is wrong with the store.
+    /// Notifies hooks of the findings on the store.
     pub(crate) fn tell_of_store(&self) {
         if self.shared.hooks.want(Interest::FINDING) {
             let found = self.store_findings(&self.rules());
@@ -61,21 +61,21 @@ impl Registry {
         }
     }
 
-    /// That `rule` is shared, and a call has come to it before anybody has started the store.
+    /// Returns the finding that the store is not started, if `rule` is shared.
     pub(super) fn not_started(&self, rule: &Rule) -> Option<Finding> {
         let hub = self.shared.store.get().filter(|_| rule.is_shared())?;
         hub.store().and_then(|_| not_started(hub))
     }
 }
 
-/// That nothing asks the store.
+/// Returns the finding that the store is not started, or was stopped.
 fn not_started(hub: &Hub) -> Option<Finding> {
     let cause = "nobody has started it, or its handle was dropped; call `Sentinel::start_store`, and \
                  keep the handle";
     (!hub.is_running()).then(|| Finding::new(FindingKind::StoreNotStarted, "", "", cause))
 }
 
-/// That the store has not answered since it was started.
+/// Returns the finding that the store has not answered since it was started.
 fn silence(hub: &Hub) -> Option<Finding> {
     let is_silent = hub.has_never_answered() && hub.now() - hub.since() >= SILENT;
     is_silent.then(|| {
@@ -86,7 +86,7 @@ fn silence(hub: &Hub) -> Option<Finding> {
     })
 }
 
-/// That nobody has said how many processes there are, where shares go by that.
+/// Returns the finding that the number of processes is not set, if shares depend on it.
 fn nodes_not_set(set: &RuleSet, hub: &Hub) -> Option<Finding> {
     let has_shares = || {
         let all = of_shared(set, &|rule| {
@@ -110,7 +110,7 @@ fn nodes_not_set(set: &RuleSet, hub: &Hub) -> Option<Finding> {
     })
 }
 
-/// That other processes do not agree on what all must agree on.
+/// Returns the finding that other processes have different settings, which must be equal.
 fn other_settings(hub: &Hub) -> Option<Finding> {
     let others = hub.others();
     let mut causes = Vec::new();
@@ -133,7 +133,7 @@ fn other_settings(hub: &Hub) -> Option<Finding> {
     })
 }
 
-/// The mistakes that the store itself has noticed.
+/// Returns the mistakes that the store itself has noticed.
 fn mistakes(hub: &Hub) -> Vec<Finding> {
     let noticed = hub.store().and_then(|it| catch_panic(|| it.mistakes()));
     let told = noticed.into_iter().flatten().map(|mistake| {
@@ -155,7 +155,7 @@ fn mistakes(hub: &Hub) -> Vec<Finding> {
     told.collect()
 }
 
-/// That the store has refused a request of late. Its own words may have names in them.
+/// Returns the finding that the store has lately refused a request.
 fn refusal(hub: &Hub) -> Option<Finding> {
     let (error, at) = hub.last_refusal()?;
     (hub.now() - at < FRESH).then(|| {
@@ -167,7 +167,8 @@ fn refusal(hub: &Hub) -> Option<Finding> {
     })
 }
 
-/// That a share is nothing where the limit is below the number of processes.
+/// Returns findings for rules whose limit is below the number of processes, so that some shares are
+/// zero.
 fn empty_shares(set: &RuleSet, hub: &Hub) -> Vec<Finding> {
     let processes = hub.nodes().count;
     of_shared(set, &|rule| {
@@ -183,6 +184,7 @@ fn empty_shares(set: &RuleSet, hub: &Hub) -> Vec<Finding> {
     })
 }
 
+/// Returns findings for rules whose buckets are too short for the length of a trip.
 fn short_buckets(set: &RuleSet, trip: Duration) -> Vec<Finding> {
     of_shared(set, &|rule| {
         let bucket = rule.window.bucket;
@@ -196,7 +198,7 @@ fn short_buckets(set: &RuleSet, trip: Duration) -> Vec<Finding> {
     })
 }
 
-/// The findings of `look` about each shared rule of `set`.
+/// Collects the findings that `look` returns for the shared rules of `set`.
 fn of_shared(
     set: &RuleSet,
     look: &dyn Fn(&SharedRule) -> Option<(FindingKind, String)>,

@@ -1,5 +1,5 @@
-//! Gives a call its place at a resource, a slot and an admission by the circuit breakers, or
-//! refuses it.
+//! Gives a call its place at a resource, that is, a slot and an admission by circuit breakers; and
+//! creates refusals.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::clock::Tick;
 use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
 use crate::stat::{Refusal, SlotHold};
 
-/// The `Retry-After` of a call that is refused because the store has not answered.
+/// The `Retry-After` of a call that is refused because the store is away.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The parts of its resource that a call takes, besides tokens.
+/// What a call takes of its resource in addition to tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) slot: Option<SlotHold>,
@@ -34,12 +34,12 @@ impl Place {
 // === impl Resource ===
 
 impl Resource {
-    /// A refusal by the rule with this index.
+    /// Creates a refusal by the rule with this index.
     pub(crate) fn blocked(&self, kind: BlockKind, rule: u32) -> Blocked {
         Blocked::by(kind, self.rules.label(rule).clone(), &self.text)
     }
 
-    /// Makes this resource's rules give out the node's slots, in place of those of `old`.
+    /// Makes the rules of this resource limit the node's slots, instead of those of `old`.
     pub(super) fn begin_slots(&self, old: Option<&Self>) {
         if self.gives_out_slots() && old.is_some_and(|old| !old.gives_out_slots()) {
             // Calls that are running were admitted without a slot.
@@ -54,7 +54,8 @@ impl Resource {
                 .and_then(|extras| extras.adaptive.clone());
             self.node.set_slot_limit(Box::new(move || {
                 let fixed = fixed.map_or(u32::MAX, |slots| slots.limit);
-                // Calls in line are served in their order, whatever their classes.
+                // Calls in line are served in their order, independent of their classes, so the
+                // bound of the default class applies.
                 let adaptive = adaptive.as_ref().map(|(_, limiter)| limiter.bounds());
                 let adaptive = adaptive.map(|bounds| bounds[Criticality::default().index()]);
                 adaptive.map_or(fixed, |limit| limit.min(fixed))
@@ -69,8 +70,8 @@ impl Resource {
         KeyedRules::let_in(self.params(), old.and_then(Self::params));
     }
 
-    /// Returns whether a call waits for a slot or a share: a call that begins to wait later sees
-    /// all writes before this check.
+    /// Returns whether a call waits for a slot or a share. A call that begins to wait after this
+    /// check sees all writes before it.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.node.is_waited_for() || self.params().is_some_and(KeyedRules::are_waited_for)
     }
@@ -79,7 +80,7 @@ impl Resource {
         self.slots.is_some() || self.limiter().is_some()
     }
 
-    /// The limit on calls at once for one of this importance, if a rule sets one.
+    /// Returns the limit on concurrent calls for a call of this importance, if a rule sets one.
     #[inline]
     pub(crate) fn slot_limit(&self, importance: Importance) -> Option<SlotLimit> {
         let Some((rule, limiter)) = self.limiter() else {
@@ -94,18 +95,18 @@ impl Resource {
         }))
     }
 
-    /// How calls wait for one of `slots`, if they may.
+    /// Returns the queue for `slots`, if the rule has one.
     pub(crate) fn slot_queue(&self, slots: SlotLimit) -> Option<SlotQueue> {
         self.rules.slot_queue(slots.rule)
     }
 
-    /// As `slot_limit` for a resource without an adaptive limit, as on the fast path.
+    /// As [`slot_limit`](Self::slot_limit), without an adaptive limit, for the fast path.
     #[inline]
     pub(crate) const fn fixed_slot_limit(&self) -> Option<SlotLimit> {
         self.slots
     }
 
-    /// Refuses a call if no slot is free. It takes none.
+    /// Refuses a call if no slot is free. Takes none.
     #[inline]
     pub(crate) fn check_slots(&self, importance: Importance) -> Result<(), SlotLimit> {
         match self.slot_limit(importance) {
@@ -114,8 +115,8 @@ impl Resource {
         }
     }
 
-    /// Takes a slot for a call of this importance, if a rule says how many there are: the call's
-    /// `own`, if it has one.
+    /// Takes a slot for a call of this importance, if a rule limits them. A call that has its `own`
+    /// slot uses that.
     #[inline]
     pub(crate) fn take_slot(
         &self,
@@ -166,7 +167,7 @@ impl Resource {
         }
     }
 
-    /// Notes that the call of this place has got its tokens and starts.
+    /// Notes that the call with this place has its tokens and starts.
     #[inline]
     pub(crate) fn place_started(&self, place: Place) {
         if let Some(hold) = place.slot {
@@ -185,8 +186,8 @@ impl Resource {
         }
     }
 
-    /// A refusal of a call of this importance for want of a slot, from which an adaptive limit
-    /// learns. The time at which one will be free is unknown.
+    /// Creates the refusal of a call of this importance without a free slot, and reports it to an
+    /// adaptive limit. When a slot will be free is unknown; only an adaptive limit estimates it.
     pub(crate) fn blocked_by_slots(&self, slots: SlotLimit, importance: Importance) -> Blocked {
         let blocked = self
             .blocked(BlockKind::Isolation, slots.rule)
@@ -200,7 +201,7 @@ impl Resource {
             .with_retry_after(wait)
     }
 
-    /// The refusal of a call that gets no permits. The rule's count of refusals goes up.
+    /// Creates the refusal of a call that gets no permits, and counts it for the shared rule.
     pub(crate) fn blocked_without_lease(&self, none: NoShare, now: Tick) -> Blocked {
         if let NoShare::Full { rule, .. } | NoShare::NoStore { rule } = none {
             let counts = self.rules.shared_counts(rule);
@@ -209,7 +210,8 @@ impl Resource {
         self.blocked_without_share(none, now)
     }
 
-    /// A refusal of `call` by a rule on costs, until `at` or for ever.
+    /// Creates the refusal of `call` by a rule on costs. It has room again `at`, or never if that
+    /// is `None`.
     #[cold]
     pub(crate) fn blocked_by_cost(
         &self,
@@ -226,7 +228,8 @@ impl Resource {
             .with_reserved(reserved)
     }
 
-    /// What `call` reserves by the rule that refuses it, if that is for ever.
+    /// Returns what `call` reserves at the rule that refuses it, if the rule will never admit so
+    /// much; otherwise 0.
     #[cold]
     pub(crate) fn reserved_for_ever(&self, none: &NoShare, call: &Call<'_>) -> u32 {
         let NoShare::Full {
@@ -241,7 +244,7 @@ impl Resource {
         unit.map_or(0, |unit| call.reserves.of(unit))
     }
 
-    /// A refusal for want of a share, or of permits from a store.
+    /// Creates the refusal of a call that gets no share, or no permits from a store.
     #[cold]
     pub(crate) fn blocked_without_share(&self, none: NoShare, now: Tick) -> Blocked {
         match none {
@@ -264,7 +267,7 @@ impl Resource {
         }
     }
 
-    /// Refuses a call that the circuit breakers would not admit. It takes no probe.
+    /// Refuses a call that the circuit breakers would not admit. Takes no probe.
     #[inline]
     pub(crate) fn check_breakers(&self, now: Tick) -> Result<(), Blocked> {
         let checked = self.breakers().map_or(Ok(()), |all| all.check(now));
@@ -287,8 +290,7 @@ impl Resource {
         .with_retry_after(refusal.retry_after())
     }
 
-    /// Runs a closure on the circuit breakers, if there are any. Hooks are notified of each
-    /// change.
+    /// Runs `f` on the circuit breakers, if there are any. Hooks are notified of each change.
     #[inline]
     pub(crate) fn with_breakers<R>(
         &self,

@@ -1,4 +1,4 @@
-//! The permits of shared rules that one call has.
+//! The permits of shared rules that a call holds.
 
 use std::mem;
 
@@ -16,7 +16,7 @@ pub(crate) struct HeldLeases(SmallVec<HeldLease, 2>);
 #[derive(Debug)]
 struct HeldLease {
     quota: Arc<SharedQuota>,
-    /// `None` for a call that passes without permits.
+    /// The validity of the permits; `None` if the call passes without permits.
     valid: Option<Validity>,
     weight: u32,
     cost: Option<WantedUnits>,
@@ -38,9 +38,10 @@ impl HeldLeases {
         self.0.iter().any(|held| held.quota.counts_as(quota))
     }
 
-    /// Takes over the permits of `target` that the call `had` before, if it wants as many. They stay
-    /// with the counter that has drawn them: that of a key without a place is made anew each time it
-    /// is looked up, and another one knows nothing of them when they go back.
+    /// Takes over the permits of `target` that the call `had` before, if it wants as many. They
+    /// stay with the counter that has drawn them. The target may be another object for the same
+    /// counter, as that of a key without a place in its table is created at each look-up; it would
+    /// not know the permits when they go back.
     pub(super) fn take_over(&mut self, had: &mut Self, target: &LeaseTarget) -> bool {
         let is_it =
             |held: &HeldLease| held.quota.counts_as(&target.quota) && held.weight == target.weight;
@@ -62,23 +63,23 @@ impl HeldLeases {
         self.0.iter().next().is_none()
     }
 
-    /// Returns whether some of its permits are borrowed.
+    /// Returns whether any of the permits are borrowed.
     pub(crate) fn is_borrowed(&self) -> bool {
         self.validities().any(Validity::is_borrowed)
     }
 
-    /// From when on the call may use all of them.
+    /// Returns the time from which the call may use all permits.
     pub(crate) fn start(&self) -> Tick {
         let starts = self.validities().map(|valid| valid.from);
         starts.max().unwrap_or_default()
     }
 
-    /// Returns whether the call may still use all of them at `start`.
+    /// Returns whether all permits are still valid at `start`.
     pub(crate) fn last_until(&self, start: Tick) -> bool {
         self.validities().all(|valid| !valid.end.is_over(start))
     }
 
-    /// Refunds the permits that the call cannot use any more at `start`, when it is to run.
+    /// Refunds the permits that will have expired at `start`, when the call is to run.
     pub(super) fn keep_for(&mut self, start: Tick) {
         let is_over = |held: &HeldLease| held.valid.is_some_and(|valid| valid.end.is_over(start));
         while let Some(over) = self.0.remove(is_over) {
@@ -87,7 +88,8 @@ impl HeldLeases {
         }
     }
 
-    /// The call runs: its permits are spent, or those of the accounts of what it costs.
+    /// Spends the permits of a call that starts. Permits of rules on costs become the accounts that
+    /// are returned.
     pub(crate) fn spend(&mut self) -> SmallVec<LeaseAccount, 1> {
         let mut accounts = SmallVec::default();
         for held in mem::take(&mut self.0).iter() {

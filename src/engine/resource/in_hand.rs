@@ -1,22 +1,22 @@
-//! The permits that the shared rules of a resource have in hand, for readers.
+//! Statistics of the local permits that the shared rules of a resource hold.
 
 use super::leases::{LeaseCounters, Leases};
 use crate::call::Key;
 use crate::clock::Tick;
 use crate::store::StoreKey;
 
-/// The permits that a rule has in hand on one resource.
+/// The local permits of a rule on one resource.
 #[derive(Debug)]
 pub(crate) struct InHand {
-    /// LeaseCounters of the store that are known here.
+    /// The number of counters that this process has.
     pub(crate) cells: usize,
     pub(crate) permits: u64,
-    /// The key of the counter, if there is but one.
+    /// The key of the counter, if the rule has a single one.
     pub(crate) key: Option<StoreKey>,
 }
 
 impl Leases {
-    /// The permits of each rule, by its index.
+    /// Returns the local permits of each rule, with its index.
     pub(crate) fn in_hand(&self, now: Tick) -> impl Iterator<Item = (u32, InHand)> {
         self.rules.iter().map(move |leased| {
             let in_hand = match &leased.counters {
@@ -38,14 +38,15 @@ impl Leases {
         })
     }
 
-    /// The rules that count each key apart, by their index.
+    /// Returns the indices of the rules that count each key separately.
     pub(crate) fn by_key(&self) -> Vec<u32> {
         let by_key = self.rules.iter().filter(|leased| leased.rule.is_by_key());
         by_key.map(|leased| leased.index).collect()
     }
 
-    /// The limit of `key` by the rule at `index`, which counts each key apart, and how many permits
-    /// of it this process may still get, as far as it knows; `None` while the key has no limit.
+    /// Returns the limit of `key` by the rule at `index`, which counts each key separately, and how
+    /// many permits of it this process can still get as far as it knows; `None` while the key has
+    /// no limit.
     pub(crate) fn left(&self, index: u32, key: &Key<'_>, now: Tick) -> Option<(u32, u32)> {
         let leased = self.rules.iter().find(|leased| leased.index == index)?;
         let LeaseCounters::ByKey(quotas) = &leased.counters else {
@@ -56,8 +57,8 @@ impl Leases {
         Some((limit, left))
     }
 
-    /// Counts the permits that calls have taken so far. Permits of a rule by key are counted by the
-    /// task of the store, at its next turn.
+    /// Adds the permits that calls have taken so far to the statistics. Permits of a rule by key
+    /// are added by the store's task, at its next turn.
     pub(crate) fn count_taken(&self) {
         for leased in &self.rules {
             if let LeaseCounters::One(quota) = &leased.counters {

@@ -1,4 +1,4 @@
-//! The key of a resource, and how a call asks for it.
+//! The key of a resource in the table, and the query with which a call looks for it.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc as StdArc;
@@ -16,26 +16,26 @@ pub(crate) struct ResourceKey {
     name: OwnedKey,
 }
 
-/// The resource that a call asks for.
+/// The resource that a call looks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceQuery<'a> {
     pub(crate) direction: Direction,
-    /// Short enough to be kept.
+    /// The name. It is short enough to be stored, see `Key::shortened`.
     pub(crate) name: &'a Key<'a>,
 }
 
-/// A resource that the registry makes for the first time or by new rules.
+/// The identity of a resource that the registry creates or renews.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewResource<'a> {
     pub(crate) query: &'a ResourceQuery<'a>,
-    /// The number that it gets if the name had none before.
+    /// The number of the resource, unless it replaces one, whose number it keeps.
     pub(crate) id: u64,
     /// Whether a router had matched the name, so that callers cannot make it up.
     pub(crate) has_matched: bool,
 }
 
 impl ResourceKey {
-    /// Runs `f` with the query by which a call asks for it.
+    /// Runs `f` with the query that finds this key.
     pub(crate) fn with_query<R>(&self, f: impl FnOnce(&ResourceQuery<'_>) -> R) -> R {
         f(&ResourceQuery {
             direction: self.direction,
@@ -45,11 +45,12 @@ impl ResourceKey {
 }
 
 impl ResourceQuery<'_> {
-    /// A hash that no two resources have in common.
+    /// Returns a hash of 128 bits, which identifies the resource.
     pub(super) fn name_hash(&self, shared: &EngineContext) -> NameHash {
         shared.hash.each_ref().map(|state| state.hash_one(self))
     }
 
+    /// Creates the key to store in the table, and the text of the name.
     pub(crate) fn keep(&self) -> (ResourceKey, StdArc<str>) {
         let name = OwnedKey::from(*self.name);
         let text = match &name {
