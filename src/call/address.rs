@@ -1,9 +1,9 @@
 //! IPv4 addresses inside of IPv6 addresses.
 //!
-//! An IPv4 client may be seen under an IPv6 address: by a socket for both versions, or behind
-//! a translator, which writes the IPv4 address into the last 32 bits. Keys of IPv6 addresses
-//! are cut to 64 bits, which would make one key of all IPv4 clients. So such a client is known
-//! by the address inside.
+//! An IPv4 client can have an IPv6 address: on a socket for both versions, or behind a translator,
+//! which writes the IPv4 address into the last 32 bits. Keys of IPv6 addresses are cut to 64 bits,
+//! which would give all IPv4 clients one key. So such a client is identified by the IPv4 address
+//! inside.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ const BEFORE_IPV4: [u128; 3] = [
     0x0064_ff9b_0000_0000_0000_0000,
 ];
 
-/// The IPv4 address inside of `ip` if there is one, or else `ip`.
+/// Returns the IPv4 address inside of `ip` if there is one, or else `ip`.
 #[inline]
 pub(crate) fn canonical(ip: IpAddr) -> IpAddr {
     match ip {
@@ -26,7 +26,7 @@ pub(crate) fn canonical(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// The IPv4 address inside of `ip`.
+/// Returns the IPv4 address inside of `ip`, if there is one.
 pub(crate) fn ipv4_inside(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = ip.to_bits();
     let [.., a, b, c, d] = ip.octets();

@@ -1,4 +1,4 @@
-//! `Cohort`: which calls of one class are refused together.
+//! `Cohort`: a part of the calls of a class that is refused together.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,20 +8,20 @@ use std::time::Duration;
 use super::{Criticality, Key};
 use crate::base::wall::since_1970;
 
-/// How many cohorts there are: the numbers have seven bits.
+/// The number of cohorts. Their numbers have seven bits.
 const COHORTS: u8 = 128;
-/// So long a key stays in its cohort.
+/// How long a key stays in its cohort.
 const TURN: Duration = Duration::from_secs(3_600);
 
-/// The part of the calls of a class that a call is in: of the class that is refused in part, an
-/// [`AdaptiveRule`](crate::AdaptiveRule) refuses the calls of higher cohorts first.
+/// A part of the calls of one class. If an [`AdaptiveRule`](crate::AdaptiveRule) must refuse some
+/// calls of a class, it refuses those of higher cohorts first.
 ///
-/// A page that needs three answers fails if one of them is refused. Where a third of the calls pass,
-/// each judged alone, one such page in twenty-five succeeds. If all calls of one user are in one
-/// cohort, they mostly pass together or are refused together, and more pages succeed from as many
-/// calls: see [`SentinelLayer::cohort`](crate::SentinelLayer::cohort).
+/// A page that needs three answers fails if one of them is refused. If a third of the calls pass,
+/// each judged on its own, only one such page in twenty-seven succeeds. If all calls of one user
+/// are in one cohort, they mostly pass or are refused together, and more pages succeed with the
+/// same number of calls: see [`SentinelLayer::cohort`](crate::SentinelLayer::cohort).
 ///
-/// Cohorts have the numbers 0 to 127. A call without one is judged as one of cohort 0.
+/// Cohorts have the numbers 0 to 127. A call without a cohort is judged as one of cohort 0.
 ///
 /// # Examples
 ///
@@ -38,26 +38,27 @@ const TURN: Duration = Duration::from_secs(3_600);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cohort(
-    /// One more than the number: 0 is free for a call without a cohort.
+    /// The number plus one, so that 0 can stand for a call without a cohort.
     NonZeroU8,
 );
 
-/// What is compared of a call where there are too many, in one word, as it travels with every call:
-/// the index of the class in two bits, then [one that is set](Importance::SET), so that "none" needs
-/// no word of its own, and above them a byte for the cohort, 0 without one.
+/// The class and cohort of a call, by which calls are compared in overload. They are packed into
+/// one word, as it travels with every call: the index of the class in two bits, then a [bit that is
+/// always set](Importance::SET), so that an `Option` needs no more room, and in the high byte the
+/// cohort, or 0 for none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Importance(NonZeroU16);
 
-/// FNV-1a with 64 bits, of which all processes make the same.
+/// FNV-1a with 64 bits, which gives the same hashes in all processes.
 struct Fnv(u64);
 
 // === impl Cohort ===
 
 impl Cohort {
-    /// What it is called in a header.
+    /// The name of the cohort in a header.
     pub(crate) const NAME: &'static str = "cohort";
 
-    /// That of a call of which nothing is known, where others have one: the one in the middle.
+    /// The cohort in the middle, for calls without a known cohort if others have one.
     pub(crate) const MIDDLE: Self = Self::of_number(COHORTS / 2);
 
     /// Returns the cohort of a number below 128, and `None` for any other.
@@ -70,27 +71,27 @@ impl Cohort {
         }
     }
 
-    /// The cohort of a number, of which seven bits count.
+    /// Returns the cohort of the lowest seven bits of `number`.
     const fn of_number(number: u8) -> Self {
         Self(NonZeroU8::MIN.saturating_add(number % COHORTS))
     }
 
-    /// Returns the cohort of `key`, such as the name of a user: by a hash of the key and of the
-    /// hour of the wall clock, so that nobody is always among the first to be refused. Processes
-    /// agree on it.
+    /// Returns the cohort of `key`, such as the name of a user. It is a hash of the key and of the
+    /// hour of the wall clock, so that no user is always among the first to be refused. It is the
+    /// same in all processes.
     ///
-    /// It reads the clock of the system.
+    /// Reads the system clock.
     #[must_use]
     pub fn of_key<'a>(key: impl Into<Key<'a>>) -> Self {
         Self::at(key.into(), since_1970())
     }
 
-    /// The cohort of `key` at a time since 1970.
+    /// Returns the cohort of `key` at a time since 1970.
     fn at(key: Key<'_>, time: Duration) -> Self {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
         key.hash(&mut hash);
         hash.write(&(time.as_secs() / TURN.as_secs()).to_le_bytes());
-        // The high bits: the lowest ones of FNV depend on the last bytes alone.
+        // The high bits are used, as the low ones of FNV depend mostly on the last bytes.
         Self::of_number((hash.finish() >> 57) as u8)
     }
 
@@ -100,7 +101,7 @@ impl Cohort {
         self.0.get() - 1
     }
 
-    /// How much of `room` this cohort does not get.
+    /// Returns how much of `room` this cohort does not get.
     #[inline]
     pub(crate) fn share(self, room: u32) -> u32 {
         (u64::from(room) * u64::from(self.number()) / u64::from(COHORTS)) as u32
@@ -108,15 +109,16 @@ impl Cohort {
 }
 
 impl Importance {
-    /// All bits that may be set.
+    /// All bits that can be set.
     pub(crate) const BITS: u16 = 0xff03 | Self::SET;
+    /// A bit that is always set, so that the word is not zero.
     const SET: u16 = 1 << 2;
 
     pub(crate) const fn of(criticality: Criticality) -> Self {
         Self::of_bits(criticality.index() as u16)
     }
 
-    /// From the [`bits`](Self::bits), among others.
+    /// Creates the importance from its [`bits`](Self::bits). Other bits are ignored.
     #[inline]
     pub(crate) const fn of_bits(bits: u16) -> Self {
         match NonZeroU16::new(bits & Self::BITS | Self::SET) {
@@ -141,7 +143,7 @@ impl Importance {
         Self::of_bits(self.bits() & 0x00ff | (byte as u16) << 8)
     }
 
-    /// The [index](Criticality::index) of the class.
+    /// Returns the [index](Criticality::index) of the class.
     #[inline]
     pub(crate) const fn class(self) -> usize {
         (self.bits() & 3) as usize

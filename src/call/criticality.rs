@@ -1,4 +1,4 @@
-//! `Criticality`: how much a call matters where there are too many.
+//! `Criticality`: how much a call matters if there are too many calls.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,14 +8,14 @@ use crate::base::invalid::InvalidSetting;
 /// The names of the classes, each at its [`index`](Criticality::index).
 const NAMES: [&str; 4] = ["critical-plus", "critical", "sheddable-plus", "sheddable"];
 
-/// How much a call matters, for the case that there are more calls than a service can take: an
-/// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important ones first. A call that says
-/// nothing is [`Critical`](Self::Critical).
+/// How much a call matters if there are more calls than a service can handle: an
+/// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important ones first. A call without a
+/// set class is [`Critical`](Self::Critical).
 ///
-/// The most important class is the least value. Only calls of one resource are compared, and a
-/// class is no quota: where there is room for all calls, none of them is refused for its class.
-/// It also says nothing of [priority](crate::Call::prioritized), which is about borrowing from a
-/// window to come.
+/// The most important class is the least value. Only calls of one resource are compared. A class is
+/// no quota: if there is room for all calls, none is refused because of its class. It is
+/// independent of [priority](crate::Call::prioritized), which allows a call to borrow from a coming
+/// window.
 ///
 /// # Examples
 ///
@@ -50,10 +50,10 @@ pub enum Criticality {
     /// Users notice if the call fails: what a person waits for. The default.
     #[default]
     Critical,
-    /// The call may fail for some minutes, as it is tried again later: batch jobs, synchronization
-    /// in the background.
+    /// The call may fail for some minutes, as it is tried again later: batch jobs, background
+    /// synchronization.
     SheddablePlus,
-    /// The call may often fail, for long: prefetching, suggestions, statistics.
+    /// The call may fail often and for long: prefetching, suggestions, statistics.
     Sheddable,
 }
 
@@ -79,12 +79,13 @@ impl Criticality {
         NAMES[self.index()]
     }
 
-    /// The place of the class among [all](Self::ALL): 0 for the most important one, up to 3.
+    /// Returns the position of the class in [`ALL`](Self::ALL): 0 for the most important one, up to
+    /// 3.
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
 
-    /// The class called `name`, in small letters or capitals.
+    /// Returns the class called `name`, ignoring case.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let is_named = |class: &Self| class.as_str().eq_ignore_ascii_case(name);
         Self::ALL.into_iter().find(is_named)
@@ -97,7 +98,7 @@ impl fmt::Display for Criticality {
     }
 }
 
-/// Reads a [name](Criticality::as_str), in small letters or capitals.
+/// Parses a [name](Criticality::as_str), ignoring case.
 impl FromStr for Criticality {
     type Err = InvalidSetting;
 

@@ -1,7 +1,7 @@
-//! The class of the call that a thread works for at the moment, and its cohort.
+//! The class and the cohort of the call that a thread is polling.
 //!
-//! A thread polls one call after another, so the class is set around each poll, and what was there
-//! before is put back, also by a panic.
+//! A thread polls different calls in turn, so the class is set for each poll. The previous one is
+//! restored after it, also if the poll panics.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,7 +14,7 @@ use super::{Cohort, Criticality, Importance};
 use crate::base::sync::thread_local;
 
 thread_local! {
-    /// `None`: the thread works for no call whose class is known.
+    /// `None` if the thread polls no call whose class is known.
     static CURRENT: Cell<Option<Importance>> = const { Cell::new(None) };
 }
 
@@ -47,22 +47,23 @@ pin_project! {
     }
 }
 
-/// Puts back the class that was there before.
+/// Restores the previous class and cohort on drop.
 #[must_use]
 pub(crate) struct Restore(Option<Importance>);
 
 impl Criticality {
-    /// Returns the class of the call that is polled: that of the innermost [`scope`](Self::scope),
-    /// or of a layer that [propagates](crate::SentinelLayer::propagate_criticality) it. `None`
-    /// elsewhere, also in a task that was spawned by such a call.
+    /// Returns the class of the call that is being polled: that of the innermost
+    /// [`scope`](Self::scope), or of a layer that
+    /// [propagates](crate::SentinelLayer::propagate_criticality) it. `None` elsewhere, also in a
+    /// task that was spawned by such a call.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.get().map(Importance::criticality)
     }
 
     /// Runs `future` as a part of a call of this class: each time it is polled, the class is
-    /// [`current`](Self::current). The [cohort](Cohort) stays that of the call that asks for this
-    /// future. A task that a call spawns does not have its class by itself:
+    /// [`current`](Self::current). The [cohort](Cohort) is that of the call that creates this
+    /// future. A spawned task does not inherit the class of the call:
     ///
     /// ```
     /// use tower_sentinel::Criticality;
@@ -86,7 +87,7 @@ impl Criticality {
 }
 
 impl Cohort {
-    /// Returns the cohort of the call that is polled, as [`Criticality::current`] its class.
+    /// Returns the cohort of the call that is being polled, see [`Criticality::current`].
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.get()?.cohort()

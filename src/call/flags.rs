@@ -1,13 +1,14 @@
-//! `Flags`: what a call says of itself in a bit or two, in one word.
+//! `Flags`: the small settings of a call, packed into one word.
 //!
-//! A call is copied on its way, each field by itself: one word costs a load and a store, and six
-//! fields of a byte cost six of each.
+//! A call is copied several times, field by field. One word costs a load and a store, while six
+//! fields of a byte would cost six of each.
 
 use std::fmt;
 
 use super::{Cohort, Criticality, Direction, Importance};
 
-/// See the [module](self). The bits of the [`Importance`], and four more between them.
+/// See the [module](self). Contains the bits of the [`Importance`], and four flags in bits that it
+/// does not use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags(u32);
 
@@ -19,7 +20,7 @@ const _: () =
     assert!((PRIORITIZED | OUTBOUND | WANTS_QUOTA | IS_MATCHED) & Importance::BITS as u32 == 0);
 
 impl Flags {
-    /// Those of a call of which nothing is said: inbound, critical, not prioritized.
+    /// The flags of a call without settings: inbound, critical, not prioritized.
     pub(crate) const DEFAULT: Self = Self(Importance::of(Criticality::Critical).bits() as u32);
 
     const fn with(self, flag: u32, is_set: bool) -> Self {
@@ -72,14 +73,14 @@ impl Flags {
         }
     }
 
-    /// Whether the caller wants to know the rest of its quota.
+    /// Returns whether the caller wants to know its remaining quota.
     #[inline]
     pub(crate) const fn wants_quota(self) -> bool {
         self.0 & WANTS_QUOTA != 0
     }
 
-    /// Whether callers cannot make up the name of the resource, because a router has matched it or
-    /// its layer has only this name.
+    /// Returns whether callers cannot make up the name of the resource, because a router has
+    /// matched it, or its layer has only this name.
     #[inline]
     pub(crate) const fn is_matched(self) -> bool {
         self.0 & IS_MATCHED != 0

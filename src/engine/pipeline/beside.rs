@@ -80,8 +80,8 @@ fn try_own_slowly(
     Ok(now)
 }
 
-/// Starts a call that has its tokens on a node on which other calls wait, which needs the complete
-/// bookkeeping of a start.
+/// Starts a call that has its tokens while other calls wait. Then the granted tokens include those
+/// held for waiting calls, so [`start`](crate::stat::Node::start) counts the taken ones anew.
 #[cold]
 #[inline(never)]
 fn start_among_waiting(resource: &Resource, call: &Call<'_>, now: Tick, taken: Taken) -> Tick {

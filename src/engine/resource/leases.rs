@@ -1,5 +1,4 @@
-//! The shared rules of one resource: the counters that a call takes from, and the leases that it
-//! has taken.
+//! The shared rules of one resource, and the counters from which a call takes permits.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -28,18 +27,20 @@ pub(super) struct LeasedRule {
     pub(super) index: u32,
     pub(super) rule: SharedRule,
     pub(super) counters: LeaseCounters,
-    /// What its calls have cost, if it counts that. Shared with the rule before a reload.
+    /// The costs of its calls, if it counts costs. Shared with the same rule before a reload.
     costs: Option<Arc<LeaseCosts>>,
 }
 
-/// Where a rule counts. Shared with the rule before a reload.
+/// The counters of a rule. Shared with the same rule before a reload.
 #[derive(Clone, Debug)]
 pub(super) enum LeaseCounters {
+    /// One counter for all calls.
     One(Arc<SharedQuota>),
+    /// A counter for each key.
     ByKey(Arc<KeyedQuotas>),
 }
 
-/// The counters that one call takes from.
+/// The counters from which one call takes permits.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTargets(SmallVec<LeaseTarget, 2>);
 
@@ -48,39 +49,41 @@ pub(super) struct LeaseTarget {
     rule: u32,
     advertised: (u32, Duration),
     pub(super) quota: Arc<SharedQuota>,
-    /// How many permits the call takes.
+    /// The number of permits that the call takes.
     pub(super) weight: u32,
     pub(super) cost: Option<WantedUnits>,
 }
 
-/// What a call reserves by a rule on costs.
+/// The reservation of a call at a rule on costs.
 #[derive(Clone, Debug)]
 pub(super) struct WantedUnits {
     pub(super) costs: Arc<LeaseCosts>,
     pub(super) units: u32,
 }
 
-/// A call that waits for the store.
+/// The questions of a call that waits for the store.
 #[derive(Debug)]
 pub(crate) struct Asking {
     tickets: Vec<(LeaseTarget, Ticket)>,
     held: HeldLeases,
-    /// The longest that it waits.
+    /// The longest that the call waits.
     pub(crate) most: Duration,
 }
 
-/// The result of a call's visit to its counters.
+/// The result of a call's attempt to take permits from its counters.
 #[derive(Debug)]
 pub(crate) enum Taking {
     All(HeldLeases),
-    /// Some must be asked for: if of the next bucket, the call may start at that time.
+    /// Some permits must be asked for. If these are of the next bucket, the time is when the call
+    /// could start.
     MustAsk(HeldLeases, Option<Tick>),
 }
 
 // === impl Leases ===
 
 impl Leases {
-    /// The shared rules at `indices`, which inherit from those of `old` where these count the same.
+    /// Creates the shared rules at `indices`. They inherit the counters of rules in `old` that
+    /// count the same.
     pub(super) fn new(
         made_of: &MadeOf<'_>,
         indices: &[u32],
@@ -120,7 +123,7 @@ impl Leases {
         (!rules.is_empty()).then_some(Self { rules, hub })
     }
 
-    /// The only counter of all calls, if there is no other.
+    /// Returns the only counter, if there is a single rule that counts all calls together.
     #[inline]
     pub(crate) fn only_one(&self) -> Option<&Arc<SharedQuota>> {
         match &*self.rules {
@@ -135,14 +138,14 @@ impl Leases {
         }
     }
 
-    /// How far back its windows look.
+    /// Returns how far back the longest window reaches.
     pub(super) fn memory(&self) -> Duration {
         let windows = self.rules.iter().map(|leased| leased.rule.window);
         let spans = windows.map(|window| window.bucket * (window.buckets + 1));
         spans.max().unwrap_or_default()
     }
 
-    /// When `call` may get its permits, as far as the process knows; `None` if never.
+    /// Returns when `call` can get its permits, as far as the process knows; `None` if never.
     pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
         let Ok(targets) = self.targets(call, now) else {
             return Some(now);
@@ -153,12 +156,12 @@ impl Leases {
         })
     }
 
-    /// The terms of a counter of `leased` with this `limit`.
+    /// Returns the terms of a counter of `leased` with this `limit`.
     pub(super) fn terms(&self, leased: &LeasedRule, limit: u32) -> Terms {
         leased.rule.terms(limit, &self.hub.settings)
     }
 
-    /// The one that counts as `rule` does.
+    /// Returns the rule that counts the same as `rule`.
     fn known(&self, rule: &SharedRule) -> Option<&LeasedRule> {
         let mut all = self.rules.iter();
         all.find(|known| {
@@ -166,7 +169,7 @@ impl Leases {
         })
     }
 
-    /// The rules on costs.
+    /// Returns the rules on costs.
     pub(super) fn costs(&self) -> Vec<SharedCostRule> {
         let mut rules = Vec::new();
         for leased in &self.rules {
@@ -185,7 +188,7 @@ impl Leases {
         rules
     }
 
-    /// The counters that `call` takes from.
+    /// Finds the counters from which `call` takes permits.
     pub(crate) fn targets(&self, call: &Call<'_>, now: Tick) -> Result<LeaseTargets, NoShare> {
         let mut targets = LeaseTargets::default();
         for leased in &self.rules {
@@ -252,9 +255,9 @@ impl LeaseCounters {
 // === impl LeaseTargets ===
 
 impl LeaseTargets {
-    /// Takes the call's permits of each lease, or of none. Permits that the call `had` before count.
-    /// A call with a `latest` time may ask for permits of the next bucket, if it can start before
-    /// then.
+    /// Takes the call's permits from each counter, or from none. Permits that the call `had` before
+    /// count. A call with a `latest` time can ask for permits of the next bucket, if it can start
+    /// before that time.
     pub(crate) fn take(
         &self,
         now: Tick,
@@ -288,8 +291,9 @@ impl LeaseTargets {
         })
     }
 
-    /// The rest of each counter: its rule, its limit and interval, how many are left of it, and
-    /// when there are more. A call that `takes` its permits later leaves so many less.
+    /// Returns the remaining quota of each counter: its rule, its limit and interval, how many
+    /// permits are left, and when there are more. `takes` says that the call has yet to take its
+    /// permits, which are then subtracted.
     pub(crate) fn left(
         &self,
         now: Tick,
@@ -303,8 +307,8 @@ impl LeaseTargets {
         })
     }
 
-    /// Asks for the permits that are not `held`, also of the next bucket as [above](Self::take).
-    /// Returns those that the call has then, or that it must wait.
+    /// Asks for the permits that are not `held`, also of the next bucket as [`take`](Self::take)
+    /// does. Returns all permits, or the questions whose answers the call must wait for.
     pub(crate) fn ask(
         &self,
         now: Tick,
@@ -335,7 +339,7 @@ impl LeaseTargets {
         })
     }
 
-    /// The refusal of a call whose permits `held` do not last until `start`.
+    /// Returns the refusal of a call whose permits `held` expire before `start`.
     #[cold]
     pub(crate) fn over_by(&self, held: &HeldLeases, start: Tick) -> Option<NoShare> {
         let of_held = self.0.iter().find(|target| held.has(&target.quota))?;
@@ -358,20 +362,20 @@ impl LeaseTarget {
 // === impl Asking ===
 
 impl Asking {
-    /// The rule of the first counter that it waits for.
+    /// Returns the rule of the first counter that the call waits for.
     pub(crate) fn first_rule(&self) -> u32 {
         self.tickets.first().map_or(0, |(target, _)| target.rule)
     }
 
-    /// Returns whether all answers are there; if not, `waker` is woken when one more is.
+    /// Returns whether all answers have come. If not, `waker` is woken when one more has.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         let tickets = self.tickets.iter();
-        // Each one must know the waker.
+        // Counted to the end, as each ticket must get the waker.
         let left = tickets.filter(|(_, ticket)| !ticket.is_answered(waker));
         left.count() == 0
     }
 
-    /// The leases that the call has by now: without an answer, the rule decides as it does without
+    /// Returns the permits that the call has by now. A rule without an answer decides as without
     /// the store.
     pub(crate) fn settle(mut self, now: Tick) -> Result<HeldLeases, NoShare> {
         for (target, ticket) in std::mem::take(&mut self.tickets) {
@@ -379,7 +383,8 @@ impl Asking {
             self.take_answer(&target, answer)?;
         }
         if self.held.is_borrowed() {
-            // The others are of buckets that may be over by then: they are taken anew.
+            // Other permits can expire before the borrowed ones are valid: they are refunded, and
+            // taken anew later.
             self.held.keep_for(self.held.start());
         }
         Ok(self.held)

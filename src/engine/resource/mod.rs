@@ -1,8 +1,8 @@
 //! A resource: the rules that judge its calls, and the node that counts them.
 //!
-//! A value of this type never changes, except for its counts: a reload makes a new one over the
-//! same node. So every call is judged by the rules of one version, and ends by the rules that
-//! admitted it. Single origins and contexts of a resource are [scope
+//! A value of this type never changes, except for its counts: a reload creates a new one with the
+//! same node. So every call is judged by the rules of one version, and its end is reported to the
+//! rules that admitted it. The calls of single origins and contexts are counted on [scope
 //! nodes](crate::engine::resource::scope).
 
 mod admit;
@@ -69,18 +69,18 @@ pub(crate) struct Resource {
     shared: StdArc<EngineContext>,
     version: AtomicU64,
     place: ListPlace,
-    /// Whether the resource is never evicted: a rule names it, or it is the resource of all calls
-    /// beyond the limit on resources.
+    /// Whether the resource is never evicted, because a rule names it, or it is the overflow
+    /// resource.
     is_pinned: bool,
-    /// Whether callers cannot make up its name: a rule names it or has named it, or a router had
+    /// Whether callers cannot make up the name: a rule names it or has named it, or a router had
     /// matched it when it was first called.
     has_safe_name: bool,
     path_kind: PathKind,
-    /// Whether a rule limits the concurrent calls of single origins, or those of a related
-    /// resource.
+    /// Whether a rule limits the concurrent calls of single origins, or depends on those of a
+    /// related resource.
     has_narrow_slots: bool,
-    /// Whether a request passes several layers of this resource, as marks have shown: [`UNTRIED`],
-    /// [`SINGLE`] or [`NESTED`].
+    /// Whether requests pass several layers that judge this resource, as found out by marking
+    /// requests: [`UNTRIED`], [`SINGLE`] or [`NESTED`].
     layers: AtomicU8,
 }
 
@@ -91,11 +91,11 @@ const SINGLE: u8 = 1;
 /// A marked request has reached a second layer for this resource.
 const NESTED: u8 = 2;
 
-/// One call in this many is marked, and the first one is. The first one may end between two layers,
-/// for example without a login, so later ones are marked too.
+/// One call in this many is marked, in addition to the first one. The first one can end between two
+/// layers, for example without a login, so later ones are marked too.
 const MARKED_IN: u64 = 1_024;
-/// The remainder of the start, in ns, that selects it. Odd, so that times of whole microseconds
-/// never have it: with a manual clock, no call is marked by chance.
+/// A call is marked if its start in ns, modulo [`MARKED_IN`], is this. Odd, so that a start in
+/// whole microseconds never matches: with a manual clock, no call is marked by chance.
 const MARKED_AT: u64 = 777;
 
 // === impl Resource ===
@@ -159,8 +159,8 @@ impl Resource {
             has_safe_name: is_pinned || has_matched || old.is_some_and(|old| old.has_safe_name),
             version: AtomicU64::new(rules.version()),
             place: ListPlace::default(),
-            // Keeping the whole set here would hold it in memory as long as the resource, through
-            // all reloads.
+            // A resource without rules would otherwise keep the whole set in memory, through all
+            // reloads.
             rules: if own.is_some() {
                 rules.clone()
             } else {
@@ -183,15 +183,15 @@ impl Resource {
         self.version.load(Ordering::Relaxed) == self.shared.version.load(Ordering::Acquire)
     }
 
-    /// The version of the rules that it was made by.
+    /// Returns the version of the rules by which the resource was made.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Adopts the version of `rules`, if neither they nor the old rules name the resource and its
-    /// calls take the same path. The path may differ because all inbound calls are counted together
-    /// since the resource was created.
+    /// Adopts the version of `rules`, if neither they nor the old rules name the resource, and its
+    /// calls take the same path. The path can differ even so, because inbound calls may count on a
+    /// common node by now.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
         let agrees = self.rules.is_bare_set()
             && rules.of(&self.text).is_none()
@@ -203,24 +203,25 @@ impl Resource {
         agrees
     }
 
-    /// Returns whether a layer must mark the request of a call that starts `at` a time, so that an
+    /// Returns whether a layer must mark the request of a call that starts at `at`, so that an
     /// inner layer does not judge it again.
     #[inline(always)]
     pub(crate) fn wants_mark(&self, at: Tick) -> bool {
         self.layers.load(Ordering::Relaxed) != SINGLE || at.as_nanos() % MARKED_IN == MARKED_AT
     }
 
+    /// Notes that a request was marked.
     pub(crate) fn note_mark(&self) {
         let (first, order) = (UNTRIED, Ordering::Relaxed);
         let _ = self.layers.compare_exchange(first, SINGLE, order, order);
     }
 
-    /// Notes that a second layer has seen a mark: all requests are marked from now on.
+    /// Notes that a marked request has reached a second layer. All requests are marked from now on.
     pub(crate) fn note_nested_layers(&self) {
         self.layers.store(NESTED, Ordering::Relaxed);
     }
 
-    /// The path that its calls would take by `rules`.
+    /// Returns the path that calls would take under `rules`.
     fn path_by(&self, rules: &RuleSet) -> PathKind {
         let extras = self.extras.as_deref();
         PathKind::new(
@@ -236,7 +237,7 @@ impl Resource {
         self.key.direction
     }
 
-    /// Returns whether its calls count among all inbound ones.
+    /// Returns whether calls to it also count on the node of all inbound calls.
     #[inline]
     pub(crate) fn is_counted_inbound(&self) -> bool {
         self.shared.counts_together(self.direction())
@@ -250,7 +251,7 @@ impl Resource {
         self.id
     }
 
-    /// Returns whether callers cannot make up its name, also if only a shadow rule among the
+    /// Returns whether callers cannot make up the name, also if only a shadow rule among the
     /// `present` rules names it.
     pub(crate) fn has_safe_name(&self, present: &RuleSet) -> bool {
         self.has_safe_name || present.has_shadow_for(&self.text)
@@ -264,13 +265,14 @@ impl Resource {
         &self.compiled
     }
 
-    /// The current time, read again if it contradicts the latest time seen by this resource.
+    /// Returns the current time, checked against the latest time that this resource has seen.
     #[inline]
     pub(crate) fn now(&self) -> Tick {
         self.check_time(self.shared.time.read())
     }
 
-    /// The time of a reading, which is nearly always in the newest step that was seen here.
+    /// Returns the time of a reading. The common case is a time in the newest step that the node
+    /// has seen.
     #[inline]
     pub(crate) fn check_time(&self, reading: Glance) -> Tick {
         let now = reading.undoubted();
@@ -281,7 +283,7 @@ impl Resource {
         }
     }
 
-    /// The time of `reading`, if it lies in the newest step.
+    /// Returns the time of `reading`, if it is in the newest step that the node has seen.
     #[inline]
     pub(crate) fn time_in_step(&self, reading: Glance) -> Option<Tick> {
         let now = reading.undoubted();
@@ -293,32 +295,33 @@ impl Resource {
         self.shared.time.check(reading, self.node.seen())
     }
 
-    /// How long it takes from `now` to `at`; see
+    /// Returns how long it takes from `now` to `at`; see
     /// [`Timekeeper::until`](crate::clock::timekeeper::Timekeeper::until).
     pub(crate) fn time_until(&self, at: Tick, now: Tick) -> Duration {
         self.shared.time.until(at, now)
     }
 
-    /// The circuit breakers.
+    /// Returns the circuit breakers, if there are any.
     #[inline]
     pub(crate) fn breakers(&self) -> Option<&Breakers> {
         Some(&self.extras.as_ref()?.breakers.as_ref()?.breakers)
     }
 
-    /// The rules of the circuit breakers, in their order.
+    /// Returns the rules of the circuit breakers, in the order of the breakers.
     pub(crate) fn breaker_rules(&self) -> &[u32] {
         let ruled = self.extras.as_ref().and_then(|it| it.breakers.as_ref());
         ruled.map_or(&[], |ruled| &ruled.rules)
     }
 
-    /// The adaptive limit, and its rule.
+    /// Returns the adaptive limit and its rule, if there is one.
     #[inline]
     pub(crate) fn limiter(&self) -> Option<(u32, &Limiter)> {
         let (rule, limiter) = self.extras.as_ref()?.adaptive.as_ref()?;
         Some((*rule, limiter))
     }
 
-    /// The current adaptive limit, in whole calls, also during a probe.
+    /// Returns the current estimate of the adaptive limit, in whole calls. A probe does not change
+    /// it.
     pub(crate) fn adaptive_limit(&self) -> Option<u32> {
         let (_, limiter) = self.limiter()?;
         Some(limiter.estimate() as u32)
@@ -328,7 +331,7 @@ impl Resource {
         self.extras.as_ref()?.origins.as_ref()
     }
 
-    /// The state that is shared by all origins that no rule names.
+    /// Returns the state that all origins share which no rule names.
     pub(crate) fn others(&self) -> Option<&OtherOrigins> {
         self.extras.as_ref()?.others.as_ref()
     }
@@ -337,18 +340,19 @@ impl Resource {
         self.extras.as_ref()?.contexts.as_ref()
     }
 
+    /// Returns the flow rules on related resources.
     pub(crate) fn related(&self) -> &[u32] {
         self.related_rules().map_or(&[], |rules| &rules.flow)
     }
 
-    /// Returns whether a rule limits the calls at once of single origins, or looks at those of
-    /// another resource.
+    /// Returns whether a rule limits the concurrent calls of single origins, or depends on those of
+    /// a related resource.
     #[inline]
     pub(crate) const fn has_narrow_slots(&self) -> bool {
         self.has_narrow_slots
     }
 
-    /// The limits on the calls at once of other resources.
+    /// Returns the limits on concurrent calls of related resources.
     pub(crate) fn related_slots(&self) -> &[SlotLimit] {
         self.related_rules().map_or(&[], |rules| &rules.slots)
     }
@@ -358,20 +362,20 @@ impl Resource {
         self.extras.as_ref()?.related.as_deref()
     }
 
-    /// The rules by parameters.
+    /// Returns the keyed rules on calls.
     #[inline]
     pub(crate) fn params(&self) -> Option<&KeyedRules> {
         self.extras.as_ref()?.params.as_ref()
     }
 
-    /// The rules on what calls cost.
+    /// Returns the rules on costs.
     #[inline]
     pub(crate) fn costs(&self) -> Option<&CostRules> {
         self.extras.as_ref()?.costs.as_deref()
     }
 
-    /// Calls `f` with the keyed rules, on calls or on costs, in their order: the place of each among
-    /// those of its sort, and its index.
+    /// Calls `f` with each keyed rule, on calls or on costs, in the order of the rules: with its
+    /// table, its position there, and its index.
     pub(crate) fn each_keyed_rule<'r>(&'r self, f: &mut dyn FnMut(&'r KeyedRules, usize, u32)) {
         let of_costs = self.costs().and_then(CostRules::by_key);
         let mut all = Vec::new();
@@ -386,7 +390,7 @@ impl Resource {
         }
     }
 
-    /// The rules that count over all processes of a store.
+    /// Returns the shared rules, which count over all processes of a store.
     #[inline]
     pub(crate) fn leases(&self) -> Option<&Leases> {
         self.extras.as_ref()?.leases.as_ref()
@@ -396,12 +400,12 @@ impl Resource {
         self.extras.as_ref()?.seen_keys.as_ref()
     }
 
-    /// The guards, if there are any.
+    /// Returns the guards, if there are any.
     pub(crate) fn guards(&self) -> Option<&Guards> {
         self.extras.as_ref()?.guards.as_deref()
     }
 
-    /// The path that its calls take through the pipeline.
+    /// Returns the path that calls take through the pipeline.
     #[inline]
     pub(crate) const fn path_kind(&self) -> PathKind {
         self.path_kind
@@ -415,7 +419,7 @@ impl Resource {
         &self.shared
     }
 
-    /// Bytes that the resource occupies, heap included; without the text of its
+    /// Returns how many bytes the resource occupies, including the heap, without the text of its
     /// name.
     pub(crate) fn footprint(&self) -> usize {
         let extras = self.extras.as_deref().map_or(0, size_of_val);
@@ -449,13 +453,12 @@ impl Resident for Resource {
     }
 
     fn is_idle(&self, now: Tick) -> bool {
-        // Calls that were admitted under older rules hold the resource of those rules and share its
-        // node.
+        // Running calls that older rules admitted hold an older resource, which shares this node.
         if self.is_pinned || self.node.is_shared() {
             return false;
         }
         // The resource must not be evicted before its state has expired: a breaker would close, or
-        // a window would begin with a fresh quota.
+        // a window would start with a fresh quota.
         if self.costs().is_some_and(|costs| costs.is_told(now)) {
             return false;
         }
@@ -468,7 +471,7 @@ impl Resident for Resource {
         let others = self.others().map_or(Duration::ZERO, OtherOrigins::memory);
         let costs = self.costs().map_or(Duration::ZERO, CostRules::memory);
         let memory = memory.max(breakers).max(leases).max(others).max(costs);
-        // `last_used` may be up to one step earlier than the last use.
+        // `last_used` can be up to one step, a second, earlier than the last use.
         let step = if memory.is_zero() {
             Duration::ZERO
         } else {

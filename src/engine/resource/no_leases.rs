@@ -1,4 +1,4 @@
-//! The stand-in for the shared rules of a resource, where no rule can be shared.
+//! Replaces the shared rules of a resource in builds without the feature `shared`.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::rule::SharedCostRule;
 
-/// Nothing makes a value of it.
+/// The shared rules of a resource, which never exist.
 #[derive(Debug)]
 pub(crate) enum Leases {}
 
-/// Nothing makes a value of it.
+/// The permits of a call, which never exist.
 #[derive(Debug)]
 pub(crate) enum HeldLeases {}
 

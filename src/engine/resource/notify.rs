@@ -1,6 +1,6 @@
-//! Notifies hooks of the events of a resource's calls and breakers.
+//! Notifies hooks of the events of a resource: its calls, breakers and findings.
 //!
-//! Of a call that has waited hooks get neither origin nor parameter: they were borrowed from
+//! For a call that has waited, hooks get neither origin nor parameter, as these were borrowed from
 //! a request that may be gone.
 
 use std::sync::Arc as StdArc;
@@ -18,15 +18,15 @@ use crate::stat::Outcome;
 
 // === impl Resource ===
 
-/// After so many calls each class would have come.
+/// After this many calls, at least two classes should have come; if not, that is a finding.
 const MANY_CALLS: u64 = 1_000;
-/// So many calls that end without a cost are no accident.
+/// This many calls that end without reporting a cost are a finding.
 const MANY_UNTOLD: u64 = 8;
-/// Nor are so many calls without a key, where others have one.
+/// This many calls without a key are a finding, if other calls have one.
 const MANY_BLOCKED: u64 = 8;
 
 impl Resource {
-    /// A call of `weight` has passed, after it has `waited`.
+    /// Notifies hooks that a call of `weight` has passed, after it has `waited`.
     #[inline]
     pub(crate) fn notify_passed(&self, weight: u32, call: Option<&Call<'_>>, waited: Duration) {
         let hooks = &self.shared.hooks;
@@ -41,7 +41,7 @@ impl Resource {
         }
     }
 
-    /// A call of `weight` was refused: its rule counts it, and hooks are notified.
+    /// Counts a refused call of `weight` for its rule, and notifies hooks.
     pub(crate) fn note_blocked(&self, weight: u32, call: Option<&Call<'_>>, blocked: &Blocked) {
         if !self.shared.part.is_shadow() {
             blocked.count(weight);
@@ -61,7 +61,7 @@ impl Resource {
         }
     }
 
-    /// A call of `weight` that had passed has ended.
+    /// Notifies hooks that a call of `weight` has ended.
     #[cold]
     pub(crate) fn notify_ended(&self, weight: u32, outcome: Option<Outcome>, rt: Duration) {
         let event = ExitEvent {
@@ -73,9 +73,11 @@ impl Resource {
         hooks.notify(Interest::EXIT, &|hook| hook.on_exit(&event));
     }
 
-    /// One of its `breakers` has changed its state, unless it is of no rule any more.
+    /// Notifies hooks that one of `breakers` has changed its state, unless it belongs to no rule
+    /// any more.
     pub(super) fn notify_breaker(&self, breakers: &Breakers, change: Change) {
-        // Not by these rules: a call of before a reload may have changed it.
+        // The rule is that of the breaker now: a call that began before a reload may have caused
+        // the change.
         let Some(rule) = breakers.note_change(&change, self.now()) else {
             return;
         };
@@ -94,14 +96,15 @@ impl Resource {
         hooks.notify(Interest::BREAKER, &|hook| hook.on_breaker(&event));
     }
 
-    /// The finding on the keyed rule at `rule`, all of whose `calls` so far came without its key.
+    /// Returns the finding that all `calls` of the keyed rule at `rule` so far came without its
+    /// key.
     #[cold]
     pub(crate) fn missing_key(&self, rule: u32, calls: u64) -> Option<Finding> {
         missing_key(&self.rules, rule, (&self.text, self.direction()), calls)
     }
 
-    /// The finding that the keyed rule at `rule` blocks `calls` without its key together, if they are
-    /// many.
+    /// Returns the finding that the keyed rule at `rule` has blocked `calls` calls without its key,
+    /// which share one quota, if they are many.
     #[cold]
     pub(crate) fn blocked_together(&self, rule: u32, calls: u64) -> Option<Finding> {
         let cause = format!(
@@ -112,14 +115,15 @@ impl Resource {
         (calls >= MANY_BLOCKED).then(|| Finding::new(kind, id, self.text.clone(), cause))
     }
 
-    /// The finding that calls have come of a `tier` that the keyed rule at `rule` does not know, if
-    /// that is like one that it knows.
+    /// Returns the finding that calls have a `tier` that the keyed rule at `rule` does not know, if
+    /// it resembles one that it knows.
     #[cold]
     pub(crate) fn unknown_tier(&self, rule: u32, tier: &str) -> Option<Finding> {
         unknown_tier(&self.rules, rule, &self.text, tier)
     }
 
-    /// What looks like a mistake with the adaptive rule, where a layer names classes or not.
+    /// Returns the findings on the adaptive rule. `has_criticality` says that a layer sets the
+    /// classes of calls.
     #[cold]
     pub(crate) fn class_findings(&self, has_criticality: bool) -> Vec<Finding> {
         let mut found = Vec::new();
@@ -157,7 +161,7 @@ impl Resource {
         found
     }
 
-    /// What looks like a mistake with the rules on costs.
+    /// Returns the findings on the rules on costs.
     #[cold]
     pub(crate) fn cost_findings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
@@ -207,7 +211,8 @@ impl Resource {
     }
 }
 
-/// Notifies hooks of what looks like a mistake with the keyed rule at `rule` on `resource`.
+/// Creates the callback with which the keyed rule at `rule` on `resource` reports suspicions. It
+/// notifies hooks of the findings.
 pub(super) fn on_suspicion(
     rules: &StdArc<RuleSet>,
     rule: u32,
@@ -251,7 +256,8 @@ fn missing_key(
     ))
 }
 
-/// The finding that all `calls` to `resource` came without what the rule `id` needs.
+/// Creates the finding that all `calls` to `resource` came without the key that the rule `id`
+/// needs.
 pub(super) fn key_missing(
     id: StdArc<str>,
     (resource, direction): (&StdArc<str>, Direction),
@@ -259,7 +265,7 @@ pub(super) fn key_missing(
     calls: u64,
     effect: &str,
 ) -> Finding {
-    // Addresses of peers are looked for in requests to this program alone.
+    // Only inbound requests have an address of a peer.
     let advice = if need.is_key() && direction == Direction::Inbound {
         "; if the key is the address of the peer, is connect info on? \
          axum: `into_make_service_with_connect_info::<SocketAddr>()`, and the feature `axum`"

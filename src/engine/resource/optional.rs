@@ -1,4 +1,4 @@
-//! Checks that most resources do not have: those beyond a ring and slots.
+//! The checks that most resources do not have: all except a ring and slots.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -18,8 +18,7 @@ use crate::rule::{
     most_keys,
 };
 
-/// What every check of a resource is made of: its name, the rules in force, the engine, and the
-/// present.
+/// The inputs from which the checks of a resource are created.
 pub(super) struct MadeOf<'a> {
     pub(super) text: &'a StdArc<str>,
     pub(super) direction: Direction,
@@ -28,38 +27,38 @@ pub(super) struct MadeOf<'a> {
     pub(super) now: Tick,
 }
 
-/// Checks that most resources do not have.
+/// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct OptionalChecks {
     pub(super) origins: Option<StdArc<OriginRules>>,
-    /// The state that all origins share that no rule names.
+    /// The state that all origins share which no rule names.
     pub(super) others: Option<OtherOrigins>,
     pub(super) contexts: Option<StdArc<ContextRules>>,
-    /// Boxed, as few resources have them, and each with a circuit breaker has this struct.
+    /// Boxed to keep this struct small, as few resources have related rules.
     pub(super) related: Option<Box<RelatedRules>>,
     pub(super) guards: Option<StdArc<Guards>>,
-    /// The adaptive limit, and its rule. It is shared with an equal rule of an
-    /// older set, for the calls in flight.
+    /// The adaptive limit and its rule. The limit is shared with an equal rule of an older set, to
+    /// which running calls report their ends.
     pub(super) adaptive: Option<(u32, Arc<Limiter>)>,
     pub(super) params: Option<KeyedRules>,
     /// Boxed, as `related` is.
     pub(super) costs: Option<Box<CostRules>>,
     pub(super) breakers: Option<RuledBreakers>,
     pub(super) leases: Option<Leases>,
-    /// No check: what calls bring, if a rule looks at their origins or contexts.
+    /// No check: notes whether calls have origins and contexts, if a rule needs these.
     pub(super) seen_keys: Option<SeenKeys>,
 }
 
-/// The rules that look at other resources.
+/// The rules on related resources.
 #[derive(Debug)]
 pub(super) struct RelatedRules {
-    /// Flow rules.
+    /// The flow rules.
     pub(super) flow: Box<[u32]>,
-    /// Isolation rules, with their limits.
+    /// The isolation rules, with their limits.
     pub(super) slots: Box<[SlotLimit]>,
 }
 
-/// Circuit breakers, and their rules.
+/// Circuit breakers and their rules, in the same order.
 #[derive(Debug)]
 pub(super) struct RuledBreakers {
     pub(super) breakers: Breakers,
@@ -135,7 +134,7 @@ impl OptionalChecks {
     }
 
     fn has_any(&self) -> bool {
-        // By all their names, so that a new one is not left out.
+        // All fields are named, so that a new one is not forgotten here.
         let Self {
             origins,
             others: _,

@@ -1,8 +1,10 @@
-//! The state that all origins share that no rule names: the queues of the rules for them.
+//! The state that all origins share which no rule names: the queues of the rules for "other"
+//! origins.
 //!
-//! A window for other origins is one for each of them, on its scope node. A queue is one for all:
-//! the calls of all these origins start one after the other, as in Sentinel. So it stands beside
-//! the scope nodes, on a node of its own, whose ring tells a warm-up how many have passed.
+//! A window for other origins exists once for each of them, on its scope node. A queue exists only
+//! once: the calls of all these origins start one after the other, as in Sentinel. So the queue has
+//! its own node, in addition to the scope nodes. A warm-up reads from its ring how many calls have
+//! passed.
 
 use std::time::Duration;
 
@@ -19,8 +21,8 @@ pub(crate) struct OtherOrigins {
 }
 
 impl OtherOrigins {
-    /// Creates the other origins of a resource under the rules `own`, over the node of `old`, if
-    /// there was one.
+    /// Creates the state of other origins for the rules `own` of a resource, with the node of `old`
+    /// if there was one. `None` if these rules have no queue.
     pub(super) fn new(
         made_of: &MadeOf<'_>,
         own: &ResourceRules,
@@ -37,17 +39,17 @@ impl OtherOrigins {
         Some(Self { node, compiled })
     }
 
-    /// The checks of a call beside its scope node.
+    /// Returns the node of the queues and its rules.
     pub(crate) const fn node_with_rules(&self) -> (&Node, &CompiledRules) {
         (&self.node, &self.compiled)
     }
 
-    /// How long a call matters to the next one.
+    /// Returns for how long a call has an effect on later ones.
     pub(super) fn memory(&self) -> Duration {
         self.compiled.memory(self.node.ring())
     }
 
-    /// Bytes that it occupies on the heap.
+    /// Returns how many bytes it occupies on the heap.
     pub(super) fn footprint(&self) -> usize {
         self.node.footprint() + self.compiled.footprint()
     }

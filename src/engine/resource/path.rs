@@ -1,34 +1,35 @@
-//! How much there is that judges the calls of a resource, and so which path they take.
+//! The path that the calls of a resource take, depending on which checks judge them.
 
 use super::OptionalChecks;
 use crate::call::Direction;
 use crate::engine::context::EngineContext;
 use crate::rule::{CompiledRules, RuleSet};
 
-/// The path that a resource's calls take through the [pipeline](crate::engine::pipeline), from
-/// the fewest checks to all of them. It is found once, when the resource is made.
+/// The path that a resource's calls take through the [pipeline](crate::engine::pipeline), from the
+/// fewest checks to all of them. It is determined once, when the resource is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathKind {
-    /// The resource's own ring and slots are all that judges and counts its calls.
+    /// Only the resource's own ring and slots judge and count its calls.
     Fast,
-    /// As `Fast`, beside the ring of one rule that is far off the grid of the others.
+    /// As `Fast`, with a second ring: that of one rule whose interval does not fit to the buckets
+    /// of the resource's own ring.
     FastBesideRing,
     /// As `Fast`, after taking a local permit of the single shared rule.
     FastAfterLease,
     /// As `Fast`, after circuit breakers, while all of them are closed.
     FastAfterBreakers,
-    /// The fast path after a share of one value's quota, which a call gets now or not at
-    /// all.
+    /// As `Fast`, after taking a share of the quota of one value, which a call gets at once or not
+    /// at all.
     FastAfterParam,
     /// As `Fast`, with the slots of an adaptive limit.
     FastAdaptive,
-    /// Anything may judge them.
+    /// All other cases: all checks are made.
     Full,
 }
 
 impl PathKind {
-    /// The path of calls in this `direction` to a resource with these `compiled` rules and these
-    /// `extras`, by `rules`.
+    /// Determines the path of calls in this `direction` to a resource with these `compiled` rules
+    /// and `extras`, under `rules`.
     pub(super) fn new(
         direction: Direction,
         compiled: &CompiledRules,
@@ -37,7 +38,7 @@ impl PathKind {
         shared: &EngineContext,
     ) -> Self {
         let none = OptionalChecks::default();
-        // By all their names, so that a new one must find its place below.
+        // All fields are named, so that a new one must be considered below.
         let OptionalChecks {
             origins,
             others: _,
@@ -52,18 +53,18 @@ impl PathKind {
             seen_keys: _,
         } = extras.unwrap_or(&none);
 
-        // Rules with rings or queues of their own judge beside the resource's ring.
+        // Some rules have their own ring or queue, in addition to the resource's ring.
         let has_side = compiled.has_one_side();
         let has_more_rings = !(compiled.has_one_ring() || has_side);
         // Rules of an origin or a context judge on a scope node.
         let has_scope_rules = origins.is_some() || contexts.is_some();
-        // Origins and contexts may be counted though no rule asks for it.
+        // Origins and contexts can have nodes even if no rule needs them.
         let has_scopes = shared.config.origins || shared.config.contexts;
-        // Rules on a relation judge by the ring or the calls at once of another resource.
+        // Rules on related resources check the ring or the concurrent calls of another resource.
         let looks_elsewhere = related.is_some();
         // Rules in shadow mode judge the calls that the others let pass.
         let has_shadows = rules.has_shadows();
-        // Several shared rules, or one that asks for a key, look at each call apart.
+        // Several shared rules, or one by key, must find the counters for each call.
         let has_many_leases = leases.as_ref().is_some_and(|it| it.only_one().is_none());
         if has_more_rings
             || has_many_leases
@@ -71,7 +72,7 @@ impl PathKind {
             || has_scopes
             || looks_elsewhere
             || has_shadows
-            // A call that has reserved must be settled.
+            // A reservation must be settled at the end of the call.
             || costs.is_some()
         {
             return Self::Full;
@@ -79,16 +80,16 @@ impl PathKind {
 
         // Guards refuse calls before anything is taken.
         let is_guarded = guards.is_some();
-        // An adaptive limit learns how calls end.
+        // An adaptive limit must learn how calls end.
         let is_adaptive = adaptive.is_some();
-        // From the first system rule on all inbound calls are counted together, and
-        // limits of all of them may refuse one. No rule begins that without a new resource.
+        // Once there was a system rule, all inbound calls count on a common node, and limits on it
+        // can refuse a call. Resources are created anew when that begins.
         let counts_inbound = shared.counts_together(direction);
         if is_guarded || counts_inbound {
             return Self::Full;
         }
         if is_adaptive {
-            // It would have to be asked by every other fast path.
+            // The other fast paths do not ask an adaptive limit.
             let is_alone = breakers.is_none() && params.is_none() && leases.is_none() && !has_side;
             return if is_alone {
                 Self::FastAdaptive
@@ -98,7 +99,7 @@ impl PathKind {
         }
 
         if leases.is_some() {
-            // A permit would have to be refunded with the others.
+            // The other fast paths do not refund permits.
             let is_alone = breakers.is_none() && params.is_none() && !has_side;
             return if is_alone {
                 Self::FastAfterLease
@@ -110,11 +111,11 @@ impl PathKind {
         match (breakers, params) {
             (None, None) if has_side => Self::FastBesideRing,
             (None, None) => Self::Fast,
-            // Slots, probes and shares would have to be returned for either of two rings.
+            // Probes and shares would have to be returned after a refusal by either of two rings.
             _ if has_side => Self::Full,
             (Some(_), None) => Self::FastAfterBreakers,
-            // Several would have to be refunded in turn; one that lets calls wait or
-            // counts those that run keeps something of them.
+            // Several shares would have to be refunded in turn, and a rule with a queue or a limit
+            // on calls at once needs more than a share.
             (None, Some(params)) if params.are_simple() => Self::FastAfterParam,
             (_, Some(_)) => Self::Full,
         }
@@ -206,7 +207,7 @@ mod tests {
             ),
             (PathKind::Full, flow().warm_up(second).into()),
             (PathKind::Full, flow().throttle(second).into()),
-            // Judged as one on the origin as a parameter.
+            // Judged like a keyed rule on the origin.
             (PathKind::FastAfterParam, flow().by_origin().into()),
             (PathKind::Full, flow().for_origin("other").strict().into()),
             (PathKind::Full, flow().when("other").into()),

@@ -1,4 +1,4 @@
-//! Scope nodes of a resource: its calls of one origin, or through one context.
+//! Scope nodes of a resource, which count its calls of one origin, or through one context.
 //!
 //! Like a resource, a scope node is immutable except for its counts. After a reload, a new scope
 //! node with the new rules takes over its [`Node`], and so the counts.
@@ -17,12 +17,12 @@ use crate::engine::resource::Resource;
 use crate::rule::{CompiledRules, SlotLimit};
 use crate::stat::{Node, Resident, TablePlace};
 
-/// The calls that a scope node stands for.
+/// The calls that a scope node counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ScopeKind {
     /// One origin.
     Origin,
-    /// All origins that have no place of their own.
+    /// All origins for which the table had no place.
     Overflow,
     /// One context.
     Context,
@@ -53,21 +53,21 @@ pub(crate) struct ScopeNode {
     direction: Direction,
     node: Node,
     compiled: CompiledRules,
-    /// How many of its calls may run at once, if a rule says so.
+    /// The limit on concurrent calls of the origin, if a rule sets one.
     slots: Option<SlotLimit>,
     /// The version of the rules by which the scope node was made.
     version: u64,
     place: TablePlace,
-    /// How long after its last use the scope node is kept in any case.
+    /// For how long after its last use the scope node is always kept.
     idle: Duration,
-    /// Whether the scope node counts one or all of the origins that no rule names.
+    /// Whether the scope node is for origins that no rule names: one of them, or the overflow.
     is_of_others: bool,
 }
 
 // === impl ScopeNode ===
 
 impl ScopeNode {
-    /// Creates the scope node of `resource` that `query` asks for. It takes over the node of `old`.
+    /// Creates the scope node of `resource` for `query`. It takes over the node of `old`.
     pub(crate) fn new(
         resource: &Resource,
         query: &ScopeQuery<'_>,
@@ -134,7 +134,7 @@ impl ScopeNode {
         &self.compiled
     }
 
-    /// How many of its calls may run at once, if a rule says so.
+    /// Returns the limit on concurrent calls of the origin, if a rule sets one.
     #[inline]
     pub(crate) const fn slots(&self) -> Option<SlotLimit> {
         self.slots
@@ -144,7 +144,8 @@ impl ScopeNode {
         self.key.kind
     }
 
-    /// Returns whether the scope node counts one or all of the origins that no rule names.
+    /// Returns whether the scope node is for origins that no rule names: one of them, or the
+    /// overflow.
     pub(crate) const fn is_of_others(&self) -> bool {
         self.is_of_others
     }
@@ -157,7 +158,7 @@ impl ScopeNode {
         &self.resource
     }
 
-    /// The id of the resource.
+    /// Returns the id of the resource.
     pub(crate) const fn resource_id(&self) -> u64 {
         self.key.resource
     }
@@ -173,7 +174,7 @@ impl ScopeNode {
 
 impl Resident for ScopeNode {
     type Key = ScopeKey;
-    /// The resource counts the calls of its scope nodes as well: nothing is kept.
+    /// Nothing is kept of a dropped scope node, as the resource has counted its calls as well.
     type Sum = ();
 
     fn key(&self) -> &ScopeKey {
@@ -185,10 +186,10 @@ impl Resident for ScopeNode {
     }
 
     fn is_idle(&self, now: Tick) -> bool {
-        // An exhausted origin must not come back with a fresh quota: it stays until its windows
-        // have passed. A scope node that stands for many origins may go as well: it has a place at
-        // any size of the table when it is needed again, and would otherwise outlive its resource.
-        // The second is added as `last_used` may be one step earlier than the last use.
+        // An exhausted origin must not come back with a fresh quota, so its node stays until its
+        // windows have passed. The overflow node may be dropped as well: it gets a place in any
+        // table when it is needed again, and would otherwise outlive its resource. The second is
+        // added because `last_used` can be one step earlier than the last use.
         let memory = self.compiled.memory(self.node.ring()) + Duration::from_secs(1);
         now - self.node.last_used() > memory.max(self.idle) && !self.node.is_shared()
     }

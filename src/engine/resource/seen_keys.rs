@@ -9,17 +9,18 @@ use crate::hook::Interest;
 use crate::hook::finding::{Finding, Need};
 use crate::rule::Rule;
 
-/// Hooks are notified after this many calls without a key, if no call had one. Few, so
-/// that a mistake shows early; a single call may lack its key for a good reason.
+/// Hooks are notified after this many calls without a key, if no call had one. Few, so that a
+/// mistake shows early; but more than one, as a single call can lack its key for a good reason.
 const SUSPICIOUS: u64 = 8;
-/// Most calls without a key that are counted: beyond that, a word that all calls write would only
-/// slow them down.
+/// The most calls without a key that are counted. Counting more would only slow calls down, as all
+/// write to one word.
 const MOST_COUNTED: u64 = 1_024;
-/// Most rules that are searched for the findings of one resource: a call may have to wait for the
+/// The most rules that are searched for the findings of one resource, as a call waits for the
 /// search.
 const MOST_RULES: usize = 256;
 
-/// The keys that rules on a resource look at. Keyed rules look for theirs in their tables.
+/// The origins and contexts that rules on a resource need. Keyed rules note missing keys in their
+/// tables.
 #[derive(Debug)]
 pub(super) struct SeenKeys {
     /// Whether every key that rules look at was seen on a call, so that there is nothing left to
@@ -48,7 +49,7 @@ impl SeenKeys {
         }
     }
 
-    /// Each key, and how many calls lacked it if no call had it; 0 otherwise.
+    /// Returns each key with the number of calls that lacked it, or 0 if a call had it.
     fn unmet(&self) -> [(Need<'static>, u64); 2] {
         let calls = |key: &Option<SeenKey>| key.as_ref().map_or(0, SeenKey::calls_without_any);
         [
@@ -59,14 +60,14 @@ impl SeenKeys {
 }
 
 impl SeenKey {
-    /// Notes whether a call has the key. Returns true once: for the call that is the
-    /// [`SUSPICIOUS`]th without the key while none had it.
+    /// Notes whether a call has the key. Returns true once: for the [`SUSPICIOUS`]th call without
+    /// the key, if none had it.
     #[inline]
     fn note(&self, key: Option<&Key<'_>>) -> bool {
         if self.is_met.load(Ordering::Relaxed) {
             return false;
         }
-        // An empty name is none.
+        // An empty name counts as no key.
         if key.is_some_and(|key| !key.is("")) {
             self.is_met.store(true, Ordering::Relaxed);
             return false;
@@ -94,7 +95,7 @@ impl Resource {
     #[inline]
     pub(crate) fn note_keys(&self, call: &Call<'_>) {
         if let Some(seen) = self.seen_keys() {
-            // Relaxed: a call that does not see it yet notes its keys once more.
+            // Relaxed suffices: a call that does not see the flag yet notes its keys once more.
             if !seen.are_met.load(Ordering::Relaxed) {
                 self.note_unmet_keys(seen, call);
             }
@@ -124,8 +125,8 @@ impl Resource {
         }
     }
 
-    /// The rules that look at an origin or context which all calls so far have lacked, a finding
-    /// each.
+    /// Returns a finding for each rule that needs an origin or context which all calls so far have
+    /// lacked.
     pub(crate) fn keys_without_calls(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         let Some(seen) = self.seen_keys() else {
@@ -148,8 +149,8 @@ impl Resource {
     }
 }
 
-/// The effect of `rule` on calls without `need`; `None` if it does not need that. Also `None` for a
-/// rule with a table of keys, which notes the calls without a key itself.
+/// Describes the effect of `rule` on calls without `need`. `None` if it does not need that, or has
+/// a table of keys, which notes calls without a key itself.
 fn effect_without(rule: &Rule, need: Need<'_>) -> Option<&'static str> {
     if !rule.needs().contains(&need) || rule.missing_key().is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! The rules of an engine that are in shadow mode, and which of them judge a call.
+//! The list of an engine's rules in shadow mode, and the choice of those that judge a call.
 
 use std::sync::Arc as StdArc;
 
@@ -21,24 +21,27 @@ pub(crate) struct Shadows {
     list: ArcSwap<List>,
 }
 
-/// All rules in shadow mode, by the resources that they are for: a call looks only at its own.
+/// All rules in shadow mode, by resource, so that a call is judged only by those of its resource.
 #[derive(Debug, Default)]
 pub(crate) struct List {
-    /// The version of the set that the rules are of.
+    /// The version of the set of rules to which the shadow rules belong.
     version: u64,
     all: Vec<StdArc<Shadow>>,
+    /// The positions in `all` of the rules for one resource, by its name.
     of_one: Named<Vec<usize>>,
+    /// The positions in `all` of the rules for all resources.
     of_all: Vec<usize>,
 }
 
-/// The shadow engines of the next set of rules, and the changes of those that are kept.
+/// The shadow engines of the next set of rules, and the changes of rules for the engines that are
+/// reused.
 #[derive(Debug)]
 pub(crate) struct NextShadows {
     list: StdArc<List>,
     changes: Vec<(StdArc<Engine>, RuleChange)>,
 }
 
-/// A rule that is to be in shadow mode.
+/// A rule of the next set that is in shadow mode.
 struct Wanted<'a> {
     part: RuleSelection,
     id: StdArc<str>,
@@ -48,9 +51,9 @@ struct Wanted<'a> {
 // === impl Shadows ===
 
 impl Shadows {
-    /// Makes the shadow engines of `set`, for the calls that begin after `begun`. Each inherits
-    /// from the engine of an equal rule or, else, of a rule with the same id and resource. `None`
-    /// if there are none, and were none.
+    /// Creates the shadow engines of `set`, for calls that begin after `begun`. Each reuses the
+    /// engine of an equal rule or, failing that, of a rule with the same id and resource. Returns
+    /// `None` if there are no shadow rules and there were none.
     pub(crate) fn prepare(
         &self,
         shared: &EngineContext,
@@ -89,8 +92,7 @@ impl Shadows {
         Some(NextShadows { list, changes })
     }
 
-    /// Puts `next` in force: calls are judged by them from here on, together with their set of
-    /// rules.
+    /// Puts `next` in force. Must be called while its set of rules is put in force.
     pub(crate) fn put_in_force(&self, next: &NextShadows) {
         for (engine, change) in &next.changes {
             engine.registry().put_in_force(change, || {});
@@ -98,8 +100,8 @@ impl Shadows {
         self.list.store(next.list.clone());
     }
 
-    /// The rules in shadow mode of this version of the set; [`Reloaded`] if another version has
-    /// come into force.
+    /// Returns the shadow rules of this version of the set; [`Reloaded`] if another version is in
+    /// force by now.
     pub(crate) fn of_version(&self, version: u64) -> Result<Guard<StdArc<List>>, Reloaded> {
         let list = self.list.load();
         if list.version == version {
@@ -109,7 +111,7 @@ impl Shadows {
         }
     }
 
-    /// The rules in shadow mode that are in force now.
+    /// Returns the shadow rules that are in force now.
     pub(crate) fn list(&self) -> Vec<StdArc<Shadow>> {
         self.list.load().all.clone()
     }
@@ -118,7 +120,7 @@ impl Shadows {
 // === impl NextShadows ===
 
 impl NextShadows {
-    /// The work that is left once they are in force.
+    /// Finishes the reload of the engines that are reused, once their rules are in force.
     pub(crate) fn settle(&self) {
         for (engine, change) in &self.changes {
             let registry = engine.registry();
@@ -145,9 +147,10 @@ impl List {
         list
     }
 
-    /// The shadow rules that may judge a call of `name`, counted as `resource`, in their order.
+    /// Returns the shadow rules for a call of `name` that is counted as `resource`, in the order of
+    /// the rules.
     fn of(&self, resource: &str, name: &Key<'_>) -> Vec<&Shadow> {
-        // Each list is in order.
+        // Merges the three lists, each of which is in order.
         let lists = [
             self.of_one
                 .get(&Key::Str(resource))
@@ -176,8 +179,8 @@ impl List {
         }
     }
 
-    /// Judges `call` to `resource`, to which the enforced rules have given `verdict`, by the rules
-    /// in shadow mode.
+    /// Judges `call` to `resource` by the rules in shadow mode, after the enforced rules have given
+    /// `verdict`. Attaches the entries in shadow mode to the call.
     #[cold]
     pub(crate) fn judge(
         &self,
@@ -200,7 +203,7 @@ impl List {
                 entry.attach_shadows(entries);
                 Verdict::Pass(entry)
             }
-            // It is not known when it will start: it says nothing about its end.
+            // When the call will start is unknown, so it cannot report its end to the shadow rules.
             other => {
                 for entry in entries {
                     entry.cancel();
@@ -222,17 +225,17 @@ impl<'a> Wanted<'a> {
         Self { part, id, rule }
     }
 
-    /// Returns whether both rules are for the same resource, or both for all.
+    /// Returns whether both rules are for the same resource, or both stand for all rules.
     fn names_like(&self, old: &Shadow) -> bool {
         self.rule.map(Rule::resource) == old.rule.as_ref().map(Rule::resource)
     }
 
-    /// An engine for the rule, beside the one that `shared` belongs to.
+    /// Creates an engine for the rule, with the settings of `shared`.
     fn engine(&self, shared: &EngineContext, set: &RuleSet) -> StdArc<Engine> {
         Engine::alone(set.listed().clone(), shared.for_shadow(self.part))
     }
 
-    /// The rule with its engine.
+    /// Creates the shadow rule with its engine.
     fn shadow(&self, engine: StdArc<Engine>) -> Shadow {
         Shadow {
             id: self.id.clone(),
@@ -263,7 +266,7 @@ mod tests {
             ("7", Key::Int(7), true),
             ("007", Key::Int(7), false),
             ("::1", ip("::1"), true),
-            // Enforced, it would not be the rule of that address either.
+            // An enforced rule would not match that address either.
             ("0:0::1", ip("::1"), false),
             ("10.0.0.1", ip("10.0.0.1"), true),
             ("10.0.0.1", ip("10.0.0.2"), false),
@@ -321,8 +324,8 @@ mod tests {
 
     #[test]
     fn a_rule_that_changes_its_mode_is_never_both_nor_neither() {
-        // In shadow mode it refuses all calls, and enforced none: each tells by which it was
-        // judged.
+        // In shadow mode the rule refuses all calls, and enforced it refuses none, so each call
+        // shows by which it was judged.
         let rule = |limit| Rule::from(FlowRule::per_second("r", limit).id("it"));
         let sets = [rule(0).shadow(), rule(1_000_000_000)].map(Rules::from);
         let count = Arc::new(Count::default());

@@ -1,17 +1,16 @@
-//! Rules in shadow mode: hooks learn which calls they would refuse, and those run all the same.
+//! Rules in shadow mode: they refuse no calls, but hooks learn which calls they would refuse.
 //!
-//! Each such rule is judged by an engine of its own, with the figures that it would have if it were
-//! enforced beside the enforced rules. It sees the calls that those let pass. A call that it lets
-//! pass as well ends there with the call itself; one that it refuses is counted as blocked in its
-//! engine, and hooks are notified; one that it would let wait starts at once.
+//! Each such rule has its own engine, with the statistics that it would have if it were enforced as
+//! well. It judges the calls that the enforced rules let pass. A call that it lets pass as well has
+//! an entry in that engine, which ends with the call. A call that it would refuse is counted as
+//! blocked in its engine, and hooks are notified. A call that it would make wait starts at once.
 //!
-//! Where a shared rule must ask the store, the call runs, and the rule judges it when the store has
-//! answered: as if the call had waited for that.
+//! If a shared rule in shadow mode must ask the store, the call does not wait. The rule judges it
+//! once the store has answered, as if it had waited for the answer.
 //!
-//! A reload may take a rule into shadow mode or out of it. So the list of those rules has the
-//! version of the set that they are of, and comes into force together with that set. A call
-//! looks at the list before it is judged, and is judged anew if that is of another version
-//! than the rules of its resource.
+//! A reload can put a rule into shadow mode or enforce it. So the list of shadow rules has the
+//! version of its set of rules, and comes into force together with it. A call reads the list before
+//! it is judged, and starts over if the list has another version than the rules of its resource.
 
 mod list;
 mod rule;

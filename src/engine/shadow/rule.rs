@@ -1,4 +1,4 @@
-//! One rule in shadow mode: which calls are its own, and how it judges one.
+//! One rule in shadow mode: it selects the calls to its resource and judges them.
 
 use std::sync::Arc as StdArc;
 
@@ -18,33 +18,33 @@ use crate::rule::Rule;
 #[cfg(feature = "shared")]
 use crate::store::LateCall;
 
-/// One rule in shadow mode, or all rules together.
+/// One rule in shadow mode, or all rules of the set together.
 #[derive(Debug)]
 pub(crate) struct Shadow {
     pub(super) id: StdArc<str>,
-    /// `None` for all rules together.
+    /// The rule; `None` for all rules together.
     pub(super) rule: Option<Rule>,
-    /// `None`: it is for calls to all.
+    /// The resource of the rule; `None` if it is for all resources.
     pub(super) resource: Option<Target>,
     pub(super) engine: StdArc<Engine>,
 }
 
-/// A call about which a rule has asked the store. It runs.
+/// A call that was let through while a shadow rule asks the store about it.
 #[cfg(feature = "shared")]
 #[derive(Debug)]
 struct Undecided {
     /// The context of the engine of the enforced rules.
     shared: StdArc<EngineContext>,
     waiting: Waiting,
-    /// For hooks, if they wanted to know.
+    /// A copy of the call for hooks, if any of them wants these events.
     call: Option<OwnedCall>,
 }
 
-/// The resource that a rule is for.
+/// The resource of a rule.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) name: String,
-    /// The keys whose text is that name.
+    /// The keys whose text is the name.
     keys: Box<[OwnedKey]>,
 }
 
@@ -52,8 +52,8 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(name: &str) -> Self {
-        // As for enforced rules, a key is known by its text; one that reads like a shared key is
-        // none of them.
+        // As for enforced rules, a key matches by its text, except for a text that equals a
+        // reserved name.
         let mut keys = Vec::new();
         for key in Key::spellings(name) {
             if key.reserved().is_none() && key.to_string() == name {
@@ -70,7 +70,7 @@ impl Target {
 // === impl Shadow ===
 
 impl Shadow {
-    /// The id of its rule; empty for all rules together.
+    /// Returns the id of the rule; empty for all rules together.
     pub(crate) const fn id(&self) -> &StdArc<str> {
         &self.id
     }
@@ -79,9 +79,9 @@ impl Shadow {
         self.engine.registry()
     }
 
-    /// The call as one of the rule's resource, if it is one. A call that is counted as another
-    /// `resource`, for want of a place of its own, is one of the resource that it names as well:
-    /// enforced, its rule would give it a place.
+    /// Returns `call` as a call to the rule's resource, if it is one. A call that is counted on
+    /// another `resource`, such as the overflow, also matches by its own name: an enforced rule
+    /// would give that name a place in the table.
     pub(super) fn view<'a>(&'a self, resource: &str, call: &Call<'a>) -> Option<Call<'a>> {
         let Some(own) = &self.resource else {
             return Some(*call);
@@ -93,7 +93,7 @@ impl Shadow {
         })
     }
 
-    /// The entry of `call` as the rule sees it, if it lets it pass by now.
+    /// Judges `call` by the rule. Returns its entry if the rule lets it pass now.
     pub(super) fn judge(&self, shared: &StdArc<EngineContext>, call: &Call<'_>) -> Option<Entry> {
         let verdict = match self.engine.try_enter(call) {
             Verdict::Wait(waiting) => waiting.begin_at_once(),
@@ -102,7 +102,7 @@ impl Shadow {
         match verdict {
             Verdict::Pass(entry) => return Some(entry),
             Verdict::Block(blocked) => tell(&shared.hooks, call, &blocked),
-            // Only the store has a call wait that begins at once.
+            // A call that begins at once waits only for a store.
             #[cfg(not(feature = "shared"))]
             Verdict::Wait(_) => {}
             #[cfg(feature = "shared")]
@@ -156,7 +156,7 @@ impl LateCall for Undecided {
             verdict => verdict,
         };
         match verdict {
-            // It says nothing about its end, which may be over.
+            // The end of the call is not reported, as the call may have ended already.
             Verdict::Pass(entry) => entry.cancel(),
             Verdict::Block(blocked) => {
                 if let Some(call) = call {
