@@ -1,11 +1,11 @@
-//! Whose state new rules take over when rules change.
+//! Finds the old rules whose state new rules take over.
 
-/// Whether a new rule may inherit from an old one.
+/// Returns whether a new rule can inherit from an old one.
 type Test<'t, N, O> = &'t dyn Fn(&N, &O) -> bool;
 
-/// For each of `new`, the one of `old` that it inherits from, each of those at most once. Of the
-/// `tests`, that of the closest relation comes first: an equal rule must not lose its state to one
-/// that is merely alike.
+/// Returns, for each of `new`, the one of `old` that it inherits from; each is inherited at most
+/// once. The `tests` are applied in order, and the closest relation comes first: an equal rule must
+/// not lose its state to one that is merely similar.
 pub(crate) fn carry_over<'a, N, O>(
     new: &[N],
     old: &'a [O],
@@ -19,7 +19,7 @@ pub(crate) fn carry_over<'a, N, O>(
     carry_over
 }
 
-/// For each of `new` things the place of the one of `old` things that it inherits from.
+/// Returns, for each of `new` things, the index of the one of `old` things that it inherits from.
 /// `is_partner` applies the test of its first argument to the things at the other two.
 fn partners(
     new: usize,
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closest_relation_goes_first_and_nobody_is_taken_twice() {
+    fn the_closest_relation_goes_first_and_none_is_inherited_twice() {
         let tests: [Test<'_, i32, i32>; 2] = [&|a, b| a == b, &|a, b| a % 10 == b % 10];
         let found = carry_over(&[15, 5, 25, 35], &[5, 15, 45, 6], &tests);
         assert_eq!(found, [Some(&15), Some(&5), Some(&45), None]);

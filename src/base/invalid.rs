@@ -1,4 +1,4 @@
-//! `InvalidSetting`, the error of whatever is built from settings other than rules.
+//! `InvalidSetting`, the error of settings other than those of rules.
 
 use std::fmt;
 
@@ -38,12 +38,12 @@ use std::fmt;
 pub struct InvalidSetting(String);
 
 impl InvalidSetting {
-    /// The reason in words.
+    /// Creates the error with its text.
     pub(crate) fn because(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 
-    /// `field` has a `value` which is not `allowed`.
+    /// Creates the error that `field` has a `value` which is not `allowed`.
     pub(crate) fn new(field: &str, value: impl fmt::Display, allowed: impl fmt::Display) -> Self {
         Self(format!("{field} is {value}, must be {allowed}"))
     }

@@ -1,4 +1,5 @@
-//! The services of the platform, under names of one's own: nothing here knows of calls.
+//! Services of the platform and small tools, under the crate's own names: nothing here knows of
+//! calls.
 
 pub(crate) mod carry_over;
 pub(crate) mod invalid;

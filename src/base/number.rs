@@ -1,10 +1,10 @@
-//! Numbers of settings, of any type that a program has them in; their range is checked later.
+//! Numbers in settings, converted from any numeric type; their range is checked later.
 
 use std::fmt;
 use std::num::NonZero;
 
-/// A number of a setting, such as a threshold, with or without a fraction: made from any
-/// number. A rule with one that is out of range is an error when the rule is added to a set.
+/// A number in a setting, such as a threshold, with or without a fraction: converted from any
+/// number. If it is out of range, adding the rule to a set is an error.
 ///
 /// # Examples
 ///
@@ -22,8 +22,8 @@ use std::num::NonZero;
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Number(f64);
 
-/// A whole number of a setting, such as a limit of calls at once: made from any whole number.
-/// A rule with one that is out of range is an error when the rule is added to a set.
+/// A whole number in a setting, such as a concurrency limit: converted from any whole number. If it
+/// is out of range, adding the rule to a set is an error.
 ///
 /// # Examples
 ///
@@ -53,7 +53,7 @@ impl WholeNumber {
         Self(number as i128)
     }
 
-    /// The number, or the nearest one in 32 bits: a number that passed its check is exact.
+    /// The number, or the nearest `u32`: a number that has been checked is exact.
     pub(crate) const fn get(self) -> u32 {
         if self.0 < 0 {
             0
@@ -64,7 +64,7 @@ impl WholeNumber {
         }
     }
 
-    /// The number, or the nearest one in 32 bits with a sign: a number that passed its check is exact.
+    /// The number, or the nearest `i32`: a number that has been checked is exact.
     pub(crate) fn get_signed(self) -> i32 {
         self.0.clamp(i32::MIN.into(), i32::MAX.into()) as i32
     }
@@ -105,7 +105,7 @@ impl From<f32> for Number {
 }
 
 impl From<WholeNumber> for Number {
-    /// The nearest one: from 2⁵³ on, which no setting may have, some are left out.
+    /// Returns the nearest `f64`: numbers from 2⁵³ on, which no setting may have, are rounded.
     fn from(number: WholeNumber) -> Self {
         Self(number.0 as f64)
     }
@@ -115,7 +115,7 @@ macro_rules! whole {
     ($($whole:ty)*) => {$(
         impl From<$whole> for WholeNumber {
             fn from(number: $whole) -> Self {
-                // Only one of 128 bits without a sign may be too large.
+                // Only a `u128` can be too large.
                 Self(i128::try_from(number).unwrap_or(i128::MAX))
             }
         }

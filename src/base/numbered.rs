@@ -1,14 +1,14 @@
-//! Values in the order of their numbers, of which new ones come at the end: a line of calls.
+//! Values in the order of their numbers, where new values usually go to the end: a line of calls.
 //!
-//! A value that leaves from the middle leaves a gap behind, so nothing moves. The gaps go when they
-//! are more than the values, and those at the front at once. So each step costs a search, or less.
+//! A value that is removed from the middle leaves a gap, so nothing moves. Gaps are dropped when
+//! they outnumber the values, and those at the front at once. So each step costs a search, or less.
 
 use std::collections::VecDeque;
 
-/// See the [module](self). It grows no code per type beyond a queue, as a tree would.
+/// See the [module](self). Unlike a tree, it generates no more code per type than a queue.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
-    /// In ascending order. The first one is no gap.
+    /// In ascending order; `None` is a gap. The first entry is no gap.
     all: VecDeque<(u64, Option<T>)>,
     gaps: usize,
 }
@@ -31,7 +31,7 @@ impl<T> Numbered<T> {
         self.all.is_empty()
     }
 
-    /// Puts `value` at its place, which is the last one for a new number.
+    /// Inserts `value` by its number; a new number goes to the end.
     pub(crate) fn insert(&mut self, number: u64, value: T) {
         let is_new = self.all.back().is_none_or(|&(last, _)| last < number);
         if is_new {
@@ -74,7 +74,7 @@ impl<T> Numbered<T> {
         self.all.binary_search_by_key(&number, |&(own, _)| own)
     }
 
-    /// Drops the gaps at the front, and all of them where they are most.
+    /// Drops the gaps at the front, and all gaps if they are the majority.
     fn drop_gaps(&mut self) {
         while let Some((_, None)) = self.all.front() {
             self.all.pop_front();
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_does_what_a_sorted_map_does() {
+    fn it_behaves_like_a_sorted_map() {
         let (mut ours, mut map) = (Numbered::default(), BTreeMap::new());
         let (mut next, mut random) = (0_u64, 0x2545_f491_4f6c_dd1d_u64);
         for step in 0..20_000_u64 {
@@ -108,7 +108,7 @@ mod tests {
                     ours.insert(next, step);
                     map.insert(next, step);
                 }
-                // One that has left comes again.
+                // A value that was removed is inserted again.
                 3 => {
                     ours.insert(known, step);
                     map.insert(known, step);

@@ -1,8 +1,9 @@
-//! The order of things of any type, by one sort for all of them.
+//! Sorts things of any type by one instance of a sort, to save code.
 
 use std::cmp::Ordering;
 
-/// The places of `count` things in the order of `compare`, which compares the things at two places.
+/// Returns the indices of `count` things, sorted by `compare`, which compares the things at two
+/// indices.
 pub(crate) fn sorted_places(
     count: usize,
     compare: &dyn Fn(usize, usize) -> Ordering,

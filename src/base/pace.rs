@@ -1,9 +1,9 @@
 //! Work in small steps: a future that pauses now and then, so that it holds no thread for long.
 //!
-//! An `async` function that reads a whole engine counts its work by a [`StepPace`], which returns to
-//! the executor after a bounded amount of it. Polled by a server's worker, other tasks run between
-//! two steps. A caller that may wait for the whole has it done [at once](at_once) by a pace without
-//! pauses, so there is one function for both.
+//! An `async` function that reads a whole engine counts its work by a [`StepPace`], which returns
+//! to the executor after each bounded amount of work, so that a server's worker runs other tasks in
+//! between. A caller that can block runs the same function [at once](at_once), by a pace without
+//! pauses.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 /// Counts work, and pauses after each portion.
 #[derive(Debug)]
 pub(crate) struct StepPace {
-    /// Work between two pauses; `None` for all at once.
+    /// The work between two pauses; `None` to do all at once.
     portion: Option<usize>,
     left: usize,
 }
@@ -25,7 +25,7 @@ struct Pause {
 // === impl StepPace ===
 
 impl StepPace {
-    /// Pauses after each `portion`.
+    /// Creates a pace that pauses after each `portion`.
     pub(crate) const fn of(portion: usize) -> Self {
         Self {
             portion: Some(portion),
@@ -33,7 +33,7 @@ impl StepPace {
         }
     }
 
-    /// Never pauses.
+    /// Creates a pace that never pauses.
     pub(crate) const fn without_pauses() -> Self {
         Self {
             portion: None,
@@ -75,7 +75,7 @@ impl Future for Pause {
     }
 }
 
-/// The output of `work`, which waits for nothing but pauses.
+/// Returns the output of `work`, which must wait for nothing but pauses.
 pub(crate) fn at_once<F: Future>(work: F) -> F::Output {
     let mut work = pin!(work);
     let mut cx = Context::from_waker(Waker::noop());

@@ -1,13 +1,13 @@
-//! Running code that is not the engine's, and that may panic.
+//! Runs code that is not the engine's, and that can panic.
 //!
-//! A panic carries a value, and dropping that is code of its author as well: it may panic in turn,
-//! outside of any catch. So it is dropped here.
+//! A panic carries a value, whose destructor is code of its author as well: it can panic in turn,
+//! outside of any catch. So the value is dropped here.
 
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The result of `call`; `None` if it panics.
+/// Returns the result of `call`; `None` if it panics.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(answer) => Some(answer),
@@ -18,7 +18,7 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// The result of `call`; if it panics, that of `told` for the panic.
+/// Returns the result of `call`; if it panics, that of `told`, which gets the panic.
 pub(crate) fn catch_panic_or<T>(
     call: impl FnOnce() -> T,
     told: impl FnOnce(&(dyn Any + Send)) -> T,
@@ -37,7 +37,7 @@ pub(crate) fn catch_panic_or<T>(
 #[cold]
 fn drop_panic(panic: Box<dyn Any + Send>) {
     if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // Dropping that one might panic again, without an end.
+        // Dropping the next value could panic again, without end.
         mem::forget(next);
     }
 }

@@ -16,7 +16,8 @@ impl<T, const N: usize> SmallVec<T, N> {
         }
     }
 
-    /// Takes out the first item that `is_it`. The order of the others may change.
+    /// Removes and returns the first item for which `is_it` is true. The order of the others may
+    /// change.
     pub(crate) fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.iter().position(is_it)?;
         let last = match self.more.pop() {
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_out_leaves_all_others() {
+    fn removing_an_item_keeps_all_others() {
         for length in 1..6 {
             for taken in 0..length {
                 let mut list = SmallVec::<_, 2>::default();
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_what_it_gets_in_order() {
+    fn items_stay_in_order() {
         let mut list = SmallVec::<_, 2>::default();
         assert_eq!(list.iter().count(), 0);
         for item in 1..=5 {

@@ -13,7 +13,7 @@ use std::thread;
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, thread_local};
 
-/// A power of two. More threads than this share stripes.
+/// The number of stripes, a power of two. More threads than this share stripes.
 pub(crate) const STRIPES: usize = if cfg!(all(test, sentinel_loom)) {
     2
 } else {
@@ -25,7 +25,7 @@ thread_local! {
     static OWN: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A count in one word, and beside it in stripes once a crowd has added to it.
+/// A count in one word, and also in stripes once a crowd has added to it.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadCount {
     word: AtomicU64,
@@ -36,12 +36,12 @@ pub(crate) struct SpreadCount {
 #[derive(Debug, Default)]
 pub(crate) struct Stripes(Box<[Stripe; STRIPES]>);
 
-/// Two cache lines: a core reads them in pairs.
+/// Aligned to two cache lines, as cores read them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe(AtomicU64);
 
-/// Takes the number out of the id of a thread.
+/// A hasher that extracts the number from the id of a thread.
 #[derive(Default)]
 struct ThreadNumber(u64);
 
@@ -87,7 +87,7 @@ impl Stripes {
     }
 }
 
-/// The stripe of this thread. Threads that were started one after the other have different ones.
+/// The stripe of this thread. Threads that were started one after the other get different ones.
 pub(crate) fn own_stripe() -> usize {
     let number = |own: &Cell<Option<usize>>| {
         own.get().unwrap_or_else(|| {
@@ -98,7 +98,7 @@ pub(crate) fn own_stripe() -> usize {
             number
         })
     };
-    // A thread that ends has lost its number.
+    // A thread that is ending has lost its number.
     OWN.try_with(number).unwrap_or(0)
 }
 
@@ -133,7 +133,7 @@ mod models {
             a_count_that_moves: SpreadMovesWord;
         || {
             let count = Arc::new(SpreadCount::default());
-            // Its stripes are made before: loom does not see that this orders threads.
+            // The stripes are made first, as loom does not know that making them orders threads.
             count.add_in_crowd(0);
             count.add(1);
             let others = [1, 2].map(|weight| {
@@ -142,7 +142,7 @@ mod models {
                     count.add(1);
                 } else {
                     count.add_in_crowd(1);
-                    // The crowd is forgotten.
+                    // The count is no longer taken for crowded.
                     count.add(1);
                 })
             });

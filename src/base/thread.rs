@@ -1,4 +1,4 @@
-//! A thread that does the same thing again and again.
+//! A thread that repeats a task at intervals.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -9,18 +9,18 @@ use std::{io, thread};
 
 use crate::base::sync::StopSignal;
 
-/// The shortest time between two turns of a thread.
+/// The shortest time between two turns of a thread, so that none is busy all the time.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// See the [module](self). The owner must call [`stop`](Self::stop) before dropping it.
 #[derive(Debug)]
 pub(crate) struct PeriodicThread {
     stop: Arc<StopSignal>,
-    /// Dropped by [`stop`](Self::stop) alone, and in this process alone: in one that forks from it,
-    /// the system may have given the id in the handle to another thread, which dropping would
-    /// detach. That one could not be joined any more.
+    /// Dropped only by [`stop`](Self::stop), and only in this process: in a process that forks from
+    /// it, the system may have given the id in the handle to another thread. Dropping the handle
+    /// would detach that thread, so that it could not be joined any more.
     thread: ManuallyDrop<Option<JoinHandle<()>>>,
-    /// The process that has the thread: a fork of it has none.
+    /// The process that has the thread; a fork of the process has not.
     process: u32,
 }
 
@@ -60,12 +60,12 @@ pub struct ThreadHandle {
 // === impl PeriodicThread ===
 
 impl PeriodicThread {
-    /// Runs `act`, which does not panic, on a thread called `name`: at once and then
-    /// `every` so often, at least 10 ms apart.
+    /// Runs `act`, which must not panic, on a thread called `name`: at once and then at intervals
+    /// of `every`, at least 10 ms.
     ///
     /// # Errors
     ///
-    /// If the operating system gives no thread.
+    /// Returns an error if the operating system cannot create the thread.
     pub(crate) fn spawn(
         name: &str,
         every: Duration,
@@ -99,8 +99,8 @@ impl PeriodicThread {
         })
     }
 
-    /// Stops the thread, and waits until it has ended: not for the next turn, but for
-    /// one that is under way.
+    /// Stops the thread, and waits until it has ended: it does not wait for the next turn, but for
+    /// a turn that is in progress.
     pub(crate) fn stop(&mut self) {
         if self.process != this_process() {
             // Joining a thread that is not there panics, or never ends.
@@ -110,7 +110,7 @@ impl PeriodicThread {
         if let Some(thread) = self.thread.take() {
             // `act` may own the handle, and be dropped by the thread itself.
             if thread.thread().id() != thread::current().id() {
-                // It has not panicked, as nothing that it does.
+                // Joining does not fail, as nothing that the thread does panics.
                 let _ = thread.join();
             }
         }
@@ -151,13 +151,13 @@ impl fmt::Debug for ThreadHandle {
     }
 }
 
-/// A number of this process, which those that fork from it have not.
+/// The id of this process, which a process that forks from it does not have.
 #[cfg(unix)]
 pub(crate) fn this_process() -> u32 {
     std::process::id()
 }
 
-/// Nothing forks.
+/// Processes do not fork on this system, so there is only one.
 #[cfg(not(unix))]
 pub(crate) const fn this_process() -> u32 {
     0
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_has_forked_does_not_wait_for_a_thread_that_it_has_not() {
+    fn a_forked_process_does_not_wait_for_its_parents_thread() {
         let (release, released) = mpsc::channel::<()>();
         let (say, ended) = mpsc::channel();
         let act = move || {
@@ -183,7 +183,7 @@ mod tests {
         theirs.stop();
         assert!(ended.try_recv().is_err(), "it has waited for the thread");
         assert!(theirs.thread.is_some(), "it has detached the thread");
-        // As the one that it is.
+        // As the process that has the thread.
         theirs.process = this_process();
         drop(release);
         theirs.stop();

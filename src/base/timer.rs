@@ -1,11 +1,11 @@
-//! Sleeping until a borrowed place is due, without ever panicking.
+//! Sleeping on tokio's timer without ever panicking, for calls that wait.
 //!
 //! tokio's timer panics where there is no runtime, where a runtime has no timer, and where
 //! it is gone. Waiting is a choice of the engine's, so it must not surprise its user with
 //! that: the call is refused instead.
 //!
-//! Only that panic shows whether a runtime has a timer. It is caught, but the hook of the process
-//! for panics has reported it by then. So it is found out once for a runtime: one that has none
+//! Only that panic shows whether a runtime has a timer. It is caught, but by then the panic hook of
+//! the process has reported it. So this is found out once for each runtime: one without a timer
 //! never gets one.
 
 use std::cell::Cell;
@@ -21,32 +21,32 @@ use tokio::time::Sleep;
 use crate::base::panics::catch_panic;
 use crate::base::sync::{Lock, thread_local};
 
-/// How many runtimes without a timer are known at a time, the newest ones.
+/// How many runtimes without a timer are remembered, the newest ones.
 const MOST_KNOWN: usize = 16;
 
-/// Runtimes without a timer, or whose timer is gone. It spares reports, and changes no result.
+/// Runtimes without a timer, or whose timer is gone. Remembered only to avoid further panic
+/// reports.
 static WITHOUT_TIMER: LazyLock<Lock<VecDeque<Id>>> = LazyLock::new(Lock::default);
 
 thread_local! {
-    /// The runtime on whose timer the thread has slept last.
+    /// The runtime on whose timer this thread has slept last.
     static WITH_TIMER: Cell<Option<Id>> = const { Cell::new(None) };
-    /// Whether the thread finds out just now whether a runtime has a timer.
+    /// Whether this thread is just finding out whether a runtime has a timer.
     static IS_ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// There is nothing to sleep on.
+/// The error that there is no timer to sleep on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoTimer;
 
-/// A sleep that is not over.
+/// A sleep on tokio's timer that is not over.
 #[derive(Debug)]
 pub(crate) struct Timer {
     sleep: Pin<Box<Sleep>>,
     runtime: Id,
 }
 
-/// A sleep of `duration`, from now: the only one of the crate, as the wait that
-/// a call was promised is its product.
+/// Starts a sleep of `duration` on the timer of the current runtime.
 pub(crate) fn sleep(duration: Duration) -> Result<Timer, NoTimer> {
     let Ok(handle) = Handle::try_current() else {
         return Err(NoTimer);
@@ -65,10 +65,10 @@ pub(crate) fn sleep(duration: Duration) -> Result<Timer, NoTimer> {
 }
 
 /// Tries the call that panics if `runtime` has no timer, unless the result is known. Other threads
-/// that ask wait: the panic shall come once.
+/// that try it meanwhile wait, so that there is one panic only.
 #[cold]
 fn ask<T>(runtime: Id, try_it: impl FnOnce() -> T) -> Result<T, NoTimer> {
-    // The hook for the panic is the user's, and may come here again.
+    // The panic hook is the user's, and may call this function again.
     if IS_ASKING.get() {
         return Err(NoTimer);
     }
@@ -92,8 +92,8 @@ impl Future for Timer {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let runtime = self.runtime;
         let mut poll = || self.sleep.as_mut().poll(cx);
-        // It stays with the runtime that it was made in. If that is gone and the call
-        // is polled elsewhere, tokio panics, and the sleep is none any more.
+        // The sleep belongs to the runtime in which it was made. If that runtime is gone and the
+        // call is polled elsewhere, tokio panics, and there is no timer any more.
         let is_there = Handle::try_current().is_ok_and(|handle| handle.id() == runtime);
         let polled = if is_there {
             catch_panic(poll).ok_or(NoTimer)

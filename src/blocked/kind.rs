@@ -1,4 +1,4 @@
-//! The kind of rule that refused a call, and what each kind of refusal says to clients and readers.
+//! The kinds of refusals, and how each is reported to clients and readers.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ const UNAVAILABLE: u8 = 14;
 /// What all refusals of one kind have in common.
 #[derive(Debug)]
 pub(crate) struct RefusalTerms {
-    /// In texts, ids, documents and JSON.
+    /// The name in texts, ids, documents and JSON.
     pub(crate) name: &'static str,
-    /// In metrics and logs.
+    /// The label in metrics and logs.
     pub(crate) label: &'static str,
     pub(crate) status: StatusCode,
     pub(crate) grpc: u8,
     pub(crate) retry: Retry,
-    /// The type of the problem, in the IANA's registry, where one fits.
+    /// The type of a problem document, from IANA's registry; `None` if no type fits.
     pub(crate) problem: Option<&'static str>,
     /// How a sentence continues after "refused", up to the word "rule".
     pub(crate) phrase: &'static str,
@@ -49,7 +49,7 @@ macro_rules! kinds {
         }
 
         impl $type {
-            /// All kinds, each at the place that it has as a number.
+            /// All kinds, each at the index of its number.
             pub(crate) const ALL: [Self; TERMS.len()] = [$(Self::$kind),+];
         }
 
@@ -174,7 +174,7 @@ kinds! {
         problem: None,
         phrase: " for a missing key by",
     }
-    /// A [shared](crate::FlowRule::shared) rule needs its store, which is away or has not
+    /// A [shared](crate::FlowRule::shared) rule needs its store, which cannot be asked or has not
     /// answered in time, and the rule is set to refuse calls then.
     Store {
         name: "store",
@@ -198,7 +198,7 @@ impl BlockKind {
         self.terms().name
     }
 
-    /// What refusals of this kind have in common.
+    /// What all refusals of this kind have in common.
     #[inline]
     pub(crate) const fn terms(self) -> &'static RefusalTerms {
         &TERMS[self as usize]

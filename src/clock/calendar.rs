@@ -1,17 +1,17 @@
-//! Days and months by the date, as readings of a clock.
+//! Days and months of the calendar, in readings of a clock.
 //!
 //! # Source
 //!
 //! Howard Hinnant, "chrono-compatible low-level date algorithms": `civil_from_days` and
-//! `days_from_civil`, of which only the year and the month are used. A year begins in March here, so
-//! that the day of a leap year is its last one.
+//! `days_from_civil`, of which only the year and the month are used. Years are taken to begin in
+//! March, so that the leap day is the last day of a year.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::{CALENDAR, Tick, nanos};
 
-/// A part of the calendar, from its midnight to that of the next one, in which a
+/// A period of the calendar, from its first midnight to that of the next one, in which a
 /// [`KeyedRule`](crate::KeyedRule) counts.
 ///
 /// ```
@@ -31,26 +31,27 @@ pub enum CalendarPeriod {
     Month,
 }
 
-/// The periods of one kind, by one clock and at one distance from UTC. They are numbered from 1.
+/// The periods of one kind, for one clock and one offset from UTC. They are numbered from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Periods {
     period: CalendarPeriod,
-    /// From the first midnight, the one before 31 December 1969, to the zero of the clock.
+    /// The time from the first midnight, at the beginning of 31 December 1969, to the zero of the
+    /// clock.
     zero_ns: u64,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
 const DAY_NS: u64 = DAY.as_nanos() as u64;
-/// The longest distance from UTC, in minutes: below a day.
+/// The largest offset from UTC, in minutes: less than a day.
 pub(crate) const MOST_OFFSET: u32 = 24 * 60 - 1;
 
 const MONTHS_OF_YEAR: u64 = 12;
-/// A cycle of the calendar.
+/// The years and days after which the calendar repeats itself.
 const YEARS_OF_ERA: u64 = 400;
 const DAYS_OF_ERA: u64 = 146_097;
-/// From 1 March of the year 0 to 31 December 1969.
+/// The days from 1 March of the year 0 to 31 December 1969.
 const FIRST_DAY: u64 = 719_467;
-/// From March of the year 0 to December 1969.
+/// The months from March of the year 0 to December 1969.
 const FIRST_MONTH: u64 = 1969 * MONTHS_OF_YEAR + 9;
 
 impl CalendarPeriod {
@@ -73,7 +74,7 @@ impl CalendarPeriod {
         }
     }
 
-    /// How long the longest one is.
+    /// The length of the longest such period.
     pub(crate) const fn longest(self) -> Duration {
         match self {
             Self::Day => DAY,
@@ -91,8 +92,8 @@ impl fmt::Display for CalendarPeriod {
 // === impl Periods ===
 
 impl Periods {
-    /// The periods by a clock whose zero was so long after 1970 by UTC, where the day begins
-    /// `utc_offset` minutes, at most [`MOST_OFFSET`], before that of UTC.
+    /// Creates the periods for a clock whose zero is `epoch` after 1970 by UTC. Days begin
+    /// `utc_offset` minutes, at most [`MOST_OFFSET`], before those of UTC.
     pub(crate) fn new(period: CalendarPeriod, epoch: Duration, utc_offset: i32) -> Self {
         let ahead = Duration::from_secs(60) * utc_offset.unsigned_abs().min(MOST_OFFSET);
         let since = epoch.saturating_add(DAY);
@@ -109,7 +110,7 @@ impl Periods {
 
     /// The number of the period of `now`.
     pub(crate) fn number(self, now: Tick) -> u32 {
-        // At most 213 504 days.
+        // Fits into 32 bits: at most 213 504 days.
         let day = now.as_nanos().saturating_add(self.zero_ns) / DAY_NS;
         let before = match self.period {
             CalendarPeriod::Day => day,
@@ -118,7 +119,7 @@ impl Periods {
         before as u32 + 1
     }
 
-    /// When the period with this number ends.
+    /// When the period `number` ends.
     pub(crate) fn end(self, number: u32) -> Tick {
         let days = match self.period {
             CalendarPeriod::Day => number.into(),
@@ -128,7 +129,7 @@ impl Periods {
         Tick::from_nanos(end_ns.saturating_sub(self.zero_ns))
     }
 
-    /// How long the period of `now` is.
+    /// The length of the period of `now`.
     pub(crate) fn length(self, now: Tick) -> Duration {
         match self.period {
             CalendarPeriod::Day => DAY,
@@ -150,8 +151,8 @@ fn month_of(day: u64) -> u64 {
     (era * YEARS_OF_ERA + year) * MONTHS_OF_YEAR + month - FIRST_MONTH
 }
 
-/// The days from 31 December 1969 to the first one of the month that is so many after December 1969;
-/// 0 for that month, of which there is only the last day.
+/// The days from 31 December 1969 to the first day of the month that is `month` months after
+/// December 1969; 0 for December 1969 itself, of which only the last day counts.
 fn first_day_of(month: u64) -> u64 {
     let month = month + FIRST_MONTH;
     let (year, month) = (month / MONTHS_OF_YEAR, month % MONTHS_OF_YEAR);
@@ -160,8 +161,8 @@ fn first_day_of(month: u64) -> u64 {
     (era * DAYS_OF_ERA + day).saturating_sub(FIRST_DAY)
 }
 
-/// How long after 1970 the zero of a clock is that reads `now`, where [`aligned`](super::aligned)
-/// has chosen its start. The clock and the wall time may have moved apart since, by up to 210 days.
+/// How long after 1970 the zero of a clock is that reads `now`, if [`aligned`](super::aligned) has
+/// chosen its start. The clock and the wall time may have drifted apart since, by up to 210 days.
 pub(super) fn epoch_at(now: Tick, wall: SystemTime) -> Duration {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH);
     let behind = nanos(since.unwrap_or_default()).saturating_sub(now.as_nanos());
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_zero_of_a_clock_is_so_many_rounds_after_1970() {
+    fn the_zero_of_a_clock_is_whole_rounds_after_1970() {
         const DAYS: u64 = 86_400;
         // 2026-03-01 13:37:05 UTC.
         let seconds = 1_772_372_225;
@@ -287,7 +288,7 @@ mod tests {
         for least in [Tick(LEAST_FIRST), Tick(1 << 56)] {
             let tick = aligned(least, wall(seconds));
             let zero = Duration::from_secs(seconds) - (tick - Tick::ZERO);
-            // When it is asked, it may have run fast or slow, and the wall time may have been set.
+            // The clock may have run fast or slow by then, and the wall time may have been set.
             for moved in [0, DAYS, 200 * DAYS] {
                 for wall in [wall(seconds + moved), wall(seconds - moved)] {
                     assert_eq!(epoch_at(tick, wall), zero, "{moved}");

@@ -8,15 +8,14 @@ use crate::base::wall::wall_time;
 
 /// A clock that reads the processor's time-stamp counter through [`quanta`].
 ///
-/// A reading costs about half of one of [`MonotonicClock`](super::MonotonicClock). If the
-/// cores of a machine disagree about the counter, a reading may be late or early by the
-/// difference: counts stay exact, but a window may then stand still for as long. Making the
-/// first clock calibrates the counter, which takes up to 200 ms: make it at start-up.
+/// A reading costs about half of one of [`MonotonicClock`](super::MonotonicClock). If the cores of
+/// a machine disagree about the counter, a reading can be late or early by the difference: counts
+/// stay exact, but a window can then stand still for that long. Creating the first clock calibrates
+/// the counter, which takes up to 200 ms: create it at start-up.
 ///
-/// All values of this type share one start, half a year or more before the first time that
-/// one was made (160 days for a counter of 5 GHz): it moves on even if the counter is set back
-/// behind that time. The start is a midnight of UTC, as that of
-/// [`MonotonicClock`](super::MonotonicClock).
+/// All values of this type share one start, half a year or more before the first value was created
+/// (160 days for a counter of 5 GHz): the clock moves on even if the counter is set back to before
+/// that time. The start is a midnight of UTC, as that of [`MonotonicClock`](super::MonotonicClock).
 ///
 /// # Examples
 ///
@@ -31,22 +30,22 @@ use crate::base::wall::wall_time;
 pub struct QuantaClock {
     clock: quanta::Clock,
     start: u64,
-    /// Nanoseconds of 2³² counts.
+    /// The nanoseconds of 2³² counts.
     scale: u64,
-    /// The distance from a reading by the counter alone to the time of day, in ns.
+    /// What is added to a reading of the counter to agree with the time of day, in ns.
     behind: u64,
 }
 
-/// quanta scales 2 to this power counts once, and that factor scales all readings, by a shift
-/// that the compiler knows. The error is below one nanosecond a second.
+/// The exponent of the number of counts that quanta scales once. That factor scales all readings,
+/// by a shift that the compiler knows. The error is below one nanosecond per second.
 const SCALE_BITS: u32 = 32;
 
-/// The tick that the first counter reads when it is made: so far the counter may be set back. At 5
-/// GHz that is 160 days.
+/// The counts that the first clock reads when it is created, which is how far the counter may be
+/// set back: at 5 GHz, 160 days.
 const FIRST: u64 = 1 << 56;
 
-/// The first one. Two of different starts would be two clocks to the things that they share, such
-/// as a sampler of two engines.
+/// The first clock, which all others copy: with another start they would be different clocks to the
+/// things that they share, such as a sampler of two engines.
 static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
     let clock = quanta::Clock::new();
     let start = clock.raw().wrapping_sub(FIRST);
@@ -69,7 +68,7 @@ impl QuantaClock {
         QUANTA_START.clone()
     }
 
-    /// The reading at a `count` of the processor.
+    /// The reading at `count` of the processor's counter.
     #[inline]
     fn at(&self, count: u64) -> Tick {
         Tick(
@@ -78,10 +77,10 @@ impl QuantaClock {
         )
     }
 
-    /// How long `counts` take.
+    /// How many nanoseconds `counts` take.
     #[inline]
     fn nanos(&self, counts: u64) -> u64 {
-        // A product of 64 bits each; the rest of it fits for as long as a tick does.
+        // Both factors have 64 bits; what remains of the product fits for as long as a tick does.
         ((u128::from(counts) * u128::from(self.scale)) >> SCALE_BITS) as u64
     }
 }

@@ -9,12 +9,11 @@ use crate::base::sync::{AtomicU64, Ordering};
 
 /// A clock that moves only when it is set, for tests.
 ///
-/// Clones share one reading. Moving it wakes no call: a call that
-/// [waits](crate::Sentinel::enter) sleeps on tokio's timer, for the time that was computed
-/// when its wait began, even if this clock stands still; and longer if this clock has come
-/// half of the way by then. So it is for calls that pass, are refused or are
-/// [admitted](crate::Waiting::admit) by hand; for those that sleep, use a
-/// [`TokioClock`](super::TokioClock) in paused time.
+/// Clones share one reading. Moving the clock wakes no call: a call that
+/// [waits](crate::Sentinel::enter) sleeps on tokio's timer, for the time that was computed when its
+/// wait began, even if this clock stands still, and for longer if this clock has moved half of the
+/// way by then. So use it for calls that pass, are refused or are [admitted](crate::Waiting::admit)
+/// by hand. For calls that sleep, use a [`TokioClock`](super::TokioClock) in paused time.
 ///
 /// # Examples
 ///

@@ -53,15 +53,15 @@ pub use counter::QuantaClock;
 pub use manual::ManualClock;
 pub use tick::Tick;
 
-/// Shortest interval of a limit, and shortest bucket.
+/// The shortest interval of a limit, and the shortest bucket.
 pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// Longest interval of a limit: a leap year.
+/// The longest interval of a limit: a leap year.
 pub(crate) const LONGEST_INTERVAL: Duration = Duration::from_secs(366 * 86_400);
 
-/// How far the reading of one thread may lie behind the newest reading of all: threads may
-/// be suspended between reading the clock and using the reading. A reading that lies
-/// further behind means that the clock has stepped back. One second is long for a thread
-/// that is ready to run, and short compared to the steps of a clock that is set.
+/// How far the reading of one thread can be behind the newest reading of all threads: a thread can
+/// be suspended between reading the clock and using the reading. A reading further behind means
+/// that the clock has stepped back. One second is long for a thread that is ready to run, and short
+/// compared to the steps of a clock that is set.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 pub(crate) const SLACK_NS: u64 = SLACK.as_nanos() as u64;
 
@@ -116,11 +116,11 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// Returns how long after the beginning of 1970 by UTC the reading [`Tick::ZERO`] is.
     ///
-    /// Rules that count [by the calendar](crate::KeyedRule::per_calendar_month) find by it which day
-    /// and month a reading is in; nothing else needs it. An engine asks when it loads such a rule,
+    /// Rules that count [by the calendar](crate::KeyedRule::per_calendar_month) need it to find the
+    /// day and month of a reading; nothing else does. An engine calls it when it loads such a rule,
     /// and once for each table of values. Default: zero, so that the readings themselves are times
-    /// since 1970, and the calendar of a [`TokioClock`] begins with that year when it is made. A clock
-    /// that wraps another one should return what that one does.
+    /// since 1970, and the calendar of a [`TokioClock`] begins with that year when it is created. A
+    /// clock that wraps another one should return the other clock's value.
     ///
     /// ```
     /// use std::time::Duration;
@@ -149,9 +149,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
 /// The operating system's monotonic clock ([`std::time::Instant`]). This is the default.
 ///
-/// All values of this type share one start, a leap year or more before the first time that one
-/// was made or read. So it moves on even if the system's clock is set behind that time, as a
-/// virtual machine may do that is restored elsewhere.
+/// All values of this type share one start, a leap year or more before the first value was created
+/// or read. So the clock moves on even if the system's clock is set back to before that time, as
+/// can happen to a virtual machine that is restored elsewhere.
 ///
 /// The start is a midnight of UTC, by the wall time of that first reading. So a window of a day
 /// begins at midnight, and one of an hour at the full hour: see
@@ -179,11 +179,11 @@ impl MonotonicClock {
     }
 }
 
-/// How far a clock may go back behind its first reading.
+/// How far a clock can go back behind its first reading.
 const LEAST_FIRST: u64 = LONGEST_INTERVAL.as_nanos() as u64;
-/// Clocks agree with the wall time up to multiples of this: a multiple of all buckets of 1 to 7,
-/// 10, 12, 14, 15, 20, 21, 28 or 30 days, and of their parts. Not the wall time as a whole, since
-/// ticks of 54 years would leave less room to numbers that are packed into words.
+/// Clocks agree with the wall time modulo this: a multiple of all buckets of 1 to 7, 10, 12, 14,
+/// 15, 20, 21, 28 or 30 days, and of their parts. They do not start with the whole wall time, since
+/// ticks of 54 years would leave less room for numbers that are packed into words.
 const CALENDAR: u64 = 420 * 86_400 * 1_000_000_000;
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
@@ -212,8 +212,8 @@ fn reading(first: std::time::Instant, tick: Tick, now: std::time::Instant) -> Ti
     }
 }
 
-/// The first tick from `least` on that agrees with `wall`, the present by the operating system.
-/// A time before 1970 is one that the machine does not know: it is taken for 1970.
+/// The first tick from `least` on that agrees with `wall`, the present time of the operating
+/// system. A time before 1970 means that the machine does not know the date; it is taken for 1970.
 pub(crate) fn aligned(least: Tick, wall: SystemTime) -> Tick {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH);
     let wall = nanos(since.unwrap_or_default()) % CALENDAR;
@@ -224,10 +224,10 @@ pub(crate) fn aligned(least: Tick, wall: SystemTime) -> Tick {
 /// tokio's clock ([`tokio::time::Instant`]). A test can pause and advance it together with
 /// the timers that waiting calls sleep on.
 ///
-/// It starts when it is made, and stands still while tokio's clock is behind that. Engines that
-/// share a [`Sampler`](crate::system::Sampler) must use clones of one clock. A test pauses only the
-/// time of its runtime. On a thread outside any runtime this clock continues in real time, so let
-/// no call start or end there.
+/// It starts when it is created, and stands still while tokio's clock is behind that time. Engines
+/// that share a [`Sampler`](crate::system::Sampler) must use clones of one clock. A test pauses
+/// only the time of its runtime. On a thread outside any runtime this clock continues in real time,
+/// so no call should start or end there.
 ///
 /// # Examples
 ///

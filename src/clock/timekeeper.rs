@@ -1,23 +1,22 @@
-//! The engine's time: a clock's readings, doubted where they look odd.
+//! The engine's time: readings of a clock, checked where they look wrong.
 //!
-//! Counts are exact at any reading of the clock: a late reading counts in the newest bucket. A bad
-//! reading can make windows stand still (it ran ahead, and all others are now behind) or skip them.
-//! So a [`Glance`] becomes a time only by [`check`](Timekeeper::check), and where it does not fit
-//! to the latest time of the engine, or of a node, it is taken again:
+//! Counts are exact at any reading of the clock, as a late reading counts in the newest bucket. But
+//! a bad reading can make windows stand still, if it was ahead and all later ones are behind it, or
+//! skip them. So a [`Glance`] becomes a time only by [`check`](Timekeeper::check). If it does not
+//! fit the latest time of the engine, or of a node, the clock is read again:
 //!
-//! * Ahead by more than the [slack](SLACK): a glitch of one reading is not
-//!   confirmed by the next, and of three the one in the middle is used.
-//! * Behind: usually the thread was asleep between reading and using it, and
-//!   the next reading is right.
+//! * Ahead by more than the [slack](SLACK): the next reading does not confirm a glitch of a single
+//!   one, and the median of three readings is used.
+//! * Behind: usually the thread slept between reading the clock and using the reading, and the next
+//!   reading is right.
 //! * Still behind, by more than the slack: the clock has stepped back, and time stands still. When
-//!   for as long as the slack no reading has come any further, time continues, with an offset from
-//!   the clock: by as much as the clock has moved since, so that nothing is lost.
+//!   the clock has then moved on for as long as the slack, time continues, with an offset to the
+//!   clock that makes up for the step, so that no time is lost.
 //!
-//! A new node has seen nothing yet. So a reading by which a node is made has to be confirmed in any
-//! case.
+//! A new node has seen no time yet. So a reading by which a node is created is always confirmed.
 //!
-//! A clock may panic. It is the user's, and is read while slots and tokens are held, also by
-//! destructors. So a panic is caught here, and time stands still until it answers.
+//! A clock can panic. It is the user's, and is read while slots and tokens are held, also by
+//! destructors. So the panic is caught here, and time stands still until the clock answers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -27,30 +26,31 @@ use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU64, Lock, Ordering};
 use crate::clock::{Clock, ManualClock, MonotonicClock, SLACK, SLACK_NS, Tick, nanos};
 
-/// How exactly the latest time is known: far below the slack.
+/// How exactly the latest time is kept: far below the slack. A finer value would be written more
+/// often.
 const LATEST_NS: u64 = 1_000_000;
 
 /// A reading of the clock that has not been checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Glance(Tick);
 
-/// See the [module](self). A clone always tells the same time.
-// All its state is behind one pointer, with the clock in a box: a reader does not have to work out
-// where in an `Arc` the clock lies.
+/// See the [module](self). All clones show the same time.
+// All its state is behind one pointer, and the clock is boxed: a reader need not compute where in
+// an `Arc` the clock lies.
 #[derive(Clone, Debug)]
 pub(crate) struct Timekeeper(Arc<Time>);
 
-/// A clock, and the knowledge of its steps back, shared by all its readers.
+/// A clock and its past steps back, shared by all clones.
 #[derive(Debug)]
 struct Time {
     clock: Box<dyn Clock>,
     /// The time that the clock has lost by stepping back, in ns.
     offset: AtomicU64,
-    /// The latest time of the engine, in ns; up to [`LATEST_NS`] before it, and without the
-    /// readings that fell into a step that their node had seen.
+    /// The latest time of the engine, in ns. It can lag by up to [`LATEST_NS`], and does not
+    /// include readings that were in a step which their node had already seen.
     latest: AtomicU64,
-    /// Where time stands still, in ns, since the clock has stepped back; else 0, or a time
-    /// that is over.
+    /// The time at which time stands still since the clock has stepped back, in ns; otherwise 0, or
+    /// a time that has passed.
     stands: AtomicU64,
     behind: Lock<Option<Behind>>,
 }
@@ -63,24 +63,24 @@ struct Behind {
     high: Tick,
 }
 
-/// A clock of the user's, which may panic.
+/// A user's clock, whose panics are caught.
 #[derive(Debug)]
 struct Caught<C> {
     clock: C,
-    /// The latest answer of the clock, or a time up to [`LATEST_NS`] before that, in ns.
+    /// The latest answer of the clock in ns, or up to [`LATEST_NS`] from it.
     last: AtomicU64,
 }
 
 // === impl Glance ===
 
 impl Glance {
-    /// A time of the engine, to be checked against the latest time of another node.
+    /// Wraps a time of the engine, to be checked against the latest time of another node.
     #[inline]
     pub(crate) const fn again(now: Tick) -> Self {
         Self(now)
     }
 
-    /// For a node that can tell by itself that the reading fits.
+    /// Returns the reading unchecked, for a node that can tell by itself that it fits.
     #[inline]
     pub(crate) const fn undoubted(self) -> Tick {
         self.0
@@ -93,7 +93,7 @@ impl<C: Clock> Clock for Caught<C> {
     fn now(&self) -> Tick {
         let last = Tick::from_nanos(self.last.load(Ordering::Relaxed));
         let now = catch_panic(|| self.clock.now()).unwrap_or(last);
-        // Not with each reading: all calls read this line.
+        // Not stored at each reading, as all calls read this cache line.
         if now.as_nanos().abs_diff(last.as_nanos()) > LATEST_NS {
             self.last.store(now.as_nanos(), Ordering::Relaxed);
         }
@@ -105,10 +105,10 @@ impl<C: Clock> Clock for Caught<C> {
     }
 }
 
-/// `clock`, read without a panic.
+/// Returns `clock` in a form that does not panic.
 pub(crate) fn never_panicking<C: Clock>(clock: C) -> Box<dyn Clock> {
     let any: &dyn Any = &clock;
-    // A wall around those that need none would cost each call.
+    // The crate's own clocks do not panic, and catching would cost each call.
     if any.is::<MonotonicClock>() || any.is::<ManualClock>() || is_counter(any) {
         Box::new(clock)
     } else {
@@ -149,7 +149,7 @@ impl Timekeeper {
         ))
     }
 
-    /// The time of a reading, doubted if it does not fit to the latest one or to `seen`,
+    /// Returns the time of a reading. It is doubted if it does not fit the latest time or `seen`,
     /// the start of the newest step that a node has seen.
     #[inline]
     pub(crate) fn check(&self, reading: Glance, seen: Tick) -> Tick {
@@ -162,16 +162,15 @@ impl Timekeeper {
         self.tell(now)
     }
 
-    /// The present, where no node has seen a step: it never goes back by more than
-    /// [`LATEST_NS`].
+    /// Returns the present, for use without a node: it never goes back by more than [`LATEST_NS`].
     #[inline]
     pub(crate) fn now(&self) -> Tick {
         let now = self.check(self.read(), Tick::ZERO);
         now.max(self.latest())
     }
 
-    /// The time of a reading by which something is made: a node, a table, a window. A made thing
-    /// takes its first reading for the truth.
+    /// Returns the time of a reading by which something is created: a node, a table, a window. It
+    /// is always confirmed, as the new thing has nothing to compare its first reading with.
     #[cold]
     pub(crate) fn check_making(&self, reading: Glance) -> Tick {
         let (now, seen) = (self.agreed(reading.0), self.latest());
@@ -183,14 +182,14 @@ impl Timekeeper {
         self.tell(now)
     }
 
-    /// How long after 1970 the time 0 is, for rules by the calendar. The time that the clock has lost
-    /// by stepping back is no part of it: no period goes back, nor one that has begun.
+    /// How long after 1970 the time 0 is, for rules by the calendar. The offset by which steps back
+    /// are made up for is not included: no period that has begun comes again.
     pub(crate) fn epoch(&self) -> Duration {
         self.0.clock.epoch()
     }
 
-    /// How long it takes from `now` to `at`. While time stands still, no call has to wait for
-    /// longer than that.
+    /// How long a call has to wait from `now` until `at`. While time stands still, that is at least
+    /// the slack, after which time continues.
     pub(crate) fn until(&self, at: Tick, now: Tick) -> Duration {
         let stands = Tick::from_nanos(self.0.stands.load(Ordering::Relaxed));
         if now <= stands {
@@ -200,16 +199,16 @@ impl Timekeeper {
         }
     }
 
-    /// Relaxed, here and below: a time is right alone.
+    /// Relaxed, here and below: each time is valid on its own.
     #[inline]
     fn latest(&self) -> Tick {
         Tick::from_nanos(self.0.latest.load(Ordering::Relaxed))
     }
 
-    /// Notes that `now` is a time of the engine.
+    /// Keeps `now` as the latest time of the engine, if it is. Returns `now`.
     #[inline]
     fn tell(&self, now: Tick) -> Tick {
-        // Not each time: all calls read this line.
+        // Not stored each time, as all calls read this cache line.
         if now.nanos_since(self.latest()) > LATEST_NS {
             self.0.latest.fetch_max(now.as_nanos(), Ordering::Relaxed);
         }
@@ -218,7 +217,7 @@ impl Timekeeper {
 
     #[cold]
     fn doubt(&self, now: Tick, seen: Tick) -> Tick {
-        // A reading behind `seen` may have grown old since it was taken.
+        // A reading behind `seen` may be old by now, so the clock is read again.
         let now = if now > seen {
             now
         } else {
@@ -231,8 +230,8 @@ impl Timekeeper {
         }
     }
 
-    /// `now`, unless it is far ahead of `seen` and other readings disagree: else it was
-    /// a long idle time.
+    /// Returns `now`. If it is far ahead of `seen`, other readings must agree: then the engine was
+    /// idle for a long time.
     fn confirmed(&self, now: Tick, seen: Tick) -> Tick {
         if now.nanos_since(seen) > SLACK_NS {
             self.agreed(now).max(seen)
@@ -241,7 +240,7 @@ impl Timekeeper {
         }
     }
 
-    /// `now`, if the next reading agrees; else the one in the middle of three, of which
+    /// Returns `now` if the next reading agrees; otherwise the median of three readings, of which
     /// one may be wrong.
     fn agreed(&self, now: Tick) -> Tick {
         let again = self.read().0;
@@ -253,19 +252,19 @@ impl Timekeeper {
         }
     }
 
-    /// The clock is behind `seen`. If it is so by no more than the slack, it is left to come
-    /// back.
+    /// Handles a clock that is behind `seen`. If it is behind by no more than the slack, its
+    /// reading is used.
     fn catch_up(&self, seen: Tick) -> Tick {
         let Some(mut behind) = self.0.behind.try_lock() else {
             return seen;
         };
-        // Another thread may have caught up since, so only now the time is certain.
+        // Another thread may have caught up meanwhile, so the clock is read again under the lock.
         let now = self.read().0;
         if now >= seen {
             return self.confirmed(now, seen);
         }
         match *behind {
-            // Nodes know what they have seen more exactly.
+            // `seen` can be more exact than the latest time of the engine, by up to `LATEST_NS`.
             Some(known) if seen.nanos_since(known.high) <= LATEST_NS && now >= known.since => {
                 if now - known.since < SLACK {
                     return seen;
@@ -276,7 +275,8 @@ impl Timekeeper {
                 self.read().0
             }
             _ if now + SLACK >= seen => now,
-            // The first sign of it, or a reading has come further.
+            // The first sign of a step back, or a later time was seen since, or the clock has
+            // stepped back further.
             known => {
                 let high = known.map_or(seen, |known| known.high.max(seen));
                 *behind = Some(Behind { since: now, high });
@@ -296,7 +296,7 @@ mod tests {
         Tick::from_millis(ms)
     }
 
-    /// The time for a node that has `seen` a step.
+    /// The time for a node that has `seen` the start of a step.
     fn told(time: &Timekeeper, seen: Tick) -> Tick {
         time.check(time.read(), seen)
     }
@@ -348,7 +348,7 @@ mod tests {
             }
             for ms in stands..3_000 {
                 let now = told(&time, at(3_500_000));
-                // From when it stepped back on.
+                // Time continues from when the clock stepped back.
                 let lost = step.min(stands) * u64::from(step <= 1_000);
                 assert_eq!(now, at(3_600_000 + ms - lost), "{step}: after {ms} ms");
                 clock.advance(Duration::from_millis(1));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_for_no_second_ends_where_it_was() {
+    fn a_clock_that_returns_within_a_second_leaves_no_offset() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let time = Timekeeper::new(Box::new(clock.clone()));
         let seen = told(&time, Tick::ZERO);
@@ -371,14 +371,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_seen_nothing_is_told_the_time_of_all() {
+    fn a_node_that_has_seen_nothing_gets_the_time_of_the_engine() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let time = Timekeeper::new(Box::new(clock.clone()));
         let seen = told(&time, Tick::ZERO);
         clock.set(at(1_000));
         let making = time.check_making(time.read());
         assert_eq!([making, told(&time, Tick::ZERO)], [seen; 2]);
-        // Its reading is believed a millisecond earlier than what others have seen.
+        // A node can have seen up to `LATEST_NS` more than the engine: it is the same step back.
         let more = seen + Duration::from_nanos(LATEST_NS);
         assert_eq!(told(&time, more), more);
         clock.advance(SLACK);
@@ -412,8 +412,8 @@ mod tests {
 
     type Meanwhile = Box<dyn FnOnce() + Send>;
 
-    /// A clock whose reader sleeps, once, between reading it and using that:
-    /// something else happens meanwhile.
+    /// A clock whose reader sleeps once between reading it and using the reading, while `meanwhile`
+    /// runs.
     struct Sleepy {
         clock: ManualClock,
         meanwhile: Lock<Option<Meanwhile>>,
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn who_slept_while_another_thread_caught_up_does_not_start_anew() {
+    fn a_thread_that_slept_while_another_caught_up_starts_nothing_anew() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let sleepy = Arc::new(Sleepy {
             clock: clock.clone(),
@@ -453,9 +453,9 @@ mod tests {
         *sleepy.meanwhile.lock() = Some(Box::new(move || {
             assert_eq!(told(&other, seen), seen + SLACK);
         }));
-        // It reads the old time once more, and sleeps over what the other one does.
+        // It reads the old time again, and sleeps while the other thread catches up.
         assert_eq!(time.check(late, seen), seen + SLACK);
-        // So a second step back is waited for as long as the first.
+        // So a second step back is waited for as long as the first one.
         clock.set(at(0));
         assert_eq!(told(&time, seen), seen + SLACK);
         clock.advance(SLACK - Duration::from_nanos(1));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn another_one_goes_on_from_the_same_time() {
+    fn clones_continue_from_the_same_time() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let time = Timekeeper::new(Box::new(clock.clone()));
         let older = time.clone();
@@ -472,12 +472,12 @@ mod tests {
         told(&time, seen);
         clock.advance(SLACK);
         assert_eq!(told(&time, seen), seen + SLACK);
-        // Also one that no call has come to meanwhile.
+        // This includes a clone that no call has used meanwhile.
         let both = [older.read(), time.clone().read()];
         assert_eq!(both.map(Glance::undoubted), [seen + SLACK; 2]);
     }
 
-    /// A clock with so many readings; the last one stays.
+    /// A clock with these readings; the last one stays.
     #[derive(Debug)]
     struct Readings(Lock<Vec<Tick>>);
 

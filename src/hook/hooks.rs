@@ -1,4 +1,4 @@
-//! `Hooks`: the hooks of an engine, and what they want.
+//! `Hooks`: the hooks of an engine, and the events that they want.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 /// ```
 #[derive(Debug, Default)]
 pub struct Hooks {
-    /// The events that any of them wants. Read first: most engines have none.
+    /// The events that any hook wants. Read first, as most engines have no hooks.
     pub(super) wanted: AtomicU32,
     pub(super) list: ArcSwap<Vec<NamedHook>>,
     pub(super) writer: Lock<()>,
@@ -98,8 +98,8 @@ impl Hooks {
         let before = self.list.swap(Arc::new(hooks));
         self.wanted.store(wanted.bits(), Ordering::Release);
         drop(writer);
-        // Only now: a hook without another holder ends here, and its destructor may change the
-        // hooks as well.
+        // Dropped after the lock: this can be the last reference to a hook, whose destructor may
+        // change the hooks as well.
         drop(before);
         result
     }
@@ -120,7 +120,7 @@ impl Hooks {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }
-        // One that was removed meanwhile ends here, if it has no other holder.
+        // A hook that was removed meanwhile is dropped here, if nobody else holds it.
         if catch_panic(|| drop(hooks)).is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }

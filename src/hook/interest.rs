@@ -1,12 +1,12 @@
-//! The events that a hook wants: a call that concerns no hook does not look at them.
+//! The events that a hook wants, so that calls without a wanted event do not look for hooks.
 
 use std::fmt;
 use std::ops::BitOr;
 
 /// The notifications that a [`Hook`](crate::Hook) wants.
 ///
-/// A call looks for hooks only when one of them wants the event at hand. So a hook that wants
-/// nothing but the changes of breakers, which are rare, costs all other calls nothing.
+/// A call looks for hooks only if any of them wants the present event. So a hook that wants nothing
+/// but the changes of breakers, which are rare, costs all other calls nothing.
 ///
 /// # Examples
 ///
@@ -51,7 +51,7 @@ use std::ops::BitOr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest(u32);
 
-/// All single ones, with their names.
+/// All single interests, with their names.
 const EACH: [(Interest, &str); 6] = [
     (Interest::PASS, "PASS"),
     (Interest::BLOCK, "BLOCK"),
@@ -80,13 +80,13 @@ impl Interest {
     /// All notifications, also those that later versions add.
     pub const ALL: Self = Self(u32::MAX);
 
-    /// Returns whether all that `other` wants is wanted.
+    /// Returns whether this includes everything that `other` wants.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// As one word.
+    /// The events, as the bits of one word.
     pub(super) const fn bits(self) -> u32 {
         self.0
     }

@@ -84,9 +84,9 @@ pub(crate) use on_finding::OnFinding;
 /// ```
 pub trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns the events that the hook wants; it is notified of no others. Default: everything.
-    /// Asked once, when the hook is registered. A panic is one of that call.
+    /// Called once, when the hook is registered. If it panics, so does the registration.
     ///
-    /// A call pays for hooks only where one of them wants its events.
+    /// Calls pay for hooks only where one of them wants their events.
     fn interest(&self) -> Interest {
         Interest::ALL
     }
@@ -101,10 +101,10 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
         let _ = event;
     }
 
-    /// Called when a rule in [shadow mode](crate::Rule::shadow) would have refused a call
-    /// that no enforced rule refused: the call runs, or waits for its turn. Of a
-    /// [shared](crate::FlowRule::shared) rule that had to ask the store, it is called when that has
-    /// answered: the call may have ended.
+    /// Called when a rule in [shadow mode](crate::Rule::shadow) would have refused a call that no
+    /// enforced rule refused: the call runs, or waits for its turn. If the rule is
+    /// [shared](crate::FlowRule::shared) and had to ask the store, this is called when the store
+    /// has answered, which can be after the call has ended.
     fn on_shadow_block(&self, event: &BlockEvent<'_>) {
         let _ = event;
     }
@@ -124,9 +124,9 @@ pub trait Hook: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Called when the engine has found a likely mistake in the set-up: once for each kind of
-    /// finding and each rule, and at most 1,024 times. That is within the first calls where a call
-    /// shows it, and otherwise when [`findings`](crate::Sentinel::findings) is called. A
-    /// [`snapshot`](crate::Sentinel::snapshot) may be taken before the first calls: it does not
+    /// finding and each rule, and at most 1,024 times. If calls show the mistake, that is during
+    /// the first calls, and otherwise when [`findings`](crate::Sentinel::findings) is called. A
+    /// [`snapshot`](crate::Sentinel::snapshot), which may be taken before the first calls, does not
     /// report that calls are still to come.
     fn on_finding(&self, finding: &Finding) {
         let _ = finding;

@@ -1,4 +1,4 @@
-//! A hook that looks at findings alone, from a function.
+//! A hook made of a function that receives findings only.
 
 use std::fmt;
 

@@ -73,7 +73,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// If one or more rules are given instead of [`Rules`], and one is invalid.
+    /// Panics if `rules` is not a [`Rules`] and has an invalid rule.
     #[track_caller]
     pub fn rules(mut self, rules: impl Into<Rules>) -> Self {
         self.rules = rules.into();
@@ -95,7 +95,7 @@ impl Builder {
     /// Calls `tell` with each [finding](Sentinel::findings), once. Default: findings are not
     /// reported.
     ///
-    /// A program that prints them learns of a misspelt rule with the first calls:
+    /// A program that prints them learns of a misspelled rule with the first calls:
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -117,7 +117,7 @@ impl Builder {
     /// );
     /// ```
     ///
-    /// It is a [hook](crate::Hook) of the name `findings`, called on the thread of the request.
+    /// The function is a [hook](crate::Hook) named `findings`, called on the thread of the request.
     pub fn on_finding(self, tell: impl Fn(&Finding) + Send + Sync + 'static) -> Self {
         self.hook("findings", Arc::new(OnFinding(tell)))
     }
@@ -133,38 +133,36 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`InvalidSetting`] unless `interval` is at most 1 hour, `buckets` is between 1 and
-    /// 3 600, and the resulting bucket is at least 10 ms long and either divides one second
-    /// evenly or is a multiple of it.
+    /// Returns [`InvalidSetting`] unless `interval` is at most 1 hour, `buckets` is between 1 and 3
+    /// 600, and the resulting bucket is at least 10 ms long and either divides one second evenly or
+    /// is a multiple of it.
     pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidSetting> {
         let bucket_ns = InvalidSetting::check_figures(interval, buckets)?;
         self.config.shape = Arc::new(Shape::new(bucket_ns, buckets));
         Ok(self)
     }
 
-    /// Sets how long a prioritized call may wait for a borrowed place; it waits for less
-    /// than this. Default: 500 ms. Zero: nothing is lent.
+    /// Sets how long a prioritized call can wait for a borrowed place; it waits for less than this.
+    /// Default: 500 ms. Zero: nothing is lent.
     ///
-    /// A call can borrow from at most 512 buckets of its resource ahead. That is 256 s,
-    /// and less where a rule or the [window](Self::window) has buckets shorter than
-    /// half a second.
+    /// A call can borrow at most 512 buckets of its resource ahead. That is 256 s, and less where a
+    /// rule or the [window](Self::window) has buckets shorter than half a second.
     pub fn occupy_timeout(mut self, timeout: Duration) -> Self {
         self.config.occupy_timeout = timeout;
         self
     }
 
-    /// Sets how many resources are counted apart, inbound and outbound together: at least
-    /// one. Default: 16 384. Calls to any further resource are counted under
-    /// `__overflow__`, and the rules for that name apply to them. A resource with a rule
-    /// always has a place, and so does one that is named by the path that axum has matched.
-    /// A call that names `__overflow__` or `-` itself is none of those that are counted there:
-    /// a hash of the name takes its place.
+    /// Sets how many resources are counted separately, inbound and outbound together: at least one.
+    /// Default: 16 384. Calls to any further resource are counted under `__overflow__`, and the
+    /// rules for that name apply to them. A resource with a rule always has a place, and so does
+    /// one that is named by the path that axum has matched. A call that itself has the name
+    /// `__overflow__` or `-` is not counted with them, but under a hash of its name.
     ///
     /// With the defaults, names that callers make up take at most 20 MiB in all, if each is 256
     /// bytes long, has been called in several seconds and was refused, by a system rule or a window
     /// for `*`. Each further rule for `*` adds at most 768 bytes a name with the default buckets,
-    /// 12 MiB for 16 384: with an isolation rule and two breakers beside the window that is 56 MiB
-    /// at most. With [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
+    /// 12 MiB for 16 384: with an isolation rule and two breakers in addition to the window that is
+    /// 56 MiB at most. With [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
     pub fn max_resources(mut self, max: usize) -> Self {
         self.config.max_resources = max.max(1);
         self
@@ -180,15 +178,15 @@ impl Builder {
         self
     }
 
-    /// Sets how long a resource that no rule names must not have been called before a new
-    /// resource may take its place. Default: 1 minute.
+    /// Sets how long a resource that no rule names must have been idle before a new resource can
+    /// take its place. Default: 1 minute.
     ///
-    /// A resource to which a rule for `*` applies also stays until its counts no longer
-    /// matter, as origins do. Two kinds of counts are exceptions, as they would matter for
-    /// ever: the [last calls](crate::CircuitBreakerRule::last_calls) and the
-    /// [consecutive errors](crate::CircuitBreakerRule::consecutive_errors) of a breaker. An
-    /// open breaker of a resource that has lost its place is still open
-    /// when it is called again; see [`CircuitBreakerRule`](crate::CircuitBreakerRule).
+    /// A resource to which a rule for `*` applies also stays until its counts no longer matter, as
+    /// origins do. Two kinds of counts are exceptions, as they would matter for ever: the [last
+    /// calls](crate::CircuitBreakerRule::last_calls) and the [consecutive
+    /// errors](crate::CircuitBreakerRule::consecutive_errors) of a breaker. An open breaker of a
+    /// resource that has lost its place is still open when the resource is called again; see
+    /// [`CircuitBreakerRule`](crate::CircuitBreakerRule).
     pub fn idle_after(mut self, idle: Duration) -> Self {
         self.config.idle = idle;
         self
@@ -209,15 +207,15 @@ impl Builder {
         self
     }
 
-    /// Sets whether all resources keep statistics for each second of the last minute, or none:
-    /// 3.5 KiB for each resource that is called or read in two different seconds. Default: those
-    /// whose names callers cannot make up, which are the resources that a rule names (also in
-    /// shadow mode, for its own statistics), the routes that a router has matched and the names of
-    /// layers, when they are first called, and `__overflow__`. All others have the figures of the
-    /// [window](Self::window) and totals.
+    /// Sets whether all resources keep statistics for each second of the last minute, or none: 3.5
+    /// KiB for each resource that is called or read in two different seconds. Default: only those
+    /// resources keep them whose names callers cannot make up. These are the resources that a rule
+    /// names (also in shadow mode, for its own statistics), the routes that a router has matched
+    /// and the names of layers, when they are first called, and `__overflow__`. All others have the
+    /// figures of the [window](Self::window) and totals.
     ///
     /// A resource that a rule names only after a [reload](crate::Sentinel::reload) keeps its
-    /// seconds from then on. The second second after that is the first one that is known.
+    /// seconds from then on; the first complete one is the second after the reload.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
@@ -242,23 +240,24 @@ impl Builder {
         self
     }
 
-    /// Sets whether origins and contexts keep them as well. Default: no.
+    /// Sets whether origins and contexts keep these statistics for each second as well. Default:
+    /// no.
     pub fn minute_of_origins(mut self, minute: bool) -> Self {
         self.config.minute_of_scopes = minute;
         self
     }
 
-    /// Counts, for each resource, how many calls took how long, and how many waited how long, in
-    /// ranges. Default: no.
+    /// Keeps histograms for each resource: of response times, and of the times that calls waited.
+    /// Default: no.
     ///
     /// The ranges end at 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500 and 750 ms, and 1, 2.5, 5,
     /// 7.5 and 10 s: the edges of Prometheus's clients, and one more for answers from memory.
     /// Longer times have a range of their own. For other edges see
     /// [`histograms_with`](Self::histograms_with).
     ///
-    /// Each call costs one relaxed addition more; each resource takes up to 200 bytes more with
-    /// these edges, and as many again with its first call that waits. Origins and contexts have
-    /// no histograms. Read them with [`NodeView::rt_histogram`](crate::read::NodeView::rt_histogram).
+    /// Each call costs one more relaxed addition; each resource takes up to 200 bytes more with
+    /// these edges, and as many again with its first call that waits. Origins and contexts have no
+    /// histograms. Read them with [`NodeView::rt_histogram`](crate::read::NodeView::rt_histogram).
     ///
     /// ```
     /// use std::time::Duration;
@@ -298,8 +297,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`InvalidSetting`] unless there are 1 to 32 edges, ascending, each of whole microseconds
-    /// between 1 µs and 60 s.
+    /// Returns [`InvalidSetting`] unless there are 1 to 32 edges, ascending, each of whole
+    /// microseconds between 1 µs and 60 s.
     pub fn histograms_with(mut self, edges: &[Duration]) -> Result<Self, InvalidSetting> {
         self.edges = Some(Edges::new(edges.iter().copied())?);
         Ok(self)
@@ -359,7 +358,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// If a setting of the store is out of its range, or if a rule is
+    /// Panics if a setting of the store is out of its range, or if a rule is
     /// [shared](crate::FlowRule::shared) and there is no store: the message says which.
     #[must_use]
     #[track_caller]
@@ -402,11 +401,11 @@ impl Builder {
     }
 }
 
-/// The part of an engine that its `store` uses, if it has one.
+/// Creates the part of an engine that its `store` uses; `None` without a store.
 ///
 /// # Panics
 ///
-/// If a setting is out of its range.
+/// Panics if a setting is out of its range.
 #[cfg(feature = "shared")]
 #[track_caller]
 fn hub_of(

@@ -70,16 +70,16 @@ pub struct Sentinel {
 }
 
 pin_project! {
-    /// The future of [`Sentinel::run_with`]. By hand, because an `async fn` has room for
-    /// `work` three times. If it is dropped, `work` is dropped before the call ends.
+    /// The future of [`Sentinel::run_with`]. Written by hand, because an `async fn` would reserve
+    /// space for `work` three times. If it is dropped, `work` is dropped before the call ends.
     struct Run<W, N, C> {
         #[pin]
         work: W,
         entry: Option<Entry>,
-        // Until the call starts or is refused.
+        // `Some` until the call starts or is refused.
         #[pin]
         enter: Option<N>,
-        // Until the work is done.
+        // `Some` until the work is done.
         classify: Option<C>,
     }
 }
@@ -97,7 +97,7 @@ impl Sentinel {
     ///
     /// # Panics
     ///
-    /// If one or more rules are given instead of [`Rules`], and one is invalid: the error that
+    /// Panics if `rules` is not a [`Rules`] and has an invalid rule, with the error that
     /// [`try_new`](Self::try_new) returns.
     #[must_use]
     #[track_caller]
@@ -148,7 +148,7 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// [`Blocked`] if the call is refused, or if it would have to wait but there is no
+    /// Returns [`Blocked`] if the call is refused, or if it would have to wait but there is no
     /// timer: waiting needs a tokio runtime with its timer. In plain threads use
     /// [`enter_blocking`](Self::enter_blocking). On another runtime use
     /// [`try_enter`](Self::try_enter), sleep for the [`delay`](crate::Waiting::delay) of
@@ -177,7 +177,7 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// [`Blocked`] if the call is refused, at once or after its wait.
+    /// Returns [`Blocked`] if the call is refused, at once or after its wait.
     ///
     /// # Examples
     ///
@@ -220,13 +220,13 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// The error of `work`; or [`Blocked`], converted, if the call is refused, as by
-    /// [`enter`](Self::enter). An error type such as [`BoxError`](crate::BoxError) tells
-    /// the two apart.
+    /// Returns the error of `work`, or [`Blocked`], converted, if the call is refused, as by
+    /// [`enter`](Self::enter). With an error type such as [`BoxError`](crate::BoxError) the two can
+    /// be distinguished.
     ///
     /// # Panics
     ///
-    /// If `work` panics. The call then counts as failed, and ends at once.
+    /// Panics if `work` panics. The call then counts as failed, and ends at once.
     ///
     /// # Cancel safety
     ///
@@ -275,18 +275,18 @@ impl Sentinel {
         RunOrFail { run }
     }
 
-    /// Runs `work` as `call`, like [`run`](Self::run), and has `classify` judge the result, which
-    /// may have any type. A refusal is kept apart from the result, so the error of the work need
-    /// not know of it.
+    /// Runs `work` as `call`, like [`run`](Self::run), and lets `classify` judge the result, which
+    /// can have any type. A refusal is returned separately from the result, so the error of the
+    /// work need not be able to hold it.
     ///
     /// # Errors
     ///
-    /// [`Blocked`] if the call is refused, as by [`enter`](Self::enter); `work` is not polled
-    /// then.
+    /// Returns [`Blocked`] if the call is refused, as by [`enter`](Self::enter); `work` is not
+    /// polled then.
     ///
     /// # Panics
     ///
-    /// If `work` or `classify` panics. The call then counts as failed, and ends at once.
+    /// Panics if `work` or `classify` panics. The call then counts as failed, and ends at once.
     ///
     /// # Cancel safety
     ///
@@ -383,8 +383,8 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of the rules, such as a shared rule where the engine has
-    /// no store; the old rules then stay in force.
+    /// Returns everything that is wrong with any of the rules, such as a shared rule where the
+    /// engine has no store; the old rules then stay in force.
     pub fn try_reload<R: Into<crate::rule::Rule>>(
         &self,
         rules: impl IntoIterator<Item = R>,
@@ -394,14 +394,14 @@ impl Sentinel {
         Ok(self.reload(rules))
     }
 
-    /// Begins a change that is made of the rules in force: another one waits until the returned lock
-    /// is dropped.
+    /// Begins a change that is derived from the rules in force. Other such changes wait until the
+    /// returned lock is dropped.
     #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
     pub(crate) fn begin_change(&self) -> impl Sized {
         self.core.begin_change()
     }
 
-    /// Whether `rules` need a store, and there is none.
+    /// Returns an error if `rules` need a store and the engine has none.
     pub(crate) fn check_store(&self, rules: &Rules) -> Result<(), InvalidRules> {
         match self.core.registry().shared().has_store() {
             true => Ok(()),
@@ -409,22 +409,23 @@ impl Sentinel {
         }
     }
 
-    /// Starts the task that asks the [store](Builder::store), in the present tokio runtime.
-    /// Until then, and when the handle is dropped, shared rules do what they do
-    /// [without the store](crate::store::WhenDown).
+    /// Starts the task that asks the [store](Builder::store), in the present tokio runtime. Before
+    /// that, and after the handle is dropped, shared rules decide [without the
+    /// store](crate::store::WhenDown).
     ///
     /// Call it after the last fork: a process that forks from this one has no such task, and cannot
-    /// start another one for the same engine. There each call that finds no permits in hand waits for
-    /// [`store_wait`](crate::store::StoreSettings::store_wait), and is then judged as without the
-    /// store; and what was in hand may be used in both. An engine that is built before the fork and
-    /// used only after it may be started in each process.
+    /// start another one for the same engine. There each call that finds no permits in the process
+    /// waits for [`store_wait`](crate::store::StoreSettings::store_wait), and is then judged
+    /// without the store; and permits that the process held before the fork can be used in both. An
+    /// engine that is built before the fork and used only after it can be started in each process.
     ///
     /// # Errors
     ///
-    /// If the engine has no store, if that has no [prefix](crate::store::QuotaStore::prefix), if the
-    /// thread is in no tokio runtime with a timer, or if the task was started before and has not been
-    /// stopped. That the store cannot be reached is none: it may come. Its
-    /// [state](crate::store::StoreStatus::state) says so, and a
+    /// Returns an error if the engine has no store, if the store has no
+    /// [prefix](crate::store::QuotaStore::prefix), if the thread is in no tokio runtime with a
+    /// timer, or if the task was started before and has not been stopped. A store that cannot be
+    /// reached is no error, as it may become available. Its
+    /// [state](crate::store::StoreStatus::state) shows that, and so does a
     /// [finding](crate::hook::FindingKind::StoreUnreachable).
     ///
     /// ```
@@ -475,7 +476,7 @@ impl Sentinel {
         self.core.registry().rules().version()
     }
 
-    /// Returns since when the rules in force have been so, by the clock of the operating system.
+    /// Returns when the rules in force came into force, by the clock of the operating system.
     #[must_use]
     pub fn rules_since(&self) -> SystemTime {
         self.core.registry().rules().made_at()
@@ -488,12 +489,11 @@ impl Sentinel {
     }
 
     /// Returns likely mistakes in the set-up: rules that no call has met although calls came, with
-    /// the name that was probably meant; keys that no layer takes out of requests, or that every
-    /// call lacked; limits by figures of the machine that are not measured. Empty if there are
-    /// none.
+    /// the name that was probably meant; keys that no layer extracts from requests, or that every
+    /// call lacked; limits on figures of the machine that nobody measures. Empty if there are none.
     ///
-    /// Each finding is a suspicion: a route that has not been called yet is one as well. So look at
-    /// it when every route has been called, as at the end of a test:
+    /// Each finding is only a suspicion: a rule whose route has not been called yet is reported,
+    /// too. So look at them when every route has been called, as at the end of a test:
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel};
@@ -503,11 +503,11 @@ impl Sentinel {
     /// assert_eq!(sentinel.findings(), []);
     /// ```
     ///
-    /// [Hooks](crate::Hook::on_finding) get each finding once, most of them without being asked
-    /// for; see also [`Builder::on_finding`].
+    /// [Hooks](crate::Hook::on_finding) receive each finding once, most of them without a call of
+    /// this method; see also [`Builder::on_finding`].
     ///
-    /// Looks at every resource and every rule, and where a rule by parameter has only met calls
-    /// without one, at its whole table. Returns at most 1,000 findings. Calls pay nothing for it.
+    /// Looks at every resource and every rule, and at the whole table of a keyed rule that has only
+    /// met calls without a value. Returns at most 1,000 findings. Calls pay nothing for it.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         self.core.findings()
@@ -525,8 +525,8 @@ impl Sentinel {
         view::find(self.core.registry(), resource.into(), Direction::Outbound)
     }
 
-    /// Returns the circuit breakers of `resource`, in the order of their rules, to be looked at and
-    /// operated. Where a rule names the resource they are there before its first call, so that a
+    /// Returns the circuit breakers of `resource`, in the order of their rules, to read and to
+    /// operate them. If a rule names the resource, they exist before its first call, so that a
     /// breaker can be [forced open](BreakerView::force_open) ahead of it. Any other resource has
     /// none until it has been called.
     ///
@@ -587,7 +587,7 @@ impl Sentinel {
         Snapshot::of(&self.core)
     }
 
-    /// The engines, for layers: they judge without moving calls and verdicts.
+    /// The core of the engine, by which layers judge without moving calls and verdicts.
     #[inline]
     pub(crate) fn core(&self) -> &Core {
         &self.core
@@ -601,7 +601,7 @@ impl Sentinel {
         self.core.registry().routes()
     }
 
-    /// The keys and parameters that layers of this engine take out of requests.
+    /// What the layers of this engine extract from requests.
     pub(crate) fn provided(&self) -> &Provided {
         &self.core.registry().shared().provided
     }

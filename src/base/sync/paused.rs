@@ -1,10 +1,10 @@
 //! loom's atomics, for models in which a thread may sleep before each access.
 //!
-//! loom tries another order where two accesses conflict, and forgets all but the
-//! last one of each thread: a load that the other thread has repeated since then is
-//! no place to sleep any more. With `SENTINEL_LOOM_PAUSES` set, loads and stores are
-//! read-modify-writes, which always conflict. That hides what an ordering that is
-//! too weak would show, so it is a second way to run the models, not a better one.
+//! loom tries another order where two accesses conflict, and considers only the last access of each
+//! thread: it does not try to suspend a thread before a load that has been repeated since. With
+//! `SENTINEL_LOOM_PAUSES` set, loads and stores are read-modify-writes, which always conflict. That
+//! hides errors of orderings that are too weak, so it is a second way to run the models, not a
+//! better one.
 
 use std::env;
 use std::ops::Deref;
