@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_slept_while_another_caught_up_starts_nothing_anew() {
+    fn a_sleeper_does_not_start_what_has_ended() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let sleepy = Arc::new(Sleepy {
             clock: clock.clone(),
