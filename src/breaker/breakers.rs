@@ -1,4 +1,4 @@
-//! The breakers of one resource, asked together.
+//! The breakers of one resource, which judge a call together.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::base::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 use crate::clock::Tick;
 use crate::stat::Refusal;
 
-/// Most breakers of one resource: an admission has a bit for each.
+/// The most breakers of one resource: an admission has a bit for each.
 pub(crate) const MAX_BREAKERS: usize = 32;
 
-/// See the [module](self). A clone stands for the same breakers.
+/// The breakers of one resource: see the [module](self). A clone shares the same breakers.
 #[derive(Clone, Debug)]
 pub(crate) struct Breakers {
     list: Box<[Breaker]>,
@@ -23,10 +23,10 @@ pub(crate) struct Breakers {
     epoch: Arc<AtomicU32>,
 }
 
-/// The part of an admitted call that goes to its end, where it is passed to
-/// [`complete`](Breakers::complete), [`cancel`](Breakers::cancel) or
-/// [`release`](Breakers::release) of the same breakers, once. If it never is, its probes hold
-/// their places until their lease is over.
+/// What an admitted call keeps until its end, when it is passed to
+/// [`complete`](Breakers::complete), [`cancel`](Breakers::cancel) or [`release`](Breakers::release)
+/// of the same breakers, once. If that never happens, its probes hold their places until their
+/// lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     epoch: u32,
@@ -40,17 +40,17 @@ pub(crate) struct AllClosed {
     epoch: u32,
 }
 
-/// A change of a breaker's state. The thread that made it reports it, once.
+/// A change of a breaker's state. The thread that made the change reports it, once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
     pub(crate) index: usize,
     pub(crate) from: BreakerState,
     pub(crate) to: BreakerState,
-    /// Why it opened: the ratio or the count of bad calls, 1 for a bad probe.
+    /// The value that opened the breaker: the ratio or the count of bad calls, 1 for a bad probe.
     pub(crate) value: Option<f64>,
 }
 
-/// The states of all breakers.
+/// The state words of all breakers.
 type StateWords = [StateWord; MAX_BREAKERS];
 
 // === impl Admission ===
@@ -71,13 +71,13 @@ impl Admission {
 // === impl Breakers ===
 
 impl Breakers {
-    /// Creates the breakers of `specs`, at most [`MAX_BREAKERS`], in the order in which they are
-    /// asked.
+    /// Creates the breakers of `specs`, at most [`MAX_BREAKERS`], in the order in which they judge
+    /// calls.
     ///
-    /// Each breaker inherits from one of `old`, if there is one with an equal rule, or else with a
-    /// rule of the same id, or else with equal counts: the same calls in the same window. A breaker
-    /// that counts like its predecessor keeps its counts and its state, with the probes that are
-    /// under way. One that counts otherwise begins with no counts, but stays open as long as its
+    /// Each breaker inherits from one of `old`: from one with an equal rule, or else with a rule of
+    /// the same id, or else one that counts the same calls in the same window. A breaker that
+    /// counts like its predecessor keeps its counts and its state, including the probes in flight.
+    /// A breaker that counts otherwise begins without counts, but stays open as long as its
     /// predecessor.
     pub(crate) fn new(
         specs: impl IntoIterator<Item = BreakerSpec>,
@@ -125,8 +125,8 @@ impl Breakers {
         }
     }
 
-    /// Takes the names from the breakers from which none of `new` inherits: no rule stands on them
-    /// any more. Called when `new`, or nothing, replaces these breakers.
+    /// Removes the names of the breakers from which none of `new` inherits, because they have no
+    /// rule any more. Called when `new`, or nothing, replaces these breakers.
     pub(crate) fn retire(&self, new: Option<&Breakers>) {
         let new = new.map_or(&[][..], |new| &new.list);
         for old in &self.list {
@@ -140,8 +140,9 @@ impl Breakers {
     ///
     /// # Errors
     ///
-    /// The first breaker that refuses the call, and the latest time from which all breakers may be
-    /// probed: a probe that is under way may end sooner. Never, if one was forced open.
+    /// Returns the first breaker that refuses the call, and the time from which on all breakers can
+    /// be probed. That can come sooner if a probe in flight ends. Never, if a breaker was forced
+    /// open.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
         let mut refusal: Option<Refusal> = None;
         for breaker in &self.list {
@@ -160,8 +161,7 @@ impl Breakers {
         }
     }
 
-    /// Lets a call pass at `now`, with a probe of each breaker that wants one, or
-    /// without any.
+    /// Lets a call pass at `now`, as a probe of each breaker that wants one.
     ///
     /// While all breakers are closed this reads one word each and the epoch, and
     /// writes nothing.
@@ -180,7 +180,7 @@ impl Breakers {
     /// Lets a call pass without any probe, if all breakers are closed.
     #[inline]
     pub(crate) fn admit_if_closed(&self) -> Option<AllClosed> {
-        // Before the states. Acquire: pairs with the release in `draw`.
+        // The epoch is read before the states. Acquire: pairs with the release in `draw`.
         let mut epoch = self.epoch.load(Ordering::Acquire);
         let are_closed = self.list.iter().all(|breaker| breaker.is_closed_for(epoch));
         if planted(Bug::EpochAfterStates) {
@@ -208,7 +208,7 @@ impl Breakers {
         }
     }
 
-    /// The states, as they are before a probe draws its epoch.
+    /// Reads the state words before a probe draws its epoch.
     fn look(&self) -> StateWords {
         let mut words = [StateWord(0); MAX_BREAKERS];
         for (word, breaker) in words.iter_mut().zip(&self.list) {
@@ -217,13 +217,13 @@ impl Breakers {
         words
     }
 
-    /// Takes all probes that the breakers want, in the name of `epoch`; none if a state has changed
-    /// since `words` were read.
+    /// Takes all probes that the breakers want, with the epoch `epoch`. Takes none if a state has
+    /// changed since `words` were read.
     ///
     /// `epoch` was drawn after `words` were read, and each state is read again here and must be the
-    /// same. So in the states that are changed here, `epoch` is newer than everything that has
-    /// happened, such as probes that have joined; and it is older than every
-    /// generation that begins once a state in which the call just passes has been left.
+    /// same. So for the states that are changed here, `epoch` is newer than all earlier events,
+    /// such as probes that have joined. And it is older than every generation that begins after a
+    /// state in which this call simply passes.
     fn take_probes(
         &self,
         now: Tick,
@@ -251,9 +251,9 @@ impl Breakers {
         Some(admission)
     }
 
-    /// Takes back the probes of a call that was admitted but does not run, because it lost its
-    /// tokens to another call. A breaker that has no other probe is open again, and the next call
-    /// may probe it at once.
+    /// Takes back the probes of a call that was admitted but does not run, because another call
+    /// took its tokens. A breaker without another probe is open again, and the next call can probe
+    /// it at once.
     pub(crate) fn release(&self, admission: Admission, notify: &mut dyn FnMut(Change)) {
         if admission.probes == 0 {
             return;
@@ -286,8 +286,8 @@ impl Breakers {
         });
     }
 
-    /// Notes that the callee has asked at `now` not to be called for `after`: the breakers that look
-    /// at that are open for as long.
+    /// Notes that the callee has asked at `now` not to be called for `after`: the breakers that
+    /// observe pushback stay open for that time.
     pub(crate) fn push_back(&self, now: Tick, after: Duration, notify: &mut dyn FnMut(Change)) {
         collect(notify, |changes| {
             for breaker in &self.list {
@@ -336,25 +336,25 @@ impl Breakers {
         }
     }
 
-    /// Returns whether each of them is closed.
+    /// Returns whether all breakers are closed.
     pub(super) fn are_closed(&self) -> bool {
         let mut breakers = self.list.iter();
         breakers.all(|breaker| breaker.word().kind() == StateKind::Closed)
     }
 
-    /// How many breakers there are.
+    /// The number of breakers.
     pub(super) const fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// The state of the breaker at `index`. An open one whose recovery time is
-    /// over is open until a call comes.
+    /// The state of the breaker at `index`. An open breaker whose recovery time is over stays open
+    /// until a call comes.
     pub(crate) fn state(&self, index: usize) -> BreakerState {
         self.list[index].word().state()
     }
 
     /// Notes in the breaker's history that its state changed at `now`. Returns the name of its
-    /// rule, if a rule stands on it.
+    /// rule, if it has one.
     pub(crate) fn note_change(&self, change: &Change, now: Tick) -> Option<StdArc<str>> {
         let breaker = &self.list[change.index];
         breaker.history().note_change(now);
@@ -363,7 +363,7 @@ impl Breakers {
         Some(name)
     }
 
-    /// How often the breaker at `index` has entered `state`.
+    /// The number of times that the breaker at `index` has entered `state`.
     pub(crate) fn entered(&self, index: usize, state: BreakerState) -> u64 {
         self.list[index].history().entered(state)
     }
@@ -373,7 +373,7 @@ impl Breakers {
         self.list[index].history().since_change(now)
     }
 
-    /// How long ago the last bad call ended that the breaker at `index` has seen.
+    /// The time since the end of the last bad call that the breaker at `index` has seen.
     pub(crate) fn since_last_bad_call(&self, index: usize, now: Tick) -> Option<Duration> {
         self.list[index].history().since_bad(now)
     }

@@ -5,27 +5,29 @@
 //!     [  number   ][   before    ][   newest    ]
 //! ```
 //!
-//! The number of the newest bucket in which the key took something, and the tokens taken in the
-//! bucket before and in that one. A call passes if the sum of both buckets of its window and its
-//! own tokens is at most the limit. All of it is one word, so no window of two aligned buckets ever
-//! holds more. A bucket that is older than the window is left out by its number, and never cleared.
+//! The word holds the number of the newest bucket in which the key took tokens, and the tokens
+//! taken in that bucket and in the one before. A call passes if the sum of both buckets of its
+//! window and its own tokens is at most the limit. All of it is one word, so no window of two
+//! aligned buckets ever holds more. A bucket that is older than the window is recognized by its
+//! number and ignored; it is never cleared.
 //!
-//! Numbers are compared modulo 2²⁴. A word that is ahead by at most the
-//! [slack](Window::slack) belongs to a faster clock, and the call counts in the newest
-//! bucket; one that is ahead by more is from the round before, and old.
+//! Numbers are compared modulo 2²⁴. A word that is ahead by at most the [slack](Window::slack)
+//! belongs to a faster clock, and the call counts in the newest bucket. A word that is ahead by
+//! more is old, from before the last wrap.
 //!
 //! # Accuracy
 //!
-//! Exact for keys that come again within 2²⁴ buckets: 97 days for a window of a second, two hours
-//! for one of a millisecond. A key that stays away for a multiple of that, give or take the slack,
-//! finds its count of that time, if no other key has taken its slot since; it may be refused for
-//! that, has the slot again for so long, and never gets more. A thread that stands still for as
-//! long within one call may do the same to another key.
+//! Counts are exact for keys whose calls are less than 2²⁴ buckets apart: 97 days for a window of a
+//! second, two hours for one of a millisecond. A key that stays away for a multiple of that, give
+//! or take the slack, finds its old count again, if no other key has taken its slot since. It may
+//! be refused because of that count, and keeps the slot for one more window, but never gets more
+//! than its limit. A thread that sleeps for as long within one call can have the same effect on
+//! another key.
 //!
-//! A call whose time is behind by more than the slack takes the window for an old one
-//! and opens it anew, and another key's as well if it takes that one's slot: up to a
-//! limit may then pass once more. A step of the clock does not do that: by the time of an
-//! engine it is at most two seconds.
+//! A call whose time is behind by more than the slack takes the window for an old one and opens it
+//! anew, or evicts another key whose window looks old: then tokens of up to one whole limit may
+//! pass again. A step of the clock does not cause that: the time of an engine steps back by at most
+//! two seconds.
 //!
 //! # Source
 //!
@@ -36,38 +38,38 @@ use std::time::Duration;
 use super::Judge;
 use crate::clock::{Tick, nanos};
 
-/// The largest limit of a window: two counts and the number of a bucket share
-/// one word.
+/// The largest limit of a window: two counts and the number of a bucket must fit into one word.
 pub(crate) const MOST: u32 = (1 << COUNT_BITS) - 1;
 
 const COUNT_BITS: u32 = 20;
 const NUMBER_BITS: u32 = 24;
 const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
 
-/// By how many buckets, at least, a call may be late.
+/// The smallest number of buckets by which a call may be late.
 const LEAST_SLACK: u64 = 1 << 10;
-/// And by how long. An engine's time may be behind by the slack of the [clock](crate::clock) and a
-/// step of a node, which is a second at most.
+/// The shortest time by which a call may be late. The time of an engine can be behind by the slack
+/// of its [clock](crate::clock) and by a step of a node, which is at most a second.
 const SLACK: Duration = Duration::from_secs(4);
 
-/// One call.
+/// A call that is judged by the counts of its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowCall {
     now_ns: u64,
     bucket_ns: u64,
     /// The number of the bucket of `now_ns`.
     number: u32,
-    /// By how many buckets a word may be ahead.
+    /// By how many buckets a word may be ahead of the call.
     slack: u32,
     limit: u32,
     weight: u32,
 }
 
-/// A charge for what a call has cost. It is never refused: a window may hold more than the limit.
+/// A charge for what a call has cost. It is never refused, so a window can hold more than the
+/// limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowCharge(pub(super) WindowCall);
 
-/// A word, apart.
+/// The fields of a word.
 #[derive(Clone, Copy, Debug)]
 struct WindowCounts {
     number: u32,
@@ -76,8 +78,8 @@ struct WindowCounts {
 }
 
 impl WindowCall {
-    /// A call of `weight` tokens at `now`, of a key that may take `limit` of them in
-    /// an `interval`, which has this [slack](Self::slack).
+    /// Creates a call of `weight` tokens at `now`, of a key that may take `limit` tokens in
+    /// `interval`, whose [slack](Self::slack) is `slack`.
     pub(super) fn new(now: Tick, interval: Duration, slack: u32, limit: u32, weight: u32) -> Self {
         let now_ns = now.as_nanos();
         let bucket_ns = bucket_ns(interval);
@@ -85,7 +87,7 @@ impl WindowCall {
             slack,
             now_ns,
             bucket_ns,
-            // From 1 on, so that 0, the word of no key, is not written again.
+            // Numbers begin at 1, so that 0, the word of no key, is not written again.
             number: (now_ns / bucket_ns + 1) as u32 & NUMBERS,
             limit,
             weight,
@@ -95,7 +97,7 @@ impl WindowCall {
     /// By how many buckets a call may be late, in windows of an `interval`.
     pub(super) fn slack(interval: Duration) -> u32 {
         let buckets = (nanos(SLACK) / bucket_ns(interval)).max(LEAST_SLACK);
-        // Far less than a round, as no bucket is shorter than half a millisecond.
+        // Far less than the range of numbers, because no bucket is shorter than half a millisecond.
         (buckets as u32).min(NUMBERS / 4)
     }
 
@@ -104,7 +106,7 @@ impl WindowCall {
         WindowCounts::of(word).number.wrapping_sub(self.number) & NUMBERS
     }
 
-    /// The counts that matter to the call, at its own time or that of a faster clock.
+    /// The counts by which the call is judged: those at its own time, or at that of a faster clock.
     const fn counts(self, word: u64) -> WindowCounts {
         let found = WindowCounts::of(word);
         let before = match self.ahead(word) {
@@ -136,7 +138,7 @@ impl Judge for WindowCall {
             counts.newest += self.weight;
             return Ok(counts.word());
         }
-        // In the next bucket the newest one still counts, in the one after not.
+        // In the next bucket the newest count still counts; in the one after that it does not.
         let is_next = counts.newest + self.weight <= self.limit;
         let ahead = counts.number.wrapping_sub(self.number) & NUMBERS;
         let buckets = u64::from(ahead) + if is_next { 1 } else { 2 };
@@ -145,7 +147,7 @@ impl Judge for WindowCall {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        // Neither a faster clock's, nor this bucket's, nor the one's before.
+        // A word at rest is neither of a faster clock, nor of this bucket, nor of the one before.
         let ahead = self.ahead(word);
         (self.slack < ahead && ahead < NUMBERS).then(|| u64::from(NUMBERS - ahead))
     }
@@ -161,7 +163,7 @@ impl Judge for WindowCall {
 }
 
 impl WindowCharge {
-    /// How many units have been charged by a change of the word, and how many of them beyond the
+    /// Returns how many units a change of the word has charged, and how many of them exceed the
     /// limit.
     pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
         let [before, after] = [before, after].map(|word| {
@@ -176,7 +178,7 @@ impl WindowCharge {
 impl Judge for WindowCharge {
     fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         let mut counts = self.0.counts(word);
-        // One less beside a full bucket, as no word is CLAIMED.
+        // One less if the other bucket is full, so that no word is `CLAIMED`.
         let most = if counts.before == MOST {
             MOST - 1
         } else {
@@ -199,8 +201,8 @@ impl Judge for WindowCharge {
     }
 }
 
-/// The word without `weight` tokens of a call that left the word `after`; `None` if
-/// its bucket does not count any more.
+/// Returns `word` less the `weight` tokens of a call that left the word at `after`; `None` if the
+/// bucket of that call no longer counts.
 pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
     let mut counts = WindowCounts::of(word);
     match counts.number.wrapping_sub(WindowCounts::of(after).number) & NUMBERS {
@@ -211,7 +213,7 @@ pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
     Some(counts.word())
 }
 
-/// The word of a key that has spent nothing in its window; `None` if that is so already.
+/// Returns the word without any tokens spent in its window; `None` if it has none already.
 pub(super) fn reset(word: u64) -> Option<u64> {
     let counts = WindowCounts::of(word);
     let empty = WindowCounts {
@@ -231,8 +233,8 @@ impl WindowCounts {
         }
     }
 
-    /// Never [`CLAIMED`](super::CLAIMED): the two counts together are at most
-    /// [`MOST`], unless they were charged, and then they are not both that.
+    /// Never [`CLAIMED`](super::CLAIMED): the sum of the two counts is at most [`MOST`], unless
+    /// units were charged, and then at least one of the counts is below [`MOST`].
     const fn word(self) -> u64 {
         ((self.number as u64) << (2 * COUNT_BITS))
             | ((self.before as u64) << COUNT_BITS)

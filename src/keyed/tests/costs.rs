@@ -141,7 +141,7 @@ fn a_refilled_quota_pays_a_debt_back_by_time_and_at_most_ten_intervals() {
     let keys = costs(Counting::Refill);
     let limit = keys.limit(10.0, 0);
     let call = start(&keys, 0, digest(1), limit, 10).unwrap();
-    // 15 more than it reserved: one is earned in a second.
+    // The cost exceeds the reservation by 15. One token is earned in a second.
     assert!(!call.charge(0, 25));
     for (now, left) in [(15_999, 0), (16_000, 1), (24_999, 9), (25_000, 10)] {
         assert_eq!(keys.left(at(now), digest(1), &limit), left, "{now}");
@@ -156,7 +156,7 @@ fn a_refilled_quota_pays_a_debt_back_by_time_and_at_most_ten_intervals() {
     let figures = keys.cost_figures();
     assert_eq!(figures.charged_total, 25 + 109);
     assert_eq!(figures.cut_total, u64::from(u32::MAX) - 109);
-    // More does not lengthen it, and less does not shorten it.
+    // A further charge does not change the debt.
     call.charge(30_000, 1);
     assert_eq!(room(1), Some(at(130_000)));
 }
@@ -180,7 +180,7 @@ fn nothing_is_charged_at_a_limit_of_0() {
     let [none, ten] = [0.0, 10.0].map(|limit| keys.limit(limit, 0));
     assert!(start(&keys, 0, digest(1), none, 0).is_none());
     assert_eq!(keys.budget(digest(1), none).room_at(at(0), 0), None);
-    // As after a reload, of a call that runs.
+    // A running call books after a reload that has lowered the limit to 0.
     keys.budget(digest(1), none).book(at(0), 5);
     assert_eq!(keys.left(at(0), digest(1), &ten), 10);
     assert_eq!(keys.cost_figures().cut_total, 5);
@@ -196,7 +196,7 @@ fn room_of_a_key_is_told_by_its_window_alone() {
         for (wanted, expected) in [
             (0, Some(at(0))),
             (2, Some(at(0))),
-            // Reservations are in the way.
+            // The quota has room, but reservations hold it: the advice is a second later.
             (3, Some(at(1_000))),
             (10, Some(at(1_000))),
             (11, None),
@@ -211,7 +211,7 @@ fn room_of_a_key_is_told_by_its_window_alone() {
 
 #[test]
 fn a_key_that_has_reserved_keeps_its_place_and_one_that_has_used_nothing_does_not() {
-    // Eight slots in each table.
+    // Each table has eight slots.
     for count in BOTH {
         let spec = spec(count, SECOND);
         let keys = HotKeys::of_table(KeyTable::of_sets(1), spec, Tick::ZERO)
@@ -219,7 +219,7 @@ fn a_key_that_has_reserved_keeps_its_place_and_one_that_has_used_nothing_does_no
         let limit = keys.limit(10.0, 0);
         let running = start(&keys, 0, digest(0), limit, 10).unwrap();
         running.charge(0, 4);
-        // By now the debt is over, and the key is at rest in the table of what is used.
+        // By now the debt is over, and the key is at rest in the table of charges.
         let now = 60_000;
         for other in 1..100 {
             let call = start(&keys, now, digest(other), limit, 1).unwrap();
@@ -261,17 +261,17 @@ fn keys_without_a_place_share_their_reservations_and_get_them_back() {
     drop(own);
 }
 
-/// What a key has, by a naive list.
+/// A naive model of a key's budget.
 #[derive(Default)]
 struct Naive {
     charges: Vec<(u64, u32)>,
-    /// Until when a refilled quota is in debt.
+    /// The end of the debt of a refilled quota.
     debt_ms: u64,
     reserved: u32,
     excess: u32,
 }
 
-/// The account of a call by a naive list.
+/// The account of a call in the naive model.
 #[derive(Clone, Copy, Default)]
 struct NaiveAccount {
     reserved: u32,
@@ -280,7 +280,8 @@ struct NaiveAccount {
     is_told: bool,
 }
 
-/// A token is earned in a second, and a bucket lasts five.
+/// The limit of each key, in ten seconds: a token is earned in a second, and a bucket lasts five
+/// seconds.
 const LIMIT: u32 = 10;
 
 impl Naive {
@@ -317,7 +318,7 @@ impl Naive {
         self.charges.push((now, units));
         if units > 0 {
             let due = self.debt_ms.max(now) + u64::from(units) * 1_000;
-            // Ten intervals beside the nine tokens before the last one.
+            // At most ten intervals until the first token, and nine seconds for the other nine.
             self.debt_ms = due.min(now + 109_000).max(self.debt_ms);
         }
     }
@@ -328,7 +329,8 @@ impl Naive {
         account.rest = 0;
     }
 
-    /// What is over, at most what calls have cost beyond their reservations.
+    /// Checks that a key exceeds its limit at most by what calls have cost beyond their
+    /// reservations.
     fn check(&self, count: Counting, now: u64) {
         let used = match count {
             Counting::Refill => self.debt_ms.saturating_sub(now).div_ceil(1_000) as u32,
@@ -343,16 +345,16 @@ impl Naive {
     }
 }
 
-/// A history of calls of two keys.
+/// Makes random calls of two keys, and compares them with the naive model after each step.
 fn history(count: Counting, rng: &mut Rng) {
-    // Of one set, so that a key at rest may lose its slot to other keys.
+    // A table of one set, so that a key at rest can lose its slot to other keys.
     let spec = spec(count, 10 * SECOND);
     let keys =
         HotKeys::of_table(KeyTable::of_sets(1), spec, Tick::ZERO).with_gauges(KeyTable::of_sets(1));
     let limit = keys.limit(LIMIT.into(), 0);
     let mut naive = [Naive::default(), Naive::default()];
     let mut running: Vec<(usize, Running<'_>, NaiveAccount)> = Vec::new();
-    // Five buckets on, so that a new word is not of the first one.
+    // Starts at the fifth bucket, so that a new word is not that of the first one.
     let mut now = 25_000;
     let mut others = 2;
     for _ in 0..30 {
@@ -380,7 +382,8 @@ fn history(count: Counting, rng: &mut Rng) {
             }
             2 => now += [1, 700, 5_000, 20_000][rng.below(4)],
             3 => {
-                // Others take places, by a late clock, and are at rest in either table.
+                // Other keys take slots, with a late clock, and are at rest in both tables
+                // afterwards.
                 let call = start(&keys, now, digest(others), limit, small);
                 let call = call.expect("it is a new one");
                 others += 1;

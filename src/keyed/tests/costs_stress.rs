@@ -1,4 +1,4 @@
-//! Threads that race for the last units of a few keys.
+//! Stress tests: threads race for the last units of a few keys.
 
 use std::thread;
 
@@ -10,8 +10,8 @@ use crate::stat::tests::rng::{Rng, attempts};
 const THREADS: usize = 8;
 const LIMIT: u32 = 100;
 
-/// Runs a call of `key` that costs `cost` in several charges, or is settled, and has reserved
-/// `wanted`. Returns what it was charged.
+/// Runs a call of `key` that reserves `wanted` and costs `cost`, charged in one or two parts.
+/// Returns what it was charged.
 fn call(keys: &HotKeys, now: Tick, key: Digest, (wanted, cost): (u32, u32), rng: &mut Rng) -> u32 {
     let limit = keys.limit(LIMIT.into(), 0);
     let Some(running) = keys.budget(key, limit).admit(now, wanted) else {
@@ -32,13 +32,13 @@ fn call(keys: &HotKeys, now: Tick, key: Digest, (wanted, cost): (u32, u32), rng:
     cost
 }
 
-/// Lets all threads race for what two keys have, until nothing is left, again and again. Returns how
-/// much was charged over the limits in all.
+/// Lets all threads race for the budgets of two new keys, again and again. Returns how much was
+/// charged beyond the limits in all.
 fn charged_over(count: Counting, reserves: bool) -> u64 {
     let keys = HotKeys::with_costs(spec(count, SECOND), Tick::ZERO);
     let mut rng = Rng::seeded();
     for window in 1..=attempts() / 400 {
-        // By then all debts are paid back.
+        // By this time all earlier debts are paid back.
         let now = at(window * 20_000);
         let mut charged = [0; 2];
         thread::scope(|scope| {
@@ -82,22 +82,22 @@ fn charged_over(count: Counting, reserves: bool) -> u64 {
 }
 
 #[test]
-fn no_key_is_over_where_each_call_reserves_what_it_costs() {
+fn no_key_exceeds_its_limit_if_each_call_reserves_its_cost() {
     for count in [Counting::Refill, Counting::Window] {
         assert_eq!(charged_over(count, true), 0, "{count:?}");
     }
 }
 
 #[test]
-fn keys_are_over_where_costs_are_told_afterwards() {
-    // The test above can see it.
+fn keys_exceed_their_limit_if_costs_are_reported_afterwards() {
+    // Shows that the test above would notice an excess.
     for count in [Counting::Refill, Counting::Window] {
         assert!(charged_over(count, false) > 0, "{count:?}");
     }
 }
 
 #[test]
-fn all_that_is_reserved_comes_back_where_keys_crowd_each_other_out() {
+fn all_reservations_are_released_while_keys_evict_each_other() {
     for count in [Counting::Refill, Counting::Window] {
         // Twelve keys for eight slots, while the clock moves on.
         let keys = HotKeys::of_table(KeyTable::of_sets(1), spec(count, SECOND), Tick::ZERO)
@@ -124,14 +124,15 @@ fn all_that_is_reserved_comes_back_where_keys_crowd_each_other_out() {
             threads.into_iter().map(|it| it.join().unwrap()).sum()
         });
         let figures = keys.cost_figures();
-        // A thread may be so late that its charge adds nothing to a debt.
+        // A thread can be so late that its charge adds nothing to a debt, and is cut.
         let told = figures.charged_total + figures.cut_total;
         assert_eq!((figures.reserved, told), (0, charged));
         assert!(keys.overflows() > 0, "they do crowd each other");
         for key in 0..12 {
             assert_eq!(keys.reserved(digest(key)), 0);
         }
-        // Nor does the gauge that they share hold anything: the ninth of new keys finds all of it.
+        // The shared gauge is empty as well: the ninth of nine new keys can reserve the whole
+        // limit.
         let later = Tick::from_millis(clock.into_inner() + 60_000);
         let limit = keys.limit(LIMIT.into(), 0);
         for key in 100..109 {

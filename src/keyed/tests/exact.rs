@@ -1,11 +1,11 @@
-//! The right result of each way of counting, kept as exactly and slowly as possible.
+//! An oracle for each way of counting: exact, simple and slow.
 
 use std::time::Duration;
 
 use super::super::Counting;
 use crate::clock::CalendarPeriod;
 
-/// The part that a call may return.
+/// What a call has taken, to be refunded or ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     id: usize,
@@ -13,41 +13,42 @@ pub(super) struct Held {
     n: i128,
 }
 
-/// What a call has paid of a refilled quota.
+/// What a call has paid to a refilled quota.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
     id: usize,
     cost: i128,
     /// The cost of a token.
     rate: i128,
-    /// Where the quota would be paid off after the call.
+    /// The time, in 1/16 ns, at which the quota was to be paid off after the call.
     after: i128,
-    /// Where it would have been before, and at what rate, if that was a debt at another one.
+    /// The time and the rate before the call, if that was a debt at another rate.
     other: Option<(i128, i128)>,
 }
 
-/// All that one key has done.
+/// The history of one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exact {
-    /// Where a refilled quota would be paid off, in 1/16 ns.
+    /// The time at which a refilled quota will be paid off, in 1/16 ns.
     paid_off: i128,
-    /// The cost of a token of the last call.
+    /// The cost of a token at the rate of the last call.
     rate: i128,
-    /// Whether a debt is a time, at any rate.
+    /// Whether a debt keeps its time at any rate.
     keeps_times: bool,
-    /// What calls have paid.
+    /// What each call has paid.
     debts: Vec<Debt>,
-    /// When a window counted which call.
+    /// The calls counted by a window or calendar: number, bucket or period, and tokens.
     counted: Vec<(usize, i128, i128)>,
-    /// The turns of a queue, gaps included.
+    /// The calls of a queue with their turns.
     queue: Vec<(usize, i128)>,
     running: i128,
     calls: usize,
-    /// By how much days and months begin before the time 0, in ns.
+    /// How far the calendar is ahead of the clock's time, in ns.
     ahead: i128,
 }
 
-/// How many periods have begun by `ns` after the midnight that begins 1970; one of them before that.
+/// The number of the period in which `ns` lies, counted from the midnight that begins 1970;
+/// negative before that.
 fn periods(period: CalendarPeriod, ns: i128) -> i128 {
     let mut day = ns.div_euclid(86_400_000_000_000);
     if period == CalendarPeriod::Day || day < 0 {
@@ -76,13 +77,13 @@ impl Exact {
         }
     }
 
-    /// One whose days and months begin so long before the time 0.
+    /// Sets by how much the calendar is ahead of the clock, in ns.
     pub(super) fn ahead(self, ahead: i128) -> Self {
         Self { ahead, ..self }
     }
 
-    /// When the call starts, if it passes: `threshold` and `burst` whole tokens
-    /// in `interval`, `n` of them.
+    /// Takes `n` tokens from a limit of `threshold` and `burst` whole tokens in `interval`. Returns
+    /// the start of the call if it passes.
     pub(super) fn take(
         &mut self,
         count: Counting,
@@ -170,7 +171,7 @@ impl Exact {
         let now = i128::from(now) * 16;
         let debt = self.debts.iter().find(|debt| debt.id == held.id);
         let is_last = |debt: &Debt| {
-            // A key at rest has its whole quota.
+            // A key that is at rest by now has its whole quota, so there is nothing to restore.
             (debt.after, debt.rate) == (self.paid_off, self.rate) && self.paid_off >= now
         };
         if let Some(&Debt {
@@ -178,7 +179,7 @@ impl Exact {
             ..
         }) = debt.filter(|debt| is_last(debt))
         {
-            // Nobody has come since: as if the call had not either.
+            // No other call has come since: restores the state before the call.
             (self.paid_off, self.rate) = (paid_off.max(now), rate);
         } else if let Some(&Debt { cost, rate, .. }) = debt {
             let since = (now - held.now * 16).max(0);
@@ -205,8 +206,9 @@ impl Exact {
         self.running = (self.running - held.n).max(0);
     }
 
-    /// Returns whether the key has its whole quota again, and has had so before `now`. A window
-    /// that has counted tokens and refunded them still has a word of its bucket, and so has a day or month.
+    /// Returns whether the key is at rest: it has its whole quota since before `now`. `touched` is
+    /// the time of the last call that was counted in the key's slot. A window that has counted
+    /// tokens and refunded them still has a word of its bucket, and so has a day or month.
     pub(super) fn rests(
         &self,
         count: Counting,
@@ -226,7 +228,7 @@ impl Exact {
                 touched.is_none_or(|ns| number(ns.into()) < number(now))
             }
             Counting::Running => self.running == 0,
-            // Rounded up by the implementation: nothing depends on it here.
+            // The implementation rounds gaps up; no test depends on when a queue is at rest.
             Counting::Queue(_) => false,
         }
     }

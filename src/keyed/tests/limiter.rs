@@ -1,4 +1,4 @@
-//! The limiter without an engine.
+//! Tests of the limiter without an engine.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn a_limiter_with_a_clock_does_not_refill_when_the_clock_steps_back() {
             assert_eq!(checked(&limiter, "ann"), 0);
             clock.advance(ms(100));
         }
-        // Time goes on after the clock has not come back for a second or two.
+        // The limiter's time continues once the clock has stayed back for a second or two.
         clock.advance(ms(3_000));
         assert!(
             limiter.check("ann").is_ok() || {
@@ -91,7 +91,7 @@ fn a_limiter_with_a_clock_does_not_refill_when_the_clock_steps_back() {
     }
 }
 
-/// A clock with these readings; the last one stays.
+/// A clock that returns these readings in order, and then the last one for ever.
 #[derive(Debug)]
 struct Readings(Lock<Vec<Tick>>);
 
@@ -108,7 +108,7 @@ impl Clock for Readings {
 
 #[test]
 fn a_limiter_with_a_clock_does_not_believe_a_single_wrong_reading() {
-    // Of the readings of one call, the first, the second or the third is an hour ahead. The
+    // Of the readings of one call, the first, the second or the third one is an hour ahead. The
     // limiter is built at 10 s.
     for wrong in 0..3 {
         let mut readings = vec![at(10_000); 20];
@@ -159,8 +159,8 @@ fn keys_without_a_place_share_one_quota() {
     let sum: usize = (0..100)
         .map(|key| passed(&limiter, 0, &key.to_string()))
         .sum();
-    // One set of eight, and the word that the others share: five of these calls pass,
-    // and one of each of the 92 keys is refused.
+    // Eight keys have slots, and the others share a word, on which five calls pass, and one of each
+    // of the 92 keys is refused.
     assert_eq!((sum, limiter.overflows()), (9 * 5, 5 + 92));
     assert_eq!(passed(&limiter, 5_000, "new"), 5);
 }

@@ -1,4 +1,4 @@
-//! Keys beside naive oracles, and tables so small that all keys are in each other's way.
+//! Tests of keys: compared with naive oracles, and in tables so small that keys compete for slots.
 
 mod blocks;
 mod calendar;
@@ -42,18 +42,18 @@ fn keys(count: Counting, interval: Duration) -> HotKeys {
     HotKeys::new(spec(count, interval), Tick::ZERO)
 }
 
-/// Keys in a table of one set, made at 0.
+/// Creates keys in a table of one set, that is, of eight slots.
 fn crowded(count: Counting) -> HotKeys {
     HotKeys::of_table(KeyTable::of_sets(1), spec(count, SECOND), Tick::ZERO)
 }
 
-/// How many calls of one token pass at `now`, up to `most`.
+/// Makes calls of one token at `now` until one is refused, at most `most`. Returns how many pass.
 fn passes(keys: &HotKeys, now: u64, key: Digest, limit: &KeyLimit, most: u32) -> u32 {
     let pass = |_: &u32| keys.take(at(now), key, limit, 1).is_ok();
     (0..most).take_while(pass).count() as u32
 }
 
-/// Ends the call that `taken` was for.
+/// Ends the call of `taken`.
 fn release(keys: &HotKeys, taken: &KeyTokens) {
     keys.release(taken.pinned(), taken.paid as u32);
 }
@@ -62,7 +62,7 @@ fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &KeyLimit, n: u32) -> 
     keys.take(now, key, limit, n).unwrap_err().available_at()
 }
 
-/// Digests far apart, by a multiplication that is a permutation.
+/// A digest for `number`. Digests are spread by a multiplication that is a permutation.
 fn digest(number: u64) -> Digest {
     Digest((number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }

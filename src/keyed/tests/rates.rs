@@ -1,32 +1,32 @@
-//! Keys whose limit changes: what they have spent stays, as a number of tokens.
+//! Tests of keys whose limit changes: what they have spent stays the same number of tokens.
 
 use super::*;
 use crate::keyed::RatesInUse;
 
-/// How many tokens `key` has left at each limit.
+/// Returns how many tokens `key` has left at each limit.
 fn left<const N: usize>(keys: &HotKeys, now: u64, key: Digest, limits: [&KeyLimit; N]) -> [u32; N] {
     limits.map(|limit| keys.left(at(now), key, limit))
 }
 
-/// [`HotKeys::take_by`] of a call whose time is the present.
+/// Takes one token at `now`. Returns whether it passed.
 fn take(keys: &HotKeys, now: u64, key: Digest, limit: &KeyLimit) -> bool {
     keys.take(at(now), key, limit, 1).is_ok()
 }
 
 #[test]
-fn what_is_spent_stays_a_number_of_tokens() {
+fn spent_tokens_keep_their_number_at_another_limit() {
     const HOUR: Duration = Duration::from_secs(3_600);
-    // Threshold and burst, and how many are spent, then the same of another limit: what is left, and
-    // when there is one more, in seconds.
+    // Threshold and burst of a limit, how many tokens are spent, threshold and burst of another
+    // limit, how many tokens are left at that one, and after how many seconds there is one more.
     let cases = [
-        // A higher limit counts at once.
+        // A higher limit takes effect at once.
         ((5.0, 0), 5, (100.0, 0), 95, 0),
         ((5.0, 0), 2, (100.0, 0), 98, 0),
         ((1.0, 0), 1, (2.0, 0), 1, 0),
         ((3.0, 0), 3, (7.0, 0), 4, 0),
         ((5.0, 0), 5, (5.0, 3), 3, 0),
         ((5.0, 2), 7, (10.0, 0), 3, 0),
-        // So does a lower one, until as much is earned again as is above it.
+        // A lower limit does so too: tokens spent beyond it must be earned again first.
         ((100.0, 0), 2, (5.0, 0), 3, 0),
         ((100.0, 0), 4, (5.0, 0), 1, 0),
         ((100.0, 0), 5, (5.0, 0), 0, 36),
@@ -68,7 +68,7 @@ fn a_debt_is_paid_back_at_the_rate_of_the_last_call() {
     assert!(take(&keys, 500, digest(1), &high));
     assert_eq!(left(&keys, 500, digest(1), limits), [0, 8]);
     assert_eq!(left(&keys, 600, digest(1), limits), [1, 9]);
-    // And back.
+    // Back to the lower limit.
     assert!(take(&keys, 600, digest(1), &low));
     assert_eq!(left(&keys, 1_000, digest(1), limits), [0, 8]);
     assert_eq!(left(&keys, 1_100, digest(1), limits), [1, 9]);
@@ -77,8 +77,8 @@ fn a_debt_is_paid_back_at_the_rate_of_the_last_call() {
 
 #[test]
 fn a_key_of_two_limits_never_has_more_than_the_higher_one() {
-    // Whatever the order of the calls: in any time it has at most what is earned in that time at the
-    // higher rate, and its capacity.
+    // In whatever order the calls come: in any time the key gets at most its capacity and what is
+    // earned in that time at the higher rate.
     let mut seed = 7_u64;
     let mut draw = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -110,7 +110,7 @@ fn a_key_of_two_limits_never_has_more_than_the_higher_one() {
 }
 
 #[test]
-fn what_is_given_back_at_another_rate_is_as_many_tokens() {
+fn a_refund_at_another_rate_is_the_same_number_of_tokens() {
     for (old, new) in [(5.0, 50.0), (50.0, 5.0)] {
         let keys = keys(Counting::Refill, SECOND);
         let [old, new] = [old, new].map(|threshold| keys.limit(threshold, 0));
@@ -126,7 +126,7 @@ fn what_is_given_back_at_another_rate_is_as_many_tokens() {
             "no more than was spent"
         );
     }
-    // What has been earned again meanwhile is not given back.
+    // Tokens that have been earned again meanwhile are not refunded.
     let keys = keys(Counting::Refill, SECOND);
     let [old, new] = [5.0, 50.0].map(|threshold| keys.limit(threshold, 0));
     let two = keys.take(at(0), digest(1), &old, 2).unwrap();
@@ -141,7 +141,8 @@ fn a_refund_brings_no_debt_back_to_a_key_at_rest() {
     let keys = keys(Counting::Refill, SECOND);
     let [old, new] = [2.0, 200.0].map(|threshold| keys.limit(threshold, 0));
     assert_eq!(passes(&keys, 0, digest(1), &old, 9), 2);
-    // At the new limit three are spent, for 15 ms; at the old one the debt would last for a second.
+    // At the new limit three tokens are spent, a debt of 15 ms; at the old one the debt would last
+    // for a second.
     let one = keys.take(at(0), digest(1), &new, 1).unwrap();
     assert_eq!(keys.left(at(16), digest(1), &old), 2);
     keys.refund(|| at(16), &one);
@@ -159,11 +160,11 @@ fn a_reset_key_has_its_whole_quota_at_any_limit() {
 }
 
 #[test]
-fn a_debt_that_becomes_shorter_is_reckoned_by_the_time_at_which_the_word_was_read() {
+fn a_shortened_debt_uses_the_time_at_which_the_word_was_read() {
     let keys = keys(Counting::Refill, SECOND);
     let [old, new] = [1.0, 10.0].map(|threshold| keys.limit(threshold, 0));
     assert!(take(&keys, 5_000, digest(1), &old));
-    // The call is late: by its own time the debt would end before the first call has come.
+    // The call is late: converted by its own time, the debt would end before the first call.
     let late = |time: u64| keys.take_by(at(3_000), digest(1), &new, 1, || at(time));
     assert!(late(5_000).is_ok());
     assert_eq!(left(&keys, 5_000, digest(1), [&new]), [8]);
@@ -181,7 +182,7 @@ fn rates_that_nobody_needs_make_room_for_others() {
     for threshold in 2..=14 {
         let _ = limit(threshold, 0, &mut in_use);
     }
-    // All fourteen are in use, so the next one has no number: its debts are times.
+    // All fourteen numbers are in use, so the next rate has none, and its debts keep their time.
     let none = limit(16, 0, &mut in_use);
     assert_eq!(keys.left(at(0), digest(1), &none), 0);
     assert_eq!(keys.left(at(500), digest(1), &none), 8);
@@ -191,7 +192,7 @@ fn rates_that_nobody_needs_make_room_for_others() {
     assert_eq!(passes(&keys, 1_000, digest(1), &none, 100), 15);
     assert_eq!(passes(&keys, 3_000, digest(1), &second, 100), 2);
 
-    // A reload later, only the rules that use these two are left, and a debt at the first one.
+    // After a reload only the rule with the second rate is left, and a debt at the first rate.
     assert!(take(&keys, 9_000, digest(2), &first));
     let mut in_use = RatesInUse::default();
     in_use.note(&second);
@@ -211,7 +212,7 @@ fn a_table_with_a_rate_of_nanoseconds_keeps_times() {
     let slow = keys.limit(2.0, 0);
     assert!(take(&keys, 0, digest(1), &slow));
     let fast = keys.limit(1e6, 0);
-    // A part of a nanosecond less: the number that the word ends in is time by now.
+    // A fraction of a nanosecond is missing: the bits of the number now count as time.
     assert_eq!(keys.left(at(0), digest(1), &fast), 499_999);
     assert!(take(&keys, 0, digest(1), &fast));
     assert!(!take(&keys, 0, digest(1), &slow));
@@ -229,6 +230,6 @@ fn keys_that_share_a_word_share_their_tokens() {
     assert_eq!(passes(&keys, 0, digest(8), &low, 100), 2);
     assert_eq!(passes(&keys, 0, digest(9), &high, 100), 8);
     assert!(!take(&keys, 0, digest(10), &low));
-    // A call is counted once, also where its word has to be made anew.
+    // A call is counted as an overflow once, also if it is repeated for a debt at another rate.
     assert_eq!(keys.overflows(), 3 + 9 + 1);
 }

@@ -1,5 +1,5 @@
-//! Random calls of a few keys in tables of one and two sets, beside an oracle in which no key is
-//! ever forgotten.
+//! Random calls of a few keys in tables of one and two sets, compared with an oracle that never
+//! evicts a key.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ enum Step {
 /// A step of a single key.
 #[derive(Clone, Debug)]
 enum Turn {
-    /// By a reading of the clock that is so old.
+    /// A call by a clock reading that is `late_ns` old.
     Take {
         late_ns: u64,
         n: u32,
@@ -68,7 +68,7 @@ fn counts() -> impl Strategy<Value = Counting> {
     ]
 }
 
-/// A table beside its oracle.
+/// A table and its oracle.
 struct Pair {
     keys: HotKeys,
     count: Counting,
@@ -76,10 +76,10 @@ struct Pair {
     limits: [(u32, u32); 2],
     ready: [KeyLimit; 2],
     sets: usize,
-    /// What a key begins with.
+    /// The oracle of a new key.
     new: Exact,
     exact: HashMap<u64, Exact>,
-    /// When a key that has a slot was last counted.
+    /// When each key was last counted in a slot.
     touched: HashMap<u64, u64>,
     overflow: Exact,
     held: Vec<(u64, bool, KeyTokens, Held)>,
@@ -103,10 +103,11 @@ impl Pair {
         limits: [(u32, u32); 2],
         sets: usize,
     ) -> Self {
-        // Twice, as the first of two may be made before the table knows of a shorter one.
+        // Prepares the limits twice: the first one may be prepared before the table knows that the
+        // other one has a shorter token.
         let [_, ready] =
             [(); 2].map(|()| limits.map(|(threshold, burst)| keys.limit(threshold.into(), burst)));
-        // Below 16 µs a token.
+        // A token that costs less than 16 µs.
         let is_short = |&(threshold, _): &(u32, u32)| {
             let cost = (interval.as_nanos() * 16).checked_div(threshold.into());
             cost.is_some_and(|cost| cost < (1 << 18) - 1)
@@ -133,7 +134,8 @@ impl Pair {
     }
 
     fn take(&mut self, now: u64, key: u64, n: u32) {
-        // Every key has one limit, and in a queue one weight: see `queue`.
+        // Every key has only one limit, and in a queue only one weight: with several, eviction
+        // would matter (see `queue`).
         let which = key as usize % 2;
         let n = if matches!(self.count, Counting::Queue(_)) {
             n.min(1)
@@ -151,7 +153,7 @@ impl Pair {
             .take(Tick::from_nanos(now), digest(key), &self.ready[which], n);
         let is_overflow = self.keys.overflows() > before;
         if self.sets == 1 && !matches!(self.count, Counting::Queue(_)) && n > 0 {
-            // A key that can pass at all gets a slot while there is one.
+            // A key gets a slot unless eight others need theirs.
             let (threshold, burst) = self.limits[which];
             let burst = if self.count == Counting::Refill {
                 burst
@@ -185,7 +187,7 @@ impl Pair {
         }
     }
 
-    /// The call passes at the moment that a refusal names, and not before.
+    /// Checks that the call would pass at the time that a refusal names, and not before.
     fn check_room(
         &self,
         now: u64,
@@ -252,7 +254,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
     #[test]
-    fn nobody_gets_more_or_less_than_if_nobody_were_forgotten(
+    fn keys_get_as_much_as_if_none_were_evicted(
         count in counts(),
         sets in 1..3_usize,
         interval_ms in prop_oneof![1..3_u64, Just(100), Just(1_000), 1..5_000_u64],
@@ -261,7 +263,7 @@ proptest! {
         steps in steps(),
     ) {
         let mut pair = Pair::new(count, Duration::from_millis(interval_ms), limits, sets);
-        // From the start, or a few buckets before their numbers come round.
+        // Starts at 0, or a few buckets before their numbers wrap.
         let mut now = begin * interval_ms * MS / 2;
         for step in steps {
             match step {
@@ -275,7 +277,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_gets_more_or_less_in_a_day_or_month(
+    fn keys_get_as_much_in_a_day_or_month_as_if_none_were_evicted(
         period in prop_oneof![Just(CalendarPeriod::Day), Just(CalendarPeriod::Month)],
         epoch_days in 0..9_000_u32,
         utc_offset in prop_oneof![Just(0), -1_439..1_440_i32],
@@ -294,7 +296,7 @@ proptest! {
         let mut pair = Pair::of(keys, (count, Duration::from_secs(1)), limits, sets);
         pair.new = pair.new.clone().ahead(ahead);
         pair.overflow = pair.new.clone();
-        // A step is up to two seconds: that is to be up to two periods.
+        // Steps of up to two seconds are stretched to steps of up to two periods.
         let pace = match period {
             CalendarPeriod::Day => 86_400,
             CalendarPeriod::Month => 31 * 86_400,
@@ -311,9 +313,9 @@ proptest! {
         }
     }
 
-    /// The promise itself: of calls that run, in any time, no more than the capacity and the tokens
-    /// earned in it; whichever other calls are refunded, and however late a thread comes with its
-    /// reading of the clock.
+    /// The guarantee itself: in any time, the calls that run take no more than the capacity and the
+    /// tokens earned in that time, whichever other calls are refunded, and however late clock
+    /// readings are used.
     #[test]
     fn a_refilled_quota_never_gives_more_than_it_has_and_earns(
         threshold in prop_oneof![1..20_u32, 1..2_147_483_648_u32],

@@ -1,4 +1,5 @@
-//! Which key has a slot, which one loses it, and which ones share the overflow word.
+//! Tests of the table: which key has a slot, which one loses it, and which ones share the overflow
+//! word.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::keyed::refill::{Rate, Refill};
 use crate::keyed::table::WordPlace;
 
-/// Fills a table of one set with keys that have spent all, as far as it goes.
+/// Fills a table of one set with eight keys that have spent all their tokens.
 fn exhaust(keys: &HotKeys, now: u64, limit: &KeyLimit) -> Vec<KeyTokens> {
     let spend = |number| keys.take(at(now), digest(number), limit, 5).unwrap();
     let held = (0..8).map(spend).collect();
@@ -15,21 +16,21 @@ fn exhaust(keys: &HotKeys, now: u64, limit: &KeyLimit) -> Vec<KeyTokens> {
 }
 
 #[test]
-fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
+fn keys_that_find_a_full_table_share_one_quota_and_none_gets_a_fresh_one() {
     for count in [Counting::Refill, Counting::Window, Counting::Running] {
         let keys = crowded(count);
         let limit = keys.limit(5.0, 0);
         let held = exhaust(&keys, 1_000, &limit);
-        // New keys: five calls together.
+        // All new keys together make five calls.
         let new = (100..200).filter(|&key| keys.take(at(1_000), digest(key), &limit, 1).is_ok());
         assert_eq!(new.count(), 5, "{count:?}");
         assert_eq!(keys.overflows(), 100);
         assert_eq!(keys.left(at(1_000), digest(300), &limit), 0);
-        // Old ones: still nothing.
+        // Keys with slots still have no tokens.
         for key in 0..8 {
             assert_eq!(passes(&keys, 1_000, digest(key), &limit, 9), 0, "{count:?}");
         }
-        // The key that is at rest yields its slot, and no other.
+        // A key at rest yields its slot; the others do not.
         if count == Counting::Running {
             release(&keys, &held[3]);
         }
@@ -50,10 +51,10 @@ fn who_comes_to_a_full_table_shares_one_quota_and_nobody_gets_a_fresh_one() {
 }
 
 #[test]
-fn what_all_share_is_whole_before_numbers_of_buckets_come_round() {
+fn the_shared_word_is_whole_before_bucket_numbers_wrap() {
     let keys = crowded(Counting::Window);
     let limit = keys.limit(5.0, 0);
-    // Shortly before 2^24 buckets of 500 ms.
+    // Starts shortly before 2^24 buckets of 500 ms.
     let begin = ((1 << 24) - 500) * 500;
     for round in 0..3 {
         let now = begin + round * 1_000;
@@ -67,10 +68,10 @@ fn what_all_share_is_whole_before_numbers_of_buckets_come_round() {
 }
 
 #[test]
-fn who_has_not_lost_its_place_has_it_again_where_numbers_come_round() {
+fn a_key_with_a_slot_is_in_use_again_when_bucket_numbers_wrap() {
     let keys = crowded(Counting::Window);
     exhaust(&keys, 1_000, &keys.limit(5.0, 0));
-    // After 2^24 buckets of 500 ms, from 1 024 buckets before their own.
+    // Words look current again 2^24 buckets of 500 ms later, from 1 024 buckets before their own.
     let again = 1_000 + (500 << 24);
     for (now, in_use) in [
         (2_000, 0),
@@ -84,7 +85,7 @@ fn who_has_not_lost_its_place_has_it_again_where_numbers_come_round() {
 }
 
 #[test]
-fn a_call_that_was_pushed_out_credits_nobody() {
+fn a_call_of_an_evicted_key_refunds_nobody() {
     for count in [Counting::Refill, Counting::Window, Counting::Queue(SECOND)] {
         let keys = crowded(count);
         let limit = keys.limit(5.0, 0);
@@ -110,8 +111,8 @@ fn a_call_that_was_pushed_out_credits_nobody() {
     }
 }
 
-/// How many calls pass of a key that has spent all at 1 000, by threads that read the
-/// clock at `read` and sleep beyond 3 000, when another key may have come.
+/// How many calls pass of a key that has spent all its tokens at 1 000, with a clock reading from
+/// `read` that is used after 3 000, when another key has taken the slot if `other_comes`.
 fn passes_after_a_sleep(count: Counting, read: u64, other_comes: bool) -> u32 {
     let keys = crowded(count);
     let limit = keys.limit(5.0, 0);
@@ -128,7 +129,7 @@ fn passes_after_a_sleep(count: Counting, read: u64, other_comes: bool) -> u32 {
         take(3_000, slot, 1);
     }
     if other_comes {
-        // Of the slots at its home only the sleeper's is at rest.
+        // Of the slots at the new key's home, only the sleeper's is at rest.
         take(3_000, 0, 2);
     }
     let passed = passes(&keys, read, sleeper, &limit, 100);
@@ -137,12 +138,12 @@ fn passes_after_a_sleep(count: Counting, read: u64, other_comes: bool) -> u32 {
 }
 
 #[test]
-fn who_sleeps_while_its_key_comes_to_rest_and_is_pushed_out_finds_a_fresh_quota() {
+fn a_late_call_of_an_evicted_key_finds_a_fresh_quota() {
     for (count, read, kept, fresh) in [
-        // A debt until 2 000.
+        // The debt ends at 2 000.
         (Counting::Refill, 1_400, 2, 5),
         (Counting::Refill, 2_001, 5, 5),
-        // Its window is that of the buckets at 1 000 and 1 500.
+        // The window consists of the buckets at 1 000 and 1 500.
         (Counting::Window, 1_999, 0, 5),
     ] {
         let found = [false, true].map(|comes| passes_after_a_sleep(count, read, comes));
@@ -151,12 +152,12 @@ fn who_sleeps_while_its_key_comes_to_rest_and_is_pushed_out_finds_a_fresh_quota(
 }
 
 #[test]
-fn who_slept_for_longer_than_the_slack_pushes_a_window_out() {
+fn a_call_later_than_the_slack_evicts_a_window() {
     for (buckets, is_pushed_out) in [(1_024, false), (1_025, true)] {
         let keys = crowded(Counting::Window);
         let limit = keys.limit(5.0, 0);
         exhaust(&keys, 500 * (buckets + 7), &limit);
-        // By a reading from so many buckets ago.
+        // A call with a clock reading from `buckets` buckets ago.
         assert!(keys.take(at(500 * 7), digest(9), &limit, 1).is_ok());
         assert_eq!(keys.overflows() == 0, is_pushed_out, "{buckets}");
     }
@@ -170,11 +171,11 @@ fn a_slot_changes_hands_only_after_the_largest_cost_of_its_queue() {
         assert!(keys.take(at(0), digest(key), &slow, 1).is_ok());
     }
     for now in [1, 500, 1_000] {
-        // All wait for their second, so the ninth goes by the shared queue.
+        // All eight keys are within their second, so the ninth key has the shared queue.
         assert!(keys.take(at(now), digest(9), &fast, 1).is_ok());
     }
     assert_eq!(keys.overflows(), 3);
-    // A second is kept as 4^7 times 65 536 ns.
+    // A gap of a second is rounded up to 4^7 × 65 536 ns, about 1 074 ms.
     assert!(keys.take(at(1_100), digest(9), &fast, 1).is_ok());
     assert_eq!(keys.overflows(), 3);
 }
@@ -189,17 +190,17 @@ fn the_largest_cost_of_a_queue_counts_until_the_queue_is_at_rest() {
         }
     };
     all(0, 1_000);
-    // Another 1 000 tokens would have to wait until a second after these.
+    // Another call of 1 000 tokens would have to wait for a second after these.
     all(1, 1);
     assert!(keys.take(at(500), digest(9), &limit, 1).is_ok());
     assert_eq!(keys.overflows(), 1);
-    // Long after that the 1 000 tokens are forgotten.
+    // Once the queue has been at rest, the cost of the 1 000 tokens no longer counts.
     all(5_000, 1);
     assert!(keys.take(at(5_010), digest(9), &limit, 1).is_ok());
     assert_eq!(keys.overflows(), 1);
 }
 
-/// The mixer of SplitMix64: a fixed hash that is as good as any.
+/// The mixer of SplitMix64, as a fixed hash.
 fn mixed(number: u64) -> u64 {
     let mut bits = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -243,7 +244,7 @@ fn a_table_whose_slots_all_had_an_owner_has_a_place_for_as_many() {
     let keys = HotKeys::new(spec, Tick::ZERO);
     let limit = keys.limit(1.0, 0);
     for round in 0..20 {
-        // Those of the rounds before are at rest, and in the way.
+        // Keys of earlier rounds are at rest, but still own the slots.
         let now = round * 2_000;
         for key in 0..u64::from(max_keys) {
             let key = Digest(mixed(round * u64::from(max_keys) + key));
@@ -264,7 +265,7 @@ fn keys_at_rest_keep_their_slots_while_there_are_others() {
         let place = |key| table.take(mixed(key), call).unwrap().place;
         (0..count).map(place).collect::<Vec<_>>()
     };
-    // All have been at rest since the call before, and none is pushed out.
+    // Each key is at rest when the next one comes, and none is evicted.
     let first = round(1);
     let mut places: Vec<_> = first.iter().map(|place| format!("{place:?}")).collect();
     places.sort_unstable();
@@ -276,7 +277,7 @@ fn keys_at_rest_keep_their_slots_while_there_are_others() {
 #[test]
 fn most_keys_are_at_home() {
     let table = KeyTable::new(10_000);
-    // At most one of these is not at rest.
+    // At most one key at a time is not at rest.
     let take = |now, key| {
         let call = Refill::new(Tick::ZERO, at(now), Rate::new(1e6, 0, SECOND), 1);
         table.take(mixed(key), call).unwrap().place
@@ -290,7 +291,7 @@ fn most_keys_are_at_home() {
     };
     let new = home(1);
     assert!(new > 9_200, "{new} of 10 000");
-    // Nor does that change once all slots have had other owners.
+    // This does not change once all slots have had other owners.
     for stranger in 10_000..90_000 {
         take(10_000 + stranger, stranger);
     }
@@ -309,7 +310,8 @@ fn of_keys_at_rest_at_home_the_one_that_was_seen_last_stays_longest() {
     for (now, slot) in (1..).zip([0, 1, 2, 3, 4, 5, 6, 7, 0]) {
         assert_eq!(see(10 * now, slot, 1), WordPlace::Slot(slot as u32));
     }
-    // New keys of both lines: each takes the oldest of its own.
+    // New keys whose homes are in either cache line: each takes the slot of its home that was used
+    // longest ago.
     for (now, (likes, gets)) in (200..).zip([(0, 1), (5, 4), (2, 2), (0, 3), (3, 0)]) {
         assert_eq!(see(now, likes, 2 + now), WordPlace::Slot(gets));
     }
@@ -364,7 +366,7 @@ fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
         }
     });
     assert_eq!(keys.keys_in_use(at(0)), 0);
-    // The shared word is free as well: it judges the ninth of nine keys.
+    // The count of the shared word is 0 as well: the ninth of nine keys has the whole limit.
     let held: Vec<_> = (0..8)
         .map(|key| keys.take(at(0), digest(key), &limit, 1))
         .collect();

@@ -1,4 +1,4 @@
-//! Each way of counting, call by call.
+//! Tests of each way of counting, call by call.
 
 use std::cell::Cell;
 
@@ -16,7 +16,7 @@ fn five_and_a_burst_of_two_then_one_each_200_ms() {
     let [x, y] = ["x", "y"].map(|key| keys.digest(&Key::Str(key)));
     assert_eq!(passes(&keys, 0, x, &limit, 100), 7);
     assert_eq!(refused(&keys, at(0), x, &limit, 1), Some(at(200)));
-    // Others have their own quota, and their own limit.
+    // Another key has its own quota, and can have its own limit.
     assert_eq!(passes(&keys, 0, y, &keys.limit(1.0, 2), 100), 3);
     assert_eq!(passes(&keys, 199, x, &limit, 100), 0);
     assert_eq!(passes(&keys, 200, x, &limit, 100), 1);
@@ -31,7 +31,7 @@ fn five_and_a_burst_of_two_then_one_each_200_ms() {
 fn a_fraction_of_a_token_is_a_head_start_to_the_next_one() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.5, 0);
-    // A token takes 400 ms, and half of one is there.
+    // A token takes 400 ms, and half a token is left.
     assert_eq!(passes(&keys, 0, digest(1), &limit, 100), 2);
     assert_eq!(refused(&keys, at(0), digest(1), &limit, 1), Some(at(200)));
     assert_eq!(refused(&keys, at(0), digest(1), &limit, 3), None);
@@ -48,7 +48,8 @@ fn the_capacity_is_exact_at_every_threshold() {
         (7.0, 4, Duration::from_millis(1), 11),
         (2.7, 1, SECOND, 3),
         (1.0 / 3.0, 1, SECOND, 1),
-        // A token of 32 years: the capacity is cut to one of nine.
+        // A token takes 32 years: the capacity is cut to what is earned in nine years, but to one
+        // token at least.
         (1e-9, 3, SECOND, 1),
         (999_999.0, 0, SECOND, 999_999),
         (2_147_483_647.0, 0, Duration::from_millis(1), 2_147_483_647),
@@ -106,7 +107,7 @@ fn nothing_passes_at_a_threshold_of_0_or_below_1_without_a_burst() {
 }
 
 #[test]
-fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
+fn a_refund_is_reduced_by_what_has_been_earned_since() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(10.0, 0);
     let four = keys.take(at(0), digest(1), &limit, 4).unwrap();
@@ -123,7 +124,7 @@ fn what_is_given_back_is_there_again_less_the_time_since_it_was_taken() {
 }
 
 #[test]
-fn what_is_given_back_from_under_others_is_not_given_twice() {
+fn a_refund_below_later_calls_is_not_given_twice() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
@@ -135,12 +136,12 @@ fn what_is_given_back_from_under_others_is_not_given_twice() {
 }
 
 #[test]
-fn what_is_given_back_late_is_reckoned_by_the_time_at_which_the_word_was_read() {
+fn a_late_refund_uses_the_time_at_which_the_word_was_read() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
-    // A caller that sleeps until 1 000 just before it asks for the time finds that others have
-    // come, and asks again.
+    // The caller reads the clock at 0, and then two calls come at 1 000. It finds the word changed,
+    // and reads the clock again.
     let has_slept = Cell::new(false);
     let time = || {
         if has_slept.replace(true) {
@@ -175,7 +176,7 @@ fn a_late_clock_gets_no_more() {
     assert_eq!(passes(&keys, 4_000, digest(1), &limit, 100), 0);
     let early = Tick::from_nanos(1);
     assert_eq!(refused(&keys, early, digest(1), &limit, 1), Some(at(5_100)));
-    // Nor does one from before the table, or from the end of all time.
+    // A clock before the creation of the table, or at the end of its range, gets no more either.
     let late = HotKeys::new(spec(Counting::Refill, SECOND), at(9_000));
     assert_eq!(passes(&late, 0, digest(1), &limit, 100), 10);
     assert_eq!(passes(&late, 9_000, digest(1), &limit, 100), 0);
@@ -216,7 +217,7 @@ fn the_largest_window_is_full_at_its_limit() {
 }
 
 #[test]
-fn a_window_has_it_back_while_its_bucket_counts() {
+fn a_window_is_refunded_while_it_contains_the_bucket() {
     let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
     let take = |now| keys.take(at(now), digest(1), &limit, 2).unwrap();
@@ -234,7 +235,7 @@ fn a_window_has_it_back_while_its_bucket_counts() {
 }
 
 #[test]
-fn numbers_of_buckets_come_round() {
+fn bucket_numbers_wrap() {
     let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
     let bucket = |number: u64| number * 500;
@@ -252,23 +253,23 @@ fn numbers_of_buckets_come_round() {
 }
 
 #[test]
-fn who_is_late_where_numbers_come_round_is_told_the_time_of_the_newest_bucket() {
+fn a_late_call_at_the_wrap_is_refused_until_the_newest_bucket_leaves() {
     let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
-    // The newest bucket has the number 0, and the one before the largest.
+    // The newest bucket has the number 0, and the one before it has the largest number.
     let [late, newest, over] = [2, 1, -1].map(|before| at(((1 << 24) - before) as u64 * 500));
     assert!(keys.take(newest, digest(1), &limit, 5).is_ok());
     assert_eq!(refused(&keys, late, digest(1), &limit, 1), Some(over));
 }
 
 #[test]
-fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
+fn a_call_later_than_the_slack_opens_a_window_anew() {
     for (buckets, again) in [(1_024, 0), (1_025, 5)] {
         let keys = keys(Counting::Window, SECOND);
         let limit = keys.limit(5.0, 0);
         let now = 500 * (buckets + 7);
         assert_eq!(passes(&keys, now, digest(1), &limit, 100), 5);
-        // By a reading from so many buckets ago.
+        // A call with a clock reading from `buckets` buckets ago.
         let slept = passes(&keys, 500 * 7, digest(1), &limit, 1);
         assert_eq!(slept, again.min(1), "{buckets}");
         assert_eq!(passes(&keys, now, digest(1), &limit, 100), again);
@@ -276,7 +277,7 @@ fn a_window_is_opened_anew_by_who_slept_for_longer_than_the_slack() {
 }
 
 #[test]
-fn so_many_at_once_and_one_more_when_one_ends() {
+fn calls_at_once_reach_the_limit_and_one_more_when_one_ends() {
     let keys = keys(Counting::Running, SECOND);
     let limit = keys.limit(2.9, 0);
     let take = || keys.take(at(3), digest(1), &limit, 1);
@@ -302,13 +303,13 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
     let window = keys(Counting::Window, SECOND);
     assert_eq!(take(&window, 10_200, 9), 5);
     assert_eq!(next(&window, 10_200), at(11_000));
-    // A call every 200 ms, and six of them at once: one starts, five wait.
+    // A call starts every 200 ms, and six calls fit at once: one starts, and five wait.
     let queue = keys(Counting::Queue(SECOND), SECOND);
     assert_eq!(take(&queue, 7, 3), 3);
     assert_eq!([7, 107].map(|now| next(&queue, now)), [at(207); 2]);
     assert_eq!(take(&queue, 7, 9), 3);
     assert_eq!(next(&queue, 107), at(207));
-    // A key that has its whole quota never gets more, though the queue is not at rest.
+    // A key that has its whole quota never gets more, even if the queue is not at rest.
     let short = keys(Counting::Queue(Duration::from_millis(300)), SECOND);
     assert_eq!(take(&short, 7, 1), 1);
     assert_eq!([7, 106, 107].map(|now| next(&short, now)), [107; 3].map(at));
@@ -323,14 +324,14 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
 }
 
 #[test]
-fn one_more_token_is_there_when_that_is_said_and_not_a_nanosecond_before() {
+fn one_more_token_is_there_at_the_reported_time_and_not_before() {
     for count in [
         Counting::Refill,
         Counting::Window,
         Counting::Queue(2 * SECOND),
     ] {
         let keys = keys(count, SECOND);
-        // A token of a queue takes up whole nanoseconds: a little more than a third.
+        // A token of a queue costs whole nanoseconds: a little more than a third of a second.
         let limit = keys.limit(3.0, 0);
         assert_eq!(passes(&keys, 7, digest(1), &limit, 3), 3);
         let left = |nanos| keys.left(Tick::from_nanos(nanos), digest(1), &limit);
@@ -350,7 +351,8 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     }
     let moment = Tick::from_nanos;
 
-    // Of 100 ms, which the queue keeps as 2^28 ns. Times are one more.
+    // A cost of 100 ms, which the queue rounds up to a gap of 2^28 ns. Times in words are 1 ns
+    // larger.
     let pace = Pace::new(10.0, SECOND);
     let queue = |ns| QueueCall::new(Tick::ZERO, moment(ns), pace, SECOND, 1);
     let last = queue(0).take(0).unwrap();
@@ -358,7 +360,7 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     assert_eq!(queue(over).rest(last), None);
     assert_eq!(queue(over + 1).rest(last), Some(over + 1));
     is_passed_on(&queue(over + 1), last);
-    // One without a turn, as after the only one was cancelled.
+    // A queue without a turn, for example after its only one was cancelled.
     let empty = queue(7).fresh(0);
     assert_eq!(queue(7).rest(empty), None);
     assert_eq!(queue(8).rest(empty), Some(1));
