@@ -384,8 +384,8 @@ impl Breakers {
         self.list[index].bad_calls(now)
     }
 
-    /// How long the breaker at `index` alone keeps a call at `now` away; `None` if the call passes,
-    /// or if only an operator can let it pass.
+    /// How long the breaker at `index` by itself refuses calls from `now` on; `None` if it does
+    /// not, or if only an operator can end that.
     pub(crate) fn retry_after(&self, index: usize, now: Tick) -> Option<Duration> {
         match self.list[index].ask(now).1 {
             CircuitAnswer::Refuse(Some(retry_at)) => Some(retry_at - now),
@@ -393,18 +393,18 @@ impl Breakers {
         }
     }
 
-    /// Bytes that they occupy on the heap.
+    /// Bytes that the breakers occupy on the heap.
     pub(crate) fn footprint(&self) -> usize {
         let circuits = self.list.iter().map(Breaker::heap);
         size_of_val(&*self.list) + circuits.sum::<usize>() + shared_size::<AtomicU32>()
     }
 
-    /// How long after the last call they keep a place: a closed breaker counts in its
-    /// interval, an open one waits for its longest recovery time, and is
-    /// [kept](super::KeptBreakers) after that. `None` for always, if one has been opened by
-    /// hand. A row of bad calls and the last calls would matter for ever as well, but then
-    /// names that fail once would fill a table for good: they are worth no more than the
-    /// rest.
+    /// How long after the last call the breakers still matter, so that their resource keeps its
+    /// place in the table: a closed breaker for its interval, an open one for its longest recovery
+    /// time, after which it is [kept](super::KeptBreakers) elsewhere. `None` means for ever, if a
+    /// breaker has been opened by hand. Counts of bad calls in a row and of the last calls never
+    /// expire either. But they are bounded by the interval all the same, because otherwise each
+    /// name that fails once would occupy the table for good.
     pub(crate) fn memory(&self) -> Option<Duration> {
         let memory = |breaker: &Breaker| match breaker.word().kind() {
             StateKind::Closed => Some(breaker.spec().interval),
@@ -430,17 +430,17 @@ impl Breakers {
         });
     }
 
-    /// A new epoch. Release: a thread that reads it, or a later one, sees that the states which the
-    /// caller saw are over. Acquire: the states at which the caller looks after that are not older
-    /// than those which any earlier drawing thread saw. That it is later than all that the caller's
-    /// states were drawn with follows from their acquire, which no model needs: loom's
-    /// read-modify-writes always find the newest value.
+    /// Draws a new epoch. Release: a thread that reads this epoch, or a later one, sees that the
+    /// states which the caller saw before are over. Acquire: the states that the caller reads
+    /// afterwards are not older than those which any thread saw that drew earlier. The epoch is
+    /// later than those of all states that the caller has seen, because these were read with
+    /// acquire. No model needs that: loom's read-modify-writes always find the newest value.
     fn draw(&self) -> u32 {
         self.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 }
 
-/// Lets `act` make changes, and reports them when all are made: a listener may be slow.
+/// Runs `act`, and reports its changes only when all are made, because a listener can be slow.
 #[inline]
 fn collect<R>(notify: &mut dyn FnMut(Change), act: impl FnOnce(&mut StateChanges) -> R) -> R {
     let mut changes = StateChanges::default();
@@ -485,8 +485,8 @@ mod tests {
         // A call draws its epoch and sleeps; meanwhile another one joins the first.
         let (words, epoch) = (breakers.look(), breakers.draw());
         let joined = breakers.admit(second(1), &mut |_| {}).unwrap();
-        // At 2 s both leases are over. The joined probe must not count as one that holds a
-        // place from then on, so that must not be since the older epoch.
+        // At 2 s both leases are over. The joined probe must not hold a place after that, so the
+        // new places must not begin at the older epoch.
         let missed = breakers.take_probes(second(2), &words, epoch, &mut StateChanges::default());
         assert_eq!(missed, None);
         breakers.admit(second(2), &mut |_| {}).unwrap();
@@ -503,7 +503,8 @@ mod tests {
         for _ in 0..2 {
             breakers.epoch.fetch_add((1 << 30) - 5, Ordering::Relaxed);
             let running = admit();
-            // Other breakers of the resource draw some more, so that the next call renews.
+            // Other breakers of the resource draw more epochs, so that the next call renews the
+            // generation.
             breakers.epoch.fetch_add(9, Ordering::Relaxed);
             breakers.release(admit(), &mut |_| {});
             end(running);

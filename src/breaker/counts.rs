@@ -7,21 +7,21 @@ use super::window::CountWindow;
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::{Tick, nanos};
 
-/// Where the calls of a closed breaker are counted when they end.
+/// The counts of the calls that end while a breaker is closed.
 #[derive(Debug)]
 pub(super) enum OutcomeCounts {
     Window(CountWindow),
     LastCalls(LastCalls),
-    /// The bad calls since the last good one. A good call that follows a good one writes
-    /// nothing, see [`stamped`](super::stamped).
+    /// The number of bad calls since the last good one. A good call that follows a good one writes
+    /// nothing; see [`stamped`](super::stamped).
     Row(Stamped),
-    /// No calls. In their place: until when the callee has asked not to be called, in ns. It is
-    /// written before the state changes, so that a thread that sees the breaker open knows for how
-    /// long.
+    /// No counts, but the time until which the callee has asked not to be called, in ns. It is
+    /// written before the state changes, so that a thread that sees the breaker open also knows for
+    /// how long.
     Pushback(AtomicU64),
 }
 
-/// The longest row that is counted.
+/// The longest row of bad calls that is counted.
 const LONGEST_ROW: u64 = u32::MAX as u64;
 
 /// Calls that ended, and how many of them were bad.
@@ -31,7 +31,7 @@ pub(super) struct Sum {
     pub(super) bad: u64,
 }
 
-/// One call that has ended.
+/// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     /// The version of the breaker's word in which the call found the breaker closed.
@@ -57,10 +57,10 @@ impl OutcomeCounts {
         }
     }
 
-    /// Until when the callee has asked not to be called; the beginning of time if it never has, or
+    /// The time until which the callee has asked not to be called; tick 0 if it never has, or if
     /// calls are counted.
     ///
-    /// Relaxed: the state, which was read before (acquire), published it.
+    /// Relaxed: the change of state, which was read before (acquire), has published the time.
     pub(super) fn pushed_back_until(&self) -> Tick {
         Tick::from_nanos(match self {
             Self::Pushback(until) => until.load(Ordering::Relaxed),
@@ -68,10 +68,10 @@ impl OutcomeCounts {
         })
     }
 
-    /// Notes that a pushback lasts until `until`, unless one does that lasts longer. One that would
-    /// last beyond `most` is of a clock that has stepped back since.
+    /// Notes that a pushback lasts until `until`, unless an earlier one lasts longer. A noted time
+    /// beyond `most` is replaced, because the clock must have stepped back since.
     ///
-    /// Relaxed: the change of state that comes next publishes it.
+    /// Relaxed: the change of state that follows publishes the time.
     pub(super) fn note_pushback(&self, until: Tick, most: Tick) {
         let (until, most) = (until.as_nanos(), most.as_nanos());
         let later = |noted| (noted < until || noted > most).then_some(until);
@@ -80,7 +80,7 @@ impl OutcomeCounts {
         }
     }
 
-    /// Bytes that they occupy on the heap.
+    /// Bytes that the counts occupy on the heap.
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Window(window) => window.heap(),
@@ -88,9 +88,8 @@ impl OutcomeCounts {
         }
     }
 
-    /// Counts a call that ended at `now`, and returns the counts of its generation that still
-    /// matter. `None` if `is_over` says that there is a newer generation: then the call is counted
-    /// nowhere.
+    /// Counts a call that ended at `now`. Returns the counts of its generation that still matter.
+    /// `None` if `is_over` reports a newer generation: then the call is not counted.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         match self {
             Self::Window(window) => window.count(now, ended, is_over),
@@ -120,8 +119,8 @@ impl OutcomeCounts {
         }
     }
 
-    /// Forgets what was counted under the stamp of `version`, before the generation of that version
-    /// begins. Stops once `is_over` says that another change of state was faster.
+    /// Empties the counts that have the stamp of `version`, before the generation of that version
+    /// begins. Stops once `is_over` reports that another change of state was faster.
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
         match self {
             Self::Window(window) => window.forget(version, is_over),
@@ -136,7 +135,7 @@ impl OutcomeCounts {
 mod tests {
     use super::*;
 
-    /// Returns whether the calls were bad, and how long the row was after each.
+    /// Counts `calls`, each of which is bad or not, and asserts the length of the row after each.
     fn assert_rows(word: Stamped, calls: impl IntoIterator<Item = (bool, u64)>) {
         let counts = OutcomeCounts::Row(word);
         for (is_bad, row) in calls {

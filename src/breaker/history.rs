@@ -1,8 +1,8 @@
-//! A breaker's history, for views and reports: since when it has been in its state, when a bad call
-//! ended last, how many bad calls opened it, and how often it has changed.
+//! A breaker's history, for views and reports: when its state last changed, when a bad call last
+//! ended, how many bad calls opened it, and how often each state was entered.
 //!
-//! Nothing is decided by it, so threads that change a breaker at the same instant may leave
-//! the figures of either.
+//! No decision depends on the history, so threads that change a breaker at the same instant may
+//! leave the figures of either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,22 +11,23 @@ use crate::base::sync::{AtomicU64, Ordering, shared_size};
 use crate::breaker::BreakerState;
 use crate::clock::{SLACK_NS, Tick};
 
-/// See the [module](self).
+/// The history of one breaker: see the [module](self).
 #[derive(Debug)]
 pub(super) struct History {
     changed: Latest,
     bad: Latest,
     opened_by: AtomicU64,
-    /// How often each state was entered, each at its place. A breaker that continues another one
-    /// shares its counts, so that they never fall.
+    /// How often each state was entered, indexed by state. A breaker that inherits from another one
+    /// shares these counts, so that they never fall.
     entered: Arc<[AtomicU64; BreakerState::ALL.len()]>,
 }
 
-/// The latest of several times, in ns; a clock that has stepped back far is believed.
+/// The latest of several times, in ns. A time far before the noted one replaces it: then the clock
+/// has stepped back.
 #[derive(Debug)]
 struct Latest(AtomicU64);
 
-/// There is no time yet. No clock comes that far.
+/// Stands for "no time yet"; no clock ever reaches it.
 const NEVER: u64 = u64::MAX;
 
 // === impl Latest ===
@@ -39,7 +40,7 @@ impl Latest {
         }
     }
 
-    /// How long ago it was, if ever.
+    /// The time since the noted time, if there is one.
     fn ago(&self, now: Tick) -> Option<Duration> {
         let time = self.0.load(Ordering::Relaxed);
         (time != NEVER).then(|| now - Tick::from_nanos(time))
@@ -55,7 +56,7 @@ impl Clone for Latest {
 // === impl History ===
 
 impl History {
-    /// Creates the history of a breaker that is made at `now`.
+    /// Creates the history of a breaker that is created at `now`.
     pub(super) fn new(now: Tick) -> Self {
         Self {
             changed: Latest(AtomicU64::new(now.as_nanos())),
@@ -65,32 +66,32 @@ impl History {
         }
     }
 
-    /// Bytes that it occupies on the heap, if it is not shared.
+    /// Bytes that a history occupies on the heap, if it is not shared.
     pub(super) const fn heap() -> usize {
         shared_size::<[AtomicU64; BreakerState::ALL.len()]>()
     }
 
-    /// The state has changed.
+    /// Notes that the state has changed at `now`.
     pub(super) fn note_change(&self, now: Tick) {
         self.changed.note(now);
     }
 
-    /// The breaker of a rule has entered `state`.
+    /// Counts that the breaker of a rule has entered `state`.
     pub(super) fn note_entered(&self, state: BreakerState) {
         self.entered[state as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it was entered.
+    /// The number of times that `state` was entered.
     pub(super) fn entered(&self, state: BreakerState) -> u64 {
         self.entered[state as usize].load(Ordering::Relaxed)
     }
 
-    /// A bad call has ended that counts, or that was a probe.
+    /// Notes that a bad call has ended at `now`, which counts or was a probe.
     pub(super) fn note_bad(&self, now: Tick) {
         self.bad.note(now);
     }
 
-    /// Notes that `bad` bad calls have opened the breaker; 0: an operator has.
+    /// Notes that `bad` bad calls have opened the breaker; 0 means an operator.
     pub(super) fn note_opened_by(&self, bad: u64) {
         self.opened_by.store(bad, Ordering::Relaxed);
     }

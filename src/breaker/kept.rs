@@ -1,38 +1,38 @@
-//! Breakers that are not closed, of resources that have given their places to others.
+//! Breakers that are not closed, of resources that have been evicted from the table.
 //!
 //! A resource that has not been called for long loses its place in the table. Its breaker may still
 //! be open then: the open time is over, but only a call can show whether the called service is good
 //! again. So the breaker is kept here, with its state, its counts and the number of failed probes,
-//! until the resource is called again. When too many breakers are kept, the ones that came first
-//! are forgotten.
+//! until the resource is called again. When too many breakers are kept, those kept for longest are
+//! forgotten.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::Breakers;
 use crate::base::sync::{AtomicU32, Lock, Ordering};
 
-/// Most breakers that are kept, all resources together: they take less than three megabytes.
+/// The most breakers that are kept, of all resources together: they take less than three megabytes.
 const MOST: usize = 4_096;
 
-/// A resource: a hash of its name and direction.
+/// Identifies a resource: a hash of its name and direction.
 pub(crate) type NameHash = [u64; 2];
 
-/// See the [module](self).
+/// The kept breakers of an engine: see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct KeptBreakers {
     kept: Lock<Kept>,
-    /// How many there are: a call that makes a resource looks at it without the lock.
+    /// The number of kept breakers, which a call that creates a resource reads without the lock.
     count: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The breakers of each resource, with the number under which they came.
+    /// The breakers of each resource, with their number in the order of arrival.
     by_name: HashMap<NameHash, (u64, Breakers)>,
     /// The resources, oldest first: by ascending number.
     by_number: VecDeque<(u64, NameHash)>,
     next: u64,
-    /// Breakers in all.
+    /// The number of breakers of all resources.
     count: usize,
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::breaker::tests::stage::{Stage, spec};
 
-    /// So many breakers, of which the first is open or closed.
+    /// Creates `count` breakers, of which the first one is open if `is_open`.
     fn breakers(count: usize, is_open: bool) -> Breakers {
         let stage = Stage::new((0..count).map(|_| spec()));
         if is_open {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_are_kept_and_the_oldest_go_first() {
+    fn kept_breakers_are_bounded_and_the_oldest_go_first() {
         let kept = KeptBreakers::default();
         let name = |number: usize| [number as u64, 7];
         let each = 4;
@@ -117,7 +117,7 @@ mod tests {
         for number in 0..all {
             kept.keep(name(number), &breakers(each, true));
         }
-        // One that comes again is the newest.
+        // Breakers that are kept again count as the newest.
         assert!(kept.take(|| name(0)).is_some());
         assert!(kept.take(|| name(0)).is_none());
         kept.keep(name(0), &breakers(each, true));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn all_that_are_kept_take_less_than_three_megabytes() {
-        // One by a rule as most have it, and what the maps need for it.
+        // The size of one breaker of a typical rule, with its entries in the two collections.
         let entry = 2 * (size_of::<NameHash>() + size_of::<(u64, Breakers)>());
         let each = breakers(1, true).footprint() + entry;
         println!("{each} bytes each");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_twice_counts_once_and_what_is_closed_is_not_kept() {
+    fn breakers_kept_twice_count_once_and_closed_ones_are_not_kept() {
         let kept = KeptBreakers::default();
         kept.keep([1, 1], &breakers(3, false));
         assert!(kept.take(|| [1, 1]).is_none());

@@ -1,15 +1,15 @@
-//! The count for a rule on the last calls: which of them were bad, however long ago they ended.
+//! The counts of a rule on the last calls: which of them were bad, however long ago they ended.
 //!
-//! Each call is one bit, and the newest pushes the oldest out:
+//! Each call is one bit, and the newest call replaces the oldest:
 //!
 //! ```text
 //! [ –:2 | calls:6 | one bit for each of the last 40, the newest last:40 ]
 //!           7       …0110010      seven calls, three of them bad
 //! ```
 //!
-//! That is one [stamped](super::stamped) word: so the calls have one order, each one sees the last
-//! ones as of its end, and good calls after good ones write nothing as soon as there are as many as
-//! the rule looks at. It is why the rule looks at no more.
+//! All of it is one [stamped](super::stamped) word. So calls have a total order, and each one sees
+//! the last calls as of its end. Once the word has as many calls as the rule counts, good calls
+//! after good calls write nothing. One word is also the reason for the limit of 40 calls.
 //!
 //! # Source
 //!
@@ -18,21 +18,21 @@
 use super::counts::{Ended, Sum};
 use super::stamped::{COUNT_BITS, Stamped};
 
-/// Most calls that a rule may look at.
+/// The most calls that a rule can count.
 pub(crate) const MAX_LAST_CALLS: u32 = 40;
 
-// Their number has six bits.
+// The number of calls has six bits.
 const _: () = assert!(MAX_LAST_CALLS < 1 << 6 && MAX_LAST_CALLS + 6 <= COUNT_BITS);
 
-/// See the [module](self).
+/// The last calls of one breaker: see the [module](self).
 #[derive(Debug)]
 pub(super) struct LastCalls {
     word: Stamped,
-    /// How many calls are looked at.
+    /// How many of the last calls count.
     most: u32,
 }
 
-/// The calls of one word.
+/// The fields of the word.
 #[derive(Clone, Copy)]
 struct Calls(u64);
 
@@ -47,7 +47,7 @@ impl Calls {
         self.0 & ((1 << MAX_LAST_CALLS) - 1)
     }
 
-    /// With one more, of which the last `most` are kept.
+    /// Adds a call, and keeps the last `most` calls.
     fn with(self, is_bad: bool, most: u32) -> Self {
         let total = most.min(self.total() + 1);
         let bits = (self.bits() << 1 | u64::from(is_bad)) & ((1 << most) - 1);
@@ -65,7 +65,7 @@ impl Calls {
 // === impl LastCalls ===
 
 impl LastCalls {
-    /// For a rule that looks at `most` calls: between 1 and [`MAX_LAST_CALLS`].
+    /// Creates the counts of a rule on the last `most` calls, between 1 and [`MAX_LAST_CALLS`].
     pub(super) fn new(most: u32) -> Self {
         Self {
             word: Stamped::new(),
@@ -73,8 +73,8 @@ impl LastCalls {
         }
     }
 
-    /// Counts a call that ended, and returns the last ones, itself included. `None` if `is_over`
-    /// says that there is a newer version: then it is counted nowhere.
+    /// Counts a call that ended. Returns the counts of the last calls, including this one. `None`
+    /// if `is_over` reports a newer version: then the call is not counted.
     pub(super) fn count(&self, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let next = |calls| Calls(calls).with(ended.is_bad, self.most).0;
         let calls = self.word.update(ended.version, is_over, next)?;

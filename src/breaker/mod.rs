@@ -11,49 +11,49 @@
 //!                                                    and a call comes: a probe
 //! ```
 //!
-//! A resource has a set of [`Breakers`] that are asked together: a call that one
-//! of them refuses takes a probe from none. A probe has its place for a time, its
-//! *lease*. While a breaker is half-open, a call becomes a probe
+//! A resource has a set of [`Breakers`] that judge a call together: a call that one of them refuses
+//! is a probe of none. A probe holds its place for a limited time, its *lease*. While a breaker is
+//! half-open, a call becomes a probe
 //!
-//! * if fewer of them have a place than the rule says. One that ends, is cancelled, or loses
-//!   its tokens to another call, has none any more;
-//! * if as many have one, but the lease of the newest is over: then the places of all of
-//!   them are *given on*, and the call has the first.
+//! * if fewer probes have a place than the rule allows. A probe that ends, is cancelled, or loses
+//!   its tokens to another call, gives up its place;
+//! * if all places are taken, but the lease of the newest probe is over: then the places of all
+//!   probes are *given on*, and the call gets the first one.
 //!
-//! A place says only how many more calls may probe. The end of every probe of the half-open
-//! period counts, also of one whose place was given on: it may be no more than slow, and if
-//! calls take longer than a lease, no other probe ever ends. The first bad one opens the
-//! breaker; it closes when as many were good as the rule says.
+//! Places only limit how many more calls can probe. The end of every probe of the half-open period
+//! counts, including probes whose place was given on: such a probe may merely be slow, and if all
+//! calls take longer than a lease, no probe would ever end in time. The first bad probe opens the
+//! breaker; the breaker closes when as many probes were good as the rule requires.
 //!
-//! When the last probe has left without an answer, and none was good or may still run without
-//! a place, the breaker is open, and the next call a probe at once (`Ready`).
+//! When the last probe has left without a result, no probe was good, and none can still run without
+//! a place, the breaker is open again, and the next call is a probe at once (`Ready`).
 //!
 //! # Generations
 //!
-//! Each time a breaker closes or becomes half-open, a *generation* of it begins.
-//! All breakers of a resource draw the numbers of their generations from one
-//! counter, the *epoch*, and a call carries away a single number: the epoch at
-//! which it was admitted. It belongs to the present generation of a breaker if
-//! that is not newer. This holds because of the order in which things are done:
+//! Each time a breaker closes or becomes half-open, a *generation* of it begins. All breakers of a
+//! resource draw the numbers of their generations from one counter, the *epoch*. A call keeps a
+//! single number: the epoch at which it was admitted. The call belongs to the present generation of
+//! a breaker if that generation is not newer than this epoch. The order of the steps guarantees
+//! that:
 //!
 //! ```text
 //! call       1 read the epoch        2 read the states
 //! breaker    1 leave the old state   2 draw a new epoch   3 publish it in a state
 //! ```
 //!
-//! A call that still saw the old state did not see the epoch that was drawn after it: if it had
+//! A call that still saw the old state did not see the epoch that was drawn afterwards. If it had
 //! read the new epoch (acquire), which was drawn (release) after the old state had been left, it
-//! would have found the old state left. So it carries an older number, and its end counts in no
-//! newer generation, however it ends. A call that probes draws an epoch, and begins again if a
-//! state has changed since before that.
+//! would not have found the old state. So it has an older number, and its end counts in no newer
+//! generation. A call that probes draws an epoch, and tries again if a state has changed since
+//! before it drew.
 //!
 //! Places are distinguished in the same way: when they pass to other probes, the epoch of the new
-//! probe stands in the state, and each older probe has a place no more. Since when the period lasts
-//! is then in a word of its own (`Circuit::period`), which is written before.
+//! probe is written into the state, and older probes no longer have a place. The start of the
+//! period is then in a separate word (`Circuit::period`), which is written before.
 //!
-//! Epochs are 32 bits wide and compared by their distance. So that this stays small, a
-//! breaker that has been closed for long is said to have closed later, but before the
-//! last 2²⁹ epochs: that is right for calls that live through fewer.
+//! Epochs are 32 bits wide and compared by their distance. To keep that small, a breaker that has
+//! been closed for long moves the recorded start of its generation forward, but not into the last
+//! 2²⁹ epochs. That is right for calls that last for fewer epochs.
 
 mod breakers;
 mod circuit;
@@ -114,7 +114,7 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BreakerState {
-    /// All calls pass, and are counted.
+    /// All calls pass, and their ends are counted.
     Closed,
     /// No call passes. The first one after the recovery time is a probe.
     Open,
@@ -126,8 +126,8 @@ impl BreakerState {
     /// All states, in the order of their discriminants.
     pub(crate) const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
-    /// Returns its name, the same as in JSON, events and logs: `closed`, `open` or
-    /// `half-open`.
+    /// Returns the name of the state, which is the same in JSON, events and logs: `closed`, `open`
+    /// or `half-open`.
     ///
     /// ```
     /// use tower_sentinel::read::BreakerState;

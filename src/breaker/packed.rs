@@ -6,9 +6,9 @@
 //! Moment  [ time:48  | version:16 ]
 //! ```
 //!
-//! Each change of a word that is followed by a new time, and each that changes
-//! the kind, steps its version. So a word never comes back, and a moment tells
-//! which version it belongs to.
+//! Each change of a word that changes its kind, or is followed by a new moment, increments the
+//! version. So a word does not repeat until versions wrap, and a moment tells to which version it
+//! belongs.
 
 use super::BreakerState;
 use crate::clock::{SLACK_NS, Tick};
@@ -23,36 +23,37 @@ const FAILED_MASK: u64 = 7;
 const SMALL_MASK: u64 = 63;
 const VERSION_MASK: u64 = 0x3fff;
 
-/// One unit of a moment: a whole part of a millisecond, and 2⁴⁷ of them last 35
-/// years: of two moments the one that is less than that ahead is the later one.
+/// The unit of moments: 125 of them are a millisecond, and 2⁴⁷ of them are 35 years. Of two
+/// moments, the later one is less than 35 years ahead of the other.
 const UNIT_NS: u64 = 8_000;
 const TIME_MASK: u64 = (1 << 48) - 1;
 const STAMP_MASK: u64 = 0xffff;
 
-/// How many failures of probes in a row are counted: as many as their place in the word holds.
+/// The most failures of probes in a row that are counted: as many as the three bits in the word
+/// hold.
 const MOST_FAILED: u32 = FAILED_MASK as u32;
 
 /// How a breaker treats calls, in more detail than users see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateKind {
     Closed,
-    /// Open until the moment of this version.
+    /// Open until the moment of the word's version.
     OpenUntil,
     /// Open, and the next call may probe.
     Ready,
     /// Open until an operator closes it.
     Forced,
     HalfOpen,
-    /// Half-open, and the place of at least one probe has been given on: the epoch is that
-    /// at which the present places began, and not that of the period.
+    /// Half-open, and the place of at least one probe has been given on: `since` is the epoch at
+    /// which the present places began, not that of the period.
     Outlived,
 }
 
-/// The state of a breaker.
+/// The state of a breaker, as one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateWord(pub(super) u64);
 
-/// When a version of a word becomes due.
+/// The time at which a state of a breaker ends, with the version of that state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment(pub(super) u64);
 
@@ -64,7 +65,7 @@ pub(super) const fn is_newer(a: u32, b: u32) -> bool {
 // === impl StateWord ===
 
 impl StateWord {
-    /// The first version of a breaker.
+    /// The first word of a breaker.
     pub(super) const fn first(kind: StateKind, since: u32) -> Self {
         Self((since as u64) << SINCE | kind as u64)
     }
@@ -92,7 +93,7 @@ impl StateWord {
         matches!(self.kind(), StateKind::HalfOpen | StateKind::Outlived)
     }
 
-    /// The epoch at which the generation began, if it is closed or half-open; while it is
+    /// The epoch at which the generation began, in a closed or half-open state. In the state
     /// [outlived](StateKind::Outlived), the epoch of the oldest probe that holds a place.
     pub(super) const fn since(self) -> u32 {
         (self.0 >> SINCE) as u32
@@ -102,28 +103,27 @@ impl StateWord {
         (self.0 >> VERSION & VERSION_MASK) as u16
     }
 
-    /// Probes that run and hold a place.
+    /// The number of running probes that hold a place.
     pub(super) const fn running(self) -> u32 {
         (self.0 >> RUNNING & SMALL_MASK) as u32
     }
 
-    /// Probes of the period that were good.
+    /// The number of good probes in this half-open period.
     pub(super) const fn good(self) -> u32 {
         (self.0 >> GOOD & SMALL_MASK) as u32
     }
 
-    /// Times in a row that probes have failed since it was closed, up to
-    /// [`MOST_FAILED`].
+    /// How often in a row probes have failed since the breaker was closed, up to [`MOST_FAILED`].
     pub(super) const fn failed(self) -> u32 {
         (self.0 >> FAILED & FAILED_MASK) as u32
     }
 
-    /// Returns this word with another number of `failed` probes.
+    /// Returns this word with `failed` failures of probes.
     pub(super) const fn with_failed(self, failed: u32) -> Self {
         Self(self.0 & !(FAILED_MASK << FAILED) | (failed as u64) << FAILED)
     }
 
-    /// The next version, as often failed.
+    /// The next version, with the same number of failures.
     const fn next(self, kind: StateKind, since: u32, running: u32, good: u32) -> Self {
         let version = self.version().wrapping_add(1) as u64 & VERSION_MASK;
         Self(
@@ -136,49 +136,50 @@ impl StateWord {
         )
     }
 
-    /// Open, in one way or another.
+    /// The next version, open in the given way.
     pub(super) const fn opened(self, kind: StateKind) -> Self {
         self.next(kind, self.since(), 0, 0)
     }
 
-    /// Open because a probe has failed.
+    /// The next version, open because a probe has failed.
     pub(super) fn failed_once_more(self) -> Self {
         let failed = (self.failed() + 1).min(MOST_FAILED);
         self.opened(StateKind::OpenUntil).with_failed(failed)
     }
 
-    /// Closed, in the generation that begins at `epoch`.
+    /// The next version, closed, in the generation that begins at `epoch`.
     pub(super) const fn closed(self, epoch: u32) -> Self {
         self.next(StateKind::Closed, epoch, 0, 0).with_failed(0)
     }
 
-    /// Half-open, in the generation that begins at `epoch`, with one probe.
+    /// The next version, half-open, in the generation that begins at `epoch`, with one probe.
     pub(super) const fn half_opened(self, epoch: u32) -> Self {
         self.next(StateKind::HalfOpen, epoch, 1, 0)
     }
 
-    /// With one more probe; there are fewer than 63.
+    /// The next version, with another probe. There must be fewer than 63.
     pub(super) const fn joined(self) -> Self {
         let running = self.running() + 1;
         self.next(self.kind(), self.since(), running, self.good())
     }
 
-    /// In the same period, with one probe that began at `epoch` in the place of all others.
+    /// The next version in the same period, with one probe that began at `epoch`; all others have
+    /// lost their places.
     pub(super) const fn given_on(self, epoch: u32) -> Self {
         self.next(StateKind::Outlived, epoch, 1, self.good())
     }
 
-    /// With one place less in use, of which there is one.
+    /// Returns this word with one place less in use. At least one must be.
     pub(super) const fn left(self) -> Self {
         Self(self.0 - (1 << RUNNING))
     }
 
-    /// With one more good probe; there are fewer than 63.
+    /// Returns this word with another good probe. There must be fewer than 63.
     pub(super) const fn with_good(self) -> Self {
         Self(self.0 + (1 << GOOD))
     }
 
-    /// Returns this generation with `epoch` as its beginning.
+    /// Returns this word with `epoch` as the begin of its generation.
     pub(super) const fn renewed(self, epoch: u32) -> Self {
         Self((epoch as u64) << SINCE | self.0 & (u64::MAX >> SINCE))
     }
@@ -187,7 +188,7 @@ impl StateWord {
 // === impl Moment ===
 
 impl Moment {
-    /// `time`, rounded up to a unit, for `version`.
+    /// The moment of `time`, rounded up to a unit, for `version`.
     pub(super) const fn new(time: Tick, version: u16) -> Self {
         let units = time.as_nanos().div_ceil(UNIT_NS);
         Self((units & TIME_MASK) << 16 | version as u64)
@@ -197,20 +198,20 @@ impl Moment {
         self.0 as u16
     }
 
-    /// Returns this time for another version.
+    /// Returns the moment of the same time for another version.
     pub(super) const fn with_version(self, version: u16) -> Self {
         Self(self.0 & !STAMP_MASK | version as u64)
     }
 
-    /// Returns whether it comes before `other`.
+    /// Returns whether this moment is before `other`.
     pub(super) const fn is_before(self, other: Self) -> bool {
         let ahead = (other.0 >> 16).wrapping_sub(self.0 >> 16) & TIME_MASK;
         ahead != 0 && ahead <= TIME_MASK / 2
     }
 
-    /// When it comes; `None` if it is over. One that is further away than
-    /// `longest_ns`, and some slack, is over as well: the clock has stepped back
-    /// since.
+    /// The time of this moment; `None` if it is over at `now`. A moment that is further ahead than
+    /// `longest_ns` plus the slack of the clock counts as over as well, because the clock must have
+    /// stepped back since.
     pub(super) const fn ahead_of(self, now: Tick, longest_ns: u64) -> Option<Tick> {
         let present = now.as_nanos() / UNIT_NS;
         let ahead = (self.0 >> 16).wrapping_sub(present) & TIME_MASK;
@@ -229,13 +230,13 @@ mod tests {
 
     use super::*;
 
-    /// So many units from the start.
+    /// The time `n` units after the start.
     fn unit(n: u64) -> Tick {
         Tick::from_nanos(n * UNIT_NS)
     }
 
     #[test]
-    fn of_two_moments_the_later_one_is_known_also_where_time_comes_round() {
+    fn the_later_of_two_moments_is_known_across_the_wrap() {
         let half = TIME_MASK / 2;
         for start in [0, 1, half, TIME_MASK - 1, TIME_MASK] {
             let moment = |ahead: u64, version| {
@@ -250,7 +251,7 @@ mod tests {
                 (half + 1, false),
                 (TIME_MASK, false),
             ] {
-                // The versions may be any.
+                // Versions do not matter.
                 for (one, other) in [(7, 7), (0, 0xffff), (0xffff, 0)] {
                     let (first, second) = (moment(0, one), moment(ahead, other));
                     assert_eq!(first.is_before(second), is_before, "{start} {ahead}");
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_come_round_and_touch_nothing_else() {
+    fn versions_wrap_and_touch_nothing_else() {
         let first = StateWord::first(StateKind::HalfOpen, u32::MAX - 1).with_failed(MOST_FAILED);
         let mut word = first;
         for version in 1..=1 << 14 {
@@ -303,14 +304,14 @@ mod tests {
 
     #[test]
     fn a_moment_is_ahead_for_the_longest_time_and_the_slack_and_no_longer() {
-        // A second, which is whole units, as is the slack.
+        // A second is a whole number of units, as is the slack.
         let longest_ns = 1_000_000_000;
         let most = (longest_ns + SLACK_NS) / UNIT_NS;
         let ahead = |moment: Tick, now| Moment::new(moment, 7).ahead_of(now, longest_ns);
         assert_eq!(ahead(unit(100), unit(100)), None, "it is over");
         assert_eq!(ahead(unit(100), unit(99)), Some(unit(100)));
         assert_eq!(ahead(unit(100 + most), unit(100)), Some(unit(100 + most)));
-        // Both are rounded, in different directions: that may be a unit.
+        // Both times are rounded, in different directions, which can make a difference of one unit.
         let odd = |n| unit(n) + Duration::from_nanos(1);
         let rounded = Some(unit(101 + most));
         assert_eq!(ahead(odd(100 + most), odd(100)), rounded);

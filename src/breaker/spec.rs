@@ -1,4 +1,4 @@
-//! The parts of a rule that a breaker has to know.
+//! The settings of a rule that its breaker needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use super::counts::Sum;
 use super::fraction::Fraction;
 use super::packed::StateWord;
 
-/// Most probes at once: as many as their place in the word of a breaker holds.
+/// The most probes at once: as many as the six bits in the word of a breaker hold.
 pub(crate) const MAX_PROBES: u32 = 63;
 
-/// Most buckets of one window: each is read at the end of each call.
+/// The most buckets of one window: few, because all are read at the end of each call.
 pub(crate) const MAX_BUCKETS: u32 = 64;
 
-/// Most calls that a rule may ask for: a bucket counts about four times as many.
+/// The largest number of calls that a rule can set: a bucket counts about four times as many.
 pub(crate) const MAX_COUNT: u32 = 1_000_000;
 
-/// One breaker. All fields are in the ranges that its rule has checked.
+/// The settings of one breaker. Its rule has checked the ranges of all fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BreakerSpec {
     pub(crate) strategy: Strategy,
@@ -25,15 +25,15 @@ pub(crate) struct BreakerSpec {
     pub(crate) exceeds: bool,
     pub(crate) min_calls: u32,
     pub(crate) open_for: Duration,
-    /// The longest open time, to which `open_for` grows while probes fail; `None`: it does not
+    /// The longest open time, to which `open_for` grows while probes fail; `None` if it does not
     /// grow.
     pub(crate) open_up_to: Option<Duration>,
-    /// How many of the last calls count, however long ago they were; `None`: the calls of an
+    /// How many of the last calls count, however long ago they were. `None` if the calls of an
     /// interval count, or the bad calls in a row.
     pub(crate) last_calls: Option<u32>,
-    /// Has a meaning, like `buckets`, only if the calls of an interval count.
+    /// Used, like `buckets`, only if the calls of an interval count.
     pub(crate) interval: Duration,
-    /// A divisor of the interval.
+    /// The number of buckets of the interval, which it divides.
     pub(crate) buckets: u32,
     pub(crate) probes: u32,
     pub(crate) cancelled_as_slow: bool,
@@ -44,7 +44,7 @@ pub(crate) struct BreakerSpec {
 /// Which calls are bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strategy {
-    /// Calls that take longer are bad.
+    /// Calls that take longer than this are bad.
     Slow(Duration),
     /// Calls that fail are bad.
     Error,
@@ -52,26 +52,26 @@ pub(crate) enum Strategy {
     Pushback,
 }
 
-/// How many bad calls are too many.
+/// The limit of bad calls at which a breaker opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadLimit {
-    /// A part of all calls.
+    /// A fraction of all calls.
     Ratio(Fraction),
     Count(u32),
     /// This many bad calls without a good one in between, whenever they ended.
     Consecutive(u32),
 }
 
-/// Which calls a breaker looks at.
+/// Which calls a breaker counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
-    /// The calls of an interval, in a number of buckets.
+    /// The calls of an interval, in this number of buckets.
     Window(Duration, u32),
-    /// The last calls, this many.
+    /// This many of the last calls.
     LastCalls(u32),
     /// The bad calls since the last good one.
     Row,
-    /// None: the callee decides.
+    /// No calls: the callee decides.
     Nothing,
 }
 
@@ -109,7 +109,7 @@ impl BreakerSpec {
             }
     }
 
-    /// The value that the limit is compared with, for people.
+    /// The value that is compared with the limit, for reports.
     pub(super) fn value(&self, sum: Sum) -> f64 {
         match self.limit {
             BadLimit::Ratio(_) => sum.bad as f64 / sum.total as f64,
@@ -117,19 +117,19 @@ impl BreakerSpec {
         }
     }
 
-    /// How long a breaker stays open in the state `word`: twice as long for each time in a row that
-    /// its probes have failed.
+    /// How long a breaker stays open in the state `word`: the time doubles with each failure of
+    /// probes in a row.
     pub(super) fn open_time(&self, word: StateWord) -> Duration {
         let grown = self.open_for.saturating_mul(1 << word.failed());
         grown.min(self.longest_open())
     }
 
-    /// The longest time that a breaker is open before it may be probed.
+    /// The longest time that a breaker is open before it can be probed.
     pub(super) fn longest_open(&self) -> Duration {
         self.open_up_to.unwrap_or(self.open_for)
     }
 
-    /// How long a probe holds its place without an answer. After that, another call may probe.
+    /// How long a probe holds its place without ending. After that, another call can probe.
     pub(super) fn lease(&self) -> Duration {
         match self.strategy {
             Strategy::Slow(max) => self.open_for.max(max),
@@ -137,17 +137,17 @@ impl BreakerSpec {
         }
     }
 
-    /// Returns whether the breaker is open for as long as the callee asks for.
+    /// Returns whether the breaker opens when, and for as long as, the callee asks for it.
     pub(super) fn is_pushback(&self) -> bool {
         self.strategy == Strategy::Pushback
     }
 
-    /// Returns whether the counts made for `other` are those that this one would have made.
+    /// Returns whether this breaker counts the same calls in the same way as `other`.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         (self.strategy, self.span()) == (other.strategy, other.span())
     }
 
-    /// Which calls it looks at.
+    /// Which calls the breaker counts.
     pub(super) fn span(&self) -> Span {
         if self.is_pushback() {
             return Span::Nothing;
@@ -163,7 +163,7 @@ impl BreakerSpec {
 // === impl BadLimit ===
 
 impl BadLimit {
-    /// A part of all calls, between 0 and 1.
+    /// A limit on the fraction of bad calls, between 0 and 1.
     pub(crate) fn ratio(ratio: f64) -> Self {
         Self::Ratio(Fraction::nearest(ratio))
     }

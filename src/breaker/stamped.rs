@@ -1,22 +1,21 @@
-//! One word with the count of a breaker, stamped with the version of the breaker in which it was
-//! made.
+//! A count of a breaker in one word, stamped with the version of the breaker in which it was made.
 //!
 //! A call that ends changes the count by one compare-and-swap; in the count of another
 //! version it finds nothing. Where the count stays as it is nothing is written: while
 //! all goes well, calls that end share no write here.
 //!
-//! So ends have an order, that of their swaps, and of a call that changed nothing, that of its
-//! look. A call gets the count as of its end in this order, whichever calls run beside it.
+//! So ends have a total order: that of their swaps or, for a call that changes nothing, of its
+//! load. A call gets the count as of its end in this order, whatever concurrent calls do.
 //!
-//! As in a [window](super::window), a call looks at the count first and then whether its version is
-//! over: if not, the count that it saw is not newer.
+//! As in a [window](super::window), a call reads the count first, and then checks whether its
+//! version is over: if it is not, the count that it read is not newer.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
 const VERSION_BITS: u32 = 16;
 const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
 
-/// Bits of a count.
+/// The number of bits of a count.
 pub(super) const COUNT_BITS: u32 = u64::BITS - VERSION_BITS;
 
 /// `[ count:48 | version:16 ]`, see the [module](self).
@@ -46,13 +45,13 @@ impl CountWord {
 // === impl Stamped ===
 
 impl Stamped {
-    /// Nothing is counted.
+    /// Creates a count of 0.
     pub(super) fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Changes the count of `version` to the result of `next`, and returns that. `None` if
-    /// `is_over` says that there is a newer version: then nothing changes.
+    /// Changes the count of `version` to the result of `next`, and returns it. `None` if `is_over`
+    /// reports a newer version: then nothing changes.
     pub(super) fn update(
         &self,
         version: u16,
@@ -78,12 +77,12 @@ impl Stamped {
         self.look().count(version)
     }
 
-    /// Empties the count if it has the stamp of `version`, before that begins. If
-    /// `is_over` says that another change was faster it stays as it is.
+    /// Empties the count if it has the stamp of `version`, before that version begins. Leaves it
+    /// unchanged if `is_over` reports that another change was faster.
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
         loop {
             let found = self.look();
-            // After the look at the count, as in `update`.
+            // `is_over` is called after the count was read, as in `update`.
             if found.count(version) == 0
                 || is_over()
                 || self.swap(found, CountWord::new(0, version))
@@ -97,7 +96,7 @@ impl Stamped {
         CountWord(self.0.load(Ordering::Acquire))
     }
 
-    /// Release: pairs with the look of the thread that finds it.
+    /// Release: pairs with the acquire of a thread that reads the new word.
     fn swap(&self, from: CountWord, to: CountWord) -> bool {
         if planted(Bug::BlindStamped) {
             self.0.store(to.0, Ordering::Release);
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_that_comes_round_again_is_emptied() {
+    fn a_repeated_stamp_is_emptied() {
         let word = Stamped::new();
         assert_eq!(add(&word, 1, 1), Some(1));
         word.forget(2, || false);

@@ -16,7 +16,7 @@ use crate::clock::{Tick, nanos};
 
 impl Longest {
     fn of(spec: &BreakerSpec) -> Self {
-        // A pushback may be as long as the longest from the first one on.
+        // Even the first pushback can be as long as the longest open time.
         let lease = match spec.is_pushback() {
             true => spec.lease().max(spec.longest_open()),
             false => spec.lease(),
@@ -27,14 +27,14 @@ impl Longest {
         }
     }
 
-    /// Raises each time to that of `other`, if that is longer.
+    /// Raises each time to that of `other` if that is longer.
     fn include(&self, other: &Self) {
         for (own, other) in [(&self.lease, &other.lease), (&self.open, &other.open)] {
             own.fetch_max(other.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
-    /// How far away the moment of `word` can be, in ns.
+    /// How far ahead the moment of `word` can be, in ns.
     fn of_word(&self, word: StateWord) -> u64 {
         let lease = self.lease.load(Ordering::Relaxed);
         if word.kind() != StateKind::OpenUntil {
@@ -63,7 +63,7 @@ impl Breaker {
                 let revision = if spec == old.spec {
                     old.revision
                 } else {
-                    // Relaxed: calls that end meanwhile may be judged by either.
+                    // Relaxed: calls that end meanwhile may be judged by either rule.
                     old.circuit.revision.fetch_add(1, Ordering::Relaxed) + 1
                 };
                 let circuit = old.circuit.clone();
@@ -101,8 +101,8 @@ impl Breaker {
         }
     }
 
-    /// The first word of a breaker that is open as long as this one. If this one waits for its
-    /// probes, the new one may be probed at once, for those probes report to this one.
+    /// The first word and moment of a new breaker that is open as long as this one. If this one is
+    /// half-open, the new one can be probed at once, because the running probes report to this one.
     fn opened_alike(&self, epoch: u32) -> (StateWord, Moment) {
         loop {
             let word = self.word();
@@ -116,30 +116,31 @@ impl Breaker {
                 return (first, moment.with_version(first.version()));
             }
             if self.word() == word {
-                // The moment of an open breaker is not written yet. A version that matches no
-                // word makes the first call that asks write one, as it would have here.
+                // The moment of this open breaker is not written yet. With a version that matches
+                // no word, the first call that asks the new breaker writes a moment, as it would
+                // have done here.
                 return (first, Moment(0).with_version(!first.version()));
             }
         }
     }
 
-    /// Returns whether both share one circuit, and so one state.
+    /// Returns whether both breakers share one circuit, and so one state.
     pub(in crate::breaker) fn inherits(&self, old: &Self) -> bool {
         Arc::ptr_eq(&self.circuit, &old.circuit)
     }
 
-    /// Sets the name of the rule in force. `None`: no rule stands on the circuit any more, and only
-    /// calls and views of older rules refer to it.
+    /// Sets the name of the rule in force. `None` means that the circuit has no rule any more, and
+    /// only calls and views of older rules refer to it.
     pub(in crate::breaker) fn rename(&self, name: Option<StdArc<str>>) {
         *self.circuit.name.lock() = name;
     }
 
-    /// The name of the rule in force, which may be another one than this.
+    /// The name of the rule in force, which can be a later rule than this breaker's.
     pub(in crate::breaker) fn name(&self) -> Option<StdArc<str>> {
         self.circuit.name.lock().clone()
     }
 
-    /// Bytes that its circuit occupies.
+    /// Bytes that the breaker's circuit occupies.
     pub(in crate::breaker) fn heap(&self) -> usize {
         shared_size::<Circuit>() + self.circuit.counts.heap() + History::heap()
     }
@@ -148,12 +149,12 @@ impl Breaker {
         &self.spec
     }
 
-    /// Its history.
+    /// The breaker's history.
     pub(in crate::breaker) fn history(&self) -> &History {
         &self.circuit.history
     }
 
-    /// The bad calls that it counts at `now`, or with which it has opened.
+    /// The bad calls that the breaker counts at `now`, or with which it has opened.
     pub(in crate::breaker) fn bad_calls(&self, now: Tick) -> u64 {
         let word = self.word();
         match word.kind() {
@@ -162,18 +163,20 @@ impl Breaker {
         }
     }
 
-    /// The longest time that it is open before it may be probed, by all rules so far.
+    /// The longest time that the breaker is open before it can be probed, by all rules that it has
+    /// had.
     pub(in crate::breaker) fn longest_open(&self) -> Duration {
         Duration::from_nanos(self.circuit.longest.open.load(Ordering::Relaxed))
     }
 
-    /// The state. Acquire: a thread that sees it sees the epoch that was drawn for it.
+    /// The state word. Acquire: a thread that sees a state sees the epoch that was drawn for it.
     #[inline]
     pub(in crate::breaker) fn word(&self) -> StateWord {
         StateWord(self.circuit.word.load(Ordering::Acquire))
     }
 
-    /// Returns whether a call that read `epoch` before passes, in the present generation.
+    /// Returns whether the breaker is closed for a call that has read `epoch` already, and does not
+    /// need to be [renewed](Self::renew).
     #[inline]
     pub(in crate::breaker) fn is_closed_for(&self, epoch: u32) -> bool {
         let word = self.word();
@@ -200,7 +203,8 @@ impl Breaker {
             let longest = || self.circuit.longest.of_word(word);
             let early = planted(Bug::LongestBeforeMoment).then(longest);
             if let Some(moment) = self.moment_of(word, until) {
-                // After the moment (acquire), so it covers the rule that wrote that.
+                // Read after the moment (acquire), so that it covers the rule that wrote the
+                // moment.
                 let longest_ns = early.unwrap_or_else(longest);
                 let answer = match moment.ahead_of(now, longest_ns) {
                     None => CircuitAnswer::Probe,
@@ -211,8 +215,8 @@ impl Breaker {
         }
     }
 
-    /// Counts the end of a call that was no probe of this breaker, and opens it if its limit is
-    /// met.
+    /// Counts the end of a call that was not a probe of this breaker, and opens the breaker if its
+    /// limit is met.
     #[inline]
     pub(in crate::breaker) fn count(&self, end: End, changes: &mut StateChanges) {
         let Some(word) = self.closed_for(end.epoch) else {
@@ -230,7 +234,7 @@ impl Breaker {
         if end.is_bad {
             self.circuit.history.note_bad(end.now);
         }
-        // A rule that was replaced still counts, for the new rule, but no longer decides.
+        // A breaker of a replaced rule still counts, for the new rule, but no longer decides.
         let in_force = self.circuit.revision.load(Ordering::Relaxed);
         if !self.spec.is_met(sum) || in_force != self.revision {
             return;
@@ -238,7 +242,7 @@ impl Breaker {
         self.open(word, end, sum, changes);
     }
 
-    /// Opens the breaker, which has counted `sum` while it was closed as `word` says.
+    /// Opens the breaker, which has counted `sum` while it was closed with the state `word`.
     #[cold]
     fn open(&self, mut word: StateWord, end: End, sum: Sum, changes: &mut StateChanges) {
         let next = word.opened(StateKind::OpenUntil);
@@ -254,15 +258,16 @@ impl Breaker {
         self.tell(changes, word, next, Some(self.spec.value(sum)));
     }
 
-    /// The state, if a call that was admitted at `epoch` counts in it.
+    /// The state word, if the breaker is closed and a call that was admitted at `epoch` counts in
+    /// it.
     #[inline]
     fn closed_for(&self, epoch: u32) -> Option<StateWord> {
         let word = self.word();
         (word.kind() == StateKind::Closed && !is_newer(word.since(), epoch)).then_some(word)
     }
 
-    /// The present form of `word`, in which a call counts that was admitted at `epoch`, if the word
-    /// was only renewed.
+    /// The present form of `word`, if it was only renewed, and a call that was admitted at `epoch`
+    /// counts in it.
     #[cold]
     fn renewed(&self, word: StateWord, epoch: u32) -> Option<StateWord> {
         let present = self.closed_for(epoch)?;
@@ -270,18 +275,18 @@ impl Breaker {
     }
 
     /// Moves the beginning of a closed generation to a later epoch if it is [`OLD`], so that its
-    /// distance from the newest, `epoch`, stays small.
+    /// distance from `epoch`, the newest one, stays small.
     pub(in crate::breaker) fn renew(&self, word: StateWord, epoch: u32) {
         if epoch.wrapping_sub(word.since()) >= OLD {
             self.swap(word, word.renewed(epoch.wrapping_sub(RENEWED)));
         }
     }
 
-    /// The callee asks at `now` not to be called for `after`, whichever call it answers: the breaker
-    /// is open until then at least.
+    /// Opens the breaker until `after` has passed at least, because the callee has asked at `now`
+    /// not to be called for that long.
     ///
-    /// The answer to a call of an older generation says as much of the callee as any, so epochs are
-    /// not looked at. A probe that still runs decides nothing any more.
+    /// An answer to a call of an older generation tells as much about the callee as any other, so
+    /// epochs are ignored. A probe that still runs no longer decides.
     #[cold]
     pub(in crate::breaker) fn push_back(
         &self,
@@ -345,20 +350,19 @@ impl Breaker {
     ) {
         loop {
             let word = self.word();
-            // Also where it is closed: in the new generation nothing is counted.
+            // Also if the breaker is closed: the new generation begins without counts.
             let next = self.closed(word, draw());
             if self.swap(word, next) {
-                // Closing again and again is the only change that needs no time. Without writing
-                // one, an old moment would match once its version comes round.
+                // Closing repeatedly is the only change that would write no moment. Without one, an
+                // old moment would match once versions wrap.
                 self.publish(next, Tick::ZERO);
                 return self.tell(changes, word, next, None);
             }
         }
     }
 
-    /// Returns the closed form of `word`, in the generation that begins at `epoch`. Before that, it
-    /// empties the counts: some may have the stamp of the new version from an earlier round of
-    /// versions.
+    /// Returns the closed form of `word`, in the generation that begins at `epoch`. First empties
+    /// the counts that have the stamp of the new version, from before versions wrapped.
     pub(super) fn closed(&self, word: StateWord, epoch: u32) -> StateWord {
         let next = word.closed(epoch);
         let is_over = || self.word() != word;
@@ -366,7 +370,8 @@ impl Breaker {
         next
     }
 
-    /// Release: a thread that sees the new state sees the epoch that was drawn for it.
+    /// Replaces the state. Release: a thread that sees the new state sees the epoch that was drawn
+    /// for it.
     pub(in crate::breaker) fn swap(&self, from: StateWord, to: StateWord) -> bool {
         self.circuit
             .word
@@ -374,8 +379,8 @@ impl Breaker {
             .is_ok()
     }
 
-    /// The moment of `word`. Writes `otherwise` first if none has been written. `None` if the state
-    /// has changed.
+    /// Returns the moment of `word`. Writes `otherwise` first if none has been written. `None` if
+    /// the state has changed.
     fn moment_of(&self, word: StateWord, otherwise: Tick) -> Option<Moment> {
         let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
         let mut moment = load();
@@ -386,7 +391,7 @@ impl Breaker {
         (moment.version() == word.version()).then_some(moment)
     }
 
-    /// Notes a change that this call has made, where users can see it.
+    /// Adds a change that this call has made to `changes`, if users can see the difference.
     pub(super) fn tell(
         &self,
         changes: &mut StateChanges,
@@ -405,13 +410,13 @@ impl Breaker {
         }
     }
 
-    /// Writes `time` for `word`, unless one as late is written or the state has
-    /// changed.
+    /// Writes `time` as the moment of `word`, unless a moment at least as late is written or the
+    /// state has changed.
     pub(super) fn publish(&self, word: StateWord, time: Tick) {
         let moment = Moment::new(time, word.version());
         let cell = &self.circuit.moment;
         loop {
-            // Acquire: if this is of a newer version, so is the state below.
+            // Acquire: if this moment is of a newer version, the state read below is too.
             let found = Moment(cell.load(Ordering::Acquire));
             let is_written = found.version() == word.version()
                 && (!found.is_before(moment) || planted(Bug::FirstMomentStands));

@@ -1,9 +1,9 @@
-//! The probes of one breaker: which call is one, and how it ends.
+//! The probes of one breaker: which calls become probes, and how they end.
 //!
-//! While it is half-open, the epoch in the state is that of the oldest probe that holds a
-//! place: an older probe of the same period has lost its place. It still decides, so the
-//! start of the period is kept as well, in a word of its own. That is written before places
-//! are given on for the first time in a period, and does not change until the next one.
+//! While a breaker is half-open, the epoch in its state is that of the oldest probe that holds a
+//! place. An older probe of the same period has lost its place, but still decides. So the start of
+//! the period is kept as well, in a separate word. That word is written before places are given on
+//! for the first time in a period, and does not change until the next period does the same.
 
 use super::{Breaker, End, StateChanges};
 use crate::base::sync::{Bug, Ordering, planted};
@@ -18,8 +18,8 @@ impl Breaker {
         word.is_half_open() && word.running() < self.spec.probes
     }
 
-    /// Takes a probe at `now` that [`ask`](Self::ask) has promised for `word`, in the
-    /// name of `epoch`, which was drawn before that. False if the state has changed.
+    /// Takes the probe at `now` that [`ask`](Self::ask) has promised for `word`, with `epoch`,
+    /// which was drawn before that. Returns false if the state has changed.
     pub(in crate::breaker) fn probe(
         &self,
         word: StateWord,
@@ -30,8 +30,8 @@ impl Breaker {
         let next = if self.has_place(word) {
             word.joined()
         } else if word.is_half_open() {
-            // Its probes have not answered in time: they hold no place from now on, and
-            // their ends count all the same.
+            // The present probes have not ended in time: they lose their places now, but their ends
+            // still count.
             if !self.note_period(word) {
                 return false;
             }
@@ -53,19 +53,19 @@ impl Breaker {
         true
     }
 
-    /// Writes when the period of `word` began, before its places are given on for the first
-    /// time. False if the state has changed.
+    /// Writes the epoch at which the period of `word` began, before its places are given on for the
+    /// first time. Returns false if the state has changed.
     ///
-    /// A thread that is late replaces no newer period: it finds the state changed, or the word
-    /// written since it looked. Should it write its own after the end of its period, the next
-    /// one that is written replaces that.
+    /// A late thread never replaces a newer period: it finds that the state has changed, or that
+    /// the word was written since it read it. If it writes its period after that has ended, the
+    /// next period that is written replaces it.
     fn note_period(&self, word: StateWord) -> bool {
         let (cell, start) = (&self.circuit.period, word.since());
         if word.kind() == StateKind::Outlived || planted(Bug::PeriodAfterPlaces) {
             return true;
         }
         loop {
-            // Acquire: if this is of a newer period, so is the state below.
+            // Acquire: if this word is of a newer period, the state read below is too.
             let found = cell.load(Ordering::Acquire);
             if self.word() != word {
                 return false;
@@ -85,7 +85,7 @@ impl Breaker {
         }
     }
 
-    /// A probe ends without saying anything.
+    /// Ends a probe without a result.
     pub(in crate::breaker) fn release(&self, epoch: u32, changes: &mut StateChanges) {
         while let Some((word, has_place)) = self.half_open_for(epoch) {
             if !has_place {
@@ -105,7 +105,7 @@ impl Breaker {
         }
     }
 
-    /// A probe ends. `draw` draws an epoch.
+    /// Ends a probe with a result. `draw` draws an epoch.
     pub(in crate::breaker) fn decide(
         &self,
         end: End,
@@ -136,8 +136,8 @@ impl Breaker {
         }
     }
 
-    /// The state, if a probe of `epoch` may decide it: if it is half-open in the period in
-    /// which that probe was admitted. And whether the probe still holds a place.
+    /// Returns the state, if a probe of `epoch` may decide it: if the breaker is half-open in the
+    /// period in which that probe was admitted. Also returns whether the probe still holds a place.
     fn half_open_for(&self, epoch: u32) -> Option<(StateWord, bool)> {
         loop {
             let word = self.word();
@@ -150,7 +150,8 @@ impl Breaker {
             if word.kind() == StateKind::HalfOpen {
                 return None;
             }
-            // After the state (acquire), so of its period or of a newer one.
+            // Read after the state (acquire), so it is the start of that state's period or of a
+            // newer one.
             let period = self.circuit.period.load(Ordering::Acquire);
             if !is_newer(period, epoch) {
                 return Some((word, false));

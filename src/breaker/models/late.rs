@@ -1,4 +1,4 @@
-//! Probes that end after their lease, beside those that have their places.
+//! Models of probes that end after their lease, concurrently with those that have got their places.
 
 use loom::thread;
 
@@ -17,7 +17,8 @@ model! {
         let late = first.enter(10).unwrap();
         let mut other = Caller::new(&breakers);
         let thread = thread::spawn(move || other.end(20, late, false));
-        // Its lease is over, and its end counts whether its place is given on or not.
+        // The lease of the late probe is over. Its end counts whether its place has been given on
+        // or not.
         let next = first.enter(20).expect("as a probe or as an ordinary call");
         thread.join().unwrap();
         assert_eq!(breakers.state(0), Closed);
@@ -27,14 +28,14 @@ model! {
 }
 
 model! {
-    a_late_probe_of_before_beside_places_given_on at 3
+    a_late_probe_of_an_older_period_beside_places_given_on at 3
         fails with a_period_that_is_written_late: PeriodAfterPlaces;
     || {
         let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
         let [bad, late] = [first.enter(10).unwrap(), first.enter(10).unwrap()];
-        // They give their places on, so that the start of their period is known.
+        // The places are given on, so that the start of the period is written.
         first.enter(20).unwrap();
         first.end(20, bad, true);
         for _ in 0..2 {
@@ -59,7 +60,7 @@ model! {
         let mut other = Caller::new(&breakers);
         let thread = thread::spawn(move || other.enter_as_probe(20).is_ok());
         first.end(20, bad, true);
-        // A newer period, of which places are given on as well.
+        // A newer period begins, whose places are given on as well.
         for _ in 0..2 {
             let _ = first.enter_as_probe(30);
         }

@@ -1,8 +1,8 @@
-//! Every interleaving of a few threads over breakers, checked by loom.
+//! Models for loom: every interleaving of a few threads over breakers.
 //!
 //! Each model has a twin with a planted bug that must fail: a model that cannot fail proves
-//! nothing. Run as `stat::models` says. The reports of breakers are kept in a plain cell of each
-//! thread, so that it adds no order between them.
+//! nothing. `stat::models` tells how to run them. Each thread keeps the reports of breakers in a
+//! plain vector, which adds no order between threads.
 
 mod late;
 mod orders;
@@ -22,7 +22,7 @@ use crate::base::sync::fault::model;
 use crate::clock::Tick;
 use crate::stat::Refusal;
 
-/// Opens at the `count`th error, for 10 ms.
+/// A breaker that opens at the `count`th error, for 10 ms.
 fn spec(count: u32) -> BreakerSpec {
     BreakerSpec {
         strategy: Strategy::Error,
@@ -44,7 +44,7 @@ fn breakers(specs: impl IntoIterator<Item = BreakerSpec>) -> Arc<Breakers> {
     Arc::new(Breakers::new(specs, Tick::ZERO, None))
 }
 
-/// A thread's view of the breakers.
+/// The breakers as used by one thread, with the changes reported to it.
 #[derive(Clone)]
 struct Caller {
     breakers: Arc<Breakers>,
@@ -64,8 +64,8 @@ impl Caller {
         self.breakers.admit(now, &mut noting(&mut self.told))
     }
 
-    /// Enters a breaker that is open or half-open while other calls run. It leaves out the look at
-    /// closed breakers, which only reads and finds none.
+    /// Enters a breaker that is open or half-open while other calls run. Skips the check for closed
+    /// breakers, which would only read and find none.
     fn enter_as_probe(&mut self, now: u64) -> Result<Admission, Refusal> {
         let (now, tell) = (Tick::from_millis(now), &mut noting(&mut self.told));
         self.breakers.admit_as_probe(now, tell)
@@ -82,7 +82,7 @@ impl Caller {
         self.end(now, admission, true);
     }
 
-    /// A new generation, by hand.
+    /// Begins a new generation by hand.
     fn renew(&mut self) {
         let tell = &mut noting(&mut self.told);
         self.breakers.force_open(0, tell);
@@ -90,12 +90,13 @@ impl Caller {
     }
 }
 
-/// Keeps the reports of breakers.
+/// Returns a listener that appends reported changes to `told`.
 fn noting(told: &mut Vec<(BreakerState, BreakerState)>) -> impl FnMut(Change) {
     |change| told.push((change.from, change.to))
 }
 
-/// A call of before ends beside a new generation of a breaker that opens at two errors.
+/// A call of an older generation ends concurrently with the begin of a new one, in a breaker that
+/// opens at two errors.
 fn old_call_beside_a_new_generation(at_two: BreakerSpec) {
     let breakers = breakers([at_two]);
     let mut first = Caller::new(&breakers);
@@ -119,7 +120,7 @@ model! {
 model! {
     an_end_beside_a_renewal at 3;
     || {
-        // The generation began long ago: the next call writes that it began later.
+        // The generation began long ago, so the next call renews it.
         let breaker = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
         let other = breaker.clone();
         let thread = thread::spawn(move || other.renew(other.word(), 1 << 30));
@@ -131,7 +132,7 @@ model! {
     }
 }
 
-/// Counts a bad call in `bucket`: how many the window holds then.
+/// Counts a bad call in `bucket`. Returns how many calls the window holds then.
 fn count(window: &CountWindow, bucket: u64) -> u64 {
     let ended = Ended {
         version: 0,
@@ -145,7 +146,7 @@ fn count(window: &CountWindow, bucket: u64) -> u64 {
 model! {
     counts_beside_a_roll at 3 fails with a_count_behind_the_head: CountBehindHead;
     || {
-        // One clock is a whole ring behind: both buckets have one cell.
+        // One clock is a whole ring behind, so both buckets share one cell.
         let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, 10));
@@ -159,7 +160,7 @@ model! {
 model! {
     counts_beside_a_roll_over_a_bucket at 3 fails with a_roll_that_empties_a_newer_bucket: SkipBehindHead;
     || {
-        // The thread that opens 12 empties the cell of 11, which is that of 13 as well.
+        // The thread that opens 12 empties the cell that 11 and 13 share.
         let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, 12));
@@ -185,7 +186,7 @@ model! {
     }
 }
 
-/// Opens at the `count`th error in a row.
+/// A breaker that opens at the `count`th error in a row.
 fn in_a_row(count: u32) -> BreakerSpec {
     BreakerSpec {
         limit: BadLimit::Consecutive(count),
@@ -193,7 +194,7 @@ fn in_a_row(count: u32) -> BreakerSpec {
     }
 }
 
-/// Three bad calls, of which two end at once, open a breaker `at_three`.
+/// Three bad calls, of which two end concurrently, open the breaker `at_three`.
 fn two_bad_calls_after_one(at_three: BreakerSpec) {
     let breakers = breakers([at_three]);
     let mut first = Caller::new(&breakers);
@@ -223,7 +224,7 @@ model! {
         let thread = thread::spawn(move || other.end(0, calls[0], false));
         first.end(0, calls[1], true);
         thread.join().unwrap();
-        // The good one was last, or it was between the two bad ones.
+        // The good call ended last, or between the two bad ones.
         first.fail(0);
         assert_eq!(breakers.state(0), Closed, "two in a row at most");
         first.fail(0);
@@ -240,7 +241,7 @@ model! {
     || old_call_beside_a_new_generation(in_a_row(2))
 }
 
-/// Opens when so many of the last four calls were bad.
+/// A breaker that opens when `count` of the last four calls were bad.
 fn of_the_last(count: u32) -> BreakerSpec {
     BreakerSpec {
         limit: BadLimit::Count(count),
@@ -320,7 +321,7 @@ model! {
         let thread = thread::spawn(move || other.breakers.force_open(1, &mut |_| {}));
         let probe = first.enter(10);
         thread.join().unwrap();
-        // All or none.
+        // The call probes both breakers or none.
         let expected = if probe.is_ok() { HalfOpen } else { Open };
         assert_eq!([breakers.state(0), breakers.state(1)], [expected, Open]);
     }
@@ -329,7 +330,7 @@ model! {
 model! {
     two_callers_of_two_breakers at 2;
     || {
-        // Both lose their tokens to others, and an operator moves the second breaker.
+        // Both callers release their probes, and an operator opens and closes the second breaker.
         let breakers = breakers([spec(1), spec(1)]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
@@ -350,7 +351,7 @@ model! {
         for thread in threads {
             thread.join().unwrap();
         }
-        // No probe is held, so nothing sticks.
+        // No probe holds a place, so the breakers must not be stuck.
         let probe = first.enter(10).expect("all places are free");
         first.end(10, probe, false);
         assert_eq!([breakers.state(0), breakers.state(1)], [Closed, Closed]);
@@ -358,7 +359,7 @@ model! {
 }
 
 model! {
-    two_calls_that_open_it at 3 fails with a_change_told_twice: TellWithoutWinning;
+    two_calls_that_open_a_breaker at 3 fails with a_change_reported_twice: TellWithoutWinning;
     || {
         let breakers = breakers([spec(1)]);
         let mut first = Caller::new(&breakers);
@@ -387,7 +388,8 @@ model! {
             if other.breakers.state(0) != Open {
                 return false;
             }
-            // Opened at 0, perhaps not written yet. Closed, and opened at 5.
+            // The breaker was opened at 0, and its moment may not be written yet. It is closed, and
+            // opened again at 5.
             other.breakers.force_close(0, &mut |_| {});
             other.fail(5);
             true
@@ -408,7 +410,7 @@ model! {
         let mut first = Caller::new(&breakers);
         let call = first.enter(0).unwrap();
         let reader = breakers.clone();
-        // Its clock was read 8 ms ago.
+        // The reader's clock was read 8 ms before the opening.
         let thread = thread::spawn(move || reader.check(Tick::ZERO).is_ok());
         first.end(8, call, true);
         thread.join().unwrap();
@@ -421,7 +423,7 @@ model! {
     a_call_beside_a_generation at 3
         fails with a_call_that_outlives_its_generation: CountInAnyGeneration;
     || {
-        // A call enters and ends while one generation gives way to the next.
+        // A call enters and ends while a generation ends and the next one begins.
         let breakers = breakers([spec(1)]);
         let mut first = Caller::new(&breakers);
         let mut other = Caller::new(&breakers);
@@ -435,7 +437,7 @@ model! {
         });
         first.renew();
         let opened = thread.join().unwrap();
-        // It opened the generation in which it was admitted, or nothing.
+        // The call opened the breaker in the generation in which it was admitted, or not at all.
         assert!(opened <= 1);
         let is_open = breakers.state(0) == Open;
         assert!(opened == 1 || !is_open);

@@ -1,6 +1,7 @@
-//! A thread that sees one word of a breaker sees everything that was done before it was written.
+//! Models of memory orderings: a thread that sees one word of a breaker sees everything that was
+//! done before it was written.
 //!
-//! These models need the orderings: each fails where one of them is relaxed.
+//! Each of these models fails if one of the orderings is relaxed.
 
 use std::time::Duration;
 
@@ -16,13 +17,13 @@ use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::clock::Tick;
 
 model! {
-    counts_beside_a_leap_to_where_stamps_come_round at 3
+    counts_beside_a_leap_to_repeated_stamps at 3
         fails with a_leap_before_the_ring_is_empty: LeapWithStamps;
     || {
-        // 4096 rounds of the ring later: its stamps are the same.
+        // 4096 rounds of the ring later, stamps repeat.
         let (old, far) = (11, 11 + 2 * 4_096);
         let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
-        // Two in the old cell, so that no new count is the same word.
+        // The old cell has two counts, so that no new count gives the same word.
         assert_eq!([old - 1, old, old].map(|bucket| count(&window, bucket)), [1, 2, 3]);
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, far));
@@ -33,10 +34,10 @@ model! {
 
 model! {
     a_longer_time_beside_an_older_rule at 3
-        fails with a_bound_of_before_the_longer_time: LongestBeforeMoment;
+        fails with a_bound_read_before_the_longer_time: LongestBeforeMoment;
     || {
         let old = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
-        // The thread that has opened it sleeps before it writes until when.
+        // The thread that has opened the breaker sleeps before it writes the moment.
         assert!(old.swap(old.word(), old.word().opened(StateKind::OpenUntil)));
         let other = old.clone();
         let thread = thread::spawn(move || {
@@ -44,17 +45,17 @@ model! {
             let new = Breaker::new(longer, 0, Tick::ZERO, 0, Some(&other));
             new.ask(Tick::ZERO).1
         });
-        // By either rule it is open for 10 ms at least.
+        // By either rule the breaker is open for at least 10 ms.
         let answers = [old.ask(Tick::ZERO).1, thread.join().unwrap()];
         assert!(answers.iter().all(|it| matches!(it, CircuitAnswer::Refuse(Some(_)))), "{answers:?}");
     }
 }
 
 model! {
-    a_count_beside_one_who_is_late_to_forget at 3
+    a_count_beside_a_late_forget at 3
         fails with a_count_that_is_forgotten: ForgetLate;
     || {
-        // Two close a breaker: one has won, and a call counts in the new generation.
+        // Two threads close a breaker. One has won, and a call counts in the new generation.
         let shared = Arc::new((CountWindow::new(1, 1, Tick::ZERO), AtomicBool::new(false)));
         let other = shared.clone();
         let thread = thread::spawn(move || {
@@ -73,7 +74,7 @@ model! {
     a_probe_beside_the_end_of_another_state at 2
         fails with a_probe_that_looks_once: ProbeLooksOnce;
     || {
-        // It probes the second one and passes the first.
+        // The call probes the second breaker and passes the first and the third one.
         let specs = [spec(2), spec(1), spec(2)];
         let [breakers, alone] = [breakers(specs.clone()), breakers(specs)];
         let probe = |breakers: &Arc<Breakers>| {
@@ -83,7 +84,7 @@ model! {
         Caller::new(&alone).fail(0);
         let other = breakers.clone();
         let thread = thread::spawn(move || probe(&other));
-        // The first one is open when the third one draws.
+        // The first breaker is open when the third one draws an epoch.
         breakers.force_open(0, &mut |_| {});
         breakers.force_close(2, &mut |_| {});
         let admission = thread.join().unwrap();
@@ -93,13 +94,13 @@ model! {
 
 model! {
     an_epoch_beside_the_end_of_a_state at 3
-        fails with an_epoch_of_after_the_states: EpochAfterStates;
+        fails with an_epoch_read_after_the_states: EpochAfterStates;
     || {
         let breakers = breakers([spec(1), spec(1)]);
         let before = breakers.admit_if_closed().map(Admission::from);
         let other = breakers.clone();
         let thread = thread::spawn(move || other.admit_if_closed().map(Admission::from));
-        // The first one is open when the second one draws.
+        // The first breaker is open when the second one draws an epoch.
         breakers.force_open(0, &mut |_| {});
         breakers.force_close(1, &mut |_| {});
         let admission = thread.join().unwrap();

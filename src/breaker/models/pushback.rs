@@ -1,4 +1,4 @@
-//! Callees that ask not to be called for a while, beside calls.
+//! A model of a callee that asks not to be called for a while, concurrently with a call.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Generations that follow one another: the changes that are reported, and the counts that are
+//! Tests of consecutive generations: the changes that are reported, and the counts that are
 //! forgotten.
 
 use super::stage::{Stage, at, ms, refused, spec};
@@ -6,7 +6,7 @@ use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
 use crate::breaker::*;
 
 #[test]
-fn who_is_told_of_a_change_finds_all_of_them_made() {
+fn a_listener_sees_all_changes_made() {
     // A slow listener must not make the second breaker open in the past.
     let breakers = Breakers::new([spec(), spec()], at(0), None);
     let states = || [breakers.state(0), breakers.state(1)];
@@ -35,7 +35,7 @@ fn who_is_told_of_a_change_finds_all_of_them_made() {
 }
 
 #[test]
-fn a_row_that_is_forgotten_does_not_come_back_after_16384_changes() {
+fn a_forgotten_row_does_not_come_back_after_16384_changes() {
     let in_a_row = BreakerSpec {
         limit: BadLimit::Consecutive(5),
         ..spec()
@@ -50,7 +50,7 @@ fn a_row_that_is_forgotten_does_not_come_back_after_16384_changes() {
         for _ in 0..4 {
             stage.call(0, true);
         }
-        // Each closes it anew, without a call.
+        // Each of these closes the breaker anew, without a call.
         for _ in 0..1 << 14 {
             stage.breakers.force_close(0, &mut |_| {});
         }
@@ -64,7 +64,7 @@ fn a_row_that_is_forgotten_does_not_come_back_after_16384_changes() {
 }
 
 #[test]
-fn how_long_it_was_open_does_not_come_back_after_16384_changes() {
+fn an_open_time_does_not_come_back_after_16384_changes() {
     let mut stage = Stage::new([BreakerSpec {
         open_up_to: Some(ms(60_000)),
         ..spec()
@@ -81,8 +81,9 @@ fn how_long_it_was_open_does_not_come_back_after_16384_changes() {
 }
 
 #[test]
-fn what_is_forgotten_does_not_come_back_after_256_changes() {
-    // By hand, and by itself: a cycle is three changes of the state.
+fn forgotten_counts_do_not_come_back_after_256_changes() {
+    // The breaker is closed by hand, or opens and closes by calls, which are three changes of
+    // state.
     for is_by_hand in [true, false] {
         let long = BreakerSpec {
             limit: BadLimit::Count(5),

@@ -1,4 +1,4 @@
-//! How long breakers are open while probes fail.
+//! Tests of the time for which breakers are open while probes fail.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::breaker::BreakerState::Closed;
 use crate::breaker::*;
 
 #[test]
-fn it_is_open_twice_as_long_after_each_bad_probe_until_it_has_closed() {
+fn the_open_time_doubles_after_each_bad_probe_until_the_breaker_closes() {
     let growing = |longest| BreakerSpec {
         open_up_to: Some(longest),
         ..spec()
@@ -25,7 +25,8 @@ fn it_is_open_twice_as_long_after_each_bad_probe_until_it_has_closed() {
             for open in seconds.map(|seconds| seconds * 1_000) {
                 assert_eq!(stage.enter(now), refused(0, now + open));
                 now += open;
-                // These say nothing, and a probe that hangs holds its place as long as ever.
+                // Probes without a result do not change the open time, and the lease of a probe
+                // that hangs does not grow.
                 let dropped = stage.enter(now).unwrap();
                 stage.cancel(now, dropped, 0);
                 stage.enter(now).unwrap();
@@ -68,7 +69,7 @@ fn how_often_probes_have_failed_is_kept_for_the_rule_in_force() {
     stage.trip(0);
     stage.call(2_000, true);
     stage.call(4_000, true);
-    // One that counts the same, one that does not, and one that does not grow.
+    // A rule that counts the same calls, one that does not, and one whose open time does not grow.
     let cases = [
         (other(longest, 1_000), 6_000, 22_000),
         (other(longest, 500), 22_000, 54_000),
@@ -83,7 +84,7 @@ fn how_often_probes_have_failed_is_kept_for_the_rule_in_force() {
 }
 
 #[test]
-fn a_clock_that_steps_back_keeps_nobody_waiting_longer_than_it_has_grown() {
+fn a_clock_that_steps_back_extends_no_grown_open_time() {
     let mut stage = Stage::new([BreakerSpec {
         open_up_to: Some(ms(3_600_000)),
         ..spec()
@@ -91,7 +92,7 @@ fn a_clock_that_steps_back_keeps_nobody_waiting_longer_than_it_has_grown() {
     stage.trip(1_000_000);
     stage.call(1_002_000, true);
     assert_eq!(stage.enter(1_002_000), refused(0, 1_006_000));
-    // A small step is as if no time had passed, a large one ends the wait.
+    // A small step back counts as if no time had passed; a large one ends the open time.
     assert_eq!(stage.enter(1_001_500), refused(0, 1_006_000));
     stage.call(500_000, false);
     assert_eq!(stage.states(), [Closed]);

@@ -1,4 +1,4 @@
-//! Probes that end after their lease: they have lost their place, and still decide.
+//! Tests of probes that end after their lease: they have lost their place, and still decide.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::stage::{Stage, ms, refused, slow, spec};
 use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
 use crate::breaker::*;
 
-/// An open breaker whose calls come every `pause` ms, and are good after `rt`. When it closed,
-/// in ms, if it did within a hundred times `open_for`.
+/// Opens a breaker whose calls come every `pause` ms and end well after `rt` ms. Returns the time
+/// in ms at which it closes, if it does so within a hundred times `open_for`.
 fn closes_after(spec: &BreakerSpec, pause: u64, rt: u64) -> Option<u64> {
     let open_for = spec.open_for.as_millis() as u64;
     let mut stage = Stage::new([spec.clone()]);
@@ -56,7 +56,7 @@ fn a_breaker_whose_calls_take_longer_than_its_lease_closes() {
                             probes,
                             ..spec()
                         };
-                        // With the first ends, or as soon as as many are good as it wants.
+                        // It closes with the end of the last probe that it needs.
                         let pause = 100;
                         let more = u64::from(probes - 1) * pause;
                         let closed = closes_after(&spec, pause, rt);

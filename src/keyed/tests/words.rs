@@ -48,8 +48,7 @@ fn the_capacity_is_exact_at_every_threshold() {
         (7.0, 4, Duration::from_millis(1), 11),
         (2.7, 1, SECOND, 3),
         (1.0 / 3.0, 1, SECOND, 1),
-        // A token takes 32 years: the capacity is cut to what is earned in nine years, but to one
-        // token at least.
+        // A token would take 32 years, which is cut to nine: the capacity is one such token.
         (1e-9, 3, SECOND, 1),
         (999_999.0, 0, SECOND, 999_999),
         (2_147_483_647.0, 0, Duration::from_millis(1), 2_147_483_647),
