@@ -1,8 +1,8 @@
 //! A count of a breaker in one word, stamped with the version of the breaker in which it was made.
 //!
-//! A call that ends changes the count by one compare-and-swap; in the count of another
-//! version it finds nothing. Where the count stays as it is nothing is written: while
-//! all goes well, calls that end share no write here.
+//! A call that ends changes the count by one compare-and-swap. The count of another version is
+//! zero. A count that would not change is not written: as long as all calls are good, their ends
+//! write nothing here.
 //!
 //! So ends have a total order: that of their swaps or, for a call that changes nothing, of its
 //! load. A call gets the count as of its end in this order, whatever concurrent calls do.
