@@ -1,9 +1,11 @@
-//! What the classes promise, on the simulated service: a spike of the least important calls, and
-//! other troubles, cost the important ones nothing; and nobody is refused while there is no trouble.
+//! Tests on the simulated service of what classes guarantee: a spike of the least important calls,
+//! or another trouble, costs the important calls nothing; and no call is refused while there is no
+//! trouble.
 //!
 //! *Calm* is a load of 0.8 of the capacity: 0.04 critical, 0.36 normal (`SheddablePlus`), 0.40
-//! sheddable calls. It lasts for 10 s; then comes trouble for 15 s, and 15 s of calm again. Figures
-//! are from 2 s after the beginning of the trouble on, unless they are of all of it.
+//! sheddable calls. It lasts for 10 s. Then there is trouble for 15 s, and 15 s of calm again.
+//! Figures cover the time from 2 s after the start of the trouble until its end, unless they say
+//! that they cover the whole trouble.
 
 use std::time::Duration;
 
@@ -17,48 +19,54 @@ pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// When the trouble begins, and when it ends and the run.
+/// When the trouble begins.
 const BEGIN: Duration = ms(10_000);
+/// When the trouble ends.
 pub(super) const END: Duration = ms(25_000);
+/// When the run ends.
 const OVER: Duration = ms(40_000);
 
-/// Loads by class: of critical, normal and sheddable calls.
+/// Returns the loads by class, from those of critical, normal and sheddable calls.
 pub(super) const fn loads(critical: f64, normal: f64, sheddable: f64) -> [f64; 4] {
     [0.0, critical, normal, sheddable]
 }
 
 const CALM: [f64; 4] = loads(0.04, 0.36, 0.40);
 
-/// A service, its trouble, and how long clients wait.
+/// A service, its trouble, and how long its clients wait.
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     pub(super) model: Model,
+    /// How long clients wait for an answer.
     deadline: Duration,
+    /// When the trouble begins.
     pub(super) begin: Duration,
 }
 
-/// What a scene has shown.
+/// The results of a run of a scene.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SceneFigures {
-    /// The part of the calls that were served in time, in all of the trouble.
+    /// The fraction of the calls that were served in time, during the whole trouble.
     pub(super) critical: f64,
     pub(super) normal: f64,
-    /// The same from the time on that is judged.
+    /// The fraction of the calls that were served in time, from 2 s after the start of the trouble.
     pub(super) critical_later: f64,
     pub(super) normal_later: f64,
     sheddable_later: f64,
-    /// Calls that ended in time, as a part of what the slots can serve.
+    /// The work of the calls that ended in time, as a fraction of what the slots can do.
     pub(super) goodput: f64,
     pub(super) p99: Duration,
-    /// How long it took to settle; `None`: it did not.
+    /// How long it took until calls were served well again, as in
+    /// [`Trace::settled`](super::trace::Trace::settled); `None` if they were not.
     pub(super) settled: Option<Duration>,
-    /// How long after the trouble the last call was refused.
+    /// How long after the end of the trouble the last call was refused.
     pub(super) last: Duration,
     shed_count: usize,
 }
 
 impl Scene {
-    /// A service with this many slots and this work, in calm; then the `trouble`.
+    /// Creates a scene with this many slots and this work: calm, then the `trouble`, then calm
+    /// again.
     pub(super) fn new(slots: u32, mean: Duration, work: Work, trouble: Trouble) -> Self {
         let model = Model {
             slots,
@@ -90,7 +98,7 @@ impl Scene {
         self
     }
 
-    /// Trouble from the beginning on.
+    /// Makes the trouble start at the beginning of the run.
     fn cold(mut self) -> Self {
         let trouble = self.model.changes.remove(0).1;
         if let Trouble::Loads(loads) = trouble {
@@ -104,7 +112,7 @@ impl Scene {
         self.run_by(&limiter(20, ms(500)), seed)
     }
 
-    /// A run by another policy, which starts with a limit of 20.
+    /// Runs the scene with this policy.
     pub(super) fn run_by(&self, policy: &dyn Policy, seed: u64) -> SceneFigures {
         let model = Model {
             seed,
@@ -146,10 +154,10 @@ pub(super) fn limiter(start: u32, burst: Duration) -> Limiter {
     Limiter::new(settings, Tick::ZERO)
 }
 
-/// Sheddable calls × 12.
+/// A spike of 12 times as many sheddable calls.
 const SPIKE: Trouble = Trouble::Loads(loads(0.04, 0.36, 4.8));
 
-/// The worst that a scene may show, in each of its runs. Parts are in percent.
+/// The worst results that a run of a scene may have. Fractions are in percent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bar {
     pub(super) critical: f64,
@@ -200,7 +208,7 @@ pub(super) fn scenes() -> Vec<(&'static str, Scene, Bar)> {
             spike(100, 20, Exponential),
             bar([all, all, 96.0], 120, ms(500), ms(1_500)),
         ),
-        // It starts at 20 where 500 are needed: in one seed of twenty it settles late.
+        // The limit starts at 20, and 500 are needed. With one seed of twenty it settles late.
         (
             "spike, 50 000/s",
             spike(500, 10, Exponential),
@@ -271,11 +279,11 @@ pub(super) fn scenes() -> Vec<(&'static str, Scene, Bar)> {
 
 pub(super) const SEEDS: std::ops::Range<u64> = 101..121;
 
-/// `--nocapture` shows the worst run of each.
+/// With `--nocapture`, shows the worst results of each scene.
 #[test]
 fn trouble_costs_the_important_calls_nothing() {
     for (name, scene, bar) in scenes() {
-        // A run of the largest has three million calls.
+        // A run of the largest scene has three million calls.
         let most = if scene.model.slots > 200 { 4 } else { 20 };
         let runs = SEEDS.take(most).map(|seed| (seed, scene.run(seed)));
         let runs: Vec<_> = runs.collect();
@@ -344,7 +352,7 @@ fn a_large_service_that_gets_slower_refuses_a_quarter_at_most() {
     }
 }
 
-/// A service at a steady load, with many calls of which only the refusals are kept.
+/// Creates a service at a steady load, for runs with so many calls that only the refusals are kept.
 fn steady(slots: u32, mean: Duration, work: Work, loads: [f64; 4], seed: u64) -> Model {
     Model {
         slots,
@@ -378,13 +386,13 @@ fn nobody_is_refused_at_nine_tenths_of_the_capacity() {
             assert_eq!(refused, 0, "{slots} slots, {work:?}, seed {seed}");
         }
     }
-    // With two slots there is little to tell a queue from noise by.
+    // With two slots, a queue is hard to distinguish from noise.
     let loads = self::loads(0.04, 0.36, 0.4);
     let model = steady(2, ms(50), Work::Exponential, loads, 1);
     assert!(refused(&model, 1e6, 20) <= 10_000);
 }
 
-/// As of a program that names no classes.
+/// Calls of a program that sets no classes.
 #[test]
 fn calls_of_one_class_are_served_as_well() {
     let one = |load| Trouble::Loads(Model::alone(load));
@@ -404,7 +412,7 @@ fn calls_of_one_class_are_served_as_well() {
         scene(100, 20, Exponential, one(5.2), 97.0),
         scene(20, 50, Exponential, one(1.2), 91.0),
         scene(20, 50, Exponential, Trouble::Slots(10), 89.0),
-        // The weakest: the limit is learned anew.
+        // The lowest bar, as the limit must be learned anew.
         scene(20, 50, Exponential, Trouble::Slowdown(5.0), 85.0),
     ];
     for (number, (scene, least)) in scenes.into_iter().enumerate() {

@@ -1,69 +1,75 @@
-//! How many calls of each class may be in flight: pure functions of what was learned.
+//! The bound of each class on the calls in flight: pure functions of what was learned.
 //!
-//! A limit keeps the service fast; a bound for each class above or below that limit decides which
-//! calls are refused when there are too many. From the most important class down, the classes are
+//! The limit keeps the service fast. The bound of each class, above or below the limit, decides
+//! which calls are refused if there are too many. From the most important class down, the classes
+//! are
 //!
-//! * *open*: they may go a burst over the limit, the more important the further;
-//! * *marginal*, one of them: it gets the limit and some room;
-//! * *excess*: they get idle workers only, so that they never queue before the others.
+//! * *open*: they may exceed the limit by a burst, which is larger for more important classes;
+//! * *marginal*, at most one class: its bound is the limit and some room;
+//! * *excess*: they get only idle workers, so that they never queue in front of other classes.
 //!
-//! As long as nothing is wrong all classes are open. At nine tenths of its capacity a service has
-//! queues of 150 calls now and then, and a test on the length of the queue is the sharpest there
-//! is: only a call that finds the burst full is refused, and shuts the least class. It opens again
-//! when its room, which doubles as long as no queue stands, is as large as a burst.
+//! As long as there is no overload, all classes are open. At nine tenths of its capacity, a service
+//! has queues of 150 calls now and then, so a short queue is no sign of overload. Only a call that
+//! finds the burst full is refused, and shuts the least important class. The room of that class
+//! doubles as long as no queue stands, and the class opens again when its room is as large as a
+//! burst.
 
 use super::estimate::{LimiterSettings, TOLERANCE, small_queue};
 
-/// How many classes there are.
+/// The number of classes.
 pub(crate) const CLASSES: usize = 4;
-/// Most calls of a burst beyond the limit, while calls of more than one class come, and of one:
-/// then there is nobody below to refuse instead, and a long queue only costs time.
+/// The most calls by which a burst exceeds the limit, while calls of several classes come.
 const BURST: f64 = 160.0;
+/// As [`BURST`], while calls of one class come. It is shorter, as there is no less important
+/// class to refuse instead, and a long queue only costs time.
 const BURST_OF_ONE: f64 = 32.0;
+/// The least calls by which a burst exceeds the limit.
 const SHORTEST_BURST: f64 = 8.0;
 
-/// How strict it is: one word that refusals and the closer of a window change.
+/// Which classes are shut, in one word that refusals and the closer of a window change.
 ///
 /// ```text
 /// [ generation:32 | clean:8 | shut:8 | room:16 ]
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Strictness {
-    /// Goes up with each change.
+    /// The number of changes so far, modulo 2³².
     pub(super) generation: u32,
-    /// How many windows in a row the marginal class was not refused and a worker was free.
+    /// The number of windows in a row in which no call of the marginal class was refused and a
+    /// worker was free.
     pub(super) clean: u8,
-    /// How many classes are shut, from the least important one: the last of them is marginal, the
-    /// others are excess.
+    /// The number of classes that are shut, from the least important one up. The most important of
+    /// them is marginal, the others are excess.
     pub(super) shut: u8,
     /// The room of the marginal class above the limit, in 256ths of a call.
     room: u16,
 }
 
-/// What bounds are made of, beside the strictness.
+/// The inputs from which bounds are computed, in addition to the strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Frame {
     /// The limit in force.
     pub(super) limit: f64,
-    /// Calls that end in a second.
+    /// The calls that end per second.
     pub(super) rate: f64,
-    /// Calls in flight at the end of a window in which they became fewer, else 0: bounds that
-    /// sink refuse no call that is not to blame.
+    /// The calls in flight at the end of a window in which they became fewer, or 0. While the
+    /// service drains, open classes may have as many, so that a lower limit does not refuse their
+    /// calls.
     pub(super) drain: u32,
     /// Whether the response time without a queue is known.
     pub(super) is_known: bool,
-    /// The classes of which calls came of late, a bit for each.
+    /// The classes of which calls came lately, as a bit for each.
     pub(super) seen: u32,
 }
 
-/// What a closed window of bounds has shown.
+/// The observations of a closed window of bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
-    /// Calls that ended in it.
+    /// The calls that ended in the window.
     pub(super) ended: u64,
-    /// Refused calls of the marginal class.
+    /// The refused calls of the marginal class.
     pub(super) refused: u32,
-    /// A worker was free: no queue stands.
+    /// Whether a worker was free, so that no queue stands.
     pub(super) emptied: bool,
 }
 
@@ -97,7 +103,7 @@ impl Strictness {
         self
     }
 
-    /// The marginal class; [`CLASSES`] if all are open.
+    /// Returns the marginal class; [`CLASSES`] if all classes are open.
     pub(super) const fn marginal(self) -> usize {
         CLASSES - self.shut as usize
     }
@@ -117,7 +123,8 @@ impl Strictness {
         .next()
     }
 
-    /// One more class is shut, and all those above it of which no call is `seen`.
+    /// Shuts one more class, and also the classes above it without calls, up to the first one that
+    /// is `seen`.
     pub(super) fn shut_more(self, seen: u32) -> Self {
         let mut shut = self.shut;
         loop {
@@ -136,7 +143,8 @@ impl Strictness {
         .with_room(0.0)
     }
 
-    /// One class less is shut, and all those below it of which no call is `seen`, but `least` stay.
+    /// Opens one class, and also the classes without calls down to the next one that is `seen`. At
+    /// least `least` classes stay shut.
     fn open_one(self, seen: u32, least: u8) -> Self {
         let mut shut = self.shut - 1;
         while shut > least && seen & 1 << (CLASSES - usize::from(shut)) == 0 {
@@ -150,7 +158,7 @@ impl Strictness {
         .with_room(0.0)
     }
 
-    /// What follows from a window.
+    /// Returns the strictness after a window.
     pub(super) fn after(self, shown: Shown, frame: &Frame, settings: &LimiterSettings) -> Self {
         let mut next = self.next();
         if self.shut == 0 {
@@ -164,7 +172,7 @@ impl Strictness {
             0
         };
         if next.clean >= 2 && next.shut > 1 {
-            // The marginal class has room: the next one is to blame.
+            // The marginal class has room, so a less important one causes the load.
             return next.open_one(frame.seen, 1);
         }
         if refused > 0.1 * ended {
@@ -192,7 +200,7 @@ impl Strictness {
 // === impl Frame ===
 
 impl Frame {
-    /// How many calls beyond the limit are a burst.
+    /// Returns by how many calls a burst exceeds the limit.
     pub(super) fn burst(&self, settings: &LimiterSettings) -> f64 {
         if settings.burst.is_zero() {
             return 0.0;
@@ -210,14 +218,14 @@ impl Frame {
         }
     }
 
-    /// By how many calls in flight the bounds of the first and the last cohort of the marginal class
-    /// differ: the number of calls in flight varies by about as much, so the calls of a cohort mostly
-    /// pass or are refused together. With more, workers are idle while calls are refused.
+    /// Returns by how many calls the bounds of the first and the last cohort of the marginal class
+    /// differ. The calls in flight vary by about as much, so the calls of a cohort mostly pass or
+    /// are refused together. With a larger spread, workers would be idle while calls are refused.
     pub(super) fn spread(&self) -> u32 {
         self.limit.max(0.0).sqrt() as u32
     }
 
-    /// The bound of each class.
+    /// Returns the bound of each class.
     pub(super) fn bounds(
         &self,
         strictness: Strictness,

@@ -1,5 +1,5 @@
-//! The promises of the adaptive limit, on the simulated service: 20 slots, 50 ms of work, three
-//! times as many calls as it can take.
+//! Tests of the adaptive limit on the simulated service: 20 slots, 50 ms of work, three times as
+//! many calls as it can serve.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::call::{Criticality, Importance};
 use crate::clock::Tick;
 use crate::stat::{Ends, Outcome};
 
-/// A call of the class at this index, without a cohort.
+/// Returns the importance of a call of the class at this index, without a cohort.
 pub(super) fn of_class(index: usize) -> Importance {
     Importance::of(Criticality::ALL[index])
 }
@@ -54,16 +54,16 @@ fn limiter(floor: u32, start: u32) -> Limiter {
     Limiter::new(settings, Tick::ZERO)
 }
 
-/// The limit is there at `from`, and stays there until `to` but for probes: for
-/// at least 95 % of the time.
+/// Asserts that the limit is within `limits` for at least 95 % of the time between `from` and `to`.
+/// The rest is for probes.
 #[track_caller]
 fn assert_stays(trace: &Trace, limits: (u32, u32), from: Duration, to: Duration, what: &str) {
     let share = trace.share_within(limits, from, to);
     assert!(share >= 0.95, "{what}: {share} within {limits:?}");
 }
 
-/// The limits that fit a service with so many slots: no worker waits for work, and calls take at
-/// most 1.65 × as long as without a queue.
+/// Returns the range of good limits for a service with this many slots: no worker is idle, and
+/// calls take at most 1.65 × as long as without a queue.
 const fn around(slots: u32) -> (u32, u32) {
     (slots * 9 / 10, slots * 33 / 20)
 }
@@ -87,7 +87,7 @@ fn it_finds_the_slots_of_an_unknown_service() {
             assert_stays(&trace, around(20), s(30), s(60), &what);
             let p99 = trace.quantile(0.99, s(30), s(60));
             assert!(p99 <= Duration::from_millis(100), "{what}: {p99:?}");
-            // 400 a second is all that the service can do.
+            // The capacity of the service is 400 calls per second.
             let throughput = trace.throughput(s(30), s(60));
             assert!(throughput > 0.97 * 400.0, "{what}: {throughput}");
             let shed = trace.shed_count() as f64 / trace.arrived() as f64;
@@ -134,7 +134,7 @@ fn it_is_back_10_s_after_a_spike_of_2_s_and_never_below_the_floor() {
                 let what = format!("{what}, {spike}, floor {floor}");
                 let (lowest, _) = trace.limits_between(s(0), s(60));
                 assert!(lowest >= floor, "{what}: {lowest}");
-                // Calls take four times as long at most, and mostly half as long again.
+                // At a limit of 80, calls take four times as long as without a queue.
                 let (least, most) = trace.limits_between(s(42), s(60));
                 assert!(
                     (18..=80).contains(&least) && most <= 80,
@@ -160,7 +160,7 @@ fn it_stands_still_while_there_is_little_to_do() {
         let limiter = limiter(1, 20);
         let model = model.then(s(30), Trouble::Loads(Model::alone(0.3)));
         let trace = model.run(&limiter, s(60));
-        // 31 s: the last window of the load has closed, and a probe has ended.
+        // From 31 s on: by then, the last window under load has closed, and a probe has ended.
         let (lowest, highest) = trace.limits_between(s(31), s(60));
         assert_eq!(lowest, highest, "{what}");
     }

@@ -1,5 +1,5 @@
-//! Calls with cohorts on the simulated service: those of one cohort mostly pass together, and nobody
-//! else is served worse.
+//! Tests of cohorts on the simulated service: the calls of one cohort mostly pass together, and no
+//! other calls are served worse.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -14,15 +14,16 @@ use crate::stat::{Ends, Outcome};
 
 const COHORTS: usize = 128;
 
-/// A limiter, each of whose calls is in some cohort.
+/// A limiter that is run with calls in random cohorts.
 pub(super) struct WithCohorts {
     limiter: Limiter,
     state: Cell<u64>,
     now: Cell<Tick>,
-    /// From when on, and until when, sheddable calls count.
+    /// From when on sheddable calls are counted.
     from: Tick,
+    /// Until when sheddable calls are counted.
     to: Tick,
-    /// Sheddable calls of each cohort, and how many of them were admitted.
+    /// The sheddable calls of each cohort, and how many of them were admitted.
     counts: RefCell<[(u32, u32); COHORTS]>,
 }
 
@@ -40,15 +41,15 @@ impl WithCohorts {
         }
     }
 
-    /// Some cohort: all come as often.
+    /// Returns a random cohort. All are equally frequent.
     fn draw(&self) -> Cohort {
         let next = self.state.get().wrapping_mul(0x5851_f42d_4c95_7f2d) + 1;
         self.state.set(next);
         Cohort::new((next >> 57) as u8).expect("seven bits")
     }
 
-    /// The part of the tasks that succeed, if a task is three sheddable calls of one cohort, and if
-    /// it is three of any.
+    /// Returns the fraction of tasks that succeed, if a task is three sheddable calls of one
+    /// cohort, and if it is three sheddable calls of different cohorts.
     pub(super) fn tasks(&self) -> (f64, f64) {
         let counts = self.counts.borrow();
         let (mut together, mut all, mut admitted) = (0.0, 0.0, 0.0);
@@ -94,15 +95,16 @@ impl Policy for WithCohorts {
     }
 }
 
-/// A run in which each call is in some cohort.
+/// Runs a scene with calls in random cohorts.
 fn run(scene: &Scene, seed: u64) -> (SceneFigures, WithCohorts) {
     let from = scene.begin + ms(2_000);
     let policy = WithCohorts::new(limiter(20, ms(500)), seed, from, END);
     (scene.run_by(&policy, seed), policy)
 }
 
-/// As without cohorts, but that one call in a hundred may take a twentieth longer, and for when it
-/// settles: one seed of twenty does not, where half of the slots are gone.
+/// The bars are those without cohorts, with two exceptions. The 99th percentile may be 5 % longer.
+/// And the time to settle is not checked, as one seed of twenty does not settle when half of the
+/// slots are gone.
 #[test]
 fn trouble_costs_the_important_calls_nothing_with_cohorts_either() {
     for (name, scene, bar) in scenes() {
@@ -121,8 +123,8 @@ fn trouble_costs_the_important_calls_nothing_with_cohorts_either() {
     }
 }
 
-/// A third of the sheddable calls pass: of three calls of one task, each judged alone, all three in
-/// three of a hundred.
+/// A third of the sheddable calls pass. If each is judged on its own, all three calls of a task
+/// pass in three of a hundred tasks.
 #[test]
 fn more_tasks_of_several_calls_succeed_where_each_task_is_in_a_cohort() {
     let spike = Trouble::Loads(loads(0.04, 0.36, 1.8));

@@ -1,103 +1,111 @@
-//! From the samples of a window to the next limit: how many calls at once a service works on,
-//! with a small queue.
+//! Estimates the limit from the samples of a window: the number of calls that a service works on at
+//! once, with a small queue.
 //!
-//! All that is known are the response times of calls that ended and how many ran beside them. The
-//! *long* response time is what a call takes without a queue. Three laws lead from there to the
-//! limit:
+//! The only inputs are the response times of ended calls, and how many calls were in flight
+//! meanwhile. The *long* response time is that of a call without a queue. Three observations lead
+//! to the limit:
 //!
-//! * Little: the sum of all response times of a window, divided by its length, is the number of
-//!   calls that were in the service on average (`at_once`).
-//! * While calls take no longer than `TOLERANCE × long`, no queue stands. Beyond, the part of
-//!   them that waits is `1 − TOLERANCE × long / short`.
-//! * If fewer calls at once are faster, a queue stood. A *probe* finds that out: the limit is a
-//!   quarter lower until the queue is gone, then 100 calls are measured. If they were faster it
-//!   goes a quarter deeper; else what they took is the long response time.
+//! * Little's law: the sum of all response times of a window, divided by its length, is the average
+//!   number of calls in the service (`at_once`).
+//! * While calls take at most `TOLERANCE × long`, no queue stands. If the mean `short` of a window
+//!   is longer, the fraction of calls that wait is `1 − TOLERANCE × long / short`.
+//! * If fewer concurrent calls are faster, a queue stood. A *probe* finds that out: it lowers the
+//!   limit by a quarter until the queue is gone, and then measures 100 calls. If they were faster,
+//!   it lowers the limit by another quarter. Otherwise, their mean is the long response time.
 //!
-//! The limit is the number of calls in the service without their queue, and half of its square
-//! root, at least 2, for a small one: then no worker waits for work.
+//! The limit is the number of calls in the service without their queue, plus half of its square
+//! root, at least 2, for a small queue, so that no worker is idle.
 //!
 //! # What a part is for
 //!
-//! * *A ramp teaches nothing.* While more and more calls come, those that have ended are the short
-//!   ones; their mean would become the long response time. A window is *level* if the most calls in
-//!   flight were at most twice the average, and 4.
-//! * *A limit below the slots looks healthy*: response times are good, nothing waits. Only
-//!   refusals while calls are not slower tell it. Then the limit grows by a quarter a window.
-//! * *The first window is long*, ten response times, as those that end early are the short ones.
-//! * *After a probe that was not faster* the limit may be too low as well: it grows by two fifths
-//!   a window, after the first probe it doubles, until calls become slower (`cold`).
-//! * *A service that becomes slower for its own reasons* looks like a queue until a probe has seen
-//!   it. A probe that cannot settle or is disturbed again says so too, and so do eight inflated
-//!   windows without a refusal: the long response time grows by a quarter. Otherwise a long
-//!   response time that is too low would stay.
+//! * *A ramp is not learned from.* While more and more calls come, mostly short calls have ended,
+//!   and their mean would be taken for the long response time. A window is *level* if the most
+//!   calls in flight were at most twice the average plus 4.
+//! * *A limit below the slots looks healthy*: response times are good, and nothing waits. It shows
+//!   only by refusals while calls are not slower. Then the limit grows by a quarter per window.
+//! * *The first window is long*, ten response times, as the calls that end early are the short
+//!   ones.
+//! * *After a probe that was not faster*, the limit may be too low as well. So it grows by two
+//!   fifths per window, or doubles after the first probe, until calls become slower (`cold`).
+//! * *A service that becomes slower for its own reasons* looks like a queue until a probe has
+//!   measured it. The long response time also grows, by at most a quarter, after a probe that
+//!   cannot settle or is disturbed repeatedly, and after eight inflated windows without a refusal.
+//!   Otherwise, a long response time that is too low would stay so.
 //!
 //! # Source
 //!
-//! The windows and outliers are those of Gradient2 in Netflix's concurrency-limits, the probe that
-//! of its first gradient and of BBR. The limit by Little's law and the rest come from simulations;
-//! `bars` repeats them.
+//! The windows and outliers are those of Gradient2 in Netflix's concurrency-limits. The probe is
+//! that of its first gradient algorithm and of BBR. The limit by Little's law and all else were
+//! found by simulations; `bars` repeats them.
 
 use std::time::Duration;
 
 use super::window::{Samples, WindowTerms, has_stepped_back};
 use crate::clock::Tick;
 
-/// The least limit of a rule whose own bounds allow it: with fewer calls at once a window has too
-/// few samples to tell a queue from noise.
+/// The least limit, if the floor and the ceiling of the rule allow it. With fewer concurrent calls,
+/// a window has too few samples to distinguish a queue from noise.
 const LEAST: u32 = 3;
-/// Calls take at most this multiple of the long response time while no queue stands: a mean of
-/// 100 samples is off by a tenth, and a long response time that is a fifth too low would cost a
-/// third of the limit otherwise.
+/// While no queue stands, calls take at most this multiple of the long response time. It is above 1
+/// because a mean of 100 samples is off by a tenth, and because a long response time that is a
+/// fifth too low would otherwise cost a third of the limit.
 pub(super) const TOLERANCE: f64 = 1.3;
 /// A window with a longer mean is inflated: calls were clearly slower than without a queue.
 const INFLATED: f64 = 1.25;
-/// A mean below this part of the long response time is less by more than noise.
+/// A mean below this fraction of the long response time is lower by more than noise.
 const CLEARLY_LESS: f64 = 0.75;
-/// Longer response times count as this multiple of the long one.
+/// Response times above this multiple of the long one count as the multiple.
 const OUTLIER: f64 = 8.0;
-/// How many samples the long response time is an average over.
+/// The number of samples over which the long response time is averaged.
 const LONG_SAMPLES: f64 = 600.0;
 
-/// Bounds of the length of a window, in which two response times pass.
+/// The shortest window. Within the bounds, a window lasts two response times.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// The shortest window while the limit grows after a probe.
 const SHORTEST_COLD: Duration = Duration::from_millis(20);
+/// The longest window with [`SAMPLES`] samples.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A window needs this many samples, or, when it is as long as the longest, that many.
+/// The samples that a window needs.
 const SAMPLES: u32 = 100;
+/// The samples that a window needs once it is [`LONGEST`].
 const FEW_SAMPLES: u32 = 10;
-/// Longest first window.
+/// The longest first window.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// A response time that falls below this part, while the limit falls to three quarters, falls with
-/// the limit.
+/// If the response time falls below this fraction while the limit falls to three quarters, it falls
+/// with the limit, so a queue stood.
 const WITH_LIMIT: f64 = 0.78;
-/// A probe closes with this many samples when its calls are slow. With fewer than the least it
-/// says nothing.
+/// The samples with which a probe closes if its calls are slow.
 const PROBE_SAMPLES: u32 = 40;
+/// With fewer samples, a probe has no result.
 const PROBE_LEAST: u32 = 20;
-/// The time between two probes, and the least multiple of how long the last one took.
+/// The time between two regular probes.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
+/// The time between two regular probes, as a multiple of the duration of the last one, if that
+/// is longer.
 const PROBE_BREAK: u32 = 20;
-/// The same for a probe because calls have become slower.
+/// As [`PROBE_EVERY`], for a probe because calls have become slower.
 const DOUBT_AFTER: Duration = Duration::from_secs(2);
+/// As [`PROBE_BREAK`], for a probe because calls have become slower.
 const DOUBT_BREAK: u32 = 5;
-/// The time until a probe that other calls have disturbed is tried again.
+/// The time until a probe is tried again that more calls than its level have disturbed.
 const DISTURBED: Duration = Duration::from_millis(500);
-/// After so many inflated windows in a row without a refusal, calls take as long as that.
+/// After this many inflated windows in a row without a refusal, the slower calls are taken for the
+/// long response time.
 const STEADILY: u32 = 8;
-/// From so many such probes in a row on, something is learned from them all the same.
+/// From this many disturbed probes in a row on, the long response time grows.
 const MOST_DISTURBED: u32 = 2;
 
-/// The settings of a user. Checked by the rule.
+/// The settings of an adaptive rule, which has checked them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LimiterSettings {
-    /// At least 1.
+    /// The least limit; at least 1.
     pub(crate) floor: u32,
-    /// At least the floor.
+    /// The largest limit and bound; at least the floor.
     pub(crate) ceiling: u32,
-    /// Between the two.
+    /// The first limit; between floor and ceiling.
     pub(crate) start: u32,
-    /// How long a burst may be: work of this time beyond the limit.
+    /// The size of a burst, as a time: the calls that end in it may exceed the limit.
     pub(crate) burst: Duration,
 }
 
@@ -106,72 +114,77 @@ pub(crate) struct LimiterSettings {
 pub(super) enum Phase {
     /// Adjusting the limit.
     Steady,
-    /// A probe waits until no more calls than its level are in flight.
+    /// A probe waits until at most as many calls as its level are in flight.
     Settling,
-    /// A probe measures.
+    /// A probe measures response times.
     Measuring,
 }
 
-/// What else is known when a window closes.
+/// The other observations when a window closes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meanwhile {
-    /// Calls in flight.
+    /// The calls in flight.
     pub(super) in_flight: u32,
     /// Whether a class is shut.
     pub(super) is_shut: bool,
     /// Whether a call was refused in the window.
     pub(super) was_refused: bool,
-    /// Whether a class was shut in the window while none was before.
+    /// Whether a class was shut in the window, while none was shut before.
     pub(super) began_to_shed: bool,
 }
 
 /// The learned values. Response times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LimitEstimate {
-    /// The limit that has been found, with its fraction.
+    /// The estimated limit, with its fraction.
     pub(super) limit: f64,
-    /// The response time without a queue; 0 as long as it is unknown.
+    /// The long response time; 0 as long as it is unknown.
     pub(super) long: f64,
     pub(super) phase: Phase,
     /// The limit while a probe runs.
     pub(super) level: u32,
     /// The response time before the limit was lowered to the level.
     above: f64,
-    /// When the last probe began and ended.
+    /// When the last probe began.
     began: Tick,
+    /// When the last probe ended.
     ended: Tick,
-    /// Before these, no probe begins: for any reason, because of slower calls.
+    /// The time of the next regular probe.
     pub(super) next: Tick,
+    /// The earliest time of a probe because of slower calls.
     not_before: Tick,
     /// The largest limit since the last probe.
     mark: f64,
     /// The long response time after the last probe.
     pub(super) probed: f64,
-    /// The factor by which the limit grows until calls become slower; 0: it does not.
+    /// The factor by which the limit grows per window until calls become slower; 0 if it does not
+    /// grow.
     cold: f64,
-    /// The probe right after the first window.
+    /// Whether the probe is the one right after the first window.
     is_first: bool,
-    /// How many probes in a row were disturbed.
+    /// The number of disturbed probes in a row.
     disturbed: u32,
-    /// Calls have become faster in this probe.
+    /// Whether calls have become faster in this probe.
     has_fallen: bool,
-    /// Calls were refused in the last window, at the ceiling, and were not slower than without a
-    /// queue.
+    /// Whether calls were refused at the ceiling in the last window, although calls were not slower
+    /// than without a queue.
     pub(super) is_at_ceiling: bool,
-    /// How many windows in a row wanted more calls than the limit, at no cost; were inflated.
+    /// The number of windows in a row in which more calls than the limit were wanted, and calls
+    /// were not slower.
     wanting: u32,
+    /// The number of inflated windows in a row.
     inflated: u32,
 }
 
 // === impl LimiterSettings ===
 
 impl LimiterSettings {
-    /// The least limit.
+    /// Returns the least limit.
     fn least(&self) -> u32 {
         self.floor.max(LEAST).min(self.ceiling)
     }
 
-    /// The least level of a probe.
+    /// Returns the least level of a probe.
     fn least_level(&self) -> u32 {
         self.floor.max(LEAST - 1).min(self.ceiling)
     }
@@ -181,8 +194,8 @@ impl LimiterSettings {
     }
 }
 
-/// The queue that a limit makes room for; and how many workers of one may be idle before a queue
-/// is said to be gone.
+/// Returns the length of the queue for which a limit has room. If more workers than this are idle,
+/// no queue stands.
 pub(super) fn small_queue(limit: f64) -> f64 {
     (limit.sqrt() / 2.0).max(2.0)
 }
@@ -214,7 +227,7 @@ impl LimitEstimate {
         }
     }
 
-    /// The learned values of `old`, within other bounds. A probe of it is abandoned.
+    /// Takes over the learned values of `old`, within other bounds. A probe of `old` is abandoned.
     pub(super) fn of(old: &Self, settings: &LimiterSettings, now: Tick) -> Self {
         let limit = settings.clamp(old.limit);
         Self {
@@ -227,7 +240,7 @@ impl LimitEstimate {
         }
     }
 
-    /// The limit in force.
+    /// Returns the limit in force, which a probe lowers.
     pub(super) fn in_force(&self) -> f64 {
         match self.phase {
             Phase::Steady => self.limit,
@@ -239,7 +252,7 @@ impl LimitEstimate {
         self.phase != Phase::Steady
     }
 
-    /// The longest response time that counts in full.
+    /// Returns the longest response time that counts in full.
     pub(super) fn longest(&self) -> Duration {
         if self.long > 0.0 && !self.is_probing() {
             Duration::from_nanos((self.long * OUTLIER) as u64)
@@ -248,8 +261,9 @@ impl LimitEstimate {
         }
     }
 
-    /// No call waits longer than four response times: the limit is at most what a service that
-    /// ends `rate` calls a second works on in this time. Returns whether it became lower.
+    /// Lowers the limit to the calls that a service with `rate` ended calls per second serves in
+    /// four long response times, so that no call waits longer. Returns whether the limit became
+    /// lower.
     pub(super) fn cut_to(&mut self, rate: f64, settings: &LimiterSettings) -> bool {
         if self.is_probing() || self.long == 0.0 {
             return false;
@@ -260,7 +274,7 @@ impl LimitEstimate {
         self.limit < before
     }
 
-    /// A window closed at `now`. Decides the purpose of the next one.
+    /// Learns from a window that closed at `now`. Returns the terms of the next one.
     pub(super) fn close(
         &mut self,
         settings: &LimiterSettings,
@@ -269,14 +283,15 @@ impl LimitEstimate {
         sample: &Samples,
     ) -> WindowTerms {
         if has_stepped_back(sample.opened.as_nanos(), now.as_nanos()) {
-            // Nothing that was measured across the step is true.
+            // What was measured across the step is invalid.
             self.rest(now);
             return self.terms(now);
         }
-        // The closer's clock may have been read before the window opened.
+        // The closer may have read the clock before the window opened.
         let now = now.max(sample.opened);
         if self.is_probing() {
-            // Where the probe was abandoned and no call came to close it, it cost nothing.
+            // The time after the probe was abandoned, until a call came to close it, does not count
+            // as its duration.
             self.began = self.began + (now - self.given_up(sample.opened));
         }
         match self.phase {
@@ -287,7 +302,7 @@ impl LimitEstimate {
         self.terms(now)
     }
 
-    /// The terms of a window that opens at `now`.
+    /// Returns the terms of a window that opens at `now`.
     pub(super) fn terms(&self, now: Tick) -> WindowTerms {
         let length = self.length();
         let given_up = self.given_up(now);
@@ -308,15 +323,15 @@ impl LimitEstimate {
         };
         match self.phase {
             Phase::Steady => terms,
-            // Its samples count, as a probe that cannot settle learns from them.
+            // Samples are counted here as well, as a probe that cannot settle learns from them.
             Phase::Settling => WindowTerms {
                 latest: given_up,
                 calm: self.level,
                 ..WindowTerms::never(now)
             },
-            // Calls that end now may have waited in the queue: they are let go. Those that end
-            // after one more response time all count, whenever they began: to leave out those
-            // that began earlier would prefer the fast ones.
+            // Calls that end now may have waited in the queue, so they are not counted. All calls
+            // that end after one more response time count, no matter when they began: leaving out
+            // those that began earlier would favour fast calls.
             Phase::Measuring => WindowTerms {
                 due: now + self.above(),
                 needed: SAMPLES,
@@ -329,7 +344,7 @@ impl LimitEstimate {
         }
     }
 
-    /// How long a window is at least.
+    /// Returns the least length of a window.
     pub(super) fn length(&self) -> Duration {
         let shortest = if self.cold > 0.0 {
             SHORTEST_COLD
@@ -343,7 +358,7 @@ impl LimitEstimate {
         Duration::from_nanos(self.above as u64)
     }
 
-    /// When a window of a probe that opened at `opened` is abandoned.
+    /// Returns when a window of a probe that opened at `opened` is abandoned.
     fn given_up(&self, opened: Tick) -> Tick {
         let round = self.above().max(LONGEST);
         match self.phase {
@@ -366,7 +381,7 @@ impl LimitEstimate {
             return self.begin(settings, now, beside, sample, short);
         }
         if beside.began_to_shed && now >= self.ended + PROBE_EVERY {
-            // It costs nothing: the queue has to drain anyway.
+            // A probe now costs nothing, as the queue has to drain anyway.
             self.next = now;
         }
         let length = (now - sample.opened).as_nanos().max(1) as f64;
@@ -374,7 +389,8 @@ impl LimitEstimate {
         let (peak, least) = (f64::from(sample.peak), f64::from(sample.least));
         let is_level = peak <= 2.0 * at_once + 4.0;
         if at_once < 0.6 * self.limit && is_level {
-            // As good as a probe, and it says nothing about the limit.
+            // So few calls show the long response time as well as a probe does, but nothing about
+            // the limit.
             self.feed(short, sample.count);
             if !beside.is_shut {
                 self.next = now + PROBE_EVERY;
@@ -396,7 +412,7 @@ impl LimitEstimate {
             self.inflated = 0;
         }
         if self.inflated >= STEADILY && !beside.is_shut && !beside.was_refused {
-            // Calls are slower than thought, and nobody is the worse for it.
+            // Calls are slower than assumed, without overload.
             self.creep(short);
             self.inflated = 0;
         }
@@ -448,7 +464,7 @@ impl LimitEstimate {
         }
     }
 
-    /// The first window has closed.
+    /// Learns from the first window.
     fn begin(
         &mut self,
         settings: &LimiterSettings,
@@ -469,13 +485,13 @@ impl LimitEstimate {
         }
     }
 
-    /// Adds `count` samples with the average `short` to the long average.
+    /// Adds `count` samples with the mean `short` to the long response time.
     fn feed(&mut self, short: f64, count: u32) {
         let weight = (2.0 * f64::from(count) / (LONG_SAMPLES + 1.0)).min(1.0);
         self.long += (short - self.long) * weight;
     }
 
-    /// Begins a probe at `limit`, where calls took `above`.
+    /// Begins a probe from `limit`, at which calls took `above`.
     fn probe(&mut self, settings: &LimiterSettings, now: Tick, limit: f64, above: f64) {
         self.began = now;
         self.has_fallen = false;
@@ -493,14 +509,15 @@ impl LimitEstimate {
             self.phase = Phase::Measuring;
             return;
         }
-        // Other calls keep the service full, or calls that do not end, such as streams.
+        // Calls of open classes keep the service full, or calls that do not end, such as streams.
         if let Some(short) = sample.mean_ns() {
             self.creep(short);
         }
         self.rest(now);
     }
 
-    /// No probe succeeds, and calls take `short`: a long response time that is wrong must not last.
+    /// Raises the long response time towards `short` without a successful probe, so that a value
+    /// that is too low does not stay.
     fn creep(&mut self, short: f64) {
         self.long = short.min(INFLATED * self.long);
     }
@@ -510,7 +527,7 @@ impl LimitEstimate {
             return self.rest(now);
         };
         if f64::from(sample.peak) > 1.5 * f64::from(self.level) + 2.0 {
-            // Classes that are open came in between.
+            // Calls of open classes came in between.
             self.disturbed += 1;
             if self.disturbed >= MOST_DISTURBED {
                 self.creep(short);
@@ -534,13 +551,13 @@ impl LimitEstimate {
             let most = working + small_queue(working);
             self.limit = settings.clamp(self.limit.min(most));
         } else {
-            // Fewer calls are not faster: more may be no slower.
+            // Fewer calls were not faster, so more calls may not be slower.
             self.cold = if self.is_first { 2.0 } else { 1.4 };
         }
         self.rest(now);
     }
 
-    /// Ends a probe.
+    /// Ends a probe, and schedules the next ones.
     fn rest(&mut self, now: Tick) {
         let took = now - self.began;
         self.phase = Phase::Steady;

@@ -1,4 +1,4 @@
-//! What the closers of an adaptive limit know: the estimate, and how many calls end.
+//! The state of the closers of an adaptive limit: the estimate, and the rate of ended calls.
 
 use std::time::Duration;
 
@@ -8,31 +8,35 @@ use super::window::{WindowTerms, has_stepped_back};
 use crate::clock::Tick;
 use crate::stat::Ends;
 
-/// Ended calls of a window of bounds, or, when it is as long as the longest, that many.
+/// The ended calls that a window of bounds needs to close.
 const ENDED: u64 = 20;
+/// The ended calls that a window of bounds needs once it is [`LONGEST`].
 const FEW_ENDED: u64 = 5;
+/// The length from which on a window of bounds closes with few calls.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A class counts as seen for this many windows without a call of it.
+/// A class without calls still counts as seen for this many windows.
 const REMEMBERED: u8 = 10;
 
-/// What the closers know.
+/// See the [module](self). Only the closer of a window changes it, under a lock.
 #[derive(Debug)]
 pub(super) struct Learned {
     pub(super) estimate: LimitEstimate,
     pub(super) terms: WindowTerms,
-    /// When the window of bounds opened, and how many calls had ended by then; `None`: unknown.
+    /// When the window of bounds opened.
     pub(super) opened: Tick,
+    /// How many calls had ended by then; `None` if that is unknown.
     all: Option<Ends>,
-    /// Calls that end in a second.
+    /// The average number of calls that end per second.
     rate: f64,
-    /// Calls in flight at the end of the last window of bounds; and if bounds sank then, else 0.
+    /// The calls in flight at the end of the last window of bounds.
     in_flight: u32,
+    /// See [`Frame::drain`].
     pub(super) drain: u32,
-    /// How many windows ago a call of each class came.
+    /// How many windows ago the last call of each class came.
     unseen: [u8; CLASSES],
 }
 
-/// The calls that ended in a window of bounds, and how long that was.
+/// The calls that ended in a window of bounds, and its length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedCalls {
     pub(super) calls: u64,
@@ -55,7 +59,7 @@ impl Learned {
         }
     }
 
-    /// What `old` knew, within other bounds. All classes are open.
+    /// Takes over the state of `old`, within other bounds. All classes are open.
     pub(super) fn of(old: &Self, settings: &LimiterSettings, now: Tick) -> Self {
         Self {
             rate: old.rate,
@@ -65,13 +69,14 @@ impl Learned {
         }
     }
 
-    /// When the window of bounds is due.
+    /// Returns when the window of bounds is due.
     pub(super) fn turn(&self) -> Tick {
         self.opened + self.estimate.length().max(Duration::from_millis(100))
     }
 
-    /// What has ended in the window of bounds, if it closes at `now`; the next one begins. `None` if
-    /// it stays open, or begins only now as the clock has stepped back.
+    /// Closes the window of bounds if it is due at `now`, and begins the next one. Returns the
+    /// calls that have ended in it; `None` if it stays open, or if their number is unknown, as
+    /// after a step back of the clock.
     pub(super) fn ended(&mut self, now: Tick, all: &dyn Fn() -> Ends) -> Option<EndedCalls> {
         let has_stepped_back = has_stepped_back(self.opened.as_nanos(), now.as_nanos());
         if now < self.turn() && !has_stepped_back {
@@ -88,14 +93,15 @@ impl Learned {
         calls.map(|calls| EndedCalls { calls, length })
     }
 
-    /// Returns whether a worker was free, as there were as few as `lowest` calls in flight: no queue
-    /// stands.
+    /// Returns whether a worker was free, so that no queue stands, when the fewest calls in flight
+    /// were `lowest`.
     pub(super) fn is_emptied(&self, lowest: u32) -> bool {
         let limit = self.estimate.in_force();
         f64::from(lowest) < limit - small_queue(limit)
     }
 
-    /// Learns from a window of bounds of this `length`, at whose end calls are `in_flight`.
+    /// Learns from a window of bounds of this `length`, at whose end `in_flight` calls are in
+    /// flight.
     pub(super) fn close_bounds(
         &mut self,
         settings: &LimiterSettings,
@@ -110,13 +116,14 @@ impl Learned {
             0.75 * self.rate + 0.25 * rate
         };
         let was_cut = !shown.emptied && self.estimate.cut_to(self.rate, settings);
-        // Bounds that sink refuse no call that is not to blame.
+        // While the service drains, calls of open classes must not be refused: see
+        // [`Frame::drain`].
         let sinks = was_cut || in_flight < self.in_flight;
         self.drain = if sinks { in_flight } else { 0 };
         self.in_flight = in_flight;
     }
 
-    /// Notes the classes `seen` in a window.
+    /// Notes the classes that were `seen` in a window.
     pub(super) fn note(&mut self, seen: u32) {
         for (class, unseen) in self.unseen.iter_mut().enumerate() {
             *unseen = if seen & 1 << class != 0 {
@@ -127,6 +134,7 @@ impl Learned {
         }
     }
 
+    /// Returns the inputs for the bounds.
     pub(super) fn frame(&self) -> Frame {
         let mut seen = 0;
         for (class, &unseen) in self.unseen.iter().enumerate() {

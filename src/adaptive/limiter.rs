@@ -1,15 +1,15 @@
-//! The adaptive limit as the engine holds it: a bound to read for each class, and calls that end to
-//! learn from.
+//! The adaptive limit as the engine uses it: it returns a bound for each class, and learns from
+//! calls that end.
 //!
-//! Admission is not here: the call that takes a slot compares the calls in flight with
-//! [`Limiter::bound`] in one step of its own.
+//! The limiter does not admit calls: a call that takes a slot compares the calls in flight with
+//! [`Limiter::bound`] in one atomic step.
 //!
 //! Two windows are open at any time: one of samples, from which the [estimate](super::estimate)
 //! learns, and one of bounds, after which the [strictness](super::bounds) changes. A call that ends
-//! and finds one of them due tries to become the closer: it takes the lock of what was learned, or
-//! leaves it if another thread has it. So there is one closer, no call waits for it, and if its
-//! thread is put to sleep there the windows grow longer. It judges by the terms under the lock: a
-//! call that slept on its way there closes no other window than the one that is due then.
+//! and finds one of them due tries to lock what was learned, and continues without it if another
+//! thread holds the lock. So there is at most one closer, and no call waits for it. If its thread
+//! is suspended, the windows only grow longer. It decides by the terms under the lock, so a call
+//! that was suspended on its way there closes only a window that is due at that time.
 
 use std::time::Duration;
 
@@ -23,8 +23,10 @@ use crate::call::Importance;
 use crate::clock::{Tick, nanos};
 use crate::stat::{Ends, Outcome};
 
-/// Retry times of excess calls: this and the next whole seconds, in turn.
+/// The shortest retry time of excess calls.
 const SHORTEST_RETRY: Duration = Duration::from_secs(2);
+/// The number of different retry times, one second apart, which are returned in turn so that calls
+/// do not come back together.
 const RETRIES: u32 = 4;
 
 /// See the [module](self).
@@ -35,16 +37,18 @@ pub(crate) struct Limiter {
     pub(super) window: SampleWindow,
     /// When the window of bounds is due.
     turn: WindowSpan,
-    /// What of the estimate others read: the limit, the response time without a queue, and the
-    /// longest one that counts in full.
+    /// The estimated limit, for readers; the bits of a float.
     limit: AtomicU64,
+    /// The long response time in ns; the bits of a float.
     long: AtomicU64,
+    /// The longest response time that counts in full, in ns.
     longest: AtomicU64,
     pub(super) learned: Lock<Learned>,
-    /// Weights of the calls of each class.
+    /// The weights of the admitted calls of each class.
     admitted: [AtomicU64; CLASSES],
+    /// The weights of the refused calls of each class.
     refused: [AtomicU64; CLASSES],
-    /// 1 once calls were refused at the ceiling that could be served.
+    /// 1 once calls were refused at the ceiling that could have been served.
     at_ceiling: AtomicU32,
     /// The number of the next retry time.
     turns: AtomicU32,
@@ -81,27 +85,27 @@ impl Limiter {
         limiter
     }
 
-    /// How many calls may be in flight for one of this importance to be admitted. It is never above
-    /// the ceiling. Two relaxed loads, one more for a call with a cohort, and an addition for the
-    /// first call of a class in a window.
+    /// Returns the bound for a call of this importance, which is admitted while fewer calls are in
+    /// flight. It is never above the ceiling. Costs two relaxed loads, one more for a call with a
+    /// cohort, and an atomic addition for the first call of a class in a window.
     #[inline]
     pub(crate) fn bound(&self, importance: Importance) -> u32 {
         self.shed.bound(importance, &self.settings)
     }
 
-    /// The bounds of all classes, for readers.
+    /// Returns the bounds of all classes, for readers.
     pub(crate) fn bounds(&self) -> [u32; CLASSES] {
         self.shed.bounds()
     }
 
-    /// How many classes are shut, from the least important one.
+    /// Returns how many classes are shut, from the least important one up.
     pub(crate) fn shut(&self) -> u8 {
         self.shed.strictness().shut
     }
 
-    /// A call of this importance is refused. Returns when it should come again, if there is a
-    /// reason: calls of a class that gets idle workers only should not come back together, but those
-    /// of one cohort should.
+    /// Notes that a call of this importance is refused. For a call of an excess class, returns
+    /// after what time it should come again. Such calls should not all come back together, but
+    /// those of one cohort should.
     pub(crate) fn refused(
         &self,
         importance: Importance,
@@ -130,7 +134,7 @@ impl Limiter {
         self.refused[class].fetch_add(weight.into(), Ordering::Relaxed);
     }
 
-    /// Admitted and refused calls of each class, by their weights.
+    /// Returns the weights of the admitted and the refused calls of each class.
     pub(crate) fn counts(&self) -> [(u64, u64); CLASSES] {
         std::array::from_fn(|class| {
             let count = |of: &[AtomicU64; CLASSES]| of[class].load(Ordering::Relaxed);
@@ -138,28 +142,27 @@ impl Limiter {
         })
     }
 
-    /// Returns whether calls were refused at the ceiling although none was slower than without a
-    /// queue.
+    /// Returns whether calls were ever refused at the ceiling although calls were not slower than
+    /// without a queue.
     pub(crate) fn was_at_ceiling(&self) -> bool {
         self.at_ceiling.load(Ordering::Relaxed) != 0
     }
 
-    /// The limit that has been found, also during a probe.
+    /// Returns the estimated limit, which a probe does not change.
     pub(crate) fn estimate(&self) -> f64 {
         f64::from_bits(self.limit.load(Ordering::Relaxed))
     }
 
-    /// A call has ended. `in_flight` returns the calls in flight, this one included: its slot is
-    /// released afterwards. (At its end and not at its start: the engine has the number there for
-    /// nothing, and the largest one of a window is the same.) `all` returns how many calls have
-    /// ever ended, this one included or not.
+    /// Learns from a call that has ended. `in_flight` returns the calls in flight including this
+    /// one, whose slot is released afterwards. (They are counted at the end of a call and not at
+    /// its start, as the engine has the number there at no cost, and the maximum of a window is the
+    /// same.) `all` returns how many calls have ever ended, with or without this one.
     ///
-    /// A success counts as it is. Another end, or none, counts only if the call took
-    /// longer than a response without a queue takes: then a response would have
-    /// taken at least as long. A quick failure says nothing about how long the
-    /// work takes.
+    /// A success always counts. A failed or cancelled call counts only if it took longer than the
+    /// long response time: a response would have taken at least as long. A quick failure shows
+    /// nothing about the duration of the work.
     ///
-    /// A few relaxed loads and one addition; nothing allocates or waits.
+    /// Costs a few relaxed loads and one atomic addition. Nothing allocates or waits.
     #[inline]
     pub(crate) fn ended(&self, call: CallEnd, in_flight: impl Fn() -> u32, all: impl Fn() -> Ends) {
         let running = in_flight().max(1);
@@ -176,14 +179,14 @@ impl Limiter {
         }
     }
 
-    /// Closes the windows that are due, unless another thread does.
+    /// Closes the windows that are due, unless another thread is doing so.
     #[cold]
     fn close(&self, now: Tick, in_flight: &dyn Fn() -> u32, all: &dyn Fn() -> Ends) {
         let Some(mut learned) = self.learned.try_lock() else {
             return;
         };
         let learned = &mut *learned;
-        // Counted under the lock, so while this window is open and not a later one.
+        // Counted under the lock, so that the number belongs to this window and not to a later one.
         let in_flight = in_flight().max(1);
         let has_learned = self.close_samples(learned, now, in_flight);
         let has_shown = self.close_bounds(learned, now, in_flight - 1, all);
@@ -198,6 +201,7 @@ impl Limiter {
         }
     }
 
+    /// Closes the window of samples if it is due, and returns whether it did.
     fn close_samples(&self, learned: &mut Learned, now: Tick, in_flight: u32) -> bool {
         let Some(samples) = self.window.close(&learned.terms, now, in_flight) else {
             return false;
@@ -213,7 +217,7 @@ impl Limiter {
             .estimate
             .close(&self.settings, now, beside, &samples);
         if learned.estimate.is_probing() {
-            // The limit in force may be a quarter lower from now on.
+            // The limit in force can be a quarter lower from now on.
             learned.drain = in_flight;
         }
         self.window.open(&learned.terms);
@@ -246,7 +250,7 @@ impl Limiter {
         true
     }
 
-    /// Shows what was learned to all calls.
+    /// Publishes what was learned to all calls.
     fn show(&self, learned: &Learned) {
         let estimate = &learned.estimate;
         self.limit
@@ -260,6 +264,7 @@ impl Limiter {
         self.shed.set_frame(&learned.frame());
     }
 
+    /// Publishes the state with which a limiter starts.
     fn begin(&self, learned: &Learned) {
         self.show(learned);
         self.window.open(&learned.terms);
@@ -267,11 +272,11 @@ impl Limiter {
         self.shed.publish(&self.settings);
     }
 
-    /// This limiter where `old` is: `old` itself, if both have the same settings. So it
-    /// learns from the calls in flight, which end where they began, and keeps the samples
-    /// and the probe that are under way.
+    /// Returns the limiter that replaces `old`: `old` itself, if both have the same settings. Then
+    /// it also learns from the calls in flight, which report to the limiter that admitted them, and
+    /// keeps its samples and a probe that is under way.
     ///
-    /// For a limiter that no call has seen yet.
+    /// Must be called before any call uses this limiter.
     pub(crate) fn inheriting(self, old: &Arc<Self>, now: Tick) -> Arc<Self> {
         if self.settings == old.settings {
             return old.clone();
@@ -280,9 +285,8 @@ impl Limiter {
         Arc::new(self)
     }
 
-    /// Takes over the learned values of `old`; the limit is brought within the new bounds. The
-    /// samples of the old one's open window are not taken over, a probe that it is in is abandoned,
-    /// and all classes are open.
+    /// Takes over the learned values of `old`. The limit is clamped to the new bounds, the samples
+    /// of the open window are dropped, a probe is abandoned, and all classes are opened.
     pub(super) fn take_over(&self, old: &Self, now: Tick) {
         for class in 0..CLASSES {
             let (admitted, refused) = old.counts()[class];

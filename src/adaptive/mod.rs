@@ -1,16 +1,16 @@
-//! A concurrency limit that adjusts itself, from response times alone, without knowledge of the
-//! service behind it; and a bound for each class of calls around it.
+//! A concurrency limit that adjusts itself by response times alone, without knowledge of the
+//! service, and derives a bound for each class of calls.
 //!
 //! | file | what |
 //! |---|---|
-//! | `estimate` | from the samples of a window to the next limit |
-//! | `window` | response times of many threads added up |
-//! | `bounds` | from the limit to the bound of each class |
-//! | `shed` | the bounds in atomics, made stricter by refusals |
-//! | `learned` | what the closers of windows know |
-//! | `limiter` | all of it together, as the engine holds it |
-//! | `simulation`, `trace` | a service in virtual time, and the figures of a run |
-//! | `claims`, `bars`, `cohorts` | what is promised, checked on it: of calls of one class, of several, with cohorts |
+//! | `estimate` | the next limit, from the samples of a window |
+//! | `window` | sums of the response times of many threads |
+//! | `bounds` | the bound of each class, from the limit |
+//! | `shed` | the bounds in atomics, which refusals make stricter |
+//! | `learned` | the state of the closers of windows |
+//! | `limiter` | all parts together, as the engine uses them |
+//! | `simulation`, `trace` | a service in virtual time, and the record of a run |
+//! | `claims`, `bars`, `cohorts` | tests in simulation: one class, several classes, cohorts |
 
 mod bounds;
 mod estimate;

@@ -1,8 +1,7 @@
-//! Every interleaving of calls that end while a window closes, and of refusals beside the closer,
-//! checked by loom.
+//! Loom models of calls that end while a window closes, and of refusals concurrent with the closer.
 //!
-//! Each model has a twin with a planted bug that must fail. Run as
-//! `stat::models` says.
+//! Each model runs in all interleavings, and has a twin with a planted bug that must fail. For how
+//! to run them, see `stat::models`.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
 
 const NOW: Tick = Tick::from_nanos(1_000);
 
-/// A window, and what its closer knows.
+/// A window, and the terms by which it closes.
 struct Guarded {
     window: SampleWindow,
     terms: Lock<WindowTerms>,
@@ -49,7 +48,7 @@ impl Guarded {
     }
 }
 
-/// Two calls end beside a third. Every sample is in one window, as a whole.
+/// Two calls end while a third one does. Every sample is in exactly one window, as a whole.
 fn calls_beside_a_closer() {
     let guarded = Guarded::new(ALWAYS);
     let other = {
@@ -67,8 +66,8 @@ fn calls_beside_a_closer() {
     assert_eq!((count, sum_ns), (3, 111), "lost or counted twice");
 }
 
-/// Two calls find a window due. The one that comes later to the lock finds the next window, which
-/// is not.
+/// Two calls find a window due. The one that takes the lock later finds the next window, which is
+/// not due.
 fn a_sleeper_beside_the_next_window() {
     let later = WindowTerms {
         due: Tick::from_nanos(u64::MAX - 1),
@@ -103,7 +102,7 @@ fn frame() -> Frame {
     }
 }
 
-/// The bounds of a service that is known, all classes being open.
+/// Creates the bounds of a service whose long response time is known, with all classes open.
 fn shed() -> Arc<Shed> {
     let shed = Shed::new();
     shed.set_frame(&frame());
@@ -118,7 +117,7 @@ fn refuse(shed: &Shed) {
     shed.refuse(SHEDDABLE, || full, &SETTINGS);
 }
 
-/// Two calls of an open class are refused at once: one class is shut.
+/// Two calls of an open class are refused at once. Only one class is shut.
 fn two_refusals() {
     let shed = shed();
     let other = {
@@ -132,8 +131,8 @@ fn two_refusals() {
     assert_eq!(shed.bounds(), bounds, "those of the word are published");
 }
 
-/// A call of an open class is refused beside a closer whose window has nothing against it: what it
-/// has shut stays shut.
+/// A call of an open class is refused while a closer relaxes the strictness after a good window.
+/// The class that the refusal has shut stays shut.
 fn a_refusal_beside_a_closer() {
     let shed = shed();
     let other = {
@@ -156,12 +155,14 @@ fn a_refusal_beside_a_closer() {
     assert!(found.shut >= seen, "a refusal is lost");
     let bounds = frame().bounds(found, &SETTINGS);
     assert_eq!(shed.bounds(), bounds, "those of the word are published");
-    // A refusal that comes while the closer publishes may shut nothing: the next one does.
+    // A refusal that comes while the closer publishes can have no effect. Then the next one shuts
+    // the class.
     refuse(&shed);
     assert_eq!(shed.strictness().shut, 1, "lost or doubled");
 }
 
-/// A class that is marginal is reopened, beside a refusal by its bound of before.
+/// A marginal class is reopened while a call is refused by its previous bound. The refusal shuts no
+/// class.
 fn a_late_refusal() {
     let shed = shed();
     refuse(&shed);
@@ -177,7 +178,7 @@ fn a_late_refusal() {
     assert_eq!(shed.strictness().shut, 0, "shut by a refusal of before");
 }
 
-/// Calls end beside a closer that takes the fewest calls in flight: they are in this window or in
+/// A call ends while a closer takes the fewest calls in flight. It is counted in this window or in
 /// the next.
 fn an_end_beside_the_lowest() {
     let shed = shed();
@@ -191,7 +192,7 @@ fn an_end_beside_the_lowest() {
     assert_eq!(first.min(second), 3, "nobody saw it");
 }
 
-/// The first calls of two classes come beside a closer that takes the classes seen.
+/// The first calls of two classes come while a closer takes the classes seen.
 fn first_calls_beside_the_closer() {
     let shed = shed();
     let other = {
@@ -207,8 +208,8 @@ fn first_calls_beside_the_closer() {
     assert_eq!(first | second, 0b1001, "a class was seen by nobody");
 }
 
-/// Two calls take what a bound allows beside a closer that lowers it: never more than the larger
-/// of the two.
+/// Two threads take slots within a bound while a closer lowers it. There are never more calls than
+/// the larger bound.
 fn two_takers_and_a_closer() {
     let shed = shed();
     let taken = Arc::new(AtomicU32::new(18));
@@ -292,7 +293,7 @@ fn no_refusal_is_lost_beside_a_closer() {
     check(3, a_refusal_beside_a_closer);
 }
 
-// The refusal is lost, or its bounds are: a store that is not a swap has no place among the others.
+// No message is expected, as either the refusal or its bounds are lost.
 #[test]
 #[should_panic]
 fn a_closer_that_overwrites_a_refusal() {

@@ -1,10 +1,10 @@
 //! A service in virtual time, and open-loop traffic against it.
 //!
-//! The service works on as many calls at once as it has slots; further ones
-//! wait in a queue, first come, first served. Or all share its processors. Calls arrive whether or
-//! not earlier ones have ended. One that finds as many calls in flight as the policy allows for its
-//! class is shed; its client may try again. Everything is computed from one seed, so the same model
-//! gives the same run.
+//! The service works on as many calls at once as it has slots, and further calls wait in a queue,
+//! first come, first served; or all calls share its processors. Calls arrive regardless of whether
+//! earlier ones have ended. A call that finds as many calls in flight as the policy allows for its
+//! class is shed, and its client may try again. Everything is computed from one seed, so the same
+//! model gives the same run.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,65 +13,68 @@ use std::time::Duration;
 use super::trace::{ServedCall, Trace};
 use crate::clock::{Tick, nanos};
 
-/// The class of calls in models with one.
+/// The index of the class of calls in models with one class.
 pub(crate) const CRITICAL: usize = 1;
+/// The index of the middle class in models with several.
 pub(crate) const NORMAL: usize = 2;
+/// The index of the least important class in models with several.
 pub(crate) const SHEDDABLE: usize = 3;
 
 /// Decides how many calls may be in flight.
 pub(crate) trait Policy {
     fn limit(&self) -> u32;
 
-    /// Returns whether a call of this class is admitted while `in_flight` others are there.
+    /// Returns whether a call of this class is admitted while `in_flight` other calls are in
+    /// flight.
     fn admits(&self, _class: usize, in_flight: u32) -> bool {
         in_flight < self.limit()
     }
 
-    /// A call ended at `now` that took `rt`, with `in_flight` calls in flight,
-    /// itself included; `ended` calls have ended before.
+    /// Reports the end of a call at `now` that took `rt`. `in_flight` calls are in flight, itself
+    /// included, and `ended` calls have ended before.
     fn ended(&self, now: Tick, rt: Duration, in_flight: u32, ended: u64);
 }
 
-/// How long the work of one call takes, around the mean.
+/// The distribution of the work of a call around the mean.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// Always the mean.
     Fixed,
-    /// Evenly spread between 80 % and 120 % of it.
+    /// Uniformly between 80 % and 120 % of the mean.
     Even,
-    /// Exponential.
+    /// Exponentially distributed.
     Exponential,
-    /// One in twenty takes nineteen times as long as the others.
+    /// One call in twenty takes nineteen times as long as the others.
     Bimodal,
 }
 
-/// How the calls of a service come together.
+/// How a service works on concurrent calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serving {
-    /// As many as there are slots are worked on, the others wait.
+    /// The service works on as many calls as it has slots; the others wait.
     Queue,
-    /// All are worked on, and share as many processors as there are slots. For each call more than
-    /// two for a processor it loses a tenth of its speed.
+    /// The service works on all calls, which share as many processors as there are slots. For each
+    /// call beyond two per processor, it becomes a tenth slower.
     Shared,
 }
 
 /// The times between arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrivals {
-    /// Between half of the mean and half as much again.
+    /// Uniformly between 50 % and 150 % of the mean.
     Even,
-    /// Exponential.
+    /// Exponentially distributed.
     Random,
 }
 
-/// Something that happens to the service at a moment.
+/// A change of the service or its load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
     /// The service has this many slots from now on.
     Slots(u32),
     /// Work that begins from now on takes this many times as long.
     Slowdown(f64),
-    /// Arrivals from now on, as multiples of what the slots of the start can serve: by class.
+    /// Arrivals from now on by class, as multiples of the capacity at the start.
     Loads([f64; 4]),
 }
 
@@ -83,20 +86,21 @@ pub(crate) struct Model {
     pub(crate) work: Work,
     pub(crate) service: Serving,
     pub(crate) arrivals: Arrivals,
-    /// Arrivals of each class, as multiples of those that the slots can serve.
+    /// The arrivals of each class, as multiples of the capacity.
     pub(crate) loads: [f64; 4],
+    /// Changes, with their times after the start, in order.
     pub(crate) changes: Vec<(Duration, Trouble)>,
-    /// How often a client tries again, 50 to 400 ms after each refusal.
+    /// How many times a client tries again, 50 to 400 ms after each refusal.
     pub(crate) retries: u32,
-    /// Whether each call is kept in the trace, or only the refusals are counted.
+    /// Whether the trace keeps each call, or only counts refusals.
     pub(crate) keeps_visits: bool,
     pub(crate) seed: u64,
 }
 
-/// xorshift64*: enough for a traffic model, and the same everywhere.
+/// The generator xorshift64*, which is good enough for a traffic model and portable.
 struct Dice(u64);
 
-/// A call that was admitted.
+/// An admitted call. Times are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Running {
     arrived: u64,
@@ -115,13 +119,15 @@ struct SimulatedRun<'a, P: ?Sized> {
     busy: u32,
     ended: u64,
     queue: VecDeque<Running>,
-    /// Calls in work and when each ends: a time, or for a shared service the work done by then for
-    /// each call that is there.
+    /// The calls that are worked on, each with its end: a time, or, for a shared service, the value
+    /// of `done` at its end.
     work: BinaryHeap<Reverse<(u64, Running)>>,
-    /// Of a shared service: the work done for each call, and when that was.
+    /// Of a shared service: the work done so far for a call that is always there, in ns.
     done: f64,
+    /// The time for which `done` is computed.
     done_at: u64,
-    /// Clients that will try again: when, how often they may, since when, and the class.
+    /// The clients that will try again: when, how many tries they have left, when their call first
+    /// came, and the class.
     again: BinaryHeap<Reverse<(u64, u32, u64, usize)>>,
     trace: Trace,
 }
@@ -129,7 +135,8 @@ struct SimulatedRun<'a, P: ?Sized> {
 // === impl Model ===
 
 impl Model {
-    /// The service of the documentation: 20 slots, 50 ms of work, 3 × overload.
+    /// Creates the service of the documentation: 20 slots, 50 ms of work, three times its capacity
+    /// as load.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             slots: 20,
@@ -145,7 +152,7 @@ impl Model {
         }
     }
 
-    /// As many calls of one class.
+    /// Returns a load of one class.
     pub(crate) const fn alone(load: f64) -> [f64; 4] {
         [0.0, load, 0.0, 0.0]
     }
@@ -155,14 +162,13 @@ impl Model {
         self
     }
 
-    /// The service with a change `at` this time after the beginning; changes
-    /// are given in order.
+    /// Adds a change at the time `at` after the start. Changes must be added in order.
     pub(crate) fn then(mut self, at: Duration, change: Trouble) -> Self {
         self.changes.push((at, change));
         self
     }
 
-    /// Calls a second that the slots can serve.
+    /// Returns the calls per second that the slots can serve.
     pub(crate) fn capacity(&self) -> f64 {
         f64::from(self.slots) / self.mean.as_secs_f64()
     }
@@ -224,7 +230,7 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         }
     }
 
-    /// The time to the next arrival.
+    /// Returns the time to the next arrival.
     fn gap(&mut self) -> u64 {
         let rate = self.model.capacity() * self.loads.iter().sum::<f64>();
         let dice = self.dice.next();
@@ -235,7 +241,7 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         (1e9 / rate * shape) as u64 + 1
     }
 
-    /// The class of the next arrival.
+    /// Returns the class of the next arrival.
     fn class(&mut self) -> usize {
         let mut dice = self.dice.next() * self.loads.iter().sum::<f64>();
         for (class, load) in self.loads.iter().enumerate() {
@@ -279,6 +285,7 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         self.work_on(now);
     }
 
+    /// Starts the work on waiting calls, as far as slots are free.
     fn work_on(&mut self, now: u64) {
         while self.model.service == Serving::Shared || self.busy < self.slots {
             let Some(mut call) = self.queue.pop_front() else {
@@ -304,12 +311,13 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         }
     }
 
-    /// Work for each call of a shared service in a nanosecond.
+    /// Returns the work that a shared service does per nanosecond for each call.
     fn speed(&self) -> f64 {
         let each = f64::from(self.busy) / f64::from(self.slots);
         (1.0 / each).min(1.0) / (1.0 + 0.1 * (each - 2.0).max(0.0))
     }
 
+    /// Updates the work done by a shared service to the time `now`.
     fn advance(&mut self, now: u64) {
         if self.model.service == Serving::Shared && self.busy > 0 {
             self.done += (now - self.done_at) as f64 * self.speed();
@@ -317,6 +325,7 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         self.done_at = now;
     }
 
+    /// Returns when the next call ends.
     fn next_end(&self) -> u64 {
         let Some(Reverse((end, _))) = self.work.peek() else {
             return u64::MAX;
@@ -367,7 +376,7 @@ impl Dice {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Evenly between 0 and 1, 1 excluded.
+    /// Returns a uniform number from 0 to below 1.
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

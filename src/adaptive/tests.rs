@@ -1,4 +1,4 @@
-//! How a limiter learns from the calls that end, and whom it refuses.
+//! Tests of what a limiter learns from ended calls, and which calls it refuses.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::call::Cohort;
 use crate::clock::Tick;
 use crate::stat::{Ends, Outcome};
 
-/// The class of calls without one.
+/// The index of the default class.
 const CLASS: usize = 1;
 
 fn settings(floor: u32, start: u32, ceiling: u32) -> LimiterSettings {
@@ -25,7 +25,7 @@ fn settings(floor: u32, start: u32, ceiling: u32) -> LimiterSettings {
     }
 }
 
-/// A service and its calls, one after the other.
+/// A limiter, and calls that end one after the other.
 struct CallsInTurn {
     limiter: Limiter,
     now: Tick,
@@ -48,7 +48,7 @@ impl CallsInTurn {
         self.limiter.ended(call, || in_flight, || Ends::of(ended));
     }
 
-    /// Ends calls that took `rt` at a full limit, one in each 5 ms, for a time.
+    /// Ends calls that took `rt` at a full limit, one every 5 ms, for `millis`.
     fn end_for(&mut self, millis: u64, rt: Duration, outcome: Option<Outcome>) {
         for _ in 0..millis / 5 {
             self.now = self.now + Duration::from_millis(5);
@@ -68,7 +68,7 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 fn a_quick_failure_or_cancellation_is_no_sample() {
     for outcome in [Some(Outcome::Failure), None] {
         let mut calls = CallsInTurn::new(settings(1, 20, 200), Tick::ZERO);
-        // Nothing is known yet: not even a slow one counts.
+        // The long response time is unknown yet, so not even slow calls count.
         calls.end_for(500, MS(900), outcome);
         assert_eq!((calls.limiter.estimate(), calls.long()), (20.0, 0.0));
         calls.end_for(3_000, MS(50), Some(Outcome::Success));
@@ -143,7 +143,7 @@ fn the_limit_is_back_when_calls_come_again_after_a_pause_in_a_probe() {
     assert_eq!(calls.limiter.bounds()[CLASS], limit as u32);
 }
 
-/// Calls of one class, in a service that is known to take 50 ms.
+/// Creates a limiter that has learned a long response time of 50 ms.
 fn known(burst: Duration) -> CallsInTurn {
     let settings = LimiterSettings {
         burst,
@@ -166,7 +166,7 @@ fn a_refusal_of_an_open_class_shuts_the_least_important_one() {
     let before = limiter.bounds();
     assert!(before.is_sorted_by(|more, less| more > less), "{before:?}");
     assert_eq!(limiter.shut(), 0);
-    // Only a call that is still at its bound shuts anything.
+    // A refusal shuts a class only if the calls in flight are still at its bound.
     assert_eq!(limiter.refused(of_class(1), || before[1] - 1), None);
     assert_eq!(limiter.shut(), 0);
     assert_eq!(limiter.refused(of_class(3), || before[3]), None);
@@ -177,7 +177,7 @@ fn a_refusal_of_an_open_class_shuts_the_least_important_one() {
     let after = limiter.bounds();
     assert_eq!(after[..3], before[..3]);
     assert_eq!(after[3], limiter.estimate() as u32);
-    // Nobody asks for SheddablePlus: it is stepped over.
+    // No calls of SheddablePlus come, so it is shut as well.
     limiter.refused(of_class(1), || after[1]);
     assert_eq!(limiter.shut(), 3);
     let waits = [(); 5].map(|()| limiter.refused(of_class(3), || 0).unwrap().as_secs());
@@ -202,7 +202,7 @@ fn cohorts_differ_where_their_class_is_refused_in_part_and_nowhere_else() {
     assert_eq!(bound(3, 64), bounds[3] - spread / 2);
     assert_eq!(bound(3, 127), bounds[3] - (spread - 1));
     assert_eq!(bound(2, 127), bounds[2]);
-    // Excess calls of one cohort come back at one time.
+    // Excess calls of one cohort get the same retry time.
     limiter.refused(of_class(1), || bounds[1]);
     let wait = |number| {
         let importance = of_class(3).with_cohort(Cohort::new(number));
@@ -239,8 +239,7 @@ fn ends() -> impl Strategy<Value = Vec<(u64, u64, u32, u8)>> {
 }
 
 proptest! {
-    /// Clock readings, response times and numbers of calls of any kind and in
-    /// any order.
+    /// Ends calls with arbitrary clock readings, response times and calls in flight.
     #[test]
     fn nothing_makes_the_limit_leave_its_bounds_or_not_be_a_number(
         floor in 1..50_u32,

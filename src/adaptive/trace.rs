@@ -1,15 +1,15 @@
-//! The record of a simulated run, and the figures that claims are made of.
+//! The record of a simulated run, and the figures that tests check.
 
 use std::time::Duration;
 
 use crate::clock::nanos;
 
-/// A call that was admitted and has ended, in nanoseconds.
+/// A call that was admitted and has ended. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServedCall {
     pub(crate) arrived: u64,
     pub(crate) took: u64,
-    /// How long it was worked on.
+    /// The duration of the work on the call, without its wait.
     pub(crate) work: u64,
     pub(crate) class: usize,
 }
@@ -17,14 +17,16 @@ pub(crate) struct ServedCall {
 /// The record of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
-    /// The limit, at its beginning and whenever it changed.
+    /// The limit at the start and after each change, with the time.
     limits: Vec<(Duration, u32)>,
     pub(crate) ended: Vec<ServedCall>,
-    /// When calls arrived, by class; and when refused ones left for good.
+    /// The times at which calls arrived, by class.
     arrivals: [Vec<u64>; 4],
+    /// The times at which refused calls left for good, by class.
     lost: [Vec<u64>; 4],
-    /// The time of the last refusal, and how many there were.
+    /// The time of the last refusal.
     last_shed: u64,
+    /// The number of refusals.
     shed: usize,
 }
 
@@ -53,13 +55,13 @@ impl Trace {
 
     // --- limits ---
 
-    /// The limit at a moment.
+    /// Returns the limit at the time `at`.
     pub(crate) fn limit_at(&self, at: Duration) -> u32 {
         let after = self.limits.partition_point(|&(since, _)| since <= at);
         self.limits[after - 1].1
     }
 
-    /// The smallest and the largest limit from `from` to `to`.
+    /// Returns the smallest and the largest limit from `from` to `to`.
     pub(crate) fn limits_between(&self, from: Duration, to: Duration) -> (u32, u32) {
         let within = self
             .limits
@@ -70,7 +72,8 @@ impl Trace {
         (limits().min().unwrap(), limits().max().unwrap())
     }
 
-    /// For which part of the time from `from` to `to` the limit was within `limits`, both included.
+    /// Returns for which fraction of the time from `from` to `to` the limit was within `limits`,
+    /// both included.
     pub(crate) fn share_within(&self, limits: (u32, u32), from: Duration, to: Duration) -> f64 {
         let ends = self.limits.iter().skip(1).map(|&(since, _)| since);
         let spans = self.limits.iter().zip(ends.chain([Duration::MAX]));
@@ -83,8 +86,8 @@ impl Trace {
 
     // --- calls ---
 
-    /// The response time that `quantile` of the calls did not exceed which arrived from `from` to
-    /// `to` and were admitted.
+    /// Returns the `quantile` of the response times of the admitted calls that arrived from `from`
+    /// to `to`.
     pub(crate) fn quantile(&self, quantile: f64, from: Duration, to: Duration) -> Duration {
         let mut times: Vec<_> = self
             .ended
@@ -98,15 +101,15 @@ impl Trace {
         Duration::from_nanos(times.get(rank).copied().unwrap_or(0))
     }
 
-    /// Calls that ended per second from `from` to `to`.
+    /// Returns how many calls ended per second from `from` to `to`.
     pub(crate) fn throughput(&self, from: Duration, to: Duration) -> f64 {
         let ended = self.ended.iter();
         let count = ended.filter(|call| within(call.arrived + call.took, from, to));
         count.count() as f64 / (to - from).as_secs_f64()
     }
 
-    /// How many slots worked on average from `from` to `to`, for calls that ended within the
-    /// `deadline` of their clients.
+    /// Returns how many slots on average, from `from` to `to`, worked on calls that ended within
+    /// the `deadline`.
     pub(crate) fn goodput(&self, deadline: Duration, from: Duration, to: Duration) -> f64 {
         let ended = self.ended.iter();
         let good = ended.filter(|call| {
@@ -115,8 +118,8 @@ impl Trace {
         good.map(|call| call.work).sum::<u64>() as f64 / nanos(to - from) as f64
     }
 
-    /// The part of the calls of a class that arrived from `from` to `to` which ended within the
-    /// `deadline`.
+    /// Returns, of the calls of a class that arrived from `from` to `to`, the fraction that ended
+    /// within the `deadline`.
     pub(crate) fn served(
         &self,
         class: usize,
@@ -133,8 +136,10 @@ impl Trace {
         good.count() as f64 / came.max(1) as f64
     }
 
-    /// From when on, after `from`, a second passed without a bad quarter: 250 ms in which calls took
-    /// more than 2.2 × the `work` on average, or a fifth of those of `class` was lost.
+    /// Returns how long after `from` the first good second began; `None` if there was none until
+    /// `to`. A second is good if none of its quarters is bad. A quarter is bad if no call ended in
+    /// it, if calls took more than 2.2 × the `work` on average, or if at least a fifth of the calls
+    /// of `class` was lost.
     pub(crate) fn settled(
         &self,
         class: usize,

@@ -1,47 +1,49 @@
-//! One sampling window: it adds up the response times of calls that end.
+//! A sampling window, which adds up the response times of calls that end.
 //!
 //! ```text
 //! samples  [ sum of response times in ns:50 | how many:14 ]
 //! ```
 //!
 //! A call that ends adds itself with one `fetch_add`. The closer takes the samples with one `swap`,
-//! so each sample is in exactly one window, as a whole. One that is added while the window closes
-//! is in this one or in the next. The largest and the smallest number of calls in flight are words
-//! of their own, so such a call may have its number in one window and its sample in the next or
-//! the one before. A full window takes no more: further calls add nothing until it closes.
+//! so each sample is in exactly one window, as a whole. A sample that is added while the window
+//! closes is in this window or in the next. The largest and the smallest number of calls in flight
+//! are separate words, so such a call can have its number in one window, and its sample in the next
+//! or the previous one. Calls add nothing to a full window until it closes.
 //!
-//! [`WindowSpan`] says to all calls from when on the window may close. It is a hint: the closer, of
-//! which there is one at a time, judges by the terms again. Everything is relaxed: additions lose
-//! nothing, and nothing is published with them.
+//! [`WindowSpan`] shows all calls from when on the window may close. It is a hint: the closer, of
+//! which there is one at a time, decides by the terms. All accesses are relaxed: additions are
+//! never lost, and no other data is published with them.
 
 use std::time::Duration;
 
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 use crate::clock::{SLACK_NS, Tick, nanos};
 
+/// The bits of the number of samples.
 const COUNT_BITS: u32 = 14;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-/// Most samples of one window; threads that find one place left overshoot it by
-/// at most their number, for which the count has room up to 16 383.
+/// The most samples of one window. Threads that find room for one more sample can exceed it by at
+/// most their number, for which the count has room up to 16 383.
 const FULL: u64 = 4_096;
-/// Longest response time that counts in full. 16 383 of them fit the sum.
+/// The longest response time that counts in full. The sum has room for 16 383 of them.
 const MAX_RT: Duration = Duration::from_secs(60);
 
 /// When a window may close, and which calls it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowTerms {
     pub(super) opened: Tick,
-    /// It closes once this is past and `needed` samples are there …
+    /// The window closes once this time has passed and there are `needed` samples ……
     pub(super) due: Tick,
     pub(super) needed: u32,
-    /// … or this is past and `few` are there …
+    /// … or this time has passed and there are `few` samples ……
     pub(super) late: Tick,
     pub(super) few: u32,
-    /// … or this is past …
+    /// … or this time has passed ……
     pub(super) latest: Tick,
     /// … or at most this many calls are in flight; 0 disables this condition.
     pub(super) calm: u32,
-    /// But not before ten of its own response times have passed, or this time.
+    /// But not before ten of its mean response times have passed, or this time if that is shorter;
+    /// zero disables this condition.
     pub(super) first: Duration,
     /// Calls that end before this are not counted.
     pub(super) since: Tick,
@@ -50,12 +52,13 @@ pub(super) struct WindowTerms {
 /// The samples of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Samples {
-    /// When it opened.
+    /// When the window opened.
     pub(super) opened: Tick,
     pub(super) count: u32,
     pub(super) sum_ns: u64,
-    /// Most and fewest calls in flight when one ended, that one included.
+    /// The most calls in flight when one ended, that one included.
     pub(super) peak: u32,
+    /// The fewest calls in flight when one ended, that one included.
     pub(super) least: u32,
 }
 
@@ -69,8 +72,7 @@ pub(super) struct SampleWindow {
     span: WindowSpan,
 }
 
-/// The time in which a window does not close whatever happens: from `open` until `due`, both in
-/// nanoseconds.
+/// The time in which a window does not close: from `open` until `due`, both in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct WindowSpan {
     open: AtomicU64,
@@ -80,7 +82,7 @@ pub(super) struct WindowSpan {
 // === impl WindowTerms ===
 
 impl WindowTerms {
-    /// A window that opens at `now` and never closes.
+    /// The terms of a window that opens at `now` and never closes.
     pub(super) const fn never(now: Tick) -> Self {
         let never = Tick::from_nanos(u64::MAX);
         Self {
@@ -96,7 +98,7 @@ impl WindowTerms {
         }
     }
 
-    /// Returns whether a window with these samples may close at `now`, when `in_flight` calls are
+    /// Returns whether a window with these samples may close at `now`, while `in_flight` calls are
     /// in flight.
     fn allow(&self, now: Tick, samples: u64, in_flight: u32) -> bool {
         if has_stepped_back(self.opened.as_nanos(), now.as_nanos()) {
@@ -118,8 +120,7 @@ impl WindowTerms {
 // === impl Samples ===
 
 impl Samples {
-    /// The average response time in nanoseconds, at least 1; `None` if the
-    /// window is empty.
+    /// Returns the mean response time in nanoseconds, at least 1; `None` if the window is empty.
     pub(super) fn mean_ns(self) -> Option<f64> {
         (self.count > 0).then(|| (self.sum_ns as f64 / f64::from(self.count)).max(1.0))
     }
@@ -134,7 +135,7 @@ impl WindowSpan {
         self.due.store(due.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Returns whether a window may be closed at `now`: it is due, or the clock has stepped back.
+    /// Returns whether the window may close at `now`: it is due, or the clock has stepped back.
     #[inline]
     pub(super) fn is_over(&self, now: Tick) -> bool {
         let now = now.as_nanos();
@@ -177,14 +178,14 @@ impl SampleWindow {
         }
     }
 
-    /// Returns whether the window is worth a look by a closer.
+    /// Returns whether a closer should check the window, which may be due.
     #[inline]
     pub(super) fn is_due(&self, now: Tick) -> bool {
         self.span.is_over(now)
     }
 
-    /// The samples of the window, if its `terms` allow that it closes. Only for the closer, which
-    /// then [opens](Self::open) the next one.
+    /// Closes the window and returns its samples, if its `terms` allow it. Only for the closer,
+    /// which then [opens](Self::open) the next one.
     pub(super) fn close(&self, terms: &WindowTerms, now: Tick, in_flight: u32) -> Option<Samples> {
         let samples = self.samples.load(Ordering::Relaxed);
         if !terms.allow(now, samples, in_flight) && !planted(Bug::CloseByHint) {
@@ -211,7 +212,7 @@ impl SampleWindow {
     pub(super) fn open(&self, terms: &WindowTerms) {
         self.since.store(terms.since.as_nanos(), Ordering::Relaxed);
         let due = if terms.calm > 0 {
-            // Any call that ends may leave few enough.
+            // Any call that ends can leave few enough calls in flight.
             Tick::ZERO
         } else {
             terms.due.min(terms.late).min(terms.latest)
@@ -227,7 +228,7 @@ pub(super) const fn has_stepped_back(then_ns: u64, now_ns: u64) -> bool {
 
 #[cfg(test)]
 impl WindowTerms {
-    /// Terms of a window that any call may close.
+    /// The terms of a window that any call may close.
     pub(super) const ALWAYS: Self = Self {
         due: Tick::ZERO,
         needed: 1,
@@ -243,7 +244,7 @@ mod tests {
 
     const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
 
-    /// How many calls it saw, and their response times added up.
+    /// Closes the window. Returns the number of its samples and their sum.
     fn seen(window: &SampleWindow, terms: &WindowTerms) -> Option<(u32, Duration)> {
         let sample = window.close(terms, NOW, 1)?;
         Some((sample.count, Duration::from_nanos(sample.sum_ns)))

@@ -1,19 +1,21 @@
-//! The cost of one call by one rule: what was charged, and what is left of its reservation.
+//! The account of one call at one rule on costs: what was charged, and the rest of its reservation.
 //!
 //! ```text
 //! [ told : 1 | charged : 31 | rest of the reservation : 32 ]
 //! ```
 //!
-//! Several threads may charge and settle at once. Each of them swaps the word first, so it alone has
-//! what it took out of the rest, and returns it as a [`Posting`]: units to book in the window, and
-//! units to release from the gauge after that.
+//! Several threads can charge and settle at once. Each swaps the word first. So the units that it
+//! has taken out of the rest belong to it alone. It returns them as a [`Posting`]: units to book in
+//! the window, and units to release from the gauge after that.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::stat::MAX_TOKENS;
 
-/// The largest cost that is booked at once, unless more is reserved: as the weight of a call.
+/// The largest cost that is booked at once, unless more is reserved. It is that of a weight, so
+/// that a few calls cannot fill a window.
 const MOST_AT_ONCE: u32 = crate::call::Call::MAX_WEIGHT;
 
+/// The bit that says that the call has reported a cost.
 const TOLD: u64 = 1 << 63;
 
 /// See the [module](self).
@@ -23,23 +25,25 @@ pub(crate) struct Account(AtomicU64);
 /// The effect of a charge on the window and the gauge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Posting {
-    /// To be booked in the window, first.
+    /// The units to book in the window, first.
     pub(crate) book: u32,
-    /// To be released from the gauge, second.
+    /// The units to release from the gauge, second.
     pub(crate) release: u32,
-    /// What is left of the reservation.
+    /// The rest of the reservation after the charge.
     pub(super) rest: u32,
-    /// What was told beyond the largest cost that is booked at once.
+    /// The units that were reported beyond the largest cost that is booked at once, and are not
+    /// charged.
     pub(crate) cut: u32,
 }
 
-/// What a call that has ended has told.
+/// The cost that an ended call has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CostTold {
-    /// That it cost this in all.
+    /// The call has reported a cost, which is this in all.
     Cost(u32),
-    /// Nothing, as it has failed.
+    /// The call has reported no cost, and has failed.
     Failure,
+    /// The call has reported no cost.
     Nothing,
 }
 
@@ -53,7 +57,7 @@ impl Account {
         Self(AtomicU64::new(reserved.into()))
     }
 
-    /// What is left of the reservation.
+    /// Returns the rest of the reservation.
     pub(crate) fn rest(&self) -> u32 {
         self.load().rest()
     }
@@ -63,7 +67,7 @@ impl Account {
         self.rest() == 0
     }
 
-    /// The call has cost `units` more. None say nothing.
+    /// Charges `units` more. Zero units do not count as a report.
     pub(super) fn charge(&self, units: u32) -> Posting {
         if units == 0 {
             return Posting {
@@ -78,7 +82,7 @@ impl Account {
         })
     }
 
-    /// The call costs `total` in all, or what was charged already if that is more. Nothing stays
+    /// Settles the call at `total`, or at what was charged already if that is more. Nothing stays
     /// reserved.
     pub(super) fn settle(&self, total: u32) -> Posting {
         self.change(&|found| {
@@ -88,8 +92,9 @@ impl Account {
         })
     }
 
-    /// The call has ended, and nobody can charge it any more. One that told no cost is charged its
-    /// reservation, unless it `has_failed`. Returns what to post, and what was told.
+    /// Closes the account of a call that has ended and cannot be charged any more. A call that
+    /// reported no cost is charged its reservation, unless it `has_failed`. Returns what to post,
+    /// and what the call has reported.
     pub(super) fn close(&self, has_failed: bool) -> (Posting, CostTold) {
         let found = self.load();
         let (told, due) = if found.is_told() {
@@ -102,8 +107,8 @@ impl Account {
         (self.settle(found.charged() + due), told)
     }
 
-    /// Takes the step that `next` finds for each state: the state after it, the units to book, and
-    /// those that are cut off.
+    /// Changes the state atomically by `next`, which returns the new state, the units to book, and
+    /// the units that are cut off.
     fn change(&self, next: &dyn Fn(AccountState) -> (AccountState, u32, u32)) -> Posting {
         loop {
             let found = self.load();
@@ -119,8 +124,8 @@ impl Account {
         }
     }
 
-    /// Nothing is published by this word: its own value is all that counts. The last owner of a call
-    /// sees all changes, since the others have let go of it.
+    /// Relaxed suffices, as no other data depends on this word. The last owner of a call sees all
+    /// changes, as the other owners have dropped their references before.
     fn load(&self) -> AccountState {
         AccountState(self.0.load(Ordering::Relaxed))
     }
@@ -152,7 +157,8 @@ impl AccountState {
         self.0 as u32
     }
 
-    /// The state after a charge of `more` units, with this `rest`. It has been told.
+    /// Returns the state after a charge of `more` units, with this `rest`. The call counts as
+    /// having reported a cost.
     fn with(self, more: u32, rest: u32) -> Self {
         let charged = self.charged().saturating_add(more).min(MAX_TOKENS);
         Self(TOLD | u64::from(charged) << 32 | u64::from(rest))

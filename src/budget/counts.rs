@@ -1,4 +1,4 @@
-//! What has gone through a budget, in all.
+//! The totals of a budget.
 
 use super::BudgetFigures;
 use crate::base::sync::{AtomicU64, Ordering};
@@ -11,21 +11,22 @@ pub(crate) struct BudgetCounts {
     over: AtomicU64,
     untold: AtomicU64,
     cut: AtomicU64,
-    /// The largest cost that a call has told, or [`UNKNOWN`].
+    /// The largest cost that a call has reported, plus one; or [`UNKNOWN`].
     largest: AtomicU64,
 }
 
-/// No call has told a cost so far: any other value is one more than a cost.
+/// The value of `largest` while no call has reported a cost.
 const UNKNOWN: u64 = 0;
 
 // === impl BudgetCounts ===
 
 impl BudgetCounts {
+    /// Counts units that a starting call has reserved.
     pub(crate) fn reserved(&self, units: u32) {
         add(&self.reserved, units);
     }
 
-    /// Units that were charged, and how many of them beyond the limit.
+    /// Counts units that were charged, and how many of them were beyond the limit.
     pub(crate) fn charged(&self, units: u32, over: u32) {
         add(&self.charged, units);
         if over > 0 {
@@ -33,7 +34,7 @@ impl BudgetCounts {
         }
     }
 
-    /// A call has ended that had told a cost. It is written only if it is the largest so far.
+    /// Notes the reported cost of a call that has ended. Writes only if it is the largest so far.
     pub(super) fn told(&self, units: u32) {
         let units = u64::from(units) + 1;
         if self.largest.load(Ordering::Relaxed) < units {
@@ -41,22 +42,24 @@ impl BudgetCounts {
         }
     }
 
+    /// Counts a call that has ended without reporting a cost.
     pub(super) fn untold(&self) {
         add(&self.untold, 1);
     }
 
-    /// What was charged in all. After a look at the gauge it has all that was released by then.
+    /// Returns what was charged in total. If the gauge was read before, this includes the charges
+    /// of all releases that the reading has seen.
     pub(super) fn charged_so_far(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// Units that were told and not charged.
+    /// Counts units that were reported and not charged.
     #[cold]
     pub(crate) fn cut(&self, units: u32) {
         add(&self.cut, units);
     }
 
-    /// The figures of all times; the others are 0.
+    /// Returns the totals; all other figures are 0.
     pub(crate) fn totals(&self) -> BudgetFigures {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         BudgetFigures {

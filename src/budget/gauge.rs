@@ -1,13 +1,14 @@
-//! What running calls have reserved, in one word with a version.
+//! The gauge: the units that running calls have reserved, in one word with a version.
 //!
 //! ```text
 //! [ reserved : 32 | version : 32 ]
 //! ```
 //!
-//! The version changes with each admission and each release, and where less is left all at once.
-//! Without it a word may come back: one call settles and another one reserves as much, while a third
-//! one sleeps between its look at the window and its swap. That one has not seen what the first has
-//! booked. The version comes round after 2³² changes, for which such a call would have to sleep.
+//! The version changes with each admission, with each release, and when the limit becomes tighter.
+//! Without it, a word could return to an earlier value (the ABA problem): one call settles and
+//! another one reserves as many units, while a third one is between its reading of the window and
+//! its swap. The third one has not seen what the first has booked, and its swap would succeed. The
+//! version wraps around after 2³² changes; such a call would have to be suspended for as long.
 
 use std::fmt;
 
@@ -17,21 +18,21 @@ use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 #[derive(Debug, Default)]
 pub(super) struct Gauge(AtomicU64);
 
-/// One reading of a gauge. A change of it is never undone, and the words of one version after another
-/// grow while nothing is reserved.
+/// The content of a gauge. No sequence of changes restores an earlier word, until the version wraps
+/// around.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GaugeWord(pub(crate) u64);
 
 // === impl Gauge ===
 
 impl Gauge {
-    /// Reserves `wanted` units if as many are left, and at least one is. `left` returns the limit
-    /// without what the window holds, and is asked after the gauge was read.
+    /// Reserves `wanted` units if as many are left, and at least one. `left` returns the limit
+    /// minus what the window holds; it is called after the gauge was read.
     pub(super) fn admit(&self, wanted: u32, left: &mut dyn FnMut() -> u32) -> bool {
         loop {
             let found = self.load();
             let Some(next) = found.admit(wanted, left()) else {
-                // Where the gauge has changed meanwhile, there may be room.
+                // If the gauge has changed meanwhile, there may be room now.
                 if self.load() == found {
                     return false;
                 }
@@ -43,8 +44,8 @@ impl Gauge {
         }
     }
 
-    /// Releases `units` that were reserved. All that was charged out of them is in the window
-    /// already.
+    /// Releases `units` that were reserved. The units of them that were charged must have been
+    /// booked in the window before.
     pub(super) fn release(&self, units: u32) {
         if units == 0 {
             return;
@@ -57,7 +58,7 @@ impl Gauge {
         }
     }
 
-    /// Lets nobody in who has looked at the window before.
+    /// Changes the version, so that no call is admitted that has read the window before.
     pub(super) fn renew(&self) {
         if planted(Bug::TellWithoutVersion) {
             return;
@@ -70,19 +71,19 @@ impl Gauge {
         }
     }
 
-    /// The units that are reserved.
+    /// Returns the units that are reserved.
     pub(super) fn reserved(&self) -> u32 {
         self.load().reserved()
     }
 
-    /// The acquire pairs with the release of the thread that has released units: what it has booked
-    /// before is in the window that is read next.
+    /// The acquire pairs with the release in [`swap`](Self::swap): what a thread has booked before
+    /// it released units is in the window that is read next.
     fn load(&self) -> GaugeWord {
         GaugeWord(self.0.load(Ordering::Acquire))
     }
 
-    /// The release pairs with that acquire. It also keeps the look at the window, and what was
-    /// booked, before the swap.
+    /// The release pairs with the acquire in [`load`](Self::load). It also keeps the reading of the
+    /// window, and bookings, before the swap.
     fn swap(&self, from: GaugeWord, to: GaugeWord) -> bool {
         self.0
             .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
@@ -105,18 +106,18 @@ impl GaugeWord {
         self.0 as u32
     }
 
-    /// The next word, with `reserved` units.
+    /// Returns the next word, with `reserved` units.
     pub(crate) fn with(self, reserved: u32) -> Self {
         Self::new(reserved, self.version().wrapping_add(1))
     }
 
-    /// The next word, with `wanted` units more, if `left` allows as many and at least one.
+    /// Returns the next word, with `wanted` more units, if `left` allows as many and at least one.
     pub(crate) fn admit(self, wanted: u32, left: u32) -> Option<Self> {
         let needed = u64::from(self.reserved()) + u64::from(wanted.max(1));
         (needed <= u64::from(left)).then(|| self.with(self.reserved() + wanted))
     }
 
-    /// The next word, with `units` less.
+    /// Returns the next word, with `units` fewer units.
     pub(crate) fn without(self, units: u32) -> Self {
         let rest = self.reserved().saturating_sub(units);
         if planted(Bug::GaugeWithoutVersion) {

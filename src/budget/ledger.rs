@@ -1,4 +1,4 @@
-//! The budget of one rule: its window, its gauge, and what has gone through them.
+//! The budget of one rule: its window, its gauge, and its totals.
 
 use std::hint::spin_loop;
 use std::time::Duration;
@@ -19,17 +19,18 @@ use crate::stat::{Grid, LeapArray, Quota, Reloaded};
 #[derive(Debug)]
 pub(crate) struct CostBudget {
     gauge: Gauge,
-    /// Another one after a reload that changes its limit or its shape, and when a provider tells what
+    /// Replaced by a reload that changes its limit or its shape, and when a provider reports what
     /// it has left.
     window: ArcSwap<CostWindow>,
     counts: BudgetCounts,
 }
 
-/// What counts in the present interval, and the limit on it.
+/// The charges of the present interval, and the limits on them.
 #[derive(Clone, Debug)]
 struct CostWindow {
     ring: Arc<LeapArray>,
     quota: Quota,
+    /// The last number that a provider has reported.
     told: Option<ToldLeft>,
 }
 
@@ -37,19 +38,23 @@ struct CostWindow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BudgetFigures {
     pub(crate) limit: u32,
-    /// What the window holds, and what running calls have reserved.
+    /// The units that the window holds.
     pub(crate) used: u32,
+    /// The units that running calls have reserved.
     pub(crate) reserved: u32,
-    /// What is left of the number that a provider has told, if one is in force.
+    /// What is left of the number that a provider has reported, if one is in force.
     pub(crate) told_left: Option<u32>,
-    /// In all: charged, reserved, charged beyond the limit.
+    /// The units that were charged in total.
     pub(crate) charged_total: u64,
+    /// The units that calls have reserved in total.
     pub(crate) reserved_total: u64,
+    /// The units that were charged beyond the limit.
     pub(crate) over_total: u64,
-    /// Calls that ended without a cost, and costs that were too large to be booked.
+    /// The calls that ended without reporting a cost.
     pub(crate) untold_total: u64,
+    /// The units that were reported and not charged, as they were too many.
     pub(crate) cut_total: u64,
-    /// The largest cost that a call which has ended had told.
+    /// The largest cost that an ended call has reported.
     pub(crate) largest: Option<u32>,
 }
 
@@ -69,8 +74,8 @@ impl CostBudget {
         }
     }
 
-    /// Goes on with another limit, and with a window of the shape `grid`. Only one thread may do
-    /// this at a time.
+    /// Changes the limit to that of `quota`, and the shape of the window to `grid`. Only one thread
+    /// may do this at a time.
     pub(crate) fn change(&self, grid: Grid, quota: Quota, now: Tick) {
         let old = self.window.load_full();
         let ring = if old.ring.grid() == grid {
@@ -79,10 +84,10 @@ impl CostBudget {
             }
             old.ring.clone()
         } else {
-            // From here on the old window takes nothing, and its callers wait for the new one.
+            // From here on, the old window accepts nothing, and its callers wait for the new one.
             Arc::new(old.ring.move_to(grid, now))
         };
-        // A number that is told meanwhile stands in the new window as well.
+        // A number that is reported meanwhile is kept in the new window.
         self.window.rcu(|present| CostWindow {
             ring: ring.clone(),
             quota,
@@ -90,8 +95,8 @@ impl CostBudget {
         });
     }
 
-    /// Reserves `wanted` units for a call if they are left, or lets it pass without a reservation
-    /// while one is left.
+    /// Reserves `wanted` units for a call, if they are left. A call that wants none needs one unit
+    /// to be left. Returns the account of the call.
     pub(crate) fn admit(&self, now: Tick, wanted: u32) -> Option<Account> {
         let mut left = || self.left_of_window(now);
         let is_admitted = self.gauge.admit(wanted, &mut left);
@@ -100,7 +105,7 @@ impl CostBudget {
 
     // --- reading ---
 
-    /// Runs `f` on the window, again where a reload has just put another one in its place.
+    /// Runs `f` on the window. Repeats it if a reload has replaced the window meanwhile.
     fn in_window<R>(&self, f: impl Fn(&CostWindow) -> Result<R, Reloaded>) -> R {
         loop {
             if let Ok(result) = f(&self.window.load()) {
@@ -110,19 +115,18 @@ impl CostBudget {
         }
     }
 
-    /// What is left of the number that a provider has told to a reader of `window`.
+    /// Returns what is left of the number that a provider has reported, as of `window`.
     fn told_left(&self, window: &CostWindow, now: Tick) -> Option<u32> {
         window.told.as_ref()?.left(&self.counts, now)
     }
 
-    /// Returns whether a provider has told what it has left, and its reset is to come.
+    /// Returns whether a number of a provider is in force.
     pub(crate) fn is_told(&self, now: Tick) -> bool {
         let told = self.window.load().told;
         told.is_some_and(|told| told.is_in_force(now))
     }
 
-    /// `at`, when a reader of `window` has room for `wanted` units in the ring, or later, when a
-    /// provider has them.
+    /// Returns the later of `at` and the time at which a provider has room for `wanted` units.
     fn after_reset(&self, window: &CostWindow, now: Tick, wanted: u32, at: Tick) -> Tick {
         match window.told {
             Some(told) => at.max(told.room_at(&self.counts, now, wanted)),
@@ -130,12 +134,12 @@ impl CostBudget {
         }
     }
 
-    /// What the window holds.
+    /// Returns the units that the window holds.
     fn used(&self, now: Tick) -> u32 {
         self.in_window(|window| window.ring.used_now(now, &window.quota))
     }
 
-    /// The limit without what the window holds, or what a provider has left if that is less.
+    /// Returns the limit minus what the window holds, or what a provider has left if that is less.
     fn left_of_window(&self, now: Tick) -> u32 {
         self.in_window(|window| {
             let used = window.ring.used_now(now, &window.quota)?;
@@ -151,8 +155,8 @@ impl CostBudget {
         self.window.load().quota.limit()
     }
 
-    /// When more than `left` units may be left, if no call comes: when the next bucket leaves the
-    /// window in which something was charged, and a provider that has no more has its reset.
+    /// Returns when more than `left` units are left, if no call comes: when enough charges have
+    /// left the window, and, if a provider has no more left, after its reset.
     pub(crate) fn more_at(&self, now: Tick, left: u32) -> Option<Tick> {
         let window = self.window.load();
         let wanted = left.saturating_add(1).min(window.quota.limit());
@@ -160,7 +164,7 @@ impl CostBudget {
         Some(self.after_reset(&window, now, wanted, at))
     }
 
-    /// How long what was charged matters.
+    /// Returns for how long a charge has an effect.
     pub(crate) fn memory(&self) -> Duration {
         self.window.load().ring.interval()
     }
@@ -175,7 +179,7 @@ impl CostBudget {
         }
     }
 
-    /// Bytes that it occupies on the heap with its window.
+    /// Returns how many bytes the budget occupies, including its window.
     pub(crate) fn footprint(&self) -> usize {
         let ring = self.window.load().ring.footprint() - size_of::<LeapArray>();
         shared_size::<Self>() + shared_size::<CostWindow>() + shared_size::<LeapArray>() + ring

@@ -1,11 +1,10 @@
-//! Limits on what calls turn out to cost: a window of what was charged, and a gauge of what is
-//! reserved.
+//! Limits on the costs of calls: a window of charged units, and a gauge of reserved units.
 //!
 //! A call reserves what it may cost before it runs, is charged while it runs, and is settled when
-//! its cost is known. Its reservation is no token of a window: it stands in a [gauge](gauge) beside
-//! the window for as long as the call runs, as a concurrency slot does, counted in units. So nothing
-//! has to be refunded to a bucket that has closed meanwhile, and a cost counts in the bucket in
-//! which it was told.
+//! its cost is known. A reservation takes no tokens of the window. It is counted in a separate
+//! [gauge](gauge) while the call runs, like a concurrency slot, but in units. So nothing has to be
+//! refunded to a bucket that has closed meanwhile, and a cost counts in the bucket in which it was
+//! reported.
 //!
 //! ```text
 //! window  | 120 | 300 |  80 |          charged by calls, by the time of the charge
@@ -18,26 +17,27 @@
 //!
 //! # Why no window is over
 //!
-//! Only the compare-and-swap of the gauge admits. A settlement *books first and releases second*, and
-//! each release changes the *version* of the gauge. So an admission whose swap succeeds has seen
-//! `used` at a time at which each cost stood in the window, or its reservation in the gauge, or in
-//! both: since it had read the gauge, none was released. As long as no call costs more than it
-//! reserved, `used + reserved ≤ limit` holds at any time, also where the window moves on, since it
-//! only loses by that. What calls cost beyond their reservations comes on top, once.
+//! Only the compare-and-swap of the gauge admits a call. A settlement *books first and releases
+//! second*, and each release changes the *version* of the gauge. So if the swap of an admission
+//! succeeds, nothing was released since it has read the gauge. When it then read `used`, each cost
+//! was in the window, or its reservation was in the gauge, or both. As long as no call costs more
+//! than it reserved, `used + reserved ≤ limit` holds at any time. It also holds when the window
+//! moves on, as the window only loses units by that. Costs beyond reservations can exceed the
+//! limit, each once.
 //!
-//! A call that meets a cost both in the window and in the gauge may be refused although there is
-//! room: by the few units that another thread is about to release.
+//! A call that sees a cost both in the window and in the gauge can be refused although there is
+//! room, because of the units that another thread is about to release.
 //!
-//! The part of its reservation that a call still has is one word of its own, an
-//! [`Account`](account::Account): each thread that charges or settles swaps it, and releases what it
-//! has taken out of it, so that no unit goes back twice.
+//! The rest of a call's reservation is in a word of its own, an [`Account`](account::Account). Each
+//! thread that charges or settles swaps it, and releases what it has taken out of it, so that no
+//! unit is released twice.
 //!
 //! # What a provider has left
 //!
-//! The number that a provider [tells](told) stands beside the window as a ceiling: what was charged in
-//! all by then, and that number. An admission looks at it with the window, so the room is the smaller
-//! one of the two. Whoever tells it also changes the version of the gauge, after that: a call that has
-//! looked before is not admitted without another look.
+//! The number that a provider [reports](told) is stored with the window as a ceiling: that number
+//! plus what was charged in total by then. An admission reads it with the window, and the room is
+//! the smaller of the two. The thread that reports the number changes the version of the gauge
+//! afterwards, so a call that has read the window before must read it again.
 
 mod account;
 mod counts;
@@ -54,8 +54,8 @@ pub(crate) use gauge::GaugeWord;
 pub(crate) use ledger::{BudgetFigures, CostBudget};
 pub(crate) use posting::CostLedger;
 
-/// The most that a window may hold, and the largest limit: 2³⁰. A window counts modulo 2³², and may
-/// hold costs beyond the limit.
+/// The most that a window can hold, and the largest limit: 2³⁰. It is far below 2³², modulo which a
+/// window counts, as a window can hold costs beyond the limit.
 pub(crate) const MAX_BUDGET: u32 = 1 << 30;
 
 #[cfg(all(test, sentinel_loom))]

@@ -1,6 +1,7 @@
-//! Every interleaving of calls that are admitted, charged and settled at once, checked by loom.
+//! Loom models of calls that are admitted, charged and settled concurrently.
 //!
-//! Each model has twins with a planted bug that must fail. Run as `stat::models` says.
+//! Each model runs in all interleavings, and most have a twin with a planted bug that must fail.
+//! For how to run them, see `stat::models`.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const NOW: Tick = Tick::from_nanos(1_000);
 
 const LIMIT: u32 = 2;
 
-/// When what a provider tells is over.
+/// The time until the reset of a provider.
 const RESET: Duration = Duration::from_millis(1);
 
 fn grid(buckets: u32) -> Grid {
@@ -69,7 +70,7 @@ fn charged_and_reserved(budget: &CostBudget) -> (u32, u32) {
     (figures.used, figures.reserved)
 }
 
-/// A call that has reserved the whole limit settles it, while another one comes.
+/// A call that has reserved the whole limit settles it, while another call comes.
 fn admission_and_settlement() {
     let budget = Arc::new(budget());
     let running = Running::start(&budget, LIMIT).unwrap();
@@ -82,7 +83,7 @@ fn admission_and_settlement() {
     assert_eq!(charged_and_reserved(&budget), (LIMIT, 0));
 }
 
-/// One call settles and one more takes its place, while a third one is between its look at the
+/// One call ends and another one reserves as much, while a third one is between its reading of the
 /// window and its swap.
 fn admissions_and_release() {
     let budget = Arc::new(budget());
@@ -100,7 +101,8 @@ fn admissions_and_release() {
     assert!(ours || theirs, "there was room for one");
 }
 
-/// One of two threads charges a call, and both let go of it: what was told is all that it cost.
+/// One of two threads charges a call, and both drop it. The reported cost is all that it is
+/// charged.
 fn charge_and_last_drop() {
     let budget = Arc::new(budget());
     let running = Arc::new(Running::start(&budget, LIMIT).unwrap());
@@ -118,7 +120,7 @@ fn charge_and_last_drop() {
     assert_eq!(charged_and_reserved(&budget), (1, 0));
 }
 
-/// Two threads tell what one call costs.
+/// Two threads report the cost of one call.
 fn settle_and_charge() {
     let budget = Arc::new(budget());
     let other = budget.admit(NOW, 1).unwrap();
@@ -135,7 +137,8 @@ fn settle_and_charge() {
     budget.cancel(&other);
 }
 
-/// The models look at no pause before a load, but at one where several threads change a value.
+/// A point at which threads can be interleaved before they load a value. Loom switches threads at a
+/// change of a shared value, but not before every load.
 #[derive(Clone)]
 struct Pause(Arc<AtomicU64>);
 
@@ -149,7 +152,8 @@ impl Pause {
     }
 }
 
-/// A provider has nothing left, and a call comes. Whoever was not let in by then is not let in.
+/// A provider reports that nothing is left, while a call comes. A call that was not admitted before
+/// the report is refused.
 fn admission_and_number() {
     let budget = Arc::new(budget());
     let running = Running::start(&budget, 1).unwrap();
@@ -171,7 +175,7 @@ fn admission_and_number() {
 }
 
 /// A provider has as much left as a running call has reserved. The call settles it, while another
-/// one comes.
+/// call comes.
 fn admission_and_settlement_of_a_number() {
     let budget = Arc::new(CostBudget::new(grid(1), quota(1, 100), NOW));
     let running = Running::start(&budget, 1).unwrap();
@@ -184,7 +188,7 @@ fn admission_and_settlement_of_a_number() {
     assert!(!coming.join().unwrap(), "more than was left");
 }
 
-/// A provider tells what it has left while a reload gives the budget another window.
+/// A provider reports what it has left while a reload replaces the window.
 fn number_and_reload() {
     let budget = Arc::new(budget());
     let pause = Pause::new();
@@ -205,7 +209,7 @@ fn number_and_reload() {
     assert!(budget.admit(NOW, 1).is_some());
 }
 
-/// Two numbers are told at once: the smaller one counts.
+/// Two numbers are reported at once. The smaller one counts.
 fn two_numbers() {
     let budget = Arc::new(budget());
     let pause = Pause::new();

@@ -1,4 +1,4 @@
-//! How the cost of a call is posted in a window and a gauge: of all callers, or of one key.
+//! Posts the costs of calls to a window and a gauge: those of a rule, or those of one key.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use super::counts::BudgetCounts;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
-/// The `Retry-After` where only reservations are in the way: when they end is unknown.
+/// The `Retry-After` if only reservations are in the way, whose end is unknown.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A window of what was charged, and a gauge of what is reserved.
+/// A window of charged units, and a gauge of reserved units.
 pub(crate) trait CostLedger {
     /// Charges `units` in the window.
     fn book(&self, now: Tick, units: u32);
@@ -18,30 +18,33 @@ pub(crate) trait CostLedger {
     /// Releases `units` from the gauge.
     fn release(&self, units: u32);
 
+    /// Returns the totals.
     fn counts(&self) -> &BudgetCounts;
 
-    /// What a new call may still cost.
+    /// Returns what a new call may still cost.
     fn left(&self, now: Tick) -> u32;
 
-    /// A provider has so much left until so much time is over. Only a budget of all callers of this
-    /// process takes notice: a key has no word for it, and a shared budget none that all processes see.
+    /// Notes that a provider has a number of units left until its reset. Only a budget of all
+    /// callers of this process uses it: a key has no field for it, and a shared budget none that
+    /// all processes see.
     fn tell_left(&self, _: Tick, _: u32, _: Duration) {}
 
-    /// When the window alone has room for `wanted` units; `None` if never.
+    /// Returns when the window alone has room for `wanted` units, regardless of the gauge; `None`
+    /// if never.
     fn window_room_at(&self, now: Tick, wanted: u32) -> Option<Tick>;
 
-    /// The call of `account`, which was charged nothing so far, runs: its reservation counts.
+    /// Counts the reservation of a call that starts. It was charged nothing so far.
     fn start(&self, account: &Account) {
         self.counts().reserved(account.rest());
     }
 
-    /// Takes back the reservation of a call that does not run.
+    /// Releases the reservation of a call that does not start.
     fn cancel(&self, account: &Account) {
         let Posting { release, .. } = account.settle(0);
         self.release(release);
     }
 
-    /// The call of `account` has cost `units` more. Returns whether something is left, of its
+    /// Charges the call of `account` `units` more. Returns whether anything is left, of its
     /// reservation or of the limit.
     fn charge(&self, account: &Account, now: Tick, units: u32) -> bool {
         let posting = account.charge(units);
@@ -49,17 +52,17 @@ pub(crate) trait CostLedger {
         posting.rest > 0 || self.left(now) > 0
     }
 
-    /// The call of `account` has cost `units` more, and nobody asks what is left.
+    /// As [`charge`](Self::charge), without reading what is left.
     fn add(&self, account: &Account, now: Tick, units: u32) {
         self.post(now, account.charge(units));
     }
 
-    /// The call of `account` costs `total` in all.
+    /// Settles the call of `account` at `total`.
     fn settle(&self, account: &Account, now: Tick, total: u32) {
         self.post(now, account.settle(total));
     }
 
-    /// The call of `account` has ended, and nobody can charge it any more.
+    /// Closes the account of a call that has ended and cannot be charged any more.
     fn close(&self, account: &Account, now: Tick, has_failed: bool) {
         let (posting, told) = account.close(has_failed);
         self.post(now, posting);
@@ -70,7 +73,7 @@ pub(crate) trait CostLedger {
         }
     }
 
-    /// Books first and releases second: see the [module](super).
+    /// Applies a posting. Books first and releases second: see the [module](super).
     fn post(&self, now: Tick, posting: Posting) {
         if planted(Bug::ReleaseBeforeBook) {
             self.release(posting.release);
@@ -86,8 +89,8 @@ pub(crate) trait CostLedger {
         }
     }
 
-    /// When a call that wants to reserve `wanted` units may be let in, if no other one comes: now,
-    /// or when the window alone has room for them. `None` if never.
+    /// Returns when a call that wants to reserve `wanted` units may be admitted, if no other call
+    /// comes: now, or when the window alone has room for them. `None` if never.
     fn room_at(&self, now: Tick, wanted: u32) -> Option<Tick> {
         let wanted = wanted.max(1);
         if wanted <= self.left(now) {

@@ -1,18 +1,18 @@
-//! What a provider has said that it has left for its callers.
+//! The number of units that a provider has reported as left for its callers.
 
 use std::time::Duration;
 
 use super::counts::BudgetCounts;
 use crate::clock::Tick;
 
-/// The longest time for which such a number counts. A field that was read wrongly, such as seconds
-/// since 1970, keeps nobody out for years.
+/// The longest time for which such a number is in force, so that a field that was misread, such as
+/// seconds since 1970, does not block calls for years.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ToldLeft {
-    /// The most that may have been charged in all until then.
+    /// The total of charges that must not be exceeded before `until`.
     ceiling: u64,
     until: Tick,
 }
@@ -20,7 +20,8 @@ pub(super) struct ToldLeft {
 // === impl ToldLeft ===
 
 impl ToldLeft {
-    /// Of what is charged from now on, no more than `left` units until `reset` is over.
+    /// Creates the ceiling that allows `left` more units to be charged from now on, until `reset`
+    /// has passed.
     pub(super) fn new(counts: &BudgetCounts, now: Tick, left: u32, reset: Duration) -> Self {
         Self {
             ceiling: counts.charged_so_far() + u64::from(left),
@@ -28,13 +29,13 @@ impl ToldLeft {
         }
     }
 
-    /// Returns whether it counts.
+    /// Returns whether the number is in force.
     pub(super) fn is_in_force(&self, now: Tick) -> bool {
         now < self.until
     }
 
-    /// What counts if this is told after `earlier`: no more than either allows while it is in force.
-    /// Of a larger number that is told meanwhile nothing remains.
+    /// Combines this number with an `earlier` one. While the earlier one is in force, the smaller
+    /// ceiling counts, and a larger number that is reported meanwhile is dropped entirely.
     pub(super) fn after(self, earlier: Option<Self>, now: Tick) -> Self {
         match earlier {
             Some(earlier) if earlier.is_in_force(now) => {
@@ -48,14 +49,15 @@ impl ToldLeft {
         }
     }
 
-    /// What is left of it without what was charged since; `None` where it counts no more.
+    /// Returns what is left of the number after the charges since; `None` if it is not in force any
+    /// more.
     pub(super) fn left(&self, counts: &BudgetCounts, now: Tick) -> Option<u32> {
         let left = self.ceiling.saturating_sub(counts.charged_so_far());
         self.is_in_force(now)
             .then(|| u32::try_from(left).unwrap_or(u32::MAX))
     }
 
-    /// When it keeps out no call of `wanted` units.
+    /// Returns from when on the number does not refuse a call of `wanted` units.
     pub(super) fn room_at(&self, counts: &BudgetCounts, now: Tick, wanted: u32) -> Tick {
         match self.left(counts, now) {
             Some(left) if left < wanted => self.until,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::{Encoded, canonical};
 
-/// Longest text, in bytes, that is kept as it is; a longer key is known by a
-/// keyed hash of it.
+/// The length of the longest text that is stored as it is, in bytes. A longer key is replaced by a
+/// keyed hash.
 pub(crate) const MAX_KEY_BYTES: usize = 256;
 /// The text of [`Key::OVERFLOW`].
 pub(crate) const OVERFLOW: &str = "__overflow__";
@@ -30,64 +30,64 @@ pub(crate) const OVERFLOW: &str = "__overflow__";
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Key<'a> {
-    /// A text. If it is longer than 256 bytes, a hash of it takes its place.
+    /// A text. If it is longer than 256 bytes, it is replaced by its hash.
     Str(&'a str),
     /// Two texts that stand for one text: the first, a space, and the second, such as a
     /// method and a route.
     ///
-    /// Only the joined text counts: `("acme eu", "bob")` is the same key as
-    /// `("acme", "eu bob")`. So use a first text that clients cannot choose, or that cannot
-    /// contain a space. To limit a pair, such as an address and an account, use
-    /// [two parameters](crate::Call::params) with a rule for each: an address in text form
-    /// is one of many in its network, as it is not cut to 64 bits by the
-    /// [extractors](crate::key).
+    /// Only the joined text counts: `("acme eu", "bob")` is the same key as `("acme", "eu bob")`.
+    /// So use a first text that clients cannot choose, or that cannot contain a space. To limit a
+    /// pair, such as an address and an account, use [two parameters](crate::Call::params) with a
+    /// rule for each. An address as a text would not be cut to 64 bits by the
+    /// [extractors](crate::key), and a client has many addresses in its network.
     Joined(&'a str, &'a str),
-    /// An address, used as it is. [Extractors](crate::key) cut IPv6 addresses to 64 bits;
-    /// if you make a key of an address without them, cut it by
-    /// [`cut_ip`](crate::key::cut_ip).
+    /// An address, used as it is. [Extractors](crate::key) cut IPv6 addresses to 64 bits. If you
+    /// create a key from an address yourself, cut it with [`cut_ip`](crate::key::cut_ip).
     Ip(IpAddr),
     /// A number.
     Int(u64),
-    /// A text as it is written in a URL: the same key as the decoded text.
+    /// An encoded text, as in a URL. It is the same key as the decoded text.
     #[doc(hidden)]
-    // Users can neither make nor read the text inside.
+    // Users can neither create nor read the text inside.
     #[allow(private_interfaces, reason = "extractors alone make and read it")]
     Encoded(Encoded<'a>),
     /// The hash of a long text, or of a secret one.
     #[doc(hidden)]
     Digest(u64, u64),
-    /// The digest of a secret text, by keys that all processes of a service have.
+    /// The digest of a secret text, which is the same in all processes of a service.
     #[doc(hidden)]
     Agreed(u64, u64),
-    /// A key that many calls share. It reads like a text, and no text is the same key.
+    /// A key of the engine that many calls share. It is displayed as a text, but no text is the
+    /// same key.
     #[doc(hidden)]
     Reserved(&'static str),
 }
 
 impl<'a> Key<'a> {
-    /// The key under which all calls without a key are counted together. It is displayed as
-    /// `-`. The text `-`, which a client may send, is another key.
+    /// The key under which all calls without a key are counted together. It is displayed as `-`.
+    /// The text `-`, which a client can send, is another key.
     pub const MISSING: Key<'static> = Key::Reserved("-");
 
-    /// The key under which all calls are counted that have no place of their own.
+    /// The key under which calls are counted for whose key a full table has no place.
     pub(crate) const OVERFLOW: Key<'static> = Key::Reserved(OVERFLOW);
 
-    /// The shared key that reads like this one, if this is a text.
+    /// Returns the reserved key that is displayed like this one, if this is a text.
     pub(crate) fn reserved(&self) -> Option<Key<'static>> {
         let all = [("-", Self::MISSING), (OVERFLOW, Self::OVERFLOW)];
         let mut alike = all.into_iter().filter(|(text, _)| self.is(text));
         alike.next().map(|(_, key)| key)
     }
 
-    /// The key that a rule or a program with this name means: a shared one, if it reads like that.
+    /// Returns the key that a rule or a program means by this name: the reserved key if it is
+    /// displayed like that, otherwise the key itself.
     pub(crate) fn meant(self) -> Self {
         self.reserved().unwrap_or(self)
     }
 
-    /// The keys that `text` stands for where a rule names it: the text, and the address or the
-    /// number that is written so. Not every text of a number is one: "007" and "+7" are names. An
-    /// address of IPv6 with one of IPv4 inside also stands for that one, as extractors know such a
-    /// client by it. A shared key is named by its text.
+    /// Returns the keys that `text` stands for in a rule: the text itself, the address or number
+    /// that it spells, and the reserved key that is displayed like it. Only the usual form of a
+    /// number counts: "007" and "+7" are names. An IPv6 address that contains an IPv4 address also
+    /// stands for that one, as extractors identify such a client by it.
     pub(crate) fn spellings(text: &'a str) -> std::vec::IntoIter<Self> {
         let mut all = vec![Key::Str(text)];
         if let Ok(ip) = text.parse::<IpAddr>() {
@@ -106,8 +106,8 @@ impl<'a> Key<'a> {
         all.into_iter()
     }
 
-    /// Returns a key that is short enough to be kept; `room` holds the short form of a
-    /// long one. By reference, because a key is large.
+    /// Returns a key that is short enough to be stored: this key, or its digest, which is put into
+    /// `room`. By reference, because a key is large.
     #[inline]
     pub(crate) fn shortened<'k>(
         &'k self,
@@ -127,13 +127,13 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The digest that stands for a key which is not kept.
+    /// Returns the digest that replaces this key in a table.
     #[cold]
     pub(crate) fn digest(&self, hash: &[impl BuildHasher; 2]) -> Key<'static> {
         Key::Digest(hash[0].hash_one(self), hash[1].hash_one(self))
     }
 
-    /// Returns whether `kept` is the same key.
+    /// Returns whether the stored key `kept` is the same key.
     #[inline]
     pub(crate) fn is_kept_as(&self, kept: &OwnedKey) -> bool {
         match (self, kept) {
@@ -164,8 +164,8 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Returns whether both are the same, by whole words: names are short, and calling `memcmp` takes
-/// longer than comparing them.
+/// Returns whether both slices are equal. It compares whole words inline, as names are short and a
+/// call of `memcmp` takes longer.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -219,8 +219,8 @@ impl From<u64> for Key<'_> {
 }
 
 impl Hash for Key<'_> {
-    /// With marks of where a text ends, which are no byte of any: so no two keys, nor
-    /// two in a row, give the same bytes to a hasher that does not tell by itself.
+    /// Writes an end mark after each text, a byte that no text contains. So no two keys, or two
+    /// keys in a row, write the same bytes, also to a hasher that does not separate its writes.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.hash_as::<true, H>(state);
@@ -228,8 +228,8 @@ impl Hash for Key<'_> {
 }
 
 impl Key<'_> {
-    /// The hash without marks, for a table of one key: foldhash tells by itself where
-    /// a text ends.
+    /// Hashes without end marks, for the tables of resources: foldhash separates its writes by
+    /// itself.
     #[inline]
     pub(crate) fn hash_open<H: Hasher>(&self, state: &mut H) {
         self.hash_as::<false, H>(state);
@@ -248,7 +248,7 @@ impl Key<'_> {
     fn hash_otherwise<const MARKS: bool, H: Hasher>(&self, state: &mut H) {
         let mut hash = |key: Key<'_>| key.hash_as::<MARKS, H>(state);
         match *self {
-            // A text that may be two joined ones hashes as they do.
+            // A text that may equal two joined ones hashes as these do.
             Key::Str(text) => match split(text) {
                 Some((first, second)) => return hash(Key::Joined(first, second)),
                 None => return hash_text::<MARKS, H>(text, state),
@@ -303,8 +303,8 @@ impl PartialEq for Key<'_> {
 
 impl Eq for Key<'_> {}
 
-/// The two parts of a text that begins like `GET /path`. Only those are looked
-/// at, so that other texts hash in one go.
+/// Splits a text that begins with a capital letter, like `GET /path`, at its first space. Other
+/// texts are not split, so that they hash in one write.
 fn split(text: &str) -> Option<(&str, &str)> {
     if may_be_joined(text) {
         text.split_once(' ')
@@ -318,18 +318,17 @@ fn may_be_joined(text: &str) -> bool {
     text.as_bytes().first().is_some_and(u8::is_ascii_uppercase)
 }
 
-/// Returns whether [`split`] finds `first` where it is joined to something.
+/// Returns whether [`split`] would separate `first` from the text that is joined to it.
 fn is_head(first: &str) -> bool {
     may_be_joined(first) && !first.as_bytes().contains(&b' ')
 }
 
-/// The bytes of `first`, a space, and those of `second`.
+/// Returns the bytes of the joined text: `first`, a space, and `second`.
 pub(crate) fn joined(first: &str, second: &str) -> impl Iterator<Item = u8> {
     first.bytes().chain(*b" ").chain(second.bytes())
 }
 
-/// Shows `look` the text that two joined ones stand for. Allocates only for one
-/// that is too long to be kept.
+/// Calls `look` with the joined text. Allocates only if it is too long to be stored.
 #[cold]
 fn with_joined<R>(first: &str, second: &str, look: impl FnOnce(&str) -> R) -> R {
     let mut room = [0; MAX_KEY_BYTES];
@@ -342,7 +341,7 @@ fn with_joined<R>(first: &str, second: &str, look: impl FnOnce(&str) -> R) -> R 
     look(std::str::from_utf8(text).expect("two texts and a space are a text"))
 }
 
-/// A key that is kept.
+/// A key in stored form, without borrowed text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnedKey {
     Str(Arc<str>),

@@ -46,7 +46,8 @@ pub(crate) use owned::OwnedCall;
 pub(crate) use percent::Encoded;
 
 /// The direction of a call: it comes in to be served here (inbound), or goes out to be served
-/// elsewhere (outbound). Calls of the two directions are counted apart, even under the same name.
+/// elsewhere (outbound). Calls of the two directions are counted separately, even under the same
+/// name.
 ///
 /// # Examples
 ///
@@ -131,7 +132,7 @@ pub struct Call<'a> {
     pub(crate) flags: Flags,
 }
 
-// It is copied for each call.
+// A call is copied several times, so its size is kept small.
 const _: () = assert!(size_of::<Call<'static>>() <= 256);
 
 /// A parameter of a call: its name, and its value if it has one.
@@ -183,11 +184,12 @@ impl<'a> Param<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Params<'a> {
     None,
+    /// A single parameter without a name.
     One(Key<'a>),
     Many(&'a [Param<'a>]),
 }
 
-/// What a call may cost, by unit.
+/// The costs that a call reserves, by unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reserves<'a> {
     One(&'a str, u32),
@@ -195,7 +197,7 @@ pub(crate) enum Reserves<'a> {
 }
 
 impl Reserves<'_> {
-    /// Calls `f` with each unit of which something is reserved.
+    /// Calls `f` with each unit with a reservation above 0.
     pub(crate) fn each_unit(self, f: &mut dyn FnMut(&str)) {
         let one;
         let all = match self {
@@ -212,7 +214,7 @@ impl Reserves<'_> {
         }
     }
 
-    /// What is reserved of `unit`.
+    /// Returns the reservation of `unit`.
     pub(crate) fn of(self, unit: &str) -> u32 {
         match self {
             Self::One(own, n) if own == unit => n,
@@ -248,18 +250,18 @@ impl<'a> Call<'a> {
     }
 
     /// Sets the origin: the caller. Rules [by origin](crate::FlowRule::by_origin) count all calls
-    /// without an origin as those of one caller, under `-`, unless
-    /// [`MissingKey`](crate::MissingKey) says otherwise. A caller that sends `-` is another one.
+    /// without an origin as those of one caller, displayed as `-`, unless they set another
+    /// [`MissingKey`](crate::MissingKey). A caller that sends the text `-` is a different one.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<Key<'a>>) -> Self {
         self.origin = Some(origin.into());
         self
     }
 
-    /// Sets the context: the entrance by which the call came in, such as `web` or `batch`.
-    /// Rules may be [for one context](crate::FlowRule::in_context). The calls of a context
-    /// are counted apart if there is such a rule, or if the engine was built
-    /// [with contexts](crate::Builder::contexts).
+    /// Sets the context: the entrance by which the call came in, such as `web` or `batch`. Rules
+    /// can be [for one context](crate::FlowRule::in_context). The calls of a context are counted
+    /// separately if there is such a rule, or if the engine was built [with
+    /// contexts](crate::Builder::contexts).
     #[must_use]
     pub fn context(mut self, context: impl Into<Key<'a>>) -> Self {
         self.context = Some(context.into());
@@ -300,10 +302,10 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets whether the call may borrow from a later bucket of a flow rule and wait for it,
-    /// instead of being refused; see [`FlowRule::lend`](crate::FlowRule::lend). It may also borrow
-    /// of a [keyed rule](crate::KeyedRule::shared) that is shared. Other rules, and queues, do not
-    /// look at it.
+    /// Sets whether the call may borrow from a later bucket of a flow rule and wait for it, instead
+    /// of being refused; see [`FlowRule::lend`](crate::FlowRule::lend). It may also borrow from a
+    /// [keyed rule](crate::KeyedRule::shared) that is shared. Other rules, and queues, ignore this
+    /// setting.
     #[must_use]
     pub fn prioritized(mut self, prioritized: bool) -> Self {
         self.flags = self.flags.with_prioritized(prioritized);
@@ -324,29 +326,30 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets how much the call matters where there are too many: an
+    /// Sets how much the call matters if there are too many: an
     /// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important calls of its resource
-    /// first. Default: [`Criticality::Critical`]. Other rules do not look at it: a quota is no
-    /// overload.
+    /// first. Default: [`Criticality::Critical`]. Other rules ignore it, as an exhausted quota is
+    /// no overload.
     #[must_use]
     pub const fn criticality(mut self, criticality: Criticality) -> Self {
         self.flags = self.flags.with_criticality(criticality);
         self
     }
 
-    /// Sets with which other calls of its class the call is refused, where a class is refused in
-    /// part: those of higher cohorts first. Default: none, which is judged as cohort 0.
+    /// Sets the part of its class to which the call belongs: if only some calls of a class are
+    /// refused, those of higher cohorts are refused first. Default: none, which is judged as cohort
+    /// 0.
     #[must_use]
     pub const fn cohort(mut self, cohort: Cohort) -> Self {
         self.flags = self.flags.with_cohort(cohort);
         self
     }
 
-    /// The largest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and even where no rule
-    /// limits calls, a few calls of this weight must not fill it.
+    /// The largest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and even if no rule limits
+    /// calls, a few calls of this weight must not fill it.
     pub const MAX_WEIGHT: u32 = 1 << 24;
 
-    /// Sets the weight of the call: how many tokens it takes. A layer sets it by
+    /// Sets the weight of the call: how many tokens it takes. Layers set it with
     /// [`weight`](crate::SentinelLayer::weight); Sentinel calls it batch count. A weight above
     /// [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as `MAX_WEIGHT`. Concurrency limits and circuit
     /// breakers count a call of any weight as one.
@@ -354,16 +357,16 @@ impl<'a> Call<'a> {
     /// A call heavier than what a rule ever admits at once can never pass, except in a
     /// [queue](crate::FlowRule::throttle), where it waits correspondingly longer.
     ///
-    /// A call of weight 0 takes nothing of any rate. It passes while no rate is exceeded, as a rate
-    /// may be after a reload that lowers its limit; it also passes a threshold of 0, which it does
-    /// not exceed. Tokens of [prioritized](Self::prioritized) calls that wait count as taken
-    /// already, so a full window that has lent places refuses it. If it is prioritized itself and
-    /// the rule lends any [part](crate::FlowRule::max_occupy_ratio), it waits until the window
-    /// holds no more than it may. A quota that is kept for each value never refuses it.
+    /// A call of weight 0 takes no tokens. It passes unless a rate is exceeded, which can happen
+    /// after a reload that lowers a limit. It also passes a threshold of 0, which it does not
+    /// exceed. Tokens of waiting [prioritized](Self::prioritized) calls count as taken, so a full
+    /// window that has lent tokens refuses it. If it is prioritized itself and the rule lends any
+    /// [part](crate::FlowRule::max_occupy_ratio), it waits until the window holds no more than its
+    /// limit. A quota per value never refuses it.
     ///
-    /// The weights of all calls of one second must stay below 2³¹ together, or totals are
-    /// wrong; a flow rule on the resource can ensure that. So choose a unit that is not too
-    /// small: KiB, and not bytes.
+    /// The weights of all calls of one second must stay below 2³¹ in sum, or totals are wrong; a
+    /// flow rule on the resource can ensure that. So choose a unit that is not too small: KiB, and
+    /// not bytes.
     #[doc(alias("weight", "cost"))]
     #[must_use]
     pub fn batch(mut self, weight: u32) -> Self {
@@ -371,18 +374,18 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets what the call may cost at most, as far as that is known: `n` of `unit`. Default 0: the
-    /// call passes while anything is left.
+    /// Reserves the most that the call may cost, as far as it is known: `n` of `unit`. Default 0:
+    /// the call passes while anything is left.
     ///
     /// Rules on [costs](crate::FlowRule::cost) count a reservation as used until the call has ended
-    /// or is [settled](crate::Entry::settle). One above the limit of such a rule is refused for
-    /// ever. A unit that no rule of the resource counts is ignored.
+    /// or is [settled](crate::Entry::settle). A reservation above the limit of such a rule is
+    /// always refused. A unit that no rule of the resource counts is ignored.
     ///
     /// At most `limit ÷ n` calls run at once. So a call that reserves much more than it costs keeps
-    /// others out for as long as it runs: where a small overrun is bearable, reserve what is usual,
-    /// and not what is possible.
+    /// others out while it runs. If a small overrun is acceptable, reserve the usual cost and not
+    /// the highest possible one.
     ///
-    /// The last of `reserve` and [`reserves`](Self::reserves) counts.
+    /// Of several calls of `reserve` and [`reserves`](Self::reserves), the last one counts.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel, Verdict};
@@ -407,8 +410,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets what the call may cost at most of several units, as [`reserve`](Self::reserve) does for
-    /// one. Of two numbers for one unit the larger counts.
+    /// Reserves costs of several units, as [`reserve`](Self::reserve) does for one. Of two numbers
+    /// for one unit, the larger one counts.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Rules, Sentinel, Verdict};
@@ -437,8 +440,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// The limit on the call's wait for a loan: the wait must be shorter. Zero if the call may not
-    /// borrow; never above `most`, the limit for all calls.
+    /// Returns the exclusive limit of the call's wait for a loan. It is zero if the call may not
+    /// borrow, and at most `most`, the limit for all calls.
     pub(crate) fn patience_for_loan(&self, most: Duration) -> Duration {
         match self.patience {
             _ if !self.flags.prioritized() => Duration::ZERO,
@@ -447,7 +450,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The parameter at `index`, from the end if that is negative.
+    /// Returns the parameter at `index`, counted from the end if that is negative.
     pub(crate) fn param_at(&self, index: i32) -> Option<&Key<'a>> {
         match &self.params {
             Params::None => None,
@@ -463,7 +466,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The parameter called `name`.
+    /// Returns the parameter called `name`.
     pub(crate) fn param_named(&self, name: &str) -> Option<&Key<'a>> {
         match &self.params {
             Params::Many(params) => params

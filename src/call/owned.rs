@@ -1,4 +1,4 @@
-//! A call that outlives the request that it describes: one that waits before it is judged.
+//! An owned copy of a call, which outlives its request: for calls that wait before they are judged.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ enum OwnedParams {
     Many(Vec<(String, Option<OwnedKey>)>),
 }
 
-/// What a call that is kept may cost.
+/// The costs that an owned call reserves.
 #[derive(Clone, Debug)]
 struct OwnedReserves(Box<[(Box<str>, u32)]>);
 
@@ -47,7 +47,7 @@ impl From<Reserves<'_>> for OwnedReserves {
 }
 
 impl OwnedReserves {
-    /// Runs `f` with the reserves.
+    /// Runs `f` with the borrowed form of the reservations.
     fn with<R>(&self, f: impl FnOnce(Reserves<'_>) -> R) -> R {
         match &*self.0 {
             [(unit, n)] => f(Reserves::One(unit, *n)),
@@ -66,7 +66,7 @@ impl OwnedReserves {
 
 impl From<&Call<'_>> for OwnedCall {
     fn from(call: &Call<'_>) -> Self {
-        // By all its names, so that a new one is not left out.
+        // All fields are named, so that a new one is not forgotten here.
         let Call {
             resource,
             origin,
@@ -102,7 +102,7 @@ impl OwnedCall {
         self.flags.importance()
     }
 
-    /// Runs `f` with the call.
+    /// Runs `f` with the borrowed form of the call.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&Call<'_>) -> R) -> R {
         let many: Vec<_>;
         let params = match &self.params {

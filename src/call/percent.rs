@@ -1,19 +1,19 @@
-//! Text in an encoded form, as in URLs, known by the text that it decodes to.
+//! Encoded text, as in URLs, which is identified by the text that it decodes to.
 //!
-//! `ab` and `a%62` decode to the same text, and the hosts `ab` and `AB` are the same. If
-//! they were two keys, a client would have a fresh quota for every spelling of its name.
-//! So an encoded text hashes and compares as the decoded text, which is decoded on the
-//! stack each time; a text with nothing to decode is an ordinary one and costs nothing.
+//! `ab` and `a%62` decode to the same text, and the hosts `ab` and `AB` are the same. If they were
+//! two keys, a client would have a fresh quota for every spelling of its name. So an encoded text
+//! hashes and compares as the decoded text, and is decoded on the stack each time. A text with
+//! nothing to decode becomes an ordinary key at no cost.
 
 use std::fmt;
 
 use super::Key;
 
-/// Longest text, in bytes, that is decoded without an allocation.
+/// The length of the longest text that is decoded without an allocation, in bytes.
 const ROOM: usize = 512;
 
-/// A text in an encoded form, known by the text that it decodes to. Bytes that do not decode to
-/// UTF-8 are replaced as by [`String::from_utf8_lossy`].
+/// An encoded text, which is identified by the text that it decodes to. Bytes that are not UTF-8
+/// are replaced as by [`String::from_utf8_lossy`].
 #[derive(Clone, Copy)]
 pub(crate) struct Encoded<'a> {
     text: &'a str,
@@ -23,34 +23,35 @@ pub(crate) struct Encoded<'a> {
 /// How a text is encoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Code {
-    /// `%` and two digits for a byte; a `%` without digits is one.
+    /// Percent-encoding: `%` and two hexadecimal digits for a byte. A `%` without digits stands for
+    /// itself.
     Path,
     /// Percent-encoding with `+` for a space.
     Form,
-    /// Capitals for small letters, of ASCII.
+    /// A host name, in which ASCII letters of both cases are equal. It decodes to lower case.
     Host,
 }
 
 impl<'a> Encoded<'a> {
-    /// A text as in the path of a URL.
+    /// Creates an encoded text from the path of a URL.
     pub(crate) const fn path(text: &'a str) -> Self {
         let code = Code::Path;
         Self { text, code }
     }
 
-    /// A text as in the query of a URL.
+    /// Creates an encoded text from the query of a URL.
     pub(crate) const fn form(text: &'a str) -> Self {
         let code = Code::Form;
         Self { text, code }
     }
 
-    /// The name of a host.
+    /// Creates an encoded text from a host name.
     pub(crate) const fn host(text: &'a str) -> Self {
         let code = Code::Host;
         Self { text, code }
     }
 
-    /// The decoded text as a key; `None` if the text is empty.
+    /// Returns the decoded text as a key; `None` if the text is empty.
     pub(crate) fn key(self) -> Option<Key<'a>> {
         match self {
             Self { text: "", .. } => None,
@@ -59,21 +60,22 @@ impl<'a> Encoded<'a> {
         }
     }
 
-    /// The key that all `spellings` decode to; `None` if they decode to different texts.
+    /// Returns the key that all `spellings` decode to; `None` if they decode to different texts or
+    /// there are none.
     pub(crate) fn only(mut spellings: impl Iterator<Item = Self>) -> Option<Key<'a>> {
         let first = spellings.next()?;
-        // The first is decoded once, however many follow.
+        // The first text is decoded only once, for all comparisons.
         first
             .with_text(|text| spellings.all(|spelling| spelling.is(text)))
             .then(|| first.key())?
     }
 
-    /// Returns whether it decodes to `text`.
+    /// Returns whether the encoded text decodes to `text`.
     pub(crate) fn is(&self, text: &str) -> bool {
         if self.is_plain() {
             self.text == text
         } else {
-            // No text is shorter than what it says.
+            // An encoded text is never shorter than the decoded one, apart from invalid UTF-8.
             self.text.len() >= text.len() && self.with_text(|own| own == text)
         }
     }
@@ -107,7 +109,7 @@ impl<'a> Encoded<'a> {
         })
     }
 
-    /// The bytes that it says: as many as there are, or fewer.
+    /// Returns the decoded bytes, which are at most as many as the encoded ones.
     fn bytes(&self) -> impl Iterator<Item = u8> + 'a {
         let code = self.code;
         let mut rest = self.text.as_bytes();
@@ -184,7 +186,7 @@ mod tests {
             let owned = OwnedKey::from(key);
             assert_eq!(owned, OwnedKey::from(plain), "{spelled}");
             assert!(key.is_kept_as(&owned), "{spelled}");
-            // A long one is known by the same hash.
+            // A long text is replaced by the same hash.
             let (mut room, mut other) = (None, None);
             let short = key.shortened(&two, &mut room);
             assert_eq!(short, plain.shortened(&two, &mut other), "{spelled}");

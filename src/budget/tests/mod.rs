@@ -1,4 +1,4 @@
-//! Budgets, one call after the other, and under threads.
+//! Tests of budgets, with calls in sequence and in several threads.
 
 mod stress;
 
@@ -32,7 +32,7 @@ fn budget(limit: u32) -> CostBudget {
     CostBudget::new(grid(), quota(limit), at(0))
 }
 
-/// What the window holds and what is reserved.
+/// Returns what the window holds and what is reserved.
 fn state(budget: &CostBudget, now: Tick) -> (u32, u32) {
     let figures = budget.figures(now);
     (figures.used, figures.reserved)
@@ -51,7 +51,7 @@ fn reservations_count_as_used_until_they_are_settled() {
     assert!(budget.admit(at(0), 5).is_none());
     budget.cancel(&second);
     assert_eq!(state(&budget, at(0)), (2, 0));
-    // A call that another rule refuses never counts as one that has reserved.
+    // A call that another rule refuses does not count as having reserved.
     assert_eq!(budget.figures(at(0)).reserved_total, 6);
     budget.start(&budget.admit(at(0), 8).unwrap());
     assert_eq!(budget.figures(at(0)).reserved_total, 14);
@@ -78,7 +78,7 @@ fn charges_come_out_of_the_reservation_first() {
         (1, true, (1, 9)),
         (0, true, (1, 9)),
         (2, true, (3, 7)),
-        // More than is left of it.
+        // More than the rest of the reservation.
         (3, false, (6, 6)),
         (0, false, (6, 6)),
     ] {
@@ -86,7 +86,7 @@ fn charges_come_out_of_the_reservation_first() {
         assert_eq!(state(&budget, at(0)), expected);
     }
     budget.cancel(&full);
-    // Something is left of the limit again.
+    // Some of the limit is left again.
     assert!(budget.charge(&account, at(0), 1));
 }
 
@@ -104,7 +104,7 @@ fn the_larger_total_counts() {
     assert_eq!(state(&budget, at(0)), (21, 0));
 }
 
-/// Tells a cost.
+/// A function that reports a cost.
 type Tell<'a> = &'a dyn Fn(&CostBudget, &Account);
 
 #[test]
@@ -193,7 +193,7 @@ fn no_more_than_a_provider_has_left_passes_until_its_reset() {
     let budget = budget(100);
     let account = budget.admit(at(0), 10).unwrap();
     budget.tell_left(at(0), 25, MINUTE);
-    // What runs counts as well.
+    // Reservations of running calls count as well.
     assert_eq!(budget.left(at(0)), 15);
     assert!(budget.admit(at(0), 16).is_none());
     assert_eq!(budget.room_at(at(0), 16), Some(at(1_000)));
@@ -201,7 +201,7 @@ fn no_more_than_a_provider_has_left_passes_until_its_reset() {
     assert_eq!(budget.room_at(at(0), 101), None);
     budget.settle(&account, at(0), 20);
     assert_eq!(budget.left(at(0)), 5);
-    // What leaves the window does not come back to the provider.
+    // Charges that leave the window do not raise what the provider has left.
     assert_eq!(
         (state(&budget, at(2_000)), budget.left(at(2_000))),
         ((0, 0), 5)
@@ -222,7 +222,7 @@ fn the_smallest_number_that_is_told_counts_for_the_longest_time() {
         ([(10, second), (20, MINUTE)], 1_000),
         ([(10, second), (10, MINUTE)], 60_000),
         ([(u32::MAX, MINUTE), (10, second)], 60_000),
-        // That of an earlier reset is over.
+        // A number whose reset has passed has no effect.
         ([(0, Duration::ZERO), (10, second)], 1_000),
         ([(10, Duration::MAX), (10, second)], 24 * 60 * 60 * 1_000),
     ] {
@@ -271,13 +271,13 @@ fn huge_costs_are_cut_and_counted() {
     let figures = budget.figures(at(0));
     assert_eq!(figures.used, most);
     assert_eq!(figures.cut_total, u64::from(u32::MAX - most));
-    // What is reserved may be charged whole.
+    // A reservation is always charged in full.
     let reserved = budget.admit(at(0), most * 3).unwrap();
     budget.close(&reserved, at(0), false);
     assert_eq!(state(&budget, at(0)), (most * 4, 0));
     for _ in 0..200 {
         budget.charge(&account, at(0), most);
     }
-    // A window that holds so much books no more.
+    // A window that holds the maximum books no more.
     assert_eq!(state(&budget, at(0)), (MAX_BUDGET, 0));
 }

@@ -1,4 +1,4 @@
-//! Threads that race for the last units of a window.
+//! Stress tests with threads that race for the last units of a window.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::stat::tests::rng::{Rng, attempts};
 const THREADS: usize = 8;
 const LIMIT: u32 = 100;
 
-/// Runs a call that costs `cost` in several charges, or is settled, and has reserved `wanted`.
+/// Runs a call that reserves `wanted` and costs `cost`, which is partly charged and then settled.
 /// Returns what it was charged.
 fn call(budget: &CostBudget, now: u64, (wanted, cost): (u32, u32), rng: &mut Rng) -> u32 {
     let now = at(now);
@@ -31,7 +31,8 @@ fn call(budget: &CostBudget, now: u64, (wanted, cost): (u32, u32), rng: &mut Rng
     cost
 }
 
-/// Windows in which all threads race until nothing is left. Returns how many ended over the limit.
+/// Runs windows in which all threads race until nothing is left. Returns how many windows ended
+/// over the limit.
 fn windows_over(reserves: bool) -> u32 {
     let budget = budget(LIMIT);
     let windows = attempts() / 200;
@@ -73,7 +74,7 @@ fn no_window_is_over_where_each_call_reserves_what_it_costs() {
 
 #[test]
 fn windows_are_over_where_costs_are_told_afterwards() {
-    // The test above can see it.
+    // This shows that the test above would detect a window over the limit.
     assert!(windows_over(false) > 0);
 }
 

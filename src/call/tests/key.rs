@@ -1,4 +1,4 @@
-//! Keys that are shown, compared and cut.
+//! Tests of displaying, comparing, hashing and shortening keys.
 
 use super::*;
 use std::hash::RandomState;
@@ -44,9 +44,9 @@ fn joined_texts_are_the_text_with_a_space() {
 
 #[test]
 fn keys_that_are_equal_hash_alike_however_they_are_written() {
-    // As in tables: this one tells apart where texts end.
+    // The hash of the tables, which separates its writes.
     let hash = foldhash::quality::RandomState::default();
-    // This one, of secrets, does not.
+    // The hash of digests, which does not separate its writes.
     let two = [RandomState::new(), RandomState::new()];
     let parts = [
         "", "a", "A", " ", "a b", "A b", "Aa", "GET", "Get x", "GET ", " GET", "é", "/",
@@ -74,7 +74,7 @@ fn keys_that_are_equal_hash_alike_however_they_are_written() {
 
 #[test]
 fn two_keys_in_a_row_hash_as_no_other_two() {
-    // Which does not tell by itself where a text ends.
+    // This hash does not separate its writes.
     let hash = RandomState::new();
     let pair = |a, b| hash.hash_one((Key::Str(a), Key::Str(b)));
     assert_ne!(pair("ab", "c"), pair("a", "bc"));
@@ -90,7 +90,7 @@ fn what_is_no_text_has_the_digest_of_none() {
         Key::Int(number),
         Key::Str("1234567812345678"),
         Key::Digest(number, number),
-        // Keys that go on behind the end of a text of seven bytes.
+        // A number whose last byte is the end mark of a text of seven bytes.
         Key::Str("1234567"),
         Key::Int(u64::from_le_bytes(*b"1234567\xff")),
     ];
