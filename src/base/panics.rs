@@ -18,15 +18,15 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Returns the result of `call`; if it panics, that of `told`, which gets the panic.
+/// Returns the result of `call`; if it panics, that of `on_panic`, which gets the panic.
 pub(crate) fn catch_panic_or<T>(
     call: impl FnOnce() -> T,
-    told: impl FnOnce(&(dyn Any + Send)) -> T,
+    on_panic: impl FnOnce(&(dyn Any + Send)) -> T,
 ) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(answer) => answer,
         Err(panic) => {
-            let answer = told(&*panic);
+            let answer = on_panic(&*panic);
             drop_panic(panic);
             answer
         }

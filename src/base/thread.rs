@@ -20,7 +20,7 @@ pub(crate) struct PeriodicThread {
     /// it, the system may have given the id in the handle to another thread. Dropping the handle
     /// would detach that thread, so that it could not be joined any more.
     thread: ManuallyDrop<Option<JoinHandle<()>>>,
-    /// The process that has the thread; a fork of the process has not.
+    /// The process that has the thread; a process that forks from it does not.
     process: u32,
 }
 

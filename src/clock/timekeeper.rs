@@ -159,7 +159,7 @@ impl Timekeeper {
         } else {
             now
         };
-        self.tell(now)
+        self.record(now)
     }
 
     /// Returns the present, for use without a node: it never goes back by more than [`LATEST_NS`].
@@ -179,7 +179,7 @@ impl Timekeeper {
         } else {
             now
         };
-        self.tell(now)
+        self.record(now)
     }
 
     /// How long after 1970 the time 0 is, for rules by the calendar. The offset by which steps back
@@ -205,9 +205,9 @@ impl Timekeeper {
         Tick::from_nanos(self.0.latest.load(Ordering::Relaxed))
     }
 
-    /// Keeps `now` as the latest time of the engine, if it is. Returns `now`.
+    /// Records `now` as the latest time of the engine, if it is. Returns `now`.
     #[inline]
-    fn tell(&self, now: Tick) -> Tick {
+    fn record(&self, now: Tick) -> Tick {
         // Not stored each time, as all calls read this cache line.
         if now.nanos_since(self.latest()) > LATEST_NS {
             self.0.latest.fetch_max(now.as_nanos(), Ordering::Relaxed);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     /// The time for a node that has `seen` the start of a step.
-    fn told(time: &Timekeeper, seen: Tick) -> Tick {
+    fn checked(time: &Timekeeper, seen: Tick) -> Tick {
         time.check(time.read(), seen)
     }
 
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(time.check(Glance(at(3_605_000)), at(4_900)), at(5_000));
         // A real idle time is confirmed.
         clock.set(at(3_605_000));
-        assert_eq!(told(&time, at(4_900)), at(3_605_000));
+        assert_eq!(checked(&time, at(4_900)), at(3_605_000));
     }
 
     #[test]
@@ -334,12 +334,12 @@ mod tests {
         for (step, stands) in cases {
             let clock = ManualClock::starting_at(at(3_600_000));
             let time = Timekeeper::new(Box::new(clock.clone()));
-            let seen = told(&time, Tick::ZERO);
+            let seen = checked(&time, Tick::ZERO);
             let wait = |now| time.until(seen + Duration::from_millis(300), now);
             assert_eq!(wait(seen), Duration::from_millis(300));
             clock.set(at(3_600_000 - step));
             for ms in 0..stands {
-                let now = told(&time, at(3_500_000));
+                let now = checked(&time, at(3_500_000));
                 assert!(now <= seen, "{step}: {now:?} after {ms} ms");
                 let is_noted = step > 1_000;
                 assert_eq!(now == seen, is_noted, "{step}: after {ms} ms");
@@ -347,7 +347,7 @@ mod tests {
                 clock.advance(Duration::from_millis(1));
             }
             for ms in stands..3_000 {
-                let now = told(&time, at(3_500_000));
+                let now = checked(&time, at(3_500_000));
                 // Time continues from when the clock stepped back.
                 let lost = step.min(stands) * u64::from(step <= 1_000);
                 assert_eq!(now, at(3_600_000 + ms - lost), "{step}: after {ms} ms");
@@ -360,11 +360,11 @@ mod tests {
     fn a_clock_that_returns_within_a_second_leaves_no_offset() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let time = Timekeeper::new(Box::new(clock.clone()));
-        let seen = told(&time, Tick::ZERO);
+        let seen = checked(&time, Tick::ZERO);
         clock.set(at(1_000));
-        assert_eq!(told(&time, seen), seen);
+        assert_eq!(checked(&time, seen), seen);
         clock.set(at(3_600_500));
-        let now = told(&time, seen);
+        let now = checked(&time, seen);
         assert_eq!(now, at(3_600_500));
         let soon = Duration::from_millis(3);
         assert_eq!(time.until(now + soon, now), soon);
@@ -374,15 +374,15 @@ mod tests {
     fn a_node_that_has_seen_nothing_gets_the_time_of_the_engine() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let time = Timekeeper::new(Box::new(clock.clone()));
-        let seen = told(&time, Tick::ZERO);
+        let seen = checked(&time, Tick::ZERO);
         clock.set(at(1_000));
         let making = time.check_making(time.read());
-        assert_eq!([making, told(&time, Tick::ZERO)], [seen; 2]);
+        assert_eq!([making, checked(&time, Tick::ZERO)], [seen; 2]);
         // A node can have seen up to `LATEST_NS` more than the engine: it is the same step back.
         let more = seen + Duration::from_nanos(LATEST_NS);
-        assert_eq!(told(&time, more), more);
+        assert_eq!(checked(&time, more), more);
         clock.advance(SLACK);
-        assert_eq!(told(&time, more), seen + SLACK);
+        assert_eq!(checked(&time, more), seen + SLACK);
     }
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
         let mut last = Tick::ZERO;
         for ms in (5_000..9_000).step_by(100) {
             clock.set(at(ms));
-            let now = told(&time, last);
+            let now = checked(&time, last);
             let is_there = !(6_000..=7_000).contains(&ms);
             assert_eq!(now, if is_there { at(ms) } else { at(5_900) });
             last = now;
@@ -444,22 +444,22 @@ mod tests {
             meanwhile: Lock::new(None),
         });
         let time = Arc::new(Timekeeper::new(Box::new(sleepy.clone())));
-        let seen = told(&time, Tick::ZERO);
+        let seen = checked(&time, Tick::ZERO);
         clock.set(at(1_000));
-        assert_eq!(told(&time, seen), seen);
+        assert_eq!(checked(&time, seen), seen);
         clock.advance(SLACK);
         let late = time.read();
         let other = time.clone();
         *sleepy.meanwhile.lock() = Some(Box::new(move || {
-            assert_eq!(told(&other, seen), seen + SLACK);
+            assert_eq!(checked(&other, seen), seen + SLACK);
         }));
         // It reads the old time again, and sleeps while the other thread catches up.
         assert_eq!(time.check(late, seen), seen + SLACK);
         // So a second step back is waited for as long as the first one.
         clock.set(at(0));
-        assert_eq!(told(&time, seen), seen + SLACK);
+        assert_eq!(checked(&time, seen), seen + SLACK);
         clock.advance(SLACK - Duration::from_nanos(1));
-        assert_eq!(told(&time, seen), seen + SLACK);
+        assert_eq!(checked(&time, seen), seen + SLACK);
     }
 
     #[test]
@@ -467,11 +467,11 @@ mod tests {
         let clock = ManualClock::starting_at(at(3_600_000));
         let time = Timekeeper::new(Box::new(clock.clone()));
         let older = time.clone();
-        let seen = told(&time, Tick::ZERO);
+        let seen = checked(&time, Tick::ZERO);
         clock.set(at(1_000));
-        told(&time, seen);
+        checked(&time, seen);
         clock.advance(SLACK);
-        assert_eq!(told(&time, seen), seen + SLACK);
+        assert_eq!(checked(&time, seen), seen + SLACK);
         // This includes a clone that no call has used meanwhile.
         let both = [older.read(), time.clone().read()];
         assert_eq!(both.map(Glance::undoubted), [seen + SLACK; 2]);
@@ -526,7 +526,7 @@ mod tests {
         for step in 0..100 {
             clock.advance(Duration::from_millis(100));
             let seen = at(12_000 + step * 100);
-            assert_eq!(told(&time, seen), seen);
+            assert_eq!(checked(&time, seen), seen);
             assert_eq!(time.read().undoubted(), clock.now());
         }
     }

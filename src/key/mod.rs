@@ -242,8 +242,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
 
     /// Returns whether the key is, or may be, the address of the peer of the connection, which
-    /// behind a proxy is that of the proxy. It decides nothing: with it, an engine
-    /// [finds](crate::hook::FindingKind::BehindProxy) that all callers are one. Default: false.
+    /// behind a proxy is that of the proxy. No rule depends on it: it lets an engine
+    /// [find](crate::hook::FindingKind::BehindProxy) that all callers have the key of a proxy.
+    /// Default: false.
     fn reads_peer(&self) -> bool {
         false
     }

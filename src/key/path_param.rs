@@ -74,7 +74,7 @@ impl KeyExtractor for PathParam {
                 let found = if is_sure {
                     value(matched, paths.0.0, name)
                 } else {
-                    told(head, matched, paths, name)
+                    by_axum(head, matched, paths, name)
                 };
                 // If the matched path ends with the rest of a path, the route can be the template
                 // of a rule below it.
@@ -84,7 +84,7 @@ impl KeyExtractor for PathParam {
                     route => {
                         let path = path_below(head, matched, before_rest(matched)?);
                         let value = Encoded::path(value(route, &path, name)?);
-                        value.with_text(|told| sent(route, paths, name, told))
+                        value.with_text(|decoded| sent(route, paths, name, decoded))
                     }
                 })
             }
@@ -108,7 +108,7 @@ fn is_sure((first, other): Paths<'_>) -> bool {
 /// Returns the value that axum has for the parameter `name`.
 #[cfg(feature = "axum")]
 #[cold]
-fn told<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> Option<&'a str> {
+fn by_axum<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> Option<&'a str> {
     use axum::extract::{FromRequestParts, RawPathParams};
 
     let (mut parts, ()) = http::Request::new(()).into_parts();
@@ -117,13 +117,13 @@ fn told<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> Opti
     let Poll::Ready(Ok(params)) = params.poll(&mut Context::from_waker(Waker::noop())) else {
         return None;
     };
-    let (_, told) = params.iter().find(|(known, _)| *known == name)?;
-    sent(matched, paths, name, told)
+    let (_, decoded) = params.iter().find(|(known, _)| *known == name)?;
+    sent(matched, paths, name, decoded)
 }
 
 /// Without axum there is no such value.
 #[cfg(not(feature = "axum"))]
-const fn told<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a str> {
+const fn by_axum<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a str> {
     None
 }
 
@@ -137,7 +137,7 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
     if is_sure(paths) {
         return Cow::Borrowed(first);
     }
-    Cow::Owned(match told(head, matched, paths, name) {
+    Cow::Owned(match by_axum(head, matched, paths, name) {
         // The prefix stays as it is written in the template: names of rules below begin with it.
         Some(rest) => {
             let prefix = prefix.replace("{{", "{").replace("}}", "}");
@@ -155,20 +155,20 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
     })
 }
 
-/// Finds the part of one of `paths` that decodes to `told`, which is axum's value of the parameter
-/// `name` of `template`.
-fn sent<'a>(template: &str, paths: Paths<'a>, name: &str, told: &str) -> Option<&'a str> {
+/// Finds the part of one of `paths` that decodes to `decoded`, which is axum's value of the
+/// parameter `name` of `template`.
+fn sent<'a>(template: &str, paths: Paths<'a>, name: &str, decoded: &str) -> Option<&'a str> {
     let mut parameters = template.split('/').filter_map(parameter);
     let is_it = |inner: &str| inner.strip_prefix('*').unwrap_or(inner) == name;
     let (before, inner, after) = parameters.find(|(_, inner, _)| is_it(inner))?;
-    let is_told = |text: &&str| Encoded::path(text).is(told);
+    let is_sent = |text: &&str| Encoded::path(text).is(decoded);
     let ((first, _), other) = paths;
     let mut paths = [Some(first), other].into_iter().flatten();
     if inner.starts_with('*') {
-        return paths.find_map(|path| last_bytes(path, told.len()).filter(is_told));
+        return paths.find_map(|path| last_bytes(path, decoded.len()).filter(is_sent));
     }
     let mut segments = paths.flat_map(|path| path.split('/'));
-    segments.find_map(|segment| between(segment, before, after).filter(is_told))
+    segments.find_map(|segment| between(segment, before, after).filter(is_sent))
 }
 
 /// The end of `path` that decodes to `count` bytes.

@@ -59,7 +59,7 @@ pub struct AtHead<M = Respond, How = FromBytes> {
 ///
 /// # Examples
 ///
-/// A boxed body needs a type of one's own around it:
+/// A boxed body needs a newtype around it:
 ///
 /// ```
 /// use std::convert::Infallible;

@@ -150,8 +150,8 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.costs.heads.push((unit.into(), Arc::new(read))))
     }
 
-    /// Charges one of `unit` for each `bytes` of a response body as they are sent; a remainder at
-    /// the end counts as one. Default: bodies cost nothing by themselves.
+    /// Charges a cost of 1 in `unit` for every `bytes` bytes of a response body as they are sent; a
+    /// remainder at the end also costs 1. Default: bodies cost nothing by themselves.
     ///
     /// What counts is the data that leaves the layer, before any layer around it compresses it,
     /// without the head. A body that ends is settled. A body that is dropped or fails is charged

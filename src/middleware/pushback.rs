@@ -9,7 +9,7 @@ use super::rejection::is_refusal;
 use crate::base::wall::since_1970;
 use crate::engine::call::entry::Entry;
 
-/// Reports a pushback in `response`, which is no success, to the breakers of the call `entry`.
+/// Reports a pushback in `response`, which is not a success, to the breakers of the call `entry`.
 #[cold]
 #[inline(never)]
 pub(super) fn note_pushback<B>(entry: &mut Entry, response: &Response<B>) {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     /// The pushback of a response with these fields, in seconds.
-    fn told(status: u16, fields: &[(&'static str, &str)]) -> Option<u64> {
+    fn wait(status: u16, fields: &[(&'static str, &str)]) -> Option<u64> {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(*name, value.parse().unwrap());
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn seconds_and_dates_are_read_and_nothing_else_is() {
-        let after = |value: &str| told(429, &[("retry-after", value)]);
+        let after = |value: &str| wait(429, &[("retry-after", value)]);
         assert_eq!(after("30"), Some(30));
         assert_eq!(after(" 30 "), Some(30));
         assert_eq!(after("0"), Some(0));
@@ -117,12 +117,12 @@ mod tests {
             ]
         };
         assert_eq!(
-            told(503, &fields("Sun, 06 Nov 1994 08:49:37 GMT")),
+            wait(503, &fields("Sun, 06 Nov 1994 08:49:37 GMT")),
             Some(23)
         );
-        assert_eq!(told(503, &fields("Sun, 06 Nov 1994 08:50:01 GMT")), None);
+        assert_eq!(wait(503, &fields("Sun, 06 Nov 1994 08:50:01 GMT")), None);
         assert_eq!(
-            told(503, &fields("yesterday")),
+            wait(503, &fields("yesterday")),
             None,
             "by our clock it is over"
         );
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn other_statuses_push_nothing_back() {
         for status in [200, 301, 403, 500, 502, 504] {
-            assert_eq!(told(status, &[("retry-after", "30")]), None, "{status}");
+            assert_eq!(wait(status, &[("retry-after", "30")]), None, "{status}");
         }
-        assert_eq!(told(503, &[("retry-after", "30")]), Some(30));
-        assert_eq!(told(429, &[]), None);
+        assert_eq!(wait(503, &[("retry-after", "30")]), Some(30));
+        assert_eq!(wait(429, &[]), None);
     }
 }

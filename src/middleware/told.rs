@@ -7,18 +7,18 @@ use crate::base::sync::{AtomicBool, Ordering};
 pub(super) struct Told(AtomicBool);
 
 impl Told {
-    /// Runs `tell` on the first call. Threads that call it concurrently may each run it.
+    /// Runs `report` on the first call. Threads that call it concurrently may each run it.
     #[inline]
-    pub(super) fn once(&self, tell: impl FnOnce()) {
+    pub(super) fn once(&self, report: impl FnOnce()) {
         if !self.0.load(Ordering::Relaxed) {
-            self.tell(tell);
+            self.run(report);
         }
     }
 
     #[cold]
-    fn tell(&self, tell: impl FnOnce()) {
-        tell();
-        // Relaxed: at worst two threads run `tell`.
+    fn run(&self, report: impl FnOnce()) {
+        report();
+        // Relaxed: at worst two threads run `report`.
         self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -32,7 +32,7 @@ impl NotedUnit {
     }
 }
 
-/// The name that documents and figures use for counted requests, so no cost can have it.
+/// The unit of counted requests in documents and figures, so no cost can have this name.
 pub(crate) const REQUESTS: &str = "requests";
 
 /// Reports what is wrong with the name of a unit.

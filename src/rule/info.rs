@@ -11,7 +11,8 @@ use super::{MissingKey, Rule, each_kind};
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 
-/// Why a kind whose rules judge by figures of their own process cannot be shared, in a problem.
+/// The text of the problem that a rule is `shared` although its kind judges by figures of its own
+/// process.
 #[cfg(feature = "serde")]
 pub(super) const JUDGES_THIS_PROCESS: &str = "left out: such a rule judges what this process sees";
 

@@ -120,7 +120,7 @@ impl SharedRule {
             ParamOf::Index(index) => identity.part("param_at", &index.to_string()),
             ParamOf::Named(name) => identity.part("param", name),
             ParamOf::Origin => identity.part("by", "origin"),
-            // No shared rule counts so.
+            // No shared rule counts all values as one.
             ParamOf::Anyone => {}
         }
         add_direction(&mut identity, direction);

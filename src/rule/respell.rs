@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_proposed_is_valid(
+        fn proposed_templates_are_valid(
             parts in prop::collection::vec("(a|[:*<]{1,2}(id|path)?([?*+.>]{0,2})|\\{id(:[^/][*])?\\})", 1..6),
         ) {
             let template = format!("/{}", parts.join("/"));

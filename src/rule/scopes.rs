@@ -58,7 +58,7 @@ impl OriginRules {
 
     pub(super) fn add_slots(&mut self, slots: SlotLimit, who: &Who) {
         match who {
-            // No isolation rule counts each origin apart in a table.
+            // No isolation rule counts each origin separately in a table.
             Who::Anyone | Who::Each => {}
             Who::Other => slots.tighten(&mut self.other.slots),
             Who::Only(origin) => {

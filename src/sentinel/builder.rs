@@ -133,9 +133,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidSetting`] unless `interval` is at most 1 hour, `buckets` is between 1 and 3
-    /// 600, and the resulting bucket is at least 10 ms long and either divides one second evenly or
-    /// is a multiple of it.
+    /// Returns [`InvalidSetting`] unless `interval` is at most 1 hour, `buckets` is between 1 and
+    /// 3 600, and the resulting bucket is at least 10 ms long and either divides one second evenly
+    /// or is a multiple of it.
     pub fn window(mut self, interval: Duration, buckets: u32) -> Result<Self, InvalidSetting> {
         let bucket_ns = InvalidSetting::check_figures(interval, buckets)?;
         self.config.shape = Arc::new(Shape::new(bucket_ns, buckets));
@@ -207,15 +207,15 @@ impl Builder {
         self
     }
 
-    /// Sets whether all resources keep statistics for each second of the last minute, or none: 3.5
-    /// KiB for each resource that is called or read in two different seconds. Default: only those
-    /// resources keep them whose names callers cannot make up. These are the resources that a rule
-    /// names (also in shadow mode, for its own statistics), the routes that a router has matched
-    /// and the names of layers, when they are first called, and `__overflow__`. All others have the
-    /// figures of the [window](Self::window) and totals.
+    /// Sets whether all resources keep statistics for each second of the last minute, or none.
+    /// They take 3.5 KiB for each resource that is called or read in two different seconds.
+    /// Default: only resources whose names callers cannot make up keep them. These are the
+    /// resources that a rule names (also in shadow mode, for its own statistics), the routes that
+    /// a router has matched and the names of layers, when they are first called, and
+    /// `__overflow__`. All others have the figures of the [window](Self::window) and totals.
     ///
     /// A resource that a rule names only after a [reload](crate::Sentinel::reload) keeps its
-    /// seconds from then on; the first complete one is the second after the reload.
+    /// seconds from then on. The first one that is known is the second one after that.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};

@@ -34,8 +34,8 @@ pub(crate) fn put(
         let kept = ask_user("sink", || sink.store(before, after));
         kept.and_then(|kept| kept).map_err(NotPut::NotKept)?;
     }
-    // Other rules may have come into force meanwhile. These replace them, as the sink has saved
-    // these.
+    // Other rules may have come into force meanwhile. `after` replaces them, as the sink has saved
+    // it.
     Ok(sentinel.reload(after.clone()))
 }
 

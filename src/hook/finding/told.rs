@@ -15,7 +15,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// takes time and clients can make up names.
 const MOST_COMPARED: u32 = 256;
 
-/// The most searches for rules without calls when a resource has been called often.
+/// The most searches for rules without calls. Each is started by a resource that has been called a
+/// thousand times.
 const MOST_LATE: u32 = 16;
 
 /// See the [module](self).
@@ -26,7 +27,7 @@ pub(crate) struct ToldFindings {
     /// When it was last reported that the store refuses.
     refused: Lock<Option<Tick>>,
     compared: AtomicU32,
-    /// How many such searches a resource that was called a thousand times has started.
+    /// How many searches for rules without calls have been started; see [`MOST_LATE`].
     late: AtomicU32,
 }
 

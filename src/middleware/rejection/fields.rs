@@ -248,7 +248,7 @@ impl RateLimitFields {
             }
             return;
         }
-        if !reports_less(part, response) && !self.tell_of_nothing(response.headers()) {
+        if !reports_less(part, response) && !self.say_nothing_is_left(response.headers()) {
             self.write(left, response.headers_mut());
             response.extensions_mut().insert(LeastReported(part));
         }
@@ -268,7 +268,7 @@ impl RateLimitFields {
 
     /// Returns whether `headers` have the fields of this form and say that nothing is left: they
     /// can come from another server whose response the service passes on.
-    fn tell_of_nothing(self, headers: &HeaderMap) -> bool {
+    fn say_nothing_is_left(self, headers: &HeaderMap) -> bool {
         let lines = |name| {
             headers
                 .get_all(name)

@@ -130,11 +130,11 @@ mod tests {
 
     #[test]
     fn a_list_is_compared_name_by_name() {
-        // rule, origin, passes
         let (allow, deny) = (
             AuthorityRule::allow("r", ["a", "b"]),
             AuthorityRule::deny("r", ["a", "b"]),
         );
+        // An origin, and whether the lists name it.
         let table = [
             ("a", true),
             ("b", true),

@@ -5,9 +5,9 @@ use crate::base::number::WholeNumber;
 use crate::rule::field::Accessor::{Count, Flag, Number, Switch, Text, Time};
 use crate::rule::field::{Field, HasFields, Needed, OneOf, resource_row};
 
-/// The conditions with which no number of calls can be set.
+/// The conditions that exclude `min_calls` and `last_calls`.
 const IN_A_ROW: &[&str] = &["consecutive_errors", "pushback"];
-/// The settings with which calls are not counted in an interval.
+/// The settings that exclude `interval` and `buckets`, as calls are not counted in an interval.
 const NO_WINDOW: &[&str] = &["consecutive_errors", "pushback", "last_calls"];
 /// The condition with which the callee says how long the breaker is open, and nothing is counted.
 const PUSHBACK: &[&str] = &["pushback"];

@@ -389,7 +389,7 @@ impl CircuitBreakerRule {
             exceeds: self.exceeds,
             min_calls: self
                 .min_calls
-                .map_or_else(|| self.least_calls(), WholeNumber::get),
+                .map_or_else(|| self.default_min_calls(), WholeNumber::get),
             open_for: self.open_for,
             open_up_to: self
                 .open_up_to
@@ -407,7 +407,7 @@ impl CircuitBreakerRule {
 
     /// The default of `min_calls`: no more than the bad calls that the rule needs, or the last
     /// calls that it counts.
-    fn least_calls(&self) -> u32 {
+    fn default_min_calls(&self) -> u32 {
         let least = match self.threshold {
             TripThreshold::Ratio(_) => DEFAULT_MIN_CALLS,
             TripThreshold::Count(count) => count.get().clamp(1, DEFAULT_MIN_CALLS),

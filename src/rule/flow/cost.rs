@@ -28,12 +28,11 @@ impl FlowRule {
     /// | was refused, or dropped while it waited | nothing |
     /// | ran while rules were reloaded | as above, by the rule that took over |
     ///
-    /// The unit is 1 to 64 visible ASCII characters; `requests` is refused, as rules count those
     /// The unit is 1 to 64 visible ASCII characters; `requests` is refused, as a rule without
     /// `cost` counts requests. The threshold is at most 2³⁰. [`strict`](Self::strict) and
     /// [`buckets`](Self::buckets) are allowed; the rule must count all callers together, never
-    /// lends, and has no queue, warm-up or memory. If a single charge exceeds both 2²⁴ and what is
-    /// still reserved, the part above these is not counted.
+    /// lends, and has no queue, warm-up or memory. A single charge counts as at most 2²⁴, or as
+    /// what is still reserved if that is more.
     ///
     /// A [default](crate::rule#default-rules) is replaced by a rule of the same unit only.
     ///

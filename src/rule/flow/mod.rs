@@ -103,7 +103,7 @@ pub struct FlowRule {
     max_occupy_ratio: f64,
     max_waiting: WholeNumber,
     pub(super) sharing: Sharing,
-    /// The part of the calendar in which it counts, if it does.
+    /// The calendar period in which the rule counts, if it counts by the calendar.
     calendar: Option<CalendarPeriod>,
     /// Boxed, as few rules have one, and every resource keeps a copy of a rule for all of them.
     utc_offset: Option<Box<WholeNumber>>,
@@ -287,8 +287,8 @@ impl FlowRule {
     ///
     /// The quotas are kept in a table like that of a [`KeyedRule`](crate::KeyedRule), with 32 bytes
     /// per origin, allocated at once for as many origins as that limit. Its windows have two
-    /// buckets, are not [strict](Self::strict) and do not lend, and the threshold is at most 1 048
-    /// 575. A call that waits for another rule is counted in the table when it arrives. A
+    /// buckets, are not [strict](Self::strict) and do not lend. The threshold is at most 1 048 575.
+    /// A call that waits for another rule is counted in the table when it arrives. A
     /// [reload](crate::Sentinel::reload) that changes the interval resets the table: every origin
     /// then has its whole quota again.
     ///

@@ -30,9 +30,9 @@ impl KeyedRule {
     /// that find no place are never blocked, as they share one quota with others. Calls [without a
     /// value](Self::missing) are blocked together.
     ///
-    /// Only for a refilled quota of calls in one process, with limits of up to one call in 16.384
-    /// µs, about 61 000 per second. If a reload adds `block_for` to a rule that had higher limits,
-    /// the rule gets a new table.
+    /// Only for a refilled quota of calls in one process, with limits of up to one call in
+    /// 16.384 µs, about 61 000 per second. If a reload adds `block_for` to a rule that had higher
+    /// limits, the rule gets a new table.
     ///
     /// ```
     /// use std::time::Duration;

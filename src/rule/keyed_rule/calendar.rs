@@ -167,7 +167,7 @@ impl KeyedRule {
     }
 }
 
-/// Notes that a rule has no such offset from UTC.
+/// Reports an offset from UTC that the rule cannot have.
 pub(in crate::rule) fn inspect_offset(
     offset: Option<WholeNumber>,
     calendar: Option<CalendarPeriod>,

@@ -211,7 +211,7 @@ impl KeyedRules {
         self.0[place].keys.overflows()
     }
 
-    /// Calls that had no value for the rule at `place`.
+    /// How many calls had no value for the rule at `place`.
     pub(crate) fn missing(&self, place: usize) -> u64 {
         self.0[place].missing.load(Ordering::Relaxed)
     }

@@ -88,7 +88,7 @@ impl KeyedState {
         }
     }
 
-    /// The value whose count is that of `value`.
+    /// The key under which `value` is counted.
     pub(super) fn known_as<'v>(&self, value: &'v Key<'v>) -> &'v Key<'v> {
         match self.rule.of {
             ParamOf::Anyone => &Key::MISSING,

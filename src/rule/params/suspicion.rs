@@ -70,8 +70,8 @@ impl KeyedState {
     }
 
     /// The quota of a call that asks to pass. Notes the call's tier if the rule does not name it.
-    // Always inlined: as it has two callers, the compiler would not, at a cost for each call with a
-    // key.
+    // Always inlined: as it has two callers, the compiler would not inline it, which would cost
+    // each call with a key.
     #[inline(always)]
     pub(super) fn quota_to_take(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         if let Some(tier) = &call.tier {
