@@ -560,7 +560,7 @@ fn without_a_quota_either_share_will_do() {
 }
 
 #[test]
-fn what_is_malformed_is_not_known() {
+fn malformed_text_is_unknown() {
     let quotas = [
         "",
         "max",

@@ -1,4 +1,4 @@
-//! The window of a breaker: ended calls and bad ones, counted while time slides on.
+//! The sliding window of a breaker: counts of ended calls and of bad ones.
 //!
 //! ```text
 //! head    bucket 8
@@ -6,23 +6,22 @@
 //! counted 87, 6 bad
 //! ```
 //!
-//! A cell is one word with its counts, the bucket that they are of, and the breaker's generation in
-//! which they were made. It is changed by one compare-and-swap that adds to the counts that it
-//! finds or, if those are of another bucket or generation, starts anew. So counts are never mixed,
-//! and there is no moment at which a bucket is half cleared.
+//! A cell is one word with its counts, their bucket, and the generation of the breaker in which
+//! they were made. One compare-and-swap adds to the counts or, if they are of another bucket or
+//! generation, starts anew. So counts are never mixed, and a bucket is never half cleared.
 //!
 //! A call reads a cell *first*, and then checks that the head and the generation are still those
-//! that it counts for. If so, the value that it read is not of a newer bucket or generation: a
-//! thread that writes such a value has seen the head or the breaker move before, and both are read
-//! after the cell (acquire, pairing with the release of the writer). If they move later, the swap
-//! fails if another call has used the cell since; otherwise it only changes counts that are read no
-//! more.
+//! for which it counts. If they are, the value that it read is not of a newer bucket or generation:
+//! a thread that writes such a value has seen the head or the breaker move before, and the call
+//! reads both after the cell (acquire, pairing with the release of the writer). If they move later,
+//! the swap fails if another call has used the cell since. Otherwise it only changes counts that
+//! are no longer read.
 //!
-//! A cell distinguishes buckets of 2¹² rounds of the ring and generations of 2⁸ versions. The
-//! thread that moves the head rewrites the cells that it skips, and the thread that begins a
-//! generation empties those that have its stamp, from 2⁸ versions ago: no stamp comes back. A late
-//! clock counts in the newest bucket. Calls that end at the same instant in two neighbouring
-//! buckets may each miss the other one when they add up; the next call sees both.
+//! A cell distinguishes 2¹² rounds of the ring and 2⁸ generations. The thread that moves the head
+//! rewrites the cells that it skips, and the thread that begins a generation empties the cells that
+//! have its stamp, from 2⁸ versions ago. So old stamps never look new. A call with a late clock
+//! counts in the newest bucket. Calls that end at the same instant in two neighbouring buckets can
+//! each miss the other one when they compute their sums; the next call sees both.
 
 use super::counts::{Ended, Sum};
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
@@ -36,13 +35,14 @@ const TAG_BITS: u32 = 20;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const ROUND_BITS: u32 = 12;
 const ROUND_MASK: u64 = (1 << ROUND_BITS) - 1;
-/// Most rounds of the ring that the head may skip at once: fewer than there are stamps of rounds.
+/// The most rounds of the ring that the head may skip at once: fewer than there are stamps of
+/// rounds.
 const FARTHEST: u64 = ROUND_MASK - 1;
 
-/// See the [module](self).
+/// The window of one breaker: see the [module](self).
 #[derive(Debug)]
 pub(super) struct CountWindow {
-    /// The newest bucket that a call has ended in.
+    /// The newest bucket in which a call has ended.
     head: AtomicU64,
     /// The bucket after the newest one with a bad call of any generation; 0 for none.
     after_bad: AtomicU64,
@@ -50,7 +50,7 @@ pub(super) struct CountWindow {
     bucket_ns: u64,
 }
 
-/// Where a bucket has its cell, and in which round of the ring.
+/// The position of a bucket: the index of its cell, and the round of the ring.
 #[derive(Clone, Copy)]
 struct Spot {
     round: u64,
@@ -61,7 +61,7 @@ struct Spot {
 #[derive(Clone, Copy)]
 struct WindowCell(u64);
 
-/// The stamp of counts that are made in a version of the breaker's word.
+/// The stamp of counts that are made in this version of the breaker's word.
 const fn generation(version: u16) -> u8 {
     version as u8
 }
@@ -77,7 +77,7 @@ impl WindowCell {
         self.0 as u8
     }
 
-    /// Returns this bucket without its counts.
+    /// Returns this cell without its counts.
     const fn emptied(self) -> Self {
         Self(self.0 & TAG_MASK)
     }
@@ -93,8 +93,8 @@ impl WindowCell {
         }
     }
 
-    /// With one more call. In a full cell both counts are halved, or the total
-    /// stays where it is.
+    /// Returns this cell with another call. In a full cell both counts are halved, or the total
+    /// stays unchanged.
     const fn with(self, ended: Ended) -> Self {
         let Sum { mut total, mut bad } = self.sum();
         if total == COUNT_MASK {
@@ -115,7 +115,7 @@ impl WindowCell {
 // === impl CountWindow ===
 
 impl CountWindow {
-    /// Bytes that it occupies on the heap.
+    /// Bytes that the window occupies on the heap.
     pub(super) fn heap(&self) -> usize {
         size_of_val(&*self.cells)
     }
@@ -130,11 +130,11 @@ impl CountWindow {
     }
 
     /// Counts a call that ended at `now`, and returns the counts of its generation in the window.
-    /// If the window has no bad call, returns zeros without adding up. `None` if `is_over` says
-    /// that there is a newer generation: then the call is counted nowhere.
+    /// If the window has no bad call, returns zeros without computing the sum. `None` if `is_over`
+    /// reports a newer generation: then the call is not counted.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let generation = generation(ended.version);
-        // Only a guess, so any order will do.
+        // Relaxed: `bucket_of` uses the head only as a guess.
         let newest = self.head.load(Ordering::Relaxed);
         let bucket = bucket_of(now, self.bucket_ns, newest);
         loop {
@@ -154,7 +154,7 @@ impl CountWindow {
             }
             let is_mine = found.is_like(empty) || planted(Bug::CountInAnyGeneration);
             let counted = (if is_mine { found } else { empty }).with(ended);
-            // Release: pairs with the load above in the thread that finds it.
+            // Release: pairs with the load above in a thread that reads this value.
             if cell
                 .compare_exchange(found.0, counted.0, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
@@ -171,13 +171,13 @@ impl CountWindow {
         }
     }
 
-    /// The bad calls of the generation of `version` in the window that ends at `now`. It
-    /// changes nothing.
+    /// The bad calls of the generation of `version` in the window that ends at `now`. Changes
+    /// nothing.
     pub(super) fn bad(&self, now: Tick, version: u16) -> u64 {
         let newest = self.head();
         let bucket = bucket_of(now, self.bucket_ns, newest).max(newest);
         if bucket - newest >= self.buckets() {
-            // All counts have left it, even if a stamp comes round again.
+            // All counts have left the window, even those whose stamps repeat.
             return 0;
         }
         self.sum(self.spot(bucket), generation(version)).bad
@@ -186,21 +186,21 @@ impl CountWindow {
     /// Notes that a bad call is about to be counted in `bucket`.
     fn note_bad(&self, bucket: u64) {
         let after = bucket + 1;
-        // Relaxed: a thread that sees the count of the call sees this as well.
+        // Relaxed: the swap that counts the call publishes this as well.
         if self.after_bad.load(Ordering::Relaxed) < after {
             self.after_bad.fetch_max(after, Ordering::Relaxed);
         }
     }
 
-    /// False if there is no bad call in the window that ends with the bucket `newest`:
-    /// then nothing has to be added up, as no limit is met without one.
+    /// Returns false if the window that ends with the bucket `newest` has no bad call. Then no sum
+    /// is needed, because no limit is met without a bad call.
     fn may_have_bad(&self, newest: u64) -> bool {
         self.after_bad.load(Ordering::Relaxed) + self.buckets() > newest + 1
     }
 
     /// Empties the cells with the stamp of `version`, before the generation of that version begins.
-    /// Stops once `is_over` says that another change of state was faster: then a cell with that
-    /// stamp may be of the present generation.
+    /// Stops once `is_over` reports that another change of state was faster: then a cell with that
+    /// stamp can belong to the present generation.
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
         let generation = generation(version);
         for cell in &self.cells {
@@ -210,7 +210,7 @@ impl CountWindow {
                 if found.generation() != generation || is_empty {
                     break;
                 }
-                // After the look at the cell, as in `count`.
+                // `is_over` is called after the cell was read, as in `count`.
                 if is_over() && !planted(Bug::ForgetLate) {
                     return;
                 }
@@ -225,8 +225,8 @@ impl CountWindow {
         }
     }
 
-    /// The counts of `generation` in the window that ends with the bucket at `newest`: in its round
-    /// up to there, and behind it in the round before.
+    /// The counts of `generation` in the window that ends with the bucket at `newest`: the cells up
+    /// to it are of its round, and those behind it of the round before.
     fn sum(&self, newest: Spot, generation: u8) -> Sum {
         let (present, past) = self.cells.split_at(newest.place + 1);
         let mut sum = Sum::default();
@@ -254,8 +254,8 @@ impl CountWindow {
         let mut head = self.head();
         let mut is_clear = false;
         while head < bucket {
-            // After a leap this far, old stamps would look new. So the head first moves on by one
-            // round, and the whole ring is emptied.
+            // After a leap as long as this, old stamps would look new. So the head first moves by
+            // one round, and the whole ring is emptied.
             let is_far = bucket - head > self.buckets() * FARTHEST && !is_clear;
             let next = if is_far && !planted(Bug::LeapWithStamps) {
                 self.skip(head + 1, head + self.buckets(), head);
@@ -263,7 +263,7 @@ impl CountWindow {
             } else {
                 bucket
             };
-            // Release: a thread that sees the head sees the ring emptied.
+            // Release: a thread that sees the new head sees the emptied ring.
             match self
                 .head
                 .compare_exchange(head, next, Ordering::AcqRel, Ordering::Acquire)
@@ -271,7 +271,7 @@ impl CountWindow {
                 Ok(_) if is_far => is_clear = true,
                 Ok(_) => {
                     let first = (head + 1).max((next + 1).saturating_sub(self.buckets()));
-                    // The last one is stamped by the first call that counts there.
+                    // The cell of the last bucket is stamped by the first call that counts there.
                     self.skip(first, next - 1, next);
                 }
                 Err(faster) => {
@@ -285,7 +285,7 @@ impl CountWindow {
     }
 
     /// Resets the cells of the buckets from `first` to `last`, which the head skips. Stops once the
-    /// head is not at `head` any more.
+    /// head is no longer at `head`.
     fn skip(&self, first: u64, last: u64, head: u64) {
         for bucket in first..=last {
             let spot = self.spot(bucket);
@@ -303,7 +303,7 @@ impl CountWindow {
         }
     }
 
-    /// Acquire: a thread that sees the head counts in no older bucket.
+    /// The newest bucket. Acquire: a thread that sees the head counts in no older bucket.
     fn head(&self) -> u64 {
         self.head.load(Ordering::Acquire)
     }
@@ -333,7 +333,7 @@ mod tests {
         };
         let told = window.count(Tick::from_nanos(bucket), ended, || false);
         let sum = window.sum(window.spot(window.head()), version as u8);
-        // Where no call was bad, it need not be added up.
+        // If no call was bad, zeros are a valid answer too.
         let is_told = told == Some(sum) || (sum.bad == 0 && told == Some(Sum::default()));
         assert!(is_told, "{told:?}, not {sum:?}");
         (sum.total, sum.bad)
@@ -365,7 +365,7 @@ mod tests {
         };
         assert_eq!((end(10, false), end(11, false)), (0, 0));
         assert_eq!((end(11, true), end(13, false)), (3, 3));
-        // The bad one has left it.
+        // The bad call has left the window.
         assert_eq!(end(14, false), 0);
     }
 
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_that_come_round_again_are_not_confused() {
+    fn repeated_stamps_are_not_confused() {
         for buckets in [1, 2, 7] {
             for jump in [FARTHEST, FARTHEST + 1, ROUND_MASK + 1, 5 * (ROUND_MASK + 1)] {
                 for slack in -2..=2_i64 {
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn cells_that_are_skipped_lose_their_stamps() {
-        // Only odd buckets are used until the stamp of bucket 0 comes round.
+        // Only odd buckets are used until the stamp of bucket 0 repeats.
         let window = CountWindow::new(1, 2, Tick::ZERO);
         assert_eq!(count(&window, 0, 1, true), (1, 1));
         assert_eq!(count(&window, 1, 1, true), (2, 2));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_the_stamp_is_forgotten() {
+    fn only_counts_with_the_stamp_are_forgotten() {
         let window = CountWindow::new(1, 3, Tick::from_nanos(10));
         assert_eq!(count(&window, 10, 5, true), (1, 1));
         assert_eq!(count(&window, 11, 5, true), (2, 2));
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(count(&window, 11, 5, false), (3, 2));
         window.forget(5, || true);
         assert_eq!(count(&window, 11, 5, false), (4, 2), "another was faster");
-        // Of the same stamp, 256 versions on.
+        // The same stamp, 256 versions later.
         window.forget(256 + 5, || false);
         assert_eq!(count(&window, 11, 256 + 5, false), (1, 0));
     }

@@ -1,11 +1,11 @@
-//! The limit of a rule that warms up, by its stored tokens: the formulas of
+//! The limit of a rule that warms up, as a function of its stored tokens: the formulas of
 //! [`warm_up`](super::warm_up), without its state.
 
 use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// From here on whole tokens cannot be distinguished.
+/// 2⁵³, from where on an `f64` cannot distinguish whole tokens.
 const MOST_TOKENS: f64 = 9_007_199_254_740_992.0;
 
 /// The limit as a function of the stored tokens.
@@ -15,7 +15,7 @@ pub(super) struct Curve {
     pub(super) interval: Duration,
     pub(super) period: Duration,
     pub(super) cold_factor: f64,
-    /// `None`: always the threshold.
+    /// `None` if the limit always is the threshold.
     pub(super) ramp: Option<Ramp>,
 }
 
@@ -25,7 +25,8 @@ pub(super) struct Ramp {
     pub(super) warning: f64,
     pub(super) max: f64,
     pub(super) step_ns: u64,
-    /// The tokens that a cold rule admits in one step, at least 1: less is no load.
+    /// The tokens that a cold rule admits in one step, at least 1. A step with fewer passes counts
+    /// as idle.
     pub(super) cold: u64,
 }
 
@@ -46,7 +47,7 @@ impl Ramp {
         let tokens = period.as_secs_f64() * per_second;
         let warning = tokens / (cold_factor - 1.0);
         let max = warning + 2.0 * tokens / (1.0 + cold_factor);
-        // Not a number, if they are infinite.
+        // The difference is NaN if both are infinite.
         if !(1.0..MOST_TOKENS).contains(&(max - warning)) {
             return None;
         }
@@ -68,14 +69,14 @@ impl Ramp {
         })
     }
 
-    /// When the step began that `now` lies in, in ns.
+    /// The start of the step in which `now` lies, in ns.
     pub(super) const fn begin(&self, now: Tick) -> u64 {
         now.as_nanos() - now.as_nanos() % self.step_ns
     }
 
-    /// The load, out of the tokens that passed `since_last`, in the steps of one refill, which was
-    /// `due` when the present step had `begun`, or before. If no call came in the step before the
-    /// present one, nothing passed in it, but from a queue that had turns then still.
+    /// The load of the steps that one refill covers. The refill was `due` when the present step had
+    /// `begun`, or before; `since_last` tokens have passed since the last refill. If no call came
+    /// in the step before the present one, its load is 0, unless a queue still had turns in it.
     pub(super) fn load(
         &self,
         begun: u64,
@@ -94,7 +95,7 @@ impl Ramp {
         }
     }
 
-    /// `stored` after such a refill, in whose steps `passed` tokens passed.
+    /// The stored tokens after this refill, if `passed` tokens passed in the steps that it covers.
     pub(super) fn refilled(&self, stored: f64, begun: u64, due: u64, passed: u64) -> f64 {
         let steps = begun.saturating_sub(due) / self.step_ns + 1;
         let is_idle = stored <= self.warning || passed < self.cold.saturating_mul(steps);
@@ -111,8 +112,7 @@ impl Ramp {
 // === impl Curve ===
 
 impl Curve {
-    /// The limit with `stored` tokens: between `threshold / cold_factor` and
-    /// `threshold`.
+    /// The limit with `stored` tokens, between `threshold / cold_factor` and `threshold`.
     pub(super) fn at(&self, stored: f64) -> f64 {
         let Some(ramp) = &self.ramp else {
             return self.threshold;
@@ -123,12 +123,13 @@ impl Curve {
         // From 0 at the warning line to exactly 1 at the maximum.
         let coldness = (stored - ramp.warning) / (ramp.max - ramp.warning);
         let limit = self.threshold / (1.0 + (self.cold_factor - 1.0) * coldness);
-        // A hair more: rounding must not keep it below a whole number.
+        // Raises the limit by a few units in the last place: rounding must not leave it just below
+        // a whole number.
         (limit * (1.0 + 4.0 * f64::EPSILON)).min(self.threshold)
     }
 
-    /// By which factor tokens of `old` become tokens of this curve; `None` if
-    /// they differ in more than the threshold.
+    /// The factor that converts tokens of `old` to tokens of this curve; `None` if the two differ
+    /// in more than the threshold.
     pub(super) fn scale(&self, old: &Self) -> Option<f64> {
         let renamed = Self {
             threshold: self.threshold,
@@ -144,7 +145,8 @@ impl Curve {
 mod tests {
     use super::*;
 
-    /// Warning at 50 tokens, 100 at most, and a cold rule admits three in a second.
+    /// A ramp with a warning line at 50 tokens and a maximum of 100. When cold, it admits three
+    /// tokens in a second.
     fn ramp() -> Ramp {
         let second = Duration::from_secs(1);
         Ramp::new(10.0, second, 10 * second, 3.0).unwrap()
@@ -171,8 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cold_rule_admits_in_a_step() {
-        // The threshold, its interval, and the step with the tokens admitted in it.
+    fn a_cold_rule_admits_whole_tokens_in_a_step() {
+        // The threshold, its interval in ms, the length of a step in seconds, and the tokens
+        // admitted in it.
         for (threshold, interval_ms, seconds, cold) in [
             (10.0, 1_000, 1, 3),
             (10.0, 300, 1, 9),

@@ -1,4 +1,4 @@
-//! A threshold that falls while memory runs out.
+//! A threshold that falls as memory use grows.
 //!
 //! ```text
 //! threshold
@@ -17,7 +17,7 @@
 //! The memory-adaptive flow rule of sentinel-golang, which compares with the
 //! memory of the machine also inside of containers.
 
-/// See the [module](self).
+/// The curve of such a threshold: see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MemoryCurve {
     /// The thresholds up to the low mark, and from the high mark on.
@@ -27,7 +27,7 @@ pub(crate) struct MemoryCurve {
 }
 
 impl MemoryCurve {
-    /// The threshold while `used` is in use.
+    /// The threshold while `used` memory is in use.
     pub(crate) fn threshold(&self, used: Option<f64>) -> f64 {
         let ([high, low], [from, to]) = (self.thresholds, self.marks);
         let Some(used) = used.filter(|&used| used > from) else {
@@ -36,9 +36,10 @@ impl MemoryCurve {
         if used >= to {
             return low;
         }
-        // Above one mark and below the other, so the divisor is positive.
+        // `used` is between the marks, so the divisor is positive.
         let share = (used - from) / (to - from);
-        // A weighted mean cannot overflow. The clamp keeps rounding errors within the two ends.
+        // A weighted mean cannot overflow. The clamp keeps rounding errors within the two
+        // thresholds.
         (high * (1.0 - share) + low * share).clamp(low.min(high), low.max(high))
     }
 }
@@ -86,7 +87,7 @@ mod tests {
             };
             let less = curve.threshold(Some(f64::min(uses.0, uses.1)));
             let more = curve.threshold(Some(f64::max(uses.0, uses.1)));
-            // The sum of two parts is rounded.
+            // The weighted mean is rounded.
             prop_assert!(more <= less * (1.0 + 4.0 * f64::EPSILON));
             prop_assert!((low..=high).contains(&more) && (low..=high).contains(&less));
         }

@@ -1,7 +1,7 @@
-//! Every interleaving of a few threads over the pacing types, checked by loom.
+//! Models for loom: every interleaving of a few threads over the pacing types.
 //!
-//! Each model has a twin with a planted bug that must fail. They run with those
-//! of `stat`, by the name `models`.
+//! Each model has a twin with a planted bug that must fail. The models run together with those of
+//! `stat`, by the name `models`.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn join(queue: &Throttle, now: u64, cost: u64, max_wait: u64) -> Result<Turn, Op
     queue.join(at(now), cost, Duration::from_nanos(max_wait))
 }
 
-/// The starts of turns, which no two threads may have closer than `cost`.
+/// Returns the sorted starts of turns. Asserts that no two are closer than `cost`.
 fn apart(turns: impl IntoIterator<Item = Turn>, cost: u64) -> Vec<u64> {
     let mut starts: Vec<_> = turns
         .into_iter()
@@ -44,7 +44,7 @@ model! {
         let ours = join(&queue, 0, 10, 100).unwrap();
         let theirs = others.map(|thread| thread.join().unwrap());
         let starts = apart([ours].into_iter().chain(theirs), 10);
-        // No gaps: the queue is as short as it can be.
+        // The queue has no gaps.
         assert_eq!(starts[2] - starts[0], 20);
     }
 }
@@ -79,7 +79,7 @@ model! {
 }
 
 model! {
-    two_callers_for_the_last_turn at 3 fails with two_who_move_first: MoveThenCheck;
+    two_callers_for_the_last_turn at 3 fails with two_calls_that_move_first: MoveThenCheck;
     || {
         let queue = Arc::new(Throttle::new());
         let first = join(&queue, 0, 10, 0).unwrap();
@@ -93,7 +93,7 @@ model! {
 }
 
 model! {
-    a_caller_beside_one_who_leaves at 3 fails with one_who_leaves_blindly: BlindLeave;
+    a_caller_beside_a_leaver at 3 fails with a_leaver_that_cancels_blindly: BlindLeave;
     || {
         let queue = Arc::new(Throttle::new());
         let first = join(&queue, 0, 10, 0).unwrap();
@@ -104,13 +104,13 @@ model! {
         let left = thread.join().unwrap();
         let third = join(&queue, 0, 10, 100).unwrap();
         let starts = apart([first, second, third], 10);
-        // A cancelled place is used, and a gap is one that was not.
+        // The place of a cancelled turn is reused; a turn that could not be cancelled leaves a gap.
         assert_eq!(starts[2], if left { 20 } else { 30 });
     }
 }
 
 model! {
-    two_who_leave_beside_a_caller at 3 fails with two_who_leave_blindly: BlindLeave;
+    two_leavers_beside_a_caller at 3 fails with two_leavers_that_cancel_blindly: BlindLeave;
     || {
         let queue = Arc::new(Throttle::new());
         let others = [0, 1].map(|_| {
@@ -140,7 +140,7 @@ model! {
         let thread = thread::spawn(move || other.limit(second(2), None, || 40));
         let ours = rule.limit(second(2), None, || 40);
         let theirs = thread.join().unwrap();
-        // From 100, 40 are taken off, once; no caller sees another value.
+        // Of 100 tokens, 40 are removed, once. No caller sees another value.
         assert_eq!(rule.stored(), 60.0);
         let cold = [ours, theirs].map(|limit| limit < 4.0 || (7.1..7.2).contains(&limit));
         assert_eq!(cold, [true; 2], "{ours} {theirs}");
@@ -158,10 +158,10 @@ model! {
         let thread = thread::spawn(move || other.limit(second(3), None, || 70));
         rule.limit(second(2), None, || 40);
         thread.join().unwrap();
-        // A caller that lost to the step before leaves the refill to the next one.
+        // A caller that lost to the previous step leaves the refill to the next caller.
         rule.limit(second(3), None, || 70);
-        // 70 are taken off, whichever caller takes which part, unless none came in the second step.
-        // A caller that has no part to take finds the rule idle: 10 more.
+        // 70 tokens are removed in all, whichever caller removes which part, unless no call came in
+        // the second step. A caller that has nothing to remove finds the rule idle, and adds 10.
         let stored = rule.stored();
         assert!([30.0, 40.0, 100.0].contains(&stored), "{stored}");
     }
@@ -175,7 +175,7 @@ model! {
         let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
         rule.limit(second(1), None, || 0);
         let rule = Arc::new(rule);
-        // Also shows loom where a thread may sleep: of two loads it sees the last.
+        // Gives loom a place where a thread may sleep: it explores none between two loads.
         let asked = Arc::new(AtomicU64::new(0));
         let ask = |asked: &AtomicU64, passed| {
             asked.fetch_add(1, Ordering::Relaxed);
@@ -190,8 +190,8 @@ model! {
         thread.join().unwrap();
         rule.limit(second(3), None, || 70);
         rule.limit(second(4), None, || 100);
-        // Of what the others leave, as above, the 30 of the last step are taken off;
-        // below the warning line 10 came back.
+        // From the values of the model above, the 30 tokens of the last step are removed; below the
+        // warning line 10 were added before.
         let stored = rule.stored();
         assert!([10.0, 20.0, 70.0].contains(&stored), "{stored}");
     }

@@ -9,53 +9,55 @@
 //! ```
 //!
 //! The queue is one number, the start of the latest turn. A call of cost `c` at `now` starts at
-//! `max(now, last + c)`, and that becomes the latest start: the cost of a call is the distance to
-//! the call *before* it, so the first call after an idle time starts at once, at any cost, and idle
-//! time earns no burst. A call that would have to wait for too long changes nothing.
+//! `max(now, last + c)`, and that becomes the latest start. So the cost of a call is its distance
+//! from the *previous* call. The first call after an idle time starts at once, at any cost, and
+//! idle time earns no burst. A call that would have to wait for too long changes nothing.
 //!
-//! Everything is decided by one compare-and-swap of that number, from the value that the decision
-//! was made on. So all turns have a total order, in which each start is at least its cost after the
-//! one before. Two shortcuts break that, and models show it: writing `last = now` at idle lets two
-//! calls pass at once, and moving the queue before the test refuses calls that come before it is
-//! moved back. Nothing else is published by the number, so it is relaxed.
+//! One compare-and-swap of that number decides, from the value on which the decision was based. So
+//! all turns have a total order, in which each start is at least its cost after the previous one.
+//! Two shortcuts break that, as models show: storing `last = now` at idle lets two calls pass at
+//! once, and moving the queue before the check refuses calls that come before it is moved back. The
+//! number publishes no other data, so it is relaxed.
 //!
-//! A turn that will not be used is cancelled only while it is the last in the queue: those behind
-//! it know their start already. Otherwise its gap stays. All turns that are held have different
-//! starts (each is later than the latest), so the number alone says whether a turn is the last.
+//! A turn that will not be used can be cancelled only while it is the last one in the queue,
+//! because later calls know their starts already. Otherwise its gap stays. All turns that are held
+//! have different starts (each is later than the latest before it), so the number alone tells
+//! whether a turn is the last one.
 //!
-//! A clock that is late waits longer, for the queue never moves back but by a turn that is
-//! cancelled. A clock that was ahead holds the queue up until the others get there.
+//! A call with a late clock waits longer, because the queue only moves back when a turn is
+//! cancelled. A call with a clock that is ahead delays the queue until the other clocks get there.
 //!
-//! Beside the queue stands the largest cost that any call has had: for so long a turn may
-//! matter to the next call, and the queue must not be forgotten. Nothing is decided by it.
+//! A second word holds the largest cost that any call has had: a turn can matter to the next call
+//! for that long, and until then the queue must not be dropped. No decision depends on it.
 //!
 //! # Accuracy
 //!
-//! Costs are whole nanoseconds, rounded up: never more than the threshold, and
-//! for single calls less by at most one part in 10⁹ ÷ (calls per second). That
-//! is below one call a minute up to 4 000 calls per second; at 700 000 it is
-//! 0.03 %. Nothing is faster than a call per nanosecond.
+//! Costs are rounded up to whole nanoseconds. So the rate never exceeds the threshold, and for
+//! calls of one token it is lower by at most one part in 10⁹ ÷ (calls per second). That is less
+//! than one call a minute up to 4 000 calls per second; at 700 000 it is 0.03 %. The highest rate
+//! is one call per nanosecond.
 //!
 //! # Source
 //!
-//! The leaky bucket as a meter (ITU-T I.371, the generic cell rate algorithm
-//! without tolerance for bursts), as in Sentinel's rate limiter. That one rounds
-//! to milliseconds, takes both shortcuts, and never cancels a turn.
+//! The leaky bucket as a meter (ITU-T I.371, the generic cell rate algorithm without tolerance for
+//! bursts), as in Sentinel's rate limiter. Sentinel's rounds to milliseconds, takes both shortcuts,
+//! and never cancels a turn.
 
 use std::time::Duration;
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::{Tick, nanos};
 
-/// "No turn yet". No turn starts there: the queue ends one nanosecond before.
+/// Stands for "no turn yet". No turn starts then: the queue ends one nanosecond before.
 const FRESH: u64 = u64::MAX;
 
-/// See the [module](self).
+/// A queue of turns: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Throttle {
     /// The start of the latest turn.
     last: AtomicU64,
-    /// The largest cost of a call that got a turn, in ns; of one more where others took it.
+    /// The largest cost of a call that got a turn, in ns. Can include a call that lost its turn to
+    /// another one.
     heaviest: AtomicU64,
 }
 
@@ -64,15 +66,15 @@ pub(crate) struct Throttle {
 #[must_use]
 pub(crate) struct Turn {
     start: u64,
-    /// The queue before this turn; `None` if the turn is not part of it.
+    /// The latest start before this turn; `None` if the turn is not part of the queue.
     before: Option<u64>,
 }
 
 /// The cost of `weight` tokens at `threshold` tokens per `interval`, in nanoseconds: rounded up, at
 /// least 1 for any token, at most `u64::MAX`.
 ///
-/// `None` if no token passes, which is so for thresholds that are not above 0.
-/// No tokens cost nothing at any threshold.
+/// `None` if no token passes, that is, if the threshold is not above 0. A weight of 0 costs nothing
+/// at any threshold.
 ///
 /// For whole thresholds the result is exact; otherwise its relative error is at most 2⁻⁵².
 pub(crate) fn cost(weight: u32, threshold: f64, interval: Duration) -> Option<u64> {
@@ -91,8 +93,8 @@ pub(crate) fn cost(weight: u32, threshold: f64, interval: Duration) -> Option<u6
     })
 }
 
-/// Where a call would stand behind `last`, or from when on it could; `None` if no
-/// clock comes that far.
+/// Returns the start of a call behind `last`. The error is the time from which on it can join the
+/// queue, or `None` if that is beyond the range of clocks.
 fn place(last: u64, now: u64, cost_ns: u64, max_wait_ns: u64) -> Result<u64, Option<Tick>> {
     if last == FRESH {
         return Ok(now);
@@ -109,7 +111,7 @@ fn place(last: u64, now: u64, cost_ns: u64, max_wait_ns: u64) -> Result<u64, Opt
 // === impl Throttle ===
 
 impl Throttle {
-    /// An empty queue: the first call starts at once.
+    /// Creates an empty queue, in which the first call starts at once.
     pub(crate) fn new() -> Self {
         Self {
             last: AtomicU64::new(FRESH),
@@ -117,14 +119,13 @@ impl Throttle {
         }
     }
 
-    /// A turn at `now` or later, but by at most `max_wait`, for a call of
-    /// [`cost`] `cost_ns`. A call of cost 0 starts at once and is not part of
-    /// the queue.
+    /// Takes a turn at `now` or up to `max_wait` later, for a call of [`cost`] `cost_ns`. A call of
+    /// cost 0 starts at once and is not part of the queue.
     ///
     /// # Errors
     ///
-    /// When a turn within `max_wait` will be there, if no one else comes; later
-    /// than `now`; `None` for never. The queue has not changed.
+    /// Returns the time, later than `now`, at which there will be a turn within `max_wait` if no
+    /// other call comes; `None` means never. The queue is unchanged then.
     pub(crate) fn join(
         &self,
         now: Tick,
@@ -167,8 +168,8 @@ impl Throttle {
         }
     }
 
-    /// When [`join`](Self::join) would find a turn, if no one else comes; `None`
-    /// for never. Takes nothing.
+    /// Returns when [`join`](Self::join) would find a turn if no other call comes; `None` means
+    /// never. Takes nothing.
     pub(crate) fn available_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Option<Tick> {
         let last = self.last.load(Ordering::Relaxed);
         if cost_ns == 0 {
@@ -177,8 +178,8 @@ impl Throttle {
         place(last, now.as_nanos(), cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| Some(now))
     }
 
-    /// Notes the cost of a call that seems to get a turn. It is noted before: a call that is
-    /// refused for ever must not count, and one that runs must not be missed.
+    /// Notes the cost of a call that seems to get a turn, before it gets one: the cost of a call
+    /// that runs must not be missed, and that of a call that is always refused must not count.
     #[cold]
     fn note_heavy(&self, now: u64, cost_ns: u64, max_wait_ns: u64) {
         let last = self.last.load(Ordering::Relaxed);
@@ -187,7 +188,7 @@ impl Throttle {
         }
     }
 
-    /// The largest cost of a call that got a turn so far.
+    /// The largest cost of a call that has got a turn.
     pub(crate) fn heaviest(&self) -> Duration {
         Duration::from_nanos(self.heaviest.load(Ordering::Relaxed))
     }
@@ -198,8 +199,8 @@ impl Throttle {
         (last != FRESH).then_some(Tick::from_nanos(last))
     }
 
-    /// Cancels a turn that is not used, however late. Returns whether the queue has it back; if
-    /// not, others stand behind it, and its gap stays.
+    /// Cancels a turn that is not used, however late. Returns false if other turns are behind it:
+    /// then its gap stays.
     pub(crate) fn cancel(&self, turn: Turn) -> bool {
         let Some(before) = turn.before else {
             return true;
@@ -215,7 +216,7 @@ impl Throttle {
 }
 
 impl Turn {
-    /// When the call starts.
+    /// The time at which the call starts.
     pub(crate) const fn start(self) -> Tick {
         Tick::from_nanos(self.start)
     }

@@ -12,10 +12,10 @@
 //!     0            warning      max
 //! ```
 //!
-//! Stored tokens are a measure of cold. A new rule has all of them, and the limit is `T/f`. Calls
-//! that pass use them up; at the warning line the rule is warm, and the limit is `T`. While less
-//! passes than a cold rule admits, they come back with `T` per interval. With `q` tokens per second
-//! and a period `p`:
+//! Stored tokens measure how cold a rule is. A new rule has the maximum, and its limit is `T/f`.
+//! Calls that pass use tokens up; at the warning line the rule is warm, and the limit is `T`. While
+//! fewer tokens pass than a cold rule admits, stored tokens come back at a rate of `T` per
+//! interval. With `q` tokens per second and a period `p`:
 //!
 //! ```text
 //! warning = p·q / (f − 1)      max = warning + 2·p·q / (1 + f)
@@ -26,44 +26,44 @@
 //! terms of the sources, `1 / limit` is a straight line of slope
 //! `(f − 1) / q / (max − warning)`.)
 //!
-//! Once per *step* the first caller refills: it adds `q` times the time since the last refill if
-//! the rule is warm, or if fewer tokens passed in the step before than a cold rule admits; then it
-//! takes off those tokens, which are none if no call came in that step. A step is a whole second.
-//! Where a second is too short to judge by, it is longer: at least the interval, for a window may
-//! admit everything in one second of it; and at least the time of one token at the cold rate. The
+//! The first caller in each *step* refills. If the rule is warm, or if fewer tokens passed in the
+//! previous step than a cold rule admits, it adds `q` times the time since the last refill. Then it
+//! subtracts the tokens that passed, which are none if no call came in that step. A step is at
+//! least one second, in whole seconds. It is also at least the interval, because a window can admit
+//! its whole limit in one second of it, and at least the time of one token at the cold rate. The
 //! limit of a cold rule is counted in whole tokens, as a window does: otherwise the 3 per second
 //! that fit into a limit of 3.33 would look like too little load, and the rule would stay cold for
-//! ever. Calls may come in batches, with steps in between in which no call comes but a queue has
-//! turns: then such steps are refilled together, by the tokens that passed in all of them.
+//! ever. Calls can come in batches, with steps in between in which no call comes but a queue has
+//! turns. Such steps are refilled together, by the tokens that passed in all of them.
 //!
-//! Tokens are `f64`. A ramp of less than one token, or of more than can be distinguished (2⁵³), is
-//! none: the limit is `T`. That includes a period of 0, a cold factor of 1 and a threshold of 0.
-//! Under whole limits a rule with `T < f` would admit nothing for ever; [`WarmUp::whole`] admits
-//! one call.
+//! Tokens are `f64`. A ramp of less than one token, or of more tokens than an `f64` can distinguish
+//! (2⁵³), is ignored: the limit is `T`. That includes a period of 0, a cold factor of 1 and a
+//! threshold of 0. Under whole limits a rule with `T < f` would admit nothing for ever;
+//! [`WarmUp::whole`] admits one call.
 //!
 //! The refill is claimed by a compare-and-swap of the time when it is due; callers that lose it, or
-//! come before it is done, use the tokens of the step before. The winner changes the tokens by
-//! compare-and-swap, so that two winners of successive steps both count. A late clock refills
-//! nothing.
+//! come before the refill is done, use the tokens of the previous step. The winner changes the
+//! tokens by compare-and-swap, so that two winners of successive steps both count. A call with a
+//! late clock refills nothing.
 //!
 //! The number of tokens that had passed at a refill is written only while no later refill is
-//! claimed. A thread that sleeps in between leaves it to the later one, which then takes off the
-//! tokens of both steps. So the number never goes back, and nothing is taken off twice. It is
-//! released and acquired: a thread that finds the number of a later refill sees that this one was
-//! claimed. All other words are relaxed: each is right alone, and none says anything about other
-//! memory.
+//! claimed. A thread that sleeps before that leaves it to the later refill, which then subtracts
+//! the tokens of both steps. So the number never goes back, and no tokens are subtracted twice. The
+//! number is stored with release and loaded with acquire: a thread that finds the number of a later
+//! refill also sees that this refill was claimed. All other words are relaxed, because each is
+//! valid by itself and publishes no other data.
 //!
 //! # Accuracy
 //!
-//! Under full load, paced calls are warm after the period, give or take two
-//! steps and two calls. Through a window the limit is cut to whole calls, and it
-//! can take up to twice as long (from a limit of 1.9, one call passes).
+//! Under full load, a rule with paced calls is warm after the period, give or take two steps and
+//! two calls. In a window the limit is cut to whole calls, and warming up can take up to twice as
+//! long (at a limit of 1.9, one call passes).
 //!
 //! # Source
 //!
-//! `SmoothWarmingUp` of Guava's `RateLimiter`, in the form of Sentinel's warm-up
-//! controller. That one cuts tokens to whole numbers (so that short ramps block
-//! for ever), never refills exactly at the warning line, and knows only seconds.
+//! `SmoothWarmingUp` of Guava's `RateLimiter`, in the form of Sentinel's warm-up controller.
+//! Sentinel's cuts tokens to whole numbers (so that short ramps block for ever), never refills
+//! exactly at the warning line, and knows only intervals of a second.
 
 use std::time::Duration;
 
@@ -71,25 +71,25 @@ use super::curve::{Curve, Ramp};
 use crate::base::sync::{Arc, AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// "Never refilled": every refill that was done is due again later than at 0.
+/// Stands for "never refilled": after any refill, the next one is due later than at 0.
 const NEVER: u64 = 0;
-/// How many steps are looked ahead at most for the one in which a call can pass.
+/// The most steps that are searched for one in which a call can pass.
 const MOST_STEPS: u32 = 64;
 
-/// See the [module](self).
+/// The state of a rule that warms up: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct WarmUp {
     curve: Curve,
     /// The stored tokens, as bits of an `f64`.
     stored: AtomicU64,
-    /// The time, in ns, when the next refill is due.
+    /// The time at which the next refill is due, in ns.
     due: AtomicU64,
-    /// The tokens that had ever passed at the last refill.
+    /// The total of tokens that had passed at the last refill.
     passed: AtomicU64,
 }
 
-/// How many tokens have passed between two counts, which are kept modulo 2³²; none if the later one
-/// is less.
+/// How many tokens have passed between two counts, which are kept modulo 2³²; 0 if the later count
+/// is smaller.
 fn since(before: u64, passed: u64) -> u64 {
     let since = (passed as u32).wrapping_sub(before as u32);
     (since as i32).max(0) as u64
@@ -98,8 +98,8 @@ fn since(before: u64, passed: u64) -> u64 {
 // === impl WarmUp ===
 
 impl WarmUp {
-    /// A cold rule of `threshold` tokens per `interval`, which is warm after
-    /// `period` of full load and admits `threshold / cold_factor` before.
+    /// Creates a cold rule of `threshold` tokens per `interval`, which admits
+    /// `threshold / cold_factor` at first and is warm after `period` of full load.
     pub(crate) fn new(
         threshold: f64,
         interval: Duration,
@@ -121,14 +121,13 @@ impl WarmUp {
         }
     }
 
-    /// The threshold per interval that holds at `now`.
+    /// The limit per interval that holds at `now`.
     ///
-    /// `last_turn` is the last in the queue that calls of the rule wait in, as it is
-    /// before this one does; `None` if they wait in none.
+    /// `last_turn` is the last turn in the queue of the rule, before this call joins it; `None` if
+    /// the rule has no queue.
     ///
-    /// `passed` tells how many tokens have ever passed where the rule counts, modulo
-    /// 2³². It is asked once per step, by one caller. A count that starts anew does no
-    /// harm.
+    /// `passed` returns the total of tokens that have passed in the statistics of the rule, modulo
+    /// 2³². Only one caller in each step calls it. A total that starts anew does no harm.
     pub(crate) fn limit(
         &self,
         now: Tick,
@@ -139,7 +138,7 @@ impl WarmUp {
         self.curve.at(self.stored())
     }
 
-    /// Does the refill that is due at `now`, as the [limit](Self::limit) does.
+    /// Does the refill that is due at `now`, as [`limit`](Self::limit) does.
     #[inline]
     pub(crate) fn refill(&self, now: Tick, last_turn: Option<Tick>, passed: impl FnOnce() -> u64) {
         if let Some(ramp) = &self.curve.ramp {
@@ -150,15 +149,15 @@ impl WarmUp {
         }
     }
 
-    /// When a call could pass, `from` some time on, if no other call comes. `room` returns from
-    /// when on it could under a limit that stays as it is; `None`: never. To be asked after a
-    /// [`refill`](Self::refill); `passed` returns the tokens that a refill at a time to come would
-    /// find, and from `known` on those are all that have passed by now.
+    /// Returns when a call can pass, at `from` or later, if no other call comes. `room` returns the
+    /// time from which on it could pass under a constant limit; `None` means never. Call it after a
+    /// [`refill`](Self::refill). `passed` returns the total of tokens that a refill at a later time
+    /// would find; from `known` on these are all that have passed by now.
     ///
-    /// The next call refills. In the present step nothing is due, and the limit is the present one;
-    /// in the next step the tokens that passed in this one count, which may have warmed the rule
-    /// up; from then on it only gets colder. So that is the order in which limits are tried. Where
-    /// there was room there may be none later.
+    /// The next call refills. In the present step no refill is due, and the limit is the present
+    /// one. In the next step the tokens that passed in this one count, and may have warmed the rule
+    /// up. After that the rule only gets colder. Limits are tried in this order, because there can
+    /// be room under an earlier limit and none under a later one.
     pub(crate) fn available_at(
         &self,
         from: Tick,
@@ -186,7 +185,7 @@ impl WarmUp {
             if found.is_some_and(|found| found <= at) {
                 return Some(at);
             }
-            // Tokens that passed before this step may become known only during it.
+            // Tokens that passed before this step can become known only during it.
             let is_told_later = begun == due && at < known && ramp.begin(known) == due;
             at = match found {
                 Some(found) if is_told_later => found.min(known),
@@ -195,7 +194,7 @@ impl WarmUp {
                 None => return None,
             };
         }
-        // It passes however cold the rule is.
+        // No step was found: use the limit of a cold rule, the lowest one.
         room(self.curve.at(ramp.max))
     }
 
@@ -210,10 +209,10 @@ impl WarmUp {
         f64::from_bits(self.stored.load(Ordering::Relaxed))
     }
 
-    /// This rule, inheriting the state of `old`: `old` itself, if both are equal. So it misses no
-    /// token of the calls that are still judged by the old one.
+    /// Returns this rule with the state of `old`, or `old` itself if both are equal, so that no
+    /// token of calls that are still judged by the old rule is missed.
     ///
-    /// For a rule that no call has seen yet, and that counts where `old` did.
+    /// Only for a rule that no call has used yet, and that shares its statistics with `old`.
     pub(crate) fn inheriting(self, old: &Arc<Self>) -> Arc<Self> {
         if self.curve == old.curve {
             return old.clone();
@@ -222,8 +221,8 @@ impl WarmUp {
         Arc::new(self)
     }
 
-    /// Goes on where `old` is: in proportion, if only the thresholds differ; otherwise
-    /// this one stays cold. A refill of `old` that is under way may be lost.
+    /// Takes over the stored tokens of `old`, in proportion, if only the thresholds differ.
+    /// Otherwise this rule stays cold. A refill of `old` in progress can be lost.
     fn take_over(&self, old: &Self) {
         let (Some(scale), Some(ramp), Some(was)) = (
             self.curve.scale(&old.curve),
@@ -236,7 +235,7 @@ impl WarmUp {
         if due == NEVER {
             return;
         }
-        // The last refill, which was at the start of a step of the old rule.
+        // The time of the last refill: the start of a step of the old rule.
         let filled = due - was.step_ns;
         let due = (filled - filled % ramp.step_ns).saturating_add(ramp.step_ns);
         let stored = (old.stored() * scale).min(ramp.max);
@@ -266,7 +265,7 @@ impl WarmUp {
         }
         let since_last = self.note(passed(), next);
         if due == NEVER {
-            // Nothing is known of the time before: it was cold.
+            // Nothing is known of the time before, so the rule is cold.
             return;
         }
         let load = ramp.load(begun, due, last_turn, since_last);
@@ -288,8 +287,8 @@ impl WarmUp {
         }
     }
 
-    /// Notes the number of tokens that had `passed` at the refill before `next`. Returns how many
-    /// that is since the last one: none if a later refill sees to it.
+    /// Notes the total of tokens that had `passed` at the refill before `next`. Returns how many
+    /// passed since the last refill; 0 if a later refill accounts for them.
     fn note(&self, passed: u64, next: u64) -> u64 {
         let mut before = self.passed.load(Ordering::Acquire);
         loop {

@@ -1,8 +1,8 @@
 //! How many calls the service can hold without a queue, estimated from its latest throughput.
 //!
-//! By Little's law a system that completes λ calls a second, each of which takes the time W, holds
-//! L = λ · W of them. With the best λ that was seen and the shortest W, which is the time without a
-//! queue, L is the number that it can hold and still be as fast as it can be. More calls at once
+//! By Little's law, a system that completes λ calls a second, each of which takes the time W, holds
+//! L = λ · W calls. With the largest λ that was seen and the smallest W, which is the time without
+//! a queue, L is the number of calls that the system can hold at its best speed. More calls at once
 //! only wait for each other.
 //!
 //! ```text
@@ -13,9 +13,8 @@
 //! capacity = 100 / s · 20 ms = 2 calls
 //! ```
 //!
-//! BBR, a congestion control of TCP, sets its window by this idea: bandwidth
-//! times round trip, the largest of the one and the smallest of the other over
-//! some past time. Hence its name in Sentinel.
+//! BBR, a congestion control of TCP, sets its window by the same idea: the largest bandwidth times
+//! the smallest round-trip time of some past interval. Sentinel names its form after it.
 
 use std::fmt;
 use std::time::Duration;
@@ -48,9 +47,9 @@ use crate::stat::{Node, NodeBucket};
 ///     }
 /// };
 /// assert!(matches!(refused, Verdict::Block(_)));
-/// // Nothing is measured yet: ten calls in flight are not too many for one more.
+/// // Nothing is measured yet, so the estimate is ten calls: an eleventh one may run.
 /// assert_eq!(running.len(), 11);
-/// // At a lower load more may run.
+/// // At a lower load more calls may run.
 /// probe.set_load(1.0);
 /// clock.advance(Duration::from_secs(1));
 /// assert!(matches!(sentinel.try_enter(Call::new("job")), Verdict::Pass(_)));
@@ -58,10 +57,10 @@ use crate::stat::{Node, NodeBucket};
 ///
 /// # Accuracy
 ///
-/// Both forms are estimates. A response time ends with the head of the response and
-/// concurrency with the end of its body, so a service whose bodies stream for a long time
-/// holds more calls than the estimate allows: set no limit on the load there. As long as
-/// nothing is measured, the estimate is ten calls.
+/// Both forms are estimates. A response time ends with the head of the response and concurrency
+/// with the end of its body, so a service whose bodies stream for a long time holds more calls than
+/// the estimate allows: set no limit on the load there. As long as no call has been measured, the
+/// estimate is ten calls.
 ///
 /// A call is refused if more calls than the estimate, and more than one, are in flight
 /// before it: with an estimate of ten, an eleventh call runs and a twelfth does not, and
@@ -78,9 +77,9 @@ pub enum Capacity {
     /// ones does not make the estimate small. Default.
     #[default]
     Robust,
-    /// As in Sentinel for Java: the largest weight that a bucket of the present window
-    /// completed, per second, times the smallest response time of a single call in the
-    /// window. The first counts as at least 1, the second as at least 1 ms and at most 5 s.
+    /// As in Sentinel for Java: the largest weight that one bucket of the present window completed,
+    /// converted to a rate per second, times the smallest response time of a single call in the
+    /// window. The weight counts as at least 1, the time as at least 1 ms and at most 5 s.
     Sentinel,
 }
 
@@ -118,17 +117,18 @@ pub(crate) struct Estimate {
     pub(crate) min_rt: Duration,
 }
 
-/// How many whole seconds the robust form looks back: long enough to see the
-/// service without a queue now and then, short enough to follow a deployment.
+/// How many whole seconds the robust form looks back: enough to see the service without a queue now
+/// and then, and few enough to follow a deployment.
 const SECONDS: usize = 10;
 /// Sentinel's bounds of the smallest response time.
 const LONGEST_MIN_RT: Duration = Duration::from_secs(5);
 const SHORTEST_MIN_RT: Duration = Duration::from_millis(1);
-/// The robust form goes down to the precision of response times.
+/// The lower bound of the robust form: the precision of response times.
 const PRECISION: Duration = Duration::from_micros(1);
 
 impl Capacity {
-    /// The capacity by the counts of `node` up to `now`. Copies its buckets.
+    /// Estimates the capacity from the counts of `node` up to `now`. Copies the buckets of the
+    /// node.
     pub(crate) fn estimate(self, node: &Node, now: Tick) -> Estimate {
         match self {
             Capacity::Robust => Estimate::of_seconds(&node.seconds(now).unwrap_or_default()),
@@ -141,20 +141,20 @@ impl Capacity {
 }
 
 impl Estimate {
-    /// Sentinel's assumption as long as nothing is known: one call in each of the two buckets of a
-    /// second, and 5 s.
+    /// Sentinel's assumption as long as no call is known: one call in each of the two buckets of a
+    /// second, and 5 s, which gives ten calls.
     pub(crate) const INITIAL: Self = Self {
         max_complete_per_second: 2.0,
         min_rt: LONGEST_MIN_RT,
     };
 
-    /// How many calls that is at once.
+    /// The number of calls at once: the product of the factors.
     pub(crate) fn calls(&self) -> f64 {
-        // Exact where it is a whole number: one division, of an exact product.
+        // Divides only once, an exact product, so that a whole result is exact.
         self.max_complete_per_second * self.min_rt.as_nanos() as f64 / 1e9
     }
 
-    /// Sentinel's form, of the `buckets` of a window of `count` that cover `interval`.
+    /// Sentinel's form, from the `buckets` of a window that has `count` buckets in `interval`.
     pub(crate) fn of_buckets(buckets: &[NodeBucket], count: u32, interval: Duration) -> Self {
         let (mut most, mut min_rt) = (1, LONGEST_MIN_RT);
         for bucket in buckets {
@@ -167,8 +167,8 @@ impl Estimate {
         }
     }
 
-    /// The robust form, of the last seconds, oldest first; the last of them is
-    /// the present one, which is not whole yet.
+    /// The robust form, from the last seconds, oldest first. The last one is the present second,
+    /// which is ignored because it is not complete.
     pub(crate) fn of_seconds(seconds: &[NodeBucket]) -> Self {
         let Some((_, whole)) = seconds.split_last() else {
             return Self::INITIAL;
@@ -206,7 +206,7 @@ mod tests {
         Node::new(SECOND, 2, at(0)).unwrap()
     }
 
-    /// `calls` of weight `n` that took `rt_ms` end at `ms`.
+    /// Completes `calls` calls of weight `n` at `ms`, which took `rt_ms`.
     fn complete(node: &Node, ms: u64, calls: u32, n: u32, rt_ms: u64) {
         for _ in 0..calls {
             node.pass(at(ms), n);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn sentinels_form_is_of_a_second_however_long_the_window() {
+    fn sentinels_form_is_per_second_for_any_window() {
         for (window_ms, per_second) in [(500, 200.0), (2_000, 50.0)] {
             let window = Duration::from_millis(window_ms);
             let node = Node::new(window, 2, at(0)).unwrap();
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn without_completions_it_is_ten_calls() {
         for capacity in [Capacity::Robust, Capacity::Sentinel] {
-            // Also in the first bucket of all.
+            // Also in the very first bucket.
             for now in [0, 100, 700, 90_000] {
                 assert_eq!(capacity.estimate(&node(), at(now)).calls(), 10.0, "{now}");
             }

@@ -1,8 +1,7 @@
-//! The CPU quota and the memory limit of a process: the tightest of its control
-//! groups.
+//! The CPU quota and the memory limit of a process: the tightest ones of its control groups.
 //!
-//! A process is in one group of each hierarchy, and a limit of any group above
-//! it binds it too. Which groups these are say two files of `/proc/self`:
+//! A process is in one group of each hierarchy, and the limits of all parent groups bind it too.
+//! Two files of `/proc/self` tell which groups these are:
 //!
 //! ```text
 //! cgroup     4:cpu,cpuacct:/pods/a     hierarchy : controllers : group
@@ -13,20 +12,20 @@
 //! looked at: /sys/fs/cgroup/cpu/a, /sys/fs/cgroup/cpu
 //! ```
 //!
-//! In a container the groups above its own are usually not to be seen. A group that has no file for
-//! the limit, such as a root, has none. A file that cannot be read or understood is an error: then
+//! In a container the parents of its own group are usually not visible. A group without a file for
+//! the limit, such as a root, has no limit. A file that cannot be read or parsed is an error: then
 //! the limit is unknown.
 //!
-//! Some machines run both versions side by side; a resource is then controlled
-//! by one of them, and the other has no such files. Both are looked at.
+//! Some machines run both versions together. A resource is then controlled by one version, and the
+//! other one has no such files. Both are checked.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::proc;
 
-/// The groups of a process that may limit one resource. They are found once: a
-/// process hardly ever moves.
+/// The groups of a process that can limit one resource. They are located once, because a process
+/// hardly ever moves to other groups.
 #[derive(Debug)]
 pub(super) struct Groups(Vec<Group>);
 
@@ -42,11 +41,11 @@ enum Version {
     Two,
 }
 
-/// Where a hierarchy can be seen.
+/// A place where a hierarchy is mounted.
 #[derive(Debug)]
 struct Mount {
     version: Version,
-    /// Which of its groups stands at the mount point.
+    /// The group that is visible at the mount point.
     root: String,
     point: String,
 }
@@ -54,14 +53,14 @@ struct Mount {
 // === impl Groups ===
 
 impl Groups {
-    /// The groups of the process whose `/proc/self` is below `root`, that
-    /// `controller` is in charge of: `cpu` or `memory`.
+    /// Finds the groups of `controller`, which is `cpu` or `memory`, for the process whose
+    /// `/proc/self` is below `root`.
     pub(super) fn find(root: &Path, controller: &str) -> io::Result<Self> {
         let Some(membership) = read(&root.join("proc/self/cgroup"))? else {
             // A kernel without control groups.
             return Ok(Self(Vec::new()));
         };
-        // Other mounts may be at places of any bytes.
+        // Decoded leniently: paths of other mounts can contain any bytes.
         let mounts = proc::text(&root.join("proc/self/mountinfo"))?;
         let mounts = mounts.lines();
         let mounts: Vec<_> = mounts
@@ -71,7 +70,7 @@ impl Groups {
         let lines = membership.lines();
         for (version, path) in lines.filter_map(|line| member(line, controller)) {
             let seen = || mounts.iter().filter(|mount| mount.version == version);
-            // The mount that shows most of the groups above, else any.
+            // Prefers the mount that shows the most parent groups.
             let showing = seen().filter(|mount| mount.below(path).is_some());
             let mount = showing.min_by_key(|mount| mount.root.len());
             let Some(mount) = mount.or_else(|| seen().next()) else {
@@ -87,12 +86,12 @@ impl Groups {
         Ok(Self(groups))
     }
 
-    /// The tightest CPU quota, in cores. `None`: there is none.
+    /// The tightest CPU quota, in cores; `None` if there is none.
     pub(super) fn quota(&self) -> io::Result<Option<f64>> {
         self.tightest(Group::quota, f64::min)
     }
 
-    /// The tightest memory limit, in bytes. `None`: there is none.
+    /// The tightest memory limit, in bytes; `None` if there is none.
     pub(super) fn memory(&self) -> io::Result<Option<u64>> {
         self.tightest(Group::memory, u64::min)
     }
@@ -113,8 +112,8 @@ impl Groups {
     }
 }
 
-/// The version and the group that a line of `/proc/self/cgroup` tells, if it is
-/// about `controller`.
+/// Parses a line of `/proc/self/cgroup`. Returns the version and the group, if the line is about
+/// `controller`.
 fn member<'a>(line: &'a str, controller: &str) -> Option<(Version, &'a str)> {
     let (_, rest) = line.split_once(':')?;
     let (controllers, path) = rest.split_once(':')?;
@@ -129,7 +128,7 @@ fn member<'a>(line: &'a str, controller: &str) -> Option<(Version, &'a str)> {
 // === impl Mount ===
 
 impl Mount {
-    /// A line of `/proc/self/mountinfo`, if a hierarchy of `controller` is there.
+    /// Parses a line of `/proc/self/mountinfo`, if it is a mount of a hierarchy of `controller`.
     fn parse(line: &str, controller: &str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
@@ -146,7 +145,8 @@ impl Mount {
         })
     }
 
-    /// The mount point, below `root`. A container sees the file systems mounted there as such.
+    /// The mount point, below `root`. Mounts that the container itself sees below `root` have the
+    /// prefix already.
     fn below_root(&self, root: &Path) -> PathBuf {
         let point = Path::new(&self.point);
         if point.starts_with(root) {
@@ -156,10 +156,10 @@ impl Mount {
         }
     }
 
-    /// `path` as seen from the mount point.
+    /// `path` relative to the mount point; `None` if it is not visible there.
     fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
         let below = Path::new(path).strip_prefix(&self.root).ok()?.to_str()?;
-        // From outside of its namespace a group's path leads up.
+        // A group outside of the cgroup namespace has a path with `..`.
         (!below.split('/').any(|part| part == "..")).then_some(below)
     }
 }
@@ -198,13 +198,14 @@ impl Group {
         };
         match read(&self.folder.join(name))?.as_deref().map(str::trim) {
             None | Some("max" | "-1") => Ok(None),
-            // Version 1 writes "none" as a number beyond all memory.
+            // Version 1 writes no limit as a number beyond all memory.
             Some(text) => text.parse().map(Some).map_err(|_| malformed()),
         }
     }
 }
 
-/// A field of `mountinfo`, where a backslash and white space are written as in `\134`.
+/// Decodes a field of `mountinfo`, in which backslashes and white space are written in octal, such
+/// as `\134`.
 fn unescaped(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -1,9 +1,9 @@
-//! The decision whether an inbound call may pass, by the figures of all inbound calls and of the
+//! Decides whether an inbound call may pass, by the figures of all inbound calls and of the
 //! machine.
 //!
-//! Plain data and one pure function; the engine reads the figures and calls it. The limits are
-//! checked in Sentinel's order: rate, concurrency, response time, load, CPU. The first limit that
-//! is reached refuses.
+//! This is plain data and one pure function; the engine reads the figures and calls the function.
+//! The limits are checked in Sentinel's order: rate, concurrency, response time, load, CPU. The
+//! first limit that is reached refuses.
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ use crate::blocked::SystemReason;
 use crate::clock::Tick;
 use crate::stat::{Event, Node};
 
-/// All inbound calls together, just before one more.
+/// The figures of all inbound calls together, without the call that is judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct InboundFigures {
     /// Weight that passed in the window, per second.
     pub(crate) pass_qps: f64,
     /// Calls in flight, without the one that is judged.
     pub(crate) concurrency: u32,
-    /// `None`: no call ended in the window.
+    /// `None` if no call ended in the window.
     pub(crate) average_rt: Option<Duration>,
-    /// How many calls there may be at once before they queue.
+    /// The estimate of how many calls the service holds without a queue.
     pub(crate) capacity: Estimate,
 }
 
 /// Returns whether a call of `weight` may pass.
 ///
-/// A limit on the rate and on the concurrency may be reached and not exceeded, this call included.
-/// The others refuse once they are reached. The load refuses only if more calls than the capacity,
-/// and more than one, are in flight already: a service that does little is not to blame for the
-/// load.
+/// Limits on the rate and on the concurrency may be reached but not exceeded, this call included.
+/// The other limits refuse once they are reached. The load refuses only if more calls than the
+/// capacity, and more than one, are in flight already: a service that does little is not to blame
+/// for the load.
 pub(crate) fn judge(
     limits: &Limits,
     figures: &InboundFigures,
@@ -62,8 +62,8 @@ pub(crate) fn judge(
 // === impl InboundFigures ===
 
 impl InboundFigures {
-    /// Reads from `node` the figures that `limits` look at. The others are not read, which saves
-    /// time, and have values that refuse nothing.
+    /// Reads from `node` the figures that `limits` need. The other figures are not read, which
+    /// saves time, and get values that refuse nothing.
     pub(crate) fn of(node: &Node, now: Tick, limits: &Limits, readings: Readings) -> Self {
         let is_load_reached = limits.is_load_reached(readings);
         let asks_concurrency = limits.concurrency.is_some() || is_load_reached;
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn over_the_load_a_capacity_of_two_lets_a_third_call_in_and_no_fourth() {
-        // Two buckets a second, 50 completions in the best, 20 ms: capacity 2.
+        // Two buckets a second, 50 completions in the best bucket, and 20 ms give a capacity of 2.
         let limits = Limits {
             load: limit(4.0),
             ..Limits::default()
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_refuses_nothing() {
+    fn unknown_figures_refuse_nothing() {
         let limits = Limits {
             load: limit(0.0),
             cpu: limit(f64::MIN_POSITIVE),
@@ -287,7 +287,7 @@ mod tests {
             assert_eq!(readings, Readings::UNKNOWN);
             assert_eq!(judge(&limits, &figures, readings, 1), Ok(()));
         }
-        // Nor does a limit that is not set.
+        // A limit that is not set refuses nothing either.
         let worst = InboundFigures {
             pass_qps: 1e9,
             average_rt: Some(ms(60_000)),
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(judge(&Limits::default(), &worst, worst_readings, 9), Ok(()));
     }
 
-    /// A word for word restatement: every broken limit, in order.
+    /// Restates the documentation word for word: returns every broken limit, in order.
     fn oracle(
         limits: &Limits,
         figures: &InboundFigures,
@@ -322,7 +322,7 @@ mod tests {
             }
         }
         if let (Some(limit), Some(load)) = (limits.load, readings.load()) {
-            // In whole numbers: calls a second times milliseconds.
+            // Computed in integers: calls per second times milliseconds.
             let Estimate {
                 max_complete_per_second,
                 min_rt,
@@ -402,7 +402,7 @@ mod tests {
             if let Err(reason) = verdict {
                 prop_assert!(limits.rule(reason).is_some());
             }
-            // Figures that do not matter may be anything.
+            // Figures that no limit needs do not change the verdict.
             if !limits.is_load_reached(readings) {
                 let other = InboundFigures { capacity: Estimate { max_complete_per_second: 0.0, ..figures.capacity }, ..figures };
                 prop_assert_eq!(judge(&limits, &other, readings, weight), verdict);

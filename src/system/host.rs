@@ -1,7 +1,7 @@
 //! A probe that reads load, CPU use and memory from Linux.
 //!
-//! CPU time is a counter, so its use is a difference of two readings over the
-//! time between them:
+//! CPU time is a counter, so CPU use is the difference of two readings, divided by the time between
+//! them:
 //!
 //! ```text
 //! own share  = CPU time of the process / (time · cores that it may use)
@@ -9,17 +9,17 @@
 //! ```
 //!
 //! The cores that a process may use are those that it may run on, or its quota if that is less.
-//! With a quota the own share counts: beyond it the process stands still, however idle the machine
-//! is, and the other tenants of the machine are none of its business. Without one all processes
-//! share the machine, and the larger of the two shares counts.
+//! With a quota, the own share counts: beyond the quota the process is paused, however idle the
+//! machine is, and other tenants of the machine do not matter. Without a quota, all processes share
+//! the machine, and the larger of the two shares counts.
 //!
-//! One second says little, so a reading moves the value only so far: after the
-//! time t the old value weighs e^(−t/τ), with τ = 2 s. A jump is seen by 39 %
-//! after one second, 78 % after three, 92 % after five.
+//! The share of one second fluctuates, so readings are smoothed exponentially: after the time t the
+//! old value weighs e^(−t/τ), with τ = 2 s. The smoothed value follows a jump by 39 % after one
+//! second, 78 % after three, and 92 % after five.
 //!
 //! Memory in use is the resident set of the process: the figure of a control group includes the
-//! page cache, which the kernel frees under pressure. The limit is the smallest of those of the
-//! control groups and of the machine.
+//! page cache, which the kernel frees under pressure. The limit is the smallest one of the control
+//! groups and of the machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,11 +34,11 @@ use crate::clock::{Clock, MonotonicClock, Tick};
 /// The time constant of smoothing: a burst of a second does not refuse calls,
 /// an overload of five does.
 const SMOOTHING: Duration = Duration::from_secs(2);
-/// Readings that are closer together say nothing: CPU time has steps of 10 ms.
+/// The shortest time between two readings that are compared: CPU time has steps of 10 ms.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Values that are read within a step of CPU time are of one moment.
+/// Values that are read within a step of CPU time count as read at one moment.
 const TOGETHER: Duration = Duration::from_millis(10);
-/// How often the time of the process is read at most, to be of one moment.
+/// The most attempts to read the clock and the time of the process at one moment.
 const TRIES: u32 = 3;
 
 /// Reads load, CPU use and memory of this process and its machine, from `/proc` and the
@@ -52,8 +52,8 @@ const TRIES: u32 = 3;
 ///
 /// The load is that of the whole machine, even inside a container. Prefer the CPU there.
 ///
-/// A figure that cannot be read is unknown, and refuses nothing. On systems other than Linux,
-/// everything is unknown. One reading opens about seven small files. Feature `system`.
+/// A figure that cannot be read is unknown, and refuses nothing. On systems other than Linux, all
+/// figures are unknown. One reading opens about seven small files. Feature `system`.
 ///
 /// # Examples
 ///
@@ -74,19 +74,19 @@ const TRIES: u32 = 3;
 ///
 /// # Accuracy
 ///
-/// CPU time is counted in steps of 10 ms, that is 1 % of a core over a second.
-/// A process may be over its quota for a moment; its share then reads as 1.
+/// CPU time is counted in steps of 10 ms, that is 1 % of a core over a second. A process can exceed
+/// its quota for a moment; its share then reads as 1.
 #[derive(Debug)]
 pub struct SystemProbe {
     root: PathBuf,
     clock: Arc<dyn Clock>,
-    /// `None`: they could not be found.
+    /// The groups with CPU quotas; `None` if they could not be located.
     groups: Option<Groups>,
     memory_groups: Option<Groups>,
     cpu: Lock<Cpu>,
 }
 
-/// The readings of the CPU.
+/// The state of the measurement of CPU use.
 #[derive(Debug)]
 struct Cpu {
     last: CounterReading,
@@ -101,10 +101,10 @@ struct CounterReading {
     host: Option<HostTime>,
 }
 
-/// How much CPU the process may use.
+/// How much CPU time the process may use.
 #[derive(Clone, Copy, Debug)]
 struct CpuRoom {
-    /// `None`: not known.
+    /// How many cores' worth of time; `None` if unknown.
     cores: Option<f64>,
     is_quota: bool,
 }
@@ -121,8 +121,8 @@ impl SystemProbe {
     /// Creates a probe that finds `proc` and `sys` below `root`, such as where a container
     /// sees those of its host, and measures time by `clock`. Takes the first reading.
     ///
-    /// A container with a cgroup namespace of its own cannot tell which of the groups of its
-    /// host it is in. It seems to have no quota then: use [`new`](Self::new) there.
+    /// A container with its own cgroup namespace cannot tell in which group of its host it is. Such
+    /// a probe finds no quota: use [`new`](Self::new) there.
     #[must_use]
     pub fn with(root: impl Into<PathBuf>, clock: impl Clock) -> Self {
         let root = root.into();
@@ -175,7 +175,8 @@ impl Probe for SystemProbe {
         let mut cpu = self.cpu.lock();
         let now = self.clock.now();
         if now < cpu.last.at {
-            // The time since the last reading is unknown, so it is measured from here on.
+            // The clock has stepped back, so the time since the last reading is unknown: measure
+            // from here on.
             cpu.last = CounterReading::read(&self.root, &*self.clock);
             return cpu.smoothed;
         }
@@ -185,12 +186,12 @@ impl Probe for SystemProbe {
         let sample = CounterReading::read(&self.root, &*self.clock);
         let elapsed = sample.at - cpu.last.at;
         if elapsed < SHORTEST {
-            // The clock has stepped back just now.
+            // The clock has stepped back during the reading.
             cpu.last = sample;
             return cpu.smoothed;
         }
         let share = self.room().and_then(|room| share(&cpu.last, &sample, room));
-        // After a gap it starts anew.
+        // After a reading without a share, smoothing starts anew.
         cpu.smoothed = share.map(|share| match cpu.smoothed {
             Some(old) => share + (old - share) * (-elapsed.div_duration_f64(SMOOTHING)).exp(),
             None => share,
@@ -212,8 +213,8 @@ impl Probe for SystemProbe {
 // === impl Sample ===
 
 impl CounterReading {
-    /// The counters and the time when they were read. If the thread was put to sleep between the
-    /// two reads, it reads once more: the time of the process counts per time.
+    /// Reads the counters and the clock. Reads the process's time again if the thread slept between
+    /// the two reads, because a share is computed from both.
     fn read(root: &Path, clock: &dyn Clock) -> Self {
         let text = |path: &str| proc::text(&root.join(path)).ok();
         let mut at = clock.now();
@@ -234,8 +235,7 @@ impl CounterReading {
     }
 }
 
-/// The share of the CPU that was in use from `before` to `after`, between 0 and
-/// 1.
+/// The share of the CPU time that was used from `before` to `after`, between 0 and 1.
 fn share(before: &CounterReading, after: &CounterReading, room: CpuRoom) -> Option<f64> {
     let own = || {
         let used = after.process?.checked_sub(before.process?)?;

@@ -1,4 +1,4 @@
-//! The tightest limits of all system rules, and which rule each comes from.
+//! The tightest limits of all system rules, each with its rule.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::capacity::Capacity;
 use super::probe::Readings;
 use crate::blocked::SystemReason;
 
-/// A limit, and the rule that it comes from.
+/// A limit, and the number of its rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RuleLimit<T> {
     pub(crate) value: T,
@@ -25,7 +25,7 @@ pub(crate) struct Limits {
     pub(crate) capacity: Capacity,
 }
 
-/// Returns whether `value` is known and has come to `limit`.
+/// Returns whether `value` is known and at least `limit`.
 pub(super) fn reaches<T: PartialOrd>(value: Option<T>, limit: Option<RuleLimit<T>>) -> bool {
     matches!((value, limit), (Some(value), Some(limit)) if value >= limit.value)
 }
@@ -33,7 +33,7 @@ pub(super) fn reaches<T: PartialOrd>(value: Option<T>, limit: Option<RuleLimit<T
 // === impl Limits ===
 
 impl Limits {
-    /// Returns whether there is none at all.
+    /// Returns whether no limit is set.
     pub(crate) fn is_empty(&self) -> bool {
         let machine = self.load.is_none() && self.cpu.is_none();
         machine && self.qps.is_none() && self.concurrency.is_none() && self.rt.is_none()
@@ -60,13 +60,13 @@ impl Limits {
         self.load.is_some() || self.cpu.is_some()
     }
 
-    /// Returns whether the capacity matters to a call that comes now. If not, its
-    /// figures may be anything.
+    /// Returns whether the limit on the load is reached. Only then does the capacity matter to a
+    /// call.
     pub(super) fn is_load_reached(&self, readings: Readings) -> bool {
         reaches(readings.load(), self.load)
     }
 
-    /// The rule whose limit `reason` names.
+    /// The number of the rule whose limit `reason` names.
     pub(crate) fn rule(&self, reason: SystemReason) -> Option<u32> {
         match reason {
             SystemReason::Qps => self.qps.map(|limit| limit.rule),
@@ -79,7 +79,7 @@ impl Limits {
 }
 
 impl<T: Copy + PartialOrd> RuleLimit<T> {
-    /// The smaller one; the `known` one if they are equal.
+    /// Returns the smaller limit, or `known` if both are equal.
     pub(crate) fn tighter(known: Option<Self>, value: Option<T>, rule: u32) -> Option<Self> {
         match (known, value) {
             (Some(known), Some(value)) if known.value <= value => Some(known),

@@ -6,7 +6,7 @@
 //! inbound node ─ InboundFigures ───────────┘
 //! ```
 //!
-//! A [`Probe`] reads figures of the machine, a [`Sampler`] asks the probe once a second, and a
+//! A [`Probe`] reads figures of the machine, a [`Sampler`] reads the probe once a second, and a
 //! [`SystemRule`](crate::rule::SystemRule) sets the limits. Unknown figures refuse nothing: a rule
 //! on the CPU has no effect where no probe reports it.
 //!
@@ -27,7 +27,7 @@
 //!     Verdict::Block(blocked) => Some(blocked.kind()),
 //!     _ => None,
 //! };
-//! // Not known yet.
+//! // The CPU use is not known yet.
 //! assert_eq!(refused_by(), None);
 //! probe.set_cpu(0.9);
 //! clock.advance(Duration::from_secs(1));

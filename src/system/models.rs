@@ -1,4 +1,4 @@
-//! Every interleaving of admissions that find a reading due, checked by loom.
+//! Models for loom: every interleaving of admissions that find a reading due.
 
 use std::sync::Arc as StdArc;
 
@@ -10,7 +10,8 @@ use crate::base::sync::fault::{check, plant};
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering};
 use crate::clock::Tick;
 
-/// A probe that minds being asked twice at once.
+/// A probe that reports a load of 1 000 if it is read twice at once, and else the number of
+/// readings.
 #[derive(Debug)]
 struct Single {
     asking: AtomicU32,
@@ -19,7 +20,7 @@ struct Single {
 
 impl Probe for Single {
     fn load(&self) -> Option<f64> {
-        // Not by a panic here: the sampler would catch it.
+        // Reported by a value and not by a panic, which the sampler would catch.
         let alone = self.asking.fetch_add(1, Ordering::Relaxed) == 0;
         let times = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         self.asking.fetch_sub(1, Ordering::Relaxed);
@@ -50,7 +51,7 @@ fn one_instant() {
     });
     let ours = sampler.sample(now).load();
     let theirs = others.map(|other| other.join().unwrap());
-    // Some may find no reading yet, at least the winner has one.
+    // Some calls can find no reading yet; at least the winner has one.
     let told: Vec<_> = theirs.into_iter().chain([ours]).flatten().collect();
     assert!(
         !told.is_empty() && told.iter().all(|&load| load == 1.0),
@@ -59,7 +60,7 @@ fn one_instant() {
     assert_eq!(asked.load(Ordering::Relaxed), 1, "more than one winner");
 }
 
-/// Admissions of two seconds, the reading of the first perhaps still under way.
+/// Two admissions in different seconds; the reading of the first one can still be in progress.
 fn two_seconds() {
     let (sampler, asked) = sampler();
     let other = sampler.clone();
@@ -68,17 +69,18 @@ fn two_seconds() {
     let theirs = thread.join().unwrap();
     let times = asked.load(Ordering::Relaxed);
     assert!([1, 2].contains(&times), "asked {times} times");
-    // No call gets the reading of a probe that ran twice at once, and the newest stays.
+    // The probe never runs twice at once, and the newest reading stays.
     assert!([ours, theirs].iter().flatten().all(|&load| load <= 2.0));
     assert_eq!(sampler.readings().load(), Some(times as f64));
 }
 
-/// An admission that finds nothing due sees the reading.
-fn not_due_any_more() {
+/// An admission that finds nothing due sees the latest reading.
+fn no_longer_due() {
     let (sampler, asked) = sampler();
     let other = sampler.clone();
     let reader = thread::spawn(move || {
-        // Relaxed: the order is that of the look by `sample`, which sees no older one.
+        // Relaxed: the load in `sample`, which is the one under test, sees this value or a newer
+        // one.
         let due = other.0.due.load(Ordering::Relaxed);
         (![AT_ONCE, BUSY].contains(&due)).then(|| other.sample(Tick::from_nanos(5)).load())
     });
@@ -114,13 +116,13 @@ fn a_reading_that_is_not_claimed_is_overtaken() {
 }
 
 #[test]
-fn who_finds_nothing_due_sees_the_readings() {
-    check(3, not_due_any_more);
+fn a_call_that_finds_nothing_due_sees_the_readings() {
+    check(3, no_longer_due);
 }
 
 #[test]
 #[should_panic]
-fn a_due_time_told_too_early_shows_old_readings() {
+fn a_due_time_published_too_early_shows_old_readings() {
     plant(Bug::DueBeforeReadings);
-    check(3, not_due_any_more);
+    check(3, no_longer_due);
 }

@@ -1,4 +1,4 @@
-//! The figures of the machine, load, CPU and memory, from any probe.
+//! The interface of probes: the load, the CPU use and the memory of the machine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,18 +7,17 @@ use crate::base::sync::Lock;
 
 /// A source of load, CPU use and memory.
 ///
-/// A [`Sampler`](super::Sampler) calls it about once a second, and for memory up to seven
-/// times a second if a rule needs it; never twice at the same time for the same figure. An
-/// implementation may read a few small files, but should not block: it may run on the path
-/// of a request. It must not panic; if it does, the figure is unknown and the call
-/// continues.
+/// A [`Sampler`](super::Sampler) reads load and CPU use about once a second, and memory up to seven
+/// times a second if a rule needs it. It never reads the same figure twice at the same time. An
+/// implementation may read a few small files, but should not block, because it can run on the path
+/// of a request. It must not panic; if it does, the figure is unknown and the call continues.
 ///
 /// # Examples
 ///
 /// ```
 /// use tower_sentinel::system::Probe;
 ///
-/// /// A machine that other programs watch as well.
+/// /// Takes its figures from a monitoring agent.
 /// #[derive(Debug)]
 /// struct FromAgent;
 ///
@@ -36,14 +35,15 @@ use crate::base::sync::Lock;
 /// assert_eq!(probe.cpu(), Some(0.35));
 /// ```
 pub trait Probe: fmt::Debug + Send + Sync + 'static {
-    /// Returns how many threads run or are ready to run, averaged over the last minute; 0
-    /// on an idle machine. `None`: unknown.
+    /// Returns how many threads run or are ready to run, averaged over the last minute; 0 on an
+    /// idle machine. `None` if unknown.
     fn load(&self) -> Option<f64>;
 
-    /// Returns the share of the CPU that is in use, between 0 and 1. `None`: unknown.
+    /// Returns the share of the CPU that is in use, between 0 and 1. `None` if unknown.
     fn cpu(&self) -> Option<f64>;
 
-    /// Returns how much memory is used and how much may be. `None`, the default: unknown.
+    /// Returns how much memory is used and how much may be used. `None`, the default, means
+    /// unknown.
     fn memory(&self) -> Option<Memory> {
         None
     }

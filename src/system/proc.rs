@@ -1,16 +1,16 @@
-//! Reading the texts of `/proc`: load, CPU time, memory of process and machine.
+//! Parsers for the texts of `/proc`: load, CPU time, and the memory of process and machine.
 //!
-//! Formats are those of proc(5). Text that does not look like them is `None`, never a number.
+//! The formats are those of proc(5). Text that does not match them gives `None`, never a number.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// Length of a clock tick in `/proc`: the kernel shows 100 a second to programs, at any frequency
-/// of its own.
+/// The length of a clock tick in `/proc`: the kernel reports 100 ticks a second to programs,
+/// whatever its own frequency is.
 const TICK_MS: u64 = 10;
 
-/// CPU time of all cores since the machine started, in ticks.
+/// The CPU time of all cores since the machine started, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostTime {
     pub(super) busy: u64,
@@ -23,9 +23,9 @@ pub(super) fn load(text: &str) -> Option<f64> {
     (load.is_finite() && load >= 0.0).then_some(load)
 }
 
-/// CPU time of a process, from its `stat`.
+/// The CPU time of a process, from its `stat`.
 pub(super) fn process_time(text: &str) -> Option<Duration> {
-    // The name of the program stands in brackets and may hold anything.
+    // The name of the program is in brackets and can contain any characters.
     let (_, after) = text.rsplit_once(')')?;
     let mut fields = after.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
@@ -34,11 +34,11 @@ pub(super) fn process_time(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(ticks.checked_mul(TICK_MS)?))
 }
 
-/// CPU time of the machine, from `/proc/stat`.
+/// The CPU time of the machine, from `/proc/stat`.
 pub(super) fn host_time(text: &str) -> Option<HostTime> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq steal; guests count as user. Time that other
-    // machines steal is not there to be used: busy.
+    // user nice system idle iowait irq softirq steal; guests count as user. Stolen time counts as
+    // busy, because other machines used it.
     let fields: Vec<u64> = line
         .split_whitespace()
         .take(8)
@@ -54,8 +54,8 @@ pub(super) fn host_time(text: &str) -> Option<HostTime> {
     Some(HostTime { busy, total })
 }
 
-/// How many cores a process may run on, from its `status`. That names also those which the machine
-/// does not have yet; the list `online`, if any, has those that are there.
+/// How many cores a process may run on, from its `status`. That can include cores that the machine
+/// does not have; the list `online`, if there is one, has those that exist.
 pub(super) fn allowed_cores(text: &str, online: Option<&str>) -> Option<u64> {
     let list = text
         .lines()
@@ -74,7 +74,7 @@ pub(super) fn allowed_cores(text: &str, online: Option<&str>) -> Option<u64> {
     (cores > 0).then_some(cores)
 }
 
-/// A list of cores such as `0-3,8`.
+/// Parses a list of cores such as `0-3,8`.
 fn ranges(list: &str) -> Option<Vec<(u64, u64)>> {
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -84,13 +84,13 @@ fn ranges(list: &str) -> Option<Vec<(u64, u64)>> {
     list.trim().split(',').map(range).collect()
 }
 
-/// The text of a file. A name in it may be of any bytes: the kernel cuts that of a program
-/// after 15 of them, in the middle of a letter if need be.
+/// The text of a file, decoded leniently. Names in it can contain any bytes: the kernel cuts the
+/// name of a program after 15 bytes, even in the middle of a character.
 pub(super) fn text(path: &Path) -> io::Result<String> {
     std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The bytes that the line `name` of `status` or `meminfo` tells in kB.
+/// The number of bytes in the line `name` of `status` or `meminfo`, which is given in kB.
 pub(super) fn bytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     let number: u64 = rest.strip_suffix("kB")?.trim().parse().ok()?;
@@ -113,7 +113,7 @@ mod tests {
             total: 6_100,
         };
         assert_eq!(host_time(stat), Some(expected));
-        // As kernels before 2.6 wrote it.
+        // The format of kernels before 2.6.
         let expected = HostTime { busy: 8, total: 17 };
         assert_eq!(host_time("cpu  5 1 2 9\n"), Some(expected));
         let status = "Name:\tapp\nVmPeak:\t  999999 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n";
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_not_known() {
+    fn malformed_text_is_unknown() {
         for text in ["", "\n", "x", "-1 0 0", "NaN", "inf 1 1 1/1 1"] {
             assert_eq!(load(text), None, "{text:?}");
         }

@@ -1,9 +1,9 @@
-//! Asking a probe once a second, by one admission or by a thread.
+//! The sampler: reads a probe once a second, on an admission or in a thread.
 //!
-//! One word says when the next reading is due. The thread that finds it due claims it by a
-//! compare-and-swap to `BUSY`, reads, stores the readings, and then stores when the next one is
-//! due. All others take the readings that are there: no thread waits, and the probe is never asked
-//! twice at once, however slow it is.
+//! One word tells when the next reading is due. The thread that finds it due claims it by a
+//! compare-and-swap to `BUSY`, reads the probe, stores the readings, and then stores when the next
+//! one is due. All other threads use the stored readings: no thread waits, and the probe is never
+//! read twice at once, however slow it is.
 //!
 //! ```text
 //! due  [ 4.2 s ] → [ BUSY ] → … probe … → [ 5.2 s ]
@@ -11,11 +11,11 @@
 //! ```
 //!
 //! The store of the next due time is a release, and every load of it an acquire: a thread that sees
-//! that a reading is not due any more sees its result. The readings themselves are two words; each
-//! is judged alone, so they need not be of one moment.
+//! that no reading is due also sees the latest readings. The readings are two words, which are
+//! judged separately, so they need not be of one moment.
 //!
-//! Memory fills faster than load grows: it has a due time of its own and is read more often, in the
-//! same way, and only if it is asked for.
+//! Memory fills faster than load grows. So it has its own due time and is read more often, by the
+//! same protocol, and only if a rule needs it.
 
 use std::io;
 use std::sync::Arc as StdArc;
@@ -27,14 +27,15 @@ use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 use crate::base::thread::{PeriodicThread, ThreadHandle};
 use crate::clock::{SLACK, Tick, nanos};
 
-/// How long a reading is good for, as in Sentinel.
+/// How long a reading is valid, as in Sentinel.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The shortest time between two readings of memory: short beside the seconds in which it fills.
+/// The shortest time between two readings of memory: short compared to the seconds in which memory
+/// fills.
 const MEMORY_PERIOD: Duration = Duration::from_millis(150);
 
-/// A thread reads.
+/// The due time while a thread reads.
 pub(super) const BUSY: u64 = u64::MAX;
-/// A reading is due at any time.
+/// A due time that has always come.
 pub(super) const AT_ONCE: u64 = 0;
 
 /// Keeps the newest readings of a [`Probe`].
@@ -42,10 +43,10 @@ pub(super) const AT_ONCE: u64 = 0;
 /// The probe is read on the path of an admission, at most once a second, or by a thread if
 /// one is [spawned](Self::spawn). Clones share the readings.
 ///
-/// The caller passes the time. So engines that share a sampler must use the same clock;
-/// otherwise the probe may be read each time one of them comes after another. All
+/// The caller passes the time. So engines that share a sampler must use the same clock; otherwise
+/// the probe can be read each time that one engine samples after another one. All
 /// [`MonotonicClock`](crate::clock::MonotonicClock)s count as one clock, and so do all
-/// `QuantaClock`s; of any other clock, give the engines clones.
+/// `QuantaClock`s; for any other clock, give each engine a clone of one clock.
 ///
 /// # Examples
 ///
@@ -57,7 +58,7 @@ pub(super) const AT_ONCE: u64 = 0;
 /// let sampler = Sampler::new(probe.clone());
 /// probe.set_cpu(0.25);
 /// assert_eq!(sampler.sample(Tick::from_millis(0)).cpu(), Some(0.25));
-/// // A reading stays for a second.
+/// // A reading is valid for a second.
 /// probe.set_cpu(0.75);
 /// assert_eq!(sampler.sample(Tick::from_millis(999)).cpu(), Some(0.25));
 /// assert_eq!(sampler.sample(Tick::from_millis(1_000)).cpu(), Some(0.75));
@@ -70,14 +71,15 @@ pub(super) struct Shared {
     probe: Box<dyn Probe>,
     /// When the next reading is due, in ns.
     pub(super) due: AtomicU64,
-    /// The readings, as the bits of a number; not a number is not known.
+    /// The load, as the bits of an `f64`; NaN means unknown.
     load: AtomicU64,
     cpu: AtomicU64,
-    /// When memory is read next; used and limit in bytes; a limit of 0 is unknown.
+    /// When memory is due to be read next, in ns.
     memory_due: AtomicU64,
+    /// Used memory and its limit in bytes; a limit of 0 means unknown.
     used: AtomicU64,
     limit: AtomicU64,
-    /// Threads that read, so that admissions need not.
+    /// The number of spawned threads that read, so that admissions do not.
     threads: AtomicU32,
 }
 
@@ -101,8 +103,8 @@ impl Sampler {
         }))
     }
 
-    /// Returns the readings at `now`: new ones if the last are a second old and no other thread is
-    /// reading. While a thread is spawned, returns those that it took last.
+    /// Returns the readings at `now`. Reads the probe if the last readings are a second old and no
+    /// other thread is reading. While there is a spawned thread, returns its latest readings.
     #[inline]
     pub fn sample(&self, now: Tick) -> Readings {
         let shared = &*self.0;
@@ -113,8 +115,8 @@ impl Sampler {
         self.readings()
     }
 
-    /// Returns the memory at `now`: reads it if the last reading is 150 ms old and no other thread
-    /// is reading. A spawned thread does not read it.
+    /// Returns the memory at `now`. Reads it if the last reading is 150 ms old and no other thread
+    /// is reading. Spawned threads do not read memory.
     #[inline]
     pub fn sample_memory(&self, now: Tick) -> Option<Memory> {
         let shared = &*self.0;
@@ -125,7 +127,8 @@ impl Sampler {
         Memory::new(used.load(Ordering::Relaxed), limit.load(Ordering::Relaxed))
     }
 
-    /// Reads at `now`, whether or not a reading is due, unless another thread is reading.
+    /// Reads the probe at `now`, even if no reading is due, unless another thread is reading.
+    /// Returns the newest readings.
     pub fn refresh(&self, now: Tick) -> Readings {
         let shared = &*self.0;
         // Acquire, as in `claim_due`.
@@ -148,8 +151,8 @@ impl Sampler {
     /// [`sample_memory`](Self::sample_memory). When the thread has stopped, they read
     /// everything again.
     ///
-    /// A process that forks from this one, as a daemon does, has no such thread: spawn it
-    /// there.
+    /// A process that is forked from this one, such as a daemon, does not have this thread: spawn
+    /// it there.
     ///
     /// # Errors
     ///
@@ -171,8 +174,8 @@ impl Sampler {
     }
 }
 
-/// Takes a reading that is good for `period` upon the caller if it is due: also when the
-/// clock has stepped back since the last one.
+/// Claims the next reading for the caller if it is due. It is also due if the clock has stepped
+/// back by more than `period` and the slack of the clock.
 #[inline]
 fn claim_due(word: &AtomicU64, now: Tick, period: Duration) -> bool {
     // Acquire: pairs with the release in `finish`.
@@ -186,22 +189,24 @@ fn next_due(now: Tick, period: Duration) -> u64 {
     (now + period).as_nanos().min(BUSY - 1)
 }
 
-/// Takes the next reading upon the caller, unless another thread has since `due` was seen.
+/// Claims the next reading for the caller, unless another thread has claimed it since `due` was
+/// loaded.
 #[cold]
 fn claim(word: &AtomicU64, due: u64) -> bool {
     if planted(Bug::SampleWithoutClaim) {
         word.store(BUSY, Ordering::Relaxed);
         return true;
     }
-    // Acquire: pairs with the release in `finish`, so that two readings come one
-    // after the other also for the probe.
+    // Acquire: pairs with the release in `finish`, so that two readings are ordered for the probe
+    // as well.
     due != BUSY
         && word
             .compare_exchange(due, BUSY, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
 }
 
-/// Release: pairs with the acquires of `claim_due`, `claim`, `refresh` and `spawn`.
+/// Ends a claimed reading. Release: pairs with the acquires of `claim_due`, `claim`, `refresh` and
+/// `spawn`.
 fn finish(word: &AtomicU64, next_due: u64) {
     word.store(next_due, Ordering::Release);
 }
@@ -209,7 +214,7 @@ fn finish(word: &AtomicU64, next_due: u64) {
 // === impl Shared ===
 
 impl Shared {
-    /// Reads, for the thread that has claimed it.
+    /// Reads the probe. Only for the thread that has claimed the reading.
     #[cold]
     fn read(&self, next_due: u64) {
         if planted(Bug::DueBeforeReadings) {
@@ -222,7 +227,7 @@ impl Shared {
         finish(&self.due, next_due);
     }
 
-    /// Reads memory, and sets when it is read next.
+    /// Reads memory. Only for the thread that has claimed the reading.
     #[cold]
     fn read_memory(&self, next_due: u64) {
         let memory = self.ask(Probe::memory);
@@ -233,7 +238,7 @@ impl Shared {
         finish(&self.memory_due, next_due);
     }
 
-    /// The answer of the probe; one that panics knows nothing.
+    /// A figure of the probe; unknown if the probe panics.
     fn ask<T>(&self, what: fn(&dyn Probe) -> Option<T>) -> Option<T> {
         catch_panic(|| what(&*self.probe)).flatten()
     }
@@ -274,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_does_not_stop_it() {
+    fn a_clock_that_steps_back_does_not_stop_readings() {
         bounds(&[(at(9_000), 0.0), (at(7_999), 1.0), (at(8_998), 1.0)]);
         bounds(&[(at(9_000), 0.0), (at(0), 1.0), (at(1_000), 2.0)]);
     }
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_not_mistaken_for_a_reading_under_way() {
+    fn the_last_tick_is_not_mistaken_for_busy() {
         let end = Tick::from_nanos(u64::MAX);
         bounds(&[(end, 0.0), (end, 1.0), (end, 2.0)]);
     }
@@ -354,7 +359,7 @@ mod tests {
         );
     }
 
-    /// Tells when it is asked, and says how often it was.
+    /// A probe that sends and returns the number of its readings.
     #[derive(Debug)]
     struct Telling {
         asked: AtomicU64,
@@ -385,12 +390,12 @@ mod tests {
         let (sampler, told) = telling();
         let handle = sampler.clone().spawn(Duration::ZERO).unwrap();
         assert_eq!([told.recv(), told.recv()], [Ok(1), Ok(2)]);
-        // Admissions leave it to the thread.
+        // Admissions do not read the probe, because the thread does.
         let read = sampler.sample(at(0)).load();
         assert!(read.is_some());
         drop(handle);
         drop(sampler);
-        // Nothing keeps the probe any more: the thread is gone.
+        // The channel ends because nothing holds the probe any more: the thread has ended.
         assert!(told.iter().all(|times| times > 2));
     }
 
@@ -401,14 +406,14 @@ mod tests {
         assert_eq!(told.recv(), Ok(1));
         handle.stop();
         assert_eq!(sampler.readings().load(), Some(1.0));
-        // From here on admissions read again, at once.
+        // From now on admissions read the probe again, beginning at once.
         assert_eq!(sampler.sample(at(0)).load(), Some(2.0));
         assert_eq!(sampler.sample(at(999)).load(), Some(2.0));
         assert_eq!(sampler.sample(at(1_000)).load(), Some(3.0));
     }
 
     #[test]
-    fn a_thread_that_is_never_asked_for_is_never_there() {
+    fn no_thread_exists_unless_spawned() {
         let (sampler, told) = telling();
         assert_eq!(sampler.sample(at(0)).load(), Some(1.0));
         drop(sampler);

@@ -84,7 +84,7 @@ fn the_first_end_of_any_probe_of_the_period_decides() {
             assert_eq!(stage.enter(6_000), refused(0, 8_000), "one place");
             stage.end(6_500, probes[ends], 0, is_bad);
             assert_eq!(stage.states(), [if is_bad { Open } else { Closed }]);
-            // Nothing that comes after it does, and so it grows once.
+            // Later ends decide nothing, so the open time grows only once.
             for (index, &probe) in probes.iter().enumerate() {
                 if index != ends {
                     stage.end(6_500, probe, 0, !is_bad);
@@ -111,7 +111,7 @@ fn good_probes_count_whether_they_have_a_place_or_not() {
     stage.enter(2_000).unwrap();
     let next = stage.enter(4_000).unwrap();
     stage.end(4_500, late, 0, false);
-    // Theirs are not the places of the present probes.
+    // The late and the hung probe no longer hold a place, so their ends free none.
     stage.cancel(4_500, hung, 0);
     let others = [(); 2].map(|()| stage.enter(4_500).unwrap());
     assert_eq!(stage.enter(4_500), refused(0, 6_500));
@@ -126,7 +126,7 @@ fn good_probes_count_whether_they_have_a_place_or_not() {
 fn a_cancelled_probe_ends_no_period_in_which_others_may_run() {
     let mut stage = Stage::new([spec()]);
     stage.trip(0);
-    // Some callers wait for their answer, and some cancel.
+    // Some callers wait for their result, and some cancel.
     let patient = stage.enter(2_000).unwrap();
     for second in [4, 6, 8] {
         let hasty = stage.enter(second * 1_000).unwrap();
@@ -141,7 +141,7 @@ fn a_cancelled_probe_ends_no_period_in_which_others_may_run() {
 }
 
 #[test]
-fn a_late_probe_that_was_slow_opens_it_and_an_older_one_does_not() {
+fn a_late_probe_that_was_slow_opens_the_breaker_and_an_older_one_does_not() {
     let mut stage = Stage::new([slow(100)]);
     stage.trip_after(0, 101);
     let [old, older] = [2_000, 4_000].map(|now| stage.enter(now).unwrap());

@@ -1,4 +1,4 @@
-//! The promises of breakers, with the figures of the specification.
+//! Tests of the guarantees of breakers, with the figures of the specification.
 
 mod generations;
 mod growth;
@@ -19,7 +19,7 @@ fn an_admission_is_eight_bytes() {
 }
 
 #[test]
-fn it_opens_at_the_fifth_call_and_probes_after_the_recovery_time() {
+fn a_breaker_opens_at_the_fifth_call_and_probes_after_the_recovery_time() {
     let mut stage = Stage::new([spec()]);
     for _ in 0..4 {
         stage.call(10_000, true);
@@ -61,7 +61,7 @@ fn it_opens_at_the_fifth_call_and_probes_after_the_recovery_time() {
 }
 
 #[test]
-fn a_call_of_before_changes_nothing_while_half_open_or_after() {
+fn an_old_call_changes_nothing_while_half_open_or_after() {
     let mut stage = Stage::new([spec()]);
     let old: Vec<_> = (0..10).map(|_| stage.enter(0).unwrap()).collect();
     stage.trip(0);
@@ -79,7 +79,7 @@ fn a_call_of_before_changes_nothing_while_half_open_or_after() {
 }
 
 #[test]
-fn a_dropped_probe_says_nothing_and_the_next_call_probes() {
+fn a_dropped_probe_has_no_result_and_the_next_call_probes() {
     for release in [false, true] {
         let mut stage = Stage::new([spec()]);
         stage.trip(0);
@@ -239,7 +239,7 @@ fn nothing_trips_without_calls_or_with_too_few() {
             let call = stage.enter(second * 1_000).unwrap();
             stage.end(second * 1_000, call, 50, true);
         }
-        // Cancelled ones are in no ratio.
+        // Cancelled calls count in no ratio.
         for _ in 0..10 {
             let call = stage.enter(second * 1_000).unwrap();
             stage.cancel(second * 1_000, call, 0);
@@ -262,7 +262,7 @@ fn the_window_slides() {
 }
 
 #[test]
-fn so_many_probes_run_at_once_and_as_many_in_a_row_close_it() {
+fn probes_are_bounded_and_as_many_good_ones_close_the_breaker() {
     let mut stage = Stage::new([BreakerSpec {
         probes: 3,
         ..spec()
@@ -281,7 +281,7 @@ fn so_many_probes_run_at_once_and_as_many_in_a_row_close_it() {
     stage.end(2_000, last, 0, true);
     assert_eq!(stage.states(), [Closed], "it came too late");
 
-    // The first that is bad opens it, however the earlier ones ended.
+    // The first bad probe opens the breaker, however earlier ones ended.
     stage.trip(2_000);
     let probes: Vec<_> = (0..3).map(|_| stage.enter(4_000).unwrap()).collect();
     stage.end(4_000, probes[0], 0, false);
@@ -293,7 +293,7 @@ fn so_many_probes_run_at_once_and_as_many_in_a_row_close_it() {
 
 #[test]
 fn a_probe_that_hangs_holds_its_place_for_its_lease() {
-    // The longer of the recovery time and the limit of a slow call.
+    // The lease is the longer of the recovery time and the limit of a slow call.
     for (limit, lease) in [(100, 2_000), (7_000, 7_000)] {
         let mut stage = Stage::new([slow(limit)]);
         for _ in 0..5 {
@@ -314,7 +314,7 @@ fn a_probe_that_hangs_holds_its_place_for_its_lease() {
 }
 
 #[test]
-fn it_recovers_in_time_however_a_probe_ends() {
+fn a_breaker_recovers_in_time_however_a_probe_ends() {
     let mut rng = Rng(seed());
     for run in 0..1_000 {
         let recovery = 1 + rng.below(5_000);
@@ -327,7 +327,7 @@ fn it_recovers_in_time_however_a_probe_ends() {
         let start = rng.below(10_000);
         stage.trip(start);
         let mut now = start + recovery;
-        // When the last lease is over.
+        // The end of the last lease.
         let mut free_at = now;
         for _ in 0..probes {
             let Ok(probe) = stage.enter(now) else {
@@ -336,7 +336,7 @@ fn it_recovers_in_time_however_a_probe_ends() {
             let end = now + rng.below(recovery);
             match rng.below(6) {
                 0 => stage.end(end, probe, 0, false),
-                // A panic is an error.
+                // A panic counts as an error.
                 1 | 2 => stage.end(end, probe, 0, true),
                 3 => stage.cancel(end, probe, end - now),
                 4 => stage.release(probe),
@@ -345,7 +345,7 @@ fn it_recovers_in_time_however_a_probe_ends() {
             free_at = free_at.max(end);
             now = end;
         }
-        // Calls come now and then, and all is well again.
+        // Calls come now and then, and all of them are good.
         let limit = free_at + recovery;
         while stage.states() != [Closed] {
             if let Ok(call) = stage.enter(now) {
@@ -363,14 +363,14 @@ fn a_clock_that_steps_back_keeps_nobody_waiting_longer() {
     let mut stage = Stage::new([spec()]);
     stage.trip(1_000_000);
     assert_eq!(stage.enter(1_000_100), refused(0, 1_002_000));
-    // A small step is as if no time had passed, a large one ends the wait.
+    // A small step back counts as if no time had passed; a large one ends the open time.
     assert_eq!(stage.enter(1_000_000), refused(0, 1_002_000));
     let probe = stage.enter(5_000).unwrap();
     assert!(probe.is_probe(0));
     assert_eq!(stage.enter(5_000), refused(0, 7_000));
     stage.end(5_000, probe, 0, false);
     assert_eq!(stage.states(), [Closed]);
-    // Far ahead and back: the counts still add up.
+    // The clock goes far ahead and back: the counts still add up.
     stage.call(9_000_000, true);
     for _ in 0..4 {
         stage.call(5_000, true);
@@ -379,7 +379,7 @@ fn a_clock_that_steps_back_keeps_nobody_waiting_longer() {
 }
 
 #[test]
-fn the_ends_of_time_do_no_harm() {
+fn extreme_times_do_not_overflow() {
     let mut stage = Stage::new([BreakerSpec {
         open_for: Duration::from_secs(366 * 86_400),
         ..slow(0)
@@ -412,7 +412,7 @@ fn an_operator_opens_and_closes() {
     for _ in 0..4 {
         stage.call(0, true);
     }
-    // Of an older generation for the second breaker only.
+    // The call is of an older generation for the second breaker only.
     stage.end(0, old, 0, true);
     assert_eq!(stage.states(), [Open, Closed]);
 }

@@ -1,12 +1,13 @@
-//! Shared parts of the breaker tests: one of the specification's breakers, and breakers that
-//! remember their reports.
+//! Shared parts of the breaker tests: a breaker of the specification, and breakers that record
+//! their reports.
 
 use std::time::Duration;
 
 use crate::breaker::*;
 use crate::clock::Tick;
 
-/// The index of the breaker that refuses a call, and when all may be probed.
+/// The index of the breaker that refuses a call, and the time from which on all breakers can be
+/// probed.
 pub(in crate::breaker) type RefusedBy = (usize, Option<Tick>);
 
 pub(in crate::breaker) fn ms(ms: u64) -> Duration {
@@ -17,7 +18,7 @@ pub(in crate::breaker) fn at(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
-/// An error ratio of 0.5 of at least 5 calls in 1 s, open for 2 s.
+/// Opens for 2 s at an error ratio of 0.5, of at least 5 calls in 1 s.
 pub(in crate::breaker) fn spec() -> BreakerSpec {
     BreakerSpec {
         strategy: Strategy::Error,
@@ -42,7 +43,7 @@ pub(in crate::breaker) fn slow(max_ms: u64) -> BreakerSpec {
     }
 }
 
-/// Numbers that differ from seed to seed: splitmix64.
+/// A pseudo-random generator (SplitMix64).
 pub(in crate::breaker) struct Rng(pub(in crate::breaker) u64);
 
 impl Rng {
@@ -55,20 +56,20 @@ impl Rng {
     }
 }
 
-/// The seed of a randomised test, which it prints.
+/// Returns the seed of a randomised test, and prints it.
 pub(in crate::breaker) fn seed() -> u64 {
     let seed = std::env::var("SENTINEL_SEED").map_or(20_261_121, |seed| seed.parse().unwrap());
     println!("SENTINEL_SEED={seed}");
     seed
 }
 
-/// Breakers that remember their reports.
+/// Breakers that record the changes that they report.
 pub(in crate::breaker) struct Stage {
     pub(in crate::breaker) breakers: Breakers,
     pub(in crate::breaker) told: Vec<Told>,
 }
 
-/// Which breaker changed, from what, to what, and why.
+/// The index of the breaker that changed, its old and new state, and the value that opened it.
 type Told = (usize, BreakerState, BreakerState, Option<f64>);
 
 fn note(told: &mut Vec<Told>) -> impl FnMut(Change) {
@@ -123,12 +124,12 @@ impl Stage {
         self.end(now, admission, 0, is_error);
     }
 
-    /// Five failed calls, which trip a breaker like [`spec`].
+    /// Makes five failed calls, which open a breaker like [`spec`].
     pub(in crate::breaker) fn trip(&mut self, now: u64) {
         self.trip_after(now, 0);
     }
 
-    /// The same with calls that took `rt` ms, for one on slow calls.
+    /// As [`trip`](Self::trip), with calls that took `rt` ms, for a breaker on slow calls.
     pub(in crate::breaker) fn trip_after(&mut self, now: u64, rt: u64) {
         for _ in 0..5 {
             let call = self.enter(now).expect("it passes");

@@ -1,4 +1,4 @@
-//! Turns of one queue, one by one and against a naive list.
+//! Tests of one queue: turns one by one, and compared with a naive list.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The wait of a call at `now` ms, in ms.
+/// Joins the queue at `now` ms. Returns the wait in ms, or the time in ms at which there is a turn.
 fn wait(queue: &Throttle, now: u64, cost_ms: u64, max_wait: u64) -> Result<u64, u64> {
     match queue.join(at(now), cost_ms * MS, ms(max_wait)) {
         Ok(turn) => Ok((turn.start() - at(now)).as_millis() as u64),
@@ -27,10 +27,10 @@ fn wait(queue: &Throttle, now: u64, cost_ms: u64, max_wait: u64) -> Result<u64, 
 fn waits_grow_up_to_the_bound_and_then_calls_are_refused() {
     let queue = Throttle::new();
     let waits: Vec<_> = (0..5).map(|_| wait(&queue, 0, 100, 250)).collect();
-    // The fourth could start at 300 and may wait 250.
+    // The fourth call would start at 300 and may wait for 250, so it must come at 50 or later.
     assert_eq!(waits, [Ok(0), Ok(100), Ok(200), Err(50), Err(50)]);
     assert_eq!(wait(&queue, 100, 100, 250), Ok(200));
-    // The bound itself is allowed.
+    // A wait of exactly the bound is allowed.
     assert_eq!(wait(&queue, 149, 100, 250), Err(150));
     assert_eq!(wait(&queue, 150, 100, 250), Ok(250));
 }
@@ -44,7 +44,7 @@ fn without_waits_calls_pass_at_their_distance_only() {
     // A call of two tokens keeps twice the distance.
     assert_eq!(wait(&queue, 304, 200, 0), Err(305));
     assert_eq!(wait(&queue, 305, 200, 0), Ok(0));
-    // Idle time earns nothing.
+    // Idle time earns no burst.
     assert_eq!(wait(&queue, 9_000, 100, 0), Ok(0));
     assert_eq!(wait(&queue, 9_000, 100, 0), Err(9_100));
 }
@@ -92,11 +92,11 @@ fn the_last_in_the_queue_can_leave_it_and_others_leave_a_gap() {
     let (first, second, third) = (join(0), join(0), join(0));
     assert!(!queue.cancel(second));
     assert!(queue.cancel(third));
-    // The gap of the second one stays, that of the third does not.
+    // The gap of the second turn stays; that of the third one does not.
     let third = join(0);
     assert_eq!(third.start(), at(200));
     assert!(!queue.cancel(first));
-    // Also long after its start: no call has come since.
+    // A turn can be cancelled long after its start, if no call has come since.
     assert!(queue.cancel(third));
     assert_eq!(join(250).start(), at(250));
 
@@ -151,7 +151,7 @@ fn never_more_than_three_in_a_second_at_three_per_second() {
     assert!(starts.windows(4).all(|four| four[3] - four[0] > SECOND));
 }
 
-/// Tokens that start in 60 s if calls of `n` come as soon as they can.
+/// The number of tokens that start in 60 s if calls of `n` tokens come as soon as they can.
 fn admitted(threshold: f64, n: u32, max_wait: Duration) -> f64 {
     let queue = Throttle::new();
     let end = Tick::from_nanos(60_000 * MS);
@@ -183,7 +183,8 @@ fn what_is_admitted_in_a_minute_is_the_threshold_times_60() {
             assert!(off.abs() <= 1.0, "{found} at {threshold} per second");
         }
     }
-    // Call by call, these would take a while: within one call, again.
+    // Larger thresholds are tested with calls of many tokens, to save time. The error is at most
+    // one call.
     for (threshold, n) in [(1e6, 1_000), (1e6 + 1.0, 1_000), (1e12, 1_000_000_000)] {
         let found = admitted(threshold, n, Duration::ZERO);
         let off = found - threshold * 60.0;
@@ -208,10 +209,10 @@ fn the_largest_threshold_still_counts_nanoseconds() {
     }
 }
 
-/// A queue as a list of turns, in numbers that cannot overflow.
+/// A naive queue: a list of turns, in numbers that cannot overflow.
 #[derive(Default)]
 struct Oracle {
-    /// The turns in the queue, first to last, gaps included.
+    /// The turns in the queue with their starts, in order, including those of gaps.
     queue: Vec<(usize, i128)>,
     joined: usize,
 }
@@ -250,13 +251,13 @@ impl Oracle {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The clock goes on, and sometimes back.
+    /// The clock moves by this many ns, forward or back.
     Clock(i64),
     Join {
         cost: u64,
         max_wait: u64,
     },
-    /// One of the turns that are still held.
+    /// One of the turns that are still held is cancelled.
     Leave(prop::sample::Index),
 }
 
@@ -302,7 +303,7 @@ proptest! {
                     match found {
                         Ok(turn) => held.push((oracle.joined, turn)),
                         Err(later) => {
-                            // That is the moment, and the one before is not.
+                            // There is a turn at this time, and none a nanosecond before.
                             if let Some(later) = later {
                                 prop_assert!(later > Tick::from_nanos(now));
                                 let before = Tick::from_nanos(later.as_nanos() - 1);

@@ -9,7 +9,7 @@
 //!
 //! Each model states its preemption bound; `SENTINEL_LOOM_MORE=1` raises all by one.
 //! `SENTINEL_LOOM_PAUSES=1` lets threads sleep where loom would not; four twins,
-//! `one_who_leaves_blindly`, `a_bad_call_that_is_noted_late`,
+//! `a_leaver_that_cancels_blindly`, `a_bad_call_that_is_noted_late`,
 //! `a_slot_without_what_was_done_with_it` and `a_second_that_is_opened_by_an_old_look`, need it
 //! unset: the last three fail only by a memory ordering that is too weak.
 

@@ -1,4 +1,4 @@
-//! Random calls, judged by the breakers and by a plain list of events.
+//! Random calls, judged by breakers and by a naive model that keeps a list of events.
 
 mod naive;
 
@@ -23,7 +23,7 @@ fn random_spec(rng: &mut Rng) -> (BreakerSpec, Option<f64>) {
         _ => BadLimit::Consecutive(count),
     };
     let buckets = [1, 2, 4, 5, 10][rng.below(5) as usize];
-    // Often shorter than calls.
+    // Often shorter than the calls last.
     let most = [50, 500][rng.below(2) as usize];
     let open_for = 1 + rng.below(most);
     let open_up_to = (rng.below(2) == 0).then(|| ms(open_for + rng.below(3_000)));
@@ -51,7 +51,7 @@ struct Call {
     parts: Vec<Part>,
 }
 
-/// Both, side by side.
+/// Breakers and their naive models.
 struct Pair {
     breakers: Breakers,
     naive: Vec<Naive>,
@@ -63,7 +63,7 @@ impl Pair {
         let tick = Tick::from_millis(now);
         let refusals: Vec<_> = self.naive.iter().map(|naive| naive.refuses(now)).collect();
         let refusal = refusals.iter().position(Option::is_some).map(|index| {
-            // All that refuse it must let it pass.
+            // All breakers that refuse the call must let it pass.
             let times: Option<Vec<_>> = refusals.iter().flatten().copied().collect();
             let latest = times.and_then(|times| times.into_iter().max());
             Refusal::new(index as u32, tick, latest.map(Tick::from_millis))

@@ -1,30 +1,30 @@
-//! One breaker as a plain list of events.
+//! A naive model of one breaker: a list of events.
 
 use crate::breaker::*;
 
-/// One breaker as the specification tells it, in milliseconds.
+/// One breaker as the specification describes it. Times are in milliseconds.
 pub(super) struct Naive {
     pub(super) spec: BreakerSpec,
     pub(super) ratio: Option<f64>,
     pub(super) state: State,
-    /// Bad probes since it was closed.
+    /// The number of bad probes since the breaker was closed.
     pub(super) failed: u32,
-    /// Generations so far.
+    /// The number of generations so far.
     pub(super) generation: u32,
     /// How often places have been given on.
     pub(super) given_on: u32,
-    /// How often the end of a probe without a place has closed it, and opened it.
+    /// How often the end of a probe without a place has closed the breaker, and opened it.
     pub(super) late: [u32; 2],
     /// The newest bucket that a call has ended in.
     pub(super) head: u64,
-    /// Generation, bucket, whether bad.
+    /// The ended calls: generation, bucket, and whether the call was bad.
     pub(super) ended: Vec<(u32, u64, bool)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State {
     Closed,
-    /// Until then; `None`: until an operator closes it.
+    /// Open until this time; `None` means until an operator closes the breaker.
     Open(Option<u64>),
     HalfOpen {
         running: u32,
@@ -35,7 +35,7 @@ pub(super) enum State {
     },
 }
 
-/// A call's memory of one breaker.
+/// What a call remembers of one breaker.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) generation: u32,
@@ -67,7 +67,7 @@ impl Naive {
         self.spec.open_for.as_millis() as u64
     }
 
-    /// How long it is open now that so many probes were bad.
+    /// The present open time, which has grown with bad probes.
     pub(super) fn grown_ms(&self) -> u64 {
         self.grown(self.open_ms()).min(self.longest_ms())
     }
@@ -77,7 +77,7 @@ impl Naive {
         longest.as_millis() as u64
     }
 
-    /// Twice `ms` for each probe that was bad, up to seven.
+    /// `ms`, doubled for each bad probe, at most seven times.
     pub(super) fn grown(&self, ms: u64) -> u64 {
         (0..self.failed.min(7)).fold(ms, |ms, _| 2 * ms)
     }
@@ -105,7 +105,8 @@ impl Naive {
         }
     }
 
-    /// Until when a call at `now` is refused.
+    /// Returns `None` if a call at `now` passes. Otherwise returns the time until which it is
+    /// refused, if that is known.
     pub(super) fn refuses(&self, now: u64) -> Option<Option<u64>> {
         let end = match self.state {
             State::Closed => return None,
@@ -114,9 +115,10 @@ impl Naive {
             State::Open(Some(end)) => end,
             State::HalfOpen { lease_end, .. } => lease_end,
         };
-        // Further ahead by more than a second: the clock has stepped back.
+        // A time that is further ahead than the longest plus a second is ignored: the clock has
+        // stepped back.
         let longest = match self.state {
-            // A reader takes the longer of both for the first time.
+            // The longest time of a breaker includes its lease, as its initial value does.
             State::Open(_) => self.grown(self.lease_ms()).min(self.longest_ms()),
             _ => self.lease_ms(),
         };
@@ -215,12 +217,12 @@ impl Naive {
         }
     }
 
-    /// How many calls ended, and how many of them were bad, as far as they count.
+    /// How many calls count at present, and how many of them were bad.
     pub(super) fn counted(&self) -> (usize, usize) {
         self.counted_by(self.head)
     }
 
-    /// The bad ones that a reader finds at `now` while it is closed.
+    /// The bad calls that a reader finds at `now` while the breaker is closed.
     pub(super) fn bad_at(&self, now: u64) -> u64 {
         let newest = self.head.max(now / Self::bucket_ms(&self.spec));
         self.counted_by(newest).1 as u64

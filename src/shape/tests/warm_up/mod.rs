@@ -1,4 +1,4 @@
-//! The warm-up against the figures of its sources, and under load.
+//! Tests of the warm-up: with the figures of its sources, and under load.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 #[test]
-fn a_warm_rule_stays_warm_when_its_count_comes_round() {
+fn a_warm_rule_stays_warm_when_its_count_wraps() {
     let rule = per_second(100.0, 1, 3.0);
     let mut passed = u32::MAX - 1_000;
     for second in 0..20 {
@@ -71,7 +71,7 @@ fn the_curve_has_the_figures_of_guava() {
 
 #[test]
 fn the_curve_has_the_figures_that_sentinel_derives() {
-    // Threshold, period, cold factor, warning and max, which Sentinel cuts to
+    // Threshold, period, cold factor, and Sentinel's warning line and maximum, which are cut to
     // whole tokens.
     let cases = [
         (100.0, 10, 2.0, 1000.0, 1666.0),
@@ -86,14 +86,14 @@ fn the_curve_has_the_figures_that_sentinel_derives() {
             .ramp
             .unwrap();
         assert_eq!(ramp.warning.floor(), warning);
-        // Two numbers are cut there.
+        // Sentinel cuts two numbers for this one.
         assert!((max..max + 2.0).contains(&ramp.max), "{}", ramp.max);
     }
 }
 
 #[test]
 fn a_ramp_of_less_than_a_token_is_none() {
-    // The first is the one that blocks for ever when tokens are whole.
+    // The first of these rules blocks for ever if tokens are whole numbers.
     let none = [
         (1.0, 1, 3.0),
         (0.3, 1, 3.0),
@@ -146,17 +146,17 @@ fn tokens_come_back_up_to_the_warning_line_and_beyond_when_idle() {
         rule.stored()
     };
     assert_eq!(step(100, 0), 100.0);
-    // Three are the limit of a cold rule: no refill.
+    // Three tokens are the limit of a cold rule: no refill.
     assert_eq!(step(101, 3), 97.0);
-    // Two are less: refilled to the maximum, less the tokens that passed.
+    // Two tokens are less: the rule is refilled to the maximum, less the tokens that passed.
     assert_eq!(step(102, 2), 98.0);
     assert_eq!(step(103, 48), 50.0);
-    // At the warning line exactly, tokens come back.
+    // Exactly at the warning line, tokens come back.
     assert_eq!(step(104, 0), 60.0);
     assert_eq!(step(105, 30), 30.0);
     assert_eq!(step(106, 10), 30.0);
     assert_eq!(step(107, 1_000), 0.0);
-    // No call came for three seconds, so nothing passed in the last one.
+    // No call came for three seconds, so no tokens passed in the last one.
     assert_eq!(step(111, 7), 40.0);
     assert_eq!(step(110, 7), 40.0, "a late clock changes nothing");
     assert_eq!(step(1_000, 0), 100.0);
@@ -214,17 +214,16 @@ fn limits_stay_between_the_cold_and_the_full_threshold() {
     }
 }
 
-/// How a rule's limit is kept.
+/// The way in which a rule enforces its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// A window of two buckets, of whole calls.
+    /// A window of two buckets, which counts whole calls.
     Window,
     /// A queue of calls.
     Queue,
 }
 
-/// A rule under as many calls as it lets pass, after how many seconds it is
-/// warm.
+/// Makes as many calls as the rule lets pass. Returns after how many seconds the rule is warm.
 fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
     let Curve {
         threshold,
@@ -307,7 +306,8 @@ fn under_full_load_a_rule_is_warm_after_its_period() {
             continue;
         }
         let took = seconds_until_warm(&new(), Way::Window);
-        // With less than a call per interval, one is more than the curve.
+        // If the curve allows less than one call per interval, the window admits one, which is
+        // more.
         let least = if threshold >= cold_factor {
             period - slack
         } else {
@@ -335,7 +335,7 @@ fn a_warm_rule_under_full_load_stays_warm() {
             let now = Tick::from_nanos(first + step * ramp.step_ns);
             assert_eq!(rule.limit(now, None, || passed), 60.0);
         }
-        // And is cold after it was idle for as long as its tokens take.
+        // The rule is cold again after it was idle for the time in which its tokens come back.
         let cold = secs(10) + Duration::from_secs_f64(ramp.max / ramp.per_second);
         let now = Tick::from_nanos(first + 100 * ramp.step_ns) + cold;
         assert!((20.0..20.1).contains(&rule.limit(now, None, || passed)));
@@ -357,7 +357,7 @@ fn a_limit_in_whole_calls_is_one_at_least_where_the_threshold_is() {
 }
 
 #[test]
-fn a_count_that_starts_anew_takes_nothing_off() {
+fn a_count_that_starts_anew_removes_no_tokens() {
     let rule = used(10.0, 10, 80.0);
     rule.limit(at(8_000), None, || 2);
     assert_eq!(rule.stored(), 90.0);
@@ -366,11 +366,11 @@ fn a_count_that_starts_anew_takes_nothing_off() {
 }
 
 #[test]
-fn an_equal_rule_goes_on_where_the_old_one_was() {
+fn an_equal_rule_continues_from_the_old_one() {
     let (old, new) = (used(10.0, 10, 62.5), per_second(10.0, 10, 3.0));
     new.take_over(&old);
     assert_eq!(new.stored(), 62.5);
-    // The second has its refill already; the next one takes off its passes.
+    // This second has had its refill already; the refill of the next one removes the passes.
     new.limit(at(7_500), None, || panic!("filled"));
     new.limit(at(8_000), None, || 9);
     assert_eq!(new.stored(), 58.5);
@@ -388,7 +388,7 @@ fn tokens_are_scaled_when_only_the_threshold_changed() {
             per_second(10.0, 10, 3.0).curve.at(62.5) / 10.0
         ));
     }
-    // A slow rule has longer steps: its last refill was in that of 6 s.
+    // A slow rule has longer steps: its last refill counts as that of the step at 6 s.
     let slow = per_second(0.5, 10, 3.0);
     slow.take_over(&used(10.0, 10, 100.0));
     slow.limit(at(11_999), None, || panic!("filled"));
@@ -409,7 +409,7 @@ fn a_reload_makes_a_cold_rule_no_colder_than_a_new_one() {
 }
 
 #[test]
-fn a_rule_that_differs_in_more_is_cold() {
+fn a_rule_that_differs_otherwise_is_cold() {
     let others = [
         per_second(10.0, 20, 3.0),
         per_second(10.0, 10, 4.0),
@@ -423,7 +423,7 @@ fn a_rule_that_differs_in_more_is_cold() {
         new.take_over(&warm);
         assert_eq!(new.stored(), cold);
     }
-    // Nor is there anything to take from one that had no ramp, or no call.
+    // A rule without a ramp, or without calls, has nothing to inherit.
     let new = per_second(10.0, 10, 3.0);
     new.take_over(&per_second(0.1, 10, 3.0));
     new.take_over(&per_second(10.0, 10, 3.0));
@@ -432,12 +432,12 @@ fn a_rule_that_differs_in_more_is_cold() {
 }
 
 #[test]
-fn an_equal_rule_loses_no_refill_that_is_under_way() {
+fn an_equal_rule_loses_no_refill_in_progress() {
     let old = Arc::new(per_second(10.0, 10, 3.0));
     old.limit(at(1_000), None, || 0);
     let mut new = None;
     old.limit(at(2_000), None, || {
-        // Here comes a reload.
+        // A reload happens during the refill.
         new = Some(per_second(10.0, 10, 3.0).inheriting(&old));
         40
     });

@@ -1,11 +1,12 @@
-//! A rule that warms up as the sources write it, per second, and step by step.
+//! A naive model of a rule that warms up, by the formulas of the sources, for an interval of one
+//! second.
 
 pub(crate) struct Oracle {
     q: f64,
     f: f64,
     warning: f64,
     max: f64,
-    /// In seconds.
+    /// The length of a step in seconds.
     pub(crate) step: u64,
     pub(crate) stored: f64,
     /// The step of the last refill.
@@ -16,7 +17,7 @@ impl Oracle {
     pub(crate) fn new(q: f64, p: f64, f: f64) -> Self {
         let warning = p * q / (f - 1.0);
         let max = warning + 2.0 * (p * q) / (1.0 + f);
-        // Long enough that a cold rule admits one token.
+        // A step is long enough that a cold rule admits one token in it.
         let mut step = 1;
         while step as f64 * q / f < 1.0 - 1e-9 {
             step += 1;
@@ -32,8 +33,8 @@ impl Oracle {
         }
     }
 
-    /// The limit for a call that comes in the step `present`; `passed` returns the load of the
-    /// steps from the one of the last refill up to that one.
+    /// The limit for a call that comes in the step `present`. `passed` returns the load of the
+    /// steps since that of the last refill, which it gets.
     pub(crate) fn limit(&mut self, present: u64, passed: impl FnOnce(u64) -> u64) -> f64 {
         let filled = *self.filled.get_or_insert(present);
         if present > filled {

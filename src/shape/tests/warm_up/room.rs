@@ -1,10 +1,10 @@
-//! When a call could pass, as predicted before it can.
+//! Tests of the predicted time at which a call can pass.
 
 use super::*;
 
 #[test]
-fn room_at_the_very_end_of_a_step_is_asked_for_under_the_limit_of_the_next_one() {
-    // No call comes, so that the limit falls at 8 000, from 71 to 55.
+fn room_at_the_end_of_a_step_uses_the_limit_of_the_next_one() {
+    // No call comes, so the limit falls at 8 000, from 71 to 55.
     let rule = used(100.0, 10, 600.0);
     let room = |limit: f64| Some(at(if limit > 70.0 { 8_000 } else { 8_300 }));
     let from = at(7_100);
@@ -25,9 +25,8 @@ fn there_is_no_room_before_the_time_from_which_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_told_only_during_a_step_makes_room_in_it() {
-    // At 8 000 nothing is known to have passed, at 8 400 it may be 150: then the rule
-    // is warm.
+fn passes_known_only_during_a_step_make_room_in_it() {
+    // At 8 000 no new passes are known; at 8 400 there can be 150, with which the rule is warm.
     let known = at(8_400);
     let available_at = |more: u64| {
         let rule = used(100.0, 10, 600.0);
@@ -41,7 +40,7 @@ fn what_is_told_only_during_a_step_makes_room_in_it() {
     };
     assert_eq!(available_at(150), Some(known));
     assert_eq!(available_at(0), Some(at(9_900)));
-    // Also if there never is under a lower limit.
+    // This also holds if there never is room under a lower limit.
     let rule = used(100.0, 10, 600.0);
     let passed = |at: Tick| if at < known { 5 } else { 155 };
     let room = |limit: f64| (limit == 100.0).then_some(at(7_000));
@@ -52,8 +51,9 @@ fn what_is_told_only_during_a_step_makes_room_in_it() {
 }
 
 #[test]
-fn who_finds_no_room_in_64_steps_is_told_of_that_under_the_lowest_limit() {
-    // The limit falls for 400 s; each second it is too low for the promise of before.
+fn after_64_steps_without_room_the_lowest_limit_is_used() {
+    // The limit falls for 400 s. In each second it is too low for the time that the previous limit
+    // gave.
     let rule = used(100.0, 1_000, 60_000.0);
     let asked = Cell::new(0);
     let room = |limit: f64| {
