@@ -34,7 +34,7 @@ struct ExtraRings {
     queues: Box<[Queue]>,
 }
 
-/// A flow rule that counts in a ring of its own, beside the node's.
+/// A flow rule that counts in a ring of its own, in addition to the node's.
 #[derive(Debug)]
 pub(crate) struct DedicatedRing {
     /// The index of the rule in its set, as a slice for [`Denied::by`].
@@ -269,7 +269,7 @@ impl CompiledRules {
         }
     }
 
-    /// The first ring beside the node's: the only one if [`has_one_side`](Self::has_one_side).
+    /// The first ring besides the node's: the only one if [`has_one_side`](Self::has_one_side).
     #[inline]
     pub(crate) fn side(&self) -> &DedicatedRing {
         let apart = self.apart.as_ref();

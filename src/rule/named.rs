@@ -16,8 +16,8 @@ use crate::call::{Key, OwnedKey};
 #[derive(Debug)]
 pub(crate) struct Named<V> {
     /// Each key with its settings.
-    said: Vec<(OwnedKey, V)>,
-    /// The index in `said` of each key, under the key's hash or, if that is taken, the next free
+    entries: Vec<(OwnedKey, V)>,
+    /// The index in `entries` of each key, under the key's hash or, if that is taken, the next free
     /// number.
     places: HashMap<u64, u32, RandomState>,
     hash: RandomState,
@@ -26,7 +26,7 @@ pub(crate) struct Named<V> {
 impl<V> Default for Named<V> {
     fn default() -> Self {
         Self {
-            said: Vec::new(),
+            entries: Vec::new(),
             places: HashMap::default(),
             hash: RandomState::default(),
         }
@@ -38,16 +38,16 @@ impl<V: Default> Named<V> {
     pub(crate) fn change(&mut self, name: &str, change: impl Fn(&mut V)) {
         for key in Key::spellings(name) {
             let place = self.find(&key).unwrap_or_else(|free| {
-                self.places.insert(free, self.said.len() as u32);
-                self.said.push((key.into(), V::default()));
-                self.said.len() - 1
+                self.places.insert(free, self.entries.len() as u32);
+                self.entries.push((key.into(), V::default()));
+                self.entries.len() - 1
             });
-            change(&mut self.said[place].1);
+            change(&mut self.entries[place].1);
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.said.is_empty()
+        self.entries.is_empty()
     }
 
     /// Returns whether `key` is named.
@@ -58,20 +58,20 @@ impl<V: Default> Named<V> {
 
     /// The settings of all keys, repeated for each spelling of a name.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.said.iter().map(|(_, value)| value)
+        self.entries.iter().map(|(_, value)| value)
     }
 
     /// The settings of `key`.
     pub(crate) fn get(&self, key: &Key<'_>) -> Option<&V> {
         let place = self.find(key).ok()?;
-        Some(&self.said[place].1)
+        Some(&self.entries[place].1)
     }
 
-    /// Returns the index of `key` in `said`, or else the hash under which to insert it.
+    /// Returns the index of `key` in `entries`, or else the hash under which to insert it.
     fn find(&self, key: &Key<'_>) -> Result<usize, u64> {
         let mut hash = self.hash.hash_one(key);
         while let Some(&place) = self.places.get(&hash) {
-            if key.is_kept_as(&self.said[place as usize].0) {
+            if key.is_kept_as(&self.entries[place as usize].0) {
                 return Ok(place as usize);
             }
             hash = hash.wrapping_add(1);
@@ -88,8 +88,8 @@ mod tests {
     fn few_names_take_little_memory() {
         let cost = allocation_counter::measure(|| {
             let mut named = Named::<Vec<u32>>::default();
-            named.change("a", |said| said.push(1));
-            named.change("10.0.0.1", |said| said.push(2));
+            named.change("a", |value| value.push(1));
+            named.change("10.0.0.1", |value| value.push(2));
             assert_eq!(named.get(&Key::Ip([10, 0, 0, 1].into())), Some(&vec![2]));
         });
         assert!(cost.bytes_max < 1_024, "{cost:?}");
@@ -98,11 +98,11 @@ mod tests {
     #[test]
     fn keys_with_equal_hashes_are_distinguished() {
         let mut named = Named::<u32>::default();
-        named.change("a", |said| *said = 1);
+        named.change("a", |value| *value = 1);
         // As if "b" had the same hash as "a".
         let hash = named.hash.hash_one(Key::Str("b"));
         named.places.insert(hash, 0);
-        named.change("b", |said| *said = 2);
+        named.change("b", |value| *value = 2);
         assert_eq!(
             [named.get(&Key::Str("a")), named.get(&Key::Str("b"))],
             [Some(&1), Some(&2)]

@@ -218,7 +218,7 @@ impl Inspector {
     }
 
     /// Refuses a `threshold` per `interval` that is above 0 and below 1 where whole calls are
-    /// counted, as no call would ever pass. `cure` is the advice how to count fractions.
+    /// counted, as no call would ever pass. `cure` is advice on how to count fractions.
     pub(super) fn whole_call(
         &mut self,
         field: &'static str,

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_cost_more_and_had_its_turn_matters_for_that_long() {
+    fn a_last_turn_in_the_future_extends_the_memory() {
         let rule = FlowRule::per_second("r", 10).throttle(Duration::from_millis(500));
         let queue = Queue::new(0, &rule, None, None);
         let ring = LeapArray::new(Duration::from_secs(1), 2).unwrap();

@@ -94,7 +94,7 @@ impl RuleSet {
             }
         }
         if !defaults.is_empty() {
-            set.add_defaults(&defaults, &part.beside(&rules));
+            set.add_defaults(&defaults, &part.applying(&rules));
         }
         if has_shadows {
             for (place, rule) in rules.iter().enumerate() {
@@ -358,7 +358,7 @@ impl RuleSet {
     pub(crate) fn kind_of_rate(&self, index: u32) -> BlockKind {
         match self.rule(index).map(Rule::itself) {
             Some(Rule::Keyed(_)) => BlockKind::Keyed,
-            // Only flow rules have a rate besides.
+            // Of all other rules, only flow rules have a rate.
             _ => BlockKind::Flow,
         }
     }

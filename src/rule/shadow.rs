@@ -58,18 +58,18 @@ impl RuleSelection {
 
     /// The rules that this part judges by and, for a single rule, the enforced ones that apply as
     /// well.
-    pub(super) fn beside(self, rules: &Rules) -> Vec<&Rule> {
-        let mut beside = Vec::new();
+    pub(super) fn applying(self, rules: &Rules) -> Vec<&Rule> {
+        let mut applying = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
-            let is_beside = match self {
+            let applies = match self {
                 RuleSelection::Only(place) => place as usize == index || !rule.is_shadow(),
                 part => part.select(index as u32, rule).is_some(),
             };
-            if is_beside {
-                beside.push(rule.itself());
+            if applies {
+                applying.push(rule.itself());
             }
         }
-        beside
+        applying
     }
 
     /// The selections for rules in shadow mode next to this part: for enforced rules one for each

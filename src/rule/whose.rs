@@ -55,11 +55,11 @@ impl Who {
 
     /// Reports what is wrong with the origin's name, and with the name in another `field`, if there
     /// is one.
-    pub(super) fn inspect(&self, beside: Option<(&'static str, &str)>, inspector: &mut Inspector) {
+    pub(super) fn inspect(&self, other: Option<(&'static str, &str)>, inspector: &mut Inspector) {
         if let Self::Only(origin) = self {
             inspector.name("origin", origin);
         }
-        if let Some((field, name)) = beside {
+        if let Some((field, name)) = other {
             inspector.name(field, name);
             if *self != Self::Anyone {
                 let allowed = "without an origin where the rule counts origins apart";

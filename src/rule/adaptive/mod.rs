@@ -140,7 +140,7 @@ impl AdaptiveRule {
 
     /// Sets the lower bound of the limit: at least 1, and at most the ceiling. Default 1.
     ///
-    /// A floor above the capacity of the resource keeps a queue standing there for good.
+    /// A floor above the capacity of the resource causes a permanent queue there.
     #[must_use]
     pub fn floor(mut self, floor: impl Into<WholeNumber>) -> Self {
         self.floor = floor.into();

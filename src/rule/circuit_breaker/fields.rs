@@ -6,7 +6,7 @@ use crate::rule::field::Accessor::{Count, Flag, Number, Switch, Text, Time};
 use crate::rule::field::{Field, HasFields, Needed, OneOf, resource_row};
 
 /// The conditions that exclude `min_calls` and `last_calls`.
-const IN_A_ROW: &[&str] = &["consecutive_errors", "pushback"];
+const NO_COUNTING: &[&str] = &["consecutive_errors", "pushback"];
 /// The settings that exclude `interval` and `buckets`, as calls are not counted in an interval.
 const NO_WINDOW: &[&str] = &["consecutive_errors", "pushback", "last_calls"];
 /// The condition with which the callee says how long the breaker is open, and nothing is counted.
@@ -78,7 +78,7 @@ impl HasFields for CircuitBreakerRule {
             "min_calls",
             Count(|it| it.min_calls.map(WholeNumber::get), Self::min_calls),
         )
-        .not_beside(IN_A_ROW),
+        .not_beside(NO_COUNTING),
         Field::new(
             "open_for",
             Time(
@@ -93,7 +93,7 @@ impl HasFields for CircuitBreakerRule {
             "last_calls",
             Count(|it| it.last_calls.map(WholeNumber::get), Self::last_calls),
         )
-        .not_beside(IN_A_ROW),
+        .not_beside(NO_COUNTING),
         Field::new("interval", Time(Self::counted_interval, Self::interval))
             .always_written()
             .not_beside(NO_WINDOW),

@@ -40,7 +40,7 @@ impl KeyedRule {
     /// its [capacity](Self::capacity) was set instead.
     #[must_use]
     pub fn get_burst(&self) -> u32 {
-        self.beside()
+        self.extra_calls()
     }
 
     /// Returns how many calls [in all](Self::capacity) a value can make at once, if that was set.

@@ -98,7 +98,7 @@ pub struct KeyedRule {
     pub(super) unlimited_tiers: Vec<String>,
     pub(super) max_keys: WholeNumber,
     /// The period of the calendar that was set. A later setting can still make the rule count in
-    /// another way, which is a problem.
+    /// another way, which is reported as a problem.
     calendar: Option<CalendarPeriod>,
     /// How many minutes the rule's days and months begin before those of UTC.
     utc_offset: Option<WholeNumber>,
@@ -270,7 +270,7 @@ impl KeyedRule {
 
     /// The burst: how many calls a value can make beyond its threshold, also if its capacity was
     /// set.
-    pub(super) fn beside(&self) -> u32 {
+    pub(super) fn extra_calls(&self) -> u32 {
         self.burst.beside(self.threshold)
     }
 
@@ -597,7 +597,7 @@ impl KeyedRule {
     /// counts fractions.
     fn advice_for_fractions(&self) -> Option<&'static str> {
         match self.count {
-            Counting::Refill if self.beside() == 0 => Some("add a `burst` of 1"),
+            Counting::Refill if self.extra_calls() == 0 => Some("add a `burst` of 1"),
             Counting::Window => Some("leave out `window` and add a `burst` of 1"),
             Counting::Calendar(_) => Some("use `per` with a `burst` of 1"),
             Counting::Refill | Counting::Queue(_) | Counting::Running => None,
@@ -743,7 +743,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_a_key_and_no_more_than_it_can_hold() {
+    fn the_number_of_keys_is_clamped() {
         let keys = [0, 7, MOST_KEYS as usize, MOST_KEYS as usize + 1, usize::MAX];
         assert_eq!(keys.map(most_keys), [1, 7, MOST_KEYS, MOST_KEYS, MOST_KEYS]);
     }

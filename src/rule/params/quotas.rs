@@ -62,7 +62,7 @@ impl QuotasByValue {
     ) -> Self {
         // The table may be inherited from a rule with another longest wait.
         let mut quota = |threshold| {
-            let prepared = keys.limit_beside(threshold, rule.beside(), now, rates);
+            let prepared = keys.limit_beside(threshold, rule.extra_calls(), now, rates);
             ValueQuota {
                 threshold,
                 prepared: prepared.waiting(rule.max_wait()),
