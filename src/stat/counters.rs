@@ -539,7 +539,7 @@ fn add_below(gauge: &AtomicU32, most: u32) -> bool {
             gauge.fetch_add(1, Ordering::Acquire);
             return true;
         }
-        // The gauge guards no data, so no order is needed here.
+        // Acquire is stricter than needed: the gauge guards no data.
         let next = found + 1;
         match gauge.compare_exchange_weak(found, next, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return true,

@@ -55,7 +55,7 @@ impl Crowd {
     /// Takes a look at `now`, by a thread that has the stripe `own`, and returns whether there is a
     /// crowd. A crowd is recognized only if `may_come` allows it.
     pub(super) fn look(&self, now: Tick, own: usize, may_come: &dyn Fn() -> bool) -> bool {
-        // 0 is the time of no look.
+        // The word 0 stands for no look, so a time is at least 1.
         let time = (now.as_nanos() >> TIME_SHIFT).max(1);
         let own = own as u64;
         let next = |last: u64| {
@@ -83,7 +83,7 @@ impl Crowd {
     }
 }
 
-/// How many looks are left after the look `last`.
+/// The field `left` of the word `last`.
 const fn left(last: u64) -> u64 {
     last >> STRIPE_BITS & LEFT_MASK
 }

@@ -19,8 +19,8 @@ impl LeapArray {
         weight: u32,
         quotas: &[Quota],
     ) -> Result<Taken, Denied> {
-        // Nearly always the head stands at the bucket of `now`. The newest number
-        // is at most one move behind the head, so equal stamps are equal numbers.
+        // Nearly always the head is at the bucket of `now`. `newest` is at most one move behind the
+        // head, so equal stamps mean equal numbers.
         let head = self.load_head();
         let newest = self.words.newest.load(Ordering::Relaxed);
         if holds(newest, self.bucket_ns, now) && head.is_open_at(stamp(newest)) {
@@ -32,9 +32,9 @@ impl LeapArray {
         Ok(taken)
     }
 
-    /// [`acquire`](Self::acquire) in one attempt: `None` where the head does not stand at the
-    /// bucket of `now`, or another thread was faster. It calls no other function, so the caller can
-    /// keep its values in registers.
+    /// [`acquire`](Self::acquire) in one attempt: `None` if the head is not at the bucket of `now`,
+    /// or another thread was faster. It calls no other function, so the caller can keep its values
+    /// in registers.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
         &self,
@@ -97,7 +97,7 @@ impl LeapArray {
     }
 
     /// Returns whether every quota has room for `weight` tokens while `head` stands; `None` if a
-    /// checkpoint is missing, because the head stands in a jump.
+    /// checkpoint is missing, because the head is in the middle of a jump.
     #[inline(always)]
     pub(super) fn judge(
         &self,

@@ -224,7 +224,7 @@ mod tests {
         // Bucket 4 is open already, no matter which thread opened it.
         assert!(extremes.open(4, &|| false));
         extremes.note_rt(4, 8);
-        // Bucket 4 stands where bucket 0 stood, and has been used.
+        // Bucket 4 has the slot of bucket 0, and has been used.
         assert!(!extremes.open(0, &|| false));
         assert!(!extremes.open(4, &|| false));
         assert_eq!(extremes.get(4), rt(8));
@@ -239,9 +239,9 @@ mod tests {
     }
 
     #[test]
-    fn works_from_its_first_bucket_on() {
-        // Stamps have 16 bits: for any number of the first bucket, its stamp differs from those
-        // before it.
+    fn extremes_work_from_the_first_bucket_on() {
+        // Stamps have 16 bits. Whatever the number of the first bucket, no word has its stamp or a
+        // newer one before.
         for first in [0, 1, 2, 0x7fff, 0x8000, 0x8001, 0xffff, 120_000_000] {
             let extremes = Extremes::new(3, first);
             for bucket in first..first + 4 {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn saturates_at_its_ends() {
+    fn extremes_saturate() {
         let extremes = Extremes::new(1, 0);
         extremes.note_rt(5, u32::MAX);
         extremes.note_concurrency(5, u32::MAX);

@@ -64,8 +64,9 @@
 //! # Orderings
 //!
 //! Every word carries its own stamp, and a value is believed only together with it, so safety does
-//! not hang on the order in which words become visible. Acquire and release make sure that a thread
-//! that sees a head also sees the checkpoints that were published before it, hence makes progress.
+//! not depend on the order in which words become visible. Acquire and release make sure that a
+//! thread that sees a head also sees the checkpoints that were published before it, and so makes
+//! progress.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -77,12 +78,15 @@ use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 use crate::clock::{Tick, nanos};
 
-/// Shortest bucket: 1 ms.
+/// The shortest bucket: 1 ms.
 pub(super) const MIN_BUCKET_NS: u64 = 1_000_000;
-/// Most buckets of one array.
+/// The most buckets of one array.
 pub(super) const MAX_BUCKETS: u32 = 1 << 16;
-/// Most buckets ahead that a call may wait for.
+/// The most buckets ahead that a call may wait for. A loan reads the cells of all of them, into
+/// sums on the stack.
 pub(crate) const MOST_AHEAD: u64 = 512;
+/// The checkpoints and loan cells of a window of two buckets, which fit into one cache line with
+/// the head.
 const SMALL_CUTS: usize = 4;
 const SMALL_LOANS: usize = 2;
 
@@ -241,7 +245,7 @@ impl From<Reloaded> for Denied {
 /// The shape of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
-    /// Length of one bucket.
+    /// The length of one bucket, in ns.
     pub(crate) bucket_ns: u64,
     /// How many buckets, counted back from the newest, must stay readable.
     pub(crate) buckets: u32,
@@ -489,7 +493,7 @@ impl LeapArray {
         swapped.is_ok()
     }
 
-    /// The full number of the bucket that `head` stands at.
+    /// The full number of the bucket of `head`.
     ///
     /// Invariant: before the head moves on from a bucket, `newest` is at least
     /// that bucket. So it is never more than one move behind, and the distance

@@ -38,7 +38,7 @@ impl LinedUp {
     }
 
     /// Returns whether a call has ever stood in line. A reload must store its version before it
-    /// asks.
+    /// calls this.
     pub(crate) fn may_wait(&self) -> bool {
         if planted(Bug::LineLookByLoad) {
             self.0.load(Ordering::Acquire)

@@ -17,10 +17,10 @@
 //! `weight` tokens may be held for bucket `f` if, for every quota,
 //!
 //! * it has room for them now, or
-//! * `granted + n ≤ cut(start(f)) + limit`: the used tokens, all held ones, and this loan fit into
-//!   the window that ends with `f`. The buckets that leave the window until then are closed, so
-//!   their tokens cannot change any more.
-//! * If the window of `f` lies wholly in the future, the tokens held in it fit.
+//! * `granted + weight ≤ cut(start(f)) + limit`: the used tokens, all held ones, and this loan fit
+//!   into the window that ends with `f`. The buckets that leave the window until then are closed,
+//!   so their tokens cannot change any more.
+//! * and, if the window of `f` lies wholly in the future, the tokens held in it fit as well.
 //!
 //! The compare-and-swap on the head confirms the first two conditions. It cannot confirm the third,
 //! because another loan may be charged already and not yet placed. So every borrower, once its loan
@@ -221,8 +221,8 @@ impl LeapArray {
         }
     }
 
-    /// Returns whether no window that lay in the future when the loan for `target` was
-    /// judged, at `judged`, holds too much, now that the loan is placed.
+    /// Returns whether all windows that contain `target` and lay in the future when the loan was
+    /// judged, at `judged`, keep their limits now that the loan is placed.
     fn still_fits(&self, judged: u64, target: u64, quotas: &[Quota]) -> bool {
         if quotas.is_empty() {
             return true;
@@ -241,7 +241,7 @@ impl LeapArray {
                         let used = if start.wrapping_sub(bucket) as i64 > 0 {
                             Some(held.between(start, start + u64::from(quota.span())))
                         } else {
-                            // It has begun meanwhile: everything in it counts.
+                            // The window has begun meanwhile, so all of its tokens count.
                             self.used(head, start)
                         };
                         used.is_some_and(|used| used <= quota.limit())
@@ -339,7 +339,7 @@ impl LeapArray {
         let is_open = if cell.stamp() == stamp(bucket) {
             !cell.is_sealed()
         } else {
-            // Left from an earlier bucket, unless the head has moved on.
+            // The word is left from an earlier bucket, unless the head has moved on.
             self.load_head().is_open_at(stamp(bucket))
         };
         is_open.then(|| self.count_in(cell, bucket, target))
@@ -437,7 +437,8 @@ impl Looked<'_> {
 
     /// How many tokens in all `quota` lets bucket `target` hold, given that it lends some.
     fn lends(&mut self, target: u64, quota: &Quota) -> Option<u32> {
-        // Only quotas that lend a part limit the tokens of a bucket.
+        // Only a quota that lends a part limits what a bucket holds. A call without tokens, or for
+        // which there is room, borrows no part.
         let Lending::Part(part) = quota.lending() else {
             return Some(u32::MAX);
         };

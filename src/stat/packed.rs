@@ -49,7 +49,7 @@ pub(super) const fn divide(number: u64, by: u64) -> u64 {
     number / by
 }
 
-/// Returns whether `at` lies in bucket `number` of those that are `bucket_ns` long.
+/// Returns whether `at` lies in bucket `number`, if each bucket is `bucket_ns` long.
 #[inline]
 pub(super) const fn holds(number: u64, bucket_ns: u64, at: Tick) -> bool {
     let start = number.wrapping_mul(bucket_ns);

@@ -2,20 +2,20 @@
 //!
 //! A reload may need other buckets or a longer window. The old array is *frozen* first: one
 //! compare-and-swap marks the head, and from then on takers, refunders and helpers find nothing to
-//! swap and return that the array has moved. The tokens granted up to that instant are in the
-//! marked word, so none are lost, and no call can pass on the old array unseen by the new one.
+//! swap and report that the array has been replaced. The tokens granted up to that instant are in
+//! the marked word, so none are lost, and no call can pass on the old array unseen by the new one.
 //!
-//! The new array counts on from where the old one stopped. A token of old bucket `b` counts in the
-//! newest new bucket that any moment of `b` lies in, which errs on the side of refusing:
+//! The new array continues the counts of the old one. A token of the old bucket `b` counts in the
+//! newest of the new buckets that overlap `b`, which errs on the side of refusing:
 //!
 //! ```text
 //! old  |  3  |  4  |  1  |  0  |  2  |      500 ms each
 //! new  |      7    |      1    |   2        1 s each
 //! ```
 //!
-//! Counts beyond the old array's reach are not known any more: a rule with a longer window than any
-//! before it starts with the counts that are left. Held tokens stay held for their start time, even
-//! if the new shape lets no call wait for so long: then tokens that were taken earlier leave its
+//! Counts beyond the reach of the old array are lost: a rule with a longer window than all earlier
+//! ones starts with the counts that are left. Held tokens stay held for their start time, even if
+//! the new shape lets no call wait for so long: then tokens that were taken earlier leave its
 //! windows before that call has started.
 
 use super::leap_array::{Grid, LeapArray, Reloaded};
@@ -39,7 +39,8 @@ struct Image<'a> {
 
 impl LeapArray {
     /// Ends this array and returns one of another shape that continues its counts. Only one caller
-    /// may do this to an array at a time; moving an array that has ended always yields one result.
+    /// may do this to an array at a time; moving an array that has ended gives the same counts
+    /// again.
     pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
         // Bring the array to the present first, so that held tokens that are due count in their
         // buckets.
@@ -87,7 +88,7 @@ impl LeapArray {
 }
 
 impl Image<'_> {
-    /// Casts the counts into an array of the shape `grid`.
+    /// Converts the counts to an array of the shape `grid`.
     fn cast(&self, grid: Grid, now: Tick) -> LeapArray {
         let bucket_of = |old: u64| self.old.start_of(old).as_nanos() / grid.bucket_ns;
         let newest = (now.as_nanos() / grid.bucket_ns).max(bucket_of(self.newest));

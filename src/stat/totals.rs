@@ -228,7 +228,7 @@ pub(crate) fn average_rt(calls: u64, rt_us: u64) -> Option<Duration> {
 }
 
 impl NodeBucket {
-    /// Adds the counts of another bucket; the start stays.
+    /// Adds the counts of another bucket, and keeps the start.
     pub(crate) fn merge(&mut self, other: &Self) {
         add_each!(self += other: pass, block, complete, error, cancelled, occupied, calls, rt_us);
         self.extreme = self.extreme.merge(other.extreme);

@@ -39,8 +39,8 @@ pub(crate) struct WindowView<'a> {
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// Returns the number of tokens granted since the array was made, taken or held, modulo
-    /// 2³².
+    /// Returns the number of tokens granted since the array was created, including held ones,
+    /// modulo 2³².
     #[must_use]
     pub fn granted(&self) -> u32 {
         self.load_head().granted()
@@ -264,8 +264,8 @@ impl LeapArray {
 pub(crate) struct Reading<'a> {
     array: &'a LeapArray,
     pub(crate) newest: u64,
-    /// The result of [`taken`](Self::taken): it looks at every loan, and most readers need a
-    /// checkpoint alone.
+    /// The result of [`taken`](Self::taken), computed on demand: it reads every loan cell, and most
+    /// readers need only checkpoints.
     taken: OnceCell<u32>,
 }
 
@@ -282,7 +282,7 @@ impl Reading<'_> {
         back <= i64::from(self.array.reach())
     }
 
-    /// The tokens taken before `bucket`, which the array reaches, opened; for a bucket after the
+    /// The tokens taken before `bucket` opened, which must be in reach. For a bucket after the
     /// newest one, the tokens taken by now.
     pub(crate) fn cut(&self, bucket: u64) -> u32 {
         self.cut_in(bucket, self.newest.wrapping_add(1), || self.taken())

@@ -22,7 +22,7 @@ const ANY: Bounds = Bounds {
 
 /// The bounds of a window over which figures per second are computed. Each node has memory for each
 /// bucket, and a step for each bucket or second: at most 3 600. After an idle time a node steps
-/// through a whole minute of buckets, so these are not too short.
+/// through a whole minute of buckets, so buckets must not be too short.
 const FIGURES: Bounds = Bounds {
     least_ns: 10_000_000,
     longest_ns: 3_600_000_000_000,

@@ -105,7 +105,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
 
     #[test]
-    fn loans_and_times_of_room_are_those_of_a_look_at_every_bucket(
+    fn loans_and_times_of_room_match_a_search_of_every_bucket(
         quotas in prop::collection::vec(quota(), 1..4),
         calls in prop::collection::vec((0_u64..6, 0_u32..8, 0_u64..40, 0_u64..50), 1..60),
     ) {

@@ -7,7 +7,7 @@ use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
 use crate::stat::checkpoints::{Checkpoints, StepHead};
 
-/// A counter with its checkpoints, as a node keeps many.
+/// A counter with its checkpoints, like those of a node.
 struct Counted {
     head: StepHead,
     counter: SpreadCount,
@@ -70,7 +70,7 @@ model! {
     || {
         let counted = Counted::new();
         let other = counted.clone();
-        // One thread counts as in a crowd while the other one does so no longer.
+        // One thread still counts in stripes when the other one no longer does.
         let crowd = thread::spawn(move || {
             other.event_in_crowd(11);
             other.event_in_crowd(12);

@@ -10,7 +10,7 @@
 //! Each model states its preemption bound; `SENTINEL_LOOM_MORE=1` raises all by one.
 //! `SENTINEL_LOOM_PAUSES=1` lets threads sleep where loom would not; four twins,
 //! `a_leaver_that_cancels_blindly`, `a_bad_call_that_is_noted_late`,
-//! `a_slot_without_what_was_done_with_it` and `a_second_that_is_opened_by_an_old_look`, need it
+//! `a_slot_without_its_holders_work` and `a_second_that_is_opened_by_an_old_look`, need it
 //! unset: the last three fail only by a memory ordering that is too weak.
 
 mod at_once;
@@ -89,8 +89,8 @@ impl Tally {
         })
     }
 
-    /// No aligned window holds more than the limit, and the array counted exactly the tokens of the
-    /// threads, in the buckets that it returned to them.
+    /// Asserts that no aligned window holds more than its limit, and that the array counted exactly
+    /// the tokens of the threads, in the buckets that it returned to them.
     fn settle(&self, array: &LeapArray, quotas: &[(u64, u32)]) {
         for &(buckets, limit) in quotas {
             for end in 0..16 {
@@ -154,8 +154,8 @@ fn cancel_beside_a_taker(now: u64) {
     Tally::join([first, taker.join().unwrap()]).settle(&array, &[(2, 1)]);
 }
 
-/// The rule's window grows from two buckets to three by a reload at 11, beside takers
-/// at `now`.
+/// A reload at 11 extends the window of the rule from two buckets to three, concurrently with
+/// takers at `now`.
 fn move_beside_takers(now: u64) {
     let old = array(2);
     let other = old.clone();
@@ -307,8 +307,8 @@ model! {
 model! {
     a_loan_beside_a_longer_rule_with_room at 2;
     || {
-        // Rules 1 per 2 buckets and 2 per 4. The first is full and lends; the
-        // second has room for one more, which a taker wants as well.
+        // The rules are 1 per 2 buckets and 2 per 4. The first one is full and lends; the second
+        // one has room for one more token, which a taker wants as well.
         let quotas = || [quota(2, 1), quota(4, 2)];
         let array = array(4);
         assert!(array.acquire_at(10, 1, &quotas()).is_ok());

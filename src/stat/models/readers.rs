@@ -106,7 +106,7 @@ model! {
 }
 
 model! {
-    what_is_taken_beside_a_borrower at 1 fails with what_loans_of_another_bucket_leave: ReadAcrossBuckets;
+    taken_beside_a_borrower at 1 fails with taken_with_stale_loans: ReadAcrossBuckets;
     || {
         // A second token is held when 12 is the newest bucket, so the cell is no longer that of 11.
         let array = with_a_loan();
@@ -115,13 +115,13 @@ model! {
         assert_eq!(array.bring_to(Tick::from_nanos(12)), Ok(12));
         borrow_for_13(&array);
         let taken = reader.join().unwrap();
-        // Between being charged and being held a token counts as taken.
+        // A token that is charged but not held yet counts as taken.
         assert!(taken == 1 || taken == 2, "{taken} taken, one of them or two held");
     }
 }
 
 model! {
-    what_is_held_beside_a_borrower at 1 fails with what_is_held_as_of_another_bucket: ReadAcrossBuckets;
+    held_beside_a_borrower at 1 fails with held_as_of_another_bucket: ReadAcrossBuckets;
     || {
         let array = with_a_loan();
         let other = array.clone();
@@ -178,7 +178,7 @@ model! {
 }
 
 model! {
-    a_jump_beside_a_move at 2 fails with a_jump_behind_the_back_of_a_move: FreezeWithoutMark;
+    a_jump_beside_a_move at 2 fails with a_jump_that_a_move_does_not_see: FreezeWithoutMark;
     || {
         // One clock is far ahead: its thread jumps, concurrently with a reload.
         let old = array(2);
@@ -194,7 +194,8 @@ model! {
         assert!(theirs.is_ok(), "refused with room");
         assert!(new.acquire_at(40, 1, &[quota(2, 1)]).is_err(), "two in a window of one");
         assert_eq!(new.granted(), 2, "lost or counted twice");
-        // The old array still shows the tokens that it had taken, wherever it was stopped.
+        // The old array still shows the tokens that it had taken, whichever of its steps the reload
+        // interrupted.
         let then = old.window(2, 1).sum(Tick::from_nanos(41));
         assert!(then <= 1, "{then} in a window of one");
     }

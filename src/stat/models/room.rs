@@ -46,7 +46,7 @@ model! {
 }
 
 model! {
-    room_that_is_looked_for_beside_a_jump at 2;
+    room_checked_beside_a_jump at 2;
     || {
         let array = array(2);
         let other = array.clone();
@@ -84,7 +84,7 @@ pub(super) fn counters() -> Arc<Counters> {
 }
 
 model! {
-    a_slot_beside_one_that_is_given_back at 3 fails with
+    a_slot_beside_a_release at 3 fails with
         slots_that_are_claimed_first: ClaimThenCheck,
         slots_that_are_checked_first: CheckThenClaim;
     || {
@@ -104,7 +104,7 @@ model! {
 }
 
 model! {
-    a_slot_is_handed_on at 3 fails with a_slot_without_what_was_done_with_it: FreeRelaxed;
+    a_slot_is_handed_on at 3 fails with a_slot_without_its_holders_work: FreeRelaxed;
     || {
         // There is one slot, so each holder sees the work of the previous one.
         let shared = Arc::new((counters(), AtomicU64::new(0)));

@@ -54,7 +54,7 @@ model! {
 }
 
 model! {
-    additions_beside_steps at 2 fails with additions_beside_steps_to_whatever: AddWithoutRoll;
+    additions_beside_steps at 2 fails with additions_without_steps: AddWithoutRoll;
     || {
         let array = array(2);
         let threads: Vec<_> = [12, 13]

@@ -55,24 +55,25 @@ use crate::clock::Tick;
 /// | part | bytes |
 /// |---|---|
 /// | the ring's words: head, its number, two loans, four checkpoints | 64 |
-/// | the ring's shape: bucket length and count, masks, place of a longer ring | 40 |
+/// | the ring's shape: bucket length and count, masks, pointer to a longer ring | 40 |
 /// | counters: calls and their time, settled, failed, cancelled, weights, borrowed, panicked, a crowd | 64 |
 /// | the wide totals of passes, calls and times | 24 |
 /// | waits, their time, waiting calls that were dropped | 24 |
 /// | calls that wait, for tokens and for a slot; slots in use | 16 |
 /// | the newest step, the last one used | 16 |
-/// | places of the rings of checkpoints and of extremes | 32 |
-/// | places of histograms and of the later counters, and the shape of time | 40 |
+/// | pointers to the rings of checkpoints and of extremes | 32 |
+/// | pointers to histograms, to counters created on first use, and to the shape | 40 |
 /// | checkpoints of six counters at three buckets | 144 |
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
 ///
-/// The seconds of the last minute take 3.5 KiB more, from the second second after the node was made
-/// on. Of these, 136 bytes, which count the refusals of each kind of rule, are already allocated
-/// with the first call that is refused or has borrowed, if that is earlier. A full window of which
-/// several threads have refused over a thousand calls within a millisecond takes 2 KiB more, in
-/// which each thread counts in its own stripe until one of them is alone. A resource of an engine
-/// takes more than its node; see [`Builder::max_resources`](crate::Builder::max_resources).
+/// The seconds of the last minute take 3.5 KiB more, once the node is used in a later second than
+/// that of its creation. Of these, 136 bytes, which count the refusals of each kind of rule, are
+/// already allocated with the first call that is refused or has borrowed, if that is earlier. A
+/// full window at which several threads have refused over a thousand calls within a millisecond
+/// takes 2 KiB more, in which each thread counts in its own stripe until one of them is alone. A
+/// resource of an engine takes more than its node; see
+/// [`Builder::max_resources`](crate::Builder::max_resources).
 ///
 /// # Source
 ///
@@ -522,7 +523,7 @@ impl Node {
         self.seconds_from(now, Tick::ZERO)
     }
 
-    /// [`seconds`](Self::seconds) that began at `from` or later.
+    /// As [`seconds`](Self::seconds), without the seconds that began before `from`.
     pub(crate) fn seconds_from(&self, now: Tick, from: Tick) -> Option<Vec<NodeBucket>> {
         self.advance_for_read(now);
         let from = from.as_nanos().div_ceil(1_000_000_000);

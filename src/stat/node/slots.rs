@@ -40,7 +40,7 @@ impl Node {
         if !counters.slots.is_marked() {
             return None;
         }
-        // Once no other node value counts on this node, all its calls hold slots.
+        // Once no other node value shares these counters, all calls in flight hold slots.
         if let Some(line) = counters.line().filter(|_| counters.slots.has_older()) {
             counters.slots.forget_older(line, || !self.is_shared());
         }

@@ -156,7 +156,7 @@ fn jumps_of_decades_take_few_steps() {
 
 #[cfg(target_pointer_width = "64")]
 #[test]
-fn a_node_takes_what_its_documentation_says() {
+fn a_node_has_the_documented_size() {
     assert_eq!(size_of::<LeapArray>(), 64 + 40);
     assert_eq!(
         size_of::<Counters>(),
@@ -167,7 +167,7 @@ fn a_node_takes_what_its_documentation_says() {
 }
 
 #[test]
-fn buckets_are_of_one_time_where_the_ring_is_far_ahead() {
+fn buckets_are_of_one_moment_if_the_ring_is_far_ahead() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     node.pass(at(100), 1);

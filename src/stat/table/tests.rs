@@ -64,7 +64,7 @@ fn a_new_key_takes_the_place_of_an_idle_one_and_nothing_is_lost() {
 }
 
 #[test]
-fn without_an_idle_one_a_new_key_gets_no_place() {
+fn without_an_idle_entry_a_new_key_gets_no_place() {
     let table = Table::<Counter>::new(2);
     for key in 0..2 {
         assert!(table.find_or_make(&key, at(0), make(key, at(0))).is_some());
@@ -217,7 +217,7 @@ fn push_out(table: &Table<Counter>, keys: std::ops::Range<u64>) -> usize {
 }
 
 #[test]
-fn entries_make_place_while_all_are_read_and_each_is_read_or_retired() {
+fn entries_are_evicted_while_all_are_read_and_each_is_read_or_retired() {
     const KEYS: u64 = 1_000;
     // The number of entries that the reader has read when new keys come; the hand goes round
     // independently.
@@ -267,7 +267,7 @@ fn an_entry_that_is_replaced_or_comes_back_is_read_once() {
 }
 
 #[test]
-fn a_reader_that_panics_keeps_nothing() {
+fn a_reading_that_panics_is_ended() {
     let table = idle_table(20);
     let read = std::panic::AssertUnwindSafe(|| table.read_all(|_| panic!("in a reader")));
     assert!(std::panic::catch_unwind(read).is_err());
@@ -278,7 +278,7 @@ fn a_reader_that_panics_keeps_nothing() {
 }
 
 #[test]
-fn readings_in_steps_are_each_exact_beside_others_and_keep_nobody_waiting() {
+fn concurrent_readings_in_steps_are_exact_and_block_nobody() {
     const KEYS: u64 = 300;
     let table = idle_table(KEYS);
     let mut readings: Vec<_> = (0..3).map(|_| (table.begin_reading(), 0, None)).collect();
@@ -305,7 +305,7 @@ fn readings_in_steps_are_each_exact_beside_others_and_keep_nobody_waiting() {
 }
 
 #[test]
-fn a_step_reads_no_more_than_it_may_and_a_dropped_reading_leaves_nothing() {
+fn a_step_is_bounded_and_an_ended_reading_leaves_nothing() {
     let table = idle_table(100);
     let mut reading = table.begin_reading();
     let mut read = 0;

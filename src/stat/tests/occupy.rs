@@ -5,7 +5,7 @@ use super::super::tests::oracle::reserve;
 use super::*;
 
 #[test]
-fn a_loan_that_is_not_held_is_not_given_back() {
+fn a_loan_that_is_not_held_is_not_refunded() {
     let (at, second) = (Tick::from_millis, Duration::from_secs(1));
     let array = || LeapArray::new(second, 2).unwrap();
     let (array, other) = (array(), array());

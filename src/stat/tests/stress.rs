@@ -1,9 +1,8 @@
 //! Stress test of the ring with real threads: late clocks, jumps, batches, refunds, loans,
 //! cancellations and readers. Afterwards every aligned window is counted.
 //!
-//! `SENTINEL_ATTEMPTS` sets how many attempts are made in all, a million in release builds
-//! and a fifth of it in others unless it is set; `SENTINEL_SEED` sets the seed, which is
-//! printed.
+//! `SENTINEL_ATTEMPTS` sets the number of attempts in all; the default is a million in release
+//! builds, and a fifth of that in others. `SENTINEL_SEED` sets the seed, which is printed.
 use std::collections::HashMap;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
@@ -34,8 +33,8 @@ const fn rule(buckets: u64, stride: u64, limit: u32) -> Rule {
     }
 }
 
-/// The rules of each array: among them single buckets, windows of different
-/// lengths, buckets of their own, and a strict rule (one bucket more).
+/// The rules of each array. Among them are single buckets, windows of different lengths, a rule
+/// with its own buckets, and a strict rule (one bucket more).
 const SETS: &[&[Rule]] = &[
     &[rule(2, 1, 20)],
     &[rule(1, 1, 7)],
@@ -200,7 +199,7 @@ fn round(rules: &[Rule], threads: u64, readers: u64, rng: &mut Rng) -> (u64, u64
 }
 
 #[test]
-fn no_window_is_ever_over_and_no_token_is_lost() {
+fn no_window_exceeds_its_limit_and_no_token_is_lost() {
     let wanted = attempts();
     let (mut attempts, mut windows, mut filled, mut borrowed) = (0, 0, 0, 0);
     let mut rng = Rng::seeded();

@@ -18,7 +18,7 @@ pub(crate) struct Chain {
     clock: ManualClock,
     running: VecDeque<Entry>,
     waiting: Vec<Waiting>,
-    /// Calls that the record ends while they still wait.
+    /// The number of calls that the record ends while they still wait here.
     ended_early: usize,
 }
 

@@ -75,7 +75,7 @@ fn rounding_in_queue(answer: &Answer<'_>) -> f64 {
     unit * (1 + before.take_while(is_waiting).count()) as f64
 }
 
-/// Accepts a difference of at most 1 or 5 %.
+/// Accepts a difference of at most 1, or of at most 5 %.
 pub(super) fn is_near(answer: &Answer<'_>) -> bool {
     let (Some(recorded), Some(ours)) = (answer.recorded.as_f64(), answer.ours.as_f64()) else {
         return false;
@@ -87,7 +87,7 @@ pub(super) fn is_low(answer: &Answer<'_>) -> bool {
     answer.case.config["count"].as_f64() < Some(10.0)
 }
 
-/// The events in a case of circuit breakers so far.
+/// What has happened so far in a case of circuit breakers.
 #[derive(Default)]
 pub(super) struct HalfOpenPast {
     /// A call has ended that began before the last change of some state.

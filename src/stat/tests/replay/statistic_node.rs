@@ -280,7 +280,7 @@ impl Form {
             "success_qps": second(NodeBucket::complete),
             "exception_qps": second(NodeBucket::error),
             "max_success_qps": most.unwrap_or(0).max(1) as f64 / bucket,
-            // Always 0 in the record: see the classes.
+            // Always 0 in the record.
             "occupied_pass_qps": 0.0,
             "avg_rt": average,
             "min_rt": min_rt.map_or(self.max_rt, in_ms).clamp(1.0, self.max_rt),
