@@ -372,7 +372,7 @@ fn refused(model: &Model, calls: f64, start: u32) -> usize {
 }
 
 #[test]
-fn nobody_is_refused_at_nine_tenths_of_the_capacity() {
+fn no_call_is_refused_at_nine_tenths_of_the_capacity() {
     let loads = loads(0.045, 0.405, 0.45);
     let services = [
         (20, ms(50), Work::Exponential),

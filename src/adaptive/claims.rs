@@ -78,7 +78,7 @@ fn models() -> impl Iterator<Item = (String, Model)> {
 }
 
 #[test]
-fn it_finds_the_slots_of_an_unknown_service() {
+fn the_limit_finds_the_slots_of_an_unknown_service() {
     for (what, model) in models() {
         for start in [1, 20, 100, 200] {
             let limiter = limiter(1, start);
@@ -97,7 +97,7 @@ fn it_finds_the_slots_of_an_unknown_service() {
 }
 
 #[test]
-fn it_follows_within_5_s_when_half_of_the_slots_are_gone() {
+fn the_limit_follows_within_5_s_when_half_of_the_slots_are_gone() {
     for work in [Work::Fixed, Work::Even] {
         for seed in SEEDS {
             let model = Model::new(seed).with_work(work);
@@ -111,7 +111,7 @@ fn it_follows_within_5_s_when_half_of_the_slots_are_gone() {
 }
 
 #[test]
-fn it_follows_when_slots_are_added() {
+fn the_limit_follows_when_slots_are_added() {
     for (what, model) in models() {
         let model = model.then(s(30), Trouble::Slots(40));
         let trace = model.run(&limiter(1, 20), s(60));
@@ -120,7 +120,7 @@ fn it_follows_when_slots_are_added() {
 }
 
 #[test]
-fn it_is_back_10_s_after_a_spike_of_2_s_and_never_below_the_floor() {
+fn the_limit_is_back_10_s_after_a_spike_and_never_below_the_floor() {
     let spikes = [
         ("stall", Trouble::Slots(0), Trouble::Slots(20)),
         ("× 10", Trouble::Slowdown(10.0), Trouble::Slowdown(1.0)),
@@ -155,7 +155,7 @@ fn work_that_becomes_slower_for_good_costs_no_slots() {
 }
 
 #[test]
-fn it_stands_still_while_there_is_little_to_do() {
+fn the_limit_does_not_change_at_low_load() {
     for (what, model) in models() {
         let limiter = limiter(1, 20);
         let model = model.then(s(30), Trouble::Loads(Model::alone(0.3)));
@@ -167,7 +167,7 @@ fn it_stands_still_while_there_is_little_to_do() {
 }
 
 #[test]
-fn work_that_spreads_widely_makes_it_wander_but_not_waste() {
+fn widely_spread_work_moves_the_limit_but_wastes_no_capacity() {
     for seed in SEEDS {
         let model = Model::new(seed).with_work(Work::Exponential);
         let trace = model.run(&limiter(1, 20), s(60));

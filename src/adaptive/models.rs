@@ -49,7 +49,7 @@ impl Guarded {
 }
 
 /// Two calls end while a third one does. Every sample is in exactly one window, as a whole.
-fn calls_beside_a_closer() {
+fn calls_during_a_close() {
     let guarded = Guarded::new(ALWAYS);
     let other = {
         let guarded = guarded.clone();
@@ -68,7 +68,7 @@ fn calls_beside_a_closer() {
 
 /// Two calls find a window due. The one that takes the lock later finds the next window, which is
 /// not due.
-fn a_sleeper_beside_the_next_window() {
+fn a_suspended_closer() {
     let later = WindowTerms {
         due: Tick::from_nanos(u64::MAX - 1),
         ..ALWAYS
@@ -133,7 +133,7 @@ fn two_refusals() {
 
 /// A call of an open class is refused while a closer relaxes the strictness after a good window.
 /// The class that the refusal has shut stays shut.
-fn a_refusal_beside_a_closer() {
+fn a_refusal_during_a_close() {
     let shed = shed();
     let other = {
         let shed = shed.clone();
@@ -180,7 +180,7 @@ fn a_late_refusal() {
 
 /// A call ends while a closer takes the fewest calls in flight. It is counted in this window or in
 /// the next.
-fn an_end_beside_the_lowest() {
+fn an_end_while_the_lowest_is_taken() {
     let shed = shed();
     let other = {
         let shed = shed.clone();
@@ -193,7 +193,7 @@ fn an_end_beside_the_lowest() {
 }
 
 /// The first calls of two classes come while a closer takes the classes seen.
-fn first_calls_beside_the_closer() {
+fn first_calls_during_a_close() {
     let shed = shed();
     let other = {
         let shed = shed.clone();
@@ -247,26 +247,26 @@ fn two_takers_and_a_closer() {
 
 #[test]
 fn no_sample_is_lost() {
-    check(3, calls_beside_a_closer);
+    check(3, calls_during_a_close);
 }
 
 #[test]
 #[should_panic(expected = "lost or counted twice")]
 fn a_closer_that_empties_the_window_in_two_steps() {
     plant(Bug::CloseInTwoSteps);
-    check(3, calls_beside_a_closer);
+    check(3, calls_during_a_close);
 }
 
 #[test]
-fn a_call_that_slept_closes_no_other_window() {
-    check(3, a_sleeper_beside_the_next_window);
+fn a_suspended_call_closes_no_other_window() {
+    check(3, a_suspended_closer);
 }
 
 #[test]
 #[should_panic(expected = "was not due")]
-fn a_sleeper_that_closes_the_next_window() {
+fn a_suspended_call_that_closes_the_next_window() {
     plant(Bug::CloseByHint);
-    check(3, a_sleeper_beside_the_next_window);
+    check(3, a_suspended_closer);
 }
 
 #[test]
@@ -289,8 +289,8 @@ fn a_refusal_that_does_not_look_whether_its_class_is_open() {
 }
 
 #[test]
-fn no_refusal_is_lost_beside_a_closer() {
-    check(3, a_refusal_beside_a_closer);
+fn no_refusal_is_lost_during_a_close() {
+    check(3, a_refusal_during_a_close);
 }
 
 // No message is expected, as either the refusal or its bounds are lost.
@@ -298,7 +298,7 @@ fn no_refusal_is_lost_beside_a_closer() {
 #[should_panic]
 fn a_closer_that_overwrites_a_refusal() {
     plant(Bug::RelaxByStore);
-    check(3, a_refusal_beside_a_closer);
+    check(3, a_refusal_during_a_close);
 }
 
 #[test]
@@ -315,26 +315,26 @@ fn a_late_refusal_that_shuts() {
 
 #[test]
 fn the_fewest_calls_are_in_one_window() {
-    check(3, an_end_beside_the_lowest);
+    check(3, an_end_while_the_lowest_is_taken);
 }
 
 #[test]
 #[should_panic(expected = "nobody saw it")]
 fn a_closer_that_takes_the_fewest_in_two_steps() {
     plant(Bug::LowestInTwoSteps);
-    check(3, an_end_beside_the_lowest);
+    check(3, an_end_while_the_lowest_is_taken);
 }
 
 #[test]
 fn the_first_call_of_a_class_is_seen() {
-    check(3, first_calls_beside_the_closer);
+    check(3, first_calls_during_a_close);
 }
 
 #[test]
 #[should_panic(expected = "seen by nobody")]
 fn a_first_call_that_overwrites_another() {
     plant(Bug::SeenByStore);
-    check(3, first_calls_beside_the_closer);
+    check(3, first_calls_during_a_close);
 }
 
 #[test]

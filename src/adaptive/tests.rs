@@ -116,7 +116,7 @@ fn a_limiter_that_takes_over_knows_what_the_old_one_knew() {
 }
 
 #[test]
-fn a_clock_that_steps_back_an_hour_does_not_stop_it() {
+fn a_clock_that_steps_back_an_hour_does_not_stop_learning() {
     let mut calls = CallsInTurn::new(settings(1, 20, 200), Tick::from_millis(3_600_000));
     calls.end_for(3_000, MS(50), Some(Outcome::Success));
     calls.now = Tick::ZERO;
@@ -186,7 +186,7 @@ fn a_refusal_of_an_open_class_shuts_the_least_important_one() {
 }
 
 #[test]
-fn cohorts_differ_where_their_class_is_refused_in_part_and_nowhere_else() {
+fn only_cohorts_of_a_partly_refused_class_have_different_bounds() {
     let calls = known(MS(500));
     let limiter = &calls.limiter;
     let bound =
@@ -241,7 +241,7 @@ fn ends() -> impl Strategy<Value = Vec<(u64, u64, u32, u8)>> {
 proptest! {
     /// Ends calls with arbitrary clock readings, response times and calls in flight.
     #[test]
-    fn nothing_makes_the_limit_leave_its_bounds_or_not_be_a_number(
+    fn the_limit_is_always_a_number_within_its_bounds(
         floor in 1..50_u32,
         more in 0..500_u32,
         start in 0..500_u32,

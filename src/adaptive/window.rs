@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_closes_when_its_terms_are_there() {
+    fn a_window_closes_when_its_terms_are_met() {
         let at = Tick::from_millis;
         let terms = WindowTerms {
             due: at(900),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_count_that_end_when_the_window_begins_to_count() {
+    fn calls_that_end_before_the_window_counts_are_left_out() {
         let terms = WindowTerms {
             since: NOW,
             ..ALWAYS

@@ -154,7 +154,7 @@ impl Pause {
 
 /// A provider reports that nothing is left, while a call comes. A call that was not admitted before
 /// the report is refused.
-fn admission_and_number() {
+fn admission_and_report() {
     let budget = Arc::new(budget());
     let running = Running::start(&budget, 1).unwrap();
     let pause = Pause::new();
@@ -176,7 +176,7 @@ fn admission_and_number() {
 
 /// A provider has as much left as a running call has reserved. The call settles it, while another
 /// call comes.
-fn admission_and_settlement_of_a_number() {
+fn settlement_within_a_report() {
     let budget = Arc::new(CostBudget::new(grid(1), quota(1, 100), NOW));
     let running = Running::start(&budget, 1).unwrap();
     budget.tell_left(NOW, 1, RESET);
@@ -189,7 +189,7 @@ fn admission_and_settlement_of_a_number() {
 }
 
 /// A provider reports what it has left while a reload replaces the window.
-fn number_and_reload() {
+fn report_and_reload() {
     let budget = Arc::new(budget());
     let pause = Pause::new();
     let reload = {
@@ -210,7 +210,7 @@ fn number_and_reload() {
 }
 
 /// Two numbers are reported at once. The smaller one counts.
-fn two_numbers() {
+fn two_reports() {
     let budget = Arc::new(budget());
     let pause = Pause::new();
     let other = {
@@ -227,30 +227,30 @@ fn two_numbers() {
 }
 
 model! {
-    an_admission_beside_a_number_of_a_provider at 3 fails with
+    an_admission_while_a_provider_reports at 3 fails with
     an_admission_that_does_not_look_again: TellWithoutVersion;
-    admission_and_number
+    admission_and_report
 }
 
 model! {
     a_settlement_of_what_a_provider_has_left at 3 fails with
     a_settlement_that_releases_what_a_provider_has_left: ReleaseBeforeBook;
-    admission_and_settlement_of_a_number
+    settlement_within_a_report
 }
 
 model! {
-    a_number_of_a_provider_beside_a_reload at 3;
-    number_and_reload
+    a_provider_report_during_a_reload at 3;
+    report_and_reload
 }
 
 model! {
-    two_numbers_of_a_provider at 3;
-    two_numbers
+    two_provider_reports_at_once at 3;
+    two_reports
 }
 
 model! {
-    an_admission_beside_a_settlement at 3 fails with
-    an_admission_beside_a_release_before_the_booking: ReleaseBeforeBook;
+    an_admission_during_a_settlement at 3 fails with
+    an_admission_during_a_release_before_the_booking: ReleaseBeforeBook;
     admission_and_settlement
 }
 
@@ -261,13 +261,13 @@ model! {
 }
 
 model! {
-    a_charge_beside_the_last_drop at 2 fails with
+    a_charge_during_the_last_drop at 2 fails with
     a_last_drop_that_releases_before_the_booking: ReleaseBeforeBook;
     charge_and_last_drop
 }
 
 model! {
-    a_settle_beside_a_charge at 3 fails with
+    a_settle_during_a_charge at 3 fails with
     a_settlement_that_overwrites_a_charge: RestReleasedTwice;
     settle_and_charge
 }

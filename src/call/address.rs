@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_standard_library_calls_mapped_is_the_same_here() {
+    fn mapped_addresses_are_those_of_the_standard_library() {
         let ips = [
             "::ffff:1.2.3.4",
             "::1.2.3.4",

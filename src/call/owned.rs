@@ -140,7 +140,7 @@ mod tests {
     use crate::call::Key;
 
     #[test]
-    fn a_kept_call_is_the_call() {
+    fn an_owned_call_equals_the_call() {
         let params = [
             Param::new("user", Key::Joined("a", "b")),
             Param::missing("page"),

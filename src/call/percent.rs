@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_is_the_text_that_it_says() {
+    fn every_spelling_equals_the_decoded_text() {
         let long = "x".repeat(2_000);
         let long_spelled = format!("%78{}", &long[1..]);
         let cases = [
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_the_same_in_capitals() {
+    fn a_host_ignores_case() {
         let hash = RandomState::new();
         for spelled in ["api.example", "API.example", "aPi.ExamplE"] {
             let key = Encoded::host(spelled).key().unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn two_things_are_no_key() {
+    fn different_texts_give_no_key() {
         let only = |spellings: &[&'static str]| {
             let spellings = spellings.iter().copied();
             Encoded::only(spellings.map(Encoded::form)).map(|key| key.to_string())

@@ -82,7 +82,7 @@ impl Core {
         if let Some(hub) = hub {
             hub.watch(move || {
                 if let Some(core) = core.upgrade() {
-                    core.registry().tell_of_store();
+                    core.registry().report_store_findings();
                 }
             });
         }

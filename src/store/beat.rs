@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_that_went_back_begins_another_epoch() {
+    fn a_lower_count_begins_a_new_epoch() {
         let seen = |seen| Alive {
             seen,
             ..Alive::new(NodeId(1), Agreed::default())

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bucket_adds_up_and_another_one_replaces() {
+    fn permits_of_one_bucket_add_up_and_a_later_bucket_replaces_them() {
         let cell = Cell::default();
         cell.put(end(100), 5, BUCKET);
         // Another trip has measured the end of the same bucket a little earlier.
@@ -362,7 +362,7 @@ mod tests {
 
     /// The word of an unused cell has an end of 0, which must not pass for the end of a bucket.
     #[test]
-    fn the_first_permits_of_a_young_clock_are_there() {
+    fn an_unused_cell_takes_permits_while_the_clock_is_near_zero() {
         let cell = Cell::default();
         cell.put(end(40), 5, BUCKET);
         assert_eq!(cell.take(ms(10), 1), LeaseFound::Taken(end(40)));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn exhausted_is_so_until_its_time_or_until_there_are_permits() {
+    fn an_exhausted_cell_stays_so_until_its_time_or_new_permits() {
         let cell = Cell::default();
         cell.exhaust(ms(100));
         let LeaseFound::Exhausted(until) = cell.take(ms(0), 1) else {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_range_hold() {
+    fn times_at_the_ends_of_the_range_work() {
         let cell = Cell::default();
         let last = Tick::from_nanos(u64::MAX);
         cell.put(BucketEnd::at(last), 1, BUCKET);

@@ -263,7 +263,7 @@ mod tests {
 
     /// A process that takes the last permit need not ask again to learn the wait.
     #[test]
-    fn who_takes_the_last_one_is_told_when_there_are_more() {
+    fn the_draw_of_the_last_permit_returns_when_there_are_more() {
         let mut value = Vec::new();
         assert_eq!(drawn(&mut value, &draw(2, 10, 4), 1_010), (4, 0));
         assert_eq!(drawn(&mut value, &draw(2, 10, 6), 1_110), (6, 90));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_bucket_is_counted_apart_and_against_both() {
+    fn permits_of_the_next_bucket_count_in_the_windows_of_both() {
         let mut value = Vec::new();
         let next = |firm| Draw {
             next: true,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_drawn_again_and_what_was_spent_cannot() {
+    fn returned_permits_can_be_drawn_again_and_spent_ones_cannot() {
         let mut value = Vec::new();
         drawn(&mut value, &draw(2, 10, 10), 1_010);
         let booking = |bucket, permits| Booking { bucket, permits };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_ahead_leaves_some_for_others() {
+    fn a_draw_ahead_leaves_permits_for_other_processes() {
         let mut value = Vec::new();
         let ahead = Draw {
             soft: 100,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_the_known_one_stays_as_it_is() {
+    fn a_value_of_another_epoch_is_not_changed() {
         let mut value = Vec::new();
         drawn(&mut value, &draw(2, 10, 10), 1_010);
         let mut other = draw(2, 10, 1);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_gives_nothing_twice() {
+    fn no_permit_is_granted_twice_when_the_clock_steps_back() {
         for (back_ms, free) in [(80, 0), (1_000, 0), (1_000_000, 0)] {
             let mut value = Vec::new();
             drawn(&mut value, &draw(2, 10, 6), 2_000_010);

@@ -73,7 +73,7 @@ mod tests {
 
     /// The names are part of the format: they must never change.
     #[test]
-    fn names_of_format_1_are_these() {
+    fn names_of_format_1_never_change() {
         let digester = Digester::new(None);
         let rule = digester.rule("kind=4:flow;");
         let names = [

@@ -236,8 +236,8 @@ impl Hub {
     }
 
     /// Does the periodic work that comes with a beat.
-    pub(super) fn at_a_beat(&self, now: Tick) {
-        self.rest_some(now);
+    pub(super) fn do_periodic_work(&self, now: Tick) {
+        self.trim_some(now);
         self.notify_watcher(now);
     }
 
@@ -383,7 +383,7 @@ impl Hub {
     }
 
     /// Trims expired state from the next few counters, round-robin.
-    fn rest_some(&self, now: Tick) {
+    fn trim_some(&self, now: Tick) {
         let mut few = Vec::with_capacity(HELD_AT_ONCE);
         for _ in 0..REST_AT_ONCE / HELD_AT_ONCE {
             let mut all = self.all.lock();

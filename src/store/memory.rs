@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn counters_and_processes_that_are_not_used_go() {
+    async fn unused_counters_and_processes_are_dropped() {
         let clock = ManualClock::new();
         let store = MemoryStore::with_clock(clock.clone());
         for digest in 0..1_000 {

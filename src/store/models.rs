@@ -104,7 +104,7 @@ fn left(cell: &Cell) -> u32 {
 }
 
 model! {
-    takers_of_one_permit at 3 fails with takers_who_subtract_blindly: LeaseBareTake;
+    two_takes_of_one_permit at 3 fails with takes_that_subtract_blindly: LeaseBareTake;
     || {
         let cell = cell(1);
         let other = spawn(&cell, |cell| take(cell, 10).is_some());
@@ -115,7 +115,7 @@ model! {
 }
 
 model! {
-    a_taker_beside_the_close_of_its_lease at 3 fails with
+    a_take_during_the_close_of_its_lease at 3 fails with
         a_close_that_returns_what_was_taken: LeaseBlindClose;
     || {
         // The taker has read the clock before the end of the bucket, and the closer after it.
@@ -128,8 +128,8 @@ model! {
 }
 
 model! {
-    a_taker_beside_more_of_the_same_bucket at 3 fails with
-        more_that_is_stored_over_a_take: LeaseBlindPut;
+    a_take_during_a_put_of_the_same_bucket at 3 fails with
+        a_put_that_overwrites_a_take: LeaseBlindPut;
     || {
         let cell = cell(1);
         let taker = spawn(&cell, |cell| u32::from(take(cell, 10).is_some()));
@@ -140,8 +140,8 @@ model! {
 }
 
 model! {
-    a_taker_beside_the_lease_of_the_next_bucket at 3 fails with
-        a_next_lease_that_is_stored_over_a_take: LeaseBlindPut;
+    a_take_during_a_put_of_the_next_bucket at 3 fails with
+        a_put_of_the_next_bucket_that_overwrites_a_take: LeaseBlindPut;
     || {
         let cell = cell(1);
         let taker = spawn(&cell, |cell| take(cell, 99));
@@ -154,7 +154,7 @@ model! {
 }
 
 model! {
-    a_refund_beside_the_lease_of_the_next_bucket at 3 fails with
+    a_refund_during_a_put_of_the_next_bucket at 3 fails with
         a_refund_that_goes_to_the_next_bucket: LeaseBlindRefund;
     || {
         let cell = cell(1);
@@ -168,7 +168,7 @@ model! {
 }
 
 model! {
-    exhausted_beside_a_lease at 3 fails with a_lease_that_is_said_to_be_none: LeaseBlindExhaust;
+    an_exhaustion_during_a_put at 3 fails with a_lease_overwritten_as_exhausted: LeaseBlindExhaust;
     || {
         let cell = Arc::new(Cell::default());
         let refiller = spawn(&cell, |cell| cell.put(first(), 1, BUCKET));
@@ -272,7 +272,7 @@ fn is_granted(answer: Answer) -> u32 {
 }
 
 model! {
-    a_grant_beside_a_call_that_leaves at 3 fails with
+    a_grant_while_its_call_leaves at 3 fails with
         a_call_that_looks_before_it_leaves: TicketLooksThenLeaves,
         a_call_that_has_left_and_is_answered: TicketAnswersGone;
     || {
@@ -285,7 +285,7 @@ model! {
 }
 
 model! {
-    a_grant_beside_a_deadline at 3 fails with
+    a_grant_at_the_deadline_of_its_call at 3 fails with
         a_deadline_that_looks_before_it_leaves: TicketLooksThenLeaves;
     || {
         let (hub, quota, [ticket], sent) = asked();
@@ -300,7 +300,7 @@ model! {
 }
 
 model! {
-    a_grant_beside_the_first_of_two_that_leaves at 3 fails with
+    a_grant_while_the_first_of_two_calls_leaves at 3 fails with
         the_first_of_two_that_has_left_and_is_answered: TicketAnswersGone;
     || {
         let (_, quota, [first, second], sent) = asked();
@@ -314,7 +314,7 @@ model! {
 }
 
 model! {
-    a_grant_beside_a_call_that_begins_to_wait at 3 fails with
+    a_grant_while_its_call_begins_to_wait at 3 fails with
         a_call_that_waits_without_a_second_look: TicketLooksThenWaits;
     || {
         let (_, _quota, [ticket], sent) = asked();
@@ -329,7 +329,7 @@ model! {
 }
 
 model! {
-    a_loan_beside_a_call_that_leaves at 3 fails with
+    a_loan_while_its_call_leaves at 3 fails with
         a_loan_that_is_refunded_to_the_present_bucket: RefundBeforeBucket,
         a_borrower_that_looks_before_it_leaves: TicketLooksThenLeaves,
         a_borrower_that_has_left_and_is_answered: TicketAnswersGone;
@@ -372,7 +372,7 @@ impl LateCall for RunningCall {
 
 /// Hands a waiting call over to be judged late, while another thread runs `task` as the store's
 /// task. Returns how often the call was judged.
-fn judged_beside(task: fn(&Hub, OnTheWay)) -> u32 {
+fn judged_during(task: fn(&Hub, OnTheWay)) -> u32 {
     let (hub, _, [ticket], sent) = asked();
     let refiller = {
         let hub = hub.clone();
@@ -390,10 +390,10 @@ fn judged_beside(task: fn(&Hub, OnTheWay)) -> u32 {
 }
 
 model! {
-    a_grant_beside_a_call_that_is_judged_late at 3 fails with
+    a_grant_while_its_call_is_handed_over at 3 fails with
         a_call_that_looks_for_a_grant_before_it_is_kept: LateLooksThenKeeps;
     || {
-        let judged = judged_beside(|hub, sent| {
+        let judged = judged_during(|hub, sent| {
             grant(sent);
             hub.late().settle_answered();
         });
@@ -402,10 +402,10 @@ model! {
 }
 
 model! {
-    the_end_of_the_task_beside_a_call_that_is_judged_late at 3 fails with
+    the_end_of_the_task_while_a_call_is_handed_over at 3 fails with
         a_call_that_looks_for_the_task_before_it_is_kept: LateLooksThenKeeps;
     || {
-        let judged = judged_beside(|hub, _| {
+        let judged = judged_during(|hub, _| {
             hub.set_mode(HubMode::Idle, ms(10));
             hub.late().settle_all();
         });

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn trips_take_a_part_of_what_calls_wait_for() {
+    fn draws_on_their_way_take_a_part_of_the_wait() {
         for (wait_ms, trips, draws, each_us, expected) in [
             // Nothing is known.
             (200, 0, 1, 1, MOST_OF_TRIP),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_takes_room() {
+    fn unanswered_draws_take_room() {
         let pace = TripPace::new(Duration::from_millis(200), Tick::ZERO);
         assert_eq!(pace.room(MOST - 10), 10);
         assert_eq!(pace.room(MOST + 10), 0);

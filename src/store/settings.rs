@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_named_with_its_range() {
+    fn a_setting_out_of_range_is_named_with_its_range() {
         let plain = StoreSettings::new;
         assert_eq!(plain().problem(), None);
         let ms = Duration::from_millis;

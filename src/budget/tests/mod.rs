@@ -108,7 +108,7 @@ fn the_larger_total_counts() {
 type Tell<'a> = &'a dyn Fn(&CostBudget, &Account);
 
 #[test]
-fn a_call_that_told_nothing_is_charged_its_reservation_unless_it_failed() {
+fn an_unreported_cost_is_the_reservation_unless_the_call_failed() {
     let told: [Tell<'_>; 4] = [
         &|_, _| {},
         &|budget, account| {
@@ -134,7 +134,7 @@ fn a_call_that_told_nothing_is_charged_its_reservation_unless_it_failed() {
 }
 
 #[test]
-fn a_cost_counts_when_it_is_told() {
+fn a_cost_counts_when_it_is_reported() {
     let budget = budget(10);
     let account = budget.admit(at(0), 10).unwrap();
     budget.charge(&account, at(500), 4);
@@ -145,7 +145,7 @@ fn a_cost_counts_when_it_is_told() {
 }
 
 #[test]
-fn room_is_told_by_the_window_alone() {
+fn the_retry_time_is_that_of_the_window_alone() {
     let budget = budget(10);
     let account = budget.admit(at(0), 8).unwrap();
     let retry = Duration::from_secs(1);
@@ -215,7 +215,7 @@ fn no_more_than_a_provider_has_left_passes_until_its_reset() {
 }
 
 #[test]
-fn the_smallest_number_that_is_told_counts_for_the_longest_time() {
+fn of_several_provider_numbers_the_smallest_counts() {
     let second = Duration::from_secs(1);
     for (numbers, until) in [
         ([(20, MINUTE), (10, second)], 60_000),
@@ -236,7 +236,7 @@ fn the_smallest_number_that_is_told_counts_for_the_longest_time() {
 }
 
 #[test]
-fn a_number_lets_nothing_pass_that_the_limit_does_not() {
+fn a_provider_number_never_raises_the_limit() {
     let budget = budget(10);
     budget.tell_left(at(0), 1_000, MINUTE);
     assert!(budget.admit(at(0), 11).is_none());

@@ -21,9 +21,9 @@ fn call(budget: &CostBudget, now: u64, (wanted, cost): (u32, u32), rng: &mut Rng
         budget.cancel(&account);
         return 0;
     }
-    let in_bits = rng.below(cost as usize + 1) as u32;
+    let charged_first = rng.below(cost as usize + 1) as u32;
     if rng.one_in(2) {
-        budget.charge(&account, now, in_bits);
+        budget.charge(&account, now, charged_first);
         thread::yield_now();
     }
     budget.settle(&account, now, cost);
@@ -33,7 +33,7 @@ fn call(budget: &CostBudget, now: u64, (wanted, cost): (u32, u32), rng: &mut Rng
 
 /// Runs windows in which all threads race until nothing is left. Returns how many windows ended
 /// over the limit.
-fn windows_over(reserves: bool) -> u32 {
+fn overfull_windows(reserves: bool) -> u32 {
     let budget = budget(LIMIT);
     let windows = attempts() / 200;
     let mut over = 0;
@@ -68,18 +68,18 @@ fn windows_over(reserves: bool) -> u32 {
 }
 
 #[test]
-fn no_window_is_over_where_each_call_reserves_what_it_costs() {
-    assert_eq!(windows_over(true), 0);
+fn no_window_overflows_if_each_call_reserves_its_cost() {
+    assert_eq!(overfull_windows(true), 0);
 }
 
 #[test]
-fn windows_are_over_where_costs_are_told_afterwards() {
+fn windows_overflow_if_costs_are_not_reserved() {
     // This shows that the test above would detect a window over the limit.
-    assert!(windows_over(false) > 0);
+    assert!(overfull_windows(false) > 0);
 }
 
 #[test]
-fn what_the_window_holds_is_never_over_while_the_clock_moves_on() {
+fn the_window_never_overflows_while_the_clock_advances() {
     let budget = budget(LIMIT);
     let clock = AtomicU64::new(0);
     let calls = attempts() / 8;

@@ -73,7 +73,7 @@ fn keys_that_are_equal_hash_alike_however_they_are_written() {
 }
 
 #[test]
-fn two_keys_in_a_row_hash_as_no_other_two() {
+fn pairs_of_keys_hash_differently() {
     // This hash does not separate its writes.
     let hash = RandomState::new();
     let pair = |a, b| hash.hash_one((Key::Str(a), Key::Str(b)));
@@ -82,7 +82,7 @@ fn two_keys_in_a_row_hash_as_no_other_two() {
 }
 
 #[test]
-fn what_is_no_text_has_the_digest_of_none() {
+fn keys_that_are_no_texts_have_other_digests_than_texts() {
     let hash = [RandomState::new(), RandomState::new()];
     let number = u64::from_le_bytes(*b"12345678");
     let keys = [
@@ -102,7 +102,7 @@ fn what_is_no_text_has_the_digest_of_none() {
 }
 
 #[test]
-fn a_text_also_stands_for_the_address_or_the_number_that_it_says() {
+fn a_text_also_names_the_address_or_number_that_it_spells() {
     let v6 = IpAddr::from([0x2001, 0xdb8, 1, 2, 0, 0, 0, 0_u16]);
     for text in ["::ffff:10.0.0.1", "::ffff:0:10.0.0.1", "64:ff9b::a00:1"] {
         let both = [text, "10.0.0.1"].map(|ip| Key::Ip(ip.parse().unwrap()));
@@ -129,7 +129,7 @@ fn a_text_also_stands_for_the_address_or_the_number_that_it_says() {
 }
 
 #[test]
-fn a_long_key_is_known_by_its_hash() {
+fn a_long_key_is_replaced_by_its_hash() {
     let hash = [RandomState::new(), RandomState::new()];
     let long = "x".repeat(64 * 1024);
     let (mut room, mut again) = (None, None);

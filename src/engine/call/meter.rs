@@ -252,11 +252,11 @@ impl Metered {
     }
 
     /// Makes reports to this meter go to `shadow` as well.
-    pub(super) fn tell_shadow(&self, shadow: Meter) {
+    pub(super) fn chain_shadow(&self, shadow: Meter) {
         if let Err(shadow) = self.shadow.set(shadow) {
             // Another shadow is set, so this one is chained to it.
             let first = self.shadow.get().and_then(Meter::metered);
-            first.expect("it was set").tell_shadow(shadow);
+            first.expect("it was set").chain_shadow(shadow);
         }
     }
 }

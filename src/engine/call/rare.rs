@@ -47,7 +47,7 @@ impl RareState {
             let meter = shadow.meter();
             if !meter.is_idle() {
                 let own = || Metered::new(resource, Accounts::default());
-                self.metered.get_or_insert_with(own).tell_shadow(meter);
+                self.metered.get_or_insert_with(own).chain_shadow(meter);
             }
         }
         self.shadows = Some(Lock::new(shadows));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_forgotten_when_one_thread_refuses_alone_and_may_come_again() {
+    fn a_crowd_ends_when_one_thread_refuses_alone_and_can_return() {
         for interval in [SECOND, DAY] {
             let rule = FlowRule::per("r", 0, interval).id("full");
             let clock = ManualClock::new();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_fits_or_that_more_than_windows_judge_is_left_to_the_ordinary_way() {
+    fn a_call_that_fits_or_needs_other_checks_takes_the_ordinary_path() {
         let day = |limit| Rules::from(FlowRule::per("r", limit, DAY).id("full"));
         assert_eq!(refusals(day(9), 8), (None, None, [0, 0]));
         let (in_crowd, alone, counts) = refusals(day(9), 9);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_been_called_is_found_without_the_table() {
+    fn a_called_resource_is_found_without_the_table() {
         let sentinel = Sentinel::new(Rules::new());
         // The first call makes it, the second one finds it in the table.
         for _ in 0..2 {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_mark_are_told_apart() {
+    fn names_with_one_fingerprint_are_distinguished() {
         let sentinel = Sentinel::new(Rules::new());
         let [one, other] = [1, 2].map(|n| format!("/name/of/{n}/{}", "x".repeat(30)));
         let fingerprint =
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_are_told_apart() {
+    fn engines_are_distinguished() {
         let [one, other] = [1, 2].map(|limit| Sentinel::new(FlowRule::per_second("job", limit)));
         for sentinel in [&one, &other] {
             call(sentinel, "job");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_older_rules_have_made_is_not_found() {
+    fn a_resource_of_older_rules_is_not_found() {
         let clock = ManualClock::new();
         let rule = |limit| FlowRule::per_second("job", limit);
         let sentinel = Sentinel::builder().rules(rule(9)).clock(clock).build();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_the_table_is_not_found() {
+    fn a_resource_that_left_the_table_is_not_found() {
         let clock = ManualClock::new();
         let sentinel = Sentinel::builder()
             .rules(Rules::new())
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replaced_is_not_found_although_it_has_taken_newer_rules_over() {
+    fn a_replaced_resource_is_not_found_even_with_newer_rules() {
         let sentinel = Sentinel::new(Rules::new());
         let registry = sentinel.registry();
         let now = registry.shared().time.read();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_is_dropped_is_gone() {
+    fn the_cache_keeps_no_dropped_engine_alive() {
         let sentinel = Sentinel::new(FlowRule::per_second("job", 9));
         for _ in 0..3 {
             call(&sentinel, "job");
@@ -319,7 +319,7 @@ mod tests {
 
     #[cfg(target_pointer_width = "64")]
     #[test]
-    fn what_a_thread_keeps_takes_what_is_said() {
+    fn the_cache_has_the_documented_size() {
         assert_eq!(size_of::<[RecentSlot; SLOTS]>(), 1_536);
         assert_eq!(crate::base::sync::shared_size::<Resource>(), 200);
     }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_goes_to_another_name_after_some_misses() {
+    fn a_slot_goes_to_another_name_after_some_misses() {
         let sentinel = Sentinel::new(Rules::new());
         let rival = rival(&sentinel, "job", &sentinel);
         for _ in 0..2 {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_what_is_gone_is_free() {
+    fn the_slot_of_a_dropped_resource_is_free() {
         let [gone, sentinel] = [0; 2].map(|_| Sentinel::new(Rules::new()));
         let rival = rival(&gone, "job", &sentinel);
         for _ in 0..2 {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_routes_have_marks_of_their_own() {
+    fn names_of_routes_have_different_fingerprints() {
         let sentinels = [0; 2].map(|_| Sentinel::new(Rules::new()));
         let things = [
             "users", "items", "orders", "carts", "login", "a", "v1/users",

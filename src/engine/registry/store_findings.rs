@@ -54,7 +54,7 @@ impl Registry {
     }
 
     /// Notifies hooks of the findings on the store.
-    pub(crate) fn tell_of_store(&self) {
+    pub(crate) fn report_store_findings(&self) {
         if self.shared.hooks.want(Interest::FINDING) {
             let found = self.store_findings(&self.rules());
             found.iter().for_each(|finding| self.shared.tell(finding));

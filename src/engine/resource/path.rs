@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_one_shared_rule_look_for_a_permit_in_hand_first() {
+    fn calls_of_one_shared_rule_take_a_local_permit_first() {
         let second = Duration::from_secs(1);
         let shared = || FlowRule::per_second("r", 9).shared();
         let local = FlowRule::per_second("r", 9);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_on_inbound_calls_is_nothing_to_outbound_ones() {
+    fn a_limit_on_inbound_calls_does_not_affect_outbound_ones() {
         let sentinel = Sentinel::new(SystemRule::new().qps(9));
         drop(sentinel.try_enter(Call::new("r").outbound()));
         let registry = sentinel.registry();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_counted_apart_takes_the_full_path() {
+    fn calls_counted_on_scope_nodes_take_the_full_path() {
         assert_eq!(path_of(Sentinel::builder().origins(true)), PathKind::Full);
         assert_eq!(path_of(Sentinel::builder().contexts(true)), PathKind::Full);
     }

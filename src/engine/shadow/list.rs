@@ -258,7 +258,7 @@ mod tests {
     use crate::sentinel::Sentinel;
 
     #[test]
-    fn a_rule_looks_at_the_numbers_and_addresses_that_are_written_as_its_resource() {
+    fn a_rule_matches_numbers_and_addresses_spelled_as_its_resource() {
         use std::net::IpAddr;
 
         let ip = |text: &str| Key::Ip(text.parse::<IpAddr>().unwrap());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_looks_at_the_rules_of_its_resource_alone_and_all_share_one_copy() {
+    fn a_call_is_judged_by_rules_of_its_resource_which_share_one_copy() {
         let rules = (0..20).map(|n| FlowRule::per_second(format!("r{}", n % 10), 1));
         let rules = rules.map(FlowRule::shadow);
         let everywhere = FlowRule::per_second("*", 1).shadow();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_changes_its_mode_is_never_both_nor_neither() {
+    fn a_rule_whose_mode_changes_judges_each_call_exactly_once() {
         // In shadow mode the rule refuses all calls, and enforced it refuses none, so each call
         // shows by which it was judged.
         let rule = |limit| Rule::from(FlowRule::per_second("r", limit).id("it"));

@@ -15,7 +15,7 @@ impl Ledger {
         if permits == 0 {
             return 0;
         }
-        if !self.here_is_before(bucket + u64::from(self.window.buckets)) {
+        if !self.last_bucket_is_before(bucket + u64::from(self.window.buckets)) {
             return permits;
         }
         let most = match self.terms.by_cost {

@@ -76,7 +76,7 @@ impl Ledger {
     }
 
     /// Returns whether the window of the last answer and of all own permits is over at `now`.
-    pub(in crate::store) fn is_of_the_past(&self, now: Tick) -> bool {
+    pub(in crate::store) fn is_all_expired(&self, now: Tick) -> bool {
         let memory = u64::from(self.window.buckets) + 2;
         let here = self.here(now).number;
         let is_past = |bucket: u64| bucket.saturating_add(memory) <= here;
@@ -84,8 +84,8 @@ impl Ledger {
         !has_seen && self.own.iter().all(|own| is_past(own.bucket))
     }
 
-    /// Returns whether nothing is pending or uncounted in this ledger. If it [is of the
-    /// past](Self::is_of_the_past) as well, it can be dropped: a new one would act the same.
+    /// Returns whether nothing is pending or uncounted in this ledger. If it also [is
+    /// expired](Self::is_all_expired), it can be dropped: a new one would act the same.
     pub(in crate::store) fn is_at_rest(&self) -> bool {
         !self.is_hot && self.pending.is_none() && self.uncounted.permits == 0
     }
@@ -258,7 +258,7 @@ impl Ledger {
     }
 
     /// Returns whether the bucket of the last answer is before `bucket`; true without an answer.
-    pub(super) fn here_is_before(&self, bucket: u64) -> bool {
+    pub(super) fn last_bucket_is_before(&self, bucket: u64) -> bool {
         self.seen().is_none_or(|seen| seen.bucket < bucket)
     }
 
@@ -364,7 +364,7 @@ impl Ledger {
             self.report_all();
         }
         self.report = self.report.max(report);
-        let has_any = self.has_untold_past() || !self.to_report(now).is_empty();
+        let has_any = self.has_unreported_past() || !self.to_report(now).is_empty();
         if !has_any {
             self.report = Report::Nothing;
         }
@@ -403,7 +403,7 @@ impl Ledger {
 
     /// Returns whether there are own permits from before the first answer: they cannot be reported
     /// yet, as the store's bucket numbers are unknown.
-    pub(crate) fn has_untold_past(&self) -> bool {
+    pub(crate) fn has_unreported_past(&self) -> bool {
         self.seen().is_none() && !self.own.is_empty()
     }
 

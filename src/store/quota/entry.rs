@@ -24,7 +24,7 @@ impl SharedQuota {
         let Some(ledger) = books.ledger() else {
             return;
         };
-        if !ledger.is_of_the_past(now) {
+        if !ledger.is_all_expired(now) {
             return;
         }
         self.close(ledger, now);

@@ -85,8 +85,8 @@ fn turn(hub: &Hub, now: Tick) -> Vec<(u64, u32)> {
 }
 
 model! {
-    what_goes_back_beside_the_next_bucket at 3 fails with
-        what_goes_back_to_the_present_bucket: BackToPresent;
+    a_return_while_the_next_bucket_begins at 3 fails with
+        a_return_to_the_present_bucket: BackToPresent;
     || {
         let (hub, quota) = budget();
         let valid = reserved(&hub, &quota);
@@ -103,8 +103,8 @@ model! {
 }
 
 model! {
-    what_goes_back_beside_a_turn_of_the_refiller at 3 fails with
-        what_goes_back_when_the_refiller_has_looked: LookBeforeBack;
+    a_return_during_a_turn_of_the_refiller at 3 fails with
+        a_return_after_the_refiller_has_looked: LookBeforeBack;
     || {
         let (hub, quota) = budget();
         let valid = reserved(&hub, &quota);

@@ -168,16 +168,16 @@ impl SharedQuota {
         // Permits from before the first answer can be reported only once the store's bucket numbers
         // are known. So an empty draw is sent to learn them, and waiting calls are answered by the
         // next draw.
-        let is_to_learn =
-            firm_now == 0 && ledger.has_untold_past() && !is_beside && !ledger.is_late();
-        if firm_now == 0 && soft == 0 && !has_news && !is_to_learn {
+        let must_learn_time =
+            firm_now == 0 && ledger.has_unreported_past() && !is_beside && !ledger.is_late();
+        if firm_now == 0 && soft == 0 && !has_news && !must_learn_time {
             if firm > 0 {
                 this.refuse_all(ledger, here.next);
                 ledger.tidy(now);
             }
             return Prepared::Nothing;
         }
-        let most = if is_to_learn { 0 } else { usize::MAX };
+        let most = if must_learn_time { 0 } else { usize::MAX };
         let need = DrawNeed {
             askers: ledger.take_tickets(most),
             firm: firm_now,
@@ -221,7 +221,7 @@ impl SharedQuota {
     /// Returns whether this counter draws no more than its share, because processes still report
     /// what they took without the store.
     pub(super) fn is_recovering(&self, ledger: &Ledger, now: Tick) -> bool {
-        ledger.was_down(now) || ledger.has_untold_past()
+        ledger.was_down(now) || ledger.has_unreported_past()
     }
 
     /// Returns how many permits the cell should hold: the demand of a horizon and a trip, at most

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_cannot_be_reached_is_told_by_what_is_wrong() {
+    fn an_unreachable_server_is_reported_with_its_cause() {
         use std::net::ToSocketAddrs;
         // A name with an empty label is invalid, so no DNS server is queried.
         let unknown = ("cache..example", 6379).to_socket_addrs().unwrap_err();

@@ -138,7 +138,7 @@ mod tests {
 
     /// Compares the check value of CRC-16/XMODEM, and slots that a server has reported.
     #[test]
-    fn slots_are_those_of_the_servers() {
+    fn slots_equal_those_of_servers() {
         assert_eq!(checksum(b"123456789"), 0x31c3);
         for (key, slot) in [
             ("foo", 12_182),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_nobody_knows_are_the_one_that_was_asked() {
+    fn an_unknown_host_is_the_one_that_was_asked() {
         let answer = Value::Array(vec![
             range(0, 9, text(""), 7_000),
             range(10, 19, Value::Nil, 7_001),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_another_shape_are_none() {
+    fn answers_in_another_format_are_rejected() {
         let owner = || range(0, 9, text("a"), 7_000);
         assert!(SlotMap::read(&Value::Array(vec![owner()]), &asked()).is_some());
         for bad in [

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_words_of_a_server_say_what_it_wants() {
+    fn the_first_bytes_of_a_server_show_what_it_wants() {
         for (words, has_tls, means) in [
             (
                 &b"-ERR max number of clients reached\r\n"[..],

@@ -18,7 +18,7 @@ impl Refiller {
         if self.beat.is_some() || now < self.beat_at {
             return false;
         }
-        self.hub.at_a_beat(now);
+        self.hub.do_periodic_work(now);
         let (store, alive) = (self.store.clone(), self.alive);
         self.beat = Request::new(&self.hub, now, async move { store.beat(alive).await });
         // Without a timer, no request can be made, and the next attempt is after a regular

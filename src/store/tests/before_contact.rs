@@ -111,7 +111,7 @@ async fn before_the_first_answer_no_window_has_more_than_the_limit() {
 
 /// If windows began with the processes, more would be admitted.
 #[tokio::test]
-async fn by_clocks_that_begin_at_any_time_a_window_has_more() {
+async fn unaligned_clocks_admit_more_than_the_limit() {
     let begins = [(0, 0), (250, 0), (500, 0), (750, 0)];
     let minute = Duration::from_secs(60);
     let worst = worst(minute, 1, begins, false).await;

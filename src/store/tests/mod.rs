@@ -268,7 +268,7 @@ async fn an_absent_store_admits_the_limit_by_shares() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_loses_its_data_does_not_hand_out_twice() {
+async fn no_permit_is_granted_twice_when_the_store_loses_its_data() {
     for (buckets, bucket_ms) in [(1, 500), (2, 250), (10, 50)] {
         let setup = Setup {
             buckets,
@@ -313,7 +313,7 @@ async fn a_closed_rule_admits_nothing_without_the_store_and_an_open_one_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_in_hand_go_back_at_shutdown() {
+async fn unused_permits_go_back_at_shutdown() {
     let clock = TokioClock::new();
     let store = MemoryStore::with_clock(clock);
     let setup = Setup {
@@ -338,7 +338,7 @@ async fn permits_in_hand_go_back_at_shutdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_before_the_answer_takes_no_permit() {
+async fn a_call_that_leaves_before_the_answer_takes_no_permit() {
     let clock = TokioClock::new();
     let store = MemoryStore::with_clock(clock);
     let setup = Setup {
@@ -364,7 +364,7 @@ async fn whoever_leaves_before_the_answer_takes_no_permit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_that_comes_back_late_keeps_an_engine() {
+async fn late_refunds_and_tickets_keep_no_engine_alive() {
     let clock = TokioClock::new();
     let store = MemoryStore::with_clock(clock);
     for stops_first in [true, false] {

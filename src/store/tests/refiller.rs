@@ -7,7 +7,7 @@ use crate::store::refill::Refiller;
 use crate::store::{Alive, QuotaStore};
 
 #[tokio::test(start_paused = true)]
-async fn processes_that_have_never_heard_of_a_store_admit_an_equal_part_each_and_at_least_one() {
+async fn processes_without_a_rank_admit_an_equal_part_and_at_least_one() {
     for (limit, admitted) in [(2, 4), (6, 4), (8, 8), (0, 0)] {
         let clock = TokioClock::new();
         let store = MemoryStore::with_clock(clock);

@@ -40,7 +40,7 @@ async fn worst(buckets: u32, saved_ms: Option<u64>, away_ms: u64) -> u32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_goes_back_to_a_snapshot_hands_nothing_out_twice() {
+async fn no_permit_is_granted_twice_after_a_restore_from_a_snapshot() {
     for (buckets, away_ms, saved_ms) in [
         (1, 0, Some(5_000)),
         (1, 300, Some(5_000)),
