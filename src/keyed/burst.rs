@@ -3,7 +3,7 @@
 use crate::base::number::{Number, WholeNumber};
 use crate::stat::MAX_TOKENS;
 
-/// The setting in the form in which the caller made it.
+/// A burst, in the form in which it was set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Burst {
     /// This many tokens in addition to the threshold.

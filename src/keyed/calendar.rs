@@ -67,8 +67,8 @@ impl HotKeys {
         self.periods.map(|periods| periods.length(now))
     }
 
-    /// Not inlined, and not generic over judges, so that the other kinds of counting are not slowed
-    /// down.
+    /// Takes tokens in the period of `now`. Not inlined, and not generic over judges, so that the
+    /// other kinds of counting are not slowed down.
     #[inline(never)]
     pub(super) fn take_in_period(
         &self,

@@ -231,7 +231,7 @@ mod tests {
     /// Two test vectors of SipHash-1-3 from Rust's own tests: the bytes 0, 1, 2 and so on, under
     /// the key of the bytes 0 to 15. Their last byte equals the kind of the key used here.
     #[test]
-    fn a_hash_is_by_all_of_its_keys() {
+    fn the_hash_depends_on_both_hash_keys() {
         let [first, second] = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
         let sip = Sip::keyed(first, second);
         let digest = |key| sip.digest(&key).0.to_le_bytes();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn keys_of_different_kinds_have_different_hashes() {
         let keys = [
             Key::Str("192.0.2.7"),
             Key::Ip([192, 0, 2, 7].into()),

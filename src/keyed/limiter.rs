@@ -326,15 +326,15 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the smallest number of keys not at rest for which the limiter has places. Default 65
-    /// 536, which takes 2 MiB. [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how many
-    /// are enough.
+    /// Sets the smallest number of keys not at rest for which the limiter has places. The default
+    /// is 65 536, which takes 2 MiB. [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how
+    /// many are enough.
     pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
         self.max_keys = max_keys.into();
         self
     }
 
-    /// Builds the limiter. Times before `now` are not distinguished.
+    /// Builds the limiter. Times before `now` count as `now`.
     ///
     /// # Errors
     ///

@@ -35,8 +35,8 @@ const NUMBER: u64 = 15;
 pub(super) const UNKNOWN: u64 = 0;
 /// The number that marks a blocked key.
 const BLOCKED: u64 = NUMBER;
-/// The smallest cost of a token that is rounded up to a whole nanosecond, an error of at most 0.006
-/// %.
+/// The smallest cost of a token that is rounded up to a whole nanosecond. The error is at most
+/// 0.006 %.
 pub(super) const SHORTEST: u64 = 1 << 18;
 
 /// The rates of a table.

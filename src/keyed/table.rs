@@ -46,7 +46,7 @@
 //! first set until that is three quarters full, and then to the emptier of both. Once all slots
 //! have an owner, only those of keys that are not at rest count as full. Of a large table's keys
 //! one in 10⁹ has no place when as many as were asked for are not at rest. For small tables see
-//! `a_table_has_a_place_for_as_many_as_asked`.
+//! `a_table_has_places_for_max_keys`.
 //!
 //! # How few cache lines are read
 //!

@@ -11,7 +11,7 @@
 //! aligned buckets ever holds more. A bucket that is older than the window is recognized by its
 //! number and ignored; it is never cleared.
 //!
-//! Numbers are compared modulo 2²⁴. A word that is ahead by at most the [slack](Window::slack)
+//! Numbers are compared modulo 2²⁴. A word that is ahead by at most the [slack](WindowCall::slack)
 //! belongs to a faster clock, and the call counts in the newest bucket. A word that is ahead by
 //! more is old, from before the last wrap.
 //!

@@ -58,7 +58,7 @@ model! {
 }
 
 model! {
-    two_rates_of_a_key_beside_each_other at 3 fails with
+    two_concurrent_rates_of_a_key at 3 fails with
         a_call_that_takes_missing_tokens: OtherRateAsOwn;
     || {
         // One token of 2 per ms is spent. At 4 per ms there are two more tokens, in whatever order

@@ -96,7 +96,7 @@ model! {
 }
 
 model! {
-    a_call_beside_the_loss_of_its_slot at 3 fails with one_that_looks_once: HitWithoutSecondLook;
+    a_call_beside_the_loss_of_its_slot at 3 fails with a_hit_checked_once: HitWithoutSecondLook;
     || {
         // A is at rest. B takes its slot and both tokens, or A spends one and B has the shared
         // word.

@@ -8,7 +8,7 @@ use crate::keyed::{Counting, HotKeys};
 
 const DAY: Counting = Counting::Calendar(CalendarPeriod::Day);
 const MONTH: Counting = Counting::Calendar(CalendarPeriod::Month);
-/// In milliseconds.
+/// An hour, in milliseconds.
 const HOURS: u64 = 3_600_000;
 const DAYS: u64 = 24 * HOURS;
 /// 2024-02-28 00:00 by UTC, in a leap year.
@@ -135,7 +135,7 @@ fn a_key_keeps_its_place_until_its_period_ends() {
 }
 
 #[test]
-fn the_length_of_a_period_is_its_own() {
+fn period_lengths_follow_the_calendar() {
     let days = |count, ms| dates(count, 0).period_length(at(ms)).unwrap().as_secs() / 86_400;
     assert_eq!([days(DAY, LEAP), days(MONTH, LEAP)], [1, 29]);
     assert_eq!([days(MONTH, 0), days(MONTH, LEAP + 2 * DAYS)], [31, 31]);

@@ -187,7 +187,7 @@ fn nothing_is_charged_at_a_limit_of_0() {
 }
 
 #[test]
-fn room_of_a_key_is_told_by_its_window_alone() {
+fn the_room_of_a_key_follows_from_its_charges() {
     for (count, of_two) in [(Counting::Refill, 2_000), (Counting::Window, 10_000)] {
         let keys = costs(count);
         let limit = keys.limit(10.0, 0);
@@ -210,7 +210,7 @@ fn room_of_a_key_is_told_by_its_window_alone() {
 }
 
 #[test]
-fn a_key_that_has_reserved_keeps_its_place_and_one_that_has_used_nothing_does_not() {
+fn a_key_with_a_reservation_keeps_its_slot_and_an_unused_one_does_not() {
     // Each table has eight slots.
     for count in BOTH {
         let spec = spec(count, SECOND);
@@ -239,7 +239,7 @@ fn a_key_that_has_reserved_keeps_its_place_and_one_that_has_used_nothing_does_no
 }
 
 #[test]
-fn keys_without_a_place_share_their_reservations_and_get_them_back() {
+fn keys_without_a_slot_share_reservations_and_release_them() {
     let keys = HotKeys::of_table(
         KeyTable::of_sets(1),
         spec(Counting::Window, SECOND),

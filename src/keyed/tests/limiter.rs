@@ -107,7 +107,7 @@ impl Clock for Readings {
 }
 
 #[test]
-fn a_limiter_with_a_clock_does_not_believe_a_single_wrong_reading() {
+fn a_limiter_with_a_clock_ignores_a_single_wrong_reading() {
     // Of the readings of one call, the first, the second or the third one is an hour ahead. The
     // limiter is built at 10 s.
     for wrong in 0..3 {
@@ -144,7 +144,7 @@ fn the_clock_of_a_limiter_is_read_once_for_a_call() {
 }
 
 #[test]
-fn a_bad_limiter_is_no_limiter_with_a_clock_either() {
+fn a_bad_limiter_with_a_clock_is_an_error_too() {
     let builder = KeyedLimiter::per_second(-1);
     let error = builder.build_with(MonotonicClock::new()).unwrap_err();
     assert!(error.to_string().starts_with("threshold is -1"));
@@ -166,7 +166,7 @@ fn keys_without_a_place_share_one_quota() {
 }
 
 #[test]
-fn memory_is_taken_once() {
+fn memory_is_allocated_once() {
     let mut built = None;
     let info = allocation_counter::measure(|| {
         let builder = KeyedLimiter::per_second(5.0).max_keys(10_000);

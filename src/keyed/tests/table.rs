@@ -209,7 +209,7 @@ fn mixed(number: u64) -> u64 {
 }
 
 #[test]
-fn a_table_has_a_place_for_as_many_as_asked() {
+fn a_table_has_places_for_max_keys() {
     for max_keys in [1, 8, 10, 50, 100, 1_000, 10_000, 65_536] {
         for table in 0..(70_000 / max_keys).min(100) {
             let spec = KeySpec {
@@ -235,7 +235,7 @@ fn a_table_has_a_place_for_as_many_as_asked() {
 }
 
 #[test]
-fn a_table_whose_slots_all_had_an_owner_has_a_place_for_as_many() {
+fn a_table_of_used_slots_has_places_for_max_keys() {
     let max_keys = 10_000;
     let spec = KeySpec {
         max_keys,
@@ -300,7 +300,7 @@ fn most_keys_are_at_home() {
 }
 
 #[test]
-fn of_keys_at_rest_at_home_the_one_that_was_seen_last_stays_longest() {
+fn among_keys_at_rest_the_least_recently_seen_is_evicted_first() {
     let table = KeyTable::of_sets(1);
     let rate = Rate::new(1_000.0, 0, SECOND);
     let see = |now, slot: u64, id: u64| {

@@ -20,7 +20,7 @@ fn five_and_a_burst_of_two_then_one_each_200_ms() {
     assert_eq!(passes(&keys, 0, y, &keys.limit(1.0, 2), 100), 3);
     assert_eq!(passes(&keys, 199, x, &limit, 100), 0);
     assert_eq!(passes(&keys, 200, x, &limit, 100), 1);
-    // After 1 001 ms of rest five more, as in Sentinel.
+    // After 1 001 ms of rest, five more calls pass, as in Sentinel.
     assert_eq!(passes(&keys, 1_201, x, &limit, 100), 5);
     assert_eq!(passes(&keys, 9_000, x, &limit, 100), 7);
     assert_eq!(refused(&keys, at(9_000), x, &limit, 3), Some(at(9_600)));
@@ -342,7 +342,7 @@ fn one_more_token_is_there_at_the_reported_time_and_not_before() {
 }
 
 #[test]
-fn a_new_owner_begins_later_than_all_that_was_at_rest() {
+fn a_new_owner_begins_later_than_any_word_at_rest() {
     fn is_passed_on(judge: &impl Judge, last: u64) {
         let fresh = judge.fresh(last);
         assert!(fresh > last, "{fresh:#x} after {last:#x}");
@@ -374,7 +374,7 @@ fn a_new_owner_begins_later_than_all_that_was_at_rest() {
     assert!(refill(over + 2).rest(last).unwrap() > age);
     is_passed_on(&refill(over + 1), last);
 
-    // Two buckets of 500 ms.
+    // A window of two buckets of 500 ms.
     let window = |ms| WindowCall::new(at(ms), SECOND, WindowCall::slack(SECOND), 5, 1);
     let last = window(0).take(window(0).fresh(0)).unwrap();
     assert_eq!(window(999).rest(last), None);
