@@ -5,8 +5,8 @@
 //! skip them. So a [`Glance`] becomes a time only by [`check`](Timekeeper::check). If it does not
 //! fit the latest time of the engine, or of a node, the clock is read again:
 //!
-//! * Ahead by more than the [slack](SLACK): the next reading does not confirm a glitch of a single
-//!   one, and the median of three readings is used.
+//! * Ahead by more than the [slack](SLACK): if only this reading was wrong, the next one does not
+//!   confirm it, and the median of three readings is used.
 //! * Behind: usually the thread slept between reading the clock and using the reading, and the next
 //!   reading is right.
 //! * Still behind, by more than the slack: the clock has stepped back, and time stands still. When
@@ -47,10 +47,10 @@ struct Time {
     /// The time that the clock has lost by stepping back, in ns.
     offset: AtomicU64,
     /// The latest time of the engine, in ns. It can lag by up to [`LATEST_NS`], and does not
-    /// include readings that were in a step which their node had already seen.
+    /// include readings in the newest step of a node's statistics, as these are not checked.
     latest: AtomicU64,
-    /// The time at which time stands still since the clock has stepped back, in ns; otherwise 0, or
-    /// a time that has passed.
+    /// The time at which the engine's time stands still after the clock has stepped back, in ns;
+    /// otherwise 0, or a time that has passed.
     stands: AtomicU64,
     behind: Lock<Option<Behind>>,
 }
@@ -58,8 +58,9 @@ struct Time {
 /// A clock that seems to have stepped back.
 #[derive(Clone, Copy, Debug)]
 struct Behind {
+    /// The first reading after the step back.
     since: Tick,
-    /// The latest time of the engine.
+    /// The latest time of the engine, at which it stands still.
     high: Tick,
 }
 
@@ -150,7 +151,7 @@ impl Timekeeper {
     }
 
     /// Returns the time of a reading. It is doubted if it does not fit the latest time or `seen`,
-    /// the start of the newest step that a node has seen.
+    /// the start of the newest step of a node's statistics.
     #[inline]
     pub(crate) fn check(&self, reading: Glance, seen: Tick) -> Tick {
         let (now, seen) = (reading.0, self.latest().max(seen));
@@ -296,7 +297,7 @@ mod tests {
         Tick::from_millis(ms)
     }
 
-    /// The time for a node that has `seen` the start of a step.
+    /// The time of a new reading, for a node whose newest step starts at `seen`.
     fn checked(time: &Timekeeper, seen: Tick) -> Tick {
         time.check(time.read(), seen)
     }

@@ -286,7 +286,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// For each parameter, the router's value is that of this function.
+        /// The router and `value` find the same value of each parameter.
         #[test]
         fn the_router_finds_the_same_value(
             parts in prop::collection::vec(("(s|\\{\\{|\\}\\}|p\\{\\{){0,2}", 0..3_u8), 1..5),

@@ -157,7 +157,7 @@ impl SentinelLayer<Respond> {
     /// Use it where bodies are short and no rule counts the calls that run. This layer does not
     /// count the time of a body, nor its end:
     ///
-    /// * A call is running, and holds its slot, only until its head is there. An
+    /// * A call is running, and holds its slot, only until the head of its response arrives. An
     ///   [`IsolationRule`](crate::IsolationRule), an [`AdaptiveRule`](crate::AdaptiveRule) and a
     ///   [`SystemRule`](crate::SystemRule) do not see bodies that are being sent: a thousand
     ///   clients may download at once under a limit of two.
@@ -197,8 +197,8 @@ impl SentinelLayer<Respond> {
     ///
     /// # Cancel safety
     ///
-    /// A call whose future is dropped before its head is there counts as cancelled, and releases
-    /// its slot. A body that is dropped changes nothing: its call has ended.
+    /// A call whose future is dropped before the head of its response arrives counts as cancelled,
+    /// and releases its slot. A body that is dropped changes nothing: its call has ended.
     #[must_use]
     pub fn at_head<How>(self) -> SentinelLayer<AtHead<Respond, How>> {
         self.into_mode()

@@ -301,7 +301,7 @@ pub trait Classify: Send + Sync + 'static {
 
     /// Judges the trailers of a response for whose head [`AtTrailers`](Judgement::AtTrailers) was
     /// returned; `None` if the body ended without trailers, or was dropped before its end. The
-    /// method is called with `None` already when the head is there, for the case that the body is
+    /// method is called with `None` already when the head arrives, for the case that the body is
     /// dropped, and again if trailers come. So it should do nothing but judge.
     ///
     /// Not called if the call ends before its body ([`Completion::Head`](super::Completion::Head)),

@@ -61,7 +61,7 @@ pin_project! {
     /// # Cancel safety
     ///
     /// Dropping it ends the call. If the call still waits, it leaves the line. If the head of the
-    /// response is not there yet, the call counts as cancelled.
+    /// response has not arrived yet, the call counts as cancelled.
     pub struct ResponseFuture<S, Req, M>
     where
         S: Service<Req>,
@@ -275,8 +275,8 @@ fn end_failed<E: 'static>(settings: Option<&Settings>, error: &E, running: &mut 
     }
 }
 
-/// Notes that the head of `response` is there. Ends the call if nothing follows; otherwise returns
-/// it to end with the body.
+/// Notes that the head of `response` has arrived. Ends the call if nothing follows; otherwise
+/// returns it to end with the body.
 #[inline(always)]
 fn begin_body<B: Body>(
     settings: Option<&Settings>,

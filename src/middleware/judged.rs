@@ -107,6 +107,8 @@ pub(super) fn is_judged<B>(settings: &Settings, request: &Request<B>) -> bool {
     is_judged.unwrap_or_default()
 }
 
+/// Returns whether one of `marks` is of the engine of `settings` and has the name of `call`. Notes
+/// then that two layers of the engine are nested.
 fn meets(settings: &Settings, marks: &JudgedAs, call: &Call<'_>) -> bool {
     let shared = settings.sentinel.registry().shared();
     for mark in &marks.0 {

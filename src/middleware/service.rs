@@ -189,8 +189,8 @@ impl<S, M: Mode> SentinelService<S, M> {
         }
     }
 
-    /// Runs a call that passed on the slow path, or whose request is to be marked or to carry its
-    /// class on. A call without an entry was skipped. If the inner service is not ready, the call
+    /// Runs a call that passed on the slow path, or whose request must be marked or must carry its
+    /// class. A call without an entry was skipped. If the inner service is not ready, the call
     /// waits for it.
     // Not inlined: otherwise the future of the fast path is copied once more.
     #[inline(never)]

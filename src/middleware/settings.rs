@@ -231,8 +231,8 @@ impl Settings {
         Some(judge(&call, routes.version()))
     }
 
-    /// Returns whether the layer skips the request. Uses the same routes as those that name it, as
-    /// other rules can come into force at any time.
+    /// Returns whether the layer skips the request. `head` has the routes by which the request is
+    /// also named, as other rules can come into force in between.
     #[inline(never)]
     fn skips(&self, head: Head<'_>) -> bool {
         self.skip.iter().any(|choose| choose(head))

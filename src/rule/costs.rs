@@ -160,11 +160,11 @@ impl CostRules {
     /// Charges a call `units` more of `unit`. Returns whether every rule on this unit has budget
     /// left for it.
     pub(crate) fn charge(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) -> bool {
-        let mut goes_on = true;
+        let mut has_budget = true;
         self.each_of_unit(accounts, unit, &mut |budget, account| {
-            goes_on &= budget.charge(account, now, units);
+            has_budget &= budget.charge(account, now, units);
         });
-        goes_on
+        has_budget
     }
 
     /// Charges a call `units` more of `unit`, as `charge` does, without returning what is left.

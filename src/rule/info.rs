@@ -105,7 +105,7 @@ pub(crate) trait RuleInfo {
         None
     }
 
-    /// The other resource whose calls the rule looks at instead of those of its own.
+    /// The other resource whose calls the rule looks at, instead of calls of its own resource.
     fn related(&self) -> Option<&str> {
         None
     }

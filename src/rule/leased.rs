@@ -21,11 +21,12 @@ pub(crate) struct SharedRule {
     limit: u32,
     /// The unit of costs that the rule counts; `None` if it counts calls.
     unit: Option<Box<str>>,
-    /// The fraction of a limit that calls can borrow from the next bucket, and the most permits.
+    /// The fraction of a limit that calls can borrow from the next bucket, and the most permits that
+    /// they can borrow.
     lends: (f64, u32),
-    /// The limits of exceptions, and in `tiers` those of tiers; infinite for a name without a
-    /// limit.
+    /// The limits of exceptional values; infinite for a value without a limit.
     exceptions: Named<f64>,
+    /// The limits of tiers; infinite for a tier without a limit.
     tiers: Named<f64>,
     /// The settings that all processes which count together must agree on, as text.
     pub(crate) identity: String,

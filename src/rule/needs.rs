@@ -25,7 +25,7 @@ impl Rule {
         self.info().has_queue() || self.is_shared()
     }
 
-    /// The other resource whose calls the rule looks at instead of those of its own.
+    /// The other resource whose calls the rule looks at, instead of calls of its own resource.
     pub(crate) fn related(&self) -> Option<&str> {
         self.info().related()
     }

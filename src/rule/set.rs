@@ -28,7 +28,7 @@ pub(crate) struct RuleSet {
     defaults: Option<ResourceRules>,
     /// Whether the list has rules in shadow mode that this set leaves out.
     has_shadows: bool,
-    /// The resources that those rules name, each with the index of one of them.
+    /// The resources that these shadow rules name, each with the index of one rule that names it.
     shadowed: HashMap<String, usize>,
     part: RuleSelection,
     version: u64,
@@ -44,7 +44,7 @@ pub(crate) struct RuleSet {
 pub(crate) struct SlotLimit {
     pub(crate) rule: u32,
     pub(crate) limit: u32,
-    /// Whether the rule is adaptive, and the limit that of calls of one importance.
+    /// Whether the rule is adaptive; the limit is then that of calls of one importance.
     pub(crate) is_adaptive: bool,
 }
 

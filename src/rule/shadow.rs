@@ -145,7 +145,7 @@ impl Rule {
         matches!(self, Rule::Shadow(_))
     }
 
-    /// The only resource whose calls the rule looks at; `None` if it can look at those of others.
+    /// The only resource whose calls the rule looks at; `None` if it can look at calls of others too.
     pub(crate) fn only_resource(&self) -> Option<&str> {
         match self.itself() {
             Rule::System(_) => None,

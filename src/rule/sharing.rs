@@ -219,8 +219,8 @@ macro_rules! shared_settings {
                 self
             }
 
-            /// Makes the threshold that of each process: the limit of all of them together is
-            /// the threshold times the number of processes that are alive. Only for a
+            /// Makes the threshold apply to each process: the limit of all processes together
+            /// is the threshold times the number of processes that are alive. Only for a
             /// [shared](Self::shared) rule.
             #[must_use]
             pub const fn per_node(mut self) -> Self {
@@ -228,9 +228,9 @@ macro_rules! shared_settings {
                 self
             }
 
-            /// Sets how the rule decides while the store cannot be asked. Default: that of the
-            /// [engine](crate::store::StoreSettings::when_down). Only for a [shared](Self::shared)
-            /// rule.
+            /// Sets how the rule decides while the store cannot be asked. Default: as
+            /// [set for the engine](crate::store::StoreSettings::when_down). Only for a
+            /// [shared](Self::shared) rule.
             #[must_use]
             pub const fn when_down(mut self, when_down: crate::store::WhenDown) -> Self {
                 self.sharing.when_down = Some(when_down);
@@ -285,7 +285,7 @@ macro_rules! shared_settings {
                 self.sharing.is_exact
             }
 
-            /// Returns whether the threshold is that of [each process](Self::per_node).
+            /// Returns whether the threshold applies to [each process](Self::per_node).
             #[must_use]
             pub const fn is_per_node(&self) -> bool {
                 self.sharing.is_per_node

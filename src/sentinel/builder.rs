@@ -126,9 +126,9 @@ impl Builder {
     /// are averages over it. Default: 1 s in 2 buckets.
     ///
     /// Each node has a record for each bucket, and for each second of a bucket that is
-    /// longer: at most 256 KiB in all. Response times are right as long as those that end
-    /// in one bucket add up to less than 12 days: with buckets of an hour, that is 300
-    /// calls at once. The weights that pass in the window must add up to less than 2³¹.
+    /// longer: at most 256 KiB in all. Response times are right as long as those of the calls
+    /// that end in one bucket add up to less than 12 days: with buckets of an hour, that is
+    /// 300 calls at once. The weights that pass in the window must add up to less than 2³¹.
     /// See [`NodeView`](crate::read::NodeView) for all of this.
     ///
     /// # Errors
@@ -306,8 +306,8 @@ impl Builder {
 
     /// Sets the source of the load and CPU use for [system rules](crate::SystemRule), and of
     /// the memory use for [flow rules](crate::FlowRule::memory), such as a sampler of
-    /// `system::SystemProbe` (feature `system`). Default: none; then those limits refuse no
-    /// call, and thresholds are not lowered.
+    /// `system::SystemProbe` (feature `system`). Default: none; then limits on load and CPU
+    /// refuse no call, and memory lowers no threshold.
     ///
     /// ```
     /// use tower_sentinel::system::{ManualProbe, Sampler};

@@ -290,7 +290,7 @@ impl Sentinel {
     ///
     /// # Cancel safety
     ///
-    /// As that of [`run`](Self::run).
+    /// As for [`run`](Self::run).
     ///
     /// # Examples
     ///
@@ -337,8 +337,8 @@ impl Sentinel {
 
     /// Replaces all rules at once: a call is judged by the old rules or by the new rules,
     /// never by some of each, and a layer names it, or [skips](crate::SentinelLayer::skip) it,
-    /// by the templates of those that judge it. Once a caller has seen a new rule in force, it
-    /// never meets an old one again. Returns false, and does nothing, if the rules are the
+    /// by the templates of the rules that judge it. Once a caller has seen a new rule in force,
+    /// it never meets an old one again. Returns false, and does nothing, if the rules are the
     /// same.
     ///
     /// `rules` are all rules from now on: to add or change one, start with the

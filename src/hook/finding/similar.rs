@@ -1,9 +1,9 @@
 //! Why a rule has met no call, judged by the names that were called instead.
 //!
 //! Each cause is a likeness of two names, from the most telling one to the least: a superfluous or
-//! missing method, a slash at the end, other names for parameters, a template below which others
-//! were called, a path instead of a template, a prefix that a nested router takes off, capitals,
-//! and a few letters.
+//! missing method, a slash at the end, other names for parameters, a template of the rest of a path
+//! where other routes below it were called, a path instead of a template, a prefix that a nested
+//! router takes off, capitals, and a few letters.
 
 use std::sync::Arc;
 

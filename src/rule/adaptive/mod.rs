@@ -99,12 +99,12 @@ use crate::stat::MAX_TOKENS;
 ///
 /// # Source
 ///
-/// The classes are those of Google's "Site Reliability Engineering", chapter 21. Classes are shed
-/// by the number of calls in flight alone, without a table of priorities, as in other limiters, of
-/// which Uber's Cinnamon and Netflix's partitions are the best known; the rules differ where
-/// simulations showed shortcomings of those. The windows and outliers of the limit are those of
-/// Gradient2 in Netflix's concurrency-limits; its probes are those of that library's first gradient
-/// and of BBR.
+/// The classes are those of Google's "Site Reliability Engineering", chapter 21. That the number of
+/// calls in flight alone decides which classes are shed, without a table of priorities, draws on
+/// other limiters, of which Uber's Cinnamon and Netflix's partitions are the best known, and on the
+/// shortcomings that these limiters showed in simulations. The windows and outliers of the limit
+/// are those of Gradient2 in Netflix's concurrency-limits. The probes are those of the first
+/// gradient in that library, and of BBR.
 #[doc(alias("ConcurrencyLimit", "concurrency_limits"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {

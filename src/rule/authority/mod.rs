@@ -9,7 +9,7 @@ mod setters;
 use super::named::Named;
 use crate::call::Key;
 
-/// Determines which origins may call a resource: only those of a list, or all except those.
+/// Determines which origins may call a resource: only the origins on a list, or all others.
 ///
 /// All rules of a resource apply to each call. An origin must equal a whole name of the list;
 /// spaces around the names do not count. A name that spells an address or a number also matches an

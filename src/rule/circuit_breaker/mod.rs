@@ -36,10 +36,10 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A ratio or a count is met when it is *reached*, unless [`exceeds`](Self::exceeds) is
 ///   set. A ratio is compared in integers, as the simplest fraction that it stands for: 0.1
 ///   is one call in ten, and `2.0 / 3.0` two in three.
-/// * Under a [layer for HTTP](crate::SentinelLayer) a breaker judges a call when the head
-///   of the response is there, and a gRPC call when the trailers are there. A body that
-///   breaks off later is an [error](crate::stat::Totals::error), but no breaker counts it,
-///   unless responses are [judged at their end](crate::middleware::Judgement::AtTrailers).
+/// * Under a [layer for HTTP](crate::SentinelLayer) a breaker judges a call when the head of the
+///   response has arrived, and a gRPC call when the trailers have. A body that breaks off later
+///   is an [error](crate::stat::Totals::error), but no breaker counts it, unless responses are
+///   [judged at their end](crate::middleware::Judgement::AtTrailers).
 /// * A call of any weight counts once, and only in the state in which it was admitted. A call that
 ///   was admitted before the breaker opened, and ends afterwards, decides nothing.
 /// * A call that another rule refuses is no probe, in any order of the rules.

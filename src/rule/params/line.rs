@@ -160,8 +160,8 @@ impl KeyedRules {
         self.0.iter().find(|param| param.index == rule)
     }
 
-    /// Gives shares that are free by now to waiting calls: under these rules, and to all calls that
-    /// wait under those of the `old` rules that are gone.
+    /// Gives the free shares to calls that wait under these rules. Calls that wait under rules of
+    /// `old` that no rule continues all get a share.
     pub(crate) fn let_in(this: Option<&Self>, old: Option<&Self>) {
         let new = this.map_or(&[][..], |params| &params.0);
         let old = old.map_or(&[][..], |params| &params.0);
@@ -169,8 +169,8 @@ impl KeyedRules {
             param.keys.let_all_in();
         }
         for old in old {
-            let goes_on = new.iter().any(|new| Arc::ptr_eq(&new.keys, &old.keys));
-            if !goes_on && old.keys.has_lines() {
+            let continues = new.iter().any(|new| Arc::ptr_eq(&new.keys, &old.keys));
+            if !continues && old.keys.has_lines() {
                 let no_limit: KeyLimitNow = StdArc::new(|_, _| u32::MAX);
                 old.keys.set_limit(&no_limit);
                 old.keys.let_all_in();

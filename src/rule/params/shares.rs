@@ -217,7 +217,7 @@ impl KeyedRules {
     }
 
     /// The rules that have met calls without a value, and none with one: their indices in the set,
-    /// and how many such calls.
+    /// and how many calls had no value.
     pub(crate) fn without_keys(&self) -> impl Iterator<Item = (u32, u64)> {
         let silent = self.0.iter().filter(|rule| rule.has_met_no_key());
         silent.map(|rule| (rule.index, rule.missing.load(Ordering::Relaxed)))
