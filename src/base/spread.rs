@@ -13,7 +13,7 @@ use std::thread;
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, thread_local};
 
-/// The number of stripes, a power of two. More threads than this share stripes.
+/// The number of stripes, a power of two. If there are more threads, they share stripes.
 pub(crate) const STRIPES: usize = if cfg!(all(test, sentinel_loom)) {
     2
 } else {

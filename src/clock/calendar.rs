@@ -161,8 +161,9 @@ fn first_day_of(month: u64) -> u64 {
     (era * DAYS_OF_ERA + day).saturating_sub(FIRST_DAY)
 }
 
-/// How long after 1970 the zero of a clock is that reads `now`, if [`aligned`](super::aligned) has
-/// chosen its start. The clock and the wall time may have drifted apart since, by up to 210 days.
+/// How long after 1970 the zero of a clock is, if the clock reads `now` at the wall time `wall`
+/// and [`aligned`](super::aligned) has chosen its start. The clock and the wall time may have
+/// drifted apart since, by up to 210 days.
 pub(super) fn epoch_at(now: Tick, wall: SystemTime) -> Duration {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH);
     let behind = nanos(since.unwrap_or_default()).saturating_sub(now.as_nanos());

@@ -36,8 +36,9 @@ pub struct QuantaClock {
     behind: u64,
 }
 
-/// The exponent of the number of counts that quanta scales once. That factor scales all readings,
-/// by a shift that the compiler knows. The error is below one nanosecond per second.
+/// quanta converts this power of two of counts to nanoseconds, once. The result is the factor for
+/// all readings, which then need only a multiplication and a shift by a constant. The error is
+/// below one nanosecond per second.
 const SCALE_BITS: u32 = 32;
 
 /// The counts that the first clock reads when it is created, which is how far the counter may be

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_does_not_start_what_has_ended() {
+    fn a_late_reader_does_not_restart_an_ended_step_back() {
         let clock = ManualClock::starting_at(at(3_600_000));
         let sleepy = Arc::new(Sleepy {
             clock: clock.clone(),

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_may_be_named_as_mapped_into_ipv6() {
+    fn a_proxy_network_may_be_written_as_mapped_into_ipv6() {
         let extractor = ForwardedIp::behind(["::ffff:10.0.0.0/104".parse().unwrap()]);
         let request = request(Some("::ffff:10.0.0.1"), &[(XFF, "1.2.3.4, 10.0.0.2")]);
         assert_eq!(key_of(&extractor, &request).as_deref(), Some("1.2.3.4"));

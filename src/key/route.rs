@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hosts_are_no_key() {
+    fn requests_with_two_hosts_have_no_key() {
         for (other, expected) in [("a.example", Some("a.example")), ("b.example", None)] {
             let request = http::Request::get("/x").header(HOST, "a.example");
             let request = request.header(HOST, other).body(()).unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_field_that_is_not_text_is_no_key() {
+    fn requests_with_a_host_that_is_not_text_have_no_key() {
         let mut request = http::Request::new(());
         let value = http::HeaderValue::from_bytes(b"\xff\xfe").unwrap();
         request.headers_mut().insert(HOST, value);

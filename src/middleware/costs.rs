@@ -244,7 +244,7 @@ impl Settings {
     /// adds the meter to the response.
     #[cold]
     #[inline(never)]
-    pub(super) fn tell_costs<B>(&self, meter: Meter, response: &mut Response<B>) {
+    pub(super) fn report_costs<B>(&self, meter: Meter, response: &mut Response<B>) {
         for (unit, read) in &self.costs.heads {
             if let Some(total) = read(ResponseHead::of(response)) {
                 meter.settle(unit, total);
@@ -271,7 +271,7 @@ impl Settings {
 /// that of a layer around this one.
 #[cold]
 #[inline(never)]
-pub(super) fn hand_on<B>(meter: Meter, request: &mut Request<B>) {
+pub(super) fn add_meter<B>(meter: Meter, request: &mut Request<B>) {
     let extensions = request.extensions_mut();
     if let Some(outer) = extensions.remove::<Meter>() {
         meter.within(outer);

@@ -19,7 +19,7 @@ use super::body::{ResponseBody, StreamedCall};
 use super::call_state::{CallEnds, CallState, CallStateProj};
 use super::classify::{ByStatus, Classify, Judgement, ResponseHead, ServiceError};
 use super::completion::Completion;
-use super::costs::hand_on;
+use super::costs::add_meter;
 use super::mode::{AsError, Mode, Respond};
 use super::pushback::note_pushback;
 use super::settings::Settings;
@@ -110,7 +110,7 @@ where
             refuse,
             on_refusal,
             on_unready: Err,
-            on_start: hand_on,
+            on_start: add_meter,
         };
         this.state.poll(cx, class, ends)
     }
@@ -138,7 +138,7 @@ where
             refuse,
             on_refusal,
             on_unready,
-            on_start: hand_on,
+            on_start: add_meter,
         };
         this.state.poll(cx, class, ends)
     }
@@ -181,7 +181,7 @@ where
             refuse,
             on_refusal,
             on_unready: Err,
-            on_start: hand_on,
+            on_start: add_meter,
         };
         this.state.poll(cx, class, ends)
     }
@@ -211,7 +211,7 @@ where
             refuse,
             on_refusal,
             on_unready,
-            on_start: hand_on,
+            on_start: add_meter,
         };
         this.state.poll(cx, class, ends)
     }

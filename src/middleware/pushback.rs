@@ -13,9 +13,8 @@ use crate::engine::call::entry::Entry;
 #[cold]
 #[inline(never)]
 pub(super) fn note_pushback<B>(entry: &mut Entry, response: &Response<B>) {
-    let is_from_afar = || !is_refusal(response);
-    if let Some(after) = pushback(response.status(), response.headers()).filter(|_| is_from_afar())
-    {
+    let is_remote = || !is_refusal(response);
+    if let Some(after) = pushback(response.status(), response.headers()).filter(|_| is_remote()) {
         entry.push_back(after);
     }
 }

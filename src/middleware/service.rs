@@ -14,7 +14,7 @@ use super::BoxError;
 use super::at_head::{AtHead, RefusalBody};
 use super::body::ResponseBody;
 use super::call_state::{CallState, drop_readiness};
-use super::costs::hand_on;
+use super::costs::add_meter;
 use super::future::ResponseFuture;
 use super::judged::mark;
 use super::mode::{AsError, Mode, Respond};
@@ -208,7 +208,7 @@ impl<S, M: Mode> SentinelService<S, M> {
         let meter = entry.as_ref().and_then(Entry::own_meter);
         let settings = match meter {
             Some(meter) => {
-                hand_on(meter, &mut request);
+                add_meter(meter, &mut request);
                 Some(self.settings.clone())
             }
             None => self.settings.for_response(),

@@ -126,7 +126,7 @@ impl Settings {
     #[inline(never)]
     pub(super) fn note_head<B>(&self, entry: &Entry, response: &mut Response<B>) {
         if let Some(meter) = entry.own_meter() {
-            self.tell_costs(meter, response);
+            self.report_costs(meter, response);
         }
         if self.fields != RateLimitFields::None {
             self.fields.write_into(&entry.quotas_left(), response);

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_matters_for_its_cost_at_the_lowest_threshold_and_the_longest_wait() {
+    fn memory_is_the_cost_at_the_lowest_threshold_plus_the_longest_wait() {
         let rule = || FlowRule::per_second("r", 10).throttle(Duration::from_millis(500));
         let cold = rule().warm_up(Duration::from_secs(10)).cold_factor(4.0);
         // `seconds` is the cost of a call of ten tokens at the lowest threshold.

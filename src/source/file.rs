@@ -335,8 +335,8 @@ impl RuleSource for FileSource {
                 Ok(Some(rules))
             }
             Err(error) => {
-                if let FoundFile::Error(told) = &self.found {
-                    if told.is_same_problem_as(&error) {
+                if let FoundFile::Error(known) = &self.found {
+                    if known.is_same_problem_as(&error) {
                         return Ok(None);
                     }
                 }

@@ -169,12 +169,12 @@ fn replace(
             .map_err(io::Error::from)?,
     );
     name.push(format!(".{}.tmp", std::process::id()));
-    let beside = folder.join(name);
+    let new_path = folder.join(name);
     // Fails if somebody has put a file or a link there, instead of writing through it.
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .open(&beside)?;
+        .open(&new_path)?;
     let done = (|| {
         write(&mut file)?;
         if let Ok(old) = fs::metadata(path) {
@@ -184,11 +184,11 @@ fn replace(
         if !is_same().map_err(Failed::Look)? {
             return Ok(false);
         }
-        fs::rename(&beside, path)?;
+        fs::rename(&new_path, path)?;
         Ok(true)
     })();
     if !matches!(done, Ok(true)) {
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&new_path);
         return done;
     }
     // The new name survives a crash once the directory is synced. Not every system can open a

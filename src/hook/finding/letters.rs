@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_more_less_other_or_swapped_is_one_step() {
+    fn each_edit_of_a_letter_is_one_step() {
         for (left, right, expected) in [
             ("", "", 0),
             ("", "abc", 3),

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_alike_in_the_way_that_people_mistake_them() {
+    fn likely_mistakes_in_names_are_recognized() {
         let cases = [
             ("GET /a", "/a", Some(Likeness::Method)),
             ("GET /u/{id}", "/u/{user}", Some(Likeness::Method)),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_call_has_are_known_by_their_form() {
+    fn names_that_no_call_can_have_are_recognized() {
         for (name, says) in [
             ("**", "no patterns"),
             ("/api/**", "no patterns"),

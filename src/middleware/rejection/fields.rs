@@ -347,8 +347,8 @@ impl RateLimitFields {
 /// reported that less of the unit is left, or the service that nothing is.
 fn write_of_unit<B>(left: &QuotaLeft, response: &mut Response<B>) {
     let unit = left.unit().unwrap_or(REQUESTS);
-    let told = field_of_unit(&X_REMAINING, unit).and_then(|name| response.headers().get(name));
-    if told.is_some_and(|told| told.as_bytes().trim_ascii() == b"0") {
+    let sent = field_of_unit(&X_REMAINING, unit).and_then(|name| response.headers().get(name));
+    if sent.is_some_and(|sent| sent.as_bytes().trim_ascii() == b"0") {
         return;
     }
     let part = left.part();

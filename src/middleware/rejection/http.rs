@@ -116,8 +116,8 @@ impl Http {
         self
     }
 
-    /// The content type. It is `marked` as that of a refusal only if all statuses are the defaults:
-    /// [`is_refusal`](super::is_refusal) looks for the mark at no other status.
+    /// The content type. It is `marked` as that of a refusal only if all statuses are the defaults,
+    /// as `ByStatus` looks for the mark at no other status.
     fn media(&self, marked: fn() -> HeaderValue) -> HeaderValue {
         let media = marked();
         if self.statuses.is_empty() {

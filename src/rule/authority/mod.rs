@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_allocates_nothing() {
+    fn permits_allocates_nothing() {
         let names: Vec<_> = (0..1_000).map(|n| format!("caller {n}")).collect();
         let list = OriginList::new(&AuthorityRule::allow("r", &names));
         let origins = [
