@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breaker_that_stays_closed_while_epochs_pass_counts_on() {
+    fn a_breaker_that_stays_closed_while_epochs_pass_keeps_counting() {
         let breakers = Breakers::new([spec()], Tick::ZERO, None);
         let notify = &mut |_| {};
         let mut fail = || {

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_are_kept_take_less_than_three_megabytes() {
+    fn all_kept_breakers_take_less_than_three_megabytes() {
         // The size of one breaker of a typical rule, with its entries in the two collections.
         let entry = 2 * (size_of::<NameHash>() + size_of::<(u64, Breakers)>());
         let each = breakers(1, true).footprint() + entry;

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_pushes_the_oldest_out() {
+    fn the_newest_call_replaces_the_oldest() {
         let ends = [true, false, true, true, false, false, false];
         let told = [(1, 1), (2, 1), (3, 2), (3, 2), (3, 2), (3, 1), (3, 0)];
         assert_eq!(sums(3, &ends), told);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_calls_is_kept_as_by_a_list() {
+    fn any_number_of_calls_matches_a_list() {
         let mut rng = crate::breaker::tests::stage::Rng(17);
         for most in [1, 2, 3, 7, 20, 39, MAX_LAST_CALLS] {
             let ends: Vec<_> = (0..200).map(|_| rng.below(3) == 0).collect();

@@ -179,7 +179,7 @@ impl StateWord {
         Self(self.0 + (1 << GOOD))
     }
 
-    /// Returns this word with `epoch` as the begin of its generation.
+    /// Returns this word with `epoch` as the beginning of its generation.
     pub(super) const fn renewed(self, epoch: u32) -> Self {
         Self((epoch as u64) << SINCE | self.0 & (u64::MAX >> SINCE))
     }

@@ -96,7 +96,8 @@ impl Stamped {
         CountWord(self.0.load(Ordering::Acquire))
     }
 
-    /// Release: pairs with the acquire of a thread that reads the new word.
+    /// Replaces the word `from`, if it still stands, by `to`, and returns whether it did. Release:
+    /// pairs with the acquire of a thread that reads the new word.
     fn swap(&self, from: CountWord, to: CountWord) -> bool {
         if planted(Bug::BlindStamped) {
             self.0.store(to.0, Ordering::Release);

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_busy_whose_last_turn_is_at_the_start_of_the_step_before() {
+    fn a_queue_with_a_last_turn_at_the_start_of_the_previous_step_is_busy() {
         let load = |turn| ramp().load(s(10), s(8), turn, 7);
         assert_eq!(load(Some(Tick::from_nanos(s(9)))), 7);
         assert_eq!(load(Some(Tick::from_nanos(s(9) - 1))), 0);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_of_three_steps_is_compared_with_three_of_a_cold_rule() {
+    fn three_steps_of_load_are_compared_with_three_of_a_cold_rule() {
         let refilled = |passed| ramp().refilled(80.0, s(10), s(8), passed);
         assert_eq!(refilled(8), 92.0);
         assert_eq!(refilled(9), 71.0);

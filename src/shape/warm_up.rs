@@ -22,8 +22,8 @@
 //! limit   = T / (1 + (f − 1)·(S − warning) / (max − warning))     above warning
 //! ```
 //!
-//! The time from max to warning at the limit is then exactly the period. (In the
-//! terms of the sources, `1 / limit` is a straight line of slope
+//! Under full load, the time from the maximum to the warning line is then exactly the period. (In
+//! the terms of the sources, `1 / limit` is a straight line of slope
 //! `(f − 1) / q / (max − warning)`.)
 //!
 //! The first caller in each *step* refills. If the rule is warm, or if fewer tokens passed in the
@@ -31,10 +31,10 @@
 //! subtracts the tokens that passed, which are none if no call came in that step. A step is at
 //! least one second, in whole seconds. It is also at least the interval, because a window can admit
 //! its whole limit in one second of it, and at least the time of one token at the cold rate. The
-//! limit of a cold rule is counted in whole tokens, as a window does: otherwise the 3 per second
-//! that fit into a limit of 3.33 would look like too little load, and the rule would stay cold for
-//! ever. Calls can come in batches, with steps in between in which no call comes but a queue has
-//! turns. Such steps are refilled together, by the tokens that passed in all of them.
+//! limit of a cold rule is counted in whole tokens, as in a window: otherwise the 3 per second that
+//! fit into a limit of 3.33 would look like too little load, and the rule would stay cold for ever.
+//! Calls can come in batches, with steps in between in which no call comes but a queue has turns.
+//! Such steps are refilled together, by the tokens that passed in all of them.
 //!
 //! Tokens are `f64`. A ramp of less than one token, or of more tokens than an `f64` can distinguish
 //! (2⁵³), is ignored: the limit is `T`. That includes a period of 0, a cold factor of 1 and a

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn without_completions_it_is_ten_calls() {
+    fn without_completions_the_estimate_is_ten_calls() {
         for capacity in [Capacity::Robust, Capacity::Sentinel] {
             // Also in the very first bucket.
             for now in [0, 100, 700, 90_000] {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn response_times_of_nothing_are_bounded_from_below() {
+    fn response_times_of_zero_are_bounded_from_below() {
         let node = node();
         complete(&node, 100, 5, 1, 0);
         let sentinel = Capacity::Sentinel.estimate(&node, at(900));

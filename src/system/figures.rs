@@ -125,7 +125,7 @@ mod tests {
             qps: limit(qps),
             ..Limits::default()
         };
-        // limit, passed, weight, may pass
+        // Limit, rate that passed, weight, and whether the call may pass.
         let table = [
             (10.0, 9.0, 1, true),
             (10.0, 10.0, 1, false),
@@ -211,7 +211,7 @@ mod tests {
             ..Limits::default()
         };
         let table = [
-            // load, in flight, may pass
+            // Load, calls in flight, and whether the call may pass.
             (4.0, 2, true),
             (4.0, 3, false),
             (9.0, 2, true),

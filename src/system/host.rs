@@ -121,8 +121,8 @@ impl SystemProbe {
     /// Creates a probe that finds `proc` and `sys` below `root`, such as where a container
     /// sees those of its host, and measures time by `clock`. Takes the first reading.
     ///
-    /// A container with its own cgroup namespace cannot tell in which group of its host it is. Such
-    /// a probe finds no quota: use [`new`](Self::new) there.
+    /// A probe in a container with its own cgroup namespace cannot tell in which group of the host
+    /// it is, and finds no quota: use [`new`](Self::new) there.
     #[must_use]
     pub fn with(root: impl Into<PathBuf>, clock: impl Clock) -> Self {
         let root = root.into();

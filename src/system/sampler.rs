@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_is_good_for_a_second() {
+    fn a_reading_is_valid_for_a_second() {
         bounds(&[
             (at(5_000), 0.0),
             (at(5_000), 0.0),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_of_memory_is_good_for_150_ms() {
+    fn a_reading_of_memory_is_valid_for_150_ms() {
         let probe = ManualProbe::new();
         let sampler = Sampler::new(probe.clone());
         let mut used = 0;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_panics_knows_nothing_and_is_asked_again() {
+    fn a_probe_that_panics_reports_nothing_and_is_read_again() {
         #[derive(Debug, Default)]
         struct Fragile(ManualProbe);
         impl Probe for Fragile {

@@ -95,8 +95,8 @@ fn noting(told: &mut Vec<(BreakerState, BreakerState)>) -> impl FnMut(Change) {
     |change| told.push((change.from, change.to))
 }
 
-/// A call of an older generation ends concurrently with the begin of a new one, in a breaker that
-/// opens at two errors.
+/// A call of an older generation ends concurrently with the beginning of a new one, in a breaker
+/// that opens at two errors.
 fn old_call_beside_a_new_generation(at_two: BreakerSpec) {
     let breakers = breakers([at_two]);
     let mut first = Caller::new(&breakers);
@@ -171,7 +171,7 @@ model! {
 }
 
 model! {
-    a_good_call_that_completes_the_number at 3
+    a_good_call_that_reaches_the_minimum at 3
         fails with a_bad_call_that_is_noted_late: NoteBadAfter;
     || {
         // One error is enough, as soon as two calls have ended.
@@ -257,8 +257,8 @@ model! {
 }
 
 model! {
-    an_old_call_beside_new_last_ones at 3
-        fails with an_old_call_that_counts_among_any_last_ones: CountInAnyGeneration;
+    an_old_call_beside_new_last_calls at 3
+        fails with an_old_call_that_counts_among_any_last_calls: CountInAnyGeneration;
     || old_call_beside_a_new_generation(of_the_last(2))
 }
 

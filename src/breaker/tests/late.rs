@@ -6,8 +6,8 @@ use super::stage::{Stage, ms, refused, slow, spec};
 use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
 use crate::breaker::*;
 
-/// Opens a breaker whose calls come every `pause` ms and end well after `rt` ms. Returns the time
-/// in ms at which it closes, if it does so within a hundred times `open_for`.
+/// Opens a breaker whose calls come every `pause` ms and end without an error `rt` ms later.
+/// Returns the time in ms at which it closes, if it does so within a hundred times `open_for`.
 fn closes_after(spec: &BreakerSpec, pause: u64, rt: u64) -> Option<u64> {
     let open_for = spec.open_for.as_millis() as u64;
     let mut stage = Stage::new([spec.clone()]);

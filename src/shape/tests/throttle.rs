@@ -171,7 +171,7 @@ fn admitted(threshold: f64, n: u32, max_wait: Duration) -> f64 {
 }
 
 #[test]
-fn what_is_admitted_in_a_minute_is_the_threshold_times_60() {
+fn a_minute_admits_60_times_the_threshold() {
     let small = [
         0.0, 1e-9, 0.2, 0.25, 0.5, 1.0, 1.5, 3.0, 7.0, 10.0, 33.3, 100.0,
     ];
@@ -283,7 +283,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3_000) })]
 
     #[test]
-    fn the_queue_is_that_of_a_naive_list(
+    fn the_queue_matches_a_naive_list(
         from in prop_oneof![Just(0), 0..1_000_u64, any::<u64>(), u64::MAX - 500..u64::MAX],
         steps in steps(),
     ) {

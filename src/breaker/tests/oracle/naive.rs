@@ -118,7 +118,8 @@ impl Naive {
         // A time that is further ahead than the longest plus a second is ignored: the clock has
         // stepped back.
         let longest = match self.state {
-            // The longest time of a breaker includes its lease, as its initial value does.
+            // As in the breaker, the bound is the lease, which is not shorter than the first open
+            // time, doubled for each bad probe.
             State::Open(_) => self.grown(self.lease_ms()).min(self.longest_ms()),
             _ => self.lease_ms(),
         };

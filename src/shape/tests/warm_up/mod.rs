@@ -163,7 +163,7 @@ fn tokens_come_back_up_to_the_warning_line_and_beyond_when_idle() {
 }
 
 #[test]
-fn passes_are_asked_for_once_a_step() {
+fn passes_are_read_once_a_step() {
     let rule = per_second(10.0, 10, 3.0);
     let asked = Cell::new(0);
     for now in (5_000..8_000).step_by(10) {
@@ -350,7 +350,7 @@ fn used(threshold: f64, period: u64, stored: f64) -> WarmUp {
 }
 
 #[test]
-fn a_limit_in_whole_calls_is_one_at_least_where_the_threshold_is() {
+fn a_whole_limit_is_at_least_one_if_the_threshold_is() {
     for (threshold, limit, whole) in [(2.0, 0.7, 1), (1.0, 0.4, 1), (0.9, 0.4, 0), (9.0, 3.9, 3)] {
         assert_eq!(per_second(threshold, 60, 3.0).whole(limit), whole);
     }

@@ -33,8 +33,8 @@ impl Oracle {
         }
     }
 
-    /// The limit for a call that comes in the step `present`. `passed` returns the load of the
-    /// steps since that of the last refill, which it gets.
+    /// The limit for a call that comes in the step `present`. `passed` gets the step of the last
+    /// refill, and returns the load of the steps since then.
     pub(crate) fn limit(&mut self, present: u64, passed: impl FnOnce(u64) -> u64) -> f64 {
         let filled = *self.filled.get_or_insert(present);
         if present > filled {

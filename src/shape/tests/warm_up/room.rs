@@ -16,7 +16,7 @@ fn room_at_the_end_of_a_step_uses_the_limit_of_the_next_one() {
 }
 
 #[test]
-fn there_is_no_room_before_the_time_from_which_it_is_asked_for() {
+fn room_is_never_before_the_requested_time() {
     for from in [7_100, 7_999, 8_000, 9_500].map(at) {
         let rule = used(100.0, 10, 600.0);
         let found = rule.available_at(from, None, from, &|_| 5, &|_| Some(at(7_000)));
