@@ -112,7 +112,7 @@ pub(crate) struct LimiterSettings {
 /// The purpose of the next window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Adjusting the limit.
+    /// The window adjusts the limit.
     Steady,
     /// A probe waits until at most as many calls as its level are in flight.
     Settling,

@@ -198,7 +198,7 @@ impl Model {
     }
 }
 
-// === impl Run ===
+// === impl SimulatedRun ===
 
 impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
     fn go(&mut self, end: u64) {

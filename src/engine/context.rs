@@ -138,7 +138,7 @@ impl EngineContext {
             }
             NodeOf::ScopeNode => (&config.shape, SCOPE_BUCKETS, config.minute_of_scopes),
         };
-        // A wait is exclusive for a loan and inclusive for a turn.
+        // The limit of a wait is exclusive for a loan and inclusive for a turn.
         let patience = config
             .occupy_timeout
             .max(longest_wait + Duration::from_nanos(1));

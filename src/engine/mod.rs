@@ -238,7 +238,7 @@ impl Engine {
                     slow.set(verdict);
                     return;
                 }
-                // The call is judged by the new rules.
+                // The call is judged again, by the new rules.
                 Err(Reloaded) => self.registry.wait_for_reload(),
             }
         }

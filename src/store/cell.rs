@@ -11,7 +11,7 @@
 //! compare-and-swap of the word that was judged: a permit that is taken while the lease is
 //! replaced is one of the old lease or of the new one, never both or neither.
 //!
-//! The word is all that threads agree on, so its accesses need no ordering.
+//! Threads share no other data through the cell, so all accesses are relaxed.
 
 use std::time::Duration;
 

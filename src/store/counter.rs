@@ -140,8 +140,8 @@ impl Counter {
         value
     }
 
-    /// Moves all counts, at most `limit`, to the present bucket. The clock has stepped back far
-    /// behind the value, so the buckets of the counts lie in its future.
+    /// Moves the sum of all counts, limited to `limit`, to the present bucket. Used when the clock
+    /// has stepped back so far that the buckets of the counts are in its future.
     fn gather(&mut self, bucket: u64, limit: u32) {
         let sum: u64 = self.counts.iter().copied().map(u64::from).sum();
         let k = self.counts.len() - 1;
@@ -150,7 +150,7 @@ impl Counter {
         self.base = bucket;
     }
 
-    /// Makes `bucket` the present one: forgets the counts that are out of the window by then.
+    /// Makes `bucket` the present one, and drops the counts that are out of the window then.
     fn shift_to(&mut self, bucket: u64) {
         let gone = usize::try_from(bucket - self.base).unwrap_or(usize::MAX);
         let gone = gone.min(self.counts.len());

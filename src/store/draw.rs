@@ -9,7 +9,7 @@ use super::StoreKey;
 /// One step at one counter: permits that are drawn, permits that are given back, and permits
 /// that were spent without the store. A store applies all of it or nothing.
 ///
-/// Made by the engine; a store calls [`apply`](Self::apply), or hands the
+/// The engine creates it. A store calls [`apply`](Self::apply), or passes the
 /// [`arguments`](Self::arguments) to a script that does the same.
 ///
 /// # Examples
@@ -58,7 +58,7 @@ pub struct Draw {
     pub(crate) bucket: Duration,
     pub(crate) buckets: u32,
     pub(crate) limit: u32,
-    /// Permits that callers wait for.
+    /// Permits that calls wait for.
     pub(crate) firm: u32,
     /// Permits to draw ahead of calls, as far as some are left after the firm ones.
     pub(crate) soft: u32,
@@ -118,7 +118,7 @@ pub enum Drawn {
     Granted {
         /// How many permits were drawn. They are fewer than asked for if too few were free.
         permits: u32,
-        /// How many are left in the counter for others.
+        /// How many permits are left in the counter.
         free: u32,
         /// How long the present bucket lasts by the store's clock.
         rest: Duration,
@@ -253,7 +253,7 @@ impl Draw {
 
 impl Drawn {
     /// Reads the six integers that a script returns, in the order `permits, free, rest in µs,
-    /// bucket, epoch, wait in µs`; -1 permits for a value that is lost. `None` for anything
+    /// bucket, epoch, wait in µs`; -1 permits stand for a lost value. Returns `None` for anything
     /// else.
     #[must_use]
     pub fn read(answer: &[i64]) -> Option<Self> {

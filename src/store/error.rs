@@ -1,8 +1,8 @@
-//! Why a store gave no answer.
+//! The errors of stores that gave no answer.
 
 use std::fmt;
 
-/// Why a store gave no answer.
+/// The reason why a store gave no answer.
 ///
 /// # Examples
 ///

@@ -68,7 +68,7 @@ pub(crate) struct Hub {
     /// The number of processes among which limits are divided: the live ones, or the configured
     /// number if that is higher.
     count: AtomicU32,
-    /// The processes that were alive at the last beat.
+    /// The number of processes that were alive at the last beat.
     alive: AtomicU32,
     /// How many live processes have other settings.
     others: Lock<Agreed>,
@@ -165,7 +165,7 @@ impl Hub {
         &self.digester
     }
 
-    /// The key of the counter of this name.
+    /// Returns the key of the counter of this name.
     pub(crate) fn key(&self, [high, low]: CounterDigest) -> StoreKey {
         let digest = u128::from(high) << 64 | u128::from(low);
         StoreKey::new(self.prefix.clone(), digest)

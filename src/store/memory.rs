@@ -1,4 +1,4 @@
-//! A store in the memory of this process, which can be told to fail.
+//! A store in the memory of this process, which can be made to fail.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -292,7 +292,7 @@ impl MemoryState {
     }
 }
 
-/// Waits for `delay`, where there is a timer.
+/// Waits for `delay`, if there is a timer.
 async fn pass(delay: Duration) {
     if let Ok(timer) = timer::sleep(delay) {
         let _ = timer.await;

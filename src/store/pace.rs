@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn draws_on_their_way_take_a_part_of_the_wait() {
         for (wait_ms, trips, draws, each_us, expected) in [
-            // Nothing is known.
+            // No trip was measured yet.
             (200, 0, 1, 1, MOST_OF_TRIP),
             // A quarter of the wait is the time of 5 000 draws, and of 1 000.
             (200, 100, 16, 10, MOST_OF_TRIP),

@@ -7,7 +7,7 @@ use super::quota::SharedQuota;
 use crate::base::sync::{Arc, Bug, Lock, planted};
 use crate::clock::Tick;
 
-/// The answer to a call that has asked.
+/// The answer to a call that has asked for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The call has its permits, with this validity.

@@ -450,7 +450,7 @@ impl Entry {
         });
     }
 
-    /// Replaces the outcome, for a response that ended in another way than its head said.
+    /// Replaces the outcome, for a response that ended in another way than its head indicated.
     pub(crate) fn set_outcome(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
     }

@@ -76,7 +76,7 @@ impl Hash for ResourceQuery<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash_open(state);
-        // An inbound name needs no mark to differ from an outbound one.
+        // Only outbound keys hash their direction, which suffices to tell the two apart.
         if self.direction != Direction::Inbound {
             self.direction.hash(state);
         }

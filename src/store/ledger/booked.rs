@@ -358,7 +358,8 @@ impl Ledger {
         self.epoch = epoch;
     }
 
-    /// Schedules a report of this process's permits in the window. Returns whether there are any.
+    /// Schedules a report of this process's permits in the window. Returns whether there are any to
+    /// report.
     pub(crate) fn must_report(&mut self, report: Report, now: Tick) -> bool {
         if report == Report::All {
             self.report_all();

@@ -61,7 +61,7 @@ impl Resident for SharedQuota {
     /// an entry while the table drops it.
     fn is_idle(&self, now: Tick) -> bool {
         let unused = (units(now) as u32).wrapping_sub(self.used.load(Ordering::Relaxed));
-        // Both ends are rounded down.
+        // One unit more, as both times are rounded down.
         u64::from(unused) > units(Tick::ZERO + self.rule.window.memory()) + 1
     }
 

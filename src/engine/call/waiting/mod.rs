@@ -330,7 +330,7 @@ impl Waiting {
         self.inner().nodes.resource().text()
     }
 
-    /// The resource, if a layer must [mark](Resource::wants_mark) the request.
+    /// Returns the resource, if a layer must [mark](Resource::wants_mark) the request.
     pub(crate) fn to_mark(&self) -> Option<&Arc<Resource>> {
         let inner = self.inner();
         Some(inner.nodes.resource()).filter(|it| it.wants_mark(inner.since))
