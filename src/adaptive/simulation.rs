@@ -53,8 +53,8 @@ pub(crate) enum Work {
 pub(crate) enum Serving {
     /// The service works on as many calls as it has slots; the others wait.
     Queue,
-    /// The service works on all calls, which share as many processors as there are slots. For each
-    /// call beyond two per processor, it becomes a tenth slower.
+    /// The service works on all calls, which share as many processors as there are slots. With more
+    /// than two calls per processor, each further one per processor makes it a tenth slower.
     Shared,
 }
 

@@ -9,8 +9,8 @@ use crate::base::invalid::InvalidSetting;
 const NAMES: [&str; 4] = ["critical-plus", "critical", "sheddable-plus", "sheddable"];
 
 /// How much a call matters if there are more calls than a service can handle: an
-/// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important ones first. A call without a
-/// set class is [`Critical`](Self::Critical).
+/// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important ones first. A call whose class
+/// is not set is [`Critical`](Self::Critical).
 ///
 /// The most important class is the least value. Only calls of one resource are compared. A class is
 /// no quota: if there is room for all calls, none is refused because of its class. It is

@@ -58,9 +58,9 @@ pub enum WhenDown {
     /// [number of processes](StoreSettings::nodes), or the number that the rule sets.
     ///
     /// The shares are whole numbers and add up to the limit. If the limit is below the number of
-    /// processes, some processes admit one call each, and the others none. Which of them a process
-    /// is, it learns from its first beat. Until then it admits at least one call, so that no limit
-    /// blocks everything: five processes that have never reached the store admit five calls a
+    /// processes, some processes admit one call each, and the others none. A process learns from
+    /// its first beat whether it is one of them. Until then it admits at least one call, so that no
+    /// limit blocks everything: five processes that have never reached the store admit five calls a
     /// minute under a limit of three.
     #[default]
     LocalShare,

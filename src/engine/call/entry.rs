@@ -544,10 +544,10 @@ impl Drop for Entry {
     }
 }
 
-/// Runs `poll`. If it panics, ends the entry in `call` at once as one that has panicked. At its
-/// drop it would be too late: an outer layer may catch the panic and drop the rest later, which
-/// looks like a cancellation. And a call that is dropped because other code unwinds has not
-/// panicked itself.
+/// Runs `poll`. If it panics, ends the entry in `call` at once as one that has panicked. Ending it
+/// when it is dropped would be too late: an outer layer may catch the panic and drop the rest
+/// later, which looks like a cancellation. And a call that is dropped because other code unwinds
+/// has not panicked itself.
 #[inline]
 pub(crate) fn end_on_panic<T: Into<Entry>, R>(
     call: &mut Option<T>,

@@ -17,7 +17,7 @@ pub(crate) struct WaitLeases {
     targets: LeaseTargets,
     /// The permits that the call has.
     held: Option<HeldLeases>,
-    /// The questions to the store that the call waits for.
+    /// The tickets whose answers the call waits for.
     asking: Option<Asking>,
     /// Why the call got no permits, once that is known.
     refusal: Option<NoShare>,

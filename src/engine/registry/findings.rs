@@ -47,8 +47,8 @@ impl Registry {
     /// the first calls (`has_come_late` is false), they are notified only of findings with
     /// evidence, which no later call can refute.
     ///
-    /// Findings with evidence come first. A reader that may come early gets rules without a call
-    /// only after a [thousand](LATE) calls: before, most rules have met none.
+    /// Findings with evidence come first. A reader that may come early gets findings on rules
+    /// without a call only after a [thousand](LATE) calls, as most rules have met none before.
     pub(crate) async fn findings(
         &self,
         pace: &mut StepPace,
@@ -335,7 +335,7 @@ impl Registry {
     }
 
     /// Returns the findings on calls that rules have met: calls without the key of a rule, with an
-    /// unknown tier, all of one class, or with costs that do not fit to the rules.
+    /// unknown tier, all of one class, or with costs that do not fit the rules.
     pub(crate) async fn missing_keys(&self, pace: &mut StepPace) -> Vec<Finding> {
         let mut found = Vec::new();
         let has_criticality = self.shared.provided.has_criticality();

@@ -61,7 +61,7 @@ pub(super) struct WantedUnits {
     pub(super) units: u32,
 }
 
-/// The questions of a call that waits for the store.
+/// The tickets of a call that waits for the store, and the permits that it has already.
 #[derive(Debug)]
 pub(crate) struct Asking {
     tickets: Vec<(LeaseTarget, Ticket)>,
@@ -308,7 +308,7 @@ impl LeaseTargets {
     }
 
     /// Asks for the permits that are not `held`, also of the next bucket as [`take`](Self::take)
-    /// does. Returns all permits, or the questions whose answers the call must wait for.
+    /// does. Returns all permits, or the tickets whose answers the call must wait for.
     pub(crate) fn ask(
         &self,
         now: Tick,

@@ -11,8 +11,8 @@ use crate::rule::{CompiledRules, RuleSet};
 pub(crate) enum PathKind {
     /// Only the resource's own ring and slots judge and count its calls.
     Fast,
-    /// As `Fast`, with a second ring: that of one rule whose interval does not fit to the buckets
-    /// of the resource's own ring.
+    /// As `Fast`, with a second ring: that of one rule whose interval does not fit the buckets of
+    /// the resource's own ring.
     FastBesideRing,
     /// As `Fast`, after taking a local permit of the single shared rule.
     FastAfterLease,

@@ -1,8 +1,8 @@
 //! The draws of one counter that are on their way.
 //!
 //! Calls that come while a draw is on its way wait for its answer, which may bring more than was
-//! asked for. If it does not, they ask together in the next draw. If the answer of that would come
-//! too late for one of them, the next draw is sent at once.
+//! asked for. If it does not, they ask together in the next draw. If the answer to that draw would
+//! come too late for one of them, it is sent at once.
 
 use std::time::Duration;
 

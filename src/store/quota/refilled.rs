@@ -114,8 +114,8 @@ impl SharedQuota {
         this.rule.figures.counts().lost.add(lost.into());
         ledger.arrive(now);
         if let Some(at) = this.none_before(ledger, now) {
-            // Calls can be waiting all the same: they came while the answer that says so was on its
-            // way, or asked before the bucket began.
+            // The store has no permits before `at`. Calls can wait all the same, if they came while
+            // that answer was on its way, or asked ahead before the bucket began.
             this.refuse_or_lend(ledger, now, at);
         }
         if let Some(sent) = Self::prepare_ahead(this, ledger, by) {

@@ -1,13 +1,13 @@
 //! Computes when a refused call would be let in, to run or to wait, for `Retry-After`.
 //!
 //! This is the earliest time at which all rules on the rate of a call let it in, if no other call
-//! comes. Once a window, a value or a queue that does not warm up has room, it keeps it until a
-//! call comes. Other parts can lose room again. A rule that warms up cools down while no call
-//! comes, and can then have no room for a call that it had room for. And if a call waits for its
-//! turn, a window may lend it tokens of that time now, but not a little later. So each part is
-//! asked for the first time with room *from* a given time on, and all are asked again from the
-//! latest of their answers, until they agree. No part answers with a time after the first one that
-//! suits all, so that one is found.
+//! comes. Windows, values, and queues without a warm-up keep their room until a call comes. Other
+//! parts can lose it again. A rule that warms up cools down while no call comes, and can then have
+//! no room for a call that it had room for. And if a call waits for its turn, a window may lend it
+//! tokens of that time now, but not a little later. So each part is asked for the first time with
+//! room *from* a given time on, and all are asked again from the latest of their answers, until
+//! they agree. No part answers with a time after the first one that suits all, so that one is
+//! found.
 //!
 //! A call that comes before its turn waits for it, with tokens of that time. A call that comes
 //! later needs tokens of the time at which it comes, or a loan. How many calls will be waiting by
