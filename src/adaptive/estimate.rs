@@ -279,7 +279,7 @@ impl LimitEstimate {
         &mut self,
         settings: &LimiterSettings,
         now: Tick,
-        beside: Meanwhile,
+        observed: Meanwhile,
         sample: &Samples,
     ) -> WindowTerms {
         if has_stepped_back(sample.opened.as_nanos(), now.as_nanos()) {
@@ -295,8 +295,8 @@ impl LimitEstimate {
             self.began = self.began + (now - self.given_up(sample.opened));
         }
         match self.phase {
-            Phase::Steady => self.adjust(settings, now, beside, sample),
-            Phase::Settling => self.settled(now, beside, sample),
+            Phase::Steady => self.adjust(settings, now, observed, sample),
+            Phase::Settling => self.settled(now, observed, sample),
             Phase::Measuring => self.measured(settings, now, sample),
         }
         self.terms(now)
@@ -371,16 +371,16 @@ impl LimitEstimate {
         &mut self,
         settings: &LimiterSettings,
         now: Tick,
-        beside: Meanwhile,
+        observed: Meanwhile,
         sample: &Samples,
     ) {
         let Some(short) = sample.mean_ns() else {
             return;
         };
         if self.long == 0.0 {
-            return self.begin(settings, now, beside, sample, short);
+            return self.begin(settings, now, observed, sample, short);
         }
-        if beside.began_to_shed && now >= self.ended + PROBE_EVERY {
+        if observed.began_to_shed && now >= self.ended + PROBE_EVERY {
             // A probe now costs nothing, as the queue has to drain anyway.
             self.next = now;
         }
@@ -392,7 +392,7 @@ impl LimitEstimate {
             // So few calls show the long response time as well as a probe does, but nothing about
             // the limit.
             self.feed(short, sample.count);
-            if !beside.is_shut {
+            if !observed.is_shut {
                 self.next = now + PROBE_EVERY;
             }
             (self.wanting, self.inflated) = (0, 0);
@@ -411,7 +411,7 @@ impl LimitEstimate {
         } else {
             self.inflated = 0;
         }
-        if self.inflated >= STEADILY && !beside.is_shut && !beside.was_refused {
+        if self.inflated >= STEADILY && !observed.is_shut && !observed.was_refused {
             // Calls are slower than assumed, without overload.
             self.creep(short);
             self.inflated = 0;
@@ -419,7 +419,7 @@ impl LimitEstimate {
         let queue = small_queue(self.limit);
         let is_full = least >= self.limit - queue;
         let is_at_ceiling = self.limit >= settings.ceiling.into();
-        self.is_at_ceiling = is_at_ceiling && beside.was_refused && !is_inflated;
+        self.is_at_ceiling = is_at_ceiling && observed.was_refused && !is_inflated;
         if is_at_ceiling {
             self.cold = 0.0;
         }
@@ -428,7 +428,7 @@ impl LimitEstimate {
             self.mark = self.mark.max(self.limit);
             return;
         }
-        let is_wanted = beside.was_refused || is_full;
+        let is_wanted = observed.was_refused || is_full;
         let is_free = short < 1.15 * self.long && at_once >= 0.7 * self.limit;
         self.wanting = if is_wanted && is_free {
             self.wanting + 1
@@ -438,7 +438,7 @@ impl LimitEstimate {
         let reached = peak >= self.limit - queue;
         if self.wanting >= 2 {
             self.limit *= 1.25;
-        } else if is_full || is_inflated && (reached || beside.is_shut) {
+        } else if is_full || is_inflated && (reached || observed.is_shut) {
             let working = (TOLERANCE * self.long / short).clamp(0.5, 1.0);
             let target = at_once.min(2.0 * self.limit) * working + queue;
             self.limit += 0.25 * (target - self.limit);
@@ -452,10 +452,10 @@ impl LimitEstimate {
         let is_in_doubt = self.limit < CLEARLY_LESS * self.mark
             || short < 0.5 * self.probed && now >= self.ended + DOUBT_AFTER
             || self.inflated >= 2
-                && beside.is_shut
+                && observed.is_shut
                 && self.probed < CLEARLY_LESS * short
                 && now >= self.not_before;
-        if (is_full || beside.is_shut)
+        if (is_full || observed.is_shut)
             && is_level
             && self.limit > settings.least().into()
             && (now >= self.next || is_in_doubt)
@@ -469,13 +469,13 @@ impl LimitEstimate {
         &mut self,
         settings: &LimiterSettings,
         now: Tick,
-        beside: Meanwhile,
+        observed: Meanwhile,
         sample: &Samples,
         short: f64,
     ) {
         self.long = short;
         self.probed = short;
-        if beside.was_refused {
+        if observed.was_refused {
             self.is_first = true;
             self.probe(settings, now, self.limit, short);
         } else {
@@ -504,8 +504,8 @@ impl LimitEstimate {
         self.above = above;
     }
 
-    fn settled(&mut self, now: Tick, beside: Meanwhile, sample: &Samples) {
-        if beside.in_flight <= self.level {
+    fn settled(&mut self, now: Tick, observed: Meanwhile, sample: &Samples) {
+        if observed.in_flight <= self.level {
             self.phase = Phase::Measuring;
             return;
         }

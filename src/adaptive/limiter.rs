@@ -207,7 +207,7 @@ impl Limiter {
             return false;
         };
         let (was_refused, began_to_shed) = self.shed.take_said();
-        let beside = Meanwhile {
+        let observed = Meanwhile {
             in_flight,
             is_shut: self.shut() > 0,
             was_refused,
@@ -215,7 +215,7 @@ impl Limiter {
         };
         learned.terms = learned
             .estimate
-            .close(&self.settings, now, beside, &samples);
+            .close(&self.settings, now, observed, &samples);
         if learned.estimate.is_probing() {
             // The limit in force can be a quarter lower from now on.
             learned.drain = in_flight;

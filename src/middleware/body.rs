@@ -126,7 +126,7 @@ where
                     Poll::Ready(None) => true,
                     Poll::Ready(Some(Err(_))) => {
                         entry.set_outcome(Outcome::Failure);
-                        entry.body_goes_on();
+                        entry.body_continues();
                         true
                     }
                     Poll::Ready(Some(Ok(frame))) => match frame.trailers_ref() {
@@ -150,7 +150,7 @@ where
                     }
                     *call = None;
                 } else {
-                    entry.body_goes_on();
+                    entry.body_continues();
                 }
                 frame
             }),

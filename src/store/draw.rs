@@ -242,8 +242,8 @@ impl Draw {
     /// the fourth have no effect.
     #[cfg(feature = "redis")]
     pub(crate) fn is_plain(&self) -> bool {
-        let tells = self.known != Epoch::default() || !self.add.is_empty();
-        !tells && self.soft == 0 && !self.next && self.back.is_none()
+        let has_state = self.known != Epoch::default() || !self.add.is_empty();
+        !has_state && self.soft == 0 && !self.next && self.back.is_none()
     }
 
     pub(crate) fn bucket_us(&self) -> u64 {

@@ -74,7 +74,7 @@ fn charges_come_out_of_the_reservation_first() {
     let budget = budget(10);
     let account = budget.admit(at(0), 4).unwrap();
     let full = budget.admit(at(0), 6).unwrap();
-    for (units, goes_on, expected) in [
+    for (units, may_continue, expected) in [
         (1, true, (1, 9)),
         (0, true, (1, 9)),
         (2, true, (3, 7)),
@@ -82,7 +82,7 @@ fn charges_come_out_of_the_reservation_first() {
         (3, false, (6, 6)),
         (0, false, (6, 6)),
     ] {
-        assert_eq!(budget.charge(&account, at(0), units), goes_on);
+        assert_eq!(budget.charge(&account, at(0), units), may_continue);
         assert_eq!(state(&budget, at(0)), expected);
     }
     budget.cancel(&full);

@@ -371,7 +371,7 @@ impl Entry {
     /// Notes that more of the body comes after the head: the call ends later than its response
     /// time.
     #[inline]
-    pub(crate) const fn body_goes_on(&mut self) {
+    pub(crate) const fn body_continues(&mut self) {
         self.body_was_ready = false;
     }
 

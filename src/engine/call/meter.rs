@@ -201,45 +201,45 @@ impl Metered {
     }
 
     pub(super) fn charge(&self, unit: &str, n: u32) -> bool {
-        let mut goes_on = true;
+        let mut may_continue = true;
         if let Some(costs) = self.resource.costs() {
-            goes_on = costs.charge(&self.accounts, self.resource.now(), unit, n);
+            may_continue = costs.charge(&self.accounts, self.resource.now(), unit, n);
         }
         if let Some(shadow) = self.shadow.get() {
             // A rule in shadow mode ends no work.
             shadow.charge(unit, n);
         }
         match self.outer.get() {
-            Some(outer) => outer.charge(unit, n) && goes_on,
-            None => goes_on,
+            Some(outer) => outer.charge(unit, n) && may_continue,
+            None => may_continue,
         }
     }
 
     /// Charges `n` units without a look at what is left.
     pub(super) fn add(&self, unit: &str, n: u32) {
-        self.tell_all(&mut |costs, accounts, now| costs.add(accounts, now, unit, n));
+        self.report_to_all(&mut |costs, accounts, now| costs.add(accounts, now, unit, n));
     }
 
     pub(super) fn settle(&self, unit: &str, total: u32) {
-        self.tell_all(&mut |costs, accounts, now| costs.settle(accounts, now, unit, total));
+        self.report_to_all(&mut |costs, accounts, now| costs.settle(accounts, now, unit, total));
     }
 
     /// As [`Meter::left`], for a valid number.
     fn tell_left(&self, unit: &str, left: u32, reset: Duration) {
-        self.tell_all(&mut |costs, accounts, now| {
+        self.report_to_all(&mut |costs, accounts, now| {
             costs.tell_left(accounts, now, (unit, left), reset);
         });
     }
 
     /// Calls `f` with the rules on costs, the accounts and the present, for this call itself, for
     /// its shadow and for the layers around it.
-    fn tell_all(&self, f: &mut dyn FnMut(&CostRules, &Accounts, Tick)) {
+    fn report_to_all(&self, f: &mut dyn FnMut(&CostRules, &Accounts, Tick)) {
         if let Some(costs) = self.resource.costs() {
             f(costs, &self.accounts, self.resource.now());
         }
-        for beside in [&self.shadow, &self.outer] {
-            if let Some(metered) = beside.get().and_then(Meter::metered) {
-                metered.tell_all(f);
+        for linked in [&self.shadow, &self.outer] {
+            if let Some(metered) = linked.get().and_then(Meter::metered) {
+                metered.report_to_all(f);
             }
         }
     }

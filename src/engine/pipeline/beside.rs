@@ -31,14 +31,14 @@ pub(crate) fn try_beside_ring(
     let Some(at) = in_step.filter(|_| resource.fixed_slot_limit().is_none()) else {
         return try_slowly(resource, call, now);
     };
-    let beside = match side.take_at_once(at, weight) {
+    let of_side = match side.take_at_once(at, weight) {
         Some(Ok(taken)) => taken,
         Some(Err(denied)) => return Err(Fallback::Denied(denied)),
         None => return try_slowly(resource, call, now),
     };
     let node = resource.node();
     let Some(taken) = node.acquire_at_once(at, weight, quotas) else {
-        return try_own_slowly(resource, call, at, beside);
+        return try_own_slowly(resource, call, at, of_side);
     };
     if !node.start_alone(weight, taken) {
         return Ok(start_among_waiting(resource, call, at, taken));
@@ -66,14 +66,14 @@ fn try_own_slowly(
     resource: &Resource,
     call: &Call<'_>,
     now: Tick,
-    beside: Taken,
+    of_side: Taken,
 ) -> Result<Tick, Fallback> {
     take_own_or_refund(
         resource,
         resource.compiled().side(),
         now,
         call.weight,
-        beside,
+        of_side,
     )
     .map_err(Fallback::Denied)?;
     resource.notify_passed(call.weight, Some(call), Duration::ZERO);
@@ -129,18 +129,18 @@ fn take_both_rings(
     now: Tick,
     weight: u32,
 ) -> Result<(), Denied> {
-    let beside = side.take(now, weight)?;
-    take_own_or_refund(resource, side, now, weight, beside)
+    let of_side = side.take(now, weight)?;
+    take_own_or_refund(resource, side, now, weight, of_side)
 }
 
 /// Takes the tokens of a call on the resource's own ring. If it has none, refunds the tokens
-/// `beside` of the second ring.
+/// `of_side` of the second ring.
 fn take_own_or_refund(
     resource: &Resource,
     side: &DedicatedRing,
     now: Tick,
     weight: u32,
-    beside: Taken,
+    of_side: Taken,
 ) -> Result<(), Denied> {
-    take_own_ring(resource, now, weight).inspect_err(|_| side.refund(beside, weight))
+    take_own_ring(resource, now, weight).inspect_err(|_| side.refund(of_side, weight))
 }

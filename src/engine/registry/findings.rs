@@ -85,7 +85,7 @@ impl Registry {
         pace: &mut StepPace,
         set: &RuleSet,
         mut called: Called,
-        missing_beside: Vec<Finding>,
+        missing_in_shadows: Vec<Finding>,
     ) -> Vec<Finding> {
         let mut found = Vec::new();
         if called.total == 0 && !set.rules().is_empty() {
@@ -122,7 +122,7 @@ impl Registry {
             }
         }
         let mut missing = self.missing_keys(pace).await;
-        missing.extend(missing_beside);
+        missing.extend(missing_in_shadows);
         let known = found.len();
         for finding in missing {
             // That no layer provides a key says more than that no call had it, so the latter is

@@ -108,7 +108,7 @@ impl Resource {
         let is_suspicious =
             note(&seen.origin, call.origin.as_ref()) | note(&seen.context, call.context.as_ref());
         if is_suspicious {
-            self.tell_missing_keys();
+            self.report_missing_keys();
         }
         let is_met = |key: &Option<SeenKey>| key.as_ref().is_none_or(SeenKey::is_met);
         if is_met(&seen.origin) && is_met(&seen.context) {
@@ -117,7 +117,7 @@ impl Resource {
     }
 
     #[cold]
-    fn tell_missing_keys(&self) {
+    fn report_missing_keys(&self) {
         if self.shared.hooks.want(Interest::FINDING) {
             for finding in self.keys_without_calls() {
                 self.shared.tell(&finding);

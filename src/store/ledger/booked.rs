@@ -225,11 +225,11 @@ impl Ledger {
     pub(crate) fn unbook(&mut self, bucket: u64, n: u32) -> u32 {
         // A counter of costs reports all the time. Permits that are in a report on its way stay
         // booked, as the store is about to count them.
-        let is_told = self.terms.by_cost && self.tells();
+        let keeps_local = self.terms.by_cost && self.is_reporting();
         let Some(own) = self.own.iter_mut().find(|own| own.bucket == bucket) else {
             return 0;
         };
-        let local = if is_told { 0 } else { own.local.min(n) };
+        let local = if keeps_local { 0 } else { own.local.min(n) };
         own.local -= local;
         let drawn = own.drawn.min(n - local);
         own.drawn -= drawn;
@@ -240,7 +240,7 @@ impl Ledger {
     /// has granted, so that they need no report. Does nothing while a report is under way. Returns
     /// how many it covers.
     pub(crate) fn pay_local(&mut self, bucket: u64, n: u32) -> u32 {
-        if self.tells() || n == 0 {
+        if self.is_reporting() || n == 0 {
             return 0;
         }
         let own = self.own.iter_mut().find(|own| own.bucket == bucket);

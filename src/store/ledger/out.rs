@@ -19,7 +19,7 @@ pub(super) struct Out {
     late: u16,
     /// Whether one of the awaited draws reports permits to the store. No other draw reports
     /// meanwhile, so nothing is counted twice.
-    tells: bool,
+    is_reporting: bool,
     /// When the last draw was sent.
     sent: Tick,
 }
@@ -46,21 +46,21 @@ impl Ledger {
     }
 
     /// Returns whether a draw on its way reports permits to the store.
-    pub(in crate::store) fn tells(&self) -> bool {
-        self.out().is_some_and(|out| out.tells)
+    pub(in crate::store) fn is_reporting(&self) -> bool {
+        self.out().is_some_and(|out| out.is_reporting)
     }
 
-    /// Notes that a draw is sent; `tells` says whether it reports permits.
-    pub(in crate::store) fn note_sent(&mut self, now: Tick, tells: bool) {
+    /// Notes that a draw is sent; `is_reporting` says whether it reports permits.
+    pub(in crate::store) fn note_sent(&mut self, now: Tick, is_reporting: bool) {
         let out = &mut self.pending_mut().out;
         out.draws = out.draws.saturating_add(1);
-        out.tells |= tells;
+        out.is_reporting |= is_reporting;
         out.sent = now;
     }
 
     /// Notes that a draw is answered or has failed. `is_late` says whether it was [noted as
     /// late](Self::note_late).
-    pub(in crate::store) fn note_back(&mut self, tells: bool, is_late: bool) {
+    pub(in crate::store) fn note_back(&mut self, is_reporting: bool, is_late: bool) {
         let Some(pending) = &mut self.pending else {
             return;
         };
@@ -69,13 +69,13 @@ impl Ledger {
             out.late = out.late.saturating_sub(1);
         } else {
             out.draws = out.draws.saturating_sub(1);
-            out.tells &= !tells;
+            out.is_reporting &= !is_reporting;
         }
     }
 
     /// Notes that the answer of a draw is late.
-    pub(in crate::store) fn note_late(&mut self, tells: bool) {
-        self.note_back(tells, false);
+    pub(in crate::store) fn note_late(&mut self, is_reporting: bool) {
+        self.note_back(is_reporting, false);
         let out = &mut self.pending_mut().out;
         out.late = out.late.saturating_add(1);
     }

@@ -59,11 +59,11 @@ impl SharedQuota {
     ) -> Option<OnTheWay> {
         let here = ledger.here(by.now);
         // If a draw is on its way, its answer says how much can still be borrowed.
-        let is_beside = ledger.is_out();
+        let has_draw_out = ledger.is_out();
         let pending = ledger.pending.as_deref_mut()?;
         let ahead = pending.ahead.as_deref_mut()?;
         let has_others = !pending.tickets.is_empty();
-        if is_beside
+        if has_draw_out
             || ahead.tickets.is_empty()
             || (std::mem::take(&mut ahead.was_last) && has_others)
         {

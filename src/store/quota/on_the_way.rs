@@ -43,7 +43,7 @@ impl OnTheWay {
         need: DrawNeed,
         ahead_of: Option<u64>,
     ) -> Self {
-        let (report, unknown) = if ledger.tells() {
+        let (report, unknown) = if ledger.is_reporting() {
             (Report::Nothing, Vec::new())
         } else {
             (ledger.report, ledger.unknown(now))
@@ -66,7 +66,7 @@ impl OnTheWay {
     }
 
     /// Returns whether the draw reports permits to the store.
-    pub(super) fn tells(&self) -> bool {
+    pub(super) fn is_reporting(&self) -> bool {
         self.report != Report::Nothing
     }
 
@@ -75,7 +75,7 @@ impl OnTheWay {
     pub(in crate::store) fn note_late(&mut self, now: Tick) {
         let mut books = self.quota.books.lock();
         let ledger = books.open(&self.quota.rule);
-        ledger.note_late(self.tells());
+        ledger.note_late(self.is_reporting());
         self.is_late = true;
         let askers = std::mem::take(&mut self.askers);
         self.quota.serve_all(ledger, now, askers);
@@ -87,7 +87,7 @@ impl OnTheWay {
     pub(in crate::store) fn give_up(self) {
         let mut books = self.quota.books.lock();
         if let Some(ledger) = books.ledger() {
-            ledger.note_back(self.tells(), self.is_late);
+            ledger.note_back(self.is_reporting(), self.is_late);
         }
         drop(books);
         self.quota.rule.hub.look_at(&self.quota);
@@ -101,7 +101,7 @@ impl SharedQuota {
         let this = &sent.quota;
         let mut books = this.books.lock();
         let ledger = books.open(&this.rule);
-        ledger.note_back(sent.tells(), sent.is_late);
+        ledger.note_back(sent.is_reporting(), sent.is_late);
         if alone {
             ledger.note_down(now);
         }

@@ -100,7 +100,7 @@ impl SharedQuota {
         };
         let now = by.now;
         this.answer_old(ledger, by);
-        let is_beside = ledger.is_out();
+        let has_draw_out = ledger.is_out();
         if let Some(at) = ledger.put_off(now, by.slow_trip) {
             let is_any = !ledger.tickets().is_empty();
             return if is_any {
@@ -130,7 +130,7 @@ impl SharedQuota {
         let target = this.target(ledger, by, here.end - now).min(limit);
         let affords = ledger.affords();
         // While a draw is on its way, nothing is drawn ahead: its answer brings that.
-        let is_due = !is_beside && (firm > 0 || (affords && held < target.div_ceil(2)));
+        let is_due = !has_draw_out && (firm > 0 || (affords && held < target.div_ceil(2)));
         // While the store has no permits, nothing is drawn ahead; calls that may ask still do.
         let is_exhausted = matches!(this.cell.take(now, 0), LeaseFound::Exhausted(_))
             || this.none_before(ledger, now).is_some();
@@ -139,7 +139,7 @@ impl SharedQuota {
         } else {
             0
         };
-        if ledger.is_hot && affords && !is_beside {
+        if ledger.is_hot && affords && !has_draw_out {
             // A busy counter keeps up to four times its target, and another one nothing.
             let most = if this.is_busy(ledger) {
                 target.saturating_mul(4).max(4)
@@ -152,7 +152,7 @@ impl SharedQuota {
         }
         let (mut firm_now, mut soft) = (firm, soft);
         if by.is_recovering || this.is_recovering(ledger, now) {
-            if is_beside {
+            if has_draw_out {
                 // The answer says how much of the share is left.
                 return Prepared::Nothing;
             }
@@ -162,14 +162,14 @@ impl SharedQuota {
         }
         // A late answer that still comes may bring permits that cover those to be reported, so no
         // report is sent before.
-        let is_untold = !ledger.tells() && !ledger.is_late();
+        let can_report = !ledger.is_reporting() && !ledger.is_late();
         let has_news = (affords && ledger.returns())
-            || (is_untold && !ledger.to_report(now + by.trip).is_empty());
+            || (can_report && !ledger.to_report(now + by.trip).is_empty());
         // Permits from before the first answer can be reported only once the store's bucket numbers
         // are known. So an empty draw is sent to learn them, and waiting calls are answered by the
         // next draw.
         let must_learn_time =
-            firm_now == 0 && ledger.has_unreported_past() && !is_beside && !ledger.is_late();
+            firm_now == 0 && ledger.has_unreported_past() && !has_draw_out && !ledger.is_late();
         if firm_now == 0 && soft == 0 && !has_news && !must_learn_time {
             if firm > 0 {
                 this.refuse_all(ledger, here.next);
@@ -189,12 +189,12 @@ impl SharedQuota {
 
     /// Builds the draw of what is `sent`, with all permits to report and to give back.
     fn send(&self, ledger: &mut Ledger, by: &Conditions, sent: OnTheWay) -> Prepared {
-        let add = if ledger.tells() {
+        let add = if ledger.is_reporting() {
             Vec::new()
         } else {
             ledger.to_report(by.now)
         };
-        ledger.note_sent(by.now, sent.tells());
+        ledger.note_sent(by.now, sent.is_reporting());
         ledger.note_draw();
         let known = ledger.known_epoch(by.now);
         let back = ledger.take_back();
@@ -290,7 +290,7 @@ impl SharedQuota {
     }
 
     fn take_grant(&self, ledger: &mut Ledger, sent: &mut OnTheWay, grant: &Grant) -> After {
-        ledger.note_back(sent.tells(), sent.is_late);
+        ledger.note_back(sent.is_reporting(), sent.is_late);
         // Read before the grant is applied: permits of this grant that go back can wait for the
         // next draw.
         let returns = ledger.returns_ahead(grant.bucket);
@@ -386,8 +386,8 @@ impl SharedQuota {
         ledger.tidy(now);
         let asks = !ledger.tickets().is_empty() || ledger.asks_ahead();
         let returns = returns || (ledger.terms.by_cost && ledger.returns());
-        let tells = !ledger.tells() && !ledger.unknown(now).is_empty();
-        if asks || returns || tells {
+        let must_report = !ledger.is_reporting() && !ledger.unknown(now).is_empty();
+        if asks || returns || must_report {
             After::AskAgain
         } else {
             After::Nothing
@@ -408,7 +408,7 @@ impl SharedQuota {
         let this = sent.quota.clone();
         let mut books = this.books.lock();
         let ledger = books.open(&this.rule);
-        ledger.note_back(sent.tells(), sent.is_late);
+        ledger.note_back(sent.is_reporting(), sent.is_late);
         ledger.see_time(seen);
         this.rule.note_seen(seen);
         ledger.report_all();
@@ -447,7 +447,7 @@ impl SharedQuota {
             let Some(ledger) = books.ledger() else {
                 break;
             };
-            ledger.note_back(sent.tells(), false);
+            ledger.note_back(sent.is_reporting(), false);
             // The first draw has made the report.
             ledger.report = Report::Nothing;
             ledger.afford_one();

@@ -16,7 +16,7 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 
 /// Reads the answer to one draw.
 pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreError> {
-    let answer = answer.as_ref().map_err(told)?;
+    let answer = answer.as_ref().map_err(loggable)?;
     let drawn = floats(answer).and_then(|numbers| Drawn::read(&numbers));
     drawn.ok_or_else(unreadable)
 }
@@ -81,11 +81,11 @@ pub(super) fn says_why(error: &RedisError) -> bool {
     if super::tls::reason(error, false).is_some() {
         return true;
     }
-    told(error).kind() == StoreErrorKind::Refused
+    loggable(error).kind() == StoreErrorKind::Refused
 }
 
 /// Converts an error to one that is safe to log: it contains only the error's code or a fixed text.
-pub(super) fn told(error: &RedisError) -> StoreError {
+pub(super) fn loggable(error: &RedisError) -> StoreError {
     use StoreErrorKind as Kind;
     #[cfg(feature = "redis-sentinel")]
     if let Some(unknown) = UnknownMaster::of(error) {
@@ -252,9 +252,9 @@ mod tests {
             (of(io::ErrorKind::BrokenPipe), "the connection is gone"),
         ] {
             let what = format!("{error:?}");
-            let told = told(&error.into());
+            let loggable = loggable(&error.into());
             let expected = StoreError::new(StoreErrorKind::Unreachable, expected);
-            assert_eq!(told, expected, "{what}");
+            assert_eq!(loggable, expected, "{what}");
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
             ("hush hush", "", Kind::Refused, "an error without a code"),
         ] {
             let error = make_extension_error(code.to_owned(), Some(text.to_owned()));
-            assert_eq!(told(&error), StoreError::new(kind, named), "{text}");
+            assert_eq!(loggable(&error), StoreError::new(kind, named), "{text}");
         }
     }
 }

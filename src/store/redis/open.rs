@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::super::key::is_prefix;
 use super::super::{Alive, Beat, Draw, Drawn, NodeId, StoreError, StoreErrorKind};
-use super::answer::{integers, is_unknown_script, read_beat, read_drawn, told, unreadable};
+use super::answer::{integers, is_unknown_script, read_beat, read_drawn, loggable, unreadable};
 use super::link::{CONNECTS, Link};
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 use super::servers;
@@ -223,13 +223,13 @@ impl RedisStore {
                 return reason;
             }
         }
-        told(error)
+        loggable(error)
     }
 
     /// Converts the error of a request on the connection of this number. Closes the connection if
     /// it is broken, or if its server accepts no writes: a new one may lead to another server.
     fn failed(&self, error: &RedisError, number: u64) -> StoreError {
-        let error = told(error);
+        let error = loggable(error);
         let (gone, elsewhere) = (StoreErrorKind::Unreachable, StoreErrorKind::ReadOnly);
         if [gone, elsewhere, StoreErrorKind::Late].contains(&error.kind()) {
             self.shared.connection.close(number);

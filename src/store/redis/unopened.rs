@@ -50,8 +50,8 @@ impl Unopened {
             return error;
         }
         let words = timeout(ANSWERS, first_words(host, port)).await;
-        let told = words.ok().and_then(Result::ok);
-        match told.and_then(|words| Self::of_words(&words, has_tls)) {
+        let answered = words.ok().and_then(Result::ok);
+        match answered.and_then(|words| Self::of_words(&words, has_tls)) {
             Some(unopened) => io::Error::other(unopened).into(),
             None if has_tls || error.is_timeout() => error,
             None => io::Error::other(Self::Ended).into(),

@@ -71,8 +71,8 @@ impl Refiller {
             let now = self.hub.now();
             let mut has_moved = self.poll_beat(cx, now);
             has_moved |= self.poll_trips(cx, now);
-            let has_told = now >= self.recovers_until && self.reports.is_empty();
-            if self.hub.mode() == HubMode::Recovering && has_told {
+            let has_reported = now >= self.recovers_until && self.reports.is_empty();
+            if self.hub.mode() == HubMode::Recovering && has_reported {
                 self.hub.set_mode(HubMode::Live, now);
             }
             has_moved |= self.start_beat(now);
