@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::super::key::is_prefix;
 use super::super::{Alive, Beat, Draw, Drawn, NodeId, StoreError, StoreErrorKind};
-use super::answer::{integers, is_unknown_script, read_beat, read_drawn, loggable, unreadable};
+use super::answer::{integers, is_unknown_script, loggable, read_beat, read_drawn, unreadable};
 use super::link::{CONNECTS, Link};
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 use super::servers;
