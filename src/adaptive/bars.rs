@@ -31,6 +31,7 @@ pub(super) const fn loads(critical: f64, normal: f64, sheddable: f64) -> [f64; 4
     [0.0, critical, normal, sheddable]
 }
 
+/// The loads of calm, by class.
 const CALM: [f64; 4] = loads(0.04, 0.36, 0.40);
 
 /// A service, its trouble, and how long its clients wait.
@@ -168,6 +169,7 @@ pub(super) struct Bar {
     pub(super) last: Duration,
 }
 
+/// A bar that every run meets.
 const ANY: Duration = Duration::MAX;
 
 const fn bar(parts: [f64; 3], p99: u64, settled: Duration, last: Duration) -> Bar {
@@ -182,6 +184,7 @@ const fn bar(parts: [f64; 3], p99: u64, settled: Duration, last: Duration) -> Ba
     }
 }
 
+/// Returns the scenes with their names and bars.
 pub(super) fn scenes() -> Vec<(&'static str, Scene, Bar)> {
     use Work::{Bimodal, Even, Exponential, Fixed};
     let spike = |slots, mean, work| Scene::new(slots, ms(mean), work, SPIKE);
@@ -365,6 +368,7 @@ fn steady(slots: u32, mean: Duration, work: Work, loads: [f64; 4], seed: u64) ->
     }
 }
 
+/// Runs `model` for about `calls` calls. Returns how many were refused.
 fn refused(model: &Model, calls: f64, start: u32) -> usize {
     let load: f64 = model.loads.iter().sum();
     let length = Duration::from_secs_f64(calls / (model.capacity() * load));

@@ -76,6 +76,7 @@ pub(super) struct Shown {
 // === impl Strictness ===
 
 impl Strictness {
+    /// The units of `room` in one call.
     const ROOM: f64 = 256.0;
 
     pub(super) const fn of_word(word: u64) -> Self {

@@ -17,6 +17,7 @@ const COHORTS: usize = 128;
 /// A limiter that is run with calls in random cohorts.
 pub(super) struct WithCohorts {
     limiter: Limiter,
+    /// The state of the random numbers.
     state: Cell<u64>,
     now: Cell<Tick>,
     /// From when on sheddable calls are counted.

@@ -367,6 +367,7 @@ impl LimitEstimate {
         }
     }
 
+    /// Adjusts the limit after a window that is not of a probe, and begins a probe if one is due.
     fn adjust(
         &mut self,
         settings: &LimiterSettings,
@@ -498,12 +499,14 @@ impl LimitEstimate {
         self.lower(settings, limit, above);
     }
 
+    /// Lowers the level of a probe to three quarters of `limit`, at which calls took `above`.
     fn lower(&mut self, settings: &LimiterSettings, limit: f64, above: f64) {
         self.phase = Phase::Settling;
         self.level = ((0.75 * limit) as u32).max(settings.least_level());
         self.above = above;
     }
 
+    /// Closes the window in which a probe settles.
     fn settled(&mut self, now: Tick, observed: Meanwhile, sample: &Samples) {
         if observed.in_flight <= self.level {
             self.phase = Phase::Measuring;
@@ -522,6 +525,7 @@ impl LimitEstimate {
         self.long = short.min(INFLATED * self.long);
     }
 
+    /// Closes the window in which a probe measures.
     fn measured(&mut self, settings: &LimiterSettings, now: Tick, sample: &Samples) {
         let Some(short) = sample.mean_ns().filter(|_| sample.count >= PROBE_LEAST) else {
             return self.rest(now);

@@ -224,6 +224,7 @@ impl Limiter {
         true
     }
 
+    /// Closes the window of bounds if it is due, and returns whether it did.
     fn close_bounds(
         &self,
         learned: &mut Learned,

@@ -263,6 +263,8 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         self.work_on(now);
     }
 
+    /// Handles the arrival of a call, whose client tries `tries` more times and first came at
+    /// `since`.
     fn arrive(&mut self, now: u64, class: usize, tries: u32, since: u64) {
         if tries == self.model.retries {
             self.trace.arrive(now, class);

@@ -30,6 +30,7 @@ pub(crate) struct Trace {
     shed: usize,
 }
 
+/// Returns whether `at` is from `from` to before `to`.
 fn within(at: u64, from: Duration, to: Duration) -> bool {
     nanos(from) <= at && at < nanos(to)
 }
@@ -39,6 +40,7 @@ impl Trace {
         self.arrivals[class].push(now);
     }
 
+    /// Notes a refusal. `for_good` says that the client does not try again.
     pub(super) fn shed(&mut self, now: u64, class: usize, for_good: bool) {
         self.shed += 1;
         self.last_shed = now;

@@ -129,6 +129,8 @@ impl Samples {
 // === impl WindowSpan ===
 
 impl WindowSpan {
+    /// Sets the time in which the window does not close. A reading that is before `open` by less
+    /// than the clock's slack does not count as a step back.
     pub(super) fn set(&self, open: Tick, due: Tick) {
         let open = open.as_nanos().saturating_sub(SLACK_NS);
         self.open.store(open, Ordering::Relaxed);

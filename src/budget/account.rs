@@ -145,6 +145,7 @@ impl Account {
 // === impl AccountState ===
 
 impl AccountState {
+    /// Returns whether the call has reported a cost.
     fn is_told(self) -> bool {
         self.0 & TOLD != 0
     }

@@ -6,10 +6,15 @@ use crate::base::sync::{AtomicU64, Ordering};
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct BudgetCounts {
+    /// The units that were charged.
     charged: AtomicU64,
+    /// The units that were reserved by calls that started.
     reserved: AtomicU64,
+    /// The units that were charged beyond the limit.
     over: AtomicU64,
+    /// The calls that ended without reporting a cost.
     untold: AtomicU64,
+    /// The units that were reported and not charged.
     cut: AtomicU64,
     /// The largest cost that a call has reported, plus one; or [`UNKNOWN`].
     largest: AtomicU64,

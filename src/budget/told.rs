@@ -14,6 +14,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct ToldLeft {
     /// The total of charges that must not be exceeded before `until`.
     ceiling: u64,
+    /// The reset, after which the number has no effect.
     until: Tick,
 }
 

@@ -235,6 +235,7 @@ impl Key<'_> {
         self.hash_as::<false, H>(state);
     }
 
+    /// Hashes the key, with end marks if `MARKS`.
     #[inline]
     fn hash_as<const MARKS: bool, H: Hasher>(&self, state: &mut H) {
         match self {
@@ -313,6 +314,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
     }
 }
 
+/// Returns whether `text` begins like a method, with a capital letter.
 #[inline]
 fn may_be_joined(text: &str) -> bool {
     text.as_bytes().first().is_some_and(u8::is_ascii_uppercase)

@@ -62,6 +62,7 @@ pub(crate) struct Left {
 /// The content of a cell, unpacked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word {
+    /// The end of the bucket, in units of time.
     end: u64,
     permits: u32,
 }

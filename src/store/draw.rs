@@ -55,8 +55,11 @@ use super::StoreKey;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draw {
     pub(crate) key: StoreKey,
+    /// The length of a bucket.
     pub(crate) bucket: Duration,
+    /// The number of buckets of the window.
     pub(crate) buckets: u32,
+    /// The permits of a window, over all processes.
     pub(crate) limit: u32,
     /// Permits that calls wait for.
     pub(crate) firm: u32,

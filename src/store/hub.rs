@@ -265,6 +265,7 @@ impl Hub {
         self.alive.load(Ordering::Relaxed)
     }
 
+    /// Returns the moving average of the length of trips.
     pub(crate) fn trip(&self) -> Duration {
         match self.trip_ns.load(Ordering::Relaxed) {
             0 => FIRST_TRIP,
@@ -277,6 +278,7 @@ impl Hub {
         Duration::from_nanos(self.slowest_ns.load(Ordering::Relaxed))
     }
 
+    /// Notes the length of a trip.
     pub(super) fn note_trip(&self, took: Duration) {
         let last = self.trip_ns.load(Ordering::Relaxed);
         let took = crate::clock::nanos(took);
@@ -290,6 +292,7 @@ impl Hub {
         self.slowest_ns.store(slowest, Ordering::Relaxed);
     }
 
+    /// Counts an error, and keeps it as the last one.
     pub(super) fn note_error(&self, error: super::StoreError) {
         self.figures.errors[error.kind().index()].add(1);
         if error.kind() == StoreErrorKind::Refused {
@@ -330,6 +333,7 @@ impl Hub {
         }
     }
 
+    /// Wakes the refiller.
     pub(super) fn wake(&self) {
         let waker = self.waker.lock().take();
         if let Some(waker) = waker {
@@ -347,6 +351,7 @@ impl Hub {
         !self.asking.lock().is_empty()
     }
 
+    /// Empties the list of the refiller, and returns its counters.
     pub(super) fn take_asking(&self) -> Vec<Arc<SharedQuota>> {
         let asking = std::mem::take(&mut *self.asking.lock());
         for quota in &asking {
@@ -370,6 +375,7 @@ impl Hub {
         &self.late
     }
 
+    /// Adds a new counter to the list of all counters.
     pub(super) fn register(&self, quota: &Arc<SharedQuota>) {
         self.counters.fetch_add(1, Ordering::Relaxed);
         let mut all = self.all.lock();

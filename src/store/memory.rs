@@ -68,6 +68,7 @@ struct MemoryState {
 #[derive(Clone, Debug, Default)]
 struct Data {
     values: HashMap<StoreKey, StoredValue>,
+    /// The live processes, with the time and content of their last beats.
     nodes: HashMap<NodeId, (Duration, Alive)>,
     /// When the data began; no epoch before the first beat.
     epoch: Epoch,

@@ -14,6 +14,7 @@ pub(super) struct Request<T> {
     answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>,
     /// The deadline; `None` once it has passed.
     deadline: Option<Timer>,
+    /// When the request was sent.
     pub(super) sent: Tick,
 }
 

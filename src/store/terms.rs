@@ -124,6 +124,7 @@ impl QuotaRule {
         })
     }
 
+    /// Creates the state of a rule on calls.
     fn alone(window: Window, figures: Arc<RuleFigures>, hub: &Arc<Hub>) -> Self {
         Self {
             window: Arc::new(window),
@@ -160,6 +161,7 @@ impl QuotaRule {
         self.largest.as_ref().map_or(1, of_calls)
     }
 
+    /// Stores a reading of the store's clock, for new ledgers.
     pub(super) fn note_seen(&self, seen: Seen) {
         *self.seen.lock() = Some(seen);
     }

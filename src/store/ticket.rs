@@ -26,6 +26,7 @@ pub(crate) struct Validity {
     /// The time at which the bucket of the permits has certainly begun; zero if it is not the next
     /// one.
     pub(crate) from: Tick,
+    /// When the bucket of the permits ends.
     pub(crate) end: BucketEnd,
 }
 

@@ -43,7 +43,9 @@ pub(super) enum TripEnd {
 
 /// See the [module](self).
 pub(super) struct Trips {
+    /// The trips whose answer may still come, in no order.
     all: Vec<Trip>,
+    /// How long calls wait for the store.
     wait: Duration,
     /// When the last trip was sent.
     started: Tick,

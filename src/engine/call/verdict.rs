@@ -56,6 +56,7 @@ pub enum Verdict {
 /// What is known of a call that starts on the fast path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
+    /// When the call starts.
     pub(crate) at: Tick,
     pub(crate) weight: u32,
     pub(crate) has_slot: bool,

@@ -27,6 +27,7 @@ pub(crate) type Older = Vec<Weak<RuleSet>>;
 pub(crate) struct RuleChange {
     old: StdArc<RuleSet>,
     new: StdArc<RuleSet>,
+    /// When the reload began.
     begun: Tick,
 }
 

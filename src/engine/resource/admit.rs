@@ -76,6 +76,7 @@ impl Resource {
         self.node.is_waited_for() || self.params().is_some_and(KeyedRules::are_waited_for)
     }
 
+    /// Returns whether a rule limits the slots.
     fn gives_out_slots(&self) -> bool {
         self.slots.is_some() || self.limiter().is_some()
     }

@@ -24,6 +24,7 @@ pub(crate) struct Leases {
 
 #[derive(Debug)]
 pub(super) struct LeasedRule {
+    /// The index of the rule in its set.
     pub(super) index: u32,
     pub(super) rule: SharedRule,
     pub(super) counters: LeaseCounters,
@@ -47,6 +48,7 @@ pub(crate) struct LeaseTargets(SmallVec<LeaseTarget, 2>);
 #[derive(Clone, Debug)]
 pub(super) struct LeaseTarget {
     rule: u32,
+    /// The limit and the interval that a refusal names.
     advertised: (u32, Duration),
     pub(super) quota: Arc<SharedQuota>,
     /// The number of permits that the call takes.
@@ -348,6 +350,7 @@ impl LeaseTargets {
 }
 
 impl LeaseTarget {
+    /// Creates the refusal by this counter, which has room again `at`, or never if that is `None`.
     #[cold]
     fn exhausted(&self, at: Option<Tick>) -> NoShare {
         let at = at.filter(|_| self.quota.fits(self.weight));
@@ -390,6 +393,7 @@ impl Asking {
         Ok(self.held)
     }
 
+    /// Applies the answer of one counter.
     fn take_answer(&mut self, target: &LeaseTarget, answer: Answer) -> Result<(), NoShare> {
         match answer {
             Answer::Granted(valid) => self.held.push(target, Some(valid)),

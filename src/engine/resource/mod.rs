@@ -62,11 +62,16 @@ pub(crate) struct Resource {
     /// Distinguishes the scope nodes of this resource from those of others.
     id: u64,
     node: Node,
+    /// The flow rules, as quotas on rings and as queues.
     compiled: CompiledRules,
+    /// The fixed limit on concurrent calls, if a rule sets one.
     slots: Option<SlotLimit>,
+    /// The checks that most resources do not have.
     extras: Option<Box<OptionalChecks>>,
+    /// The set of rules by which the resource was made; a bare set if none is for it.
     rules: StdArc<RuleSet>,
     shared: StdArc<EngineContext>,
+    /// The version of the rules that the resource agrees with.
     version: AtomicU64,
     place: ListPlace,
     /// Whether the resource is never evicted, because a rule names it, or it is the overflow

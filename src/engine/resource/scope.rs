@@ -31,6 +31,7 @@ pub(crate) enum ScopeKind {
 /// The key of a scope node in the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScopeKey {
+    /// The id of the resource.
     resource: u64,
     kind: ScopeKind,
     name: OwnedKey,

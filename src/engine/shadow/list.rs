@@ -43,6 +43,7 @@ pub(crate) struct NextShadows {
 
 /// A rule of the next set that is in shadow mode.
 struct Wanted<'a> {
+    /// The part of the set that its engine judges by: this rule alone.
     part: RuleSelection,
     id: StdArc<str>,
     rule: Option<&'a Rule>,

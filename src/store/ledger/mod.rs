@@ -50,6 +50,7 @@ pub(crate) struct Ledger {
     /// The last answer of the store, if `has_seen`.
     last: Seen,
     has_seen: bool,
+    /// What the next draw must report.
     pub(super) report: Report,
     /// The latest time at which an answered request was sent. Answers to requests that were sent
     /// earlier bring no news.

@@ -41,6 +41,7 @@ pub(crate) struct SharedQuota {
     digest: CounterDigest,
     rule: Arc<QuotaRule>,
     cell: Cell,
+    /// The terms, and the ledger while the counter has one.
     books: Lock<Books>,
     /// When there will be room again by the last answer of the store, in ns.
     available_at: AtomicU64,

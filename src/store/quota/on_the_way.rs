@@ -14,10 +14,13 @@ pub(in crate::store) struct OnTheWay {
     pub(in crate::store) quota: Arc<SharedQuota>,
     /// The calls that wait for the answer; none once it is late.
     pub(super) askers: Vec<Asker>,
+    /// The permits that the calls need.
     pub(super) firm: u32,
+    /// The permits that are drawn ahead of calls.
     pub(super) soft: u32,
     /// `Some` with the bucket in which the draw was made, if it is for the bucket after that.
     pub(super) ahead_of: Option<u64>,
+    /// Which permits the draw reports.
     pub(super) report: Report,
     /// Permits taken without the store that the draw reports to it.
     pub(super) unknown: Vec<Booking>,

@@ -19,6 +19,7 @@ use crate::store::ticket::{Answer, Validity};
 pub(in crate::store) struct Conditions {
     pub(in crate::store) now: Tick,
     pub(in crate::store) nodes: Nodes,
+    /// For how long permits are drawn ahead.
     pub(in crate::store) horizon: Duration,
     /// The mean length of a trip.
     pub(in crate::store) trip: Duration,
@@ -61,7 +62,9 @@ pub(in crate::store) struct Grant {
     pub(in crate::store) bucket: u64,
     pub(in crate::store) epoch: Epoch,
     pub(in crate::store) wait: Duration,
+    /// When the draw was sent.
     pub(in crate::store) sent: Tick,
+    /// When its answer came.
     pub(in crate::store) received: Tick,
 }
 
@@ -245,6 +248,7 @@ impl SharedQuota {
         !ledger.terms.exact && needed >= self.rule.worth_a_lease()
     }
 
+    /// Removes up to `weight` permits from the cell, and schedules their return.
     fn withdraw(&self, ledger: &mut Ledger, weight: u32) {
         if let Some((end, out)) = self.cell.withdraw(weight) {
             let bucket = ledger.bucket_of(end);
@@ -255,6 +259,7 @@ impl SharedQuota {
         }
     }
 
+    /// Refuses all waiting calls until `at`.
     fn refuse_all(&self, ledger: &mut Ledger, at: Tick) {
         for asker in ledger.take_tickets(usize::MAX) {
             asker.slot.answer(Answer::Refused(Some(at)));

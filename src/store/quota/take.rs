@@ -225,6 +225,7 @@ impl SharedQuota {
         self.add_taken(ledger, taken);
     }
 
+    /// Adds `weight` permits, which the cell does not hold any more, to the statistics.
     fn add_taken(&self, ledger: &mut Ledger, weight: u32) {
         if weight == 0 {
             return;

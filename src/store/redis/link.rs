@@ -107,6 +107,7 @@ impl Connection {
         poll_fn(|cx| self.poll_connecting(node, cx)).await
     }
 
+    /// Polls the attempt to connect, for a beat of `node`.
     fn poll_connecting(
         &self,
         node: NodeId,

@@ -63,13 +63,16 @@ enum MasterLink {
 
 /// A command of a trip, on its way to a master.
 struct Errand {
+    /// The position of the command in the trip.
     index: usize,
     /// Whether the slot is being migrated to this master, so that `ASKING` must precede the
     /// command.
     is_asking: bool,
 }
 
+/// The answers to the commands of a trip, at their positions; `None` until they have come.
 type Answers = Vec<Option<RedisResult<Value>>>;
+/// The commands of a trip, by the master to which they go.
 type Errands = BTreeMap<MasterAddress, Vec<Errand>>;
 
 impl Masters {

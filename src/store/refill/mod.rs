@@ -59,8 +59,10 @@ const MOST_MISSED: u32 = 3;
 pub(super) struct Refiller {
     hub: Arc<Hub>,
     store: std::sync::Arc<dyn QuotaStore>,
+    /// The report that each beat sends.
     pub(super) alive: Alive,
     trips: Trips,
+    /// The beat that is on its way.
     beat: Option<Request<Beat>>,
     /// Whether a beat was ever answered or has failed. Until then, no draws are sent.
     has_beaten: bool,

@@ -17,7 +17,9 @@ const STANDS_THERE: &str = "it stands in that line";
 /// The line in which a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InLine {
+    /// Waits for a concurrency slot.
     Slot,
+    /// Waits for a share of its value's limit on calls at once.
     Share,
     /// Waits for the answers of the store.
     Store,
