@@ -11,9 +11,10 @@ use crate::base::sync::{AtomicU64, Ordering};
 ///
 /// Clones share one reading. Moving the clock wakes no call: a call that
 /// [waits](crate::Sentinel::enter) sleeps on tokio's timer, for the time that was computed when its
-/// wait began, even if this clock stands still, and for longer if this clock has moved half of the
-/// way by then. So use it for calls that pass, are refused or are [admitted](crate::Waiting::admit)
-/// by hand. For calls that sleep, use a [`TokioClock`](super::TokioClock) in paused time.
+/// wait began, even if this clock stands still. If this clock has moved at least half of the way by
+/// then, but not all of it, the call sleeps again. So use it for calls that pass, are refused or
+/// are [admitted](crate::Waiting::admit) by hand. For calls that sleep, use a
+/// [`TokioClock`](super::TokioClock) in paused time.
 ///
 /// # Examples
 ///

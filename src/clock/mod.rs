@@ -118,9 +118,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     ///
     /// Rules that count [by the calendar](crate::KeyedRule::per_calendar_month) need it to find the
     /// day and month of a reading; nothing else does. An engine calls it when it loads such a rule,
-    /// and once for each table of values. Default: zero, so that the readings themselves are times
-    /// since 1970, and the calendar of a [`TokioClock`] begins with that year when it is created. A
-    /// clock that wraps another one should return the other clock's value.
+    /// and once for each table of values. A clock that wraps another one should return the other
+    /// clock's value. Default: zero, so that the readings themselves are times since 1970. For a
+    /// [`TokioClock`], the beginning of 1970 is the time at which it was created.
     ///
     /// ```
     /// use std::time::Duration;

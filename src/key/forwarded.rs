@@ -124,10 +124,10 @@ impl ForwardedIp {
         self
     }
 
-    /// Returns the address that the key is made of, in full: that of the client, or if the
-    /// headers cannot be trusted or understood, that of the peer; `None` if that is not known
-    /// either. [`client_ip`](ClientIp::client_ip) instead returns `None` where the key is the
-    /// peer for want of a client.
+    /// Returns the full address that the key is made of: the address of the client, or of the
+    /// peer if the headers cannot be trusted or understood; `None` if the peer is not known
+    /// either. In contrast, [`client_ip`](ClientIp::client_ip) returns `None` where the client
+    /// is not known and the key is the peer.
     ///
     /// ```
     /// use http::Request;

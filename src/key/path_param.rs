@@ -23,10 +23,10 @@ use crate::call::{Encoded, Key};
 /// and a parameter of the matched path before that of a rule.
 ///
 /// The value is known by the text that it percent-decodes to: `%37` and `7` are one key. Each
-/// look-up walks over the path. It does not allocate, or only for encoded values above 512 bytes,
-/// with two exceptions, in which it asks axum for its own value: if the path was rewritten between
-/// two of axum's routers, or if there are two slashes in a row in the part that outer routers have
-/// taken off.
+/// look-up walks over the path, and allocates only for encoded values above 512 bytes. In two cases
+/// it asks axum for its value instead, which allocates: if the path was rewritten between two of
+/// axum's routers, or if there are two slashes in a row in the part that outer routers have taken
+/// off.
 ///
 /// # Examples
 ///

@@ -34,10 +34,10 @@
 pub enum Completion {
     /// When the body of its response has ended or is dropped.
     ///
-    /// The response time always ends with the head. The call also counts as complete at
-    /// that time if the body is at its end after the first poll or is never polled, unless
-    /// a rule counts the call until its body is gone, as an
-    /// [`AdaptiveRule`](crate::AdaptiveRule) does.
+    /// The response time always ends with the head. If the body is at its end after the first
+    /// poll, or is never polled, the call also counts as complete at that time. But where a rule
+    /// counts a call until its body is dropped, as an [`AdaptiveRule`](crate::AdaptiveRule) does,
+    /// the call counts as complete only then.
     #[default]
     Body,
     /// When the head of its response is available.

@@ -98,9 +98,9 @@ impl Rule {
     /// [`Sentinel::shadows`](crate::Sentinel::shadows).
     ///
     /// The rule judges the calls that the enforced rules let pass. Its statistics are its own, and
-    /// do not include calls that it would have refused. So they are the statistics that it would
-    /// have if it were enforced along with the other rules, with one exception: a call that it
-    /// would make wait starts at once, so it never refuses a call because [too many
+    /// do not include calls that it would have refused. So they are what they would be if the rule
+    /// were enforced along with the other rules. There is one exception: a call that it would make
+    /// wait starts at once, so the rule never refuses a call because [too many
     /// wait](crate::FlowRule::max_waiting). Rules in shadow mode do not affect each other. Each of
     /// them judges every call of its resource that passes, and allocates for it; each has tables of
     /// its own, of 42 KiB when empty. A reload keeps the statistics of an equal rule, or else of a
@@ -111,9 +111,9 @@ impl Rule {
     /// mode, with a counter of its own in the store, so it takes nothing from enforced rules. No
     /// call waits for the store because of it. A call is judged at once if the process holds
     /// permits, or knows that there are none. Any other call runs, and is judged when the store has
-    /// answered, as if it had waited for the answer: it is then counted as passed or as refused,
-    /// and until then as neither. So the counts are those of the enforced rule with calls that wait
-    /// for the answer however long it takes, beyond [`store_wait`](crate::FlowRule::store_wait).
+    /// answered, as if it had waited for the answer. It is then counted as passed or as refused,
+    /// and until then as neither. So the counts are those of an enforced rule whose calls wait for
+    /// the answer even beyond [`store_wait`](crate::FlowRule::store_wait).
     /// Hooks are called for such a call from the task of the store, and the rule does not learn how
     /// it ends. Draws for the rule are sent along with the others.
     ///

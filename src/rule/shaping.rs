@@ -128,12 +128,12 @@ impl FlowRule {
     /// ```
     ///
     /// The first call in a second updates the stored tokens. If the rule is warm, or if fewer calls
-    /// passed in the previous second than a cold rule admits, it first adds `q` for each second
-    /// since the last update, up to `max`; a cold rule admits the whole part of `T / f`, but at
-    /// least one. Then it subtracts the tokens that passed in the previous second. So bursts with a whole
-    /// second of rest after each do not warm up a rule. For intervals above a second, and for rules
-    /// that admit less than one call a second while cold, the tokens are updated at
-    /// longer intervals.
+    /// passed in the previous second than a cold rule admits, the update first adds `q` for each
+    /// second since the last update, up to `max`. (A cold rule admits the whole part of `T / f`,
+    /// but at least one.) Then it subtracts the tokens that passed in the previous second. So
+    /// bursts with a whole second of rest after each do not warm up a rule. For intervals above a
+    /// second, and for rules that admit less than one call a second while cold, the tokens are
+    /// updated at longer intervals.
     ///
     /// # Source
     ///

@@ -137,8 +137,8 @@ impl Threshold {
     }
 }
 
-/// How many tokens passed in `ring` before the second of `at`, since the ring was created, as far
-/// as that is known `now`. (Calls whose turn is in that second are in the ring already.)
+/// How many tokens passed in `ring` from its creation until the second of `at` begins, as far as is
+/// known `now`. (Calls whose turn is in that second are in the ring already.)
 fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
     let second = at.as_nanos() - at.as_nanos() % SECOND_NS;
     let start = ring.bucket_number(Tick::from_nanos(second));

@@ -336,10 +336,10 @@ impl Sentinel {
     }
 
     /// Replaces all rules at once: a call is judged by the old rules or by the new rules,
-    /// never by some of each, and a layer names it, or [skips](crate::SentinelLayer::skip) it,
-    /// by the templates of the rules that judge it. Once a caller has seen a new rule in force,
-    /// it never meets an old one again. Returns false, and does nothing, if the rules are the
-    /// same.
+    /// never by some of each. A layer names the call, or [skips](crate::SentinelLayer::skip)
+    /// it, by the templates of the rules that judge it. Once a caller has seen a new rule in
+    /// force, it never meets an old one again. Returns false, and does nothing, if the rules
+    /// are the same.
     ///
     /// `rules` are all rules from now on: to add or change one, start with the
     /// [rules in force](Self::rules).
@@ -488,9 +488,11 @@ impl Sentinel {
         &self.core.registry().shared().hooks
     }
 
-    /// Returns likely mistakes in the set-up: rules that no call has met although calls came, with
-    /// the name that was probably meant; keys that no layer extracts from requests, or that every
-    /// call lacked; limits on figures of the machine that nobody measures. Empty if there are none.
+    /// Returns likely mistakes in the set-up; empty if there are none. Examples are:
+    ///
+    /// * rules that no call has met although calls came, with the name that was probably meant,
+    /// * keys that no layer extracts from requests, or that every call lacked,
+    /// * limits on figures of the machine without a sampler that measures them.
     ///
     /// Each finding is only a suspicion: a rule whose route has not been called yet is reported,
     /// too. So look at them when every route has been called, as at the end of a test:

@@ -221,12 +221,12 @@ impl SourceError {
 /// Runs `call`, which is user code in the given `role`. Returns its result, or its panic as an
 /// error.
 pub(super) fn ask_user<T>(role: &str, call: impl FnOnce() -> T) -> Result<T, SourceError> {
-    let told = |panic: &(dyn Any + Send)| {
+    let on_panic = |panic: &(dyn Any + Send)| {
         let text = format!("the {role} panicked: {}", panic_text(panic));
         let kind = SourceErrorKind::Panicked;
         Err(SourceError::with(kind, text, None, None))
     };
-    catch_panic_or(|| Ok(call()), told)
+    catch_panic_or(|| Ok(call()), on_panic)
 }
 
 /// The message of a panic.

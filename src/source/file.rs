@@ -235,11 +235,16 @@ impl FileSource {
 
     /// Sets whether to read a file that anyone on the machine may change. Default: no.
     ///
-    /// On Unix, that is a file that others may write; one in a directory that others may
-    /// write and that is not sticky; and one behind a link in such a directory, unless both
-    /// have the same owner (as in volumes of Kubernetes). Other directories on the way, such
-    /// as those of a link that a link leads to, write permission of a group, and access
-    /// control lists are not checked. On other systems nothing is checked.
+    /// On Unix, anyone may change a file
+    ///
+    /// * that others may write,
+    /// * in a directory that others may write and that is not sticky, or
+    /// * behind a link in such a directory, unless directory and file have the same owner (as in
+    ///   volumes of Kubernetes).
+    ///
+    /// Not checked are other directories on the way, such as that of a link that a link leads
+    /// to, write permission of a group, and access control lists. On other systems nothing is
+    /// checked.
     pub fn allow_world_writable(mut self, allow: bool) -> Self {
         self.access.allow_world_writable = allow;
         self

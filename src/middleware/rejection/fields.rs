@@ -42,9 +42,9 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// Limits on [costs](crate::FlowRule::cost) are considered as well, less what running calls have
 /// reserved. Of the forms that describe one quota, only `Ietf` names its unit.
 ///
-/// In a refusal they describe the rule that refuses, if it has an interval: its threshold,
-/// without warm-up and memory; that nothing is left, although a lighter call might pass; and
-/// as reset the time of `Retry-After`, or the interval if no retry can succeed.
+/// In a refusal they describe the rule that refuses, if it has an interval. The limit is its
+/// threshold, without warm-up and memory. Nothing is left, even if a lighter call might pass. The
+/// reset is the time of `Retry-After`, or the interval if no retry can succeed.
 ///
 /// # Examples
 ///

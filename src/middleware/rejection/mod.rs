@@ -15,10 +15,12 @@
 //! The time is the earliest one at which the call would be admitted or let in to wait, if no other
 //! call came first. It is sent in whole seconds over HTTP and in milliseconds over gRPC, both
 //! rounded up. If a call can never pass, because the threshold is 0 or its weight is above the
-//! limit, the response names no time to retry, unless a system rule refuses, or an isolation or
-//! adaptive rule whose slots are all taken: such a rule does not look at the rules after it. By
-//! default a response contains no name of a rule, and nothing of the request except gRPC's content
-//! type. Only the message of a gRPC call that is refused on its way
+//! limit, the response names no time to retry. Only a refusal by a system rule, or by an isolation
+//! or adaptive rule whose slots are all taken, names one even then, as such a rule does not look at
+//! the rules after it.
+//!
+//! By default a response contains no name of a rule, and nothing of the request except gRPC's
+//! content type. Only the message of a gRPC call that is refused on its way
 //! [out](crate::SentinelLayer::outbound) names resource and rule, for the program that calls; see
 //! [`Grpc`].
 //!

@@ -70,9 +70,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// A new rule has at most one predecessor: an equal rule of the previous set, else the rule
 /// with the same [id](Self::id), else any rule that counts the same calls. Two rules count
-/// the same calls if they have the same interval and buckets or the same number of last
-/// calls, and the same limit of a slow call if they count slow calls; or if both count
-/// errors in a row.
+/// the same calls if both count errors in a row, or if they have the same interval and
+/// buckets or the same number of last calls. If they count slow calls, they must also have
+/// the same limit of a slow call.
 ///
 /// If the new rule counts the same calls as its predecessor, the breaker continues: it keeps its
 /// counts, its state and its probes, even if other settings change. If not, the breaker starts with

@@ -312,10 +312,10 @@ impl KeyedRule {
     /// rule. When it has its place it is judged again from the first check on, by the rules in
     /// force then. If one of them refuses it, the place goes to the next call. If it has to wait
     /// for a slot of an [isolation rule](crate::IsolationRule::queue), or for a place under a
-    /// second rule of this kind, the place goes to the next call too; after that wait the call gets
-    /// a place before all that came later, within what is left of its `max_wait`. While it waits
-    /// for a turn or for a loan, it keeps the place. Response time begins after the wait, which is
-    /// recorded separately.
+    /// second rule of this kind, the place goes to the next call too. After that wait the call gets
+    /// a place before all calls that came later, within what is left of its `max_wait`. While it
+    /// waits for a turn or for a loan, it keeps the place. Response time begins after the wait,
+    /// which is recorded separately.
     ///
     /// All values that find no place in the table share one quota, and wait in one line for it,
     /// even if the table gets room meanwhile. A value is not evicted while one of its calls waits.
@@ -466,8 +466,9 @@ impl KeyedRule {
     /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter,
     /// the offset from UTC or the way to count makes a new table: then every value has its whole
     /// quota again. If anything else changes, such as thresholds, exceptions and tiers, the table
-    /// keeps the state of each value: for a refilled quota, a window and a month, the number of
-    /// calls that are spent; for a queue, the turns. So a higher threshold counts at once.
+    /// keeps the state of each value. For a refilled quota, a window and a month, that is the
+    /// number of calls that are spent; for a queue, it is the turns. So a higher threshold counts
+    /// at once.
     ///
     /// Calls that a refilled quota has spent at another threshold are earned back at the rate of
     /// that threshold, until the value's next call passes this rule. This works for at most
