@@ -75,8 +75,8 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// An implementation must be cheap, must not block and should not panic: a panic is caught, and
 /// time stands still at the last reading until the clock answers again. It should be monotonic
 /// across all threads; where it steps back, the engine's time stands still for up to a second and
-/// then continues. The [guarantees](crate::guide::engine_in_detail#clocks) list the other effects of a
-/// bad clock.
+/// then continues. The [guarantees](crate::guide::engine_in_detail#clocks) list the other effects
+/// of a bad clock.
 ///
 /// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
 /// If tokio's clock runs ahead of this one, the call sleeps again, until its turn has come

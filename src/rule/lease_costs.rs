@@ -113,7 +113,8 @@ impl LeaseAccount {
         &self.account
     }
 
-    /// Takes the one permit of a call that reserved nothing. Returns 1, or 0 if it was taken before.
+    /// Takes the one permit of a call that reserved nothing. Returns 1, or 0 if it is taken
+    /// already.
     fn take_spare(&self) -> u32 {
         if planted(Bug::SpareTakenTwice) {
             let has_spare = self.has_spare.load(Ordering::Relaxed);

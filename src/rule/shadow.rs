@@ -145,7 +145,8 @@ impl Rule {
         matches!(self, Rule::Shadow(_))
     }
 
-    /// The only resource whose calls the rule looks at; `None` if it can look at calls of others too.
+    /// The only resource whose calls the rule looks at; `None` if it can look at calls of other
+    /// resources.
     pub(crate) fn only_resource(&self) -> Option<&str> {
         match self.itself() {
             Rule::System(_) => None,

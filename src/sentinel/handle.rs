@@ -373,8 +373,8 @@ impl Sentinel {
     /// A rule that is [shared](crate::FlowRule::shared) is put in force also if the engine has no
     /// [store](Builder::store). Then it limits this process alone, by what its
     /// [`when_down`](crate::FlowRule::when_down) says, and there is a
-    /// [finding](crate::hook::FindingKind::NoStore). Use [`try_reload`](Self::try_reload) to refuse such
-    /// rules.
+    /// [finding](crate::hook::FindingKind::NoStore). Use [`try_reload`](Self::try_reload) to refuse
+    /// such rules.
     pub fn reload(&self, rules: Rules) -> bool {
         self.core.reload(rules)
     }

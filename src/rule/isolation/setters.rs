@@ -97,8 +97,8 @@ impl IsolationRule {
     ///
     /// # Accuracy
     ///
-    /// The number is that of [`NodeView::concurrency`](crate::read::NodeView::concurrency), exact while
-    /// no call of `related` starts or ends at that moment.
+    /// The number is that of [`NodeView::concurrency`](crate::read::NodeView::concurrency): exact
+    /// while no call of `related` starts or ends at that moment.
     #[must_use]
     pub fn when(mut self, related: impl Into<String>) -> Self {
         self.related = Some(related.into());

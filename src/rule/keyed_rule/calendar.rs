@@ -7,9 +7,9 @@ use crate::rule::problem::Inspector;
 use crate::rule::sharing::refuse_shared;
 
 impl KeyedRule {
-    /// Allows at most `threshold` calls of `resource` for each value in each day of the calendar: from
-    /// midnight to midnight, by UTC unless [`utc_offset`](Self::utc_offset) says otherwise. See
-    /// [`per_calendar_month`](Self::per_calendar_month).
+    /// Allows at most `threshold` calls of `resource` for each value in each day of the calendar:
+    /// from midnight to midnight, by UTC unless [`utc_offset`](Self::utc_offset) says otherwise.
+    /// See [`per_calendar_month`](Self::per_calendar_month).
     ///
     /// ```
     /// use std::time::Duration;

@@ -60,7 +60,8 @@ impl QuotasByValue {
         rates: &mut RatesInUse,
         before: Option<&Self>,
     ) -> Self {
-        // The wait is set here, as the table may be inherited from a rule with another longest wait.
+        // The wait is set here, as the table may be inherited from a rule with another longest
+        // wait.
         let mut quota = |threshold| {
             let prepared = keys.limit_beside(threshold, rule.extra_calls(), now, rates);
             ValueQuota {
