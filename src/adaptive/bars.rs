@@ -280,6 +280,7 @@ pub(super) fn scenes() -> Vec<(&'static str, Scene, Bar)> {
     ]
 }
 
+/// The seeds with which each scene is run.
 pub(super) const SEEDS: std::ops::Range<u64> = 101..121;
 
 /// With `--nocapture`, shows the worst results of each scene.

@@ -38,6 +38,7 @@ impl Policy for Limiter {
     }
 }
 
+/// The seeds with which each model is run.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
 
 const fn s(seconds: u64) -> Duration {

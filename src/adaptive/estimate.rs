@@ -35,8 +35,8 @@
 //! # Source
 //!
 //! The windows and outliers are those of Gradient2 in Netflix's concurrency-limits. The probe is
-//! that of its first gradient algorithm and of BBR. The limit by Little's law and all else were
-//! found by simulations; `bars` repeats them.
+//! that of its first gradient algorithm and of BBR. The limit by Little's law and the constants
+//! below were found by simulations; `bars` repeats them.
 
 use std::time::Duration;
 

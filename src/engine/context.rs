@@ -18,7 +18,7 @@ use crate::store::StoreSettings;
 use crate::store::{Hub, StoreStatus};
 use crate::system::Sampler;
 
-/// The most buckets of a resource's ring.
+/// The most buckets of a resource's ring, which bounds its memory.
 const RESOURCE_BUCKETS: u64 = 256;
 /// The most buckets of a scope node's ring. They are fewer, as there are many scope nodes.
 const SCOPE_BUCKETS: u64 = 32;

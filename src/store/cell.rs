@@ -20,7 +20,7 @@ use crate::clock::Tick;
 
 /// The length of a unit of time in nanoseconds. With it, 44 bits reach 8.9 years.
 const UNIT_NS: u64 = 16_384;
-/// The bits of a word that hold permits.
+/// The bits of a word that hold permits, which leave 44 bits for the end.
 const PERMIT_BITS: u32 = 20;
 /// The value of the permit bits that marks a cell as exhausted.
 const EXHAUSTED: u32 = (1 << PERMIT_BITS) - 1;

@@ -205,6 +205,7 @@ impl Counter {
 /// Converts a float of a value to an integer. Returns 0 if the float is not one that a store
 /// writes.
 fn whole(number: f64) -> u64 {
+    /// 2⁵³: up to it, a float holds every whole number exactly.
     const MOST: f64 = 9_007_199_254_740_992.0;
     if (0.0..=MOST).contains(&number) {
         number as u64

@@ -14,7 +14,8 @@ use crate::base::sync::Lock;
 use crate::base::timer;
 use crate::clock::{Clock, MonotonicClock, Tick};
 
-/// A process whose last beat is older than this is not counted as alive.
+/// A process whose last beat is older than this is not counted as alive. It is the time of four
+/// beats.
 const ALIVE: Duration = Duration::from_secs(1);
 /// The reading of the store's clock when its [`Clock`] reads zero: a time of the present, as a
 /// server has.

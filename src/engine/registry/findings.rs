@@ -22,7 +22,8 @@ const MOST_FINDINGS: usize = 1_000;
 const MOST_RULES: usize = 256;
 /// A rule without a call is reported after this many calls to other names.
 const LATE: u64 = 1_000;
-/// The most names of calls, taken by the number of calls, that the name of a rule is compared with.
+/// The most names of calls that the name of a rule is compared with, as comparisons are expensive.
+/// The names with the most calls are taken.
 const MOST_NAMES: usize = 256;
 /// How many look-ups of names count as one unit of work of the pace.
 const LOOK_UPS: usize = 64;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::base::sync::thread_local;
 use crate::blocked::Label;
 
-/// The most copies that a thread keeps.
+/// The most copies that a thread keeps, which bounds its memory.
 const MOST: usize = 16;
 /// How many look-ups must miss before a copy is replaced by that of another label, so that labels
 /// in turns do not push each other out.

@@ -25,6 +25,7 @@ use crate::stat::Resident;
 
 /// How many resources a thread keeps, at 24 bytes each.
 const SLOTS: usize = 1 << SLOT_BITS;
+/// The bits of a fingerprint that select a slot.
 const SLOT_BITS: u32 = 6;
 /// How many calls must miss at a slot before its resource is replaced.
 const MISSES_TO_REPLACE: u32 = 16;

@@ -52,6 +52,7 @@ use optional::{MadeOf, RelatedRules};
 use other_origins::OtherOrigins;
 pub(crate) use path::PathKind;
 
+/// The step in which a node notes its last use.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// See the [module](self).

@@ -20,7 +20,7 @@ use crate::stat::Outcome;
 
 /// After this many calls, at least two classes should have come; if not, that is a finding.
 const MANY_CALLS: u64 = 1_000;
-/// This many calls that end without reporting a cost are a finding.
+/// This many calls that end without reporting a cost are a finding. Fewer can be an accident.
 const MANY_UNTOLD: u64 = 8;
 /// This many calls without a key are a finding, if other calls have one.
 const MANY_BLOCKED: u64 = 8;

@@ -38,6 +38,7 @@ pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
 
 /// Decodes the six whole numbers that the script returns as floats.
 fn floats(value: &Value) -> Option<[i64; 6]> {
+    /// 2⁵³: up to it, a float holds every whole number exactly.
     const MOST: f64 = 9_007_199_254_740_992.0;
     let Value::BulkString(bytes) = value else {
         return None;

@@ -37,17 +37,19 @@ use crate::base::sync::{Arc, Ordering};
 use crate::base::timer::Timer;
 use crate::clock::Tick;
 
-/// Time between two beats.
+/// The time between two beats. After a failover, grants of this long can be lost unnoticed, so it
+/// is short.
 const BEAT: Duration = Duration::from_millis(250);
-/// The duration of `Recovering`: until then, all processes have noticed that the store is back.
+/// The duration of `Recovering`, which is that of two beats. By its end, all processes have noticed
+/// that the store is back.
 const RECOVERS: Duration = Duration::from_millis(500);
-/// Time between the first two probes of a store that is away.
+/// The time between the first two probes of a store that is away. It doubles with each probe.
 const FIRST_GAP: Duration = Duration::from_millis(20);
 /// The longest time between two probes of a store that is away.
 const LAST_GAP: Duration = Duration::from_millis(200);
-/// The interval at which busy counters are refilled.
+/// The interval at which busy counters are checked and refilled: a quarter of the default horizon.
 const TICK: Duration = Duration::from_millis(5);
-/// The most draws of one trip when the process leaves and gives back all unused permits.
+/// The most draws of one request when the process leaves and gives back all unused permits.
 const MOST_DRAWS: usize = 512;
 /// The most counters that a trip reports without a call that asks for them. Few, because the calls
 /// of that trip wait for its answer.
