@@ -14,8 +14,8 @@
 //!
 //! # Source
 //!
-//! A fixed window counter, whose windows have the lengths of the calendar. The other kinds of words
-//! are no fixed windows.
+//! A fixed window counter, whose windows are calendar days or months. The other kinds of words use
+//! no fixed windows.
 
 use std::time::Duration;
 

@@ -31,9 +31,9 @@ impl HotKeys {
     }
 
     /// As [`limit`](Self::limit), for a rule with several limits: `in_use` has the rates of the
-    /// others. If the table has run out of rate numbers, rates that neither a limit nor a debt has
-    /// are forgotten.
-    pub(crate) fn limit_beside(
+    /// other limits. If the table has run out of rate numbers, rates that neither a limit nor a
+    /// debt has are forgotten.
+    pub(crate) fn limit_among(
         &self,
         threshold: f64,
         burst: u32,

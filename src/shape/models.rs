@@ -64,7 +64,7 @@ model! {
 }
 
 model! {
-    a_refused_call_beside_a_light_one at 3 fails with calls_that_move_first: MoveThenCheck;
+    a_refused_call_and_a_light_one at 3 fails with calls_that_move_first: MoveThenCheck;
     || {
         // The heavy call can never pass; the light one always can.
         let queue = Arc::new(Throttle::new());
@@ -93,7 +93,7 @@ model! {
 }
 
 model! {
-    a_caller_beside_a_leaver at 3 fails with a_leaver_that_cancels_blindly: BlindLeave;
+    a_caller_and_a_leaver at 3 fails with a_leaver_that_cancels_blindly: BlindLeave;
     || {
         let queue = Arc::new(Throttle::new());
         let first = join(&queue, 0, 10, 0).unwrap();
@@ -110,7 +110,7 @@ model! {
 }
 
 model! {
-    two_leavers_beside_a_caller at 3 fails with two_leavers_that_cancel_blindly: BlindLeave;
+    two_leavers_and_a_caller at 3 fails with two_leavers_that_cancel_blindly: BlindLeave;
     || {
         let queue = Arc::new(Throttle::new());
         let others = [0, 1].map(|_| {
@@ -168,7 +168,7 @@ model! {
 }
 
 model! {
-    a_refill_beside_that_of_the_next_step at 2
+    a_refill_and_that_of_the_next_step at 2
         fails with a_refill_that_counts_back: PassedGoesBack;
     || {
         let second = |n: u64| Tick::from_millis(n * 1_000);

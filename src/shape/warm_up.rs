@@ -186,11 +186,11 @@ impl WarmUp {
                 return Some(at);
             }
             // Tokens that passed before this step can become known only during it.
-            let is_told_later = begun == due && at < known && ramp.begin(known) == due;
+            let is_known_later = begun == due && at < known && ramp.begin(known) == due;
             at = match found {
-                Some(found) if is_told_later => found.min(known),
+                Some(found) if is_known_later => found.min(known),
                 Some(found) => found,
-                None if is_told_later => known,
+                None if is_known_later => known,
                 None => return None,
             };
         }

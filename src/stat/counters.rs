@@ -301,8 +301,8 @@ impl Counters {
         self.crowd.look(now, own_stripe(), &may_come)
     }
 
-    /// Counts a call that a full window refuses in a [crowd](Self::is_crowded). Looks that find no
-    /// crowd for long end it.
+    /// Counts a call that a full window refuses in a [crowd](Self::is_crowded). After enough
+    /// consecutive looks that find no crowd, it is forgotten.
     pub(super) fn block_in_crowd(&self, weight: u32, now: Tick) {
         let weight = u64::from(weight);
         let before = match self.by_crowd() {

@@ -203,7 +203,7 @@ mod models {
     use crate::base::sync::fault::model;
 
     model! {
-        a_crowd_that_is_forgotten_beside_another_thread at 3 fails with
+        a_crowd_that_is_forgotten_despite_another_thread at 3 fails with
             a_look_that_is_overwritten: BlindLook;
         || {
             let crowd = Arc::new(Crowd::default());

@@ -499,7 +499,7 @@ pub(super) mod models {
     /// for 11 when another one is judged, which gets 12 for that reason, in the same window. Both
     /// loans are placed, and the first borrower has found that they fit, when 11 opens concurrently
     /// with the check of the second one.
-    pub(in crate::stat) fn look_beside_a_roll(array: Arc<LeapArray>, quotas: [Quota; 1]) {
+    pub(in crate::stat) fn look_during_a_roll(array: Arc<LeapArray>, quotas: [Quota; 1]) {
         let at = Tick::from_nanos;
         assert!(array.acquire_at(9, 1, &quotas).is_ok());
         assert_eq!(array.bring_to(at(10)), Ok(10));

@@ -8,7 +8,7 @@ use super::{Caller, breakers, spec};
 use crate::base::sync::fault::model;
 
 model! {
-    a_late_probe_beside_the_next_one at 3
+    a_late_probe_and_the_next_one at 3
         fails with a_late_probe_that_tries_once: EndTriesOnce;
     || {
         let breakers = breakers([spec(1)]);
@@ -28,7 +28,7 @@ model! {
 }
 
 model! {
-    a_late_probe_of_an_older_period_beside_places_given_on at 3
+    a_late_probe_of_an_older_period_and_places_given_on at 3
         fails with a_period_that_is_written_late: PeriodAfterPlaces;
     || {
         let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);
@@ -50,7 +50,7 @@ model! {
 }
 
 model! {
-    places_given_on_beside_a_newer_period at 3
+    places_given_on_and_a_newer_period at 3
         fails with a_period_written_blindly: BlindPeriod;
     || {
         let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);

@@ -97,7 +97,7 @@ fn noting(told: &mut Vec<(BreakerState, BreakerState)>) -> impl FnMut(Change) {
 
 /// A call of an older generation ends concurrently with the beginning of a new one, in a breaker
 /// that opens at two errors.
-fn old_call_beside_a_new_generation(at_two: BreakerSpec) {
+fn old_call_and_a_new_generation(at_two: BreakerSpec) {
     let breakers = breakers([at_two]);
     let mut first = Caller::new(&breakers);
     let old = first.enter(0).unwrap();
@@ -112,13 +112,13 @@ fn old_call_beside_a_new_generation(at_two: BreakerSpec) {
 }
 
 model! {
-    an_old_call_beside_a_new_generation at 3
+    an_old_call_and_a_new_generation at 3
         fails with an_old_call_that_counts_in_any: CountInAnyGeneration;
-    || old_call_beside_a_new_generation(spec(2))
+    || old_call_and_a_new_generation(spec(2))
 }
 
 model! {
-    an_end_beside_a_renewal at 3;
+    an_end_during_a_renewal at 3;
     || {
         // The generation began long ago, so the next call renews it.
         let breaker = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
@@ -144,7 +144,7 @@ fn count(window: &CountWindow, bucket: u64) -> u64 {
 }
 
 model! {
-    counts_beside_a_roll at 3 fails with a_count_behind_the_head: CountBehindHead;
+    counts_during_a_roll at 3 fails with a_count_behind_the_head: CountBehindHead;
     || {
         // One clock is a whole ring behind, so both buckets share one cell.
         let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
@@ -158,7 +158,7 @@ model! {
 }
 
 model! {
-    counts_beside_a_roll_over_a_bucket at 3 fails with a_roll_that_empties_a_newer_bucket: SkipBehindHead;
+    counts_during_a_bucket_skip at 3 fails with a_roll_that_empties_a_newer_bucket: SkipBehindHead;
     || {
         // The thread that opens 12 empties the cell that 11 and 13 share.
         let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
@@ -213,7 +213,7 @@ model! {
 }
 
 model! {
-    a_good_call_beside_the_end_of_a_row at 3
+    a_good_call_during_the_end_of_a_row at 3
         fails with a_row_that_is_ended_blindly: BlindStamped;
     || {
         let breakers = breakers([in_a_row(3)]);
@@ -236,9 +236,9 @@ model! {
 }
 
 model! {
-    an_old_call_beside_a_new_row at 3
+    an_old_call_and_a_new_row at 3
         fails with an_old_call_that_counts_in_any_row: CountInAnyGeneration;
-    || old_call_beside_a_new_generation(in_a_row(2))
+    || old_call_and_a_new_generation(in_a_row(2))
 }
 
 /// A breaker that opens when `count` of the last four calls were bad.
@@ -257,9 +257,9 @@ model! {
 }
 
 model! {
-    an_old_call_beside_new_last_calls at 3
+    an_old_call_and_new_last_calls at 3
         fails with an_old_call_that_counts_among_any_last_calls: CountInAnyGeneration;
-    || old_call_beside_a_new_generation(of_the_last(2))
+    || old_call_and_a_new_generation(of_the_last(2))
 }
 
 model! {
@@ -312,7 +312,7 @@ model! {
 }
 
 model! {
-    a_probe_of_two_breakers_beside_a_change at 3;
+    a_probe_of_two_breakers_during_a_change at 3;
     || {
         let breakers = breakers([spec(1), spec(1)]);
         let mut first = Caller::new(&breakers);
@@ -377,7 +377,7 @@ model! {
 }
 
 model! {
-    a_late_retry_time_beside_the_next_one at 3
+    a_late_retry_time_and_the_next_one at 3
         fails with a_retry_time_written_blindly: BlindMoment;
     || {
         let breakers = breakers([spec(1)]);
@@ -403,7 +403,7 @@ model! {
 }
 
 model! {
-    an_opening_beside_a_reader_with_an_old_clock at 3
+    an_opening_and_a_reader_with_an_old_clock at 3
         fails with a_reader_whose_retry_time_stands: FirstMomentStands;
     || {
         let breakers = breakers([spec(1)]);
@@ -420,7 +420,7 @@ model! {
 }
 
 model! {
-    a_call_beside_a_generation at 3
+    a_call_during_a_new_generation at 3
         fails with a_call_that_outlives_its_generation: CountInAnyGeneration;
     || {
         // A call enters and ends while a generation ends and the next one begins.

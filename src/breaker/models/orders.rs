@@ -17,7 +17,7 @@ use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::clock::Tick;
 
 model! {
-    counts_beside_a_leap_to_repeated_stamps at 3
+    counts_during_a_leap_to_repeated_stamps at 3
         fails with a_leap_before_the_ring_is_empty: LeapWithStamps;
     || {
         // 4096 rounds of the ring later, stamps repeat.
@@ -33,7 +33,7 @@ model! {
 }
 
 model! {
-    a_longer_time_beside_an_older_rule at 3
+    a_longer_time_and_an_older_rule at 3
         fails with a_bound_read_before_the_longer_time: LongestBeforeMoment;
     || {
         let old = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
@@ -52,7 +52,7 @@ model! {
 }
 
 model! {
-    a_count_beside_a_late_forget at 3
+    a_count_during_a_late_forget at 3
         fails with a_count_that_is_forgotten: ForgetLate;
     || {
         // Two threads close a breaker. One has won, and a call counts in the new generation.
@@ -71,7 +71,7 @@ model! {
 }
 
 model! {
-    a_probe_beside_the_end_of_another_state at 2
+    a_probe_during_the_end_of_another_state at 2
         fails with a_probe_that_looks_once: ProbeLooksOnce;
     || {
         // The call probes the second breaker and passes the first and the third one.
@@ -93,7 +93,7 @@ model! {
 }
 
 model! {
-    an_epoch_beside_the_end_of_a_state at 3
+    an_epoch_during_the_end_of_a_state at 3
         fails with an_epoch_read_after_the_states: EpochAfterStates;
     || {
         let breakers = breakers([spec(1), spec(1)]);

@@ -10,7 +10,7 @@ use crate::base::sync::fault::model;
 use crate::clock::Tick;
 
 model! {
-    a_call_beside_a_pushback at 3 fails with a_pushback_whose_time_comes_late: PushbackAfterState;
+    a_call_during_a_pushback at 3 fails with a_pushback_whose_time_comes_late: PushbackAfterState;
     || {
         let breakers = breakers([BreakerSpec {
             strategy: Strategy::Pushback,

@@ -127,8 +127,8 @@ fn an_unreported_cost_is_the_reservation_unless_the_call_failed() {
             budget.close(&account, at(0), has_failed);
             let figures = budget.figures(at(0));
             assert_eq!((figures.used, figures.reserved), (expected, 0));
-            let is_untold = u64::from(tell < 2 && !has_failed);
-            assert_eq!(figures.untold_total, is_untold);
+            let is_unreported = u64::from(tell < 2 && !has_failed);
+            assert_eq!(figures.untold_total, is_unreported);
         }
     }
 }

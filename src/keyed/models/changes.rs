@@ -8,7 +8,7 @@ use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::keyed::{Counting, HotKeys};
 
 model! {
-    a_debt_that_becomes_shorter_beside_a_late_call_of_the_last_owner at 3 fails with
+    a_debt_that_becomes_shorter_during_a_late_call_of_the_last_owner at 3 fails with
         a_call_that_restores_an_older_word: NewRateByEarlierTime;
     || {
         // B's debt ends at 500. At 600 A takes the slot, with a rate of 5 per ms, and calls again
@@ -26,7 +26,7 @@ model! {
 }
 
 model! {
-    a_key_that_is_blocked_beside_a_refund at 3 fails with
+    a_key_that_is_blocked_during_a_refund at 3 fails with
         a_block_of_a_key_with_room: BlockBlindly;
     || {
         // A's only token is refunded concurrently with a second call, which is refused and then

@@ -43,7 +43,7 @@ fn left(keys: &HotKeys, key: Digest) -> u32 {
 }
 
 model! {
-    a_reservation_beside_an_eviction at 3 fails with
+    a_reservation_during_an_eviction at 3 fails with
         a_reservation_whose_key_loses_its_slot: RestIgnoresPin,
         a_settlement_of_a_key_that_releases_before_the_booking: ReleaseBeforeBook;
     || {
@@ -67,7 +67,7 @@ model! {
 }
 
 model! {
-    a_new_key_beside_the_end_of_a_reservation at 3 fails with
+    a_new_key_during_the_end_of_a_reservation at 3 fails with
         a_new_key_whose_slot_is_released: RestIgnoresPin;
     || {
         // B takes A's slot once A has settled, or has the shared word; B's reservation stays in

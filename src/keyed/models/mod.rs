@@ -96,7 +96,7 @@ model! {
 }
 
 model! {
-    a_call_beside_the_loss_of_its_slot at 3 fails with a_hit_checked_once: HitWithoutSecondLook;
+    a_call_during_the_loss_of_its_slot at 3 fails with a_hit_checked_once: HitWithoutSecondLook;
     || {
         // A is at rest. B takes its slot and both tokens, or A spends one and B has the shared
         // word.
@@ -117,7 +117,7 @@ model! {
 /// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. A call of B
 /// with a clock reading from the previous bucket would be refused by the word of A, but not by that
 /// of B or by the shared word.
-fn take_a_slot_beside_a_late_call(late: impl FnOnce(&HotKeys, KeyLimit) + 'static) {
+fn take_a_slot_during_a_late_call(late: impl FnOnce(&HotKeys, KeyLimit) + 'static) {
     let keys = keys(Counting::Window, 1);
     let limit = keys.limit(2.0, 0);
     let _ = [(); 2].map(|()| take(&keys, 0, A, limit).unwrap());
@@ -127,17 +127,17 @@ fn take_a_slot_beside_a_late_call(late: impl FnOnce(&HotKeys, KeyLimit) + 'stati
 }
 
 model! {
-    a_late_call_beside_a_new_owner at 3 fails with
+    a_late_call_and_a_new_owner at 3 fails with
         a_call_refused_by_the_last_owner: TagBeforeClaim;
-    || take_a_slot_beside_a_late_call(|keys, limit| {
+    || take_a_slot_during_a_late_call(|keys, limit| {
         assert!(take(keys, 500, B, limit).is_some());
     })
 }
 
 model! {
-    late_figures_beside_a_new_owner at 3 fails with
+    late_figures_and_a_new_owner at 3 fails with
         figures_of_the_last_owner: TagBeforeClaim;
-    || take_a_slot_beside_a_late_call(|keys, limit| {
+    || take_a_slot_during_a_late_call(|keys, limit| {
         assert_ne!(keys.left(at(500), B, &limit), 0);
     })
 }
@@ -160,7 +160,7 @@ model! {
 }
 
 model! {
-    figures_beside_the_loss_of_a_slot at 3 fails with
+    figures_during_the_loss_of_a_slot at 3 fails with
         figures_of_a_claim: ReadClaimed, figures_of_the_next_owner: HitWithoutSecondLook;
     || {
         // A is at rest, and has two tokens with or without the slot.
@@ -174,7 +174,7 @@ model! {
 }
 
 model! {
-    a_call_beside_a_new_owner_that_refunds at 3 fails with
+    a_call_and_a_new_owner_that_refunds at 3 fails with
         a_debt_that_ends_now_is_forgotten: RestTooSoon;
     || {
         // A's debt ends at 1 000. Then B takes the slot and refunds, which by itself could restore
@@ -210,7 +210,7 @@ model! {
 }
 
 model! {
-    calls_in_flight_beside_a_new_key at 3 fails with owners_that_look_alike: OwnersWithoutEpoch;
+    calls_in_flight_and_a_new_key at 3 fails with owners_that_look_alike: OwnersWithoutEpoch;
     || {
         // A has no calls in flight. B takes the slot if it can, and its call ends.
         let keys = keys(Counting::Running, 1);
@@ -238,7 +238,7 @@ model! {
 }
 
 model! {
-    a_refund_beside_a_new_key at 3 fails with
+    a_refund_and_a_new_key at 3 fails with
         a_refund_to_the_next_owner: HitWithoutSecondLook;
     || {
         // A refunds by a late clock, so that little of its debt has been earned again.
@@ -255,7 +255,7 @@ model! {
 
 /// A's first token is earned again at 500, so at 1 000 A has two. A refund of it at 1 000 must give
 /// back nothing. `tick` sets the clock to 1 000, and `now` reads it.
-fn refund_beside_later_calls(
+fn refund_and_later_calls(
     tick: impl FnOnce(&AtomicU64),
     now: impl Fn(&AtomicU64) -> u64 + 'static,
 ) {
@@ -275,12 +275,12 @@ fn refund_beside_later_calls(
 }
 
 model! {
-    a_refund_beside_later_calls at 3 fails with
+    a_refund_and_later_calls at 3 fails with
         a_refund_that_reads_the_clock_too_early: RefundByEarlierTime;
     || {
         // All threads share one clock, and each must see the last tick. Loom guarantees that only
         // if all accesses are read-modify-writes.
-        refund_beside_later_calls(
+        refund_and_later_calls(
             |clock| _ = clock.fetch_add(1_000, Ordering::AcqRel),
             |clock| clock.fetch_add(0, Ordering::AcqRel),
         );
@@ -292,7 +292,7 @@ model! {
         a_refund_by_a_clock_read_before_the_word: RefundByEarlierTime;
     || {
         // Only the word of a later call tells that the clock has ticked.
-        refund_beside_later_calls(
+        refund_and_later_calls(
             |clock| clock.store(1_000, Ordering::Relaxed),
             |clock| clock.load(Ordering::Relaxed),
         );
@@ -300,7 +300,7 @@ model! {
 }
 
 model! {
-    a_reset_beside_a_late_call_of_the_last_owner at 3 fails with
+    a_reset_during_a_late_call_of_the_last_owner at 3 fails with
         a_reset_that_restores_the_last_owners_word: ResetByEarlierTime;
     || {
         // B's debt ends at 500, which the clock shows at first. A takes the slot at 600,
@@ -383,7 +383,7 @@ fn run(keys: &HotKeys, key: Digest, ticket: LineTicket) {
 }
 
 model! {
-    a_call_lines_up_beside_the_end_of_another_of_its_key at 3 fails with
+    a_call_lines_up_during_the_end_of_another_of_its_key at 3 fails with
         a_call_that_waits_for_its_key_without_a_look: WaitWithoutLook;
     || {
         let (keys, first) = full(1);
@@ -420,7 +420,7 @@ model! {
 }
 
 model! {
-    a_call_leaves_the_line_of_its_key_beside_the_end_of_another at 3 fails with
+    a_call_leaves_the_line_of_its_key_during_the_end_of_another at 3 fails with
         a_call_that_leaves_its_key_with_a_place: LeaveBlindly;
     || {
         let (keys, first) = full(1);
@@ -436,7 +436,7 @@ model! {
 }
 
 model! {
-    a_new_call_beside_one_in_line_for_its_key at 3 fails with
+    a_new_call_and_one_in_line_for_its_key at 3 fails with
         a_new_call_that_overtakes_in_its_key: OvertakeLine;
     || {
         let (keys, first) = full(1);

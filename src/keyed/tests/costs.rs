@@ -96,8 +96,8 @@ fn a_call_without_a_report_is_charged_its_reservation_unless_it_failed() {
         }
         call.close(0, has_failed);
         assert_eq!(keys.left(at(0), digest(1), &limit), 10 - used);
-        let is_untold = u64::from(told.is_none() && !has_failed);
-        assert_eq!(keys.cost_figures().untold_total, is_untold);
+        let is_unreported = u64::from(told.is_none() && !has_failed);
+        assert_eq!(keys.cost_figures().untold_total, is_unreported);
     }
 }
 

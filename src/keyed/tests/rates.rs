@@ -175,7 +175,7 @@ fn rates_that_nobody_needs_make_room_for_others() {
     let keys = keys(Counting::Refill, SECOND);
     let mut in_use = RatesInUse::default();
     let limit = |threshold: u32, now, in_use: &mut RatesInUse| {
-        keys.limit_beside(threshold.into(), 0, at(now), in_use)
+        keys.limit_among(threshold.into(), 0, at(now), in_use)
     };
     let first = limit(1, 0, &mut in_use);
     assert!(take(&keys, 0, digest(1), &first));

@@ -63,7 +63,7 @@ impl QuotasByValue {
         // The wait is set here, as the table may be inherited from a rule with another longest
         // wait.
         let mut quota = |threshold| {
-            let prepared = keys.limit_beside(threshold, rule.extra_calls(), now, rates);
+            let prepared = keys.limit_among(threshold, rule.extra_calls(), now, rates);
             ValueQuota {
                 threshold,
                 prepared: prepared.waiting(rule.max_wait()),

@@ -5,7 +5,7 @@ use loom::thread;
 use super::*;
 
 model! {
-    takers_in_one_attempt_beside_a_roll at 2 fails with
+    takers_in_one_attempt_during_a_roll at 2 fails with
         takers_in_one_attempt_that_do_not_compare: BlindTake;
     || {
         // One thread tries in the bucket that the other one closes, and in the one that it opens.

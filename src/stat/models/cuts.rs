@@ -46,7 +46,7 @@ impl Counted {
 }
 
 model! {
-    a_statistic_cut_beside_additions at 3 fails with a_head_that_moves_first: HeadBeforeCut;
+    a_statistic_cut_during_additions at 3 fails with a_head_that_moves_first: HeadBeforeCut;
     || {
         let counted = Counted::new();
         let others = [11, 12].map(|step| {
@@ -65,7 +65,7 @@ model! {
 }
 
 model! {
-    a_cut_beside_a_count_that_spreads at 2 fails with
+    a_cut_during_a_count_that_spreads at 2 fails with
         a_head_that_moves_before_the_sum: HeadBeforeCut;
     || {
         let counted = Counted::new();

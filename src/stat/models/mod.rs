@@ -124,7 +124,7 @@ impl Tally {
 
 /// A window that is full at 10 and has room again at 12: a borrower at 11 is concurrent with takers
 /// at `clocks`.
-fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
+fn borrow_and_takers<const N: usize>(clocks: [u64; N]) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
     let other = array.clone();
@@ -140,7 +140,7 @@ fn borrow_beside_takers<const N: usize>(clocks: [u64; N]) {
 
 /// A window that is full at 10, with a loan for 12 that is cancelled at 11, concurrently with a
 /// taker at `now`.
-fn cancel_beside_a_taker(now: u64) {
+fn cancel_and_a_taker(now: u64) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
     let loan = array.borrow_for(wish(11), &[quota(2, 1)], &mut 0).unwrap();
@@ -156,7 +156,7 @@ fn cancel_beside_a_taker(now: u64) {
 
 /// A reload at 11 extends the window of the rule from two buckets to three, concurrently with
 /// takers at `now`.
-fn move_beside_takers(now: u64) {
+fn move_and_takers(now: u64) {
     let old = array(2);
     let other = old.clone();
     let taker = thread::spawn(move || other.acquire_at(now, 1, &[quota(2, 1)]));
@@ -176,7 +176,7 @@ fn move_beside_takers(now: u64) {
 }
 
 model! {
-    a_roll_beside_takers at 1 fails with
+    a_roll_and_takers at 1 fails with
         a_take_that_does_not_compare: BlindTake,
         an_opener_that_does_not_seal: OpenWithoutSeal;
     || {
@@ -194,7 +194,7 @@ model! {
 }
 
 model! {
-    two_rolls_beside_takers at 2 fails with a_taker_that_does_not_compare: BlindTake;
+    two_rolls_and_takers at 2 fails with a_taker_that_does_not_compare: BlindTake;
     || {
         let array = array(2);
         let other = array.clone();
@@ -220,8 +220,8 @@ model! {
 }
 
 model! {
-    a_loan_beside_a_roll at 2 fails with a_loan_that_stays_behind: HeldStayBehind;
-    || borrow_beside_takers([12, 13])
+    a_loan_during_a_roll at 2 fails with a_loan_that_stays_behind: HeldStayBehind;
+    || borrow_and_takers([12, 13])
 }
 
 model! {
@@ -275,22 +275,22 @@ model! {
 }
 
 model! {
-    a_loan_that_looks_again_beside_a_roll at 2 fails with
+    a_loan_that_looks_again_during_a_roll at 2 fails with
         a_loan_checked_only_once: LoanLooksOnce;
     || {
         let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
-        super::occupy::models::look_beside_a_roll(array, [quota(2, 1)]);
+        super::occupy::models::look_during_a_roll(array, [quota(2, 1)]);
     }
 }
 
 model! {
-    a_cancelled_loan_beside_a_roll at 3 fails with a_loan_cancelled_backwards: CancelBackwards;
-    || cancel_beside_a_taker(12)
+    a_cancelled_loan_during_a_roll at 3 fails with a_loan_cancelled_backwards: CancelBackwards;
+    || cancel_and_a_taker(12)
 }
 
 model! {
-    a_refund_beside_a_roll at 2 fails with a_refund_that_does_not_look: BlindRefund;
+    a_refund_during_a_roll at 2 fails with a_refund_that_does_not_look: BlindRefund;
     || {
         let array = array(2);
         let other = array.clone();
@@ -305,7 +305,7 @@ model! {
 }
 
 model! {
-    a_loan_beside_a_longer_rule_with_room at 2;
+    a_loan_and_a_longer_rule_with_room at 2;
     || {
         // The rules are 1 per 2 buckets and 2 per 4. The first one is full and lends; the second
         // one has room for one more token, which a taker wants as well.
@@ -326,7 +326,7 @@ model! {
 }
 
 model! {
-    additions_beside_a_roll at 2 fails with additions_that_open_no_bucket: AddWithoutRoll;
+    additions_during_a_roll at 2 fails with additions_that_open_no_bucket: AddWithoutRoll;
     || {
         let array = array(2);
         let threads: Vec<_> = [11, 12]
@@ -346,7 +346,7 @@ model! {
 }
 
 model! {
-    a_jump_beside_a_roll at 1 fails with a_taker_that_waits_in_the_gap: WaitInGap;
+    a_jump_during_a_roll at 1 fails with a_taker_that_waits_in_the_gap: WaitInGap;
     || {
         // One clock is far ahead, so its thread jumps. The other thread must not be misled.
         let array = array(2);
@@ -361,7 +361,7 @@ model! {
 }
 
 model! {
-    a_late_helper_beside_a_jump at 2 fails with an_opener_that_skips_its_cut: SkipPublish;
+    a_late_helper_during_a_jump at 2 fails with an_opener_that_skips_its_cut: SkipPublish;
     || {
         // A helper is about to write the checkpoint of 11 where that of 39 belongs.
         let array = array(2);
@@ -374,7 +374,7 @@ model! {
 }
 
 model! {
-    a_slow_reader_beside_a_taker at 2 fails with
+    a_slow_reader_and_a_taker at 2 fails with
         a_reader_that_does_not_look_again: ReadAcrossBuckets,
         a_reader_that_helps_from_behind: HelpFromBehind;
     || {
@@ -395,12 +395,12 @@ model! {
 }
 
 model! {
-    a_move_beside_takers at 2 fails with a_move_that_leaves_the_old_one_open: FreezeWithoutMark;
-    || move_beside_takers(11)
+    a_move_and_takers at 2 fails with a_move_that_leaves_the_old_one_open: FreezeWithoutMark;
+    || move_and_takers(11)
 }
 
 model! {
-    a_move_beside_a_loan at 2 fails with a_move_that_forgets_the_loan: FreezeWithoutMark;
+    a_move_and_a_loan at 2 fails with a_move_that_forgets_the_loan: FreezeWithoutMark;
     || {
         let old = array(2);
         assert!(old.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
@@ -416,19 +416,19 @@ model! {
 }
 
 model! {
-    a_drop_beside_an_eviction at 3 fails with an_evictor_that_reads_too_early: ReadBeforeLast;
-    super::table::settle::models::drop_beside_evict
+    a_drop_during_an_eviction at 3 fails with an_evictor_that_reads_too_early: ReadBeforeLast;
+    super::table::settle::models::drop_during_evict
 }
 
 model! {
-    a_weak_use_beside_an_eviction at 3 fails with
+    a_weak_use_during_an_eviction at 3 fails with
         an_evictor_that_looks_once: LetGoAtFirstLook,
         an_evictor_that_reads_and_looks_after: ReadBeforeLast;
-    super::table::settle::models::weak_use_beside_evict
+    super::table::settle::models::weak_use_during_evict
 }
 
 model! {
-    a_minute_that_begins_beside_new_seconds at 3 fails with
+    a_minute_that_begins_as_seconds_open at 3 fails with
         a_second_that_is_opened_by_an_old_look: MinuteByLoad;
     super::minute::models::a_late_beginning
 }

@@ -14,7 +14,7 @@ use crate::stat::shape::Shape;
 use crate::stat::{Node, Outcome};
 
 model! {
-    an_end_on_the_old_ring_beside_a_pass_on_the_new_ring at 2 fails with
+    an_end_on_the_old_ring_during_a_pass_on_the_new_ring at 2 fails with
         a_cut_that_the_old_ring_makes: CutFromOldRing;
     || {
         let at = |seconds: u64| Tick::from_millis(1_000 * seconds);

@@ -41,7 +41,7 @@ fn borrow_for_13(array: &LeapArray) {
 }
 
 model! {
-    a_sum_beside_a_cancelled_loan at 3 fails with a_sum_of_words_that_do_not_match: TakenBelowCut;
+    a_sum_during_a_cancelled_loan at 3 fails with a_sum_of_words_that_do_not_match: TakenBelowCut;
     || {
         // The head word is the same before the loan and after its cancellation.
         let array = array(2);
@@ -57,7 +57,7 @@ model! {
 }
 
 model! {
-    a_view_beside_a_taker at 2 fails with a_view_that_does_not_look_again: ReadAcrossBuckets;
+    a_view_during_a_take at 2 fails with a_view_that_does_not_look_again: ReadAcrossBuckets;
     || {
         // One token in 10, one in 11: never both in a window of one.
         let array = array(1);
@@ -71,7 +71,7 @@ model! {
 }
 
 model! {
-    buckets_beside_a_taker at 2 fails with buckets_that_are_not_looked_at_again: ReadAcrossBuckets;
+    buckets_during_a_take at 2 fails with buckets_that_are_not_looked_at_again: ReadAcrossBuckets;
     || {
         let array = array(2);
         assert!(array.acquire_at(10, 1, &[quota(1, 1)]).is_ok());
@@ -92,7 +92,7 @@ model! {
 }
 
 model! {
-    a_count_beside_a_taker at 2 fails with a_count_that_is_not_looked_at_again: ReadAcrossBuckets;
+    a_count_during_a_take at 2 fails with a_count_that_is_not_looked_at_again: ReadAcrossBuckets;
     || {
         let array = array(1);
         assert!(array.acquire_at(10, 1, &[quota(1, 1)]).is_ok());
@@ -106,7 +106,7 @@ model! {
 }
 
 model! {
-    taken_beside_a_borrower at 1 fails with taken_with_stale_loans: ReadAcrossBuckets;
+    taken_during_a_loan at 1 fails with taken_with_stale_loans: ReadAcrossBuckets;
     || {
         // A second token is held when 12 is the newest bucket, so the cell is no longer that of 11.
         let array = with_a_loan();
@@ -121,7 +121,7 @@ model! {
 }
 
 model! {
-    held_beside_a_borrower at 1 fails with held_as_of_another_bucket: ReadAcrossBuckets;
+    held_during_a_loan at 1 fails with held_as_of_another_bucket: ReadAcrossBuckets;
     || {
         let array = with_a_loan();
         let other = array.clone();
@@ -138,7 +138,7 @@ model! {
 }
 
 model! {
-    room_beside_rolls at 2;
+    room_during_rolls at 2;
     || {
         // The token of 10 leaves the window of three when 13 opens.
         let array = array(2);
@@ -151,7 +151,7 @@ model! {
 }
 
 model! {
-    the_time_of_room_beside_rolls at 1;
+    the_time_of_room_during_rolls at 1;
     || {
         let array = array(2);
         assert!(array.acquire_at(10, 1, &[quota(3, 1)]).is_ok());
@@ -165,7 +165,7 @@ model! {
 }
 
 model! {
-    the_time_of_room_beside_a_borrower at 1 fails with a_time_of_two_moments: ReadAcrossBuckets;
+    the_time_of_room_during_a_loan at 1 fails with a_time_of_two_moments: ReadAcrossBuckets;
     || {
         // The tokens held for 13 leave the window of two at 15.
         let array = with_a_loan();
@@ -178,7 +178,7 @@ model! {
 }
 
 model! {
-    a_jump_beside_a_move at 2 fails with a_jump_that_a_move_does_not_see: FreezeWithoutMark;
+    a_jump_during_a_move at 2 fails with a_jump_that_a_move_does_not_see: FreezeWithoutMark;
     || {
         // One clock is far ahead: its thread jumps, concurrently with a reload.
         let old = array(2);

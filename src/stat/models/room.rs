@@ -18,7 +18,7 @@ use crate::stat::shape::Shape;
 use crate::stat::slots::SlotHold;
 
 model! {
-    unit_calls_that_fit_beside_rolls at 1;
+    unit_calls_that_fit_during_rolls at 1;
     || {
         // Three calls share three tokens: all pass, whichever of them rolls, and in whichever
         // bucket they count.
@@ -35,7 +35,7 @@ model! {
 }
 
 model! {
-    a_unit_call_that_fits_beside_a_jump at 2;
+    a_unit_call_that_fits_during_a_jump at 2;
     || {
         let array = array(2);
         let other = array.clone();
@@ -46,7 +46,7 @@ model! {
 }
 
 model! {
-    room_checked_beside_a_jump at 2;
+    room_checked_during_a_jump at 2;
     || {
         let array = array(2);
         let other = array.clone();
@@ -58,7 +58,7 @@ model! {
 }
 
 model! {
-    a_refusal_beside_a_roll at 2 fails with
+    a_refusal_during_a_roll at 2 fails with
         takers_that_do_not_compare_the_bucket: BlindTake;
     || {
         // Each bucket has one token, and that of 10 is taken. A call may be refused only if the
@@ -84,7 +84,7 @@ pub(super) fn counters() -> Arc<Counters> {
 }
 
 model! {
-    a_slot_beside_a_release at 3 fails with
+    a_slot_during_a_release at 3 fails with
         slots_that_are_claimed_first: ClaimThenCheck,
         slots_that_are_checked_first: CheckThenClaim;
     || {
@@ -138,7 +138,7 @@ model! {
 }
 
 model! {
-    extremes_beside_a_new_bucket at 3 fails with
+    extremes_and_a_new_bucket at 3 fails with
         an_extreme_that_is_written_over: BlindExtreme;
     || {
         // All buckets share one slot. The extremes of bucket 10 are dropped when 11 begins and

@@ -108,7 +108,7 @@ model! {
 }
 
 model! {
-    a_call_lines_up_beside_the_end_of_another at 3 fails with
+    a_call_lines_up_during_the_end_of_another at 3 fails with
         a_call_that_waits_without_a_look: WaitWithoutLook;
     || {
         let node = Node::full();
@@ -122,7 +122,7 @@ model! {
 }
 
 model! {
-    a_call_lines_up_beside_the_end_of_one_without_a_slot at 3 fails with
+    a_call_lines_up_during_the_end_of_one_without_a_slot at 3 fails with
         a_call_that_waits_unseen: WaitUnseen;
     || {
         let node = Node::with_older(1);
@@ -136,7 +136,7 @@ model! {
 }
 
 model! {
-    a_call_leaves_the_line_beside_the_end_of_another at 3 fails with
+    a_call_leaves_the_line_during_the_end_of_another at 3 fails with
         a_call_that_leaves_with_its_slot: LeaveBlindly;
     || {
         let node = Node::full();
@@ -154,7 +154,7 @@ model! {
 }
 
 model! {
-    a_new_call_beside_one_in_line at 3 fails with
+    a_new_call_and_one_in_line at 3 fails with
         a_new_call_that_overtakes: CheckThenClaim;
     || {
         let node = Node::full();
@@ -179,7 +179,7 @@ struct Reloading {
 }
 
 model! {
-    a_call_lines_up_beside_a_reload at 3 fails with
+    a_call_lines_up_during_a_reload at 3 fails with
         a_call_that_lines_up_by_a_store: LineUpByStore,
         a_reload_that_looks_by_a_load: LineLookByLoad;
     || {

@@ -5,7 +5,7 @@ use loom::thread;
 use super::*;
 
 model! {
-    steps_beside_a_taker at 2 fails with
+    steps_and_a_taker at 2 fails with
         steps_with_a_taker_that_does_not_compare: BlindTake;
     || {
         // The head moves from 10 over 11 and 12 to 13, concurrently with a taker whose clock is
@@ -21,7 +21,7 @@ model! {
 }
 
 model! {
-    steps_beside_a_late_helper at 2 fails with
+    steps_and_a_late_helper at 2 fails with
         a_late_helper_that_does_not_compare: BlindTake,
         a_late_helper_that_waits_in_the_gap: WaitInGap;
     || {
@@ -43,18 +43,18 @@ model! {
 }
 
 model! {
-    a_loan_beside_steps at 2;
-    || borrow_beside_takers([13])
+    a_loan_and_steps at 2;
+    || borrow_and_takers([13])
 }
 
 model! {
-    a_cancelled_loan_beside_steps at 3 fails with
-        a_loan_cancelled_backwards_beside_steps: CancelBackwards;
-    || cancel_beside_a_taker(14)
+    a_cancelled_loan_during_steps at 3 fails with
+        a_loan_cancelled_backwards_during_steps: CancelBackwards;
+    || cancel_and_a_taker(14)
 }
 
 model! {
-    additions_beside_steps at 2 fails with additions_without_steps: AddWithoutRoll;
+    additions_during_steps at 2 fails with additions_without_steps: AddWithoutRoll;
     || {
         let array = array(2);
         let threads: Vec<_> = [12, 13]
@@ -73,6 +73,6 @@ model! {
 }
 
 model! {
-    a_move_beside_steps at 2 fails with a_move_that_leaves_the_steps_open: FreezeWithoutMark;
-    || move_beside_takers(13)
+    a_move_and_steps at 2 fails with a_move_that_leaves_the_steps_open: FreezeWithoutMark;
+    || move_and_takers(13)
 }

@@ -150,8 +150,8 @@ impl Node {
         &self.ring
     }
 
-    /// Returns whether another node value shares these counters. If none does, everything that
-    /// dropped ones did is visible.
+    /// Returns whether another node value shares these counters. If none does, the effects of all
+    /// dropped node values are visible.
     pub(crate) fn is_shared(&self) -> bool {
         let holders = Arc::strong_count(&self.counters);
         // Pairs with the release with which the other owners dropped their references.

@@ -86,7 +86,7 @@ pub(in crate::stat) mod models {
 
     /// A call counts on an entry and drops it, while an evictor waits for the last holder: every
     /// count is in the sum.
-    pub(in crate::stat) fn drop_beside_evict() {
+    pub(in crate::stat) fn drop_during_evict() {
         let entry = Arc::new(AtomicU64::new(0));
         let call = entry.clone();
         let caller = loom::thread::spawn(move || {
@@ -107,7 +107,7 @@ pub(in crate::stat) mod models {
 
     /// A call uses an entry through a weak reference, while an evictor finds the entry idle: either
     /// the call comes too late, or the entry stays, with the call's count.
-    pub(in crate::stat) fn weak_use_beside_evict() {
+    pub(in crate::stat) fn weak_use_during_evict() {
         let entry = Counted::wrap(AtomicU64::new(0));
         let weak = entry.downgrade();
         let caller = loom::thread::spawn(move || {
