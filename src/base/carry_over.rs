@@ -19,8 +19,8 @@ pub(crate) fn carry_over<'a, N, O>(
     carry_over
 }
 
-/// Returns, for each of `new` things, the index of the one of `old` things that it inherits from.
-/// `is_partner` applies the test of its first argument to the things at the other two.
+/// Returns, for each of `new` items, the index of the old item that it inherits from, below `old`.
+/// `is_partner(test, new, old)` applies a test to a new and an old item; all are given by index.
 fn partners(
     new: usize,
     old: usize,

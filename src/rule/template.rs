@@ -82,8 +82,8 @@ impl Templates {
     }
 
     /// Returns the known template that `template` conflicts with, and its rule. The router reports
-    /// it as `with`, in which doubled braces are single; read as a path, `with` matches the
-    /// template.
+    /// the known template as `with`, but with single braces in place of doubled ones. Read as a
+    /// path, `with` matches the known template.
     fn conflicting(&self, with: &str, template: &str) -> Option<(&str, u64)> {
         for found in [Some(with), self.matching(with)] {
             let known = found.and_then(|found| self.known.get_key_value(found));

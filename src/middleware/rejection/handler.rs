@@ -67,8 +67,8 @@ mod tonic {
     use crate::blocked::Blocked;
     use crate::middleware::rejection::grpc::{PUSHBACK, details, message, pushback};
 
-    /// The status of [`Grpc::new`](crate::middleware::rejection::Grpc::new) for an inbound call, with
-    /// `grpc-retry-pushback-ms` and `google.rpc.RetryInfo`, and with the refusal as its source,
+    /// The status of [`Grpc::new`](crate::middleware::rejection::Grpc::new) for an inbound call,
+    /// with `grpc-retry-pushback-ms` and `google.rpc.RetryInfo`. The refusal is its source,
     /// so that layers around the service recognize it as a refusal. The message names no rule,
     /// even if an outbound call was refused: a service that returns the status sends it to its
     /// client. If a stream of responses ends with the status, the layers around the service see

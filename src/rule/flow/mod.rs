@@ -444,7 +444,8 @@ impl FlowRule {
         self.threshold
     }
 
-    /// Returns the length of the window: by the calendar a day, or the 31 days of the longest month.
+    /// Returns the length of the window. For a rule by the calendar, it is a day, or the 31 days of
+    /// the longest month.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval
