@@ -21,7 +21,7 @@ pub(super) enum OutcomeCounts {
     Pushback(AtomicU64),
 }
 
-/// The longest row of bad calls that is counted.
+/// The longest row of bad calls that is counted: no limit is larger.
 const LONGEST_ROW: u64 = u32::MAX as u64;
 
 /// Calls that ended, and how many of them were bad.

@@ -18,7 +18,7 @@
 use super::counts::{Ended, Sum};
 use super::stamped::{COUNT_BITS, Stamped};
 
-/// The most calls that a rule can count.
+/// The most calls that a rule can count: their bits, their number and a version fit into one word.
 pub(crate) const MAX_LAST_CALLS: u32 = 40;
 
 // The number of calls has six bits.

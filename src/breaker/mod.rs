@@ -25,8 +25,8 @@
 //! calls take longer than a lease, no probe would ever end in time. The first bad probe opens the
 //! breaker; the breaker closes when as many probes were good as the rule requires.
 //!
-//! When the last probe has left without a result, no probe was good, and none can still run without
-//! a place, the breaker is open again, and the next call is a probe at once (`Ready`).
+//! If the last probe leaves without a result, the breaker is open again, provided that no probe was
+//! good and none can still run without a place. The next call is then a probe at once (`Ready`).
 //!
 //! # Generations
 //!

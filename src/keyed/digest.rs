@@ -9,6 +9,7 @@
 //! ```text
 //! text      its UTF-8   ff        address   4 octets    04
 //! number    8 bytes     08                  16 octets   06
+//! digest    16 bytes    10        agreed    16 bytes    11
 //! reserved  its text    fe
 //! ```
 //!
@@ -27,6 +28,7 @@ use std::net::IpAddr;
 
 use crate::call::{Key, joined};
 
+// The bytes for the kinds of keys, as listed above.
 const TEXT: u64 = 0xff;
 const IP_V4: u64 = 4;
 const IP_V6: u64 = 6;

@@ -33,7 +33,8 @@ use crate::base::sync::{AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
 use crate::call::{Key, OwnedKey};
 use crate::clock::Tick;
 
-/// The number of locks, a power of two.
+/// The number of locks, a power of two: enough that calls of different keys seldom wait for the
+/// same lock.
 #[cfg(not(all(test, sentinel_loom)))]
 const LOCKS: usize = 16;
 #[cfg(all(test, sentinel_loom))]

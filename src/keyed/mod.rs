@@ -105,7 +105,7 @@ trait Judge {
     fn left(&self, word: u64) -> u32;
 }
 
-/// The most keys of one table.
+/// The most keys of one table, which take 2 GiB.
 pub(crate) const MOST_KEYS: u32 = 1 << 26;
 /// The shortest interval of a refilled quota: the time that a token takes at the highest rate for
 /// which the documentation states the precision of the refill.

@@ -45,7 +45,8 @@ const COUNT_BITS: u32 = 20;
 const NUMBER_BITS: u32 = 24;
 const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
 
-/// The smallest number of buckets by which a call may be late.
+/// The smallest number of buckets by which a call may be late. For buckets longer than 4 ms this is
+/// a longer time than [`SLACK`].
 const LEAST_SLACK: u64 = 1 << 10;
 /// The shortest time by which a call may be late. The time of an engine can be behind by the slack
 /// of its [clock](crate::clock) and by a step of a node, which is at most a second.

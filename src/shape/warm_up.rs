@@ -73,7 +73,8 @@ use crate::clock::Tick;
 
 /// Stands for "never refilled": after any refill, the next one is due later than at 0.
 const NEVER: u64 = 0;
-/// The most steps that are searched for one in which a call can pass.
+/// The most steps that are searched for one in which a call can pass: it bounds the work of a
+/// prediction. After that, the limit of a cold rule is used.
 const MOST_STEPS: u32 = 64;
 
 /// The state of a rule that warms up: see the [module](self).

@@ -11,7 +11,8 @@ use crate::base::spread::STRIPES;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// Refusals from one look to the next.
+/// Refusals from one look to the next: many, because each look writes a word that all threads
+/// share.
 const PER_LOOK: u64 = 1 << 10;
 /// Two looks of different threads less than a millisecond apart indicate a crowd.
 const CROWD_TIME: u64 = 1_000_000 >> TIME_SHIFT;

@@ -17,7 +17,7 @@ use super::counters::MAX_RT;
 use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Ordering, words};
 
-/// The most edges that a histogram can have.
+/// The most edges that a histogram can have: each resource has up to two counters for each edge.
 const MOST_EDGES: usize = 32;
 /// How many bit lengths a time up to the longest edge can have, in µs: 0 to 26.
 const LENGTHS: usize = 27;

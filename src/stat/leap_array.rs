@@ -80,7 +80,7 @@ use crate::clock::{Tick, nanos};
 
 /// The shortest bucket: 1 ms.
 pub(super) const MIN_BUCKET_NS: u64 = 1_000_000;
-/// The most buckets of one array.
+/// The most buckets of one array: its checkpoints take 1 MiB then.
 pub(super) const MAX_BUCKETS: u32 = 1 << 16;
 /// The most buckets ahead that a call may wait for. A loan reads the cells of all of them, into
 /// sums on the stack.

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The thread that opens a second checks, by an atomic read-modify-write, whether it must take the
-//! checkpoint. So a thread that begins after this check sees the head at least where it was before
-//! the check, and the last second that is opened without a checkpoint is at most the next one. All
-//! seconds after that have theirs.
+//! checkpoint. So a thread that begins to keep seconds after this check sees the head at least
+//! where it was before the check. The last second that is opened without a checkpoint is then at
+//! most the next one. All seconds after that have theirs.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 

@@ -25,6 +25,7 @@ pub(super) struct TableTurn(AtomicU64);
 struct TurnGuard<'a>(&'a TableTurn);
 
 impl TableTurn {
+    /// The smallest mark of a key.
     pub(super) const FIRST_MARK: u64 = FREE + 1;
 
     pub(super) fn new() -> Self {

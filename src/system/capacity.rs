@@ -57,10 +57,10 @@ use crate::stat::{Node, NodeBucket};
 ///
 /// # Accuracy
 ///
-/// Both forms are estimates. A response time ends with the head of the response and concurrency
-/// with the end of its body, so a service whose bodies stream for a long time holds more calls than
-/// the estimate allows: set no limit on the load there. As long as no call has been measured, the
-/// estimate is ten calls.
+/// Both forms are estimates. A response time ends with the head of the response, but a call is in
+/// flight until the end of its body. So a service whose bodies stream for a long time holds more
+/// calls than the estimate allows: set no limit on the load there. As long as no call has been
+/// measured, the estimate is ten calls.
 ///
 /// A call is refused if more calls than the estimate, and more than one, are in flight
 /// before it: with an estimate of ten, an eleventh call runs and a twelfth does not, and

@@ -111,8 +111,9 @@ fn a_call_of_an_evicted_key_refunds_nobody() {
     }
 }
 
-/// How many calls pass of a key that has spent all its tokens at 1 000, with a clock reading from
-/// `read` that is used after 3 000, when another key has taken the slot if `other_comes`.
+/// A key has spent all its tokens at 1 000. Makes further calls of it after 3 000, with a clock
+/// reading from `read`, and returns how many pass. If `other_comes`, another key has taken the slot
+/// before.
 fn passes_after_a_sleep(count: Counting, read: u64, other_comes: bool) -> u32 {
     let keys = crowded(count);
     let limit = keys.limit(5.0, 0);

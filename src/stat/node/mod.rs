@@ -70,9 +70,9 @@ use crate::clock::Tick;
 /// The seconds of the last minute take 3.5 KiB more, once the node is used in a later second than
 /// that of its creation. Of these, 136 bytes, which count the refusals of each kind of rule, are
 /// already allocated with the first call that is refused or has borrowed, if that is earlier. A
-/// full window at which several threads have refused over a thousand calls within a millisecond
-/// takes 2 KiB more, in which each thread counts in its own stripe until one of them is alone. A
-/// resource of an engine takes more than its node; see
+/// node takes 2 KiB more once several threads have refused over a thousand calls within a
+/// millisecond at a full window. In these 2 KiB each thread counts in its own stripe, until one of
+/// them is alone. A resource of an engine takes more than its node; see
 /// [`Builder::max_resources`](crate::Builder::max_resources).
 ///
 /// # Source

@@ -1,9 +1,9 @@
 //! A bounded table of named entries that many threads find without a lock.
 //!
 //! Finding a known key takes no lock and allocates nothing. A new key takes the writer's lock. At
-//! the bound it also needs the place of an idle entry. If there is none, or if another key is
-//! [looking](super::turn) for one at the same time, the new key gets no place, and its caller
-//! counts the call together with all calls of keys without a place.
+//! the bound it also needs the place of an idle entry. It gets none if there is no idle entry, or
+//! if another key is [looking](super::turn) for one at the same time. Then its caller counts the
+//! call together with all calls of keys without a place.
 //!
 //! # Eviction
 //!
