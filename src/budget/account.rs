@@ -1,7 +1,7 @@
 //! The account of one call at one rule on costs: what was charged, and the rest of its reservation.
 //!
 //! ```text
-//! [ told : 1 | charged : 31 | rest of the reservation : 32 ]
+//! [ reported : 1 | charged : 31 | rest of the reservation : 32 ]
 //! ```
 //!
 //! Several threads can charge and settle at once. Each swaps the word first. So the units that it
@@ -16,7 +16,7 @@ use crate::stat::MAX_TOKENS;
 const MOST_AT_ONCE: u32 = crate::call::Call::MAX_WEIGHT;
 
 /// The bit that says that the call has reported a cost.
-const TOLD: u64 = 1 << 63;
+const REPORTED: u64 = 1 << 63;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Posting {
 
 /// The cost that an ended call has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CostTold {
+pub(super) enum ReportedCost {
     /// The call has reported a cost, which is this in all.
     Cost(u32),
     /// The call has reported no cost, and has failed.
@@ -95,16 +95,16 @@ impl Account {
     /// Closes the account of a call that has ended and cannot be charged any more. A call that
     /// reported no cost is charged its reservation, unless it `has_failed`. Returns what to post,
     /// and what the call has reported.
-    pub(super) fn close(&self, has_failed: bool) -> (Posting, CostTold) {
+    pub(super) fn close(&self, has_failed: bool) -> (Posting, ReportedCost) {
         let found = self.load();
-        let (told, due) = if found.is_told() {
-            (CostTold::Cost(found.charged()), 0)
+        let (reported, due) = if found.has_reported() {
+            (ReportedCost::Cost(found.charged()), 0)
         } else if has_failed {
-            (CostTold::Failure, 0)
+            (ReportedCost::Failure, 0)
         } else {
-            (CostTold::Nothing, found.rest())
+            (ReportedCost::Nothing, found.rest())
         };
-        (self.settle(found.charged() + due), told)
+        (self.settle(found.charged() + due), reported)
     }
 
     /// Changes the state atomically by `next`, which returns the new state, the units to book, and
@@ -146,8 +146,8 @@ impl Account {
 
 impl AccountState {
     /// Returns whether the call has reported a cost.
-    fn is_told(self) -> bool {
-        self.0 & TOLD != 0
+    fn has_reported(self) -> bool {
+        self.0 & REPORTED != 0
     }
 
     fn charged(self) -> u32 {
@@ -162,6 +162,6 @@ impl AccountState {
     /// having reported a cost.
     fn with(self, more: u32, rest: u32) -> Self {
         let charged = self.charged().saturating_add(more).min(MAX_TOKENS);
-        Self(TOLD | u64::from(charged) << 32 | u64::from(rest))
+        Self(REPORTED | u64::from(charged) << 32 | u64::from(rest))
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct BudgetCounts {
     /// The units that were charged beyond the limit.
     over: AtomicU64,
     /// The calls that ended without reporting a cost.
-    untold: AtomicU64,
+    unreported: AtomicU64,
     /// The units that were reported and not charged.
     cut: AtomicU64,
     /// The largest cost that a call has reported, plus one; or [`UNKNOWN`].
@@ -40,7 +40,7 @@ impl BudgetCounts {
     }
 
     /// Notes the reported cost of a call that has ended. Writes only if it is the largest so far.
-    pub(super) fn told(&self, units: u32) {
+    pub(super) fn note_reported(&self, units: u32) {
         let units = u64::from(units) + 1;
         if self.largest.load(Ordering::Relaxed) < units {
             self.largest.fetch_max(units, Ordering::Relaxed);
@@ -48,8 +48,8 @@ impl BudgetCounts {
     }
 
     /// Counts a call that has ended without reporting a cost.
-    pub(super) fn untold(&self) {
-        add(&self.untold, 1);
+    pub(super) fn note_unreported(&self) {
+        add(&self.unreported, 1);
     }
 
     /// Returns what was charged in total. If the gauge was read before, this includes the charges
@@ -71,7 +71,7 @@ impl BudgetCounts {
             charged_total: count(&self.charged),
             reserved_total: count(&self.reserved),
             over_total: count(&self.over),
-            untold_total: count(&self.untold),
+            untold_total: count(&self.unreported),
             cut_total: count(&self.cut),
             largest: match count(&self.largest) {
                 UNKNOWN => None,

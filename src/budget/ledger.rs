@@ -10,7 +10,7 @@ use super::account::Account;
 use super::counts::BudgetCounts;
 use super::gauge::Gauge;
 use super::posting::CostLedger;
-use super::told::ToldLeft;
+use super::provider_left::ProviderLeft;
 use crate::base::sync::{Arc, shared_size};
 use crate::clock::Tick;
 use crate::stat::{Grid, LeapArray, Quota, Reloaded};
@@ -31,7 +31,7 @@ struct CostWindow {
     ring: Arc<LeapArray>,
     quota: Quota,
     /// The last number that a provider has reported.
-    told: Option<ToldLeft>,
+    provider: Option<ProviderLeft>,
 }
 
 /// The figures of a budget.
@@ -43,7 +43,7 @@ pub(crate) struct BudgetFigures {
     /// The units that running calls have reserved.
     pub(crate) reserved: u32,
     /// What is left of the number that a provider has reported, if one is in force.
-    pub(crate) told_left: Option<u32>,
+    pub(crate) provider_left: Option<u32>,
     /// The units that were charged in total.
     pub(crate) charged_total: u64,
     /// The units that calls have reserved in total.
@@ -68,7 +68,7 @@ impl CostBudget {
             window: ArcSwap::from_pointee(CostWindow {
                 ring,
                 quota,
-                told: None,
+                provider: None,
             }),
             counts: BudgetCounts::default(),
         }
@@ -91,7 +91,7 @@ impl CostBudget {
         self.window.rcu(|present| CostWindow {
             ring: ring.clone(),
             quota,
-            told: present.told,
+            provider: present.provider,
         });
     }
 
@@ -116,20 +116,20 @@ impl CostBudget {
     }
 
     /// Returns what is left of the number that a provider has reported, as of `window`.
-    fn told_left(&self, window: &CostWindow, now: Tick) -> Option<u32> {
-        window.told.as_ref()?.left(&self.counts, now)
+    fn provider_left(&self, window: &CostWindow, now: Tick) -> Option<u32> {
+        window.provider.as_ref()?.left(&self.counts, now)
     }
 
     /// Returns whether a number of a provider is in force.
-    pub(crate) fn is_told(&self, now: Tick) -> bool {
-        let told = self.window.load().told;
-        told.is_some_and(|told| told.is_in_force(now))
+    pub(crate) fn has_provider_left(&self, now: Tick) -> bool {
+        let provider = self.window.load().provider;
+        provider.is_some_and(|provider| provider.is_in_force(now))
     }
 
     /// Returns the later of `at` and the time at which a provider has room for `wanted` units.
     fn after_reset(&self, window: &CostWindow, now: Tick, wanted: u32, at: Tick) -> Tick {
-        match window.told {
-            Some(told) => at.max(told.room_at(&self.counts, now, wanted)),
+        match window.provider {
+            Some(provider) => at.max(provider.room_at(&self.counts, now, wanted)),
             None => at,
         }
     }
@@ -144,8 +144,8 @@ impl CostBudget {
         self.in_window(|window| {
             let used = window.ring.used_now(now, &window.quota)?;
             let left = window.quota.limit().saturating_sub(used);
-            Ok(match self.told_left(window, now) {
-                Some(told) => left.min(told),
+            Ok(match self.provider_left(window, now) {
+                Some(provider) => left.min(provider),
                 None => left,
             })
         })
@@ -174,7 +174,7 @@ impl CostBudget {
             limit: self.limit(),
             used: self.used(now),
             reserved: self.gauge.reserved(),
-            told_left: self.told_left(&self.window.load(), now),
+            provider_left: self.provider_left(&self.window.load(), now),
             ..self.counts.totals()
         }
     }
@@ -222,11 +222,11 @@ impl CostLedger for CostBudget {
         Some(self.after_reset(&window, now, wanted, at))
     }
 
-    fn tell_left(&self, now: Tick, left: u32, reset: Duration) {
+    fn note_provider_left(&self, now: Tick, left: u32, reset: Duration) {
         self.window.rcu(|window| {
-            let told = ToldLeft::new(&self.counts, now, left, reset);
+            let provider = ProviderLeft::new(&self.counts, now, left, reset);
             CostWindow {
-                told: Some(told.after(window.told, now)),
+                provider: Some(provider.after(window.provider, now)),
                 ..CostWindow::clone(window)
             }
         });

@@ -34,17 +34,17 @@
 //!
 //! # What a provider has left
 //!
-//! The number that a provider [reports](told) is stored with the window as a ceiling: that number
-//! plus what was charged in total by then. An admission reads it with the window, and the room is
-//! the smaller of the two. The thread that reports the number changes the version of the gauge
-//! afterwards, so a call that has read the window before must read it again.
+//! The number that a provider [reports](provider_left) is stored with the window as a ceiling: that
+//! number plus what was charged in total by then. An admission reads it with the window, and the
+//! room is the smaller of the two. The thread that reports the number changes the version of the
+//! gauge afterwards, so a call that has read the window before must read it again.
 
 mod account;
 mod counts;
 mod gauge;
 mod ledger;
 mod posting;
-mod told;
+mod provider_left;
 
 pub(crate) use account::Account;
 #[cfg(feature = "shared")]

@@ -166,7 +166,7 @@ fn admission_and_report() {
         })
     };
     pause.here();
-    budget.tell_left(NOW, 0, RESET);
+    budget.note_provider_left(NOW, 0, RESET);
     let (_, reserved) = charged_and_reserved(&budget);
     running.settle(0);
     let passed = coming.join().unwrap();
@@ -179,7 +179,7 @@ fn admission_and_report() {
 fn settlement_within_a_report() {
     let budget = Arc::new(CostBudget::new(grid(1), quota(1, 100), NOW));
     let running = Running::start(&budget, 1).unwrap();
-    budget.tell_left(NOW, 1, RESET);
+    budget.note_provider_left(NOW, 1, RESET);
     let coming = {
         let budget = budget.clone();
         thread::spawn(move || budget.admit(NOW, 1).is_some())
@@ -200,7 +200,7 @@ fn report_and_reload() {
         })
     };
     pause.here();
-    budget.tell_left(NOW, 1, RESET);
+    budget.note_provider_left(NOW, 1, RESET);
     reload.join().unwrap();
     assert!(
         budget.admit(NOW, 2).is_none(),
@@ -217,11 +217,11 @@ fn two_reports() {
         let (budget, pause) = (budget.clone(), pause.clone());
         thread::spawn(move || {
             pause.here();
-            budget.tell_left(NOW, 2, RESET);
+            budget.note_provider_left(NOW, 2, RESET);
         })
     };
     pause.here();
-    budget.tell_left(NOW, 1, RESET);
+    budget.note_provider_left(NOW, 1, RESET);
     other.join().unwrap();
     assert!(budget.admit(NOW, 2).is_none(), "the larger one counts");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::account::{Account, CostTold, Posting};
+use super::account::{Account, ReportedCost, Posting};
 use super::counts::BudgetCounts;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
@@ -27,7 +27,7 @@ pub(crate) trait CostLedger {
     /// Notes that a provider has a number of units left until its reset. Only a budget of all
     /// callers of this process uses it: a key has no field for it, and a shared budget none that
     /// all processes see.
-    fn tell_left(&self, _: Tick, _: u32, _: Duration) {}
+    fn note_provider_left(&self, _: Tick, _: u32, _: Duration) {}
 
     /// Returns when the window alone has room for `wanted` units, regardless of the gauge; `None`
     /// if never.
@@ -64,12 +64,12 @@ pub(crate) trait CostLedger {
 
     /// Closes the account of a call that has ended and cannot be charged any more.
     fn close(&self, account: &Account, now: Tick, has_failed: bool) {
-        let (posting, told) = account.close(has_failed);
+        let (posting, reported) = account.close(has_failed);
         self.post(now, posting);
-        match told {
-            CostTold::Cost(units) => self.counts().told(units),
-            CostTold::Nothing => self.counts().untold(),
-            CostTold::Failure => {}
+        match reported {
+            ReportedCost::Cost(units) => self.counts().note_reported(units),
+            ReportedCost::Nothing => self.counts().note_unreported(),
+            ReportedCost::Failure => {}
         }
     }
 

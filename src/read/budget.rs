@@ -103,12 +103,12 @@ impl BudgetSnapshot {
             limit,
             used,
             reserved,
-            told_left,
+            provider_left,
             ..
         } = self.figures;
         let left = limit.saturating_sub(used);
-        let left = match told_left {
-            Some(told) if told < left => told,
+        let left = match provider_left {
+            Some(provider) if provider < left => provider,
             _ => left,
         };
         left.saturating_sub(reserved)

@@ -182,7 +182,7 @@ impl CostRules {
     }
 
     /// Passes on what a provider has reported: `left` units of `unit` until `reset` has passed.
-    pub(crate) fn tell_left(
+    pub(crate) fn note_provider_left(
         &self,
         accounts: &Accounts,
         now: Tick,
@@ -190,7 +190,7 @@ impl CostRules {
         reset: Duration,
     ) {
         self.each_of_unit(accounts, unit, &mut |budget, _| {
-            budget.tell_left(now, left, reset);
+            budget.note_provider_left(now, left, reset);
         });
     }
 
@@ -306,8 +306,8 @@ impl CostRules {
     }
 
     /// Returns whether a provider has reported what it has left, and the reset is still to come.
-    pub(crate) fn is_told(&self, now: Tick) -> bool {
-        self.all.iter().any(|rule| rule.budget.is_told(now))
+    pub(crate) fn has_provider_left(&self, now: Tick) -> bool {
+        self.all.iter().any(|rule| rule.budget.has_provider_left(now))
     }
 
     /// How long after the last call a charge still matters. A resource with keyed rules is kept

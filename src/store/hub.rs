@@ -19,11 +19,11 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 
 /// The most counters that are trimmed per beat, so that a beat stays short.
-const REST_AT_ONCE: usize = 1_024;
+const TRIMMED_PER_BEAT: usize = 1_024;
 /// Counters are trimmed in batches of this size. The counters of a batch are pinned in their table
 /// meanwhile, so a batch must be smaller than the set of entries among which a new key looks for a
 /// place.
-const HELD_AT_ONCE: usize = 8;
+const TRIM_BATCH: usize = 8;
 /// The shortest time between two calls of the watcher.
 const WATCHES: Duration = Duration::from_secs(1);
 /// Stands for the rank of a process whose beats were not answered yet.
@@ -390,8 +390,8 @@ impl Hub {
 
     /// Trims expired state from the next few counters, round-robin.
     fn trim_some(&self, now: Tick) {
-        let mut few = Vec::with_capacity(HELD_AT_ONCE);
-        for _ in 0..REST_AT_ONCE / HELD_AT_ONCE {
+        let mut few = Vec::with_capacity(TRIM_BATCH);
+        for _ in 0..TRIMMED_PER_BEAT / TRIM_BATCH {
             let mut all = self.all.lock();
             let is_end = all.give_few(&mut few);
             drop(all);
@@ -420,11 +420,11 @@ impl Hub {
 }
 
 impl Registered {
-    /// Adds the next counters to `few`, at most [`HELD_AT_ONCE`], and returns whether the end of
+    /// Adds the next counters to `few`, at most [`TRIM_BATCH`], and returns whether the end of
     /// the list was reached.
     fn give_few(&mut self, few: &mut Vec<Arc<SharedQuota>>) -> bool {
         let rest = self.quotas.get(self.hand..).unwrap_or_default();
-        let some = &rest[..rest.len().min(HELD_AT_ONCE)];
+        let some = &rest[..rest.len().min(TRIM_BATCH)];
         few.extend(some.iter().filter_map(Weak::upgrade));
         let is_end = some.len() == rest.len();
         self.hand = if is_end { 0 } else { self.hand + some.len() };

@@ -232,7 +232,7 @@ fn asked_before<const N: usize>(
     let quota = SharedQuota::new([0, 1], terms, &rule);
     let tickets = [(); N].map(|()| match SharedQuota::ask(&quota, ms(10), 1, latest) {
         Asked::Waits(ticket) => ticket,
-        Asked::Told(answer) => panic!("the store is there: {answer:?}"),
+        Asked::Answered(answer) => panic!("the store is there: {answer:?}"),
     });
     // Otherwise the hub's list and the counter would keep each other alive.
     drop(hub.take_asking());

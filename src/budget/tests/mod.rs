@@ -105,11 +105,11 @@ fn the_larger_total_counts() {
 }
 
 /// A function that reports a cost.
-type Tell<'a> = &'a dyn Fn(&CostBudget, &Account);
+type Report<'a> = &'a dyn Fn(&CostBudget, &Account);
 
 #[test]
 fn an_unreported_cost_is_the_reservation_unless_the_call_failed() {
-    let told: [Tell<'_>; 4] = [
+    let reports: [Report<'_>; 4] = [
         &|_, _| {},
         &|budget, account| {
             budget.charge(account, at(0), 0);
@@ -119,15 +119,15 @@ fn an_unreported_cost_is_the_reservation_unless_the_call_failed() {
         },
         &|budget, account| budget.settle(account, at(0), 0),
     ];
-    for (tell, ended, failed) in [(0, 5, 0), (1, 5, 0), (2, 2, 2), (3, 0, 0)] {
+    for (which, ended, failed) in [(0, 5, 0), (1, 5, 0), (2, 2, 2), (3, 0, 0)] {
         for (has_failed, expected) in [(false, ended), (true, failed)] {
             let budget = budget(10);
             let account = budget.admit(at(0), 5).unwrap();
-            told[tell](&budget, &account);
+            reports[which](&budget, &account);
             budget.close(&account, at(0), has_failed);
             let figures = budget.figures(at(0));
             assert_eq!((figures.used, figures.reserved), (expected, 0));
-            let is_unreported = u64::from(tell < 2 && !has_failed);
+            let is_unreported = u64::from(which < 2 && !has_failed);
             assert_eq!(figures.untold_total, is_unreported);
         }
     }
@@ -192,7 +192,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 fn no_more_than_a_provider_has_left_passes_until_its_reset() {
     let budget = budget(100);
     let account = budget.admit(at(0), 10).unwrap();
-    budget.tell_left(at(0), 25, MINUTE);
+    budget.note_provider_left(at(0), 25, MINUTE);
     // Reservations of running calls count as well.
     assert_eq!(budget.left(at(0)), 15);
     assert!(budget.admit(at(0), 16).is_none());
@@ -210,7 +210,7 @@ fn no_more_than_a_provider_has_left_passes_until_its_reset() {
     let last = budget.admit(at(2_000), 5).unwrap();
     assert!(!budget.charge(&last, at(2_000), 5));
     assert!(budget.admit(at(59_999), 0).is_none());
-    assert!(budget.is_told(at(59_999)) && !budget.is_told(at(60_000)));
+    assert!(budget.has_provider_left(at(59_999)) && !budget.has_provider_left(at(60_000)));
     assert!(budget.admit(at(60_000), 100).is_some());
 }
 
@@ -228,7 +228,7 @@ fn of_several_provider_numbers_the_smallest_counts() {
     ] {
         let budget = budget(100);
         for (left, reset) in numbers {
-            budget.tell_left(at(0), left, reset);
+            budget.note_provider_left(at(0), left, reset);
         }
         assert_eq!(budget.left(at(until - 1)), 10, "{numbers:?}");
         assert_eq!(budget.left(at(until)), 100, "{numbers:?}");
@@ -238,7 +238,7 @@ fn of_several_provider_numbers_the_smallest_counts() {
 #[test]
 fn a_provider_number_never_raises_the_limit() {
     let budget = budget(10);
-    budget.tell_left(at(0), 1_000, MINUTE);
+    budget.note_provider_left(at(0), 1_000, MINUTE);
     assert!(budget.admit(at(0), 11).is_none());
     let account = budget.admit(at(0), 10).unwrap();
     budget.close(&account, at(0), false);
@@ -248,7 +248,7 @@ fn a_provider_number_never_raises_the_limit() {
 #[test]
 fn a_new_shape_keeps_what_a_provider_has_left() {
     let budget = budget(100);
-    budget.tell_left(at(0), 30, MINUTE);
+    budget.note_provider_left(at(0), 30, MINUTE);
     let account = budget.admit(at(0), 10).unwrap();
     budget.change(grid(), quota(50), at(0));
     assert_eq!(budget.left(at(0)), 20);

@@ -137,7 +137,7 @@ impl Meter {
             return;
         };
         if left >= 0 && !reset.is_zero() {
-            metered.tell_left(unit, u32::try_from(left).unwrap_or(u32::MAX), reset);
+            metered.note_provider_left(unit, u32::try_from(left).unwrap_or(u32::MAX), reset);
         }
     }
 
@@ -225,9 +225,9 @@ impl Metered {
     }
 
     /// As [`Meter::left`], for a valid number.
-    fn tell_left(&self, unit: &str, left: u32, reset: Duration) {
+    fn note_provider_left(&self, unit: &str, left: u32, reset: Duration) {
         self.report_to_all(&mut |costs, accounts, now| {
-            costs.tell_left(accounts, now, (unit, left), reset);
+            costs.note_provider_left(accounts, now, (unit, left), reset);
         });
     }
 

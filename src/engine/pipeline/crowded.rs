@@ -28,8 +28,8 @@ pub(crate) fn may_refuse_in_crowd(resource: &Resource, call: &Call<'_>) -> bool 
         _ => false,
     };
     let shared = resource.shared();
-    let is_told = shared.hooks.want(Interest::BLOCK) || shared.part.is_shadow();
-    is_by_windows && !call.flags.prioritized() && !is_told
+    let needs_ordinary_path = shared.hooks.want(Interest::BLOCK) || shared.part.is_shadow();
+    is_by_windows && !call.flags.prioritized() && !needs_ordinary_path
 }
 
 /// Returns the refusal of `call`, if a window of the crowded `resource` is full.

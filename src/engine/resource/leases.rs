@@ -327,7 +327,7 @@ impl LeaseTargets {
                 continue;
             }
             match SharedQuota::ask(&target.quota, now, target.weight, latest) {
-                Asked::Told(answer) => asking.take_answer(target, answer)?,
+                Asked::Answered(answer) => asking.take_answer(target, answer)?,
                 Asked::Waits(ticket) => {
                     asking.most = asking.most.min(target.quota.terms().wait());
                     asking.tickets.push((target.clone(), ticket));

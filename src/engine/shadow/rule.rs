@@ -107,10 +107,10 @@ impl Shadow {
             Verdict::Wait(_) => {}
             #[cfg(feature = "shared")]
             Verdict::Wait(waiting) => {
-                let is_told = shared.hooks.want(Interest::SHADOW_BLOCK);
+                let is_wanted = shared.hooks.want(Interest::SHADOW_BLOCK);
                 let undecided = Undecided {
                     shared: shared.clone(),
-                    call: is_told.then(|| OwnedCall::from(call)),
+                    call: is_wanted.then(|| OwnedCall::from(call)),
                     waiting,
                 };
                 shared.hub().judge_late(Box::new(undecided));

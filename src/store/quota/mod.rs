@@ -65,5 +65,5 @@ pub(crate) enum Asked {
     /// The call must wait for the store.
     Waits(Ticket),
     /// The call has its answer at once.
-    Told(Answer),
+    Answered(Answer),
 }

@@ -84,14 +84,14 @@ impl SharedQuota {
         let mut books = this.books.lock();
         let nodes = this.rule.hub.nodes();
         if !books.terms().fits(weight, nodes) {
-            return Asked::Told(Answer::Refused(None));
+            return Asked::Answered(Answer::Refused(None));
         }
         this.rule.note_wanted(weight);
         let mut is_ahead = false;
         // Another call's draw may have brought permits meanwhile.
         match this.look(books.ledger(), now, weight) {
             LeaseFound::Taken(end) => {
-                return Asked::Told(Answer::Granted(Validity::until(end)));
+                return Asked::Answered(Answer::Granted(Validity::until(end)));
             }
             LeaseFound::Exhausted(at) => {
                 let refused = Answer::Refused(Some(at));
@@ -104,7 +104,7 @@ impl SharedQuota {
                     if let Some(ledger) = books.ledger() {
                         ledger.note_call();
                     }
-                    return Asked::Told(refused);
+                    return Asked::Answered(refused);
                 }
                 is_ahead = true;
             }
@@ -113,7 +113,7 @@ impl SharedQuota {
         let ledger = books.open(&this.rule);
         ledger.note_call();
         if this.is_down(ledger, now) {
-            return Asked::Told(this.serve(ledger, now, weight));
+            return Asked::Answered(this.serve(ledger, now, weight));
         }
         let slot = Arc::new(Slot::default());
         let asker = Asker {

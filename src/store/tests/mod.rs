@@ -130,7 +130,7 @@ impl Process {
             LeaseFound::Nothing => SharedQuota::ask(&self.quota, now, 1, None),
         };
         let answer = match asked {
-            Asked::Told(answer) => answer,
+            Asked::Answered(answer) => answer,
             Asked::Waits(ticket) => {
                 let answered = poll_fn(|cx| match ticket.is_answered(Some(cx.waker())) {
                     true => Poll::Ready(()),
@@ -355,7 +355,7 @@ async fn a_call_that_leaves_before_the_answer_takes_no_permit() {
     };
     drop(ticket);
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let Asked::Told(Answer::Granted(_)) =
+    let Asked::Answered(Answer::Granted(_)) =
         SharedQuota::ask(&process.quota, process.hub.now(), 1, None)
     else {
         panic!("its permit is in the cell");

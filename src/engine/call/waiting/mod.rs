@@ -405,13 +405,13 @@ impl Waiting {
         let now = self.inner().now();
         let mut inner = self.take();
         let Some(line) = inner.line else {
-            return inner.go_on(now, None);
+            return inner.resume(now, None);
         };
         match inner.cancel_wait(now) {
             Some(Got::Leases) if line == InLine::Store && inner.waits_for_bucket(now) => {
                 Verdict::Wait(Self { inner: Some(inner) })
             }
-            Some(got) => inner.go_on(now, Some(got)),
+            Some(got) => inner.resume(now, Some(got)),
             None => Verdict::Block(inner.refuse_in_line(now, line)),
         }
     }
@@ -432,7 +432,7 @@ impl Waiting {
                 return Verdict::Block(inner.refuse_in_line(now, line));
             }
         }
-        match inner.go_on(now, got) {
+        match inner.resume(now, got) {
             Verdict::Wait(waiting) => waiting.begin_at_once(),
             verdict => verdict,
         }
@@ -475,10 +475,10 @@ impl WaitingInner {
         self.nodes.resource().node()
     }
 
-    // --- going on ---
+    // --- after the wait ---
 
     /// Judges the call or starts it, with the slot or share that it has `got` in line, if any.
-    fn go_on(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
+    fn resume(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
         let (slot, share) = match got {
             None | Some(Got::Leases) => (None, None),
             Some(Got::Slot(hold)) => (Some(hold), None),

@@ -11,16 +11,16 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ToldLeft {
+pub(super) struct ProviderLeft {
     /// The total of charges that must not be exceeded before `until`.
     ceiling: u64,
     /// The reset, after which the number has no effect.
     until: Tick,
 }
 
-// === impl ToldLeft ===
+// === impl ProviderLeft ===
 
-impl ToldLeft {
+impl ProviderLeft {
     /// Creates the ceiling that allows `left` more units to be charged from now on, until `reset`
     /// has passed.
     pub(super) fn new(counts: &BudgetCounts, now: Tick, left: u32, reset: Duration) -> Self {
