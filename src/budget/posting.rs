@@ -52,7 +52,7 @@ pub(crate) trait CostLedger {
         posting.rest > 0 || self.left(now) > 0
     }
 
-    /// As [`charge`](Self::charge), without reading what is left.
+    /// As [`charge`](Self::charge), without computing whether anything is left.
     fn add(&self, account: &Account, now: Tick, units: u32) {
         self.post(now, account.charge(units));
     }

@@ -2,7 +2,7 @@
 
 use crate::base::sync::{Arc, AtomicU64, Lock, Ordering};
 
-/// A number that only grows.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 

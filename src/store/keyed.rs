@@ -89,7 +89,7 @@ impl KeyedQuotas {
             None => new(Terms {
                 exact: true,
                 when_down: WhenDown::Closed,
-                // The process would forget how much was borrowed.
+                // Nothing is borrowed, as the process would forget how much.
                 ahead: 0,
                 ..terms
             }),

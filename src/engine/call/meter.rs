@@ -215,7 +215,7 @@ impl Metered {
         }
     }
 
-    /// Charges `n` units without a look at what is left.
+    /// Charges `n` units without checking what is left.
     pub(super) fn add(&self, unit: &str, n: u32) {
         self.report_to_all(&mut |costs, accounts, now| costs.add(accounts, now, unit, n));
     }

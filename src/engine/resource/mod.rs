@@ -337,7 +337,7 @@ impl Resource {
         self.extras.as_ref()?.origins.as_ref()
     }
 
-    /// Returns the state that all origins share which no rule names.
+    /// Returns the state shared by all origins that no rule names.
     pub(crate) fn others(&self) -> Option<&OtherOrigins> {
         self.extras.as_ref()?.others.as_ref()
     }

@@ -31,7 +31,7 @@ pub(super) struct MadeOf<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct OptionalChecks {
     pub(super) origins: Option<StdArc<OriginRules>>,
-    /// The state that all origins share which no rule names.
+    /// The state shared by all origins that no rule names.
     pub(super) others: Option<OtherOrigins>,
     pub(super) contexts: Option<StdArc<ContextRules>>,
     /// Boxed to keep this struct small, as few resources have related rules.

@@ -1,5 +1,4 @@
-//! The state that all origins share which no rule names: the queues of the rules for "other"
-//! origins.
+//! The state shared by all origins that no rule names: the queues of the rules for "other" origins.
 //!
 //! A window for other origins exists once for each of them, on its scope node. A queue exists only
 //! once: the calls of all these origins start one after the other, as in Sentinel. So the queue has

@@ -9,7 +9,7 @@ use super::sentinels::UnknownMaster;
 use super::unopened::Unopened;
 use crate::store::{Beat, Drawn, Epoch, StoreError, StoreErrorKind};
 
-/// Returns whether the server does not have the script, which must then be sent in full.
+/// Returns whether the server lacks the script, which must then be sent in full.
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }

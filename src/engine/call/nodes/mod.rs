@@ -161,7 +161,7 @@ impl CallNodes {
         }
     }
 
-    /// Returns the node that all origins share which no rule names, with its rules. `None` if the
+    /// Returns the node shared by all origins that no rule names, with its rules. `None` if the
     /// call's origin is not one of them, or they share no queue.
     #[inline]
     fn other_origins(&self) -> Option<(&Node, &CompiledRules)> {
