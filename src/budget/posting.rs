@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::account::{Account, ReportedCost, Posting};
+use super::account::{Account, Posting, ReportedCost};
 use super::counts::BudgetCounts;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;

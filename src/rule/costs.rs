@@ -307,7 +307,9 @@ impl CostRules {
 
     /// Returns whether a provider has reported what it has left, and the reset is still to come.
     pub(crate) fn has_provider_left(&self, now: Tick) -> bool {
-        self.all.iter().any(|rule| rule.budget.has_provider_left(now))
+        self.all
+            .iter()
+            .any(|rule| rule.budget.has_provider_left(now))
     }
 
     /// How long after the last call a charge still matters. A resource with keyed rules is kept

@@ -465,7 +465,10 @@ impl Resident for Resource {
         }
         // The resource must not be evicted before its state has expired: a breaker would close, or
         // a window would start with a fresh quota.
-        if self.costs().is_some_and(|costs| costs.has_provider_left(now)) {
+        if self
+            .costs()
+            .is_some_and(|costs| costs.has_provider_left(now))
+        {
             return false;
         }
         let breakers = self.breakers();
