@@ -93,6 +93,7 @@ impl Breakers {
         Self::of(own, now, old)
     }
 
+    /// Creates breakers of these rules, which inherit from `old`.
     fn of(specs: Vec<BreakerSpec>, now: Tick, old: Option<&Breakers>) -> Self {
         let epoch = match old {
             Some(old) => old.epoch.clone(),
@@ -261,6 +262,7 @@ impl Breakers {
         collect(notify, |changes| self.release_all(admission, changes));
     }
 
+    /// Takes back all probes of a call.
     fn release_all(&self, admission: Admission, changes: &mut StateChanges) {
         for breaker in &self.list {
             if admission.is_probe(breaker.index) {
@@ -319,6 +321,7 @@ impl Breakers {
         });
     }
 
+    /// Notes in one breaker that a call ended, as a probe or as an ordinary call.
     fn ended(
         &self,
         breaker: &Breaker,

@@ -67,6 +67,7 @@ impl KeptBreakers {
 }
 
 impl Kept {
+    /// Adds the breakers of `name` as the newest ones.
     fn add(&mut self, name: NameHash, breakers: Breakers) {
         self.remove(&name);
         self.count += breakers.len();

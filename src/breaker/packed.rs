@@ -81,6 +81,7 @@ impl StateWord {
         }
     }
 
+    /// The state as users see it.
     pub(super) const fn state(self) -> BreakerState {
         match self.kind() {
             StateKind::Closed => BreakerState::Closed,

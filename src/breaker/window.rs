@@ -82,6 +82,7 @@ impl WindowCell {
         Self(self.0 & TAG_MASK)
     }
 
+    /// Returns whether both cells have the same round and generation.
     const fn is_like(self, other: Self) -> bool {
         (self.0 ^ other.0) & TAG_MASK == 0
     }

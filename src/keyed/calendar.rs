@@ -82,6 +82,7 @@ impl HotKeys {
         outcome.map_err(|wait_ns| refused(now, wait_ns))
     }
 
+    /// The judge of a call of `weight` by the count of the period of `now`.
     pub(super) fn in_period(&self, now: Tick, limit: u32, weight: u32) -> CalendarCall {
         let periods = self.periods.expect("days or months are counted");
         CalendarCall::new(periods, now, limit, weight)
@@ -93,6 +94,8 @@ pub(super) fn periods(count: Counting) -> Option<Periods> {
     periods_at(count, Duration::ZERO, 0)
 }
 
+/// The days or months of a clock with this `epoch`, in a zone that is `utc_offset` minutes ahead of
+/// UTC; `None` if `count` is not by calendar periods.
 fn periods_at(count: Counting, epoch: Duration, utc_offset: i32) -> Option<Periods> {
     match count {
         Counting::Calendar(period) => Some(Periods::new(period, epoch, utc_offset)),

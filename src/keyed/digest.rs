@@ -108,6 +108,7 @@ impl Sip {
         self.text(bytes, 0xe0 | u64::from(kind))
     }
 
+    /// The hash of a message of the bytes `text` and a byte for its `kind`.
     #[inline]
     fn text(&self, text: &[u8], kind: u64) -> u64 {
         let mut sip = *self;
@@ -156,6 +157,7 @@ impl Sip {
         a ^ b ^ c ^ d
     }
 
+    /// Adds the next eight bytes of the message.
     #[inline]
     fn block(mut self, block: u64) -> Self {
         self.0[3] ^= block;

@@ -247,6 +247,7 @@ impl HotKeys {
         })
     }
 
+    /// Lets a call of `key` pass without a limit.
     #[inline(never)]
     fn pass_uncounted(&self, now: Tick, key: Digest) -> KeyTokens {
         self.note_uncounted(key);
@@ -431,11 +432,13 @@ impl HotKeys {
         }
     }
 
+    /// The judge of a call of `weight` by a sliding window.
     #[inline]
     pub(super) fn window(&self, now: Tick, limit: u32, weight: u32) -> WindowCall {
         WindowCall::new(now, self.interval, self.slack, limit, weight)
     }
 
+    /// Takes the tokens of `key`, if `judge` lets the call pass.
     #[inline]
     pub(super) fn decide(
         &self,
@@ -447,6 +450,8 @@ impl HotKeys {
         outcome.map_err(|wait_ns| refused(now, wait_ns))
     }
 
+    /// Changes the word from which `taken` came, if it still belongs to that key. Returns the new
+    /// word.
     #[inline]
     fn change(&self, taken: &KeyTokens, change: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
         self.table.change(taken.place?, taken.digest.0, change)
@@ -476,6 +481,7 @@ impl KeyLimit {
 // === impl KeyTokens ===
 
 impl KeyTokens {
+    /// The tokens of a call that has taken none.
     const fn nothing(now: Tick, digest: Digest) -> Self {
         Self {
             start: now,

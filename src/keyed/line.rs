@@ -197,6 +197,7 @@ impl HotKeys {
         lines.map_or(0, |lines| lines.waiting.load(Ordering::Relaxed))
     }
 
+    /// Returns the lines. Creates them if there are none yet.
     fn lines_made(&self) -> &Lines {
         self.lines.get_or_init(|| Box::new(Lines::new()))
     }
@@ -226,6 +227,7 @@ impl Lines {
         size_of::<Self>() + size_of_val(&*self.parts)
     }
 
+    /// The part that has the line of `place`.
     fn part(&self, place: WordPlace) -> &Lock<Part> {
         match place {
             WordPlace::Slot(slot) => &self.parts[slot as usize % LOCKS],
@@ -373,6 +375,7 @@ impl fmt::Debug for Lines {
     }
 }
 
+/// Wakes the calls that have got a place.
 fn wake(woken: Wakers) {
     for waker in woken {
         // A waker is foreign code, and can panic: the other calls are woken all the same.

@@ -100,6 +100,7 @@ impl Rates {
         }
     }
 
+    /// The cost of a token at the rate with this number, if a rate has it.
     fn cost(&self, number: u64) -> Option<u64> {
         // The caller never passes `UNKNOWN` or `BLOCKED`.
         let cost = self.costs[number as usize].load(Ordering::Acquire);

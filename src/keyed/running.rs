@@ -103,11 +103,13 @@ impl Pinned {
     }
 }
 
+/// See [`Judge::rest`].
 fn rest(word: u64) -> Option<u64> {
     // A key with calls in flight is not at rest. The word holds no time, so all ages at rest are 0.
     (word & LOW == 0).then_some(0)
 }
 
+/// The word of a new owner: no call runs, and the epoch is the next one.
 fn fresh(last: u64) -> u64 {
     let epoch = if planted(Bug::OwnersWithoutEpoch) {
         last >> 32

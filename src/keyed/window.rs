@@ -123,6 +123,7 @@ impl WindowCall {
     }
 }
 
+/// The length of one of the two buckets, in ns.
 fn bucket_ns(interval: Duration) -> u64 {
     (nanos(interval) / 2).max(1)
 }

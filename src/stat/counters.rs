@@ -189,6 +189,7 @@ impl Counters {
         self.later.get()?.successor.lock().clone()
     }
 
+    /// Returns the counters that are created on first use. Creates them if there are none yet.
     fn later(&self) -> &LazyCounters {
         self.later.get_or_init(Box::default)
     }
@@ -267,6 +268,7 @@ impl Counters {
 
     // --- counting; the head is at the event's step or beyond ---
 
+    /// Counts a call of `weight` that delivered a response or an error, `rt_ns` after it started.
     #[inline]
     pub(super) fn complete(&self, weight: u32, rt_ns: u64, outcome: Outcome) {
         let rt_us = rt_ns.min(MAX_RT_NS) / 1_000;
@@ -289,12 +291,15 @@ impl Counters {
         }
     }
 
+    /// Counts a call that a rule of this `kind` refused. Returns whether it took a look and found a
+    /// crowd.
     pub(super) fn block(&self, weight: u32, kind: BlockKind, now: Tick) -> bool {
         let weight = u64::from(weight);
         let before = self.later().refused[kind as usize].fetch_add(weight, Ordering::Relaxed);
         is_look_due(before, weight) && kind == BlockKind::Flow && self.look_for_crowd(now)
     }
 
+    /// Takes a look and returns whether there is a crowd.
     #[cold]
     fn look_for_crowd(&self, now: Tick) -> bool {
         let may_come = || self.rare_made(true).by_crowd.is_some();
@@ -363,6 +368,7 @@ impl Counters {
         }
     }
 
+    /// Counts a call that was dropped while it waited.
     pub(super) fn dropped_waiting(&self) {
         self.waiting_dropped.fetch_add(1, Ordering::Relaxed);
     }
@@ -405,6 +411,7 @@ impl Counters {
         add_below(&self.waiting, most)
     }
 
+    /// Removes a waiting call.
     pub(super) fn stop_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -464,6 +471,8 @@ impl Counters {
                 .is_none_or(|it| it.cuts.is_whole(self.shape.second(head)))
     }
 
+    /// Takes the checkpoints of `bucket`. Returns false if `stands` reports that the head has moved
+    /// on.
     fn cut_bucket(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
         self.extremes.open(bucket, stands)
             && (0..BUCKET_WORDS as u32).all(|word| {
@@ -472,6 +481,8 @@ impl Counters {
             })
     }
 
+    /// Takes the checkpoints of `second`, if seconds are kept. Returns false if `stands` reports
+    /// that the head has moved on.
     fn cut_second(&self, ring: &LeapArray, second: u64, stands: &dyn Fn() -> bool) -> bool {
         if !self.minute.needs_cut() {
             return true;

@@ -165,6 +165,8 @@ impl Extremes {
         }
     }
 
+    /// The extremes of `bucket`; those of an empty bucket if its word has been replaced or was
+    /// never written.
     pub(super) fn get(&self, bucket: u64) -> Extreme {
         let found = self.cell(bucket).load(Ordering::Relaxed);
         if is_of(found, bucket) {
@@ -179,6 +181,7 @@ impl Extremes {
     }
 }
 
+/// Returns whether `word` has the stamp of `bucket`.
 const fn is_of(word: u64, bucket: u64) -> bool {
     (word >> (RT_BITS + CONCURRENCY_BITS)) as u16 == bucket as u16
 }

@@ -271,6 +271,7 @@ impl Counters {
         Some(self.times.as_ref()?.read())
     }
 
+    /// The counts since the node was created, with the passes of `ring`.
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // `done` is read first. Acquire: pairs with the fence in `complete`, so that for each call

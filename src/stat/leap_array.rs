@@ -450,6 +450,7 @@ impl LeapArray {
         }
     }
 
+    /// Panics if a quota looks back further than this array does.
     pub(super) fn check(&self, quotas: &[Quota]) {
         let reach = self.reach();
         for quota in quotas {
@@ -473,11 +474,13 @@ impl LeapArray {
         self.load_head().is_frozen()
     }
 
+    /// The head. Acquire: a thread that sees a head sees the checkpoints published before it.
     #[inline]
     pub(super) fn load_head(&self) -> HeadWord {
         HeadWord(self.words.head.load(Ordering::Acquire))
     }
 
+    /// Replaces the head, unless it has changed since `from` was read. Returns whether it did.
     #[inline]
     pub(super) fn swap_head(&self, from: HeadWord, to: HeadWord) -> bool {
         if planted(Bug::BlindTake) && from.is_open() && to.is_open() {
@@ -514,6 +517,7 @@ impl LeapArray {
         self.whole_cut(bucket).map(Checkpoint::value)
     }
 
+    /// As [`cut`](Self::cut), with the flags of the checkpoint.
     #[inline]
     pub(super) fn whole_cut(&self, bucket: u64) -> Option<Checkpoint> {
         let cut = Checkpoint(self.cut_cell(bucket).load(Ordering::Acquire));

@@ -254,6 +254,7 @@ impl LeapArray {
         }
     }
 
+    /// As [`cancel`](Self::cancel), at bucket `now`.
     pub(crate) fn cancel_at(&self, now: u64, loan: Loan) -> bool {
         loop {
             let Ok((_, bucket)) = self.present(now) else {

@@ -30,6 +30,7 @@ pub(super) const fn distance(a: u32, b: u32) -> i64 {
     ((a.wrapping_sub(b) << (32 - STAMP_BITS)) as i32 >> (32 - STAMP_BITS)) as i64
 }
 
+/// A word of its three fields: the upper half, the stamp of `bucket`, and two flags.
 const fn pack(high: u32, bucket: u64, flags: u64) -> u64 {
     (high as u64) << 32 | (stamp(bucket) as u64) << 2 | flags
 }
@@ -193,6 +194,7 @@ pub(super) fn fits(granted: u32, cut: u32, weight: u32, limit: u32) -> bool {
     }
 }
 
+/// Replaces the word of `cell`, unless it has changed from `from`. Returns whether it did.
 #[inline]
 pub(super) fn swap(cell: &AtomicU64, from: u64, to: u64) -> bool {
     cell.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)

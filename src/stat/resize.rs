@@ -49,6 +49,7 @@ impl LeapArray {
         image.cast(grid, now)
     }
 
+    /// Freezes the array, and returns its counts as of that moment.
     fn freeze(&self) -> Image<'_> {
         let head = loop {
             let head = self.load_head();

@@ -87,6 +87,7 @@ impl SlotHold {
     /// The slot of a call that has got it in the line.
     pub(crate) const FROM_LINE: Self = Self { is_entering: true };
 
+    /// What the slot adds to the word.
     const fn in_word(self) -> u64 {
         if self.is_entering { 1 + ENTERING } else { 1 }
     }
@@ -251,6 +252,8 @@ impl Slots {
         wake(woken);
     }
 
+    /// Gives free slots to the first calls of the line, and collects their wakers in `woken`.
+    /// Removes the mark `waits` if the line is empty then.
     fn pass_on(&self, line: &mut LineState, in_flight: impl Fn() -> u32, woken: &mut Woken) {
         while !line.calls.is_empty() {
             let found = self.0.load(Ordering::Acquire);
@@ -352,6 +355,7 @@ fn in_use(word: u64, in_flight: impl Fn() -> u32) -> u32 {
     held.saturating_add(in_flight().saturating_sub(started))
 }
 
+/// Wakes the calls that have got a slot.
 fn wake(woken: Woken) {
     for waker in woken {
         // A waker is foreign code, and can panic: the other calls are woken all the same.

@@ -81,12 +81,15 @@ impl InvalidSetting {
         Ok(length / parts)
     }
 
+    /// The error for a quota whose `interval` is not a number of buckets that `array` has.
     pub(super) fn not_on_grid(interval: Duration, array: &LeapArray) -> Self {
         let (bucket, most) = (array.bucket_length(), array.buckets_per_window());
         let allowed = format!("between 1 and {most} whole buckets of {bucket:?}");
         Self::new("interval", format_args!("{interval:?}"), allowed)
     }
 
+    /// The error for a quota whose number of `buckets` does not divide its `interval` into whole
+    /// buckets of `array`.
     pub(super) fn not_in_grid_buckets(interval: Duration, buckets: u32, array: &LeapArray) -> Self {
         let bucket = array.bucket_length();
         let whole = interval.as_nanos() / bucket.as_nanos();

@@ -96,6 +96,7 @@ impl Groups {
         self.tightest(Group::memory, u64::min)
     }
 
+    /// The tightest `limit` of all groups; `None` if no group has one.
     fn tightest<T>(
         &self,
         limit: fn(&Group) -> io::Result<Option<T>>,

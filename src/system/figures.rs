@@ -83,6 +83,7 @@ impl InboundFigures {
         }
     }
 
+    /// Returns whether more calls than the capacity, and more than one, are in flight.
     fn is_over_capacity(&self) -> bool {
         self.concurrency > 1 && f64::from(self.concurrency) > self.capacity.calls()
     }

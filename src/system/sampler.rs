@@ -185,6 +185,7 @@ fn claim_due(word: &AtomicU64, now: Tick, period: Duration) -> bool {
     due != BUSY && is_due && claim(word, due)
 }
 
+/// When the next reading is due after one at `now`; never the value of `BUSY`.
 fn next_due(now: Tick, period: Duration) -> u64 {
     (now + period).as_nanos().min(BUSY - 1)
 }

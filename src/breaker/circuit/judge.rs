@@ -327,6 +327,7 @@ impl Breaker {
         }
     }
 
+    /// Opens the breaker until it is forced closed.
     pub(in crate::breaker) fn force_open(&self, changes: &mut StateChanges) {
         loop {
             let word = self.word();
@@ -343,6 +344,7 @@ impl Breaker {
         }
     }
 
+    /// Closes the breaker in a new generation without counts. `draw` draws its epoch.
     pub(in crate::breaker) fn force_close(
         &self,
         draw: impl Fn() -> u32,

@@ -56,6 +56,7 @@ impl HeldSums {
         self.before(end).wrapping_sub(self.before(start))
     }
 
+    /// The tokens held for the buckets before `bucket`.
     #[inline]
     fn before(&self, bucket: u64) -> u32 {
         let ahead = bucket.saturating_sub(self.first);

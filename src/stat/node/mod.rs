@@ -327,6 +327,7 @@ impl Node {
         self.counters.is_in_step(now)
     }
 
+    /// Brings the node to `now` for an event, which may be the first one of its step.
     #[cold]
     fn begin_step(&self, now: Tick) {
         let step = self.step(self.ring.bucket_number(now));
@@ -348,6 +349,7 @@ impl Node {
         self.counters.shape.stride * self.per_step
     }
 
+    /// The step in which `bucket`, a bucket of the ring, lies.
     #[inline]
     fn step(&self, bucket: u64) -> u64 {
         if self.per_step == 1 {
@@ -388,14 +390,17 @@ impl Node {
 
     // --- waiting calls ---
 
+    /// Counts a call that begins to wait and returns true, unless `most` calls wait already.
     pub(crate) fn start_waiting(&self, most: u32) -> bool {
         self.counters.start_waiting(most)
     }
 
+    /// Counts a call that no longer waits.
     pub(crate) fn stop_waiting(&self) {
         self.counters.stop_waiting();
     }
 
+    /// Counts a call that was dropped while it waited.
     pub(crate) fn dropped_waiting(&self) {
         self.counters.dropped_waiting();
     }

@@ -33,6 +33,7 @@ impl Node {
         self.take_slot_if_marked(limit)
     }
 
+    /// [`take_slot`](Self::take_slot) for a marked word; takes no slot otherwise.
     #[cold]
     #[inline(never)]
     fn take_slot_if_marked(&self, limit: u32) -> Option<SlotHold> {
@@ -58,6 +59,7 @@ impl Node {
         self.counters.slots.started(hold);
     }
 
+    /// Releases a slot, and passes it to a call that waits, if there is one.
     #[inline]
     pub(crate) fn release_slot(&self, hold: SlotHold) {
         if self.counters.slots.release(hold) {

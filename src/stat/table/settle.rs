@@ -30,6 +30,7 @@ pub(super) trait Holding<V>: Deref<Target = V> + Sized {
     /// dropped theirs.
     fn unwrap(self) -> Result<V, Self>;
 
+    /// Returns a new reference to `entry`, to which no weak reference leads.
     fn wrap(entry: V) -> Self;
 }
 
