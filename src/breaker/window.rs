@@ -326,6 +326,8 @@ impl CountWindow {
 mod tests {
     use super::*;
 
+    /// Counts a call, checks the returned sum, and returns the total and the bad calls in the
+    /// window.
     fn count(window: &CountWindow, bucket: u64, version: u16, is_bad: bool) -> (u64, u64) {
         let ended = Ended {
             version,

@@ -204,6 +204,7 @@ mod tests {
         hasher.finish()
     }
 
+    /// The digest of `key` under hash keys of 0.
     fn plain(key: &Key<'_>) -> u64 {
         Sip::keyed(0, 0).digest(key).0
     }

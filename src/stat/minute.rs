@@ -127,6 +127,7 @@ pub(super) mod models {
     use super::*;
     use crate::base::sync::Arc;
 
+    /// A counter with the checkpoints of its seconds, like those of a node.
     struct Kept {
         head: StepHead,
         counter: AtomicU64,
@@ -135,6 +136,7 @@ pub(super) mod models {
     }
 
     impl Kept {
+        /// Counts an event in `second`, which is opened first if need be.
         fn event(&self, second: u64) {
             while self.head.step() < second {
                 self.head.advance(self.head.step(), |next, stands| {

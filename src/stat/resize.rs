@@ -163,6 +163,7 @@ mod tests {
         Tick::from_millis(ms)
     }
 
+    /// A shape of buckets of `ms` milliseconds.
     fn grid(ms: u64, buckets: u32) -> Grid {
         Grid {
             bucket_ns: ms * MS,
@@ -171,6 +172,7 @@ mod tests {
         }
     }
 
+    /// The counts of the window's buckets, oldest first.
     fn counts(array: &LeapArray, now: Tick) -> Vec<u32> {
         array.buckets(now).map(|(_, count)| count).collect()
     }

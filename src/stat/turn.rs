@@ -102,6 +102,7 @@ pub(super) mod models {
     }
 
     impl Full {
+        /// Finds or makes the entry of `key`, as a call does.
         fn call(&self, key: u64) -> Option<u64> {
             let place = &self.map[key as usize - 1];
             let find = || (place.load(Ordering::Relaxed) == 1).then_some(key);

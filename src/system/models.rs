@@ -32,6 +32,7 @@ impl Probe for Single {
     }
 }
 
+/// A sampler of a [`Single`] probe, and the number of readings of that probe.
 fn sampler() -> (StdArc<Sampler>, Arc<AtomicU64>) {
     let asked = Arc::new(AtomicU64::new(0));
     let probe = Single {

@@ -258,6 +258,8 @@ mod tests {
         Tick::from_millis(ms)
     }
 
+    /// Samples at each time, and compares the load, which is the index of the sample at which it
+    /// was read.
     fn bounds(samples: &[(Tick, f64)]) {
         let probe = ManualProbe::new();
         let sampler = Sampler::new(probe.clone());

@@ -40,6 +40,7 @@ fn spec(count: u32) -> BreakerSpec {
     }
 }
 
+/// Creates breakers without calls.
 fn breakers(specs: impl IntoIterator<Item = BreakerSpec>) -> Arc<Breakers> {
     Arc::new(Breakers::new(specs, Tick::ZERO, None))
 }
@@ -77,6 +78,7 @@ impl Caller {
             .complete(now, admission, Duration::ZERO, is_error, tell);
     }
 
+    /// Makes a call that fails at once.
     fn fail(&mut self, now: u64) {
         let admission = self.enter(now).expect("it passes");
         self.end(now, admission, true);

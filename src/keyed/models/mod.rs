@@ -368,6 +368,7 @@ fn full(slots: usize) -> (Arc<HotKeys>, KeyTokens) {
     (keys, first)
 }
 
+/// Lines up for a place of `key`.
 fn line_up(keys: &HotKeys, key: Digest) -> LineTicket {
     let most = Most {
         of_key: 9,

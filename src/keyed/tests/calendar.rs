@@ -18,6 +18,7 @@ fn at(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
+/// Creates keys that are counted by days or months of a clock whose epoch is 1970.
 fn dates(count: Counting, utc_offset: i32) -> HotKeys {
     HotKeys::new(spec(count, Duration::ZERO), Tick::ZERO).by_calendar(Duration::ZERO, utc_offset)
 }

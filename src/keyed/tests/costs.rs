@@ -18,6 +18,7 @@ struct Running<'a> {
     account: KeyAccount,
 }
 
+/// Starts a call of `key` that reserves `wanted`, if it may pass.
 fn start<'a>(
     keys: &'a HotKeys,
     now: u64,
@@ -285,6 +286,7 @@ struct NaiveAccount {
 const LIMIT: u32 = 10;
 
 impl Naive {
+    /// The units charged in the window that ends with `bucket`.
     fn used_in(&self, bucket: u64) -> u32 {
         let counted = self.charges.iter().filter(|&&(ms, _)| {
             let of = ms / 5_000;

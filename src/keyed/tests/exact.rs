@@ -167,6 +167,7 @@ impl Exact {
         Some((start, held))
     }
 
+    /// Refunds what a call has taken, and ends it.
     pub(super) fn refund(&mut self, now: u64, held: Held) {
         let now = i128::from(now) * 16;
         let debt = self.debts.iter().find(|debt| debt.id == held.id);
@@ -202,6 +203,7 @@ impl Exact {
         (self.paid_off / 16) as u64
     }
 
+    /// Ends a running call.
     pub(super) fn end(&mut self, held: Held) {
         self.running = (self.running - held.n).max(0);
     }

@@ -9,6 +9,7 @@ use crate::base::sync::Lock;
 use crate::clock::{Clock, ManualClock, MonotonicClock};
 use crate::keyed::KeyedLimiter;
 
+/// Makes calls at `now` until one is refused. Returns how many pass.
 fn passed(limiter: &KeyedLimiter, now: u64, key: &str) -> usize {
     let pass = |_: &u32| limiter.try_acquire(at(now), key, 1).is_ok();
     (0..1_000).take_while(pass).count()
@@ -42,6 +43,7 @@ fn a_window_holds_no_more_than_its_threshold() {
     assert_eq!(passed(&limiter, 100, "ann"), 5);
 }
 
+/// As [`passed`], at the time of the limiter's own clock.
 fn checked<C: Clock>(limiter: &KeyedLimiter<C>, key: &str) -> usize {
     let pass = |_: &u32| limiter.check(key).is_ok();
     (0..1_000).take_while(pass).count()

@@ -58,6 +58,7 @@ fn release(keys: &HotKeys, taken: &KeyTokens) {
     keys.release(taken.pinned(), taken.paid as u32);
 }
 
+/// When a refused call could pass.
 fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &KeyLimit, n: u32) -> Option<Tick> {
     keys.take(now, key, limit, n).unwrap_err().available_at()
 }

@@ -128,6 +128,7 @@ impl Pair {
         }
     }
 
+    /// Returns whether `key` is at rest, according to its oracle.
     fn rests(&self, key: u64, now: u64) -> bool {
         let touched = self.touched.get(&key).copied();
         self.exact[&key].rests(self.count, self.interval, now, touched)
@@ -241,6 +242,7 @@ impl Pair {
         }
     }
 
+    /// The oracle of `key`, or of the shared word.
     fn exact_of(&mut self, key: u64, is_overflow: bool) -> &mut Exact {
         if is_overflow {
             &mut self.overflow

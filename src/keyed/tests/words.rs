@@ -343,6 +343,7 @@ fn one_more_token_is_there_at_the_reported_time_and_not_before() {
 
 #[test]
 fn a_new_owner_begins_later_than_any_word_at_rest() {
+    /// Asserts that a new owner begins later than `last`, the word of the old one.
     fn is_passed_on(judge: &impl Judge, last: u64) {
         let fresh = judge.fresh(last);
         assert!(fresh > last, "{fresh:#x} after {last:#x}");

@@ -236,6 +236,7 @@ impl Oracle {
         Some(start)
     }
 
+    /// Cancels a turn. Returns false if others are behind it.
     fn cancel(&mut self, turn: usize) -> bool {
         let place = self.queue.iter().position(|&(id, _)| id == turn);
         match place {

@@ -26,16 +26,19 @@ impl Counted {
         })
     }
 
+    /// Counts an event in `step` or a later one.
     fn event(&self, step: u64) {
         self.come_to(step);
         self.counter.add(1);
     }
 
+    /// As `event`, in the stripe of this thread.
     fn event_in_crowd(&self, step: u64) {
         self.come_to(step);
         self.counter.add_in_crowd(1);
     }
 
+    /// Moves the head to `step`, and takes the checkpoints on the way.
     fn come_to(&self, step: u64) {
         while self.head.step() < step {
             self.head.advance(self.head.step(), |next, stands| {

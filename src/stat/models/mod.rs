@@ -40,10 +40,12 @@ fn array(buckets: u32) -> Arc<LeapArray> {
     Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(10)))
 }
 
+/// A quota of `limit` tokens in `buckets` buckets, which lends all tokens that leave it.
 fn quota(buckets: u32, limit: u32) -> Quota {
     Quota::new(buckets, 1, limit, Lending::All)
 }
 
+/// A call of one token at `now` that waits as long as it takes.
 fn wish(now: u64) -> Wish {
     Wish {
         now: Tick::from_nanos(now),
@@ -61,6 +63,7 @@ struct Tally {
 }
 
 impl Tally {
+    /// The tally of a thread that made one call.
     fn took(taken: Result<Taken, Denied>) -> Self {
         Self {
             ran: taken.into_iter().map(|taken| taken.bucket).collect(),
@@ -68,6 +71,7 @@ impl Tally {
         }
     }
 
+    /// Borrows one token at `now`, and returns the tally of the thread.
     fn borrow(array: &LeapArray, now: u64, quotas: &[Quota]) -> Self {
         Self::borrow_as(array, wish(now), quotas)
     }
@@ -81,6 +85,7 @@ impl Tally {
         }
     }
 
+    /// The sum of `tallies`.
     fn join(tallies: impl IntoIterator<Item = Self>) -> Self {
         tallies.into_iter().fold(Self::default(), |mut all, tally| {
             all.ran.extend(tally.ran);

@@ -30,6 +30,7 @@ fn with_a_loan() -> Arc<LeapArray> {
     array
 }
 
+/// Holds a token for bucket 13.
 fn borrow_for_13(array: &LeapArray) {
     let now = array.newest();
     let wish = Wish {

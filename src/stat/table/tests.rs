@@ -33,6 +33,7 @@ impl Resident for Counter {
     }
 }
 
+/// Creates an entry that was last used at `used`.
 fn make(key: u64, used: Tick) -> impl FnOnce() -> Counter {
     move || Counter {
         key,

@@ -8,6 +8,7 @@ use crate::clock::Tick;
 use crate::stat::Refusal;
 use naive::{Naive, Part, State};
 
+/// A random rule, and its ratio, if its limit is one.
 fn random_spec(rng: &mut Rng) -> (BreakerSpec, Option<f64>) {
     let strategy = if rng.below(2) == 0 {
         Strategy::Slow(ms(rng.below(400)))
@@ -59,6 +60,7 @@ struct Pair {
 }
 
 impl Pair {
+    /// Makes a call, and compares the answers of breakers and models.
     fn enter(&mut self, now: u64, told: &mut dyn FnMut(Change)) {
         let tick = Tick::from_millis(now);
         let refusals: Vec<_> = self.naive.iter().map(|naive| naive.refuses(now)).collect();
@@ -90,6 +92,7 @@ impl Pair {
         }
     }
 
+    /// Ends a random call in a random way.
     fn end(&mut self, now: u64, rng: &mut Rng, told: &mut dyn FnMut(Change)) {
         let index = rng.below(self.calls.len() as u64) as usize;
         let call = self.calls.swap_remove(index);
@@ -127,6 +130,7 @@ impl Pair {
         }
     }
 
+    /// Opens or closes a random breaker by hand.
     fn force(&mut self, rng: &mut Rng, told: &mut dyn FnMut(Change)) {
         let index = rng.below(self.naive.len() as u64) as usize;
         let naive = &mut self.naive[index];
@@ -142,6 +146,7 @@ impl Pair {
     }
 }
 
+/// The time of the next step: mostly the same or a little later, sometimes far ahead or earlier.
 fn next_time(now: u64, rng: &mut Rng) -> u64 {
     match rng.below(200) {
         0 => now.saturating_sub(rng.below(3_000)),

@@ -89,6 +89,7 @@ impl Naive {
         }
     }
 
+    /// Begins another state, in a new generation.
     pub(super) fn set(&mut self, state: State) {
         if state == State::Closed {
             self.failed = 0;
@@ -97,6 +98,7 @@ impl Naive {
         self.generation += 1;
     }
 
+    /// The state as users see it.
     pub(super) fn public(&self) -> BreakerState {
         match self.state {
             State::Closed => BreakerState::Closed,

@@ -25,6 +25,7 @@ fn secs_at(secs: u64) -> Tick {
     at(secs * 1_000)
 }
 
+/// A rule of `threshold` tokens per second, which warms up in `period` seconds.
 fn per_second(threshold: f64, period: u64, cold_factor: f64) -> WarmUp {
     WarmUp::new(threshold, SECOND, secs(period), cold_factor)
 }
@@ -342,6 +343,7 @@ fn a_warm_rule_under_full_load_stays_warm() {
     }
 }
 
+/// A rule with `stored` tokens, which was last refilled at 7 s.
 fn used(threshold: f64, period: u64, stored: f64) -> WarmUp {
     let rule = per_second(threshold, period, 3.0);
     rule.limit(at(7_000), None, || 5);

@@ -59,6 +59,7 @@ pub(crate) struct Class {
     pub(crate) differing: usize,
 }
 
+/// A class of answers that may differ in any way.
 const fn listed(
     name: &'static str,
     holds: fn(&Answer<'_>) -> bool,
@@ -73,6 +74,7 @@ const fn listed(
     }
 }
 
+/// A class of answers that may differ only on the side of refusing.
 const fn cautious(
     name: &'static str,
     holds: fn(&Answer<'_>) -> bool,
@@ -87,6 +89,7 @@ const fn cautious(
     }
 }
 
+/// The last class, of all answers that must be equal.
 const fn exact(answers: usize) -> Class {
     Class {
         name: "the recorded answer",

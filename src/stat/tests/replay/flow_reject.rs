@@ -102,6 +102,7 @@ impl Chain {
         }
     }
 
+    /// The figures of the resource, in the recorded form.
     fn read(&self) -> Value {
         let Some(node) = self.sentinel.node(RESOURCE) else {
             return json!({

@@ -66,6 +66,7 @@ impl Subject for Hot {
 }
 
 impl Hot {
+    /// Starts and ends the waiting calls whose time has come.
     fn admit_due(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting.admit() {
@@ -99,6 +100,7 @@ impl Hot {
         (answer, entries)
     }
 
+    /// Makes one call to the engine.
     fn enter_one(&self, args: &[Value], n: u32) -> Verdict {
         let texts: Vec<_> = args.iter().map(text_of).collect();
         let params: Vec<_> = texts
@@ -124,6 +126,8 @@ fn text_of(value: &Value) -> Option<String> {
     (!value.is_null()).then(|| value.to_string())
 }
 
+/// The arguments of each call that a recorded call stands for: one for each element, if one of the
+/// arguments is a collection.
 fn one_by_one(args: &[Value]) -> Vec<Vec<Value>> {
     let Some(at) = args.iter().position(Value::is_array) else {
         return vec![args.to_vec()];
@@ -161,6 +165,7 @@ fn count(rule: &Value) -> i64 {
     rule["count"].as_f64().expect("a number") as i64
 }
 
+/// The values that have a threshold of their own, with that threshold.
 fn items(rule: &Value) -> impl Iterator<Item = (String, i64)> {
     rule["items"].as_array().into_iter().flatten().map(|item| {
         let text = item["value"].as_str().expect("a text");

@@ -84,6 +84,7 @@ impl Subject for Arrays {
 }
 
 impl Arrays {
+    /// The array of the event that `step` names.
     fn event(&self, step: &Step) -> &LeapArray {
         let name = step.text("event");
         let place = EVENTS.iter().position(|event| *event == name);
@@ -98,6 +99,7 @@ impl Arrays {
         }
     }
 
+    /// A response time in ms, within the recorded bounds.
     fn rt(&self, found: Option<Duration>) -> i64 {
         let rt = found.map_or(self.max_rt, |rt| rt.as_millis() as i64);
         rt.clamp(1, self.max_rt)
@@ -133,6 +135,7 @@ impl Arrays {
     }
 }
 
+/// A count that can have fallen below zero.
 fn signed(count: u32) -> i64 {
     i64::from(count as i32)
 }

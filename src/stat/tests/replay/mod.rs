@@ -75,6 +75,7 @@ pub(crate) const fn whole_calls(threshold: f64) -> f64 {
 // === impl Step ===
 
 impl Step {
+    /// The time of the step.
     pub(crate) fn now(&self) -> Tick {
         at(self.int("t_ms"))
     }
@@ -104,6 +105,7 @@ impl Step {
         self.fields.get(name)
     }
 
+    /// Fails the test, because the subject does not know the operation.
     pub(crate) fn unknown(&self) -> ! {
         panic!("no such operation: {}", self.op)
     }
@@ -133,6 +135,7 @@ impl Case {
         }
     }
 
+    /// Returns whether the case has a tag that begins with `start`.
     pub(crate) fn has_tag(&self, start: &str) -> bool {
         self.tags.iter().any(|tag| tag.starts_with(start))
     }
@@ -169,6 +172,8 @@ pub(crate) struct Tally {
     differing: usize,
 }
 
+/// Replays the cases of `text`, one in each line. Returns the number of answers in each class, and
+/// panics if a class does not accept an answer.
 pub(crate) fn run_text<S: Subject>(text: &str, classes: &[Class]) -> Vec<Tally> {
     let cases: Vec<_> = text.lines().map(Case::parse).collect();
     assert!(!cases.is_empty(), "the file holds no case");
@@ -186,6 +191,7 @@ pub(crate) fn run_text<S: Subject>(text: &str, classes: &[Class]) -> Vec<Tally> 
     tallies
 }
 
+/// Replays one case, and notes in `faults` the answers that their classes do not accept.
 fn replay<S: Subject>(
     case: &Case,
     classes: &[Class],

@@ -77,6 +77,7 @@ impl Subject for Lender {
 }
 
 impl Lender {
+    /// Borrows tokens under the threshold of `step`.
     fn borrow(&self, step: &Step, now: Tick) -> Option<Loan> {
         let interval = self.second.interval();
         let limit = (step.number("threshold") * interval.as_secs_f64()) as u32;
@@ -103,6 +104,7 @@ impl Lender {
     }
 }
 
+/// The recorded form of an answer to a call that borrows.
 fn granted(now: Tick, loan: Option<Loan>) -> Value {
     match loan {
         Some(loan) => {
@@ -112,6 +114,7 @@ fn granted(now: Tick, loan: Option<Loan>) -> Value {
     }
 }
 
+/// The recorded form of the buckets that have tokens.
 fn counts(buckets: impl Iterator<Item = (Tick, u32)>) -> Value {
     buckets
         .filter(|(_, count)| *count > 0)

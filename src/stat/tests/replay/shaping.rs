@@ -82,6 +82,7 @@ fn weight(step: &Step) -> u32 {
 }
 
 impl Shaped {
+    /// Starts and ends the waiting calls whose time has come.
     fn admit_due(&mut self) {
         // Calls start in the order of their times: a call that starts is counted before later ones.
         let mut due = BTreeMap::<Tick, Vec<Waiting>>::new();

@@ -152,6 +152,7 @@ impl Stack {
         }
     }
 
+    /// Ends a call now or, if it still waits, once it has started.
     fn exit(&mut self, id: i64, failed: bool) {
         if let Some(mut entry) = self.running.remove(&id) {
             if failed {

@@ -215,6 +215,7 @@ impl Chain {
         }
     }
 
+    /// The figures of all nodes, in the recorded form.
     fn read(&self) -> Value {
         let snapshot = self.sentinel.snapshot();
         let (mut origins, mut contexts) = (Map::new(), Map::new());
@@ -256,6 +257,7 @@ impl Reading {
 }
 
 impl Form {
+    /// The figures of one node, in the recorded form.
     fn figures(&self, reading: &Reading) -> Value {
         let seconds = self.interval.as_secs_f64();
         let of = |buckets: &[NodeBucket], count: fn(&NodeBucket) -> u64| {
