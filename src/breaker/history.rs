@@ -16,6 +16,7 @@ use crate::clock::{SLACK_NS, Tick};
 pub(super) struct History {
     changed: Latest,
     bad: Latest,
+    /// The bad calls that opened the breaker; 0 for an operator.
     opened_by: AtomicU64,
     /// How often each state was entered, indexed by state. A breaker that inherits from another one
     /// shares these counts, so that they never fall.

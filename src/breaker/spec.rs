@@ -36,6 +36,7 @@ pub(crate) struct BreakerSpec {
     /// The number of buckets of the interval, which it divides.
     pub(crate) buckets: u32,
     pub(crate) probes: u32,
+    /// Whether a cancelled call that was slow already counts as bad.
     pub(crate) cancelled_as_slow: bool,
     /// The name that the user gave to the rule.
     pub(crate) id: Option<Arc<str>>,

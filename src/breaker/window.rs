@@ -46,6 +46,7 @@ pub(super) struct CountWindow {
     head: AtomicU64,
     /// The bucket after the newest one with a bad call of any generation; 0 for none.
     after_bad: AtomicU64,
+    /// The counts, in a ring of buckets.
     cells: Box<[AtomicU64]>,
     bucket_ns: u64,
 }

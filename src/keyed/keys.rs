@@ -30,7 +30,9 @@ pub(crate) struct HotKeys {
     missing: Digest,
     /// Whether a call with a key has passed without being counted.
     has_passed_uncounted: AtomicBool,
+    /// How often keys were reset.
     pub(super) resets: AtomicU64,
+    /// How often keys were blocked.
     pub(super) blocks: AtomicU64,
     pub(super) count: Counting,
     pub(super) interval: Duration,

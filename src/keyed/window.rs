@@ -74,7 +74,9 @@ pub(super) struct WindowCharge(pub(super) WindowCall);
 #[derive(Clone, Copy, Debug)]
 struct WindowCounts {
     number: u32,
+    /// The tokens taken in the bucket before.
     before: u32,
+    /// The tokens taken in the bucket `number`.
     newest: u32,
 }
 

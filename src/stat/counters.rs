@@ -73,6 +73,8 @@ pub(super) struct Counters {
     /// The end, in ns, of the newest step in which an event was counted. The head can be further,
     /// because readers move it too.
     used_until: AtomicU64,
+    /// The calls that delivered a response or an error, with their response times: see the
+    /// [module](self).
     pub(super) done: AtomicU64,
     /// Calls in the ring's count that are not in flight and not in `done`.
     pub(super) settled: AtomicU64,
@@ -100,6 +102,7 @@ pub(super) struct Counters {
     pub(super) extremes: Extremes,
     /// The histograms of durations, if they are kept.
     pub(super) times: Option<Box<Times>>,
+    /// Counters that most nodes do not need.
     pub(super) later: OnceLock<Box<LazyCounters>>,
     pub(super) shape: StdArc<Shape>,
     /// Tells whether the last minute is kept second by second, and since when.
@@ -114,6 +117,7 @@ pub(super) struct LazyCounters {
     second_cuts: OnceLock<SecondCuts>,
     /// Borrowed tokens of the newest second, for nodes that keep no seconds.
     lent: ThisSecond,
+    /// The line for slots and the stripes for a crowd.
     rare: OnceLock<Box<RareCounters>>,
     /// The ring that replaced the first one in a reload. Only a call that finds its own ring
     /// replaced reads it.

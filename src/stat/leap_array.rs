@@ -186,7 +186,9 @@ pub struct LeapArray {
     more: Option<Box<[AtomicU64]>>,
     pub(super) bucket_ns: u64,
     buckets: NonZeroU32,
+    /// The number of checkpoints less 1, which masks their indices.
     pub(super) cut_mask: u32,
+    /// The number of loan cells less 1, which masks their indices.
     pub(super) loan_mask: u32,
 }
 

@@ -363,6 +363,7 @@ struct Looked<'a> {
     array: &'a LeapArray,
     head: HeadWord,
     bucket: u64,
+    /// The bucket in which the call comes.
     seen: u64,
     weight: u32,
     /// Read on first use, and at most once.

@@ -17,7 +17,7 @@ const ANY: Bounds = Bounds {
     least_ns: MIN_BUCKET_NS,
     longest_ns: LONGEST_NS,
     longest: LONGEST,
-    default_buckets: MAX_BUCKETS,
+    most_buckets: MAX_BUCKETS,
 };
 
 /// The bounds of a window over which figures per second are computed. Each node has memory for each
@@ -27,7 +27,7 @@ const FIGURES: Bounds = Bounds {
     least_ns: 10_000_000,
     longest_ns: 3_600_000_000_000,
     longest: "1 hour",
-    default_buckets: 3_600,
+    most_buckets: 3_600,
 };
 
 impl InvalidSetting {
@@ -56,11 +56,11 @@ impl InvalidSetting {
             least_ns,
             longest_ns,
             longest,
-            default_buckets,
+            most_buckets,
         } = *bounds;
         let least_ms = least_ns / 1_000_000;
-        if buckets == 0 || buckets > default_buckets {
-            let allowed = format!("between 1 and {default_buckets}");
+        if buckets == 0 || buckets > most_buckets {
+            let allowed = format!("between 1 and {most_buckets}");
             return Err(Self::new("buckets", buckets, allowed));
         }
         let length = interval.as_nanos();
@@ -153,7 +153,8 @@ struct Bounds {
     longest_ns: u64,
     /// `longest_ns` as text for error messages.
     longest: &'static str,
-    default_buckets: u32,
+    /// The most buckets.
+    most_buckets: u32,
 }
 
 impl SlidingWindow {

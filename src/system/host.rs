@@ -106,6 +106,7 @@ struct CounterReading {
 struct CpuRoom {
     /// How many cores' worth of time; `None` if unknown.
     cores: Option<f64>,
+    /// Whether a quota sets this limit, and not the number of cores.
     is_quota: bool,
 }
 

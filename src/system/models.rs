@@ -14,7 +14,9 @@ use crate::clock::Tick;
 /// readings.
 #[derive(Debug)]
 struct Single {
+    /// How many threads read the probe now.
     asking: AtomicU32,
+    /// How often the probe was read.
     asked: Arc<AtomicU64>,
 }
 

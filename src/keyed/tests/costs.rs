@@ -265,10 +265,12 @@ fn keys_without_a_slot_share_reservations_and_release_them() {
 /// A naive model of a key's budget.
 #[derive(Default)]
 struct Naive {
+    /// The charges: time in ms, and units.
     charges: Vec<(u64, u32)>,
     /// The end of the debt of a refilled quota.
     debt_ms: u64,
     reserved: u32,
+    /// The units charged beyond reservations.
     excess: u32,
 }
 
@@ -276,8 +278,10 @@ struct Naive {
 #[derive(Clone, Copy, Default)]
 struct NaiveAccount {
     reserved: u32,
+    /// The reserved units that are not used up by charges.
     rest: u32,
     charged: u32,
+    /// Whether the call has reported a cost.
     is_told: bool,
 }
 

@@ -41,7 +41,9 @@ pub(super) struct Exact {
     counted: Vec<(usize, i128, i128)>,
     /// The calls of a queue with their turns.
     queue: Vec<(usize, i128)>,
+    /// The tokens of running calls.
     running: i128,
+    /// The number of calls so far, of which each gets its number.
     calls: usize,
     /// How far the calendar is ahead of the clock's time, in ns.
     ahead: i128,

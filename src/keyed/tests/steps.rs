@@ -74,13 +74,16 @@ struct Pair {
     count: Counting,
     interval: Duration,
     limits: [(u32, u32); 2],
+    /// The limits, prepared for the table.
     ready: [KeyLimit; 2],
+    /// The number of sets of the table.
     sets: usize,
     /// The oracle of a new key.
     new: Exact,
     exact: HashMap<u64, Exact>,
     /// When each key was last counted in a slot.
     touched: HashMap<u64, u64>,
+    /// The oracle of the shared word.
     overflow: Exact,
     held: Vec<(u64, bool, KeyTokens, Held)>,
 }

@@ -214,6 +214,7 @@ fn the_largest_threshold_still_counts_nanoseconds() {
 struct Oracle {
     /// The turns in the queue with their starts, in order, including those of gaps.
     queue: Vec<(usize, i128)>,
+    /// The number of calls so far, of which each gets its number.
     joined: usize,
 }
 

@@ -58,7 +58,9 @@ fn wish(now: u64) -> Wish {
 /// The tokens that the threads of a model took, by bucket.
 #[derive(Default)]
 struct Tally {
+    /// The buckets of the tokens that calls use.
     ran: Vec<u64>,
+    /// The tokens that no call uses.
     spent: u32,
 }
 

@@ -88,6 +88,7 @@ pub(crate) struct TablePlace {
 /// A bounded table: see the [module](self).
 pub(crate) struct Table<V: Resident> {
     map: HashMap<V::Key, Arc<V>, foldhash::quality::RandomState>,
+    /// Hashes keys to the marks by which the turn knows them.
     hash: foldhash::quality::RandomState,
     writer: Lock<Writer<V>>,
     turn: TableTurn,
@@ -103,10 +104,12 @@ struct Writer<V: Resident> {
     hand: usize,
     /// The slots of the entries in limbo.
     limbo: Vec<usize>,
+    /// The sum of the entries that have left the table.
     gone: Gone<V::Sum>,
     /// The number of the next entry or reading. Entries and readings with lower numbers came
     /// before.
     next_number: u64,
+    /// The readings in progress.
     readers: Vec<TableReader<V::Sum>>,
 }
 
@@ -120,7 +123,9 @@ struct TableSlot<V> {
 /// The sum of the entries that have left a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gone<S> {
+    /// The counts of these entries.
     pub(crate) retired: S,
+    /// The number of entries that were evicted.
     pub(crate) evicted: u64,
 }
 

@@ -49,6 +49,7 @@ const SETS: &[&[Rule]] = &[
 struct Tally {
     /// The tokens of calls that ran, by bucket.
     ran: HashMap<u64, u32>,
+    /// The tokens that no call uses.
     spent: u32,
     attempts: u64,
     borrowed: u64,

@@ -32,6 +32,7 @@ pub(crate) struct Stack {
 /// A waiting call. `ended` tells whether it failed, if the record ends it before its start here.
 struct Queued {
     id: i64,
+    /// When the wait is over.
     due: Tick,
     waiting: Waiting,
     ended: Option<bool>,

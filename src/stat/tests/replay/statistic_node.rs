@@ -42,6 +42,7 @@ pub(crate) struct Chain {
 struct Form {
     interval: Duration,
     buckets: u32,
+    /// The largest response time in the record, which also stands for none, in ms.
     max_rt: f64,
 }
 
