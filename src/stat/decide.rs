@@ -56,8 +56,8 @@ impl LeapArray {
         is_ours.then_some(Ok(Taken { bucket, granted }))
     }
 
-    /// [`acquire`](Self::acquire) for bucket `now`, also where that bucket must be opened first, the
-    /// clock is late, or another thread was faster.
+    /// [`acquire`](Self::acquire) for bucket `now`, also where that bucket must be opened first,
+    /// the clock is late, or another thread was faster.
     #[cold]
     pub(crate) fn acquire_at(
         &self,
