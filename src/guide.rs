@@ -114,6 +114,7 @@ macro_rules! labels {
 [refusals#what-the-default-sends]: crate::guide::refusals#what-the-default-sends
 [replicas]: crate::guide::replicas
 [replicas#one-budget]: crate::guide::replicas#one-budget
+[replicas#one-quota-back]: crate::guide::replicas#one-quota-back
 [rules]: crate::guide::rules
 [rules#rules-from-a-file]: crate::guide::rules#rules-from-a-file
 [rules#rules-from-code]: crate::guide::rules#rules-from-code

@@ -269,6 +269,8 @@ families! {
         "Permits that calls have taken without the store, by weight.";
     SharedLost: Counter "" "sentinel_shared_lost"
         "Permits that were drawn and could be neither used nor sent back.";
+    SharedReset: Counter "" "sentinel_shared_reset"
+        "Keys of a shared rule that this process has given their whole quota back by hand.";
     BuildInfo: Gauge "" "sentinel_build_info"
         "1, with the version of tower-sentinel.";
 }

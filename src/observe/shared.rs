@@ -32,11 +32,12 @@ impl Collector {
         let is_whole = rules.part() == RuleSelection::Enforced;
         for (place, label, counts) in rules.listed().with_counts().take(max_rules) {
             pace.spend(1).await;
-            let [granted, waited, refused, local, _, lost] = counts.read();
+            let [granted, waited, refused, local, _, lost, resets] = counts.read();
             let permits = [
                 (Id::SharedGranted, granted),
                 (Id::SharedLocal, local),
                 (Id::SharedLost, lost),
+                (Id::SharedReset, resets),
             ];
             // None because of a rule in shadow mode.
             let is_enforced = is_whole && rules.rule(place).is_some_and(|it| !it.is_shadow());

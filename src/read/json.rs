@@ -115,7 +115,7 @@ impl Snapshot {
             }
             write!(
                 json,
-                ",\"cells\":{},\"in_hand\":{},\"granted\":{},\"waited\":{},\"refused\":{},\"local\":{},\"repaid\":{},\"lost\":{}}}",
+                ",\"cells\":{},\"in_hand\":{},\"granted\":{},\"waited\":{},\"refused\":{},\"local\":{},\"repaid\":{},\"lost\":{},\"resets\":{}}}",
                 shared.cells(),
                 shared.in_hand(),
                 shared.granted(),
@@ -124,6 +124,7 @@ impl Snapshot {
                 shared.local(),
                 shared.repaid(),
                 shared.lost(),
+                shared.resets(),
             )
         })?;
         match self.store() {

@@ -111,7 +111,8 @@ impl KeyedView {
     /// shares its quota with others: the answer is then `false`. Under a limit on
     /// [costs](crate::KeyedRule::cost), what running calls have reserved stays reserved. A call from
     /// before the reset that does not run after all is refunded as well, so the value may have the
-    /// tokens of that call twice. Only this engine's count is reset.
+    /// tokens of that call twice. Only this engine's count is reset; a [shared](crate::KeyedRule::shared)
+    /// rule has [`SharedKeyedView::reset`](crate::read::SharedKeyedView::reset).
     ///
     /// [table]: crate::KeyedRule::max_keys
     ///

@@ -238,6 +238,16 @@ impl PresentResource {
         KeyedSnapshot::of(&self.resource)
     }
 
+    /// The shared rules that count each key apart: the id of each, and how many keys this process has
+    /// reset by it on all resources.
+    #[cfg(feature = "page")]
+    pub(crate) fn shared_resets(&self) -> Vec<(StdArc<str>, u64)> {
+        let resets = self.resource.leases().map(Leases::resets);
+        let with_id = |(index, resets)| (self.resource.rules().id(index), resets);
+        let resets = resets.unwrap_or_default().into_iter();
+        resets.map(with_id).collect()
+    }
+
     pub(crate) fn adaptive_limit(&self) -> Option<u32> {
         self.resource.adaptive_limit()
     }

@@ -48,7 +48,7 @@ pub struct SharedSnapshot {
     key: Option<String>,
     cells: usize,
     in_hand: u64,
-    counts: [u64; 6],
+    counts: [u64; 7],
 }
 
 impl SharedSnapshot {
@@ -149,6 +149,12 @@ impl SharedSnapshot {
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.counts[5]
+    }
+
+    /// Returns how many keys this process has [reset](crate::read::SharedKeyedView::reset).
+    #[must_use]
+    pub const fn resets(&self) -> u64 {
+        self.counts[6]
     }
 }
 

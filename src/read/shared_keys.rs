@@ -7,6 +7,7 @@ use super::NodeView;
 use crate::base::sync::Arc;
 use crate::call::Key;
 use crate::engine::resource::Resource;
+use crate::store::StoreError;
 
 /// One [shared](crate::KeyedRule::shared) rule of a resource that counts each key apart, over all
 /// processes of a store. It answers a handler that tells a user "17 of 100 left".
@@ -90,6 +91,71 @@ impl SharedKeyedView {
     #[must_use]
     pub fn limit<'a>(&self, key: impl Into<Key<'a>>) -> Option<u32> {
         self.figures(&key.into()).map(|(limit, _)| limit)
+    }
+
+    /// Gives `key` its whole quota back, in all processes, and returns whether it had taken any. Counts
+    /// as one of the [resets](crate::read::SharedSnapshot::resets) of this process then.
+    ///
+    /// This process lets calls of the key pass at once. Any other one that the store answers does so
+    /// within 250 ms and two requests to the store, and one that the store does not answer when it is
+    /// back. Its [`left`](Self::left) says so from the next call of the key there on.
+    ///
+    /// What others had in hand for the key, and what calls that run have reserved of a limit on
+    /// [costs](crate::KeyedRule::cost), counts no more: the key may have so much more in its window.
+    /// The rest of such a reservation may be given back to what is counted anew. If the store loses its
+    /// data while the window lasts, it learns from the other processes what they had drawn, also before
+    /// the reset.
+    ///
+    /// # Errors
+    ///
+    /// The store has not answered. Nothing is reset while it is away, or was not
+    /// [started](crate::Sentinel::start_store). After another error the reset may have happened, perhaps
+    /// without that the other processes have heard of it: reset the key again.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped has reset the key or not, as after an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_sentinel::store::MemoryStore;
+    /// use tower_sentinel::{Call, KeyedRule, Sentinel};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+    /// # let clock = tower_sentinel::clock::TokioClock::new();
+    /// # let store = MemoryStore::with_clock(clock);
+    /// let replica = || {
+    ///     let rule = KeyedRule::per_hour("/login", 2).window().shared().exact();
+    ///     let builder = Sentinel::builder().rules(rule).store(store.clone());
+    /// #   let builder = builder.clock(clock);
+    ///     builder.build()
+    /// };
+    /// let [one, two] = [replica(), replica()];
+    /// let handles = [one.start_store(), two.start_store()];
+    /// tokio::time::sleep(Duration::from_millis(100)).await;
+    ///
+    /// let login = Call::new("/login").param("ann");
+    /// assert!(one.enter(login).await.is_ok() && two.enter(login).await.is_ok());
+    /// assert!(one.enter(login).await.is_err() && two.enter(login).await.is_err());
+    ///
+    /// let rules = one.node("/login").expect("it has been called").shared_keyed_rules();
+    /// assert!(rules[0].reset("ann").await?);
+    /// assert!(one.enter(login).await.is_ok());
+    /// tokio::time::sleep(Duration::from_millis(300)).await;
+    /// assert!(two.enter(login).await.is_ok());
+    /// # drop(handles);
+    /// # Ok::<(), tower_sentinel::store::StoreError>(())
+    /// # }).unwrap();
+    /// ```
+    #[doc(alias("unblock", "clear", "forget"))]
+    pub async fn reset<'a>(&self, key: impl Into<Key<'a>>) -> Result<bool, StoreError> {
+        let key = key.into();
+        match self.resource.leases() {
+            Some(leases) => leases.reset(self.index, &key).await,
+            None => Ok(false),
+        }
     }
 
     fn figures(&self, key: &Key<'_>) -> Option<(u32, u32)> {

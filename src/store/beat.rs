@@ -44,6 +44,8 @@ pub struct Alive {
     pub(crate) node: NodeId,
     /// Whether the process shuts down and must not be counted any more.
     pub(crate) is_leaving: bool,
+    /// Whether a key was reset.
+    pub(crate) tells_reset: bool,
     /// The count of the last answered beat; 0 before the first answer.
     pub(crate) seen: u64,
     pub(crate) settings: Agreed,
@@ -78,6 +80,8 @@ pub struct Beat {
     pub(crate) epoch: Epoch,
     /// The number of beats that the store has counted, including this one; 0 if it counts none.
     pub(crate) count: u64,
+    /// The number of keys that were reset.
+    pub(crate) resets: u64,
     /// For each setting, the number of live processes whose value differs from that of this
     /// process.
     pub(crate) others: Agreed,
@@ -89,8 +93,19 @@ impl Alive {
         Self {
             node,
             is_leaving: false,
+            tells_reset: false,
             seen: 0,
             settings,
+        }
+    }
+
+    /// Creates a report that a key was reset. It is under the name of no live process, so that it does
+    /// not get in the way of the beats of this one.
+    pub(crate) fn of_reset(settings: Agreed) -> Self {
+        Self {
+            is_leaving: true,
+            tells_reset: true,
+            ..Self::new(NodeId::random(), settings)
         }
     }
 
@@ -104,6 +119,13 @@ impl Alive {
     #[must_use]
     pub const fn is_leaving(&self) -> bool {
         self.is_leaving
+    }
+
+    /// Returns whether a key was [reset](crate::read::SharedKeyedView::reset): then the store
+    /// [counts](Beat::with_resets) one reset more. Such a report names no process that was alive.
+    #[must_use]
+    pub const fn tells_reset(&self) -> bool {
+        self.tells_reset
     }
 
     /// Returns the [count](Beat::with_count) of the last beat of this process that was answered; 0
@@ -163,6 +185,7 @@ impl Beat {
             rank,
             epoch,
             count: 0,
+            resets: 0,
             others: Agreed {
                 secret: 0,
                 nodes: 0,
@@ -195,6 +218,22 @@ impl Beat {
     #[must_use]
     pub const fn with_count(mut self, count: u64) -> Self {
         self.count = count;
+        self
+    }
+
+    /// Sets how many reports have [told of a reset](Alive::tells_reset): a process that has seen another
+    /// number lets keys that it refuses ask the store again. Default 0: the store counts none, and a key
+    /// that is reset stays refused by other processes for as long as they had been told.
+    ///
+    /// ```
+    /// use tower_sentinel::store::{Beat, Epoch};
+    ///
+    /// let beat = Beat::new(3, 0, Epoch::from_micros(1));
+    /// assert_ne!(beat, beat.with_resets(1));
+    /// ```
+    #[must_use]
+    pub const fn with_resets(mut self, resets: u64) -> Self {
+        self.resets = resets;
         self
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct RuleCounts {
     pub(crate) repaid: Count,
     /// Permits that were drawn and could be neither used nor given back.
     pub(crate) lost: Count,
+    /// Keys that were given their whole quota back.
+    pub(crate) resets: Count,
 }
 
 /// The counts to which the counters of one rule add. They are replaced when a reload gives the rule
@@ -41,8 +43,8 @@ pub(crate) struct RuleCounts {
 pub(crate) struct RuleFigures(Lock<Arc<RuleCounts>>);
 
 impl RuleCounts {
-    /// Returns the counts in the order granted, waited, refused, local, repaid, lost.
-    pub(crate) fn read(&self) -> [u64; 6] {
+    /// Returns the counts in the order granted, waited, refused, local, repaid, lost, resets.
+    pub(crate) fn read(&self) -> [u64; 7] {
         let all = [
             &self.granted,
             &self.waited,
@@ -50,6 +52,7 @@ impl RuleCounts {
             &self.local,
             &self.repaid,
             &self.lost,
+            &self.resets,
         ];
         all.map(Count::get)
     }
@@ -63,6 +66,12 @@ impl RuleFigures {
     /// Makes the counters add to `counts` from now on.
     pub(crate) fn note_successor(&self, counts: &Arc<RuleCounts>) {
         *self.0.lock() = counts.clone();
+    }
+
+    /// How many keys were given their whole quota back, under the present id.
+    #[cfg(feature = "page")]
+    pub(crate) fn resets(&self) -> u64 {
+        self.counts().resets.get()
     }
 
     /// Returns the counts of the rule's present id.

@@ -91,6 +91,8 @@ pub(crate) struct Hub {
     counters: AtomicU64,
     /// Calls that rules in shadow mode judge once the store has answered.
     late: LateCalls,
+    /// The time after the one at which a reset was heard of last, in ns; 0 before that.
+    pub(super) reset_before: AtomicU64,
     /// Wakes the refiller.
     waker: Lock<Option<Waker>>,
     /// Whether the refiller runs: it can run only once at a time.
@@ -150,6 +152,7 @@ impl Hub {
             all: Lock::new(Registered::default()),
             counters: AtomicU64::new(0),
             late: LateCalls::default(),
+            reset_before: AtomicU64::new(0),
             waker: Lock::new(None),
             is_started: AtomicBool::new(false),
             stops: AtomicBool::new(false),

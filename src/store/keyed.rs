@@ -1,5 +1,6 @@
 //! The counters of one rule that counts each key separately.
 
+use super::StoreError;
 use super::digest::{CounterDigest, RuleDigest};
 use super::quota::SharedQuota;
 use super::settings::WhenDown;
@@ -56,6 +57,20 @@ impl KeyedQuotas {
             Some(quota) => quota.left(now),
             None => SharedQuota::new(digest, terms, &self.rule).left(now),
         }
+    }
+
+    /// Gives `key` its whole quota back, in all processes. Returns whether it had taken any.
+    pub(crate) async fn reset(&self, key: &Key<'_>) -> Result<bool, StoreError> {
+        let hub = &self.rule.hub;
+        let digest = hub.digester().counter(self.digest, Some(key));
+        let counted = hub.empty(hub.key(digest), *self.rule.window).await?;
+        hub.note_reset(hub.now());
+        let quota = self.table.find(&digest, Arc::clone);
+        let has_taken = quota.is_some_and(|quota| quota.start_anew());
+        hub.tell_reset().await?;
+        let is_reset = counted > 0 || has_taken;
+        self.rule.figures.counts().resets.add(is_reset.into());
+        Ok(is_reset)
     }
 
     pub(crate) fn rule(&self) -> &QuotaRule {

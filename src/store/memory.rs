@@ -75,6 +75,8 @@ struct Data {
     epoch: Epoch,
     /// How many beats the store has counted.
     beats: u64,
+    /// How many of them have told of a reset.
+    resets: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -266,9 +268,11 @@ impl MemoryStore {
         let others = data.nodes.keys();
         let rank = others.filter(|other| other.0 < alive.node.0).count();
         (data.beats, data.epoch) = alive.count(data.beats, data.epoch, now);
+        data.resets += u64::from(alive.tells_reset);
         let settings: Vec<_> = data.nodes.values().map(|(_, it)| it.settings()).collect();
         Beat::new(data.nodes.len() as u32, rank as u32, data.epoch)
             .with_count(data.beats)
+            .with_resets(data.resets)
             .with_others(&alive, settings.iter().map(String::as_str))
     }
 }

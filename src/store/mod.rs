@@ -104,6 +104,8 @@ mod refill;
 #[cfg(feature = "shared")]
 mod request;
 #[cfg(feature = "shared")]
+mod resets;
+#[cfg(feature = "shared")]
 mod seen;
 mod settings;
 mod status;

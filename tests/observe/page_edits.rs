@@ -7,13 +7,14 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
+use tower_sentinel::clock::TokioClock;
 use tower_sentinel::key::ClientAddr;
 use tower_sentinel::observe::Body;
 use tower_sentinel::observe::page::{EditablePage, Page};
 use tower_sentinel::source::{
     InMemory, RuleFile, RuleSink, RuleSource, SourceError, Watch, from_fn,
 };
-use tower_sentinel::store::MemoryStore;
+use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind};
 use tower_sentinel::{
     Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, Rules, Sentinel, SystemRule,
     Verdict,
@@ -536,6 +537,61 @@ async fn a_caller_can_be_looked_up_by_who_knows_it() {
         send(&page, post("left"), body).await.status(),
         StatusCode::NOT_FOUND
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_is_looked_up_and_reset_over_all_replicas() {
+    let clock = TokioClock::new();
+    let store = MemoryStore::with_clock(clock);
+    let replica = || {
+        let rule = KeyedRule::per_hour("/search", 5).window().shared().exact();
+        let built = Sentinel::builder().rules(rule.id("each")).clock(clock);
+        let built = built.store(store.clone()).build();
+        let handle = built.start_store().unwrap();
+        (built, handle)
+    };
+    let [(one, _here), (two, _there)] = [replica(), replica()];
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let page = editable(&one, InMemory);
+    let passed = async |sentinel: &Sentinel| {
+        let mut passed = 0;
+        for _ in 0..10 {
+            let call = Call::new("/search").param("ann");
+            passed += usize::from(sentinel.enter(call).await.is_ok());
+        }
+        passed
+    };
+    let shown = async || {
+        // What was read before is shown no more.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let request = post("state").method("GET");
+        let state = read(send(&page, request, "").await).await;
+        let rule = &state["rules"]["list"][0];
+        [rule["resets"].clone(), rule["overflows"].clone()]
+    };
+    assert_eq!([passed(&one).await, passed(&two).await], [5, 0]);
+    assert_eq!(shown().await, [json!(0), Value::Null]);
+    let body = json!({ "resource": "/search", "rule": "each", "value": "ann" }).to_string();
+    for (query, value) in [
+        ("left", json!(0)),
+        ("reset", json!(true)),
+        ("left", json!(5)),
+        ("reset", json!(false)),
+    ] {
+        let answer = send(&page, post(query), body.clone()).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        let key = query;
+        assert_eq!(read(answer).await, json!({ key: value }), "{query}");
+    }
+    assert_eq!(shown().await, [json!(1), Value::Null]);
+    assert_eq!([passed(&two).await, passed(&one).await], [5, 0]);
+    store.set_fault(Some(Fault::Error(StoreErrorKind::Unreachable)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let answer = send(&page, post("reset"), body).await;
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let why = "the store cannot be reached: it is away";
+    assert_eq!(read(answer).await, json!({ "error": why }));
+    assert_eq!(shown().await, [json!(1), Value::Null]);
 }
 
 #[tokio::test]

@@ -73,7 +73,7 @@ async fn serve(
             asked.fetch_add(1, Ordering::Relaxed);
         }
         let answer = match (words[0].as_str(), words.get(2).map(String::as_str)) {
-            ("EVALSHA", Some("3")) => beat,
+            ("EVALSHA", Some("4")) => beat,
             ("EVALSHA", _) => draw,
             ("CLUSTER", _) => &slots,
             ("PING", _) => "+PONG",
@@ -108,7 +108,7 @@ async fn read_number(client: &mut BufReader<TcpStream>, sign: char) -> Option<us
 
 const WAIT: Duration = Duration::from_secs(1);
 
-const ALIVE: &str = "*6|:1|:0|:5|:1|:0|:0";
+const ALIVE: &str = "*7|:1|:0|:5|:1|:0|:0|:0";
 
 /// What a fake server answers to draws, and then to beats.
 const ANSWERS: [&str; 28] = [
@@ -119,7 +119,7 @@ const ANSWERS: [&str; 28] = [
     "*-1",
     "$2|ok",
     "*5|:1|:2|:3|:4|:5",
-    "*7|:1|:2|:3|:4|:5|:6|:7",
+    "*8|:1|:2|:3|:4|:5|:6|:7|:8",
     "*6|$1|1|:2|:3|:4|:5|:6",
     "*6|$-1|:2|:3|:4|:5|:6",
     "*6|*1|:1|:2|:3|:4|:5|:6",
@@ -147,7 +147,14 @@ const ANSWERS: [&str; 28] = [
 #[tokio::test]
 async fn no_answer_to_a_draw_or_beat_admits_more_than_a_share() {
     let cases = ANSWERS.map(async |answer| {
-        for (beat, draw) in [(ALIVE, answer), (answer, answer)] {
+        // A beat has one number more.
+        let seven = answer.replacen("*6|", "*7|", 1) + "|:0";
+        let longer = if answer.starts_with("*6") {
+            &*seven.leak()
+        } else {
+            answer
+        };
+        for (beat, draw) in [(ALIVE, answer), (answer, answer), (longer, answer)] {
             let store = Fake::start(beat, draw).await.store();
             let (sentinel, handle) =
                 asked(store, FlowRule::per_minute("/v1", 8).shared(), WAIT).await;
@@ -168,18 +175,20 @@ async fn no_answer_to_a_draw_or_beat_admits_more_than_a_share() {
 #[tokio::test]
 async fn no_answer_to_a_beat_alone_admits_more_than_a_share() {
     for beat in [
-        "*6|:0|:0|:0|:1|:0|:0",
-        "*6|:1|:0|:0|:1|:0|:0",
-        "*6|:1|:5|:5|:1|:0|:0",
-        "*6|:-1|:0|:5|:1|:0|:0",
-        "*6|:4294967295|:4294967295|:9223372036854775807|:1|:0|:0",
-        "*6|:4294967296|:0|:5|:1|:0|:0",
+        "*7|:0|:0|:0|:1|:0|:0|:0",
+        "*7|:1|:0|:0|:1|:0|:0|:0",
+        "*7|:1|:5|:5|:1|:0|:0|:0",
+        "*7|:-1|:0|:5|:1|:0|:0|:0",
+        "*7|:4294967295|:4294967295|:9223372036854775807|:1|:0|:0|:0",
+        "*7|:4294967296|:0|:5|:1|:0|:0|:0",
         "*2|:1|:0",
         "*4|:1|:0|:5|:5",
-        "*6|:1|:0|:5|:-1|:0|:0",
-        "*6|:1|:0|:5|:9223372036854775807|:4294967296|:0",
-        "*6|:1|:0|:5|:9223372036854775807|:4294967295|:7",
-        "*6|$1|1|:0|:5|:1|:0|:0",
+        "*7|:1|:0|:5|:-1|:0|:0|:0",
+        "*7|:1|:0|:5|:9223372036854775807|:4294967296|:0|:0",
+        "*7|:1|:0|:5|:9223372036854775807|:4294967295|:7|:0",
+        "*7|$1|1|:0|:5|:1|:0|:0|:0",
+        "*7|:1|:0|:5|:1|:0|:0|:-1",
+        "*6|:1|:0|:5|:1|:0|:0",
     ] {
         let store = Fake::start(beat, "$-1").await.store();
         let (sentinel, handle) = asked(store, FlowRule::per_minute("/v1", 8).shared(), WAIT).await;

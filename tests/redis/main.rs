@@ -23,6 +23,7 @@ mod processes;
 mod proxy;
 #[path = "../support/redis.rs"]
 mod redis;
+mod resets;
 mod script;
 mod secure;
 mod sentinels;

@@ -18,6 +18,7 @@ mod limits;
 mod no_store;
 mod own;
 mod paths;
+mod resets;
 mod rules;
 mod set_up;
 mod shadow;

@@ -3,7 +3,7 @@
 use super::leases::{LeaseCounters, Leases};
 use crate::call::Key;
 use crate::clock::Tick;
-use crate::store::StoreKey;
+use crate::store::{StoreError, StoreKey};
 
 /// The local permits of a rule on one resource.
 #[derive(Debug)]
@@ -44,6 +44,19 @@ impl Leases {
         by_key.map(|leased| leased.index).collect()
     }
 
+    /// The rules that count each key apart, by their index, with the number of keys that were reset
+    /// by each.
+    #[cfg(feature = "page")]
+    pub(crate) fn resets(&self) -> Vec<(u32, u64)> {
+        let mut resets = Vec::new();
+        for leased in &self.rules {
+            if let LeaseCounters::ByKey(quotas) = &leased.counters {
+                resets.push((leased.index, quotas.rule().figures().resets()));
+            }
+        }
+        resets
+    }
+
     /// Returns the limit of `key` by the rule at `index`, which counts each key separately, and how
     /// many permits of it this process can still get as far as it knows; `None` while the key has
     /// no limit.
@@ -55,6 +68,17 @@ impl Leases {
         let limit = leased.rule.limit_of(key, None)?;
         let (limit, left, _) = quotas.left(key, self.terms(leased, limit), now)?;
         Some((limit, left))
+    }
+
+    /// Gives `key` its whole quota by the rule at `index`, which counts each key apart, in all
+    /// processes. Returns whether it had taken any.
+    pub(crate) async fn reset(&self, index: u32, key: &Key<'_>) -> Result<bool, StoreError> {
+        let mut rules = self.rules.iter();
+        let leased = rules.find(|leased| leased.index == index);
+        match leased.map(|leased| &leased.counters) {
+            Some(LeaseCounters::ByKey(quotas)) => quotas.reset(key).await,
+            _ => Ok(false),
+        }
     }
 
     /// Adds the permits that calls have taken so far to the statistics. Permits of a rule by key

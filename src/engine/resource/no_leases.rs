@@ -6,6 +6,7 @@ use super::optional::{MadeOf, OptionalChecks};
 use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::rule::SharedCostRule;
+use crate::store::StoreError;
 
 /// The shared rules of a resource, which never exist.
 #[derive(Debug)]
@@ -40,7 +41,16 @@ impl Leases {
         match *self {}
     }
 
+    #[cfg(feature = "page")]
+    pub(crate) const fn resets(&self) -> Vec<(u32, u64)> {
+        match *self {}
+    }
+
     pub(crate) const fn left(&self, _: u32, _: &Key<'_>, _: Tick) -> Option<(u32, u32)> {
+        match *self {}
+    }
+
+    pub(crate) async fn reset(&self, _: u32, _: &Key<'_>) -> Result<bool, StoreError> {
         match *self {}
     }
 

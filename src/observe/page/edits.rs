@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,19 +18,16 @@ use super::Page;
 use super::answer::{finish, method_refusal, refusal, set, text};
 use super::json::Json;
 use super::proposal::{ToldProblem, read, tag, tag_of, told, written};
-use crate::call::{Direction, Key};
-use crate::key::cut_ip;
+use super::values::NamedValue;
+use crate::call::Direction;
 use crate::observe::Body;
 use crate::observe::diff::differences;
 #[cfg(feature = "tracing")]
 use crate::observe::journal::tell_changed;
-use crate::read::{KeyedView, NodeView};
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 
 /// Most bytes of a request's body.
 const MOST_BYTES: usize = 1 << 20;
-/// How many leading bits of an IPv6 address are its key.
-const IPV6_PREFIX: u8 = 64;
 
 /// A [`Page`] on which rules can be changed and breakers operated; made by [`Page::edits`]. It
 /// answers what the page answers, and these requests as well, all of them with the token:
@@ -43,13 +39,14 @@ const IPV6_PREFIX: u8 = 64;
 /// | `POST ?rules`, `If-Match: version` | the same | 200 and `diff`: they are kept by the sink, and in force |
 /// | `POST ?breaker` | `resource`, `direction`, `rule`, `set` | `state`; `set` is `open`, until it is `close`, which also hands a breaker back that has opened by itself |
 /// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: how many tokens a value has, such as an address or a user; `null` without a limit |
-/// | `POST ?reset` | the same | `reset`: whether the value had spent any, and has its whole quota again |
+/// | `POST ?reset` | the same | `reset`: whether the value had spent any, and has its whole quota again; of a [shared](crate::KeyedRule::shared) rule in all processes |
 ///
 /// Bodies are JSON, with that content type, of at most 1 MiB. `direction` is `inbound` if it is
 /// left out. Rules are all rules: what is not among them goes. If anything is wrong, the old rules
 /// stay, and the answer tells why: 400 with all `problems`, 409 if the sink keeps other rules than
 /// those in force, 412 if the version is not that in force, 428 without a version, 500 if the sink
-/// fails. Only `GET ?rules` shows the names of origins and values that stand in rules.
+/// fails. 503 says that the store of a shared rule has not answered, and that the value may have been
+/// reset or not. Only `GET ?rules` shows the names of origins and values that stand in rules.
 ///
 /// A request that a browser sends for another site is refused, by its `Origin` and
 /// `Sec-Fetch-Site`; nothing is changed by `GET`.
@@ -96,6 +93,12 @@ enum Action {
     Replace,
     Check,
     Breaker,
+    Value(OfValue),
+}
+
+/// The action that a request asks for on a value of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfValue {
     Left,
     Reset,
 }
@@ -119,8 +122,8 @@ impl EditablePage {
             "rules" => Action::Replace,
             "rules&check" => Action::Check,
             "breaker" => Action::Breaker,
-            "left" => Action::Left,
-            "reset" => Action::Reset,
+            "left" => Action::Value(OfValue::Left),
+            "reset" => Action::Value(OfValue::Reset),
             _ => return Err(Box::new(method_refusal("GET, HEAD"))),
         };
         if !is_same_origin(head) {
@@ -166,23 +169,27 @@ impl EditablePage {
         answer
     }
 
-    fn act(&self, action: Action, head: &HeaderMap, body: &[u8]) -> Response<Bytes> {
+    /// Does what was asked for.
+    async fn act(&self, action: Action, head: &HeaderMap, body: Vec<u8>) -> Response<Bytes> {
+        let (this, head) = (self.clone(), head.clone());
         let answer = match action {
-            Action::Replace => self.replace(head, body),
-            Action::Check => self.check(body),
-            Action::Breaker => self.breaker(body),
-            Action::Left => self.of_value(body, &|params, key, json| {
-                let left = params.rest(&key);
-                let left = left.map_or_else(|| "null".to_owned(), |left| left.to_string());
-                json.plain("left", left);
-            }),
-            Action::Reset => self.of_value(body, &|params, key, json| {
-                json.plain("reset", params.reset(key));
-            }),
+            Action::Replace => at_leisure(move || this.replace(&head, &body)).await,
+            Action::Check => at_leisure(move || this.check(&body)).await,
+            Action::Breaker => self.breaker(&body),
+            Action::Value(action) => self.of_value(action, &body).await,
         };
         // The next state shows it.
         self.page.rounds.forget();
         answer
+    }
+
+    /// Looks at the value that `body` names, or resets it.
+    async fn of_value(&self, action: OfValue, body: &[u8]) -> Response<Bytes> {
+        match (NamedValue::read(&self.page.sentinel, body), action) {
+            (Ok(value), OfValue::Left) => value.left(),
+            (Ok(value), OfValue::Reset) => value.reset().await,
+            (Err(wrong), _) => *wrong,
+        }
     }
 
     fn check(&self, body: &[u8]) -> Response<Bytes> {
@@ -266,46 +273,10 @@ impl EditablePage {
         json.object(|json| json.text("state", &breaker.state().to_string()));
         answer(StatusCode::OK, json.into_text())
     }
-
-    /// The answer of `look` about the value and the keyed rule that `body` names.
-    fn of_value(
-        &self,
-        body: &[u8],
-        look: &dyn Fn(&KeyedView, Key<'_>, &mut Json),
-    ) -> Response<Bytes> {
-        let Some((view, body)) = self.node(body) else {
-            return not_found();
-        };
-        let rule = body["rule"].as_str();
-        let params = view.keyed_rules();
-        let Some(params) = params.iter().find(|it| Some(it.rule()) == rule) else {
-            return not_found();
-        };
-        let Some(value) = body["value"].as_str() else {
-            return error(StatusCode::BAD_REQUEST, "value is missing, must be a text");
-        };
-        let key = match value.parse::<IpAddr>() {
-            Ok(ip) => Key::Ip(cut_ip(ip, IPV6_PREFIX)),
-            Err(_) => Key::Str(value),
-        };
-        let mut json = Json::default();
-        json.object(|json| look(params, key, json));
-        answer(StatusCode::OK, json.into_text())
-    }
-
-    /// The resource that `body` names, and the whole of `body`.
-    fn node(&self, body: &[u8]) -> Option<(NodeView, Value)> {
-        let (direction, name, body) = target(body)?;
-        let view = match direction {
-            Direction::Outbound => self.page.sentinel.outbound_node(&*name),
-            Direction::Inbound => self.page.sentinel.node(&*name),
-        };
-        Some((view?, body))
-    }
 }
 
 /// The resource that `body` names, by its direction, and the whole of `body`.
-fn target(body: &[u8]) -> Option<(Direction, String, Value)> {
+pub(super) fn target(body: &[u8]) -> Option<(Direction, String, Value)> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let name = body["resource"].as_str()?.to_owned();
     let direction = match body["direction"].as_str() {
@@ -337,7 +308,7 @@ where
             let answer = if method == Method::POST {
                 match this.action(&head) {
                     Ok(action) => match whole(body).await {
-                        Ok(body) => acted(this, action, head.headers().clone(), body).await,
+                        Ok(body) => this.act(action, head.headers(), body).await,
                         Err(refused) => refused,
                     },
                     Err(refused) => *refused,
@@ -358,14 +329,9 @@ impl fmt::Debug for EditablePage {
     }
 }
 
-/// Does it where files may be written: beside the threads that poll, if there are others.
-async fn acted(
-    page: EditablePage,
-    action: Action,
-    head: HeaderMap,
-    body: Vec<u8>,
-) -> Response<Bytes> {
-    let act = move || page.act(action, &head, &body);
+/// The answer of `act`, which may take long: it runs beside the threads that poll, if there are
+/// others.
+async fn at_leisure(act: impl FnOnce() -> Response<Bytes> + Send + 'static) -> Response<Bytes> {
     if cfg!(target_family = "wasm") {
         return act();
     }
@@ -434,13 +400,13 @@ fn is_json(headers: &HeaderMap) -> bool {
     media.is_some_and(|media| media.eq_ignore_ascii_case("application/json"))
 }
 
-fn not_found() -> Response<Bytes> {
+pub(super) fn not_found() -> Response<Bytes> {
     let why = "resource and rule must be those of a resource that was called, as in the state, or of \
                one that a rule names";
     error(StatusCode::NOT_FOUND, why)
 }
 
-fn error(status: StatusCode, why: &str) -> Response<Bytes> {
+pub(super) fn error(status: StatusCode, why: &str) -> Response<Bytes> {
     let mut json = Json::default();
     json.object(|json| json.text("error", why));
     answer(status, json.into_text())

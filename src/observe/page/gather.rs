@@ -56,6 +56,8 @@ pub(super) struct Gathered {
     /// Open ones of resources that are not told.
     pub(super) unlisted_open: usize,
     pub(super) keys: HashMap<String, Keys>,
+    /// How many keys were reset by each shared rule that counts each apart.
+    pub(super) shared_resets: HashMap<Arc<str>, u64>,
     pub(super) budgets: PageBudgets,
     pub(super) lines: Arc<RuleLines>,
     pub(super) rules_since: SystemTime,
@@ -147,6 +149,7 @@ impl Gathered {
             breaker_count: 0,
             unlisted_open: 0,
             keys: HashMap::new(),
+            shared_resets: HashMap::new(),
             budgets: PageBudgets::default(),
         };
         let mut read = |reading: &ResourceReading<'_>| reader.read(reading);
@@ -168,6 +171,7 @@ impl Gathered {
             breaker_count,
             unlisted_open,
             keys,
+            shared_resets,
             budgets,
             ..
         } = reader;
@@ -185,6 +189,7 @@ impl Gathered {
             breaker_count,
             unlisted_open,
             keys,
+            shared_resets,
             budgets,
             lines: lines.clone(),
             rules_since: rules.made_at(),
@@ -242,6 +247,7 @@ struct PageReader {
     breaker_count: usize,
     unlisted_open: usize,
     keys: HashMap<String, Keys>,
+    shared_resets: HashMap<Arc<str>, u64>,
     budgets: PageBudgets,
 }
 
@@ -284,6 +290,7 @@ impl PageReader {
                 *keys.blocks.get_or_insert_default() += params.blocks();
             }
         }
+        self.shared_resets.extend(resource.shared_resets());
         self.budgets.add(resource.budgets());
         let start = self.names.len();
         self.names.push_str(name);

@@ -80,6 +80,8 @@ mod query;
 mod set_up;
 mod state;
 mod store;
+#[cfg(feature = "serde")]
+mod values;
 mod words;
 
 use std::convert::Infallible;

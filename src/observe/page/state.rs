@@ -281,7 +281,9 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
             json.number("would_block", count.map(|count| *count as f64));
             json.number("overflows", keys.map(|keys| keys.overflows as f64));
             json.number("missing", keys.map(|keys| keys.missing as f64));
-            json.number("resets", keys.map(|keys| keys.resets as f64));
+            let resets = keys.map(|keys| keys.resets);
+            let resets = resets.or_else(|| gathered.shared_resets.get(&line.id).copied());
+            json.number("resets", resets.map(|count| count as f64));
             json.number("blocks", blocks.map(|count| count as f64));
             gathered.budgets.write(&line.id, json);
         });

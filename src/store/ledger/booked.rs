@@ -303,6 +303,27 @@ impl Ledger {
         }
     }
 
+    // --- a key that is reset ---
+
+    /// Forgets that the store had none.
+    pub(crate) fn forget_refusal(&mut self) {
+        self.has_none = false;
+        if let Some(ahead) = self.pending.as_mut().and_then(|it| it.ahead.as_mut()) {
+            ahead.short_in = None;
+        }
+    }
+
+    /// Forgets all own permits, and what was to be told of them: the store has none of them any more.
+    /// Returns whether there were any.
+    pub(crate) fn forget_own(&mut self) -> bool {
+        let had_any = self.own.iter().any(|own| own.drawn > 0 || own.local > 0);
+        self.own = Box::default();
+        self.report = Report::Nothing;
+        self.forget_back();
+        (self.free, self.had) = (u32::MAX, 0);
+        had_any
+    }
+
     // --- without the store ---
 
     /// Returns how many permits the process can take without the store in the bucket `number`.

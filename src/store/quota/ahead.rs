@@ -109,8 +109,10 @@ impl SharedQuota {
         if grant.bucket == asked_in {
             let room_at = grant.received + grant.wait;
             if grant.permits < sent.firm && !sent.is_late {
-                ledger.ahead_or_new().short_in = Some(asked_in);
-                self.note_none(ledger, room_at);
+                if !self.is_doubted(ledger, grant.sent) {
+                    ledger.ahead_or_new().short_in = Some(asked_in);
+                }
+                self.note_none(ledger, grant.sent, room_at);
             }
             let valid = seen.next_bucket(self.rule.window.bucket);
             let refused = Answer::Refused(Some(room_at.max(valid.from)));

@@ -37,8 +37,7 @@ impl SharedQuota {
     /// Returns the time before which no call of a key asks again, if the store has reported one.
     pub(super) fn none_before(&self, ledger: &Ledger, now: Tick) -> Option<Tick> {
         let at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
-        let knows = ledger.terms.by_key && !ledger.terms.by_cost;
-        (knows && ledger.has_none && now < at).then_some(at)
+        (is_remembered(ledger) && ledger.has_none && now < at).then_some(at)
     }
 
     /// As [`look`](Self::look) for a rule on costs. A call that wants more than the store had a
@@ -72,10 +71,56 @@ impl SharedQuota {
         }
     }
 
-    /// Notes the time `at` which there is room again by the store's answer.
-    pub(super) fn note_none(&self, ledger: &mut Ledger, at: Tick) {
+    /// Notes the time `at` which there is room again by the store's answer to a request of the time
+    /// `sent`.
+    pub(super) fn note_none(&self, ledger: &mut Ledger, sent: Tick, at: Tick) {
+        if self.is_doubted(ledger, sent) {
+            return;
+        }
         self.available_at.store(at.as_nanos(), Ordering::Relaxed);
         ledger.has_none = true;
+    }
+
+    /// Returns whether the store may have refused before the key was reset: that it has none is not
+    /// remembered then.
+    pub(super) fn is_doubted(&self, ledger: &Ledger, sent: Tick) -> bool {
+        is_remembered(ledger) && self.rule.hub.may_precede_reset(sent)
+    }
+
+    /// A key was reset, which may be this one: the next call asks the store, whatever that has said.
+    pub(in crate::store) fn doubt(&self) {
+        let mut books = self.books.lock();
+        let Some(ledger) = books.ledger().filter(|ledger| is_remembered(ledger)) else {
+            return;
+        };
+        if ledger.has_none {
+            self.forget_refusal(ledger);
+        }
+    }
+
+    fn forget_refusal(&self, ledger: &mut Ledger) {
+        ledger.forget_refusal();
+        self.available_at.store(0, Ordering::Relaxed);
+        self.cell.reopen();
+    }
+
+    /// The key was reset: forgets what this process has taken, has in hand, and has still to tell
+    /// the store or to give back. Returns whether it has taken any.
+    pub(in crate::store) fn start_anew(&self) -> bool {
+        let mut books = self.books.lock();
+        let Some(ledger) = books.ledger() else {
+            return false;
+        };
+        self.count(ledger);
+        // They count nowhere any more.
+        let in_hand = self
+            .cell
+            .withdraw(u32::MAX)
+            .map_or(0, |(_, in_hand)| in_hand);
+        ledger.uncounted.permits = ledger.uncounted.permits.saturating_sub(in_hand);
+        ledger.last_held = 0;
+        self.forget_refusal(ledger);
+        ledger.forget_own()
     }
 
     /// Refuses all waiting calls until `at`, or makes them ask for the next bucket.
@@ -120,6 +165,9 @@ impl SharedQuota {
             }
             return;
         }
+        if self.is_doubted(ledger, grant.sent) {
+            return;
+        }
         let until = if ledger.terms.by_key && !grant.wait.is_zero() {
             available_at
         } else if is_short && ledger.is_hot {
@@ -134,8 +182,14 @@ impl SharedQuota {
             return;
         };
         if ledger.terms.by_key {
-            self.note_none(ledger, until);
+            self.note_none(ledger, grant.sent, until);
         }
         self.cell.exhaust(until);
     }
+}
+
+/// Returns whether a refusal of the store is remembered for as long as it has said: only that of one
+/// key among many is. Of what calls cost others give back all the time.
+fn is_remembered(ledger: &Ledger) -> bool {
+    ledger.terms.by_key && !ledger.terms.by_cost
 }

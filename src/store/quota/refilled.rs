@@ -337,7 +337,7 @@ impl SharedQuota {
         let mut left = grant.permits;
         let mut next_at = None;
         if is_short {
-            self.note_none(ledger, available_at);
+            self.note_none(ledger, grant.sent, available_at);
             next_at = Some(available_at);
         }
         for asker in std::mem::take(&mut sent.askers) {

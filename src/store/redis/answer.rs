@@ -22,15 +22,16 @@ pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreErro
 }
 
 /// Reads the answer to a beat: the number of processes, this process's rank, the epoch, the count,
-/// how many processes have another secret, and how many are configured with another number of
-/// processes.
+/// how many processes have another secret, how many are configured with another number of processes,
+/// and the number of resets.
 pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
-    let &[nodes, rank, epoch, count, secret, others] = answer else {
+    let &[nodes, rank, epoch, count, secret, others, resets] = answer else {
         return None;
     };
     let (nodes, rank) = (u32::try_from(nodes).ok()?, u32::try_from(rank).ok()?);
     let (epoch, count) = (u64::try_from(epoch).ok()?, u64::try_from(count).ok()?);
     let mut beat = Beat::new(nodes, rank, Epoch(epoch)).with_count(count);
+    beat.resets = u64::try_from(resets).ok()?;
     beat.others.secret = u32::try_from(secret).ok()?;
     beat.others.nodes = u32::try_from(others).ok()?;
     Some(beat)

@@ -1,13 +1,14 @@
 -- Says that the process ARGV[1], a name and the settings of `Alive::settings` behind a colon, is
--- alive, or leaves, which has seen the count ARGV[3]. KEYS[1]:
--- those that are alive, by when they said so; KEYS[2]: since when the store has its data; KEYS[3]:
--- how many beats it has counted, as `Alive::count` says in src/store/beat.rs.
+-- alive, which has seen the count ARGV[3]. ARGV[2] is 1 if it leaves, and 2 if a key was reset, which
+-- is said in the name of none that is alive. KEYS[1]: those that are alive, by when they said so;
+-- KEYS[2]: since when the store has its data; KEYS[3]: how many beats it has counted, as
+-- `Alive::count` says in src/store/beat.rs; KEYS[4]: how many of them have told of a reset.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-if ARGV[2] == '1' then
-  redis.call('ZREM', KEYS[1], ARGV[1])
-else
+if ARGV[2] == '0' then
   redis.call('ZADD', KEYS[1], now, ARGV[1])
+else
+  redis.call('ZREM', KEYS[1], ARGV[1])
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 1000000)
 local epoch = tonumber(redis.call('GET', KEYS[2])) or 0
@@ -19,6 +20,11 @@ if epoch == 0 or count < seen then
 end
 count = math.max(count, seen) + 1
 redis.call('SET', KEYS[3], string.format('%.0f', count))
+local resets = tonumber(redis.call('GET', KEYS[4])) or 0
+if ARGV[2] == '2' then
+  resets = resets + 1
+  redis.call('SET', KEYS[4], string.format('%.0f', resets))
+end
 local nodes = redis.call('ZCARD', KEYS[1])
 local rank, other_secrets, other_nodes = 0, 0, 0
 local _, _, own_secret, own_nodes = string.find(ARGV[1], ':(%x+):(%d+)$')
@@ -33,4 +39,4 @@ if nodes <= 256 then
 else
   rank = redis.call('ZRANK', KEYS[1], ARGV[1]) or 0
 end
-return {nodes, rank, epoch, count, other_secrets, other_nodes}
+return {nodes, rank, epoch, count, other_secrets, other_nodes, resets}

@@ -296,12 +296,13 @@ impl RedisStore {
         };
         let prefix = &self.prefix;
         let mut beat = cmd("EVALSHA");
-        beat.arg(self.shared.beat.get_hash()).arg(3);
-        for key in ["", "e", "n"] {
+        beat.arg(self.shared.beat.get_hash()).arg(4);
+        for key in ["", "e", "n", "r"] {
             beat.arg(format!("{prefix}:1:{{nodes}}{key}"));
         }
         beat.arg(format!("{node}:{}", alive.settings()));
-        beat.arg(u8::from(alive.is_leaving));
+        // A server tells a client without its password so only if there are no more words than these.
+        beat.arg(u8::from(alive.is_leaving) + u8::from(alive.tells_reset));
         beat.arg(alive.seen);
         let mut answer = link.ask_one(&beat).await;
         if answer.as_ref().is_err_and(is_unknown_script) {

@@ -90,6 +90,21 @@ impl Refiller {
             HubMode::Starting => self.hub.set_mode(HubMode::Live, now),
             HubMode::Live | HubMode::Recovering => {}
         }
+        self.hear_of_resets(beat.resets, is_lost && was_known, now);
+    }
+
+    /// The store has counted so many keys that were reset. If there are more, or it has lost its data
+    /// since, each key that is refused without asking is asked for by its next call.
+    fn hear_of_resets(&mut self, resets: u64, is_lost: bool, now: Tick) {
+        let before = self.resets.replace(resets);
+        if before == Some(resets) && !is_lost {
+            return;
+        }
+        // Before the first beat nothing was asked for, but by a task that has ended.
+        if before.is_some() {
+            self.hub.note_reset(now);
+        }
+        self.hub.all().iter().for_each(|quota| quota.doubt());
     }
 
     /// Begins to recover: schedules the reports of all counters that have permits to report.

@@ -66,6 +66,8 @@ pub(super) struct Refiller {
     trips: Trips,
     /// The beat that is on its way.
     beat: Option<Request<Beat>>,
+    /// How many keys were reset, by the last beat.
+    resets: Option<u64>,
     /// Whether a beat was ever answered or has failed. Until then, no draws are sent.
     has_beaten: bool,
     /// When the next beat is sent.

@@ -33,6 +33,7 @@ impl Refiller {
             hub,
             store,
             beat: None,
+            resets: None,
             has_beaten: false,
             beat_at: now,
             missed: 0,

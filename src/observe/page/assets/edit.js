@@ -107,7 +107,7 @@ document.addEventListener("state", ({ detail }) => {
 	$("edit").hidden = state.edits == null;
 	if (state.edits == null) return;
 	$("edit-note").textContent = state.edits;
-	const keyed = state.rules.list.filter((it) => it.overflows != null).map((it) => it.id);
+	const keyed = state.rules.list.filter((it) => it.resets != null).map((it) => it.id);
 	const known = [...$("left-rule").options].map((it) => it.value);
 	if (known.join("\n") !== keyed.join("\n")) $("left-rule").replaceChildren(...keyed.map((id) => new Option(visible(id), id)));
 	$("left-form").hidden = !keyed.length;

@@ -1,0 +1,104 @@
+//! Looking at one value of a keyed rule, and giving it its whole quota back.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde_json::Value;
+
+use super::edits::{answer, error, not_found, target};
+use super::json::Json;
+use crate::call::{Direction, Key};
+use crate::key::cut_ip;
+use crate::read::{KeyedView, NodeView, SharedKeyedView};
+use crate::sentinel::Sentinel;
+use crate::store::StoreError;
+
+/// How many leading bits of an IPv6 address are its key.
+const IPV6_PREFIX: u8 = 64;
+
+/// The value of a keyed rule that a request names.
+pub(super) struct NamedValue {
+    rule: NamedRule,
+    value: String,
+}
+
+/// A rule that counts each value apart.
+enum NamedRule {
+    /// In this process.
+    Here(KeyedView),
+    /// In all processes of a store.
+    Shared(SharedKeyedView),
+}
+
+impl NamedValue {
+    /// The value that `body` names, or what is wrong with it.
+    pub(super) fn read(sentinel: &Sentinel, body: &[u8]) -> Result<Self, Box<Response<Bytes>>> {
+        let (view, body) = node(sentinel, body).ok_or_else(|| Box::new(not_found()))?;
+        let named = body["rule"].as_str();
+        let rule = named.and_then(|name| NamedRule::find(&view, name));
+        let rule = rule.ok_or_else(|| Box::new(not_found()))?;
+        let Some(value) = body["value"].as_str() else {
+            let why = "value is missing, must be a text";
+            return Err(Box::new(error(StatusCode::BAD_REQUEST, why)));
+        };
+        let value = value.to_owned();
+        Ok(Self { rule, value })
+    }
+
+    fn key(&self) -> Key<'_> {
+        match self.value.parse::<IpAddr>() {
+            Ok(ip) => Key::Ip(cut_ip(ip, IPV6_PREFIX)),
+            Err(_) => Key::Str(&self.value),
+        }
+    }
+
+    /// How much the value has left.
+    pub(super) fn left(&self) -> Response<Bytes> {
+        let left = match &self.rule {
+            NamedRule::Here(view) => view.rest(&self.key()),
+            NamedRule::Shared(view) => view.left(self.key()),
+        };
+        let left = left.map_or_else(|| "null".to_owned(), |left| left.to_string());
+        told("left", &left)
+    }
+
+    /// Gives the value its whole quota back.
+    pub(super) async fn reset(&self) -> Response<Bytes> {
+        let reset = match &self.rule {
+            NamedRule::Here(view) => Ok::<_, StoreError>(view.reset(self.key())),
+            NamedRule::Shared(view) => view.reset(self.key()).await,
+        };
+        match reset {
+            Ok(reset) => told("reset", &reset.to_string()),
+            Err(why) => error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()),
+        }
+    }
+}
+
+impl NamedRule {
+    fn find(view: &NodeView, name: &str) -> Option<Self> {
+        let mut here = view.keyed_rules().into_iter();
+        if let Some(rule) = here.find(|rule| rule.rule() == name) {
+            return Some(Self::Here(rule));
+        }
+        let mut shared = view.shared_keyed_rules().into_iter();
+        shared.find(|rule| rule.rule() == name).map(Self::Shared)
+    }
+}
+
+/// The resource that `body` names, and the whole of `body`.
+fn node(sentinel: &Sentinel, body: &[u8]) -> Option<(NodeView, Value)> {
+    let (direction, name, body) = target(body)?;
+    let view = match direction {
+        Direction::Outbound => sentinel.outbound_node(&*name),
+        Direction::Inbound => sentinel.node(&*name),
+    };
+    Some((view?, body))
+}
+
+fn told(name: &str, value: &str) -> Response<Bytes> {
+    let mut json = Json::default();
+    json.object(|json| json.plain(name, value));
+    answer(StatusCode::OK, json.into_text())
+}

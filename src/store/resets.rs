@@ -1,0 +1,144 @@
+//! Keys that are reset: a person gives a key its whole quota back, in all processes.
+//!
+//! The store does not know what a reset is. The process that resets a key has the store give back
+//! all that each bucket of its counter has, and then tells with a beat that a key was reset. All
+//! processes hear with their beats how many were; where that has changed, the next call of each key
+//! that is refused without asking the store asks again. Whoever hears of a reset so asks a counter
+//! that is empty already.
+
+use std::future::poll_fn;
+
+use super::beat::Alive;
+use super::draw::{Booking, Draw, Drawn, Epoch};
+use super::hub::{Hub, HubMode};
+use super::request::{self, Heard, Request};
+use super::terms::Window;
+use super::{QuotaStore, StoreError, StoreErrorKind, StoreKey};
+use crate::base::sync::Ordering;
+use crate::clock::Tick;
+
+impl Hub {
+    /// Notes that a key was reset before `now`.
+    pub(super) fn note_reset(&self, now: Tick) {
+        let after = now.as_nanos().saturating_add(1);
+        self.reset_before.fetch_max(after, Ordering::Relaxed);
+    }
+
+    /// Returns whether the answer to a request of the time `sent` may be older than a reset.
+    pub(super) fn may_precede_reset(&self, sent: Tick) -> bool {
+        sent.as_nanos() < self.reset_before.load(Ordering::Relaxed)
+    }
+
+    /// Has the store forget what the counter `key` has counted. Returns how much that was.
+    pub(super) async fn empty(&self, key: StoreKey, window: Window) -> Result<u32, StoreError> {
+        let look = Draw {
+            key,
+            bucket: window.bucket,
+            buckets: window.buckets,
+            limit: u32::MAX,
+            firm: 0,
+            soft: 0,
+            divisor: 1,
+            next: false,
+            back: None,
+            known: Epoch::default(),
+            add: Vec::new(),
+            wait: self.settings.store_wait,
+        };
+        // What was borrowed of the next bucket counts as well.
+        let ahead = Draw {
+            next: true,
+            ..look.clone()
+        };
+        let (mut counted, mut present) = (0, 0);
+        for drawn in self.apply(vec![look.clone(), ahead]).await? {
+            if let Drawn::Granted { free, bucket, .. } = drawn {
+                counted = counted.max(u32::MAX - free);
+                present = bucket;
+            }
+        }
+        if counted == 0 {
+            return Ok(0);
+        }
+        // It is in the buckets that there were at that answer.
+        let next = present.saturating_add(1);
+        let first = next.saturating_sub(window.buckets.into());
+        let emptied = (first..=next).map(|bucket| Draw {
+            back: Some(Booking {
+                bucket,
+                permits: u32::MAX,
+            }),
+            ..look.clone()
+        });
+        self.apply(emptied.collect()).await?;
+        Ok(counted)
+    }
+
+    /// Has all processes hear that a key was reset.
+    pub(super) async fn tell_reset(&self) -> Result<(), StoreError> {
+        let alive = Alive::of_reset(self.agreed());
+        self.ask(|store| async move { store.beat(alive).await })
+            .await
+            .map(drop)
+    }
+
+    /// Applies all of `draws`, or fails.
+    async fn apply(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>, StoreError> {
+        self.figures.trips.add(1);
+        self.figures.draws.add(draws.len() as u64);
+        let asked = draws.len();
+        let answers = self
+            .ask(|store| async move { store.draw(&draws).await })
+            .await?;
+        if answers.len() != asked {
+            let detail = "it did not answer each draw";
+            return Err(StoreError::new(StoreErrorKind::Refused, detail));
+        }
+        answers.into_iter().collect()
+    }
+
+    /// Asks the store at once, beside its task; not while it is away.
+    async fn ask<T, F>(
+        &self,
+        question: impl FnOnce(std::sync::Arc<dyn QuotaStore>) -> F,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let unreachable = |why| StoreError::new(StoreErrorKind::Unreachable, why);
+        let (Some(store), true) = (self.store(), self.is_up()) else {
+            return Err(unreachable(match self.mode() {
+                HubMode::Down => "it is away",
+                _ => "it was not started",
+            }));
+        };
+        let request = Request::new(self, self.now(), question(store.clone()));
+        let mut request = request.ok_or_else(|| unreachable("there is no runtime with a timer"))?;
+        match poll_fn(|cx| request.poll(cx)).await {
+            Heard::Answer(answer) => answer,
+            Heard::Late => Err(request::late()),
+        }
+    }
+}
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::clock::timekeeper::Timekeeper;
+    use crate::store::StoreSettings;
+
+    #[test]
+    fn answers_to_what_was_sent_before_a_reset_was_heard_of_are_in_doubt() {
+        let time = Timekeeper::new(Box::new(ManualClock::new()));
+        let hub = Hub::new(None, StoreSettings::new(), time);
+        let [early, late] = [0, 5].map(Tick::from_millis);
+        assert!(!hub.may_precede_reset(early));
+        hub.note_reset(early);
+        assert!(hub.may_precede_reset(early) && !hub.may_precede_reset(late));
+        hub.note_reset(late);
+        hub.note_reset(early);
+        assert!(hub.may_precede_reset(late));
+    }
+}
