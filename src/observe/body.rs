@@ -1,4 +1,4 @@
-//! `Body`: an answer that is ready, and the parts of a long one.
+//! `Body`: a complete response body, and the parts in which a long text is kept.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,13 +11,12 @@ use http_body::{Frame, SizeHint};
 
 use crate::base::pace::StepPace;
 
-/// A long text is kept in parts of about this many bytes. Nothing moves them as the text grows, and
-/// a server frees them one by one: memory of 40 MB that is freed at once holds a worker for
-/// milliseconds.
+/// The size in bytes of the parts of a long text. Parts are not moved as the text grows, and a
+/// server frees them one by one: freeing 40 MB at once would hold a worker for milliseconds.
 const PART: usize = 64 << 10;
 
-/// The body of an answer: bytes that are ready, a long text in several frames. Its length is known,
-/// so no answer is chunked.
+/// The body of a response, complete before it is sent. A long text has several frames. The length
+/// is known in advance, so no response is chunked.
 ///
 /// # Examples
 ///
@@ -34,7 +33,7 @@ const PART: usize = 64 << 10;
 #[derive(Clone, Debug, Default)]
 pub struct Body(IntoIter<Bytes>);
 
-/// A text in parts, which its readers share.
+/// A text in parts. Clones share the parts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextParts(Arc<Vec<Bytes>>);
 
@@ -48,8 +47,8 @@ pub(super) struct GrowingText {
 // === impl GrowingText ===
 
 impl GrowingText {
-    /// The end of the text, to be written to: at least once for each line, as a part ends between
-    /// two calls.
+    /// Returns the end of the text to write to. Call it at least once per line: a new part begins
+    /// only between two calls.
     pub(super) fn end(&mut self) -> &mut String {
         if self.last.len() >= PART {
             let full = std::mem::take(&mut self.last);
@@ -73,12 +72,12 @@ impl GrowingText {
 // === impl TextParts ===
 
 impl TextParts {
-    /// In bytes.
+    /// Returns the length in bytes.
     pub(super) fn length(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
     }
 
-    /// The text as one.
+    /// Returns the whole text as one string.
     pub(super) fn joined(&self) -> String {
         let mut text = String::with_capacity(self.length());
         for part in self.0.iter() {
@@ -91,7 +90,7 @@ impl TextParts {
         Body(Arc::unwrap_or_clone(self.0).into_iter())
     }
 
-    /// Frees the text in steps, unless others still read it.
+    /// Frees the parts one by one, with a pause after each, unless a reader still shares them.
     pub(super) async fn free(self, pace: &mut StepPace) {
         for part in Arc::into_inner(self.0).unwrap_or_default() {
             drop(part);

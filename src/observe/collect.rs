@@ -1,12 +1,13 @@
 //! Reads engines into families.
 //!
-//! Only names that callers cannot make up have series of their own, up to a bound; all calls
-//! count in the series of the whole engine. Nothing here is a difference of two counters, which
-//! falls while others count: whoever reads it takes a fall for a restart.
+//! Only resources whose names callers cannot make up have series of their own, up to a bound. The
+//! series of the whole engine count all calls. No figure is the difference of two counters: calls
+//! that are counted between the two reads could make it fall, and a scraper takes a fall for a
+//! restart.
 //!
-//! Where there are more names than places, resources that a rule names come first, then those with
-//! a breaker; among alike ones those that had series before, and then the older ones. So the choice
-//! is the same from one reading to the next.
+//! If there are more such resources than the bound, those that a rule names come first, then those
+//! with a breaker. Within a group, those that had series before come first, and then the older
+//! ones. So the choice stays the same from one reading to the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,39 +25,41 @@ use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 use crate::stat::{Histogram, Totals};
 
-/// Families that samples are added to, each with the labels that all of an engine have.
+/// The families that samples are added to, and the labels that all samples of an engine have.
 #[derive(Debug)]
 pub(super) struct Collector {
     families: Vec<Family>,
     base: Vec<(&'static str, Text)>,
-    /// The resource whose own counts are added; 0 beside those.
+    /// The id of the resource whose counts are being added; 0 for all other samples.
     origin: u64,
 }
 
-/// How many have series of their own.
+/// The maximum numbers of resources and rules of an engine with series of their own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesBounds {
     pub(super) resources: usize,
     pub(super) rules: usize,
 }
 
-/// The memory of one reading of an engine for the next.
+/// What a reading of an engine remembers for the next one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastReading {
-    /// The resources that have series, each with what it had completed.
+    /// The ids of the resources that have series, each with its completions.
     listed: HashMap<u64, u64>,
     /// The completions of the whole engine.
     completed: u64,
 }
 
-/// The rank of a resource: the lower ones have series. First of all by what stands on it, then
-/// whether it is new here, then by its age.
+/// The rank of a resource; those of the lowest ranks have series. It consists of the group (named
+/// by a rule, with a breaker, other), whether the resource had no series before, and its id: older
+/// resources have lower ids.
 type RowPlace = (u8, bool, u64);
 
 // === impl LastReading ===
 
 impl LastReading {
-    /// Takes over what a reading has found that began with this, or with an older one.
+    /// Takes over the memory of a reading that began with a copy of this one, or of an older one.
+    /// Completions never fall, even if that reading is older than another one.
     pub(super) fn update(&mut self, mut new: Self) {
         for (id, completed) in &mut new.listed {
             let known = self.listed.get(id).copied().unwrap_or_default();
@@ -66,7 +69,7 @@ impl LastReading {
         self.completed = self.completed.max(new.completed);
     }
 
-    /// The place of a resource that may have series.
+    /// Returns the rank of a resource; `None` if it cannot have series.
     fn place(&self, reading: &ResourceReading<'_>) -> Option<RowPlace> {
         let is_known = self.listed.contains_key(&reading.id());
         if !is_known && !reading.is_listed() {
@@ -112,7 +115,7 @@ impl Collector {
         self.push(id, [], Value::Count(count));
     }
 
-    /// The families that exist once, whatever the number of engines.
+    /// Adds the samples of the process, which exist once for any number of engines.
     pub(super) fn add_process(&mut self, watches: &[(Arc<str>, WatchStatus)]) {
         self.base.clear();
         let version = [("version", env!("CARGO_PKG_VERSION").into())];
@@ -123,8 +126,8 @@ impl Collector {
         }
     }
 
-    /// The figures of an engine, which is called `name` if there are several. Returns how much
-    /// was read, as a number of resources with series.
+    /// Adds the figures of an engine, labeled with `name` if there are several engines. Returns the
+    /// amount of work, in resources with series: any resource adds a sixteenth.
     pub(super) async fn add_engine(
         &mut self,
         name: Option<&Arc<str>>,
@@ -162,7 +165,8 @@ impl Collector {
         read
     }
 
-    /// Reads all resources. Returns those that have series of their own, and how many there are.
+    /// Reads all resources. Returns those that have series of their own, by rank, and the number of
+    /// all resources.
     async fn add_totals(
         &mut self,
         registry: &Registry,
@@ -184,8 +188,8 @@ impl Collector {
             let is_full = rows.len() == max_resources;
             let has_place = |last: &RowPlace| !is_full || place < *last;
             if max_resources > 0 && rows.keys().next_back().is_none_or(has_place) {
-                // Of a call of weight 0 two words are counted, and the first takes off what the
-                // second adds: between them there is less than before.
+                // A call of weight 0 first subtracts 1 from one word, and then adds 1 to another. A
+                // reading between the two finds fewer completions than the last one did.
                 let known = memory.listed.get(&reading.id()).copied();
                 own.complete = own.complete.max(known.unwrap_or_default());
                 if is_full {
@@ -294,7 +298,7 @@ impl Collector {
                 self.push(id, [resource, direction, rule, unit], Value::Count(count));
             }
         }
-        // The counts of rules may outlive the resource.
+        // Counts of rules can outlive the resource, so they do not restart with it.
         self.origin = 0;
         for breaker in &details.breakers {
             for state in BreakerState::ALL {
@@ -337,7 +341,7 @@ impl Collector {
     }
 }
 
-/// The refusals of `row` by kind, of which those of `reasons` begin at 0.
+/// Returns the refusals of `row` by kind. The kinds in `reasons` are returned even if they are 0.
 fn refusals(row: &Row, reasons: u16) -> impl Iterator<Item = (BlockKind, u64)> {
     let blocks = row.totals.blocks();
     blocks.filter(move |(kind, count)| *count > 0 || reasons >> *kind as u16 & 1 == 1)

@@ -1,4 +1,4 @@
-//! The changes that a new set of rules makes, for people.
+//! Describes for people how a new set of rules differs from the old one.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::span::time;
 use crate::rule::{Rule, Rules, Setting};
 
-/// One rule that comes, goes, or becomes another one.
+/// One rule that is added, removed or changed.
 #[derive(Debug, PartialEq)]
 pub(super) struct Difference {
     pub(super) kind: &'static str,
@@ -31,9 +31,9 @@ enum Detail {
 /// The identity of a rule: rules that share it are one rule with other settings.
 type RuleIdentity<'a> = (&'static str, &'a str, Option<&'a str>);
 
-/// The differences between the rules `before` and those `after`: first those that stay or go, in
-/// their order, then those that come. Rules of the same kind, resource and id are compared in
-/// their order, without those that are equal.
+/// Returns the differences between the rules `before` and `after`. Equal rules are left out. The
+/// others of the same kind, resource and id are paired in their order. Pairs and removed rules come
+/// in the order of `before`, then rules of a new kind, resource or id.
 #[cfg(all(feature = "page", feature = "serde"))]
 pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::Everything)
@@ -74,7 +74,7 @@ fn compared(before: &Rules, after: &Rules, detail: Detail) -> Vec<Difference> {
     found
 }
 
-/// `rules` by what makes them the same one, in the order of the first of each.
+/// Groups `rules` by identity, in the order of the first rule of each group.
 fn grouped(rules: &Rules) -> Vec<(RuleIdentity<'_>, Vec<&Rule>)> {
     let mut groups: Vec<(RuleIdentity<'_>, Vec<&Rule>)> = Vec::new();
     let mut places = HashMap::new();
@@ -89,7 +89,7 @@ fn grouped(rules: &Rules) -> Vec<(RuleIdentity<'_>, Vec<&Rule>)> {
     groups
 }
 
-/// Takes the rules of that `identity` out of `groups`, which stay in their order.
+/// Takes the rules of `identity` out of `groups`. Their group stays, and is empty.
 fn take<'a>(
     groups: &mut [(RuleIdentity<'a>, Vec<&'a Rule>)],
     identity: RuleIdentity<'_>,
@@ -116,7 +116,7 @@ impl Difference {
     }
 }
 
-/// The settings of `rule` that a [`Difference`] does not have itself.
+/// Writes the settings of `rule`, except those that are fields of a [`Difference`].
 fn settings(rule: &Rule, detail: Detail) -> String {
     let mut text = String::new();
     for (name, value) in rule.settings().0 {

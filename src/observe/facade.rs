@@ -1,10 +1,11 @@
 //! The figures of engines for the recorder of the crate `metrics`.
 //!
-//! Whoever has such a recorder already, for StatsD or for a push gateway, gets the figures there,
-//! too. A program whose only goal is Prometheus needs none of it: see [`super::Metrics`].
+//! A program that already has such a recorder, for StatsD or a push gateway, gets the figures there
+//! too. A program that exports only to Prometheus does not need this: see [`super::Metrics`].
 //!
-//! Figures go to the recorder of `metrics` 0.24: a program that installs one of another minor sees
-//! nothing, without an error. `cargo tree -d` shows whether there are two.
+//! Figures go to the recorder of `metrics` 0.24. A recorder that was installed with another minor
+//! version of the crate gets nothing, without an error. `cargo tree -d` shows whether a program has
+//! two versions.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -19,20 +20,20 @@ use crate::base::panics::catch_panic;
 use crate::base::sync::Lock;
 use crate::base::thread::{PeriodicThread, ThreadHandle};
 
-/// The most series without a sample whose last figures are kept.
+/// The maximum number of absent series whose last figures are kept.
 const MOST_ABSENT: usize = 10_000;
 
 /// Passes figures on to the recorder that the program has installed.
 ///
 /// Counters have the names of their samples, with `_total`. Times are published as their number
-/// (`_count`, a counter) and their sum (`_sum`, a gauge, in seconds), without ranges. A gauge whose
-/// series has gone becomes 0 once.
+/// (`_count`, a counter) and their sum (`_sum`, a gauge, in seconds), without the counts by range.
+/// A gauge whose series is gone is set to 0 once.
 ///
-/// Totals, which are the counters and the sums, are handed on as increments: by how much each has
-/// grown since it was told last. The count of a rule that goes and comes back begins anew, and the
-/// total of the recorder grows on. So install the recorder before the first figures are published,
-/// as it is not told of earlier ones again, and use one facade for it: two count twice. Of series
-/// that are absent, the last figures of 10 000 are kept.
+/// Totals, which are the counters and the sums, are passed on as increments: by how much each has
+/// grown since the last publication. If a rule is removed and comes back, its count restarts at 0,
+/// and the recorder's total continues to grow. Install the recorder before the first publication,
+/// because earlier increments are not repeated. Use one facade per recorder: two would count
+/// everything twice. The last figures of up to 10 000 absent series are kept.
 ///
 /// # Examples
 ///
@@ -44,7 +45,7 @@ const MOST_ABSENT: usize = 10_000;
 ///
 /// let sentinel = Sentinel::new(FlowRule::per_second("/search", 5));
 /// let facade = Facade::new(&Metrics::new(&sentinel));
-/// // Now and then by hand, which tells how many series there were, or by a thread.
+/// // Publish by hand, which returns the number of series, or on a thread.
 /// assert!(facade.publish() > 20);
 /// let thread = facade.spawn(Duration::from_secs(10))?;
 /// thread.stop();
@@ -65,20 +66,20 @@ struct PublishedFigures {
     totals: HashMap<Key, PublishedTotal>,
 }
 
-/// The last figures of a series that only grow.
+/// The last published total of a series.
 #[derive(Debug, Default)]
 struct PublishedTotal {
     count: u64,
-    /// For times, their sum in seconds.
+    /// The sum of durations, in seconds; 0 for a counter.
     sum: f64,
-    /// The publication that had a sample of the series.
+    /// The last publication that had a sample of the series.
     round: u64,
     /// The [origin](Sample::origin) of the sample.
     origin: u64,
 }
 
-/// The rules of a publication, each with the name of its engine. An engine that has left rules out
-/// may have more.
+/// The rules of a publication, each with the name of its engine, and the engines (`partial`) that
+/// have left rules out: a rule of those can be absent and still exist.
 #[derive(Default)]
 struct PresentRules {
     rules: HashSet<[Option<String>; 2]>,
@@ -89,7 +90,7 @@ const METADATA: Metadata<'static> =
     Metadata::new("tower_sentinel", Level::INFO, Some("tower_sentinel"));
 
 impl Facade {
-    /// Creates a facade of what `metrics` tells.
+    /// Creates a facade that publishes the figures of `metrics`.
     pub fn new(metrics: &Metrics) -> Self {
         Self {
             metrics: metrics.clone(),
@@ -97,10 +98,11 @@ impl Facade {
         }
     }
 
-    /// Passes the present figures on. Returns how many series there were. Without a recorder
-    /// nothing else happens.
+    /// Passes the current figures on to the recorder, if one is installed. Returns the number of
+    /// series.
     pub fn publish(&self) -> usize {
-        // Two readings at once would take the older one for counts that begin anew.
+        // Locked for the whole publication: of two readings at once, the older one would look like
+        // counts that have restarted.
         let told = &mut *self.told.lock();
         let (mut series, mut present) = (0, PresentRules::default());
         let before = std::mem::take(&mut told.gauges);
@@ -181,7 +183,7 @@ impl PublishedFigures {
         }
     }
 
-    /// By how much a series has grown: by all of it where its count has begun anew.
+    /// Returns by how much a series has grown: by its whole total if its count has restarted.
     fn grown(&mut self, key: &Key, origin: u64, count: u64, sum: f64) -> (u64, f64) {
         let now = PublishedTotal {
             count,
@@ -200,8 +202,9 @@ impl PublishedFigures {
         (count - last.count, sum - last.sum)
     }
 
-    /// Forgets the series of rules that have gone, and the oldest ones of too many that are absent.
-    /// Others are only left out of the export: their counts go up until they are back.
+    /// Forgets the series of removed rules, and those absent for longest if too many are absent.
+    /// The other absent series are only left out of the export: their counts continue to grow, and
+    /// the last total is needed when they are back.
     fn forget(&mut self, present: &PresentRules) {
         let round = self.round;
         self.totals
@@ -230,7 +233,7 @@ impl PresentRules {
         }
     }
 
-    /// Returns whether the series is of a rule that is certain to have gone.
+    /// Returns whether the series is of a rule that was certainly removed.
     fn lacks_rule_of(&self, key: &Key) -> bool {
         let text = |name| {
             let mut labels = key.labels();

@@ -1,4 +1,4 @@
-//! Families of samples: what all exports are made of.
+//! Families of samples: the figures that all exports are written from.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,18 +17,18 @@ use crate::stat::Histogram;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FamilyKind {
-    /// Only grows.
+    /// A total that only grows.
     Counter,
-    /// May rise and fall.
+    /// A figure that can rise and fall.
     Gauge,
-    /// Times by ranges, with their sum and their number.
+    /// The number of durations in each range, with the sum and the number of all.
     Histogram,
-    /// The sum and the number of times.
+    /// The sum and the number of durations.
     Summary,
 }
 
-/// Samples are collected in parts of this many. A list of 30 000 that is moved as it grows, or is
-/// freed at once, holds a worker for more than a millisecond.
+/// The number of samples in a part. A single list of 30 000 samples would hold a worker for more
+/// than a millisecond when it is moved as it grows, or when it is freed.
 const PART: usize = 256;
 
 /// Samples of one name, kind and unit.
@@ -46,10 +46,10 @@ const PART: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Family {
     spec: &'static FamilySpec,
-    /// For times, it depends on whether there are ranges.
+    /// Differs from `spec.kind` only for durations with ranges, which are a histogram.
     kind: FamilyKind,
     samples: Vec<Sample>,
-    /// The samples before `samples`, in parts of `PART`, until the family is
+    /// The samples before `samples`, in parts of `PART`. Empty once the family is
     /// [whole](Self::into_whole).
     parts: Vec<Vec<Sample>>,
 }
@@ -93,20 +93,20 @@ pub enum Value {
     Count(u64),
     /// Any other figure.
     Figure(f64),
-    /// Times.
+    /// Durations.
     #[non_exhaustive]
     Times {
-        /// The sum of all times, in seconds.
+        /// The sum of all durations, in seconds.
         sum: f64,
-        /// How many there are.
+        /// The number of durations.
         count: u64,
-        /// By ranges, if these are [counted](crate::Builder::histograms).
+        /// The durations by ranges, if the engine [counts these](crate::Builder::histograms).
         histogram: Option<Histogram>,
     },
 }
 
-/// The labels of a sample. They stand in it: many thousand small lists, each on the heap, would be
-/// freed one by one, and the allocator may go through all of them at once.
+/// The labels of a sample, stored in the sample itself. Many thousand small lists on the heap would
+/// be freed one by one, and an allocator can then hold a thread while it goes through all of them.
 pub(super) type Labels = SmallVec<(&'static str, Text), 4>;
 
 /// The text of a label.
@@ -125,7 +125,7 @@ pub(super) struct FamilySpec {
     pub(super) help: &'static str,
 }
 
-/// All families, in the order in which they are written: `NAMES: kind "unit" "name" "help"`.
+/// All families, in the order in which they are written: `Id: Kind "unit" "name" "help"`.
 macro_rules! families {
     ($($id:ident: $kind:ident $unit:literal $name:literal $help:literal;)*) => {
         #[derive(Clone, Copy, Debug)]
@@ -299,7 +299,7 @@ impl fmt::Display for FamilyKind {
 // === impl Family ===
 
 impl Family {
-    /// All families, without samples.
+    /// Returns all families, without samples.
     pub(super) fn all() -> Vec<Self> {
         let empty = |spec: &'static FamilySpec| Self {
             spec,
@@ -331,14 +331,14 @@ impl Family {
         });
     }
 
-    /// Takes all samples, in parts.
+    /// Takes all samples out, in parts.
     pub(super) fn take_parts(&mut self) -> Vec<Vec<Sample>> {
         let mut parts = std::mem::take(&mut self.parts);
         parts.push(std::mem::take(&mut self.samples));
         parts
     }
 
-    /// The family with all samples in one list.
+    /// Moves all samples into one list, as [`samples`](Self::samples) returns it.
     pub(super) fn into_whole(mut self) -> Self {
         for part in self.take_parts() {
             self.samples.extend(part);
@@ -352,8 +352,8 @@ impl Family {
         self.spec.name
     }
 
-    /// Returns what its samples are. Times are a histogram as soon as one engine counts them by
-    /// ranges.
+    /// Returns the kind of its samples. Durations are a histogram as soon as one engine counts them
+    /// by ranges.
     #[must_use]
     pub const fn kind(&self) -> FamilyKind {
         self.kind
@@ -365,7 +365,7 @@ impl Family {
         self.spec.unit
     }
 
-    /// Returns one sentence for people, without quotes, backslashes and line ends.
+    /// Returns a description of one sentence, without quotes, backslashes and line ends.
     #[must_use]
     pub const fn help(&self) -> &'static str {
         self.spec.help
@@ -376,7 +376,7 @@ impl Family {
         self.spec.name == SPECS[Id::RulesLeftOut as usize].name
     }
 
-    /// Returns the samples: none where nothing is known. No two have the same labels.
+    /// Returns the samples. No two have the same labels. A figure that is not known has no sample.
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
@@ -391,14 +391,14 @@ impl Sample {
         self.labels.iter().map(|(name, text)| (*name, &**text))
     }
 
-    /// The number of the resource that has counted this, 0 for others: of two resources that have
-    /// one name after the other, each counts from 0.
+    /// Returns the id of the resource whose count this is, or 0 for other samples. A resource that
+    /// takes the name of an evicted one has another id, and its counts restart at 0.
     #[cfg(feature = "metrics")]
     pub(super) const fn origin(&self) -> u64 {
         self.origin
     }
 
-    /// Returns what it tells.
+    /// Returns the value.
     #[must_use]
     pub const fn value(&self) -> &Value {
         &self.value
@@ -408,7 +408,7 @@ impl Sample {
 // === impl Value ===
 
 impl Value {
-    /// Returns the figure; of times, their sum in seconds.
+    /// Returns the figure; for durations, their sum in seconds.
     #[must_use]
     pub fn as_f64(&self) -> f64 {
         match self {
@@ -465,7 +465,7 @@ mod tests {
                 !help.contains(['\\', '"', '\n']) && help.ends_with('.'),
                 "{help}"
             );
-            // A sample of another family may not have its name.
+            // No sample of another family, with its suffix, has the name of this one.
             for suffix in ["_total", "_sum", "_count", "_bucket", "_created", "_info"] {
                 let stem = name.strip_suffix(suffix);
                 assert!(stem.is_none_or(|stem| !names.contains(stem)), "{name}");

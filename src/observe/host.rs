@@ -1,7 +1,8 @@
-//! The names under which a server is asked for, and those that are its own.
+//! Compares the host names in requests with a server's own names.
 //!
-//! A web site may let its own name lead to this server. Its scripts then run in the browser of a
-//! permitted caller, and read what is answered there, unless the name in the request is looked at.
+//! A web site can make its own name resolve to this server (DNS rebinding). Its scripts then run in
+//! the browser of a permitted caller and can read the answers, unless the server checks the name in
+//! the request.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,7 +14,7 @@ use crate::base::invalid::InvalidSetting;
 #[cfg(feature = "page")]
 use crate::call::canonical;
 
-/// The names of a service, in lower case, beside addresses and `localhost`.
+/// The names of a service, in lower case. Addresses and `localhost` are always among its names.
 #[derive(Clone, Debug)]
 pub(super) struct Hosts(Vec<String>);
 
@@ -37,7 +38,11 @@ impl Hosts {
         Self(Vec::new())
     }
 
-    /// Adds a name, unless it is none.
+    /// Adds a name.
+    ///
+    /// # Errors
+    ///
+    /// If `name` is no host name.
     pub(super) fn add(&mut self, name: &str) -> Result<(), InvalidSetting> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if name.is_empty() || !name.chars().all(is_plain) {
@@ -49,8 +54,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Returns whether every name in `request` is one of these, and there is one and one field at
-    /// most.
+    /// Returns whether `request` has at least one name, at most one field `Host`, and only names of
+    /// these hosts.
     pub(super) fn has_names_of<B>(&self, request: &Request<B>) -> bool {
         let mut names = names(request).peekable();
         names.peek().is_some()
@@ -84,7 +89,7 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Returns whether `host`, with or without a port, is this machine for a caller on it.
+/// Returns whether `host`, with or without a port, is a caller's own machine.
 #[cfg(feature = "page")]
 pub(super) fn is_loopback(host: &str) -> bool {
     match host_of(host) {
@@ -94,7 +99,8 @@ pub(super) fn is_loopback(host: &str) -> bool {
     }
 }
 
-/// The names in `request`, of the target and of the field; `None` is one that is no text.
+/// Iterates over the host names in `request`, from its target and its fields `Host`. `None` stands
+/// for a name that is not text.
 pub(super) fn names<B>(request: &Request<B>) -> impl Iterator<Item = Option<&str>> {
     let authority = request.uri().authority().map(Authority::as_str);
     let fields = request.headers().get_all(HOST).iter();
@@ -102,9 +108,9 @@ pub(super) fn names<B>(request: &Request<B>) -> impl Iterator<Item = Option<&str
     authority.map(Some).into_iter().chain(fields)
 }
 
-/// `host` without its port, if what follows the last colon is one.
+/// Returns `host` without its port; `None` if something else follows the colon.
 fn without_port(host: &str) -> Option<&str> {
-    // The colons of an address stand in brackets.
+    // The colons of an IPv6 address are inside brackets.
     let after = host.rfind(']').map_or(0, |end| end + 1);
     let Some(colon) = host[after..].find(':') else {
         return Some(host);
@@ -114,7 +120,7 @@ fn without_port(host: &str) -> Option<&str> {
     is_port.then_some(name)
 }
 
-/// `name` without the dot that may end a full name.
+/// Returns `name` without the dot at its end, which a fully qualified name can have.
 fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }

@@ -25,42 +25,44 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::sentinel::Sentinel;
 use crate::source::{Watch, WatchStatus};
 
-/// How many resources have series of their own, unless it is set.
+/// The default maximum number of resources with series of their own.
 const MAX_RESOURCES: usize = 200;
-/// How many rules have, unless it is set.
+/// The default maximum number of rules with series of their own.
 const MAX_RULES: usize = 500;
-/// SteppedWork between two pauses, as a number of resources that are read.
+/// The work between two pauses, in resources read.
 const PORTION: usize = 16;
 
 /// The figures of one engine, or of several, for Prometheus: the service behind `/metrics`.
 ///
-/// Everything is read from counters that the engines keep anyway, when somebody asks, so calls
-/// pay nothing for it. A clone is the same service.
+/// Everything is read on request, from counters that the engines keep anyway, so calls pay nothing
+/// for it. Clones are the same service.
 ///
 /// # What is exported
 ///
 /// A resource has series of its own if [callers cannot make up its
-/// name](crate::read::NodeSnapshot::is_listed), for at most [`max_resources`](Self::max_resources) of
-/// them: first those that a rule names, then those with a circuit breaker; among alike ones those
-/// that have had series here, and then the older ones. `sentinel_resources_left_out` says how many
-/// have none. All calls, also those to any other name, count in the series `sentinel_engine_…`.
-/// Origins, contexts, parameters and keys are in no label; ids of rules are, of at most
-/// [`max_rules`](Self::max_rules).
+/// name](crate::read::NodeSnapshot::is_listed). At most [`max_resources`](Self::max_resources) have
+/// them: first those that a rule names, then those with a circuit breaker. Within a group, those
+/// that had series before come first, and then the older ones. `sentinel_resources_left_out` is the
+/// number of resources that have none. The series `sentinel_engine_…` count all calls, also those
+/// to resources without series. No label holds an origin, a context, a parameter or a key. Ids of
+/// at most [`max_rules`](Self::max_rules) rules are labels.
 ///
-/// No counter is a difference of others, so none falls while its resource has its place.
+/// No counter is the difference of others, so none falls unless its resource is evicted.
 /// Successes are `rate(sentinel_completed_total[5m]) - rate(sentinel_failed_total[5m])`.
-/// Where [`Builder::histograms`](crate::Builder::histograms) is off, durations are summaries: sums
-/// and numbers without ranges.
+/// If [`Builder::histograms`](crate::Builder::histograms) is off, durations are summaries: sums and
+/// numbers without ranges.
 ///
 /// # Manners
 ///
 /// GET and HEAD get the classic text, or OpenMetrics if the header `Accept` has it; other methods
-/// 405. A text serves the requests of the next quarter of a second, and 0.1 ms more for each
-/// resource with series; where they are many, some wait for the next text: a flood of requests
-/// costs little. A text is made by the tasks that wait for it, in small steps between which other
-/// tasks run. Whoever can reach the service can read all names of resources and rules: do not route
-/// it where the world comes in, or put authentication in front. With [`host`](Self::host) no web
-/// site reads them in the browser of a visitor with access.
+/// get 405. A text is served for a quarter of a second, and 0.1 ms longer for each resource with
+/// series. If it is requested often in that time, some requests wait for the next text, so a flood
+/// of requests costs little. A text is made by the tasks that wait for it, in small steps between
+/// which other tasks run.
+///
+/// Anyone who can reach the service can read the names of all resources and rules. So do not route
+/// it on a public address without authentication in front. With [`host`](Self::host), no web site
+/// can read it in the browser of a visitor with access.
 ///
 /// # Examples
 ///
@@ -74,7 +76,7 @@ const PORTION: usize = 16;
 /// let app: Router = Router::new()
 ///     .route("/users/{id}", get(|| async { "a user" }))
 ///     .layer(SentinelLayer::with(sentinel.clone()))
-///     // What is routed below the layer is not limited.
+///     // Routes that are added after the layer are not limited.
 ///     .route_service("/metrics", Metrics::new(&sentinel));
 /// # let _ = app;
 /// ```
@@ -86,9 +88,10 @@ const PORTION: usize = 16;
 /// use tower_sentinel::{Call, FlowRule, Sentinel};
 ///
 /// let sentinel = Sentinel::new(FlowRule::per_second("/search", 0));
-/// drop(sentinel.try_enter(Call::new("/search"))); let text =
-/// Metrics::new(&sentinel).render(TextFormat::Classic); let refused =
-/// "sentinel_blocked_total{resource=\"/search\",direction=\"inbound\",reason=\"flow\"} 1";
+/// drop(sentinel.try_enter(Call::new("/search")));
+/// let text = Metrics::new(&sentinel).render(TextFormat::Classic);
+/// let refused =
+///     "sentinel_blocked_total{resource=\"/search\",direction=\"inbound\",reason=\"flow\"} 1";
 /// assert!(text.contains(refused));
 /// ```
 #[doc(alias("prometheus", "exporter", "openmetrics"))]
@@ -97,13 +100,13 @@ pub struct Metrics {
     inner: Arc<MetricsInner>,
 }
 
-/// The settings.
+/// The settings of [`Metrics`].
 #[derive(Clone)]
 struct MetricsSettings {
     engines: Vec<(Option<Arc<str>>, Sentinel)>,
     bounds: SeriesBounds,
     watches: Vec<(Arc<str>, WatchStatus)>,
-    /// `None` for all.
+    /// The names that are answered; `None` for any name.
     hosts: Option<Hosts>,
 }
 
@@ -116,7 +119,7 @@ struct MetricsInner {
 /// The engines and settings that texts are made from.
 struct MetricsSource {
     settings: MetricsSettings,
-    /// What was read last of each engine, in their order.
+    /// The memory of the last reading of each engine, in the order of `engines`.
     memory: Lock<Vec<LastReading>>,
 }
 
@@ -155,7 +158,7 @@ impl Metrics {
         Self::new(sentinel).change(|settings| settings.engines[0].0 = Some(name.into()))
     }
 
-    /// Adds another engine under a `name` of its own. One of that name is replaced.
+    /// Adds another engine under a `name` of its own. An engine of the same name is replaced.
     #[must_use]
     pub fn and(self, name: impl Into<Arc<str>>, sentinel: &Sentinel) -> Self {
         let engine = (Some(name.into()), sentinel.clone());
@@ -165,15 +168,16 @@ impl Metrics {
         })
     }
 
-    /// Sets how many resources of each engine have series of their own. Default: 200. 0: none. Each
-    /// has about 15 lines, and about 35 more with the default histograms.
+    /// Sets how many resources of each engine can have series of their own. Default: 200. 0: none.
+    /// A resource has about 15 lines, and about 35 more with the default histograms.
     #[must_use]
     pub fn max_resources(self, max: usize) -> Self {
         self.change(|settings| settings.bounds.resources = max)
     }
 
-    /// Sets how many rules of each engine have series of their own, the first ones. Default: 500.
-    /// 0: none. Each has up to seven. `sentinel_rules_left_out` says how many have none.
+    /// Sets how many rules of each engine can have series of their own; the first rules have them.
+    /// Default: 500. 0: none. A rule has up to seven series. `sentinel_rules_left_out` is the
+    /// number of rules that have none.
     ///
     /// ```
     /// use tower_sentinel::observe::{Metrics, TextFormat};
@@ -191,8 +195,8 @@ impl Metrics {
         self.change(|settings| settings.bounds.rules = max)
     }
 
-    /// Tells, as `sentinel_rule_source_up{source="name"}`, whether a [watch](crate::source::Watch)
-    /// can read its rules. One of that name is replaced. The watch is not kept alive.
+    /// Exports as `sentinel_rule_source_up{source="name"}` whether a [watch](crate::source::Watch)
+    /// can read its rules. A watch of the same name is replaced. The watch is not kept alive.
     ///
     /// ```
     /// use tower_sentinel::observe::{Metrics, TextFormat};
@@ -216,16 +220,14 @@ impl Metrics {
 
     /// Answers only requests for `name`, such as `shop-7.example.com`, for an address, for
     /// `localhost` or for a name below `.localhost`; all others get 403. A second call adds a name.
-    /// A port does not matter, nor do capitals. Default: requests are answered whatever name they
-    /// have.
+    /// The port and the case of letters are ignored. Default: requests for any name are answered.
     ///
-    /// A web site could otherwise let its own name lead to this server, and read the figures in the
-    /// browser of a visitor with access to it. Prometheus asks for the name that its configuration
-    /// has.
+    /// A web site could otherwise make its own name resolve to this server, and read the figures in
+    /// the browser of a visitor with access. Prometheus sends the name that its configuration has.
     ///
     /// # Errors
     ///
-    /// Unless `name` is one: letters, digits, `-`, `.` and `_`.
+    /// If `name` is empty, or has other characters than letters, digits, `-`, `.` and `_`.
     ///
     /// ```
     /// # use http::{Request, StatusCode};
@@ -305,20 +307,20 @@ impl Metrics {
         }
     }
 
-    /// The service with other settings.
+    /// Returns the service with changed settings.
     fn change(self, change: impl FnOnce(&mut MetricsSettings)) -> Self {
         let mut settings = self.inner.source.settings.clone();
         change(&mut settings);
         Self::of(settings, MonotonicClock::new())
     }
 
-    /// The text that is served; `None` if making it has panicked.
+    /// Returns the text to serve; `None` if making it has panicked.
     async fn served(&self, format: TextFormat) -> Option<TextParts> {
         let place = usize::from(format == TextFormat::OpenMetrics);
         self.inner.texts[place].look().await
     }
 
-    /// The answer to a request of this method.
+    /// Returns the answer to a request of this method.
     async fn answer(&self, method: Method, format: TextFormat) -> Response<Body> {
         let mut response = Response::new(Body::default());
         let is_get = method == Method::GET;
@@ -345,12 +347,12 @@ impl Metrics {
 }
 
 impl MetricsSource {
-    /// The present figures, and how much was read for them.
+    /// Reads the present figures. Returns them and the amount of work.
     async fn families(&self, pace: &mut StepPace) -> (Vec<Family>, usize) {
         let (mut collector, mut read) = (Collector::new(), 0);
         collector.add_process(&self.settings.watches);
         for (place, (name, sentinel)) in self.settings.engines.iter().enumerate() {
-            // Others may read meanwhile, as no lock is held.
+            // Copied, so that the lock is not held while the engine is read in steps.
             let mut memory = self.memory.lock()[place].clone();
             let bounds = self.settings.bounds;
             let engine = collector.add_engine(name.as_ref(), sentinel, bounds, &mut memory, pace);
@@ -360,7 +362,8 @@ impl MetricsSource {
         (collector.into_families(), read)
     }
 
-    /// The text, and how much was read for it. That of `before` is freed first.
+    /// Makes a text. Returns it and the amount of work. The text of the last round, `before`, is
+    /// freed first.
     async fn text(&self, format: TextFormat, before: Option<TextParts>) -> (TextParts, usize) {
         let pace = &mut StepPace::of(PORTION);
         if let Some(before) = before {
@@ -391,7 +394,7 @@ impl<B> Service<Request<B>> for Metrics {
     }
 }
 
-/// The answer to a request under a name that is not the service's.
+/// Returns the answer to a request for a name that is not the service's.
 fn foreign_name() -> Response<Body> {
     const WHY: &str = "The figures are not served under this name. If it is a name of this server, \
                        write `.host(\"the.name\")?`; or use the address.\n";

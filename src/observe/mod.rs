@@ -1,7 +1,7 @@
-//! Looking at a running engine from outside: what is served to people and to machines.
+//! Shows a running engine to people and to other programs.
 //!
-//! Everything here reads counters that the engine keeps anyway, when somebody asks for them, so
-//! calls pay nothing for it.
+//! Everything here reads counters that the engine keeps anyway, and only on request, so calls pay
+//! nothing for it.
 
 mod body;
 mod collect;

@@ -1,11 +1,11 @@
-//! Which of the two texts a scraper wants.
+//! Chooses the text format that a scraper accepts.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
 
 use super::text::TextFormat;
 
-/// The text that a request with these headers gets: OpenMetrics if it is accepted at all.
+/// Returns the format for a request with these headers: OpenMetrics if it is accepted at all.
 pub(super) fn negotiate(headers: &HeaderMap) -> TextFormat {
     let accepted = headers.get_all(ACCEPT).iter();
     let mut ranges = accepted
@@ -18,8 +18,7 @@ pub(super) fn negotiate(headers: &HeaderMap) -> TextFormat {
     }
 }
 
-/// Returns whether a media range with its parameters is OpenMetrics, of a version that is written
-/// here.
+/// Returns whether a media range, with its parameters, accepts OpenMetrics in a supported version.
 fn accepts_open_metrics(range: &str) -> bool {
     let mut parts = range.split(';').map(str::trim);
     let is_type = |it: &str| it.eq_ignore_ascii_case("application/openmetrics-text");

@@ -27,8 +27,8 @@ use crate::clock::Tick;
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 /// The pause that each resource adds, so that making texts takes a small share of the time.
 const PAUSE_OF_ONE: Duration = Duration::from_micros(100);
-/// How many requests get the last text at once: a page that several people have open is not slowed
-/// down, and a client that asks in a loop is.
+/// How many requests get the last text at once: enough for a page that several people have open,
+/// too few for a client that asks in a loop.
 const AT_ONCE: u32 = 16;
 
 /// Work that is done in steps. It pauses only between them, and waits for nothing else.
@@ -45,7 +45,7 @@ pub(super) struct Rounds<T> {
 }
 
 struct RoundState<T> {
-    /// The newest one.
+    /// The newest making.
     making: Option<Arc<Making<Made<T>>>>,
     /// How many more requests get its result at once.
     left: u32,
@@ -313,7 +313,7 @@ mod tests {
         assert!(viewers.iter_mut().all(|viewer| poll(viewer).is_pending()));
         let [first, mut second, mut third] = viewers;
         drop(first);
-        // The first step was taken by the one that has gone.
+        // The viewer that was dropped took the first step.
         assert!(poll(&mut third).is_ready() || poll(&mut second).is_pending());
         let (mut polls, mut done) = (0, Poll::Pending);
         while done.is_pending() {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_is_old_when_the_pause_is_over_since_then() {
+    fn a_text_is_old_once_the_pause_after_its_making_is_over() {
         let (makings, clock) = (Arc::default(), ManualClock::new());
         let rounds = rounds(&makings, &clock);
         let look = |rounds: &Rounds<usize>| {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_gone_on_with() {
+    fn work_that_nobody_waits_for_is_not_continued() {
         let (makings, clock) = (Arc::default(), ManualClock::new());
         let rounds = rounds(&makings, &clock);
         let mut look = Box::pin(rounds.look());
@@ -356,7 +356,7 @@ mod tests {
         let mut look = Box::pin(rounds.look());
         assert!(poll(&mut look).is_pending());
         assert_eq!(makings.load(Ordering::Relaxed), 2, "it begins anew");
-        // That one panics, and the next request begins another one.
+        // The second making panics, and the next request begins the third.
         assert_eq!(poll(&mut look), Poll::Ready(None));
         let mut look = Box::pin(rounds.look());
         while poll(&mut look).is_pending() {}

@@ -1,4 +1,4 @@
-//! Reads the rules of an engine, and the machine that they look at, into families.
+//! Reads the rules of an engine, and the load of the machine, into families.
 
 use std::time::UNIX_EPOCH;
 
@@ -9,7 +9,7 @@ use crate::engine::registry::Registry;
 use crate::rule::{Rule, RuleSelection, RuleSet};
 
 impl Collector {
-    /// Returns how many rules have no series of their own.
+    /// Adds the samples of the rules. Returns how many rules have no series of their own.
     pub(super) async fn add_rules(
         &mut self,
         rules: &RuleSet,
@@ -67,10 +67,10 @@ impl Collector {
         left_out
     }
 
-    /// The readings of the machine, and the limits of system rules.
+    /// Adds the load of the machine, and the limits of system rules.
     pub(super) fn add_system(&mut self, registry: &Registry, rules: &RuleSet) {
         if let Some(sampler) = &registry.shared().config.sampler {
-            // Without a rule that looks at the machine, nobody else reads it.
+            // Unless a rule depends on the load of the machine, nothing else samples it.
             let time = &registry.shared().time;
             let now = time.check_making(time.read());
             let readings = sampler.sample(now);
@@ -111,7 +111,7 @@ impl Collector {
     }
 }
 
-/// The label of a kind of rules.
+/// Returns the label of a kind of rules.
 fn kind_label(kind: &'static str) -> &'static str {
     match kind {
         "circuit-breaker" => "circuit_breaker",

@@ -8,7 +8,7 @@ use crate::rule::{RuleSelection, RuleSet};
 use crate::store::{StoreErrorKind, StoreState};
 
 impl Collector {
-    /// The store of shared rules, if the engine has one, and what these have taken there.
+    /// Adds the samples of the store, if the engine has one, and of the rules that share it.
     pub(super) async fn add_store(
         &mut self,
         registry: &Registry,
@@ -39,7 +39,7 @@ impl Collector {
                 (Id::SharedLost, lost),
                 (Id::SharedReset, resets),
             ];
-            // None because of a rule in shadow mode.
+            // A rule in shadow mode makes no call wait, and refuses none.
             let is_enforced = is_whole && rules.rule(place).is_some_and(|it| !it.is_shadow());
             let calls = [(Id::SharedWaited, waited), (Id::SharedRefused, refused)];
             let calls = calls.into_iter().filter(|_| is_enforced);
@@ -51,7 +51,7 @@ impl Collector {
     }
 }
 
-/// The label of a kind of failures of a store.
+/// Returns the label of a kind of failures of a store.
 const fn failure(kind: StoreErrorKind) -> &'static str {
     match kind {
         StoreErrorKind::ReadOnly => "read_only",

@@ -1,8 +1,8 @@
-//! Lengths of time as people read them.
+//! Writes durations for people.
 
 use std::time::Duration;
 
-/// `time` in the largest unit in which it is whole.
+/// Writes `time` in the largest unit in which it is a whole number.
 pub(super) fn time(time: Duration) -> String {
     let ns = time.as_nanos();
     let units = [

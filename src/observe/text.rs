@@ -1,4 +1,4 @@
-//! The two texts of Prometheus, written from families.
+//! Writes families in the two text formats of Prometheus.
 //!
 //! | | classic, 0.0.4 | OpenMetrics, 1.0.0 |
 //! |---|---|---|
@@ -13,10 +13,10 @@ use super::family::{Family, FamilyKind, Sample, Value};
 use crate::base::pace::StepPace;
 use crate::stat::Histogram;
 
-/// Writing this many samples is as much work as reading a resource.
+/// The number of samples that are as much work to write as a resource is to read.
 const WRITTEN_AT_ONCE: usize = 16;
 
-/// One of the two texts.
+/// A text format of Prometheus.
 ///
 /// ```
 /// use tower_sentinel::observe::TextFormat;
@@ -42,7 +42,7 @@ impl TextFormat {
         }
     }
 
-    /// The text of `families`, which are dropped as they are written.
+    /// Writes `families`, and drops each part once it is written.
     pub(super) async fn text(self, families: Vec<Family>, pace: &mut StepPace) -> TextParts {
         let mut text = GrowingText::default();
         for mut family in families {
@@ -105,8 +105,8 @@ fn write_sample(text: &mut String, family: &Family, sample: &Sample) -> fmt::Res
             count,
             histogram,
         } => {
-            // The count is summed from the ranges, as `count` may be of a later reading: they must
-            // agree.
+            // The count must agree with the ranges, and `count` can be from a later reading. So the
+            // ranges are summed.
             let count = histogram.as_ref().map_or(*count, Histogram::count);
             let buckets = histogram.iter().flat_map(Histogram::buckets);
             for (edge, count) in buckets {
@@ -178,7 +178,7 @@ fn write_figure(text: &mut String, figure: f64) -> fmt::Result {
     Ok(())
 }
 
-/// Writes the text of a label. Both forms escape these three, and nothing else.
+/// Writes the text of a label. Both formats escape these three characters, and nothing else.
 fn write_escaped(text: &mut String, value: &str) {
     for c in value.chars() {
         match c {

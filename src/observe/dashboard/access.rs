@@ -1,4 +1,4 @@
-//! The senders of commands: the dashboard itself, and no browser.
+//! Checks who sends a command: the dashboard is admitted, browsers are not.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -13,7 +13,7 @@ use crate::key::Nets;
 /// The peers whose commands are carried out.
 #[derive(Debug)]
 pub(super) struct KnownPeers {
-    /// The addresses that the dashboard's name stands for.
+    /// The addresses that the dashboard's name resolves to.
     dashboard: Lock<Vec<IpAddr>>,
     others: Nets,
 }
@@ -26,21 +26,21 @@ impl KnownPeers {
         }
     }
 
-    /// Notes where the dashboard is now.
+    /// Records the current addresses of the dashboard.
     pub(super) fn found(&self, addresses: &[SocketAddr]) {
         let addresses = addresses.iter().map(|it| canonical(it.ip())).collect();
         *self.dashboard.lock() = addresses;
     }
 
-    /// Returns whether commands may come from `peer`.
+    /// Returns whether commands are accepted from `peer`.
     pub(super) fn admits(&self, peer: IpAddr) -> bool {
         let peer = canonical(peer);
         self.others.contain(peer) || self.dashboard.lock().contains(&peer)
     }
 }
 
-/// Refuses a request that a browser may have sent: the dashboard's client sends neither
-/// of these fields, and calls the address that the beat has told.
+/// Refuses a request that a browser can have sent. The dashboard's client sends no `Origin`,
+/// `Referer` or `Sec-Fetch-*`, and its `Host` is the IP address that the beat has reported.
 pub(super) fn check(request: &Request<()>) -> Result<(), CommandRefused> {
     let forbidden = |text| Err(CommandRefused::new(StatusCode::FORBIDDEN, text));
     let fields = request.headers();

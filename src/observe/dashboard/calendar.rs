@@ -1,9 +1,9 @@
-//! Which second of unix time each second of the engine is.
+//! Maps each second of the engine's clock to a second of unix time.
 //!
-//! The engine's seconds begin where its clock began, and wall time is set by people and servers.
-//! So the two differ by a whole number of seconds, which stays what it was at the start: each
-//! second of the engine has one place in unix time, and none is sent twice or left out. Only if
-//! wall time jumps, later seconds have another place:
+//! The engine's seconds count from the start of its clock; the wall time is set by people and time
+//! servers. The offset between the two is fixed at the start, as a whole number of seconds, and
+//! drift does not change it: so no second is sent twice or left out. Only after a jump of the wall
+//! time do later seconds have another offset:
 //!
 //! ```text
 //! engine      7      8      9     10     11
@@ -15,24 +15,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::clock::Tick;
 
 const SECOND: i128 = 1_000_000_000;
-/// Wall time may drift that far before it has jumped.
+/// A larger change of the offset than this is a jump; a smaller one is drift.
 const JUMP: i128 = 2 * SECOND;
-/// Seconds further back are not told.
+/// The offset of seconds further back than this is forgotten: answers have only the last minute.
 const KEPT: u64 = 120;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(super) struct Calendar {
-    /// From the last jump on.
+    /// The seconds since the last jump.
     present: CalendarSpan,
-    /// Before it, oldest first.
+    /// The spans before the last jump, oldest first.
     past: Vec<CalendarSpan>,
 }
 
-/// Seconds that have the same distance to unix time.
+/// Consecutive seconds with the same offset to unix time.
 #[derive(Clone, Copy, Debug)]
 struct CalendarSpan {
-    /// The first one.
+    /// The first second.
     from: u64,
     /// By how much wall time was ahead of the engine's clock, in nanoseconds.
     ahead: i128,
@@ -51,13 +51,13 @@ impl Calendar {
         }
     }
 
-    /// Looks whether wall time has jumped.
+    /// Checks whether the wall time has jumped, and begins a new span if it has.
     pub(super) fn look(&mut self, now: Tick, wall: SystemTime) {
         let ahead = ahead(now, wall);
         if (ahead - self.present.ahead).abs() <= JUMP {
             return;
         }
-        // The present second has not been told.
+        // No answer has contained the present second yet, so the new span begins with it.
         let from = second_of(now);
         self.past.push(self.present);
         self.past
@@ -65,7 +65,7 @@ impl Calendar {
         self.present = CalendarSpan { from, ahead };
     }
 
-    /// The unix second of the engine's `second`.
+    /// Returns the unix second of the engine's `second`.
     pub(super) fn unix(&self, second: u64) -> i64 {
         let spans = [self.present].into_iter();
         let mut spans = spans.chain(self.past.iter().rev().copied());
@@ -75,11 +75,12 @@ impl Calendar {
     }
 }
 
-/// The second of the engine in which `now` is.
+/// Returns the second of the engine that contains `now`.
 pub(super) fn second_of(now: Tick) -> u64 {
     now.as_nanos() / SECOND as u64
 }
 
+/// Returns by how many nanoseconds the wall time is ahead of the engine's clock.
 fn ahead(now: Tick, wall: SystemTime) -> i128 {
     let wall = match wall.duration_since(UNIX_EPOCH) {
         Ok(since) => since.as_nanos() as i128,
@@ -115,7 +116,7 @@ mod tests {
         calendar.look(Tick::from_millis(10_900), wall(3_711_400));
         let told = [8, 9, 10, 11].map(|it| calendar.unix(it));
         assert_eq!(told, [108, 109, 3_710, 3_711]);
-        // Back again.
+        // The wall time jumps back.
         calendar.look(Tick::from_millis(12_000), wall(112_500));
         let told = [9, 10, 11, 12, 13].map(|it| calendar.unix(it));
         assert_eq!(told, [109, 3_710, 3_711, 112, 113]);

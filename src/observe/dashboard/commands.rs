@@ -25,7 +25,7 @@ use crate::sentinel::Sentinel;
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 use crate::stat::{Event, average_rt};
 
-/// Work between two pauses, as a number of resources that are read.
+/// The work between two pauses, in resources read.
 pub(super) const PORTION: usize = 16;
 
 /// All commands, and what each is for.
@@ -59,7 +59,7 @@ const COMMANDS: [(&str, &str); 12] = [
     ("version", "tells whose protocol this is"),
 ];
 
-/// The hand that changes rules here, in log lines.
+/// The author of the dashboard's changes of rules, in log lines.
 #[cfg(feature = "tracing")]
 const BY: &str = "dashboard";
 
@@ -84,7 +84,7 @@ impl Commands {
         }
     }
 
-    /// Carries out `command`: in steps of `pace`, unless it replaces rules.
+    /// Carries out `command` and returns its answer. A command that only reads pauses by `pace`.
     pub(super) async fn answer(
         &self,
         command: &str,
@@ -148,7 +148,7 @@ impl Commands {
         lines(registry, &calendar, now, params, pace).await
     }
 
-    /// The figures of all inbound calls, as [`Sentinel::inbound`] has them.
+    /// Returns the figures of all inbound calls, as in [`Sentinel::inbound`].
     async fn system_status(&self, pace: &mut StepPace) -> String {
         let registry = self.sentinel.registry();
         let (mut pass, mut block, mut complete) = (0, 0, 0);
@@ -180,7 +180,7 @@ impl Commands {
         .to_string()
     }
 
-    /// Replaces the rules that `form` can show by those of `data`.
+    /// Replaces the rules that `form` can express with those in the parameter `data`.
     fn replace(
         &self,
         form: JavaForm,
@@ -190,7 +190,7 @@ impl Commands {
         let replaced = self.try_replace(form, params, is_post);
         #[cfg(feature = "tracing")]
         if let Err(refused) = &replaced {
-            // For three of the five types the dashboard shows no message.
+            // For three of the five types of rules the dashboard does not show the reason.
             tell_refused(BY, &refused.text);
         }
         replaced
@@ -239,7 +239,7 @@ impl Commands {
         let pushed = document.lenient().0;
         let merged = merged(&before, form, pushed).map_err(CommandRefused::bad)?;
         let replaces_all = params.get("replace") == Some("all");
-        if let Some(why) = merged.is_blind().filter(|_| !replaces_all) {
+        if let Some(why) = merged.why_not_read().filter(|_| !replaces_all) {
             return Err(CommandRefused::bad(why));
         }
         let after = merged.rules;
@@ -282,7 +282,7 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::rule::{FlowRule, Rules};
 
-    /// How many polls the answer to `command` takes.
+    /// Returns the number of polls that the answer to `command` takes.
     fn polls(commands: &Commands, command: &str, query: &str) -> usize {
         let (mut params, mut pace) = (FormParams::default(), StepPace::of(PORTION));
         params.add(query).unwrap();
@@ -295,7 +295,7 @@ mod tests {
                 return polls;
             }
             polls += 1;
-            // Calls, and readers, wait for nothing between two of them.
+            // Between two polls, calls and other readers are not blocked.
             drop(commands.sentinel.try_enter(Call::new("/0")));
             assert!(polls % 100 > 0 || commands.sentinel.inbound().sum(Event::Pass) > 0);
         }
@@ -315,8 +315,8 @@ mod tests {
         }
         clock.advance(Duration::from_millis(1_100));
         let commands = Commands::new(sentinel, "shop".to_owned(), None);
-        // A resource is read, and written; in a tree it is added as well, and a minute or a rule counts
-        // twice.
+        // `steps` is the work per resource or rule: 1 to read it, 1 to write it, and in a tree 1 to
+        // add it to the sum. Reading the seconds of a minute counts 2, and so does a rule.
         for (command, query, steps) in [
             ("metric", "startTime=0", 3),
             ("clusterNode", "", 2),

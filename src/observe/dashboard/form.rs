@@ -1,9 +1,9 @@
-//! Converts rules to and from Sentinel's JSON form, and finds what of a rule the form cannot
+//! Converts rules to and from Sentinel's JSON form, and finds the rules that the form cannot
 //! express.
 //!
-//! A rule is written as well as the form allows and read again, and the settings that the form
-//! cannot express are copied over. If the result equals the rule, a dashboard may show and replace
-//! it. So one function, [`carry`], says which settings a form may lack, for rules that are shown
+//! A rule is written as well as the form allows and read back, and the settings that the form has
+//! no field for are copied over. If the result equals the rule, a dashboard can show and replace
+//! it. So one function, [`carry`], decides which settings a form can lack, for rules that are shown
 //! and for rules that are pushed.
 
 use std::time::Duration;
@@ -35,9 +35,10 @@ pub(super) struct ShownRule {
     pub(super) read: Rule,
 }
 
-/// The buckets of a shared window by parameter, which cannot be chosen.
+/// The number of buckets in the window of a shared rule by parameter. It is not configurable.
 const BUCKETS_BY_PARAMETER: u32 = 2;
-/// A time limit may differ by this much from the whole milliseconds in its form.
+/// A time limit can differ by this much from the whole milliseconds in its form: Sentinel and this
+/// crate differ in whether the limit itself is within bounds.
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 // === impl JavaForm ===
@@ -55,7 +56,7 @@ impl JavaForm {
 
     /// Writes `rule` in this form; `None` if the form loses a part of it.
     pub(super) fn show(self, rule: &Rule) -> Option<ShownRule> {
-        // In Sentinel `*` is a name like any other.
+        // In Sentinel `*` is a name like any other, so it cannot stand for all resources.
         if rule.is_default() {
             return None;
         }
@@ -106,7 +107,7 @@ fn flow(rule: &FlowRule) -> Option<Value> {
         "clusterMode": rule.is_shared(),
     });
     if rule.is_shared() {
-        // In Sentinel this count is per second, for any length of the window.
+        // In Sentinel the count of a shared rule is per second, for any length of the window.
         value["count"] = (rule.threshold() / rule.interval().as_secs_f64()).into();
         let window = (rule.interval(), rule.get_buckets());
         value["clusterConfig"] = cluster(rule.is_per_node(), rule.get_when_down(), window)?;
@@ -117,8 +118,8 @@ fn flow(rule: &FlowRule) -> Option<Value> {
     Some(value)
 }
 
-/// How a rule is shared by the processes of a store, which Sentinel calls a cluster. The dashboard
-/// puts a number of its own in place of this `flowId`.
+/// Writes how the processes of a store share a rule; Sentinel calls them a cluster. The dashboard
+/// replaces this `flowId` with a number of its own.
 fn cluster(
     is_per_node: bool,
     when_down: Option<WhenDown>,
@@ -181,7 +182,7 @@ fn breaker(rule: &CircuitBreakerRule) -> Option<Value> {
     Some(value)
 }
 
-/// The least number of ended calls, as set or by default.
+/// Returns the minimum number of ended calls before the breaker can open, as set or by default.
 fn min_calls(rule: &CircuitBreakerRule) -> u32 {
     let count = rule.get_error_count().map_or(5, |count| count.clamp(1, 5));
     rule.get_min_calls().unwrap_or(count)
@@ -195,8 +196,8 @@ fn authority(rule: &AuthorityRule) -> Value {
     })
 }
 
-/// Sentinel refuses above its limit and this crate at its limit, so the next number below is
-/// written.
+/// Writes the limits of a system rule. Sentinel refuses above a limit and this crate at it, so the
+/// next lower number is written.
 fn system(rule: &SystemRule) -> Option<Value> {
     let below = |limit: Option<f64>| limit.map_or(-1.0, just_below);
     let rt = rule.get_rt().map(|rt| i64::try_from(rt.as_millis()));
@@ -215,11 +216,12 @@ fn keyed(rule: &KeyedRule) -> Option<Value> {
         return None;
     }
     let is_queue = rule.get_throttle().is_some();
-    // In Sentinel a wait must be shorter than the maximum.
+    // In Sentinel a wait must be shorter than the maximum, so a maximum that is 1 ns below whole
+    // milliseconds is written as these.
     let millis = rule.get_throttle().map_or(Some(0), |wait| {
         millis(wait).or_else(|| millis(wait + NANOSECOND))
     })?;
-    // A count is that of a second in a cluster, whatever the window is.
+    // In Sentinel the count of a shared rule is per second, for any length of the window.
     let window = rule.interval().as_secs_f64();
     let per = if rule.is_shared() { window } else { 1.0 };
     let own = rule.get_except().iter().map(|(value, count)| {
@@ -248,13 +250,13 @@ fn keyed(rule: &KeyedRule) -> Option<Value> {
     Some(value)
 }
 
-/// `time` in milliseconds, if it is a whole number of them.
+/// Returns `time` in milliseconds, if it is a whole number of them.
 fn millis(time: Duration) -> Option<u64> {
     let millis = u64::try_from(time.as_millis()).ok()?;
     (Duration::from_millis(millis) == time).then_some(millis)
 }
 
-/// The next number below `limit`, which is above zero.
+/// Returns the next number below `limit`, or -1 (no limit) if `limit` is not above zero.
 fn just_below(limit: f64) -> f64 {
     if limit > 0.0 {
         f64::from_bits(limit.to_bits() - 1)
@@ -263,7 +265,7 @@ fn just_below(limit: f64) -> f64 {
     }
 }
 
-/// `rule`, which comes from a form, without the number that a dashboard gives it.
+/// Removes the number that a dashboard has assigned to `rule`, which was read from a form.
 pub(super) fn unnumbered(rule: Rule) -> Rule {
     match rule {
         Rule::Flow(rule) => rule.carry_sharing(None).into(),
@@ -290,7 +292,7 @@ pub(super) fn carry(rule: &Rule, old: &Rule) -> Rule {
     }
 }
 
-/// `rule` with `value` set, if there is one.
+/// Applies `set` to `rule` and `value`, if there is a value.
 fn with<R, V>(rule: R, value: Option<V>, set: impl FnOnce(R, V) -> R) -> R {
     match value {
         Some(value) => set(rule, value),
@@ -320,10 +322,11 @@ fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> Circuit
             CircuitBreakerRule::error_count(resource, count)
         }
     };
-    // A rule opens where its limit is reached or where it is exceeded, whatever the limit is.
+    // A form has no field for whether a breaker opens at its limit or only above it. Only a slow
+    // ratio of 1 is always read as the former, as nothing exceeds it.
     let exceeds = rule.get_exceeds() && old.get_exceeds();
     let new = if exceeds { new.exceeds() } else { new };
-    // A number that equals the default is left unset.
+    // A minimum that equals the default stays unset if it was unset before.
     let is_said = old.get_min_calls().is_some() || Some(min_calls(&new)) != rule.get_min_calls();
     let calls = rule.get_min_calls().filter(|_| is_said);
     let new = with(new, calls, CircuitBreakerRule::min_calls)
@@ -341,7 +344,8 @@ fn carry_system(rule: SystemRule, old: &SystemRule) -> SystemRule {
         looks.then(|| old.get_capacity()),
         SystemRule::capacity,
     );
-    // For an average, `>` and `>=` make no practical difference.
+    // A form's limit is read back as 1 ns more, for `>` in place of `>=`. For an average that makes
+    // no practical difference, so the old limit is kept.
     let rt = old
         .get_rt()
         .filter(|rt| rule.get_rt() == Some(*rt + NANOSECOND));

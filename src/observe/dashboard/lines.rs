@@ -1,4 +1,4 @@
-//! The seconds of the last minute, as lines.
+//! Writes the counts of each second of the last minute, as lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,13 +12,13 @@ use crate::engine::registry::Registry;
 use crate::read::{ResourceReading, read_resources_paced};
 use crate::stat::NodeBucket;
 
-/// Most lines of one answer to a dashboard that asks for no number.
+/// The maximum number of lines in an answer if the request has no `maxLines`.
 const LINES: usize = 6_000;
-/// Most lines of one answer, whatever number the dashboard asks for.
+/// The maximum number of lines in any answer.
 const MOST_LINES: usize = 12_000;
-/// The cost of the seconds of one resource, in lines.
+/// The work of reading the seconds of one resource, in lines written.
 const WORK: usize = 2;
-/// The text that the dashboard takes for an answer without lines.
+/// The answer that means "no lines" to the dashboard.
 const NONE: &str = "No metrics";
 
 /// The counts of one second.
@@ -28,14 +28,14 @@ struct MetricSecond {
     concurrency: u32,
 }
 
-/// The first `most` of all seconds that are added, in the order of time and name.
+/// The first `most` of all seconds that were added, in the order of time and name.
 struct FirstSeconds {
     seconds: BTreeMap<(i64, Arc<str>), MetricSecond>,
-    /// How many are kept.
+    /// The maximum number of seconds kept.
     most: usize,
 }
 
-/// The lines for the seconds that `params` ask for, by time and name.
+/// Returns the lines for the seconds that `params` ask for, by time and name.
 pub(super) async fn lines(
     registry: &Registry,
     calendar: &Calendar,
@@ -112,7 +112,7 @@ pub(super) async fn lines(
 impl FirstSeconds {
     fn add(&mut self, millis: i64, name: &Arc<str>, counts: &NodeBucket, concurrency: u32) {
         if self.seconds.len() >= self.most {
-            // A second that comes after `most` others is not needed: those stay before it.
+            // A second after `most` others is not needed: additions only move it further back.
             let last = self.seconds.keys().next_back();
             if last.is_none_or(|(last, of)| (*last, of) < (millis, name)) {
                 return;
@@ -132,7 +132,7 @@ fn has_counts(counts: &NodeBucket) -> bool {
     counts.pass() + counts.block() + counts.complete() + counts.occupied() > 0
 }
 
-/// `name` without what ends a field or a line.
+/// Replaces the characters of `name` that would end a field or a line.
 fn plain(name: &Arc<str>) -> Arc<str> {
     const ENDS: [char; 3] = ['|', '\r', '\n'];
     if name.contains(ENDS) {

@@ -1,23 +1,24 @@
 //! The dashboard of Alibaba Sentinel, which shows a running engine and changes its rules.
 //!
-//! The dashboard is a program of its own, in Java. A [`Dashboard`] tells it every ten seconds where
-//! this program is, by a *beat*, and answers its commands: what was counted in each second, the
-//! resources as a list and as a tree, and the rules of each type. It speaks the protocol of
-//! Sentinel 1.8.9.
+//! The dashboard is a program of its own, in Java. Every ten seconds a [`Dashboard`] sends it the
+//! address of this program, a *beat*. It also answers the dashboard's commands, which ask for the
+//! counts of each second, for the resources as a list and as a tree, and for the rules of each
+//! type. It speaks the protocol of Sentinel 1.8.9.
 //!
 //! Calls pay nothing for it: commands read what the engine counts anyway. Resources whose names
-//! callers [can make up](crate::read::NodeSnapshot::is_listed) are not told, and origins, parameters and
-//! keys only where rules name them.
+//! callers [can make up](crate::read::NodeSnapshot::is_listed) are not reported. Origins,
+//! parameters and keys are reported only if rules name them.
 //!
 //! # Rules
 //!
-//! The dashboard has five types of rules, and replaces all of a type at once. It knows only what
-//! its forms have. So it sees the rules that Sentinel for Java can express, and replaces only
-//! those; all others stay as they are, unseen: rules [by origin](crate::FlowRule::by_origin) or for
-//! another interval than a second, [strict](crate::FlowRule::strict) and adaptive ones, rules in
-//! [shadow mode](crate::Rule::shadow), and those for `*`. A rule that is changed keeps what a form
-//! has no field for: its id, its buckets, how many calls may wait, how many probes a breaker has,
-//! and whether it opens where its limit is reached or where it is exceeded.
+//! The dashboard has five types of rules, and replaces all rules of a type at once. It knows only
+//! the settings that its forms have. So it shows and replaces only the rules that Sentinel for Java
+//! can express. All others stay in force and are not shown: rules
+//! [by origin](crate::FlowRule::by_origin) or for another interval than a second,
+//! [strict](crate::FlowRule::strict) and adaptive rules, rules in
+//! [shadow mode](crate::Rule::shadow), and rules for `*`. A rule that is changed keeps the settings
+//! that a form has no field for: its id, its buckets, the maximum number of waiting calls, the
+//! number of probes of a breaker, and whether a breaker opens at its limit or only above it.
 //!
 //! | type | rules |
 //! |---|---|
@@ -27,41 +28,40 @@
 //! | authority | the first [`AuthorityRule`](crate::AuthorityRule) of a resource |
 //! | hot parameters | [`KeyedRule`](crate::KeyedRule) for the parameter [at a place](crate::KeyedRule::param_at) |
 //!
-//! With a [sink](Dashboard::push), rules that the dashboard sends are checked, kept by the sink,
-//! and come into force, so that the next start of the program finds them. If any of them is bad,
-//! nothing changes, and the dashboard shows why. Nor does anything change if the sink fails, or
-//! [keeps other rules](crate::source::SourceErrorKind::Changed) than those in force.
+//! With a [sink](Dashboard::push), rules that the dashboard sends are checked, stored in the sink
+//! for the next start of the program, and come into force. If any of them is invalid, nothing
+//! changes, and the dashboard shows why. Nor does anything change if the sink fails, or
+//! [has other rules](crate::source::SourceErrorKind::Changed) than those in force.
 //!
-//! A form of the dashboard adds, changes or removes one rule, and sends all others of the type as
-//! the dashboard keeps them: those of the program that it has listed last, and none after its
-//! restart. Rules that lack two of those in force, or that lack one and change another, come from a
-//! form that has not seen them. They are refused, and the answer says what to do: open the list of
-//! these rules, which reads them, and send again. A script that replaces all rules of a type says
-//! so by a third parameter, `replace=all`. With the feature `tracing` each change is one line of
-//! the log, with the rules that were added, changed and removed, and each refusal is one as well:
-//! of three types the dashboard does not show why rules were refused.
+//! A form of the dashboard adds, changes or removes one rule, and sends all others of the type from
+//! the dashboard's memory: the rules that it has read last, or none after its restart. If what is
+//! sent lacks two rules that are in force, or lacks one and changes another, the dashboard has not
+//! read the rules in force. It is refused, and the answer says what to do: open the list of the
+//! rules of this type, which reads them, and send again. A script that replaces all rules of a type
+//! says so by a third parameter, `replace=all`. With the feature `tracing`, each change is logged
+//! in one line, with the rules that were added, changed and removed. Each refusal is logged as
+//! well: for three of the types the dashboard does not show why rules were refused.
 //!
-//! A rule of which the form says "cluster" is [shared](crate::FlowRule::shared), if the engine has
-//! a
-//! [store](crate::Builder::store), as [`Document::with_store`](crate::document::Document::with_store)
-//! reads it, but without an id: the dashboard numbers rules anew whenever it reads them, so the
-//! processes count together by the resource. A rule that has an id keeps it. Without a store such a
-//! rule is refused.
+//! A rule that is in "cluster" mode in the form becomes a [shared](crate::FlowRule::shared) rule if
+//! the engine has a [store](crate::Builder::store), as with
+//! [`Document::with_store`](crate::document::Document::with_store). It has no id, because the
+//! dashboard numbers rules anew whenever it reads them; so the processes find their common count by
+//! the resource. A rule that already has an id keeps it. Without a store such a rule is refused.
 //!
-//! A person reads what is wrong with a rule in the words of the form: its resource, the field and
-//! the range, the newest rule first. Nobody reads warnings there, so a rule that would do something
-//! else than the form says, such as one of 0.5 calls a second without a queue, is refused as well.
+//! Problems of a rule are reported in the terms of the form: the resource, the field and its range,
+//! the newest rule first. The dashboard shows no warnings, so a rule that would do something else
+//! than the form says, such as one of 0.5 calls a second without a queue, is refused as well.
 //!
 //! # Access
 //!
-//! The protocol has no authentication. So commands are taken from the addresses of the dashboard
-//! alone, and of networks that are [allowed](Dashboard::allow); the server is at a loopback address
-//! unless it is [bound](Dashboard::bind) to another. Requests that a browser may have sent are
-//! refused, by `Origin`, `Referer`, `Sec-Fetch-*`, and by a `Host` that is no address: a web page
-//! could call a server on the same machine otherwise. Rules are changed by `POST` only. Heads have
-//! at most 16 KiB, bodies 1 MiB, a request may take 10 s, and there are at most 16 connections.
-//! Whoever can send from an allowed address may change rules, so keep the network between the two
-//! closed to others.
+//! The protocol has no authentication. So commands are accepted only from the addresses of the
+//! dashboard and from networks that are [allowed](Dashboard::allow), and the server listens on a
+//! loopback address unless it is [bound](Dashboard::bind) to another. Requests that a browser can
+//! have sent are refused, by `Origin`, `Referer`, `Sec-Fetch-*`, and by a `Host` that is not an
+//! address: otherwise a web page could call a server on the same machine. Rules are changed by
+//! `POST` only. Heads have at most 16 KiB and bodies 1 MiB, a request can take 10 s, and there are
+//! at most 16 connections. Anyone who can send from an allowed address can change rules, so keep
+//! the network between the two closed to others.
 
 mod access;
 mod beat;
@@ -89,16 +89,17 @@ use crate::source::RuleSink;
 use running::BeatState;
 pub use running::DashboardHandle;
 
-/// The version of Sentinel whose protocol this is. The dashboard goes by it: it reads and sends
-/// less to older ones, and takes one below 1 for none.
+/// The version of Sentinel that the beat reports. The dashboard uses fewer commands and parameters
+/// for older versions, and treats a version below 1 as missing.
 const VERSION: &str = "1.8.9";
-/// Where Sentinel's command server is.
+/// The default port of Sentinel's command server.
 const PORT: u16 = 8719;
-/// How many ports are tried, from that one on.
+/// The number of ports that are tried, starting with the configured one.
 const PORTS: u16 = 16;
-/// Most characters of the name of a program.
+/// The maximum length of a program's name, in characters.
 const MOST_NAME: usize = 256;
-/// How long it may take to look up where the dashboard is, before there is a beat.
+/// How long the start waits for the dashboard's addresses, which are looked up before the first
+/// beat so that its commands are accepted at once.
 const LOOK_UP: Duration = Duration::from_secs(3);
 
 /// Makes an engine known to Sentinel's dashboard, and answers its commands; see the
@@ -114,8 +115,8 @@ const LOOK_UP: Duration = Duration::from_secs(3);
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let sentinel = Sentinel::new(FlowRule::per_second("/search", 5));
-/// // With `.connect("10.0.0.5:8080")` the dashboard would show it in a few seconds. Without, this
-/// // machine is asked to stand in for it.
+/// // With `.connect("10.0.0.5:8080")` the dashboard would show the program in a few seconds. Here,
+/// // requests from this machine stand in for the dashboard's.
 /// let running = Dashboard::new(&sentinel, "shop")
 ///     .allow(["127.0.0.1/32".parse()?])
 ///     .bind(([127, 0, 0, 1], 0))

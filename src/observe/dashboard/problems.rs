@@ -1,27 +1,28 @@
-//! Problems of the rules that a dashboard has sent, in the words of its forms.
+//! Writes the problems of rules that a dashboard has sent, in the terms of its forms.
 //!
-//! A person has filled in a form for one rule, and has not written the document in which it comes.
-//! So a problem names the resource, and the field as the form calls it, in Chinese, beside its key.
-//! Warnings are shown nowhere: one that changes what was asked for is a problem here.
+//! A person has filled in a form for one rule, and has not seen the document that carries it. So a
+//! problem names the resource and the field, by the form's Chinese label and by its key. The
+//! dashboard shows no warnings, so a warning that a rule would do something else than was asked for
+//! is a problem here.
 
 use serde_json::Value;
 
 use super::form::JavaForm;
 use crate::document::{Problem, Problems};
 
-/// Most problems in an answer.
+/// The maximum number of problems in an answer.
 const MOST_TOLD: usize = 5;
-/// Most characters of the name of a resource in an answer.
+/// The maximum length of a resource's name in an answer, in characters.
 const MOST_NAME: usize = 100;
 
-/// A rule as it was sent.
+/// A rule as the dashboard has sent it.
 struct SentRule<'a> {
     form: JavaForm,
     value: &'a Value,
 }
 
-/// Why the rules `sent` cannot come into force, if there is a reason in `problems`. Those of a rule
-/// that `is_known`, as it is in force, are none.
+/// Returns why the rules `sent` cannot come into force, if `problems` holds a reason. A warning
+/// about a rule that `is_known` is none: that rule is in force as it was sent.
 pub(super) fn told(
     problems: &Problems,
     form: JavaForm,
@@ -41,7 +42,7 @@ pub(super) fn told(
     if found.is_empty() {
         return None;
     }
-    // The newest rule is the last one.
+    // The newest rule, which was sent last, is reported first.
     found.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
     let mut lines: Vec<String> = found
         .iter()
@@ -103,7 +104,7 @@ impl SentRule<'_> {
         }
     }
 
-    /// The name that the form has for the field at `path`.
+    /// Returns the form's label for the field at `path`.
     fn label(&self, path: &str) -> Option<&'static str> {
         let at = |key: &str| self.value[key].as_i64();
         let config = &self.value["clusterConfig"];

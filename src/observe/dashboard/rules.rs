@@ -1,4 +1,4 @@
-//! Rules that the dashboard shows and replaces, among those that it does not know.
+//! Shows and replaces the rules that the dashboard can express, and keeps all others.
 
 use std::collections::HashSet;
 
@@ -10,15 +10,15 @@ use super::list::ListText;
 use crate::base::pace::StepPace;
 use crate::rule::{Rule, Rules, SystemRule};
 
-/// The cost of one rule, which is written and read again.
+/// The work per rule, which is written and read back.
 const WORK: usize = 2;
 
-/// The rules of `rules` that `form` can say, as the dashboard reads them.
+/// Writes the rules that `form` can express, as the dashboard reads them.
 pub(super) async fn written(rules: &Rules, form: JavaForm, pace: &mut StepPace) -> String {
     let mut values = ListText::default();
     for shown in shown(rules, form) {
         match shown {
-            // It shows one limit of each.
+            // The dashboard shows one limit per system rule, so each limit is written as a rule.
             Some(ShownRule {
                 read: Rule::System(rule),
                 ..
@@ -35,25 +35,25 @@ pub(super) async fn written(rules: &Rules, form: JavaForm, pace: &mut StepPace) 
     values.into_text()
 }
 
-/// Each rule of `rules` in `form`, if it has one.
+/// Converts each rule to `form`; `None` for a rule that the form cannot express.
 fn shown(rules: &Rules, form: JavaForm) -> impl Iterator<Item = Option<ShownRule>> + Send {
     let mut with_authority = HashSet::new();
     rules.iter().map(move |rule| {
         let shown = form.show(rule)?;
-        // Of a resource there is only one.
+        // The dashboard has one authority rule per resource: the first one.
         let is_another = form == JavaForm::Authority && !with_authority.insert(rule.resource());
         (!is_another).then_some(shown)
     })
 }
 
-/// The rules that are to come into force, and how they differ from those that the dashboard could
+/// The rules that are to come into force, and how they differ from those that the dashboard can
 /// have read.
 #[derive(Debug)]
 pub(super) struct Merged {
     pub(super) rules: Rules,
-    /// The names of the rules that a form can say, were in force, and were not sent.
+    /// The names of the rules in force that the form can express and that were not sent.
     missing: Vec<String>,
-    /// How many of those that were sent are new or changed.
+    /// The number of sent rules that are new or changed.
     edited: usize,
 }
 
@@ -65,11 +65,11 @@ struct Merging {
     edited: usize,
 }
 
-/// Most rules that a message names.
+/// The maximum number of rules that a message names.
 const MOST_NAMED: usize = 5;
 
-/// The rules that are in force once `pushed` has replaced the ones among `rules` that `form` can
-/// express. Replaced rules keep their places, and the settings that the form lacks.
+/// Replaces the ones among `rules` that `form` can express with `pushed`. A rule that is replaced
+/// keeps its position, and the settings that the form lacks.
 pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Merged, String> {
     if pushed.iter().any(Rule::is_default) {
         return Err("资源名 (resource) is \"*\", must be the name of one".to_owned());
@@ -89,16 +89,16 @@ pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Mer
     })
 }
 
-/// The rules of `rules` that `form` can say, as they are read from it.
+/// Returns the rules that `form` can express, as they are read back from it.
 pub(super) fn as_read(rules: &Rules, form: JavaForm) -> Vec<Rule> {
     let shown = shown(rules, form).flatten();
     shown.map(|shown| shown.read).collect()
 }
 
-/// Returns whether the rule that `value` says in `form` is one of those that were [read](as_read).
+/// Returns whether the rule that `value` describes in `form` is among those [read](as_read) back.
 pub(super) fn is_among(read: &[Rule], form: JavaForm, value: &Value) -> bool {
     let in_cluster = value["clusterMode"] == true;
-    // One that cannot be shared is read as if nobody had ticked that.
+    // A rule that cannot be shared is read without its cluster mode, and so is none of those.
     let rule = form.read(value);
     let rule = rule.filter(|rule| rule.is_shared() == in_cluster);
     rule.is_some_and(|rule| {
@@ -113,9 +113,10 @@ pub(super) fn is_among(read: &[Rule], form: JavaForm, value: &Value) -> bool {
 }
 
 impl Merged {
-    /// Why the rules do not come from a form of a dashboard that has read those in force: a form
-    /// adds, changes or removes one rule, and sends all others as they were read.
-    pub(super) fn is_blind(&self) -> Option<String> {
+    /// Returns why the rules cannot come from a dashboard that has read those in force: a form
+    /// adds, changes or removes one rule, and sends all others as they were read. `None` if they
+    /// can.
+    pub(super) fn why_not_read(&self) -> Option<String> {
         let count = self.missing.len();
         if count == 0 || (count == 1 && self.edited == 0) {
             return None;
@@ -141,8 +142,8 @@ impl Merged {
 fn merged_each(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) -> Merging {
     let mut pushed: Vec<Option<Rule>> = pushed.into_iter().map(Some).collect();
     let mut after: Vec<Option<Rule>> = vec![None; rules.len()];
-    // Equal ones first: of two rules of a resource, the other one has changed. Last come those that
-    // are now for another origin, or of another kind.
+    // Pairs equal rules first: if one of a resource's two rules is equal, the other has changed.
+    // Rules that are now for another origin or of another kind are paired last.
     for is_same in [is_equal, is_alike, is_of_same_calls, is_of_same_resource] {
         for ((rule, shown), after) in rules.iter().zip(shown).zip(&mut after) {
             let Some(shown) = shown.as_ref().filter(|_| after.is_none()) else {
@@ -210,11 +211,11 @@ fn is_of_same_resource(shown: &Rule, pushed: &Rule) -> bool {
     shown.resource() == pushed.resource()
 }
 
-/// A limit of one system rule as that of another.
+/// Sets a limit of the first rule in the second one; `None` if the first has no such limit.
 type CopyLimit = fn(&SystemRule, SystemRule) -> Option<SystemRule>;
 
-/// The limits that a system rule may have, with Sentinel's names, in the order of the dashboard's
-/// choice.
+/// The limits that a system rule can have, with Sentinel's names, in the order in which the
+/// dashboard offers them.
 const LIMITS: [(&str, CopyLimit); 5] = [
     ("highestSystemLoad", |from, to| {
         Some(to.load(from.get_load()?).capacity(from.get_capacity()))
@@ -227,7 +228,7 @@ const LIMITS: [(&str, CopyLimit); 5] = [
     ("highestCpuUsage", |from, to| Some(to.cpu(from.get_cpu()?))),
 ];
 
-/// A rule for each limit of `rule`.
+/// Splits `rule` into one rule per limit.
 fn parts(rule: &SystemRule) -> Vec<SystemRule> {
     let parts = LIMITS.iter();
     parts
@@ -235,7 +236,8 @@ fn parts(rule: &SystemRule) -> Vec<SystemRule> {
         .collect()
 }
 
-/// The dashboard has a rule for each limit. Limits that came from one rule stay one rule.
+/// Merges system rules, of which the dashboard has one per limit. Limits that came from one rule
+/// stay one rule.
 fn merged_system(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) -> Merging {
     let pushed = pushed.into_iter().flat_map(|rule| match rule {
         Rule::System(rule) => parts(&rule),

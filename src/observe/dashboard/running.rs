@@ -1,4 +1,4 @@
-//! A dashboard that is running: its handle, and what its beats say.
+//! A running dashboard: its handle, and the outcome of its beats.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::base::sync::Lock;
 /// let sentinel = Sentinel::new(Rules::new());
 /// let dashboard = Dashboard::new(&sentinel, "shop").bind(([127, 0, 0, 1], 0));
 /// let handle: DashboardHandle = dashboard.spawn().await?;
-/// // Nobody was named who could accept one, or refuse it.
+/// // No dashboard was named, so no beat was sent.
 /// assert_eq!((handle.beats(), handle.last_problem()), (0, None));
 /// let addr = handle.addr();
 /// handle.stop().await;
@@ -42,15 +42,17 @@ pub(super) struct BeatState(pub(super) Lock<BeatsTold>);
 
 #[derive(Debug, Default)]
 pub(super) struct BeatsTold {
+    /// The number of accepted beats.
     pub(super) beats: u64,
+    /// What was wrong with the last beat.
     pub(super) problem: Option<String>,
 }
 
 // === impl DashboardHandle ===
 
 impl DashboardHandle {
-    /// Returns where commands are taken: the address that was [bound](super::Dashboard::bind), with the
-    /// port that was free.
+    /// Returns the address of the command server: the one that was
+    /// [bound](super::Dashboard::bind), with the port that was free.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
@@ -63,18 +65,18 @@ impl DashboardHandle {
     }
 
     /// Returns what was wrong with the last beat: why the dashboard does not know the program, or
-    /// why it cannot send commands. `None` if nothing was, or before the first one.
+    /// why it cannot send commands. `None` if nothing was wrong, or before the first beat.
     #[must_use]
     pub fn last_problem(&self) -> Option<String> {
         self.state.0.lock().problem.clone()
     }
 
     /// Stops beat and server, closes all connections, and waits until that is done. A change of
-    /// rules that is being carried out is finished, unanswered.
+    /// rules in progress is completed without an answer.
     pub async fn stop(mut self) {
         for task in std::mem::take(&mut self.tasks) {
             task.abort();
-            // It has been aborted, or has panicked.
+            // An error means that the task was aborted, or has panicked.
             let _ = task.await;
         }
     }
@@ -99,7 +101,7 @@ impl fmt::Debug for DashboardHandle {
 // === impl BeatState ===
 
 impl BeatState {
-    /// Notes what has come of a beat, and what is wrong nevertheless if it was accepted.
+    /// Records the outcome of a beat. `Ok` holds what is wrong although the beat was accepted.
     pub(super) fn told(&self, beat: Result<Option<String>, String>) {
         let mut told = self.0.lock();
         told.beats += u64::from(beat.is_ok());

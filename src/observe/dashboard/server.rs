@@ -1,4 +1,4 @@
-//! The command server: a few connections of known peers, each of which asks one thing at a time.
+//! The command server: a few connections from known peers, with one request at a time on each.
 
 use std::io;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use tokio::time::{sleep, timeout};
 use super::access::{KnownPeers, check};
 use super::commands::{Commands, PORTION};
 use super::wire::{
-    CommandRefused, FormParams, IncomingBytes, MOST_HEAD, answer, body_length, goes_on, head,
-    is_form, request,
+    CommandRefused, FormParams, IncomingBytes, MOST_HEAD, answer, body_length, head, is_form,
+    keep_alive, request,
 };
 use crate::base::pace::{StepPace, at_once};
 use crate::observe::rounds::Making;
 
-/// Most connections at once.
+/// The maximum number of connections at once.
 const MOST_OPEN: usize = 16;
-/// How long a request may take to come, and its answer to go.
+/// The time limit to receive a request, and to send its answer.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are sent at once.
+/// The bytes of an answer that are sent between two yields to other tasks.
 const PART: usize = 64 << 10;
-/// How long the server waits where the system gives it no connection.
+/// How long the server waits after a failed `accept`: a lasting error must not make it spin.
 const WITHOUT_CONNECTION: Duration = Duration::from_millis(100);
 
-/// Serves until it is dropped, and all connections with it.
+/// Serves until the future is dropped, which closes all connections too.
 pub(super) async fn serve(listener: TcpListener, access: Arc<KnownPeers>, commands: Arc<Commands>) {
     let mut open = JoinSet::new();
     loop {
@@ -46,7 +46,7 @@ pub(super) async fn serve(listener: TcpListener, access: Arc<KnownPeers>, comman
                     "{} is not the dashboard: allow it with Dashboard::allow",
                     peer.ip()
                 );
-                // Its buffer is empty; nothing is waited for.
+                // The send buffer of a new connection is empty, so no wait is needed.
                 let _ = stream.try_write(&answer(StatusCode::FORBIDDEN, &text, false));
             }
             Err(_) => sleep(WITHOUT_CONNECTION).await,
@@ -61,29 +61,29 @@ async fn converse(mut stream: TcpStream, commands: Arc<Commands>) {
         let Ok(Ok(asked)) = timeout(LONGEST, next(&mut stream, &mut incoming)).await else {
             return;
         };
-        let (told, goes_on) = match asked {
+        let (told, keep_alive) = match asked {
             Ok(Some(asked)) => {
-                let goes_on = goes_on(&asked.head);
-                (carry_out(asked, commands.clone()).await, goes_on)
+                let keep_alive = keep_alive(&asked.head);
+                (carry_out(asked, commands.clone()).await, keep_alive)
             }
             Ok(None) => return,
-            // The rest of the request is not known.
+            // The end of the request is unknown, so no other request can follow.
             Err(refused) => (Err(refused), false),
         };
         let (status, text) = match told {
             Ok(text) => (StatusCode::OK, text),
             Err(refused) => (refused.status, refused.text.into()),
         };
-        let sent = timeout(LONGEST, send(&mut stream, status, &text, goes_on)).await;
-        if !goes_on || !matches!(sent, Ok(Ok(()))) {
+        let sent = timeout(LONGEST, send(&mut stream, status, &text, keep_alive)).await;
+        if !keep_alive || !matches!(sent, Ok(Ok(()))) {
             let _ = timeout(LONGEST, stream.shutdown()).await;
             return;
         }
     }
 }
 
-/// Carries out the command that was `asked` for: a reading one in small steps, and one that may
-/// write to files on a thread that may block.
+/// Carries out the command that was `asked` for: in small steps if it reads, or on a thread for
+/// blocking work if it can write to files.
 async fn carry_out(
     asked: CommandRequest,
     commands: Arc<Commands>,
@@ -93,7 +93,7 @@ async fn carry_out(
             let pace = &mut StepPace::without_pauses();
             at_once(asked.carry_out(&commands, pace))
         };
-        // A subscriber of this thread alone hears what the command says.
+        // The command logs to the subscriber of this thread, also if only this thread has it.
         #[cfg(feature = "tracing")]
         let carry_out = {
             let heard = tracing::dispatcher::get_default(Clone::clone);
@@ -118,9 +118,9 @@ async fn send(
     stream: &mut TcpStream,
     status: StatusCode,
     text: &[u8],
-    goes_on: bool,
+    keep_alive: bool,
 ) -> io::Result<()> {
-    let mut start = head(status, text.len(), goes_on);
+    let mut start = head(status, text.len(), keep_alive);
     let (first, rest) = text.split_at(text.len().min(PART));
     start.extend_from_slice(first);
     stream.write_all(&start).await?;
@@ -131,13 +131,13 @@ async fn send(
     Ok(())
 }
 
-/// A request that has come as a whole.
+/// A request that was received completely.
 struct CommandRequest {
     head: Request<()>,
     body: Vec<u8>,
 }
 
-/// The next request; `None` if the peer has gone.
+/// Receives the next request; `None` if the peer has closed the connection.
 async fn next(
     stream: &mut TcpStream,
     incoming: &mut IncomingBytes,

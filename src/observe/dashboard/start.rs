@@ -1,4 +1,4 @@
-//! How a dashboard is set up, and starts.
+//! Configures and starts a [`Dashboard`].
 
 use std::fs;
 use std::io;
@@ -27,8 +27,8 @@ use crate::source::RuleSink;
 // === impl Dashboard ===
 
 impl Dashboard {
-    /// Creates one for `sentinel`, in a program that the dashboard calls `app`: between 1 and 256
-    /// characters. Instances of one program have the same name.
+    /// Creates a `Dashboard` for `sentinel`. `app` is the name of the program in the dashboard, of
+    /// 1 to 256 characters. Instances of one program have the same name.
     pub fn new(sentinel: &Sentinel, app: impl Into<String>) -> Self {
         Self {
             sentinel: sentinel.clone(),
@@ -41,51 +41,51 @@ impl Dashboard {
         }
     }
 
-    /// Sets where the dashboard is: a name or an address with a port, such as `10.0.0.5:8080`.
-    /// Default: nowhere, so there are no beats, and commands come from those that are
-    /// [allowed](Self::allow).
+    /// Sets the address of the dashboard: a name or an IP address with a port, such as
+    /// `10.0.0.5:8080`. Default: none, so no beats are sent, and commands are accepted only from
+    /// networks that are [allowed](Self::allow).
     ///
-    /// The name is looked up for each beat, and commands are taken from all addresses that it has.
+    /// The name is looked up for each beat, and commands are accepted from all its addresses.
     pub fn connect(mut self, dashboard: impl Into<String>) -> Self {
         self.dashboard = Some(dashboard.into());
         self
     }
 
-    /// Sets where commands are taken. Default: `127.0.0.1:8719`. If the port is taken, the next
-    /// ones are tried, 16 in all; port 0 is any that is free. A dashboard on another machine needs
-    /// an address that it can reach, such as `0.0.0.0:8719`.
+    /// Sets the address of the command server. Default: `127.0.0.1:8719`. If the port is taken, the
+    /// next ones are tried, 16 in all; port 0 stands for any free port. A dashboard on another
+    /// machine needs an address that it can reach, such as `0.0.0.0:8719`.
     pub fn bind(mut self, addr: impl Into<SocketAddr>) -> Self {
         self.bind = addr.into();
         self
     }
 
-    /// Sets at which address the dashboard reaches the program. Default: the one from which the
-    /// program reaches the dashboard. It is needed behind a translation of addresses, as in a
-    /// container. Use IPv4: the dashboard makes no proper URL of an IPv6 address.
+    /// Sets the address at which the dashboard reaches the program. Default: the local address of
+    /// the connection to the dashboard. Set it behind address translation, as in a container. Use
+    /// IPv4: the dashboard does not build a valid URL from an IPv6 address.
     pub fn advertise(mut self, ip: impl Into<IpAddr>) -> Self {
         self.advertise = Some(ip.into());
         self
     }
 
-    /// Takes commands from `nets` as well as from the dashboard, such as where it calls from
-    /// another address than it has. A second call adds to the first.
+    /// Accepts commands from `nets` as well as from the dashboard. Needed if the dashboard sends
+    /// from another address than its name resolves to. A second call adds to the first.
     pub fn allow(mut self, nets: impl IntoIterator<Item = IpNet>) -> Self {
         self.others.extend(nets);
         self
     }
 
-    /// Takes rules from the dashboard, and has `sink` keep them, such as a
-    /// [`RuleFile`](crate::source::RuleFile) beside the file that the program reads at its start.
-    /// Default: rules cannot be changed by the dashboard.
+    /// Accepts rules from the dashboard and stores them in `sink`, such as a
+    /// [`RuleFile`](crate::source::RuleFile) that the program reads at its start. Default: the
+    /// dashboard cannot change rules.
     pub fn push(mut self, sink: impl RuleSink) -> Self {
         self.sink = Some(Box::new(sink));
         self
     }
 
-    /// Starts the beat and the server, in the present tokio runtime, which needs I/O and a timer.
-    /// The first beat is sent at once. A dashboard that does not answer is no error here: it is
-    /// asked again every ten seconds, and [`last_problem`](DashboardHandle::last_problem) tells why
-    /// it does not know the program.
+    /// Starts the beat and the server in the current tokio runtime, which needs I/O and a timer.
+    /// The first beat is sent at once. A dashboard that does not answer is no error here: a beat
+    /// is sent every ten seconds, and [`last_problem`](DashboardHandle::last_problem) returns why
+    /// the dashboard does not know the program.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Dashboard {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nothing has started.
+    /// If the future is dropped before it completes, nothing has started.
     pub async fn spawn(self) -> io::Result<DashboardHandle> {
         self.check()?;
         let runtime = Handle::try_current().map_err(io::Error::other)?;
@@ -114,7 +114,7 @@ impl Dashboard {
             state: state.clone(),
         });
         if let Some(beat) = &beat {
-            // If it is not found, the beat tells.
+            // The beat looks it up again, and reports a failure.
             let _ = timeout(LOOK_UP, beat.look_up()).await;
         }
         let beat = beat.map(|beat| runtime.spawn(beat.run()));
@@ -123,7 +123,7 @@ impl Dashboard {
         Ok(DashboardHandle { addr, state, tasks })
     }
 
-    /// Returns whether all settings are in range.
+    /// Checks that all settings are in range.
     fn check(&self) -> io::Result<()> {
         let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         let length = self.app.chars().count();
@@ -152,7 +152,7 @@ impl Dashboard {
     }
 }
 
-/// A listener at `addr`, or at one of the next ports if that one is taken.
+/// Binds a listener to `addr`, or to one of the next ports if that one is taken.
 pub(super) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let mut tried = 1;
     let mut at = addr;
@@ -175,12 +175,12 @@ pub(super) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
         }
     };
     listener.set_nonblocking(true)?;
-    // tokio panics where a runtime has no I/O.
+    // tokio panics if the runtime has no I/O.
     let made = catch_panic(|| TcpListener::from_std(listener));
     made.unwrap_or_else(|| Err(io::Error::other("the tokio runtime has no I/O")))
 }
 
-/// The name of the host, as far as the system tells it in a file.
+/// Returns the name of the host, from the files in which Linux keeps it, or else `localhost`.
 pub(super) fn hostname() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname");
     let name = name.or_else(|_| fs::read_to_string("/etc/hostname"));

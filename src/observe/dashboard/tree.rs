@@ -1,7 +1,7 @@
-//! The resources as they are at this moment, as a list and as a tree.
+//! Writes the current figures of the resources, as a list and as a tree.
 //!
-//! The tree has Sentinel's form, a root and one entrance, below which all resources are: which
-//! contexts calls come through may be for callers to say.
+//! The tree has Sentinel's form: a root, one entrance below it, and below that all resources. It
+//! has no entrance per context, because callers can make up the names of contexts.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -22,7 +22,7 @@ use crate::stat::{Event, Node, average_rt};
 const ROOT: &str = "machine-root";
 const ENTRANCE: &str = "sentinel_default_context";
 
-/// The figures of a resource, or of many.
+/// The figures of a resource, or the sum of those of several resources.
 #[derive(Clone, Debug, Default)]
 struct TreeFigures {
     threads: u32,
@@ -79,7 +79,7 @@ impl TreeFigures {
         self.minute.error += other.minute.error;
     }
 
-    /// A node of the dashboard's, called `resource`.
+    /// Writes the figures as a node named `resource`, at the time `at` in milliseconds since 1970.
     fn write(&self, resource: &str, at: u64) -> Map<String, Value> {
         let rt = average_rt(self.calls, self.rt.as_micros() as u64).map_or(0, |rt| rt.as_millis());
         let MinuteFigures { pass, block, error } = self.minute;
@@ -104,7 +104,7 @@ impl TreeFigures {
     }
 }
 
-/// The resources whose names callers cannot make up, by name.
+/// Returns the figures of the resources whose names callers cannot make up, by name.
 async fn resources(registry: &Registry, pace: &mut StepPace) -> BTreeMap<Arc<str>, TreeFigures> {
     let mut resources: BTreeMap<Arc<str>, TreeFigures> = BTreeMap::new();
     let mut add = |reading: &ResourceReading<'_>| {
@@ -119,7 +119,7 @@ async fn resources(registry: &Registry, pace: &mut StepPace) -> BTreeMap<Arc<str
     resources
 }
 
-/// The tree, parents before their children.
+/// Returns the tree, with parents before their children.
 pub(super) async fn tree(registry: &Registry, pace: &mut StepPace) -> String {
     let (resources, at) = (resources(registry, pace).await, millis());
     let mut all = TreeFigures::default();
@@ -147,7 +147,7 @@ pub(super) async fn tree(registry: &Registry, pace: &mut StepPace) -> String {
     nodes.into_text()
 }
 
-/// The list; if `is_busy`, of those that were called in the last minute.
+/// Returns the list; if `is_busy`, only of the resources that were called in the last minute.
 pub(super) async fn list(registry: &Registry, is_busy: bool, pace: &mut StepPace) -> String {
     let (resources, at) = (resources(registry, pace).await, millis());
     let mut nodes = ListText::default();
@@ -164,7 +164,7 @@ fn millis() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A name that no other node has.
+/// Returns a random id in the form of a UUID, so that no other node has it.
 fn unique() -> String {
     let random = || RandomState::new().build_hasher().finish();
     let mut text = format!("{:016x}{:016x}", random(), random());

@@ -1,4 +1,5 @@
-//! HTTP/1.1 as far as a dashboard speaks it: heads and bodies within bounds, forms, short answers.
+//! The part of HTTP/1.1 that a dashboard uses: heads and bodies within bounds, forms, short
+//! answers.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,19 +10,19 @@ use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Uri, Version};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Most bytes of a head.
+/// The maximum length of a head, in bytes.
 pub(super) const MOST_HEAD: usize = 16 << 10;
-/// Most bytes of a request's body.
+/// The maximum length of a request's body, in bytes.
 pub(super) const MOST_BODY: usize = 1 << 20;
-/// Most lines of a head.
+/// The maximum number of header fields in a head.
 const MOST_FIELDS: usize = 100;
-/// Bytes that are read at once.
+/// The bytes that are read from a connection at once.
 const CHUNK: usize = 4 << 10;
 
 /// The end of a head.
 const BLANK_LINE: &[u8] = b"\r\n\r\n";
 
-/// An answer other than that of a command that was carried out.
+/// The answer to a command that was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CommandRefused {
     pub(super) status: StatusCode,
@@ -108,7 +109,7 @@ pub(super) fn encoded(text: &str) -> String {
 // === impl IncomingBytes ===
 
 impl IncomingBytes {
-    /// Waits for more bytes; false at the end of the connection.
+    /// Waits for more bytes; returns false at the end of the connection.
     pub(super) async fn more(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<bool> {
         let mut chunk = [0; CHUNK];
         let length = from.read(&mut chunk).await?;
@@ -116,11 +117,11 @@ impl IncomingBytes {
         Ok(length > 0)
     }
 
-    /// The next head, without the blank line; `None` if it has not ended.
+    /// Takes the next head, without the blank line; `None` if its end was not read yet.
     ///
     /// # Errors
     ///
-    /// If it is longer than `most` bytes.
+    /// If the head is longer than `most` bytes.
     pub(super) fn head(&mut self, most: usize) -> Result<Option<Vec<u8>>, CommandRefused> {
         let mut windows = self.0.windows(BLANK_LINE.len());
         let end = windows.position(|window| window == BLANK_LINE);
@@ -140,7 +141,7 @@ impl IncomingBytes {
         Ok(Some(head))
     }
 
-    /// The next `length` bytes, as soon as they are there.
+    /// Takes the next `length` bytes; `None` if fewer were read yet.
     pub(super) fn take(&mut self, length: usize) -> Option<Vec<u8>> {
         let rest = (self.0.len() >= length).then(|| self.0.split_off(length))?;
         Some(std::mem::replace(&mut self.0, rest))
@@ -152,7 +153,7 @@ impl IncomingBytes {
     }
 }
 
-/// The head of a request.
+/// Parses the head of a request.
 pub(super) fn request(head: &[u8]) -> Result<Request<()>, CommandRefused> {
     let malformed = || CommandRefused::bad("the head of the request is malformed");
     let mut lines = lines(head).ok_or_else(malformed)?;
@@ -180,7 +181,7 @@ pub(super) fn request(head: &[u8]) -> Result<Request<()>, CommandRefused> {
     Ok(request)
 }
 
-/// The status and the fields of an answer's head.
+/// Parses the head of an answer into its status and fields; `None` if it is malformed.
 pub(super) fn response(head: &[u8]) -> Option<(StatusCode, HeaderMap)> {
     let mut lines = lines(head)?;
     let mut parts = lines.next()?.splitn(3, ' ');
@@ -191,7 +192,7 @@ pub(super) fn response(head: &[u8]) -> Option<(StatusCode, HeaderMap)> {
 }
 
 fn lines(head: &[u8]) -> Option<impl Iterator<Item = &str>> {
-    // A dashboard needs no bytes outside of ASCII.
+    // A dashboard sends only ASCII in a head.
     let text = std::str::from_utf8(head).ok().filter(|it| it.is_ascii())?;
     Some(text.split("\r\n"))
 }
@@ -210,7 +211,7 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Option<HeaderMap> {
     Some(fields)
 }
 
-/// The only value of a field; `Err` if there are several.
+/// Returns the only value of a field; `Err` if there are several, or if it is not ASCII text.
 pub(super) fn only<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
     let mut values = fields.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -220,7 +221,7 @@ pub(super) fn only<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Result<Optio
     }
 }
 
-/// How many bytes the body of a request has.
+/// Returns the length of a request's body, in bytes.
 pub(super) fn body_length(request: &Request<()>) -> Result<usize, CommandRefused> {
     let fields = request.headers();
     let needed = || CommandRefused::new(StatusCode::LENGTH_REQUIRED, "Content-Length is required");
@@ -262,7 +263,7 @@ pub(super) fn is_form(fields: &HeaderMap) -> bool {
 }
 
 /// Returns whether another request may follow on the connection.
-pub(super) fn goes_on(request: &Request<()>) -> bool {
+pub(super) fn keep_alive(request: &Request<()>) -> bool {
     let has = |word: &str| {
         let values = request.headers().get_all(CONNECTION).iter();
         let mut words = values
@@ -273,17 +274,17 @@ pub(super) fn goes_on(request: &Request<()>) -> bool {
     request.version() == Version::HTTP_11 && !has("close")
 }
 
-/// An answer as it is sent.
-pub(super) fn answer(status: StatusCode, text: &str, goes_on: bool) -> Vec<u8> {
-    let mut answer = head(status, text.len(), goes_on);
+/// Returns an answer as it is sent: its head and `text`.
+pub(super) fn answer(status: StatusCode, text: &str, keep_alive: bool) -> Vec<u8> {
+    let mut answer = head(status, text.len(), keep_alive);
     answer.extend_from_slice(text.as_bytes());
     answer
 }
 
-/// The head of an answer with a text of `length` bytes.
-pub(super) fn head(status: StatusCode, length: usize, goes_on: bool) -> Vec<u8> {
+/// Returns the head of an answer with a text of `length` bytes.
+pub(super) fn head(status: StatusCode, length: usize, keep_alive: bool) -> Vec<u8> {
     let reason = status.canonical_reason().unwrap_or_default();
-    let connection = if goes_on { "keep-alive" } else { "close" };
+    let connection = if keep_alive { "keep-alive" } else { "close" };
     format!(
         "HTTP/1.1 {} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\n\
          Content-Length: {length}\r\nX-Content-Type-Options: nosniff\r\n\

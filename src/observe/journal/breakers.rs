@@ -1,4 +1,4 @@
-//! Changes of breakers: one that changes again and again is one episode.
+//! Episodes of breakers: repeated changes of one breaker are logged as one episode.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,27 +9,30 @@ use super::lines::LogLine;
 use crate::breaker::BreakerState;
 use crate::clock::Tick;
 
-/// A breaker that flaps is logged when it has not changed for this long, or after a minute.
+/// A breaker that flaps is logged when it has not changed for this long, or else once a minute.
 const SETTLED: Duration = Duration::from_secs(10);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The breakers that have changed of late, by resource, direction and rule.
+/// The breakers that have changed within the last minute, by resource, direction and rule.
 #[derive(Debug, Default)]
 pub(super) struct BreakerEpisodes(BTreeMap<(String, &'static str, String), BreakerEpisode>);
 
 #[derive(Debug)]
 struct BreakerEpisode {
     last: Changed,
+    /// When the journal saw the last change.
     at: Tick,
+    /// When the episode began, or when its last summary was logged.
     told: Tick,
-    /// How often it has opened.
+    /// How often the breaker has opened.
     opened: u64,
-    /// Changes without a line.
+    /// The number of changes that were not logged yet.
     untold: u64,
 }
 
 impl BreakerEpisodes {
-    /// The first opening and what follows it are logged at once; from the second one on it flaps.
+    /// Records a change. The first opening of an episode and the changes that follow it are logged
+    /// at once. From the second opening on, the breaker flaps, and [`look`](Self::look) logs it.
     pub(super) fn changed(
         &mut self,
         change: Changed,
@@ -49,7 +52,8 @@ impl BreakerEpisodes {
             opened: 0,
             untold: 0,
         });
-        // One that stands for several has opened more than once.
+        // Of a change that stands for several, all but one are counted as openings: their number is
+        // unknown.
         let opened = u64::from(change.to == BreakerState::Open).max(change.times - 1);
         episode.opened += opened;
         (episode.last, episode.at) = (change.clone(), now);
@@ -61,7 +65,7 @@ impl BreakerEpisodes {
         }
     }
 
-    /// Tells those that have flapped, and forgets those that have been calm.
+    /// Logs the breakers that flap, and forgets those that have not changed for a minute.
     pub(super) fn look(&mut self, now: Tick, budget: &mut LineBudget, lines: &mut Vec<LogLine>) {
         self.0.retain(|_, episode| {
             let is_due = now - episode.at >= SETTLED || now - episode.told >= MINUTE;

@@ -1,8 +1,8 @@
-//! How many lines a journal writes in a minute, and what it says of those that it leaves out.
+//! Limits the lines that a journal writes in a minute, and sums up those that are left out.
 //!
-//! Each kind of line has a budget of its own, so that none keeps another one out: first refusals,
-//! what comes after them, changes of breakers, changes of the store. A summary of the minute before
-//! is one of the lines of the minute in which it is written.
+//! Each kind of line has a budget of its own, so that none crowds out another: first refusals of an
+//! episode, later refusals, changes of breakers, shedding, the store. A summary of the previous
+//! minute counts as a line of the minute in which it is written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,19 +13,22 @@ use super::episodes::{Episodes, Refusals, Stage, sum};
 use super::lines::LogLine;
 use crate::clock::Tick;
 
-/// Most lines in a minute: of first refusals, with the summary of refusals; of later ones; of
-/// breakers and of the store, each with its summary.
+/// The maximum lines per minute on first refusals of episodes, including the summary of refusals.
 const MOST_BEGAN: u32 = 20;
+/// The maximum lines per minute on refusals that continue or have ended.
 const MOST_LATER: u32 = 10;
+/// The maximum lines per minute on changes of breakers, including their summary.
 const MOST_BREAKERS: u32 = 20;
+/// The maximum lines per minute on the store, including their summary.
 const MOST_STORE: u32 = 10;
-/// Most lines on shedding in a minute. What has no line is among the refusals.
+/// The maximum lines per minute on shedding. They have no summary, because the lines on refusals
+/// count the refused calls as well.
 const MOST_SHEDDING: u32 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
-/// Most names in a summary.
+/// The maximum number of names in a summary.
 const MOST_NAMES: usize = 10;
 
-/// The lines of this minute, and what was left out in it.
+/// The number of lines of each kind in this minute, and what was left out in it.
 #[derive(Debug, Default)]
 pub(super) struct LineBudget {
     minute: Option<Tick>,
@@ -34,17 +37,18 @@ pub(super) struct LineBudget {
     breakers: u32,
     store: u32,
     shedding: u32,
-    /// Episodes without a line, with what was refused in those that have ended since the last line.
+    /// The episodes whose lines were left out. Those that have ended have the number of refusals
+    /// that no line has, the others have 0.
     refusals_left_out: BTreeMap<EpisodeKey, u64>,
-    /// Resources whose breakers have changed without a line, and how often.
+    /// The resources with changes of breakers that were left out, and the number of these changes.
     breakers_left_out: BTreeMap<String, u64>,
-    /// Changes of breakers beyond those that are kept.
+    /// The number of changes of breakers whose resources are unknown, as the hook's queue was full.
     unknown: u64,
     store_left_out: u64,
 }
 
 impl LineBudget {
-    /// Begins a look. If a minute is over, writes what was left out in it.
+    /// Begins a look of the journal. If the minute is over, writes what was left out in it.
     pub(super) fn begin(&mut self, now: Tick, episodes: &mut Episodes, lines: &mut Vec<LogLine>) {
         if self.minute.is_some_and(|began| now - began < MINUTE) {
             return;
@@ -84,7 +88,7 @@ impl LineBudget {
         if takes(spent, most) {
             return lines.push(LogLine::Refusals(refusals));
         }
-        // An episode that lasts is counted when the summary is written.
+        // The refusals of an episode that continues are counted when the summary is written.
         let gone = if refusals.stage == Stage::Ended {
             sum(&refusals.by_kind)
         } else {
@@ -94,7 +98,7 @@ impl LineBudget {
         *known = known.saturating_add(gone);
     }
 
-    /// Writes a line on a breaker, which stands for `changes` changes.
+    /// Writes a line on a breaker that stands for this number of `changes`, if the budget allows.
     pub(super) fn breaker(&mut self, change: Changed, changes: u64, lines: &mut Vec<LogLine>) {
         if takes(&mut self.breakers, MOST_BREAKERS) {
             return lines.push(match changes {
@@ -105,7 +109,7 @@ impl LineBudget {
         *self.breakers_left_out.entry(change.resource).or_default() += changes;
     }
 
-    /// Changes of breakers of which nothing is known.
+    /// Adds changes of breakers of which only the number is known.
     pub(super) fn unknown_breakers(&mut self, more: u64) {
         self.unknown = self.unknown.saturating_add(more);
     }
@@ -129,14 +133,14 @@ impl LineBudget {
     }
 }
 
-/// Returns whether one more line may be written, which it then is.
+/// Counts one more line if the budget has room for it. Returns whether it had.
 fn takes(spent: &mut u32, most: u32) -> bool {
     let has_room = *spent < most;
     *spent += u32::from(has_room);
     has_room
 }
 
-/// The names with the largest counts.
+/// Lists the names with the largest counts, the largest first.
 fn names(mut by_name: Vec<(String, u64)>) -> String {
     by_name.sort_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
     let more = by_name.len().saturating_sub(MOST_NAMES);

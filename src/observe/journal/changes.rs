@@ -8,11 +8,11 @@ use super::lines::{TARGET, escaped};
 use crate::observe::diff::{Difference, differences_without_values};
 use crate::rule::Rules;
 
-/// Most rules that a line names in each of its three lists, so that a large change is still one
-/// readable line.
+/// The maximum number of rules in each of the three lists of a line, so that a large change is
+/// still one readable line.
 const MOST_LISTED: usize = 20;
 
-/// Tells which rules `by` has added, changed and removed, in one line.
+/// Logs which rules `by` has added, changed and removed, in one line.
 pub(in crate::observe) fn tell_changed(by: &'static str, before: &Rules, after: &Rules) {
     let all = differences_without_values(before, after);
     let added = listed(&all, |it| it.before.is_none());
@@ -30,7 +30,7 @@ pub(in crate::observe) fn tell_changed(by: &'static str, before: &Rules, after: 
     );
 }
 
-/// Tells why the rules that `by` has sent were not taken.
+/// Logs why the rules that `by` has sent were refused.
 #[cfg(feature = "dashboard")]
 pub(in crate::observe) fn tell_refused(by: &'static str, why: &str) {
     warn!(
@@ -43,7 +43,7 @@ pub(in crate::observe) fn tell_refused(by: &'static str, why: &str) {
     );
 }
 
-/// The first of `all` that `is_meant`, and how many more there are.
+/// Lists the first differences that `is_meant` selects, and how many more there are.
 fn listed(all: &[Difference], is_meant: fn(&Difference) -> bool) -> String {
     let meant = all.iter().filter(|it| is_meant(it));
     let more = meant.clone().count().saturating_sub(MOST_LISTED);

@@ -1,4 +1,4 @@
-//! The changes of an engine between two looks.
+//! Compares the counters of an engine at two looks of the journal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::rule::{RuleSet, Rules};
 use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 
-/// A warning is logged again after this long without a rise.
+/// A warning about a counter is repeated only if the counter did not rise for this long.
 const CALM: Duration = Duration::from_secs(600);
 
-/// A resource with a direction, or all whose names callers can make up.
+/// A resource with a direction. `None` stands for all resources whose names callers can make up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct EpisodeKey(pub(super) Option<(Arc<str>, &'static str)>);
 
 impl EpisodeKey {
-    /// The name in a summary.
+    /// Returns the name in a summary.
     pub(super) fn name(&self) -> String {
         match &self.0 {
             Some((name, _)) => name.to_string(),
@@ -31,25 +31,26 @@ impl EpisodeKey {
     }
 }
 
-/// So much was refused since the last look.
+/// The refusals of a resource since the last look.
 #[derive(Debug)]
 pub(super) struct Growth {
     pub(super) who: EpisodeKey,
     pub(super) by_kind: ByKind,
-    /// The rule that refused most of it.
+    /// The rule that refused most of them.
     pub(super) rule: Option<String>,
 }
 
 /// The counters as they stood at the last look.
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// The refusals of the resources that are logged by name.
+    /// The refusals of the resources that are logged by name, by the ids of the resources.
     listed: HashMap<u64, ByKind>,
-    /// The newest resource that there was.
+    /// The highest id of a resource so far: a resource with a higher id is new.
     newest: Option<u64>,
     /// The refusals of all resources, also of those that are gone.
     total: ByKind,
     by_rule: HashMap<Arc<str>, u64>,
+    /// The rules in force, with their version.
     rules: (u64, Rules),
     overflows: Rise,
     missing: Rise,
@@ -64,7 +65,7 @@ struct Rise {
     last: Option<Tick>,
 }
 
-/// A source of rules.
+/// A watched source of rules, and whether it could be read at the last look.
 #[derive(Debug)]
 pub(super) struct Watched {
     name: String,
@@ -72,7 +73,7 @@ pub(super) struct Watched {
     was_up: bool,
 }
 
-/// The findings of one look.
+/// The counters as one look finds them.
 #[derive(Debug, Default)]
 struct SeenCounts {
     listed: Vec<(u64, EpisodeKey, ByKind)>,
@@ -116,7 +117,7 @@ impl SeenCounts {
 }
 
 impl Counts {
-    /// Reads the present counts: what was before is not logged.
+    /// Reads the present counts. Earlier events are not logged.
     pub(super) fn of(sentinel: &Sentinel) -> Self {
         let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();
@@ -135,7 +136,7 @@ impl Counts {
         }
     }
 
-    /// The refusals since the last look, and lines about everything else.
+    /// Returns the refusals since the last look, and lines about everything else.
     pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> (Vec<Growth>, Vec<LogLine>) {
         let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();
@@ -155,7 +156,7 @@ impl Counts {
             let before = match self.listed.get(&id) {
                 Some(before) => *before,
                 None if is_new => ByKind::default(),
-                // Refusals from before it was listed count with the others.
+                // It was not listed at the last look: its refusals so far count as `others`.
                 None => by_kind,
             };
             listed.insert(id, by_kind);
@@ -221,8 +222,8 @@ fn refused_by(rules: &RuleSet) -> HashMap<Arc<str>, u64> {
         .collect()
 }
 
-/// The rule that has `grown` most, of those that may have refused calls of the kind that most were
-/// of.
+/// Returns the rule whose refusals have `grown` most, among the rules that can refuse with the most
+/// frequent kind.
 fn rule_that_grew_most(
     rules: &RuleSet,
     who: &EpisodeKey,
@@ -246,7 +247,7 @@ fn rule_that_grew_most(
         .map(|(_, id)| id.to_string())
 }
 
-/// The kind that most refusals are of.
+/// Returns the most frequent kind of refusals.
 pub(super) fn most_of(by_kind: &ByKind) -> BlockKind {
     let all = BlockKind::ALL.into_iter().zip(by_kind);
     all.max_by_key(|(_, count)| **count)
@@ -254,7 +255,7 @@ pub(super) fn most_of(by_kind: &ByKind) -> BlockKind {
 }
 
 impl Rise {
-    /// By how much it has risen, if it had not for long.
+    /// Returns by how much the counter has risen, if it had not risen for [`CALM`] before.
     fn look(&mut self, count: u64, now: Tick) -> Option<u64> {
         let more = count.saturating_sub(self.count);
         self.count = count;

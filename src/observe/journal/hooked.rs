@@ -1,22 +1,22 @@
-//! What hooks tell the journal, until it writes it.
+//! Queues the changes of breakers that a hook receives, until the journal logs them.
 
 use super::MOST_CHANGES;
 use crate::base::sync::Lock;
 use crate::breaker::BreakerState;
 use crate::hook::{BreakerEvent, Hook, Interest};
 
-/// Changes of breakers since the last look, in their order.
+/// The changes of breakers since the last look, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Changes(pub(super) Lock<ChangeQueue>);
 
 #[derive(Debug, Default)]
 pub(super) struct ChangeQueue {
     pub(super) changes: Vec<Changed>,
-    /// The number of changes beyond the bound.
+    /// The number of changes that found the queue full.
     pub(super) more: u64,
 }
 
-/// A breaker has changed its state.
+/// A change of a breaker's state, or several of the same breaker.
 #[derive(Clone, Debug)]
 pub(super) struct Changed {
     pub(super) resource: String,
@@ -25,7 +25,7 @@ pub(super) struct Changed {
     pub(super) from: BreakerState,
     pub(super) to: BreakerState,
     pub(super) value: Option<f64>,
-    /// For how many changes it stands, of which it is the last one.
+    /// The number of changes that this one stands for; `to` is the state after the last of them.
     pub(super) times: u64,
 }
 

@@ -1,36 +1,37 @@
 //! Log lines of a running engine, for [`tracing`]: episodes, not refusals.
 //!
-//! A line for each refusal is a second flood. A [`Journal`] compares counters once a second, and
-//! says when refusals of a resource begin, that they go on, and how many there were when they have
-//! ended; what breakers, reloads and sources of rules do; and what nobody would see otherwise,
-//! such as calls that bring no key. So calls pay nothing for it, and names, origins, parameters
-//! and keys that callers send are in no line.
+//! A line for each refusal would answer a flood of calls with a flood of lines. A [`Journal`]
+//! compares counters once a second, so calls pay nothing for it. It logs when refusals of a
+//! resource begin, continue and end, and how many there were. It also logs what breakers, reloads
+//! and sources of rules do, and problems that show nowhere else, such as calls without a key. No
+//! line contains names, origins, parameters or keys that callers send.
 //!
 //! | event, with the target `tower_sentinel` | level | when |
 //! |---|---|---|
-//! | `refusals began` | WARN | the first ones of a resource after 10 s without |
-//! | `refusals go on`, `refusals ended` | INFO | every 60 s; after 10 s without, with all there were |
+//! | `refusals began` | WARN | the first refusals of a resource after 10 s without any |
+//! | `refusals go on`, `refusals ended` | INFO | every 60 s; after 10 s without any, with their number |
 //! | `breaker opened`, `breaker closed`, `breaker half-open` | WARN, INFO, DEBUG | each change |
-//! | `breaker flapped` | WARN if it is open, or INFO | instead, from the second opening within a minute on: 10 s after the last change, or once a minute |
+//! | `breaker flapped` | WARN if it is open, or INFO | from the second opening within a minute on, instead of each change: 10 s after the last change, or once a minute |
 //! | `shedding began`, `shedding ended` | WARN, INFO | an adaptive rule has shut a class of calls; all are open again. At most once a minute for a resource |
-//! | `critical calls are refused` | WARN | the first ones of an overload |
+//! | `critical calls are refused` | WARN | the first critical calls that an overload refuses |
 //! | `rules in force` | INFO | the rules were replaced |
-//! | `rules changed` | INFO | the page or Sentinel's dashboard has changed them: each that was added, changed, removed; also without a journal |
-//! | `rules refused` | WARN | Sentinel's dashboard has sent rules that were not taken, and why; also without a journal |
+//! | `rules changed` | INFO | the page or Sentinel's dashboard has changed rules: those added, changed and removed; also without a journal |
+//! | `rules refused` | WARN | Sentinel's dashboard has sent rules that were refused, and why; also without a journal |
 //! | `rules kept`, `rules readable again` | WARN, INFO | a [watch](Journal::watch) fails; it has recovered |
-//! | `keys share a quota`, `calls without a key`, `no place for names` | WARN | there are some after 10 min without |
+//! | `keys share a quota`, `calls without a key`, `no place for names` | WARN | the first ones after 10 min without any |
 //! | `store down`, `store back` | WARN, INFO | the [store](crate::Builder::store) has failed; it answers again |
 //! | `store refuses` | WARN | once a minute while it refuses requests |
-//! | `hook panicked` | ERROR | a hook did |
+//! | `hook panicked` | ERROR | a hook has panicked |
 //!
-//! In a minute there are at most 20 lines `refusals began`, 10 of refusals that go on or have
-//! ended, 20 of breakers, 10 of shedding and 10 of the store. What had no line for that is summed up in
+//! A minute has at most 20 lines `refusals began`, 10 on refusals that go on or have ended, 20 on
+//! breakers, 10 on shedding and 10 on the store. What is left out, except shedding, is summed up in
 //! `more refusals`, `more changes of breakers` and `more changes of the store` (INFO), with the
-//! names that it was most of; these are among the lines of the next minute.
+//! most frequent names; these lines count for the next minute.
 //!
-//! Resources whose names [callers can make up](crate::read::NodeSnapshot::is_listed) are `others`
-//! together. Names are escaped as in [JSON](crate::read::Snapshot::to_json). There are no spans: those
-//! belong to the server, which knows a refusal by [`is_refusal`](crate::middleware::rejection::is_refusal).
+//! Resources whose names [callers can make up](crate::read::NodeSnapshot::is_listed) are logged
+//! together, as `others`. Names are escaped as in [JSON](crate::read::Snapshot::to_json). The
+//! journal creates no spans: the server does, and recognizes a refusal by
+//! [`is_refusal`](crate::middleware::rejection::is_refusal).
 
 mod breakers;
 mod budget;
@@ -64,15 +65,15 @@ use hooked::{Changed, Changes};
 
 /// The hook's name.
 const NAME: &str = "journal";
-/// Most changes of breakers between two looks that are kept one by one.
+/// The maximum number of changes of breakers between two looks that are kept one by one.
 const MOST_CHANGES: usize = 256;
 
-/// Writes what becomes of an engine to the log, by [`tracing`]; see the [module](self).
+/// Logs what happens in an engine, by [`tracing`]; see the [module](self).
 ///
-/// It needs a thread that looks: [`spawn`](Self::spawn) one, or call
-/// [`poll_once`](Self::poll_once) about once a second. Of changes of breakers it hears by a
-/// [hook](crate::Hook) of the name `journal`, which wants nothing else; it is removed with the
-/// journal. One engine has one journal.
+/// A journal must be polled: [`spawn`](Self::spawn) a thread for it, or call
+/// [`poll_once`](Self::poll_once) about once a second. It learns of changes of breakers by a
+/// [hook](crate::Hook) named `journal`, which receives nothing else and is removed when the journal
+/// is dropped. Create one journal per engine.
 ///
 /// # Examples
 ///
@@ -96,7 +97,7 @@ pub struct Journal {
     state: Lock<LastLook>,
 }
 
-/// The memory of one look for the next.
+/// What a look remembers for the next one.
 struct LastLook {
     counts: Counts,
     episodes: Episodes,

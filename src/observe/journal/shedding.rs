@@ -1,4 +1,4 @@
-//! Which classes of calls adaptive rules have shut, as it was at the last look.
+//! Logs when adaptive rules shut classes of calls and open them again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,21 +10,23 @@ use crate::clock::Tick;
 use crate::read::{Shedding, read_resources};
 use crate::sentinel::Sentinel;
 
-/// A resource whose shedding begins again within this time has no new lines.
+/// If a resource's shedding begins again within this time after a line, it is not logged again.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The resources of which a class is shut, or was not long ago.
+/// The resources of which a class is shut, or was recently.
 #[derive(Debug, Default)]
 pub(super) struct SheddingEpisodes(BTreeMap<EpisodeKey, ShutEpisode>);
 
 #[derive(Debug)]
 struct ShutEpisode {
-    /// Since when a class is shut, and what was refused of each class before.
+    /// When a class was first shut, and the refusals of each class until then. `None` while all
+    /// classes are open.
     shut: Option<(Tick, [u64; 4])>,
-    /// When its last line was written.
+    /// When its beginning was last logged.
     told: Tick,
-    /// Whether the beginning was told, and that critical calls are refused.
+    /// Whether the beginning of the present shedding was logged.
     is_told: bool,
+    /// Whether it was logged that critical calls are refused.
     tells_critical: bool,
 }
 
@@ -41,12 +43,12 @@ pub(super) enum SheddingStage {
     Began { classes: String, bound: u32 },
     /// Critical calls are refused.
     Critical,
-    /// How long it was, and what was refused of each class.
+    /// How long the shedding lasted, and the refusals of each class.
     Ended { lasted: Duration, refused: String },
 }
 
 impl SheddingEpisodes {
-    /// Lines about what has changed since the last look.
+    /// Returns lines about what has changed since the last look.
     pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> Vec<LogLine> {
         let mut told = Vec::new();
         let mut seen = BTreeMap::new();
@@ -115,7 +117,7 @@ impl SheddingEpisodes {
                 }
             }
             (Some(_), true) if !episode.is_told && now - episode.told >= AGAIN => {
-                // It began too soon after the last one, and lasts.
+                // It began too soon after the last line to be logged then, and still lasts.
                 (episode.is_told, episode.told) = (true, now);
                 tell(began());
             }
@@ -137,7 +139,8 @@ fn names(classes: &[Criticality]) -> String {
     names.join(" ")
 }
 
-/// What was refused of each class since `before`, such as `critical=0 sheddable=71`.
+/// Writes the refusals of each class since `before`, such as `critical=2 sheddable=71`. Classes
+/// without refusals are left out.
 fn refusals(now: &[u64; 4], before: &[u64; 4]) -> String {
     let mut texts = Vec::new();
     for class in Criticality::ALL {

@@ -1,4 +1,4 @@
-//! The store of shared rules, as it was at the last look.
+//! Logs when the store of shared rules fails, recovers, or refuses requests.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct StoreWatch {
-    /// Since when the store has been down, if it was at the last look.
+    /// When the store was first found down, if it was down at the last look.
     down_since: Option<Tick>,
     refused: u64,
     told_at: Option<Tick>,
 }
 
 impl StoreWatch {
-    /// Refusals of earlier are not told; that the store is down is.
+    /// Begins to watch the store of `sentinel`. Earlier refusals are not logged. If the store is
+    /// down already, the first look logs that.
     pub(super) fn of(sentinel: &Sentinel) -> Self {
         let refused = sentinel.store().map_or(0, |store| refused(&store));
         Self {
@@ -29,7 +30,7 @@ impl StoreWatch {
         }
     }
 
-    /// Lines about what has become of the store since the last look.
+    /// Adds lines about what has happened to the store since the last look.
     pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick, lines: &mut Vec<LogLine>) {
         let Some(store) = sentinel.store() else {
             return;
@@ -44,7 +45,7 @@ impl StoreWatch {
                 self.down_since = None;
                 lines.push(LogLine::StoreBack(now - since));
             }
-            // One that was stopped is not told to be back.
+            // A store that was stopped has not recovered, so nothing is logged.
             (StoreState::Idle, _) => self.down_since = None,
             _ => {}
         }
