@@ -1,8 +1,8 @@
-//! Access: the callers that may look at the page, and those that may read the engine's state.
+//! Access: which callers get the page, and which can read the engine's state.
 //!
-//! Three questions, asked in this order: under which name the page was asked for, from where, and
-//! with which token. The first one keeps a web site out whose name leads to this server's
-//! address: its scripts run in the browser of a permitted caller, and would be local callers.
+//! Three checks are made, in this order: the host name in the request, the peer's address, and the
+//! token. The first check keeps out a web site whose name resolves to this server's address: its
+//! scripts run in the browser of a permitted caller, so the second check would take them for local.
 
 use std::fmt;
 use std::hint::black_box;
@@ -16,13 +16,13 @@ use crate::base::invalid::InvalidSetting;
 use crate::key::{ClientIp, Head, Nets, PeerIp};
 use crate::observe::host::{Hosts, is_loopback, names};
 
-/// Fewest characters of a token.
+/// The minimum length of a token: one of random characters cannot be guessed.
 const LEAST_TOKEN: usize = 16;
-/// Most characters of a token.
+/// The maximum length of a token.
 const MOST_TOKEN: usize = 1_024;
 
-/// The beginnings of fields in which proxies and networks of them speak of a client, or of the
-/// request that it has sent to them.
+/// The prefixes of header fields in which proxies and content delivery networks describe a client
+/// or its request.
 const FROM_PROXIES: [&str; 18] = [
     "akamai-",
     "ali-cdn-",
@@ -43,7 +43,7 @@ const FROM_PROXIES: [&str; 18] = [
     "x-original-",
     "x-real-",
 ];
-/// Their ends.
+/// The suffixes of such header fields.
 const OF_CLIENTS: [&str; 9] = [
     "-for",
     "-proto",
@@ -59,13 +59,13 @@ const OF_CLIENTS: [&str; 9] = [
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessDenied {
-    /// The page has no such name.
+    /// The host name in the request is not one of the page's.
     Host,
-    /// Nobody knows where the request comes from.
+    /// The address of the peer is unknown.
     UnknownPeer,
-    /// The request comes from an address that may not look.
+    /// The address of the peer is not permitted.
     ForeignPeer,
-    /// A proxy on this machine may have sent it, for anybody.
+    /// A proxy on this machine can have sent the request, on behalf of any client.
     Forwarded,
     /// The request has no token, or a wrong one.
     Token,
@@ -79,17 +79,17 @@ pub(super) struct Access {
     token: Option<AccessToken>,
 }
 
-/// Where requests may come from.
+/// The peers that requests are accepted from.
 #[derive(Clone, Debug)]
 enum Peers {
-    /// This machine; from anywhere, if there is a token.
+    /// Only this machine, or any peer if there is a token.
     Default,
     /// This machine and these networks.
-    NumberedRules(Nets),
+    Networks(Nets),
     Anywhere,
 }
 
-/// The text that a caller must present. It is too long to be guessed, however often.
+/// The text that a caller must present. It is too long to be found by guessing.
 #[derive(Clone)]
 struct AccessToken(Arc<str>);
 
@@ -105,7 +105,7 @@ impl Access {
     }
 
     pub(super) fn allow(&mut self, nets: impl IntoIterator<Item = IpNet>) {
-        self.peers = Peers::NumberedRules(Nets::new(nets));
+        self.peers = Peers::Networks(Nets::new(nets));
     }
 
     pub(super) fn open(&mut self) {
@@ -116,7 +116,7 @@ impl Access {
         self.hosts.add(name)
     }
 
-    /// Asks for `text`.
+    /// Requires the token `text` from callers that read the state.
     pub(super) fn token(&mut self, text: &str) -> Result<(), InvalidSetting> {
         let length = text.chars().count();
         if !(LEAST_TOKEN..=MOST_TOKEN).contains(&length) {
@@ -137,7 +137,7 @@ impl Access {
         self.token.is_some()
     }
 
-    /// Returns whether `request` may have the page, which tells nothing of the engine.
+    /// Checks that `request` can have the page, which contains nothing of the engine.
     pub(super) fn check_page<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
         if !self.hosts.has_names_of(request) {
             return Err(AccessDenied::Host);
@@ -146,7 +146,7 @@ impl Access {
             Peers::Anywhere => return Ok(()),
             Peers::Default if self.has_token() => return Ok(()),
             Peers::Default => None,
-            Peers::NumberedRules(nets) => Some(nets),
+            Peers::Networks(nets) => Some(nets),
         };
         let peer = PeerIp.client_ip(Head::of(request));
         let peer = peer.ok_or(AccessDenied::UnknownPeer)?;
@@ -156,8 +156,9 @@ impl Access {
         if !peer.is_loopback() {
             return Err(AccessDenied::ForeignPeer);
         }
-        // All that a proxy on this machine passes on would be local. A caller on it asks for this
-        // machine, and proxies speak HTTP/1.0 unless they are configured otherwise.
+        // The peer is on this machine, and can be a proxy for a client elsewhere. A local caller
+        // asks for a loopback name; a proxy usually sends HTTP/1.0, another name, or header fields
+        // about its client.
         let is_direct = request.version() >= Version::HTTP_11
             && names(request).flatten().all(is_loopback)
             && !is_forwarded(request.headers());
@@ -168,7 +169,7 @@ impl Access {
         }
     }
 
-    /// Returns whether `request`, which may have the page, may have the state as well.
+    /// Checks that `request`, which can have the page, can have the state as well.
     pub(super) fn check_state<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
         let Some(AccessToken(token)) = &self.token else {
             return Ok(());
@@ -190,7 +191,7 @@ impl fmt::Debug for AccessToken {
     }
 }
 
-/// Returns whether a field is there in which a proxy speaks of somebody else.
+/// Returns whether `headers` has a field in which a proxy describes its client.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let mut names = headers.keys().map(HeaderName::as_str);
     names.any(|name| {
@@ -199,7 +200,7 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The token in a field such as `Bearer abc`.
+/// Returns the token in a field value such as `Bearer abc`.
 fn bearer(value: &HeaderValue) -> Option<&[u8]> {
     let (scheme, token) = value.as_bytes().split_at_checked("bearer ".len())?;
     scheme
@@ -207,8 +208,7 @@ fn bearer(value: &HeaderValue) -> Option<&[u8]> {
         .then(|| token.trim_ascii())
 }
 
-/// Returns whether the two are the same, found out in a time that depends on the length of `given`
-/// alone.
+/// Returns whether `given` is the token, in a time that depends only on the length of `given`.
 fn is_same(token: &[u8], given: &[u8]) -> bool {
     let mut difference = u8::from(token.len() != given.len());
     for (byte, expected) in given.iter().zip(token.iter().cycle()) {

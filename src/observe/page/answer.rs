@@ -1,4 +1,4 @@
-//! The answers of the page.
+//! The HTTP answers of the page.
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
@@ -8,7 +8,7 @@ use super::super::Body;
 use super::POLICY;
 use super::access::AccessDenied;
 
-/// The `answer` as it is sent.
+/// Completes an `answer`: adds the protective header fields, and removes the body for HEAD.
 pub(super) fn finish(mut answer: Response<Bytes>, method: &Method) -> Response<Body> {
     protect(answer.headers_mut());
     if *method == Method::HEAD {
@@ -19,7 +19,7 @@ pub(super) fn finish(mut answer: Response<Bytes>, method: &Method) -> Response<B
     answer.map(Body::from)
 }
 
-/// The answer to a request that may not look, with the line that would let it.
+/// Returns the answer to a refused request, with the line of code that would permit it.
 pub(super) fn refusal(denied: AccessDenied) -> Response<Bytes> {
     let (status, why) = match denied {
         AccessDenied::Host => (
@@ -54,7 +54,7 @@ pub(super) fn refusal(denied: AccessDenied) -> Response<Bytes> {
     answer
 }
 
-/// The answer to a request with a method other than those that are `allowed`.
+/// Returns the answer to a request whose method is not among those `allowed`.
 pub(super) fn method_refusal(allowed: &'static str) -> Response<Bytes> {
     let mut answer = text(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -76,7 +76,7 @@ pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Bytes
     answer
 }
 
-/// The `asset`, unless the browser has it already.
+/// Returns the `asset`, or only "not modified" if the browser has it.
 pub(super) fn file(asset: &'static super::assets::Asset, headers: &HeaderMap) -> Response<Bytes> {
     let known = headers.get_all(header::IF_NONE_MATCH).iter();
     let mut tags = known.filter_map(|value| value.to_str().ok());
@@ -93,7 +93,8 @@ pub(super) fn file(asset: &'static super::assets::Asset, headers: &HeaderMap) ->
         set(&mut answer, header::CONTENT_TYPE, asset.content_type);
         answer
     };
-    // Kept, and asked for again each time: the next version of the program has others.
+    // The browser caches it and revalidates it each time: another version of the program can have
+    // another content.
     set(&mut answer, header::CACHE_CONTROL, "no-cache");
     if let Ok(etag) = HeaderValue::from_str(asset.etag()) {
         answer.headers_mut().insert(header::ETAG, etag);
@@ -101,7 +102,7 @@ pub(super) fn file(asset: &'static super::assets::Asset, headers: &HeaderMap) ->
     answer
 }
 
-/// Adds the fields that say what a browser must not do with the answer.
+/// Adds the header fields that restrict what a browser does with the answer.
 pub(super) fn protect(headers: &mut HeaderMap) {
     let fields = [
         (header::CONTENT_SECURITY_POLICY, POLICY),

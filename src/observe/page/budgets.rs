@@ -1,4 +1,4 @@
-//! The budgets of rules on costs, over all resources, in the words of the page.
+//! The budgets of rules on costs, summed over all resources, as the page shows them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,21 +6,21 @@ use std::collections::HashMap;
 use super::json::Json;
 use crate::read::BudgetSnapshot;
 
-/// What calls have cost by each rule on costs, by the id of the rule.
+/// The sums of the budgets of each rule on costs, by the id of the rule.
 #[derive(Debug, Default)]
 pub(super) struct PageBudgets(HashMap<String, BudgetSum>);
 
-/// What calls have cost by one rule.
+/// The sum of the budgets of one rule, in its unit.
 #[derive(Clone, Copy, Debug, Default)]
 struct BudgetSum {
     is_by_key: bool,
-    /// In the present window, if the rule counts all callers together.
+    /// Used in the present window, if the rule counts all callers together.
     used: u64,
-    /// By calls that run.
+    /// Reserved by running calls.
     reserved: u64,
-    /// Since the start.
+    /// Charged since the start.
     charged: u64,
-    /// Calls that told no cost.
+    /// The number of calls that reported no cost.
     untold: u64,
 }
 
@@ -39,13 +39,13 @@ impl PageBudgets {
         }
     }
 
-    /// What the rule `id` allows, in `words`, and what has become of that.
+    /// Returns `words`, which say what the rule `id` allows, with what was used of its budget.
     pub(super) fn words<'a>(&self, id: &str, words: &'a str) -> Cow<'a, str> {
         let Some(budget) = self.0.get(id) else {
             return words.into();
         };
         let (spent, what) = match budget.is_by_key {
-            // No two keys have the same window.
+            // Each key has a window of its own, so there is no common amount in use.
             true => (budget.charged, "charged so far"),
             false => (budget.used, "used"),
         };

@@ -1,4 +1,4 @@
-//! Changing rules and breakers from the page.
+//! Changes rules and operates breakers from the page.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -26,30 +26,31 @@ use crate::observe::diff::differences;
 use crate::observe::journal::tell_changed;
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 
-/// Most bytes of a request's body.
+/// The maximum length of a request's body, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A [`Page`] on which rules can be changed and breakers operated; made by [`Page::edits`]. It
-/// answers what the page answers, and these requests as well, all of them with the token:
+/// A [`Page`] on which rules can be changed and breakers operated; made by [`Page::edits`]. Besides
+/// the requests of the page it answers these requests, all of which need the token:
 ///
 /// | request | body | answer |
 /// |---|---|---|
 /// | `GET ?rules` | | the rules in force as a JSON [document](crate::document), and their version as `ETag` |
-/// | `POST ?rules&check` | such a document | `problems` and `diff`, and nothing is changed |
-/// | `POST ?rules`, `If-Match: version` | the same | 200 and `diff`: they are kept by the sink, and in force |
-/// | `POST ?breaker` | `resource`, `direction`, `rule`, `set` | `state`; `set` is `open`, until it is `close`, which also hands a breaker back that has opened by itself |
-/// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: how many tokens a value has, such as an address or a user; `null` without a limit |
-/// | `POST ?reset` | the same | `reset`: whether the value had spent any, and has its whole quota again; of a [shared](crate::KeyedRule::shared) rule in all processes |
+/// | `POST ?rules&check` | such a document | `problems` and `diff`; nothing changes |
+/// | `POST ?rules`, `If-Match: version` | such a document | 200 and `diff`: the rules are stored in the sink, and in force |
+/// | `POST ?breaker` | `resource`, `direction`, `rule`, `set` | `state`; `open` holds until `close`, which also closes a breaker that has opened by itself |
+/// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: the remaining tokens of a value, such as an address or a user; `null` without a limit |
+/// | `POST ?reset` | as for `left` | gives the value its whole quota back; `reset` says whether it had spent any; of a [shared](crate::KeyedRule::shared) rule in all processes |
 ///
 /// Bodies are JSON, with that content type, of at most 1 MiB. `direction` is `inbound` if it is
-/// left out. Rules are all rules: what is not among them goes. If anything is wrong, the old rules
-/// stay, and the answer tells why: 400 with all `problems`, 409 if the sink keeps other rules than
-/// those in force, 412 if the version is not that in force, 428 without a version, 500 if the sink
-/// fails. 503 says that the store of a shared rule has not answered, and that the value may have been
-/// reset or not. Only `GET ?rules` shows the names of origins and values that stand in rules.
+/// left out. `POST ?rules` replaces all rules: those that are not in the document are removed. If
+/// anything is wrong, the old rules stay, and the answer has the reason: 400 with all `problems`,
+/// 409 if the sink has other rules than those in force, 412 if the version is not that in force,
+/// 428 without a version, 500 if the sink fails. 503 means that the store of a shared rule has not
+/// answered, so the value is either reset or not. Only `GET ?rules` shows the names of origins and
+/// the values that rules contain.
 ///
 /// A request that a browser sends for another site is refused, by its `Origin` and
-/// `Sec-Fetch-Site`; nothing is changed by `GET`.
+/// `Sec-Fetch-Site`. `GET` changes nothing.
 ///
 /// # Examples
 ///
@@ -96,7 +97,7 @@ enum Action {
     Value(OfValue),
 }
 
-/// The action that a request asks for on a value of a rule.
+/// The action that a request asks for on one value of a keyed rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OfValue {
     Left,
@@ -113,7 +114,7 @@ impl EditablePage {
         }
     }
 
-    /// Returns whether `head` may have anything changed, and what.
+    /// Checks that the sender of `head` can change something, and returns what it asks for.
     fn action(&self, head: &Request<()>) -> Result<Action, Box<Response<Bytes>>> {
         let access = &self.page.settings.access;
         let refused = |denied| Box::new(refusal(denied));
@@ -142,7 +143,7 @@ impl EditablePage {
         Ok(action)
     }
 
-    /// The answer to a request other than one that changes something.
+    /// Returns the answer to a request that changes nothing.
     async fn look(&self, head: &Request<()>) -> Response<Bytes> {
         let is_get = matches!(*head.method(), Method::GET | Method::HEAD);
         let access = &self.page.settings.access;
@@ -161,7 +162,7 @@ impl EditablePage {
         }
     }
 
-    /// The rules in force.
+    /// Returns the rules in force as a document, with their version.
     fn rules(&self) -> Response<Bytes> {
         let rules = self.page.sentinel.rules();
         let mut answer = answer(StatusCode::OK, written(&rules));
@@ -169,7 +170,7 @@ impl EditablePage {
         answer
     }
 
-    /// Does what was asked for.
+    /// Carries out `action` and returns its answer.
     async fn act(&self, action: Action, head: &HeaderMap, body: Vec<u8>) -> Response<Bytes> {
         let (this, head) = (self.clone(), head.clone());
         let answer = match action {
@@ -178,12 +179,12 @@ impl EditablePage {
             Action::Breaker => self.breaker(&body),
             Action::Value(action) => self.of_value(action, &body).await,
         };
-        // The next state shows it.
+        // So that the next state shows the change.
         self.page.rounds.forget();
         answer
     }
 
-    /// Looks at the value that `body` names, or resets it.
+    /// Reads what is left of the value that `body` names, or resets the value.
     async fn of_value(&self, action: OfValue, body: &[u8]) -> Response<Bytes> {
         match (NamedValue::read(&self.page.sentinel, body), action) {
             (Ok(value), OfValue::Left) => value.left(),
@@ -210,7 +211,7 @@ impl EditablePage {
         answer
     }
 
-    /// Puts the rules in `body` in force, or changes nothing.
+    /// Puts the rules in `body` in force and stores them in the sink, or changes nothing.
     fn replace(&self, head: &HeaderMap, body: &[u8]) -> Response<Bytes> {
         let mut versions = head.get_all(header::IF_MATCH).iter();
         let (Some(version), None) = (versions.next(), versions.next()) else {
@@ -275,7 +276,7 @@ impl EditablePage {
     }
 }
 
-/// The resource that `body` names, by its direction, and the whole of `body`.
+/// Returns the direction and the name of the resource in `body`, and the parsed `body`.
 pub(super) fn target(body: &[u8]) -> Option<(Direction, String, Value)> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let name = body["resource"].as_str()?.to_owned();
@@ -329,8 +330,8 @@ impl fmt::Debug for EditablePage {
     }
 }
 
-/// The answer of `act`, which may take long: it runs beside the threads that poll, if there are
-/// others.
+/// Returns the answer of `act`, which can block: if there is a tokio runtime, it runs on one of its
+/// threads for blocking work.
 async fn at_leisure(act: impl FnOnce() -> Response<Bytes> + Send + 'static) -> Response<Bytes> {
     if cfg!(target_family = "wasm") {
         return act();
@@ -342,7 +343,7 @@ async fn at_leisure(act: impl FnOnce() -> Response<Bytes> + Send + 'static) -> R
     acted.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it panicked"))
 }
 
-/// The whole of `body`, unless it is too large.
+/// Receives the whole `body`, or returns the answer to one that is too large or incomplete.
 async fn whole<B: HttpBody>(body: B) -> Result<Vec<u8>, Response<Bytes>> {
     let too_large = || text(StatusCode::PAYLOAD_TOO_LARGE, "At most 1 MiB.\n");
     if body.size_hint().lower() > MOST_BYTES as u64 {
@@ -369,7 +370,8 @@ async fn whole<B: HttpBody>(body: B) -> Result<Vec<u8>, Response<Bytes>> {
     Ok(bytes)
 }
 
-/// Returns whether the page itself may have sent it, or something that is no browser.
+/// Returns whether the request can come from the page itself, or not from a browser: no header
+/// field names another site.
 fn is_same_origin(head: &Request<()>) -> bool {
     let headers = head.headers();
     let mut sites = headers.get_all("sec-fetch-site").iter();
@@ -412,7 +414,7 @@ pub(super) fn error(status: StatusCode, why: &str) -> Response<Bytes> {
     answer(status, json.into_text())
 }
 
-/// An answer in JSON.
+/// Returns an answer with `text`, which is JSON.
 pub(super) fn answer(status: StatusCode, text: String) -> Response<Bytes> {
     let mut answer = Response::new(text.into());
     *answer.status_mut() = status;

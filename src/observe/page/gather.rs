@@ -1,8 +1,7 @@
-//! What the state is written from: all that is read of an engine, in small steps, for all requests
-//! of a while.
+//! Gathers the figures of an engine that states are written from: one reading, in small steps,
+//! serves all requests until the next one.
 //!
-//! It never has an origin, a context, a parameter or a key: it is made of the nodes of resources
-//! alone.
+//! It contains no origin, context, parameter or key, because it reads only the nodes of resources.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,14 +26,14 @@ use crate::sentinel::Sentinel;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 use crate::store::StoreStatus;
 
-/// SteppedWork between two pauses, as a number of resources that are read.
+/// The work between two pauses, in resources read.
 pub(super) const PORTION: usize = 32;
-/// Most breakers that are shown.
+/// The maximum number of breakers that are shown.
 const MOST_BREAKERS: usize = 200;
-/// Most texts that requests share.
+/// The maximum number of texts, of different queries, that requests share.
 const MOST_TEXTS: usize = 16;
 
-/// Parts that one reading leaves to the next.
+/// The parts of a reading that the next one uses again.
 #[derive(Debug)]
 pub(super) struct KeptParts(Lock<Parts>);
 
@@ -53,7 +52,7 @@ pub(super) struct Gathered {
     /// Breakers, each with its resource; the ones that refuse calls come first.
     pub(super) breakers: Vec<(String, Direction, BreakerView)>,
     pub(super) breaker_count: usize,
-    /// Open ones of resources that are not told.
+    /// The number of open and half-open breakers of resources that are not shown.
     pub(super) unlisted_open: usize,
     pub(super) keys: HashMap<String, Keys>,
     /// How many keys were reset by each shared rule that counts each apart.
@@ -72,9 +71,10 @@ pub(super) struct Gathered {
     texts: Lock<Vec<(StateQuery, Arc<Making<Bytes>>)>>,
 }
 
-/// The figures of a resource. It owns nothing, so many of them are dropped at once.
+/// The figures of a resource. A row owns no memory, so that dropping many rows takes no time.
 #[derive(Debug)]
 pub(super) struct PageRow {
+    /// The position of the name in [`Gathered::names`](Gathered).
     name: Range<usize>,
     pub(super) direction: Direction,
     pub(super) is_listed: bool,
@@ -96,7 +96,7 @@ pub(super) struct Keys {
     pub(super) overflows: u64,
     pub(super) resets: u64,
     pub(super) missing: u64,
-    /// If the rule blocks values.
+    /// How often values were blocked, if the rule blocks values.
     pub(super) blocks: Option<u64>,
 }
 
@@ -213,7 +213,7 @@ impl Gathered {
         &self.names[row.name.clone()]
     }
 
-    /// The text for `query`, which `write` begins to write unless another request has.
+    /// Returns the text for `query`. `write` begins to write it, unless another request has begun.
     pub(super) fn text(
         &self,
         query: &StateQuery,
@@ -233,7 +233,7 @@ impl Gathered {
     }
 }
 
-/// A reading that is under way.
+/// A reading in progress.
 struct PageReader {
     all_resources: bool,
     now: Tick,
@@ -242,7 +242,7 @@ struct PageReader {
     minute: CommonMinute,
     names: String,
     rows: Vec<PageRow>,
-    /// By rank.
+    /// The breakers by [`rank`] of their states.
     breakers: [Vec<(String, Direction, BreakerView)>; 3],
     breaker_count: usize,
     unlisted_open: usize,
@@ -314,8 +314,8 @@ impl PageReader {
     }
 }
 
-/// How many there were in the second before the present one, as plots have them. The window of a
-/// node that keeps no seconds also has a part of a bucket.
+/// Returns the number of events in the last whole second, as in the plots. For a node without
+/// seconds it is the rate in the window, which includes the bucket in progress.
 fn rate(node: &Node, present: Tick, second: Option<&NodeBucket>, event: Event) -> f64 {
     let count = second.and_then(|second| match event {
         Event::Pass => Some(second.pass()),
@@ -327,7 +327,7 @@ fn rate(node: &Node, present: Tick, second: Option<&NodeBucket>, event: Event) -
     count.map_or_else(|| node.qps(present, event), |count| count as f64)
 }
 
-/// Closed, half-open, open.
+/// Returns the rank of a breaker's state: the more calls it refuses, the higher.
 const fn rank(state: BreakerState) -> usize {
     match state {
         BreakerState::Closed => 0,

@@ -1,4 +1,4 @@
-//! JSON that is written from front to back, with commas where they belong.
+//! Writes JSON from front to back, and places the commas.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::read::write_text;
 #[derive(Debug, Default)]
 pub(super) struct Json {
     text: String,
-    /// Whether the next value stands behind another one.
+    /// Whether the next value follows another one.
     needs_comma: bool,
 }
 
@@ -39,7 +39,7 @@ impl Json {
     }
 
     /// Begins a member that is a list, for items that are written one by one, with work between
-    /// them. Ends with [`end_list`](Self::end_list).
+    /// them. [`end_list`](Self::end_list) ends it.
     pub(super) fn begin_list(&mut self, key: &str) {
         self.key(key);
         self.begin('[');
@@ -49,7 +49,8 @@ impl Json {
         self.end(']');
     }
 
-    /// Begins a member that is an object, or without a key the whole, likewise.
+    /// Begins a member that is an object, or without a key an object that is no member.
+    /// [`end_object`](Self::end_object) ends it.
     pub(super) fn begin_object(&mut self, key: Option<&str>) {
         match key {
             Some(key) => self.key(key),
@@ -68,7 +69,7 @@ impl Json {
         self.value(value);
     }
 
-    /// Writes a member that is a number or, if there is none or it is infinite, null.
+    /// Writes a member that is a number, or null if there is none or if it is not finite.
     pub(super) fn number(&mut self, key: &str, value: Option<f64>) {
         match value.filter(|value| value.is_finite()) {
             Some(value) => self.plain(key, value),

@@ -1,4 +1,4 @@
-//! Rules as lines of a table, and the limits that they give to resources.
+//! The rules as lines of a table, and the limits of each resource.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use super::words;
 use crate::base::pace::StepPace;
 use crate::rule::{Rule, RuleSet};
 
-/// Most rules that are shown.
+/// The maximum number of rules that are shown.
 pub(super) const MOST_RULES: usize = 500;
 
 /// The rules of one set.
 #[derive(Debug)]
 pub(super) struct RuleLines {
     pub(super) version: u64,
-    /// The first ones.
+    /// The first rules, which are shown.
     pub(super) told: Vec<RuleLine>,
     pub(super) count: usize,
     by_name: HashMap<Box<str>, NameLimits>,
@@ -31,7 +31,7 @@ pub(super) struct RuleLine {
     pub(super) words: String,
 }
 
-/// The tightest limits of the rules for one name, and of which kinds there are rules.
+/// The tightest limits of the rules for one name, and whether it has rules of some kinds.
 #[derive(Clone, Copy, Debug, Default)]
 struct NameLimits {
     limits: LimitFigures,
@@ -80,7 +80,7 @@ impl RuleLines {
         }
     }
 
-    /// The limits of a resource: of its own rules, or else of those for all resources.
+    /// Returns the limits of a resource: of its own rules, or else of those for all resources.
     pub(super) fn limits_of(&self, resource: &str, adaptive_limit: Option<u32>) -> LimitFigures {
         let of = |name: &str| self.by_name.get(name).copied().unwrap_or_default();
         let (own, default) = (of(resource), of("*"));

@@ -1,4 +1,5 @@
-//! The last minute of a resource, second by second, without the present one: it has not ended.
+//! The last minute of a resource, second by second, without the present second, which has not
+//! ended.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use crate::clock::Tick;
 use crate::sentinel::Sentinel;
 use crate::stat::NodeBucket;
 
-/// Seconds that are shown.
+/// The number of seconds that are shown.
 const SECONDS: usize = 60;
 pub(super) const NANOS: u64 = 1_000_000_000;
 
@@ -24,7 +25,7 @@ pub(super) struct Second {
 /// The seconds of the last minute, oldest first.
 pub(super) type LastMinute = [Second; SECONDS];
 
-/// The minute of one resource; `None` if it keeps none.
+/// Returns the last minute of one resource; `None` if the resource keeps no seconds.
 pub(super) fn minute_of(
     sentinel: &Sentinel,
     direction: Direction,
@@ -40,11 +41,12 @@ pub(super) fn minute_of(
     Some(minute)
 }
 
-/// The minute of all resources, second by second as they end.
+/// The last minute of all resources together. Each reading adds the seconds that have ended since
+/// the last one.
 #[derive(Clone, Debug)]
 pub(super) struct CommonMinute {
     seconds: LastMinute,
-    /// The first second that is not in it.
+    /// The first second that was not added yet.
     next: u64,
 }
 
@@ -93,7 +95,7 @@ impl CommonMinute {
     }
 }
 
-/// Adds what was counted in `buckets`, which are seconds, where they belong at `now`.
+/// Adds the counts of `buckets`, each of one second, to the seconds of the minute before `now`.
 fn add(minute: &mut LastMinute, buckets: &[NodeBucket], now: Tick) {
     let present = now.as_nanos() / NANOS;
     for bucket in buckets {

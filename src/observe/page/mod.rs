@@ -1,11 +1,11 @@
-//! A live page of a running engine: rates and refusals, breakers, rules, and what looks like a
-//! mistake in the set-up.
+//! A live page of a running engine: rates and refusals, breakers, rules, and likely mistakes in the
+//! configuration.
 //!
 //! ```text
 //! let app = Router::new()
 //!     .route("/users/{id}", get(user))
 //!     .layer(SentinelLayer::with(sentinel.clone()))
-//!     // What is routed below the layer is not limited by it.
+//!     // Routes that are added after the layer are not limited by it.
 //!     .route_service("/sentinel", Page::new(&sentinel));
 //! ```
 //!
@@ -14,54 +14,57 @@
 //!
 //! # Who may look
 //!
-//! By default only callers on this machine: the address of the peer must be known, which in axum
-//! needs [connect info](crate::key::PeerIp#if-no-address-is-there), and be a loopback one; the page
-//! must be asked for as `localhost`, as a name below `.localhost` or by a loopback address, with
-//! HTTP/1.1 or later; and no header field may be there in which proxies speak of clients, such as
-//! `Forwarded`, `Via`, `X-Forwarded-For` and `CF-Connecting-IP`. A proxy on this machine that adds
-//! no such field and speaks HTTP/1.1 to a loopback address, as nginx does with a bare `proxy_pass`
-//! and `proxy_http_version 1.1`, cannot be told from a caller on it: where there may be one, set a
-//! [token](Page::token). Everybody else gets a 403 that names the line to write:
+//! By default the page is only for callers on this machine. The address of the peer must be known,
+//! which in axum needs [connect info](crate::key::PeerIp#if-no-address-is-there), and be a loopback
+//! address. The request must be for `localhost`, for a name below `.localhost` or for a loopback
+//! address, with HTTP/1.1 or later. It must have no header field in which proxies describe clients,
+//! such as `Forwarded`, `Via`, `X-Forwarded-For` and `CF-Connecting-IP`. A proxy on this machine
+//! that adds no such field and sends HTTP/1.1 to a loopback address, as nginx does with a bare
+//! `proxy_pass` and `proxy_http_version 1.1`, cannot be distinguished from a caller on this
+//! machine: if there can be one, set a [token](Page::token). All other callers get a 403 that names
+//! the line to write:
 //!
 //! | for | write |
 //! |---|---|
-//! | a container, whose host comes in by a bridge | [`allow`](Page::allow) with the bridge's network |
+//! | a container, whose host connects over a bridge | [`allow`](Page::allow) with the bridge's network |
 //! | a team | [`token`](Page::token), which the page asks for |
 //! | a proxy that checks its callers | [`allow`](Page::allow) with the proxy's address, or [`open`](Page::open) |
-//! | a name of its own | [`host`](Page::host), beside any of these |
+//! | a name of its own | [`host`](Page::host), with or without the lines above |
 //!
-//! Always, and also with [`open`](Page::open), the name under which the page is asked for must be
-//! an address, `localhost`, a name below `.localhost`, or one that was [given](Page::host). A web
-//! site could otherwise let its own name lead to this server, and read the page in the browser of
-//! a permitted caller. No answer allows other sites to read it, to frame it, or to run code in
-//! it.
+//! In any case, also with [`open`](Page::open), the host in the request must be an address,
+//! `localhost`, a name below `.localhost`, or a name that was [given](Page::host). A web site could
+//! otherwise make its own name resolve to this server, and read the page in the browser of a
+//! permitted caller. No answer allows other sites to read it, to frame it, or to run code in it.
 //!
 //! # What is shown
 //!
-//! Names of resources, rules and their ids. By default only resources that a rule names or a
-//! router has matched: other names may be made up by callers, and have secrets in them. There is
-//! no origin, context, key or parameter in any answer, also where a rule names one. Only a
-//! [finding](crate::Sentinel::findings) may show a name that was called instead of that of a rule.
+//! The page shows names of resources, rules and their ids. By default it shows only resources that
+//! a rule names or a router has matched: callers can make up other names, and these can contain
+//! secrets. No answer contains an origin, a context, a key or a parameter, even if a rule names
+//! one. Only a [finding](crate::Sentinel::findings) can show a name that was called in place of the
+//! one in a rule.
 //!
 //! # The data, for scripts
 //!
-//! `?state` is JSON. `n` is how many resources (default 50, at most 500), `sort` one of `refused`
-//! (the default), `pass`, `failed`, `rt`, `in_flight` and `name`, `q` a part that names must have,
-//! and `focus` with `direction` (`inbound` or `outbound`) the resource whose minute is shown. A
-//! value that cannot be read is answered with 400 and a line that names it. Figures have the names
-//! of [`Snapshot::to_json`](crate::read::Snapshot::to_json), but rates and response times are those of
-//! the last whole second where a resource keeps seconds. Times are in milliseconds. Lists of
-//! seconds have 60 entries, of which the last is the second before the present one; it ended
-//! `second_age` milliseconds ago. Members may be added at any time, and
-//! `schema` changes if one is taken away.
+//! `?state` returns JSON. `n` is the number of resources (default 50, at most 500), and `sort` one
+//! of `refused` (the default), `pass`, `failed`, `rt`, `in_flight` and `name`. `q` is a part that
+//! names must contain. `focus`, with `direction` (`inbound` or `outbound`), is the resource whose
+//! last minute is shown. A value that cannot be read is answered with 400 and a line that names it.
+//!
+//! Figures have the names of [`Snapshot::to_json`](crate::read::Snapshot::to_json), but if a
+//! resource keeps seconds, rates and response times are those of the last whole second. Times are
+//! in milliseconds. Lists of seconds have 60 entries. The last entry is the last whole second,
+//! which ended `second_age` milliseconds ago. Members can be added at any time; `schema` changes if
+//! one is removed.
 //!
 //! # Cost
 //!
-//! Calls pay nothing. The state is read once for all requests, and the next time after a pause of
-//! 250 ms and 0.1 ms for each resource: 10,000 resources are read every 1.25 s, however many look.
-//! Within the pause a few requests have at once what was read before, and more of them wait for its
-//! end. Reading and writing is done by the tasks that wait for it, in small steps between which
-//! other tasks run, and holds no lock: with 10,000 resources no thread is held for a millisecond.
+//! Calls pay nothing. The engine is read once for all requests, and again after a pause of 250 ms
+//! and 0.1 ms for each resource: 10,000 resources are read at most every 1.25 s, for any number of
+//! viewers. Within the pause, the first few requests get the last reading at once; further requests
+//! wait for the end of the pause. The tasks that wait for a state read and write it, in small steps
+//! between which other tasks run, and without a lock: with 10,000 resources no thread is held for a
+//! millisecond.
 
 mod access;
 mod answer;
@@ -111,8 +114,8 @@ pub use edits::EditablePage;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The page as a service, for every kind of request body, which it does not read. A clone is a
-/// handle of the same page. See the [module](self).
+/// The page as a service. It accepts requests with any body, and does not read the body. A clone is
+/// a handle of the same page. See the [module](self).
 ///
 /// # Examples
 ///
@@ -140,7 +143,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 /// let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
 /// assert_eq!(state["resources"]["nodes"][0]["totals"]["block"], 1);
 ///
-/// // From elsewhere nobody may look.
+/// // Other machines have no access.
 /// assert_eq!(get("/sentinel", "192.0.2.7:4000").await.status(), StatusCode::FORBIDDEN);
 /// # });
 /// ```
@@ -186,7 +189,7 @@ impl fmt::Debug for Page {
     }
 }
 
-/// Readings of `sentinel` for a page.
+/// Returns the readings of `sentinel` that all requests for a page share.
 fn rounds(sentinel: &Sentinel, all_resources: bool) -> Arc<Rounds<Arc<Gathered>>> {
     let (kept, clock) = (Arc::new(KeptParts::new()), sentinel.clone());
     let sentinel = sentinel.clone();
@@ -202,7 +205,7 @@ fn rounds(sentinel: &Sentinel, all_resources: bool) -> Arc<Rounds<Arc<Gathered>>
     Arc::new(Rounds::new(make, move || now(&clock)))
 }
 
-/// The present of `sentinel`.
+/// Returns the present time of `sentinel`.
 fn now(sentinel: &Sentinel) -> Tick {
     let time = &sentinel.registry().shared().time;
     time.check_making(time.read())

@@ -1,4 +1,4 @@
-//! Proposed rules: what is wrong with them, what they would change, and their version.
+//! Proposed rules: their problems, the changes that they would make, and their version.
 
 use bytes::Bytes;
 use http::header;
@@ -11,7 +11,7 @@ use crate::document::{Document, Format, Problem};
 use crate::observe::diff::Difference;
 use crate::rule::{InvalidRule, Rules};
 
-/// Most problems, and most differences, in an answer.
+/// The maximum number of problems, and of differences, in an answer.
 const MOST_TOLD: usize = 200;
 
 /// A problem of a document, as it is written in an answer.
@@ -67,12 +67,12 @@ pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<ToldProblem>), Vec<ToldPro
     }
 }
 
-/// `rules` as a document.
+/// Returns `rules` as a document.
 pub(super) fn written(rules: &Rules) -> String {
     Document::from_rules(rules).write(Format::Json)
 }
 
-/// The version of `rules`: equal sets have the same one, also in another process.
+/// Returns the version of `rules`. Equal sets have the same version, also in another process.
 pub(super) fn tag_of(rules: &Rules) -> String {
     etag(written(rules).as_bytes())
 }

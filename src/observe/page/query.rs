@@ -3,12 +3,12 @@
 use crate::call::Direction;
 use crate::read::write_text;
 
-/// Rows that are returned unless it says otherwise.
+/// The default number of rows that are returned.
 const ROWS: usize = 50;
-/// Most rows that are returned.
+/// The maximum number of rows that are returned.
 const MOST_ROWS: usize = 500;
 
-/// The orders and the directions, by their names in queries.
+/// The orders of rows, by their names in queries.
 const SORTS: [(&str, Sort); 6] = [
     ("refused", Sort::Refused),
     ("pass", Sort::Passed),
@@ -17,12 +17,13 @@ const SORTS: [(&str, Sort); 6] = [
     ("in_flight", Sort::InFlight),
     ("name", Sort::Name),
 ];
+/// The directions, by their names in queries.
 const DIRECTIONS: [(&str, Direction); 2] = [
     ("inbound", Direction::Inbound),
     ("outbound", Direction::Outbound),
 ];
 
-/// By what rows are sorted, the largest figure first.
+/// The figure by which rows are sorted, the largest first, or else the name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -41,13 +42,13 @@ pub(super) struct StateQuery {
     pub(super) sort: Sort,
     /// The text that names must contain, in lower case.
     pub(super) part: String,
-    /// The resource whose minute is asked for; that of all, if none.
+    /// The resource whose minute is asked for; `None` for the minute of all resources.
     pub(super) focus: Option<(Direction, String)>,
 }
 
 impl StateQuery {
-    /// Reads the members behind `state` in a request's query. Others than those of the
-    /// documentation are passed over; what cannot be read is an error that names it.
+    /// Reads the members after `state` in a request's query. Unknown members are ignored. A value
+    /// that cannot be read is an error that names the member.
     pub(super) fn of(query: &str) -> Result<Self, String> {
         let find = |name: &str| {
             let mut members = query.split('&');
@@ -87,13 +88,13 @@ impl StateQuery {
     }
 }
 
-/// The value of that name.
+/// Returns the value with the name `name`.
 fn one_of<T: Copy>(all: &[(&str, T)], name: &str) -> Option<T> {
     let found = all.iter().find(|(known, _)| *known == name);
     found.map(|(_, value)| *value)
 }
 
-/// The error for a member that is `text`: what it is, and what it must be.
+/// Returns the error for a member whose value is `text`: what it is, and what it must be.
 fn bad(member: &str, text: &str, must_be: &str) -> String {
     let shown: String = text.chars().take(64).collect();
     let mut quoted = String::new();
@@ -102,7 +103,7 @@ fn bad(member: &str, text: &str, must_be: &str) -> String {
     format!("{member} is {quoted}, must be {must_be}.\n")
 }
 
-/// `text` as it was before a form was made of it. Bytes that are not UTF-8 are replaced.
+/// Decodes `text` from the form encoding. Bytes that are not UTF-8 are replaced.
 fn decoded(text: &str) -> String {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());

@@ -1,4 +1,4 @@
-//! How a page is set up, and what it answers to each path.
+//! Configures a page, and routes its requests by their queries.
 
 use std::sync::Arc;
 
@@ -44,16 +44,16 @@ impl Page {
         }
     }
 
-    /// Sets a name for the head of the page, such as that of the instance. Default: none.
+    /// Sets a title for the top of the page, such as the name of the instance. Default: none.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.settings_mut().about.title = title.into();
         self
     }
 
-    /// Sets networks whose callers may look, beside this machine. A network that contains the
-    /// address of a proxy lets everybody in whom the proxy lets through: requests are judged by
-    /// the peer of the connection, and not by what header fields say. Replaces an earlier call.
+    /// Sets the networks whose callers can see the page, in addition to this machine. A network
+    /// that contains the address of a proxy admits everybody whom the proxy admits: requests are
+    /// judged by the peer of the connection, and not by header fields. Replaces an earlier call.
     ///
     /// ```
     /// # use http::{Request, StatusCode};
@@ -80,21 +80,22 @@ impl Page {
         self
     }
 
-    /// Lets callers from anywhere look. This is for a page behind an authentication of your own:
-    /// a layer, or a proxy that is the only way to this server.
+    /// Admits callers from anywhere. This is for a page behind an authentication of your own: a
+    /// layer, or a proxy that is the only way to this server.
     #[must_use]
     pub fn open(mut self) -> Self {
         self.settings_mut().access.open();
         self
     }
 
-    /// Asks callers for a token before they get any data. The page itself, which tells nothing of
-    /// the engine, then comes to everybody, unless [`allow`](Self::allow) was called: it asks for
-    /// the token and keeps it for as long as its tab is open. Scripts send it as
-    /// `Authorization: Bearer`. There are no cookies, so no other site can use it.
+    /// Requires a token for all data. The page itself, which contains nothing of the engine, is
+    /// then served to everybody, unless [`allow`](Self::allow) was called. It asks for the token
+    /// and keeps it while its tab is open. Scripts send it as `Authorization: Bearer`. There are no
+    /// cookies, so no other site can use it.
     ///
-    /// Wrong tokens get 401, and keep nobody with the right one out: 16 random characters cannot be
-    /// guessed. The token is sent as it is: use TLS wherever others may listen.
+    /// Wrong tokens get 401. There is no lock-out after wrong tokens, because 16 random characters
+    /// cannot be guessed. The token is sent in plain text: use TLS on networks where others can
+    /// listen.
     ///
     /// # Errors
     ///
@@ -104,19 +105,19 @@ impl Page {
         Ok(self)
     }
 
-    /// Adds a name under which the page may be asked for, such as `ops.example.com`: without
-    /// scheme, port and path. Capitals do not matter. Addresses and `localhost` need no call.
+    /// Adds a host name under which the page is served, such as `ops.example.com`, without scheme,
+    /// port and path. The case of letters is ignored. Addresses and `localhost` need no call.
     ///
     /// # Errors
     ///
-    /// Unless `name` is one: letters, digits, `-`, `.` and `_`.
+    /// If `name` is empty, or has other characters than letters, digits, `-`, `.` and `_`.
     pub fn host(mut self, name: &str) -> Result<Self, InvalidSetting> {
         self.settings_mut().access.host(name)?;
         Ok(self)
     }
 
-    /// Sets whether to show also resources whose names callers may have made up, and with them
-    /// whatever stands in their paths. Default: no.
+    /// Sets whether to show also resources whose names callers can make up. Such a name can be the
+    /// path of a request, with secrets in it. Default: no.
     #[must_use]
     pub fn all_resources(mut self, all: bool) -> Self {
         self.settings_mut().about.all_resources = all;
@@ -124,9 +125,9 @@ impl Page {
         self
     }
 
-    /// Shows what has come of the polls of a [watch](crate::source::Watch), under a name such as
-    /// that of the file: when it was read, and the error while it cannot be. An error is shown as
-    /// it is, also if it has a value of the file in it. May be called for each watch.
+    /// Shows the outcome of the polls of a [watch](crate::source::Watch), under a name such as that
+    /// of its file: when the rules were last read, or the error if they cannot be read. The text of
+    /// an error is shown in full, and can contain a value of the file. Call it once for each watch.
     /// The page does not keep the watch alive.
     #[must_use]
     pub fn watch(mut self, name: impl Into<String>, watch: &Watch) -> Self {
@@ -135,7 +136,7 @@ impl Page {
         self
     }
 
-    /// Lets callers with the token change rules and operate breakers; `sink` keeps the rules.
+    /// Lets callers with the token change rules and operate breakers. `sink` stores the rules.
     ///
     /// # Errors
     ///
@@ -152,12 +153,12 @@ impl Page {
     }
 
     fn settings_mut(&mut self) -> &mut PageSettings {
-        // What others share was written with other settings.
+        // Clones of this page continue to share states that were written with the old settings.
         self.rounds = rounds(&self.sentinel, self.settings.about.all_resources);
         Arc::make_mut(&mut self.settings)
     }
 
-    /// The answer to `request`, or what state it asks for.
+    /// Returns the query of a `request` for the state; the answer to any other one is the error.
     pub(super) fn answer<B>(
         &self,
         request: &Request<B>,
@@ -183,7 +184,7 @@ impl Page {
         .into())
     }
 
-    /// The state, which is read and written in small steps.
+    /// Returns the state, which is read and written in small steps.
     pub(super) async fn state(&self, query: StateQuery) -> Response<Bytes> {
         let state = async {
             let gathered = self.rounds.look().await?;

@@ -1,4 +1,4 @@
-//! The state of an engine as JSON, sorted and cut for a page.
+//! Writes the state of an engine as JSON, with the rows that a page shows.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -21,25 +21,26 @@ use crate::sentinel::Sentinel;
 use crate::source::WatchStatus;
 use crate::stat::Totals;
 
-/// Most findings that are shown.
+/// The maximum number of findings that are shown.
 const MOST_FINDINGS: usize = 50;
-/// How many rows are compared between two pauses, to choose the ones that are shown.
+/// The number of rows that are compared between two pauses, to choose those that are shown.
 const LOOKED_AT: usize = 128;
 
-/// Facts of the state that the engine does not know.
+/// The parts of the state that do not come from the engine.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) title: String,
-    /// Whether resources whose names callers may have made up are shown.
+    /// Whether resources whose names callers can make up are shown.
     pub(super) all_resources: bool,
+    /// When the page was created.
     pub(super) since: Tick,
-    /// The note that people read before they change rules, if they may.
+    /// The note that people read before they change rules; `None` if the page cannot change rules.
     pub(super) edits: Option<String>,
     /// The watches of rules, by name.
     pub(super) watches: Vec<(String, WatchStatus)>,
 }
 
-/// The figures from which the state is written.
+/// Writes one state, from the gathered figures.
 pub(super) struct StateWriter {
     pub(super) sentinel: Sentinel,
     pub(super) about: About,
@@ -49,7 +50,7 @@ pub(super) struct StateWriter {
 // === impl StateWriter ===
 
 impl StateWriter {
-    /// The state as `query` asks for it, written in small steps.
+    /// Writes the state that `query` asks for, in small steps.
     pub(super) async fn write(self, query: StateQuery) -> Bytes {
         let (pace, mut json) = (&mut StepPace::of(PORTION), Json::default());
         let (gathered, about) = (&*self.gathered, &self.about);
@@ -80,7 +81,7 @@ impl StateWriter {
         json.into_text().into()
     }
 
-    /// The rates of all resources together.
+    /// Writes the rates of all resources together.
     async fn write_now(&self, json: &mut Json, pace: &mut StepPace) {
         let (mut rates, mut concurrency, mut waiting) = ([0.0; RATES.len()], 0, 0);
         for rows in self.gathered.rows.chunks(LOOKED_AT) {
@@ -102,7 +103,7 @@ impl StateWriter {
         });
     }
 
-    /// The minute of one resource, or of all.
+    /// Writes the last minute of one resource, or of all.
     fn write_focus(&self, json: &mut Json, query: &StateQuery) {
         json.member("focus", |json| {
             let minute = match &query.focus {
@@ -131,7 +132,7 @@ impl StateWriter {
         });
     }
 
-    /// The rows of the table of resources.
+    /// Writes the rows of the table of resources.
     async fn write_rows(&self, json: &mut Json, query: &StateQuery, pace: &mut StepPace) {
         let gathered = &*self.gathered;
         let (mut listed, mut matching, mut first) = (0, 0, Vec::<&PageRow>::new());
@@ -170,7 +171,7 @@ impl StateWriter {
     }
 }
 
-// === the parts, in their order ===
+// === the parts of the state ===
 
 fn write_row(json: &mut Json, name: &str, row: &PageRow, limits: LimitFigures) {
     json.text("resource", name);
@@ -227,7 +228,7 @@ fn write_seconds(json: &mut Json, minute: &LastMinute) {
     json.list("block", minute, |json, second| json.value(second.block));
 }
 
-/// The breakers, those that refuse calls first.
+/// Writes the breakers, first those that refuse calls.
 async fn write_breakers(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) {
     json.begin_object(Some("breakers"));
     json.plain("count", gathered.breaker_count);
@@ -257,7 +258,7 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
     json.plain("count", lines.count);
     json.plain("version", lines.version);
     json.millis("since", since_1970(gathered.rules_since));
-    // The count of all rules together, if the engine refuses nothing at all.
+    // If the whole engine is in shadow mode, this is the count of all its rules together.
     let together = gathered.would_block.get("").map(|count| *count as f64);
     json.number("would_block", together);
     json.begin_list("list");
@@ -293,7 +294,7 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
     json.end_object();
 }
 
-/// The outcomes of reading rules.
+/// Writes the outcomes of the watches of rules.
 fn write_watches(json: &mut Json, watches: &[(String, WatchStatus)]) {
     json.list("sources", watches, |json, (name, status)| {
         json.object(|json| {
@@ -351,7 +352,7 @@ fn write_system(json: &mut Json, sentinel: &Sentinel, gathered: &Gathered) {
 // === impl Gathered ===
 
 impl Gathered {
-    /// The order of two rows: the larger figure first, then the name.
+    /// Compares two rows: by the figure, larger first, then by the name.
     fn by(&self, sort: Sort, a: &PageRow, b: &PageRow) -> Ordering {
         let [pass, block, _, error] =
             std::array::from_fn(|place| b.rates[place].total_cmp(&a.rates[place]));

@@ -3,7 +3,7 @@
 use super::json::Json;
 use crate::store::StoreStatus;
 
-/// Writes its state, if the engine has one.
+/// Writes the state of the store, or null if the engine has none.
 pub(super) fn write_store(json: &mut Json, store: Option<&StoreStatus>) {
     let Some(store) = store else {
         return json.plain("store", "null");

@@ -1,7 +1,7 @@
-//! Words: what a rule allows, as one line for people.
+//! Describes what a rule allows in one line, for people.
 //!
-//! Names of origins and values are left out, even those that stand in rules: a page is looked at
-//! over shoulders.
+//! Names of origins and values are left out, even those that rules contain: bystanders can see a
+//! page.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::rule::{Rule, Setting};
 /// The settings of a rule, by name.
 pub(super) struct Known(Vec<(&'static str, Setting)>);
 
-/// The limits of `rule` in words, such as `120/s for each origin, queue up to 500 ms`.
+/// Describes the limits of `rule`, such as `120/s for each origin, queue up to 500 ms`.
 pub(super) fn limit(rule: &Rule) -> String {
     let known = Known::of(rule);
     let mut words = String::new();
@@ -25,7 +25,7 @@ pub(super) fn limit(rule: &Rule) -> String {
         Rule::CircuitBreaker(_) => known.circuit_breaker(&mut words),
         Rule::Authority(_) => known.authority(&mut words),
         Rule::System(_) => known.system(&mut words),
-        // A kind without words of its own.
+        // A kind without a description of its own.
         _ => known.figures(&mut words),
     };
     words
@@ -66,7 +66,7 @@ impl Known {
         }
     }
 
-    /// How many entries the list of that name has.
+    /// Returns the length of the list `name`.
     fn length(&self, name: &str) -> Option<usize> {
         match self.find(name)? {
             Setting::Thresholds(_, list) => Some(list.len()),
@@ -90,7 +90,7 @@ impl Known {
         Ok(())
     }
 
-    /// Writes a number of calls, or of units of their cost, and the time for them.
+    /// Writes the number of calls, or of units of cost, that are allowed, and the time for them.
     fn rate(&self, words: &mut String) -> std::fmt::Result {
         let threshold = self.number("threshold").unwrap_or_default();
         write!(words, "{threshold}")?;
@@ -230,7 +230,7 @@ impl Known {
         Ok(())
     }
 
-    /// Adds whose calls count, where these are not all calls of the rule's resource.
+    /// Adds which calls count, unless all calls of the rule's resource do.
     fn whose(&self, words: &mut String) -> std::fmt::Result {
         match self.text("for_origin") {
             Some("other") => words.push_str(" for each other origin"),
@@ -243,7 +243,7 @@ impl Known {
         }
     }
 
-    /// Adds the time of that `name` behind `before`, if it is set.
+    /// Adds the text `before` and the time `name`, if it is set.
     fn add_time(&self, words: &mut String, before: &str, name: &str) -> std::fmt::Result {
         match self.time(name) {
             Some(value) => write!(words, "{before} {}", time(value)),
