@@ -1,7 +1,7 @@
-//! Flow control for tower services: limits how many calls may pass in a window of time
-//! and how many may run at once, and lets calls wait for the next free place.
+//! Flow control for tower services: limits how many calls can pass in a window of time
+//! and how many can run at once, and lets calls wait for the next free place.
 //!
-//! It brings the ideas of Alibaba Sentinel to async Rust. Limits are exact under any
+//! The crate brings the ideas of Alibaba Sentinel to async Rust. Limits are exact under any
 //! interleaving of threads, and waiting is a timer in the response future. There is no
 //! lock on the path of a known key, no background thread, and no `unsafe`.
 //!
@@ -119,7 +119,8 @@
 //! * All guarantees and their limits: [`guide::guarantees`]. `docs/proofs.md` has the tests by name.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What only stores and readers use stands beside what all builds use, and would need a mark each.
+// Items that only stores or `observe` use are not marked one by one, so a build without one of the
+// features has dead code.
 #![cfg_attr(
     not(all(feature = "observe", feature = "shared")),
     allow(
@@ -131,7 +132,7 @@
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!("tower-sentinel requires 64-bit atomics, which this target does not support");
 
-// So that tests in the crate name public items as users do.
+// Lets tests in the crate name public items as users do.
 #[cfg(test)]
 extern crate self as tower_sentinel;
 

@@ -1,4 +1,4 @@
-//! Reports on a circuit breaker, live or as it was in a snapshot.
+//! Views of a circuit breaker: live ones, and frozen ones in snapshots.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -14,8 +14,8 @@ use crate::engine::resource::Resource;
 /// made. If a [reload](crate::CircuitBreakerRule#reloads) has replaced the breaker since,
 /// the view shows and operates the old one: get a new view.
 ///
-/// One of a [`Snapshot`](crate::read::Snapshot) is frozen: it shows the breaker as it was, keeps no
-/// resource alive, and operates nothing.
+/// A view in a [`Snapshot`](crate::read::Snapshot) is frozen: it shows the breaker as it was, keeps
+/// no resource alive, and operates nothing.
 ///
 /// ```
 /// use tower_sentinel::read::BreakerState;
@@ -83,7 +83,7 @@ impl NodeView {
 }
 
 impl BreakerView {
-    /// Frozen ones of `resource` at `now`, in the order of their rules.
+    /// Returns frozen views of the breakers of `resource` at `now`, in the order of their rules.
     pub(super) fn frozen(resource: &Resource, now: Tick) -> Vec<Self> {
         let Some(breakers) = resource.breakers() else {
             return Vec::new();
@@ -105,8 +105,8 @@ impl BreakerView {
         copies
     }
 
-    /// The figure that `live` reads of the breaker, or that `frozen` has kept; `None` if the
-    /// resource has lost its breakers.
+    /// Returns the figure that `live` reads from the breaker, or `frozen` from the copy. `None` if
+    /// the resource has no breakers any more.
     fn read<T>(
         &self,
         live: impl FnOnce(&Breakers, usize, &Resource) -> T,
@@ -132,9 +132,9 @@ impl BreakerView {
             .unwrap_or(BreakerState::Closed)
     }
 
-    /// Returns how much longer it refuses calls until one may probe it; if probes are under
-    /// way, this is the latest time. `None` if it refuses no calls now, or all calls until
-    /// [`force_close`](Self::force_close).
+    /// Returns how much longer the breaker refuses all calls until one can probe it. While probes
+    /// are in progress, it is the longest time until then. `None` if the breaker refuses no calls
+    /// now, or refuses all calls until [`force_close`](Self::force_close).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.read(
@@ -144,9 +144,9 @@ impl BreakerView {
         .flatten()
     }
 
-    /// Returns how long it has been in its [state](Self::state), as users see it: an open
-    /// breaker that may be probed is open until a call arrives. A [reload] that keeps the
-    /// state keeps this time.
+    /// Returns how long the breaker has been in its [state](Self::state), as users see it: an open
+    /// breaker that can be probed is open until a call arrives. A [reload] that keeps the state
+    /// keeps this time.
     ///
     /// [reload]: crate::CircuitBreakerRule#reloads
     #[doc(alias("since", "state_since"))]
@@ -159,9 +159,9 @@ impl BreakerView {
         .unwrap_or_default()
     }
 
-    /// Returns how often it has entered `state`, also by hand. A [reload] that keeps the state
-    /// keeps this number. A reload itself changes no state, and a breaker begins closed without
-    /// having entered that.
+    /// Returns how often the breaker has entered `state`, also by hand. A [reload] that keeps the
+    /// state keeps this number. A reload itself changes no state, and the closed state in which a
+    /// breaker begins is not counted.
     ///
     /// [reload]: crate::CircuitBreakerRule#reloads
     #[doc(alias("transitions"))]
@@ -174,10 +174,10 @@ impl BreakerView {
         .unwrap_or_default()
     }
 
-    /// Returns how many bad calls it counts, failed or slow ones by its rule: in the
-    /// interval up to now, among the last calls, or since the last good one. While it is
-    /// open or half-open, these are the ones with which it opened; 0 if
-    /// [`force_open`](Self::force_open) did it.
+    /// Returns how many bad calls the breaker counts, failed or slow ones by its rule: in the
+    /// interval up to now, among the last calls, or since the last good call. While the breaker is
+    /// open or half-open, it is the number with which it opened, or 0 if
+    /// [`force_open`](Self::force_open) has opened it.
     #[doc(alias("failures", "failure_count"))]
     #[must_use]
     pub fn bad_calls(&self) -> u64 {
@@ -188,8 +188,8 @@ impl BreakerView {
         .unwrap_or_default()
     }
 
-    /// Returns how long ago the last bad call ended that it counted or that was a probe;
-    /// `None` if there was none. It does not change when the breaker closes.
+    /// Returns the time since the end of the last bad call that was counted or was a probe; `None`
+    /// if there was none. Closing the breaker does not reset it.
     #[doc(alias("last_failure", "last_error"))]
     #[must_use]
     pub fn since_last_bad_call(&self) -> Option<Duration> {
@@ -200,10 +200,10 @@ impl BreakerView {
         .flatten()
     }
 
-    /// Opens it until [`force_close`](Self::force_close): no calls pass, and no probes
-    /// either. Through reloads it stays open as long as a rule continues from its own.
+    /// Opens the breaker until [`force_close`](Self::force_close): no calls pass, not even probes.
+    /// Reloads keep it open as long as a rule continues from its own.
     ///
-    /// Returns whether there is a breaker to operate: not for a frozen view.
+    /// Returns whether there is a breaker to operate; `false` for a frozen view.
     pub fn force_open(&self) -> bool {
         let Source::Live(resource, index) = &self.source else {
             return false;
@@ -213,10 +213,10 @@ impl BreakerView {
             .is_some()
     }
 
-    /// Closes it. Its counts are forgotten, even if it is closed already, and calls in flight no
-    /// longer count.
+    /// Closes the breaker. Its counts are cleared, even if it is closed already, and calls in
+    /// flight no longer count.
     ///
-    /// Returns whether there is a breaker to operate: not for a frozen view.
+    /// Returns whether there is a breaker to operate; `false` for a frozen view.
     pub fn force_close(&self) -> bool {
         let Source::Live(resource, index) = &self.source else {
             return false;

@@ -5,9 +5,10 @@ use crate::budget::BudgetFigures;
 use crate::clock::Tick;
 use crate::engine::resource::Resource;
 
-/// A rule on [costs](crate::FlowRule::cost), and what the calls of one resource have cost by it.
+/// The budget of a rule on [costs](crate::FlowRule::cost) for one resource: what its calls have
+/// reserved and were charged.
 ///
-/// A reload keeps the counts for a rule that takes the place of another one of its unit.
+/// A reload keeps the counts if the new rule replaces a rule of the same unit.
 ///
 /// # Examples
 ///
@@ -36,7 +37,7 @@ pub struct BudgetSnapshot {
 }
 
 impl BudgetSnapshot {
-    /// The budgets of `resource`, in the order of their rules.
+    /// Copies the budgets of `resource`, in the order of their rules.
     pub(super) fn of(resource: &Resource, now: Tick) -> Vec<Self> {
         let mut budgets = Vec::new();
         if let Some(costs) = resource.costs() {
@@ -58,28 +59,28 @@ impl BudgetSnapshot {
         &self.rule
     }
 
-    /// Returns the unit that it counts.
+    /// Returns the unit of the costs.
     #[must_use]
     pub fn unit(&self) -> &str {
         &self.unit
     }
 
-    /// Returns whether it is a rule on the costs of [each key](crate::KeyedRule::cost). Then what is
-    /// reserved, and all that is counted in all, is that of all values together.
+    /// Returns whether the rule limits the costs of [each key](crate::KeyedRule::cost). Then
+    /// [`reserved`](Self::reserved) and the totals are those of all values together.
     #[must_use]
     pub const fn is_by_key(&self) -> bool {
         self.is_by_key
     }
 
-    /// Returns the most that calls may cost in the interval of the rule: those of one value without a
-    /// limit of its own, if each key has a budget.
+    /// Returns the maximum cost of calls in the interval of the rule. If each key has a budget, it
+    /// is that of a value without a limit of its own.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.figures.limit
     }
 
-    /// Returns what was charged in the present window; 0 for a keyed rule, where
-    /// [`KeyedView::left`](crate::read::KeyedView::left) tells the rest of a value.
+    /// Returns what was charged in the present window. It is 0 for a keyed rule:
+    /// [`KeyedView::left`](crate::read::KeyedView::left) returns what a value has left.
     #[must_use]
     pub const fn used(&self) -> u32 {
         self.figures.used
@@ -91,9 +92,9 @@ impl BudgetSnapshot {
         self.figures.reserved
     }
 
-    /// Returns what new calls may cost: the limit without what is used and reserved, or what a
-    /// provider has [left](crate::Meter::left) if that is less. For a keyed rule it is the whole limit,
-    /// as a new value has.
+    /// Returns what new calls can cost: the limit less what is used, or what the provider says is
+    /// [left](crate::Meter::left) if that is less, and then less what is reserved. For a keyed rule
+    /// it is the whole limit, as for a new value.
     #[must_use]
     pub const fn left(&self) -> u32 {
         if self.is_by_key {
@@ -114,35 +115,35 @@ impl BudgetSnapshot {
         left.saturating_sub(reserved)
     }
 
-    /// Returns what was charged in all.
+    /// Returns the total that was charged.
     #[must_use]
     pub const fn charged_total(&self) -> u64 {
         self.figures.charged_total
     }
 
-    /// Returns what calls have reserved in all. What was charged, divided by this, says how good
-    /// the reservations are.
+    /// Returns the total that calls have reserved. The quotient of what was charged and this total
+    /// shows how good the reservations are.
     #[must_use]
     pub const fn reserved_total(&self) -> u64 {
         self.figures.reserved_total
     }
 
-    /// Returns what was charged beyond the limit of its window. Where many threads charge at once,
-    /// it may miss a part of that.
+    /// Returns the total that was charged beyond the limits of windows. If many threads charge at
+    /// once, a part of it can be missing.
     #[must_use]
     pub const fn over_total(&self) -> u64 {
         self.figures.over_total
     }
 
-    /// Returns how many calls ended without telling a cost, and so were charged what they had
+    /// Returns how many calls ended without reporting a cost, and so were charged what they had
     /// reserved.
     #[must_use]
     pub const fn untold_total(&self) -> u64 {
         self.figures.untold_total
     }
 
-    /// Returns what was told and not charged, because it was above 2²⁴ at once or the window held
-    /// 2³⁰ already.
+    /// Returns the total that was reported but not charged, because a single report was above 2²⁴
+    /// or the window held 2³⁰ already.
     #[must_use]
     pub const fn cut_total(&self) -> u64 {
         self.figures.cut_total

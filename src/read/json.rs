@@ -1,4 +1,4 @@
-//! A snapshot as JSON.
+//! Writes a snapshot as JSON.
 
 use std::fmt::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,42 +13,47 @@ use crate::store::{StoreErrorKind, StoreStatus};
 impl Snapshot {
     /// Returns the snapshot as one JSON object.
     ///
-    /// It contains the figures of [`Snapshot`] and, as a list under `nodes`, those of each
-    /// [`NodeSnapshot`], under the names of their methods. Response times are in
-    /// milliseconds, null where no call has ended; rates are per second, under `pass_qps`,
-    /// `block_qps`, `complete_qps` and `error_qps`. `name` is that of an origin or a
-    /// context.
+    /// It contains the figures of [`Snapshot`] and, in the list `nodes`, those of each
+    /// [`NodeSnapshot`], under the names of their methods. Response times are in milliseconds, or
+    /// null if no call has ended. Rates are per second, under `pass_qps`, `block_qps`,
+    /// `complete_qps` and `error_qps`. `name` is the name of an origin or a context.
     ///
-    /// The state of single rules is in lists, in which each has the id of its `rule`. Each
-    /// node has `breakers`, with the `state` as the text of
-    /// [`BreakerState`](crate::read::BreakerState) (`closed`, `open`, `half-open`) and
-    /// `retry_after` in milliseconds or null, `in_state_for` in milliseconds, `times_entered` with a
-    /// number for each state, `bad_calls`, and `since_last_bad_call` in milliseconds or null; and
-    /// `keyed_rules`, with `overflows`, `missing`, `resets`, `blocks` and `waiting`; and `budgets`, with the
-    /// fields of [`BudgetSnapshot`](crate::read::BudgetSnapshot). The whole has `shadows`, with
-    /// `would_block`. The lists are empty if there are no such rules, and `adaptive_limit` and
-    /// `shedding` are null; else `shedding` has the classes that are `shut`, and for each class
-    /// `bound`, `admitted` and `blocked`.
-    /// `rules` has all rules, with their `kind`, `resource` and `is_shadow`, their `limit` and its
-    /// `interval` in milliseconds, or null, and what they have refused as `blocked`; `rules_since`
-    /// is in milliseconds since 1970. `shared_rules` has the shared ones, with the fields of
-    /// [`SharedSnapshot`](crate::read::SharedSnapshot), and `store` is that of
-    /// [`StoreStatus`](crate::store::StoreStatus), with times in milliseconds, the `errors` by kind
-    /// and the kind of the last one, or null. The whole also has `findings`, with
-    /// the `kind` as the text of [`FindingKind`](crate::hook::FindingKind), the `resource`, and the
-    /// whole sentence as `text`.
+    /// The state of single rules is in lists, whose entries have the id of the `rule`. A list is
+    /// empty if there are no such rules. Each node has these lists:
     ///
-    /// Not included are the totals of all resources together; single buckets, the window added up,
-    /// and the footprint of a node; of its minute and its previous second, all but `pass`, `block`,
-    /// `complete`, `error` and `occupied`; of its totals, `calls`, `rt` and `waited`. The refusals
-    /// by each kind of rule are in the totals as `block_by`, under the
-    /// [name](crate::BlockKind::as_str) of the kind, such as `keyed`.
+    /// * `breakers`: the `state` as the text of [`BreakerState`](crate::read::BreakerState)
+    ///   (`closed`, `open`, `half-open`), `retry_after` in milliseconds or null, `in_state_for` in
+    ///   milliseconds, `times_entered` with a number for each state, `bad_calls`, and
+    ///   `since_last_bad_call` in milliseconds or null.
+    /// * `keyed_rules`: `overflows`, `missing`, `resets`, `blocks` and `waiting`.
+    /// * `budgets`: the fields of [`BudgetSnapshot`](crate::read::BudgetSnapshot).
     ///
-    /// Counts and totals are whole numbers of up to 64 bits. A reader that keeps numbers as
-    /// floating-point ones, as JavaScript does, rounds those above 2⁵³.
+    /// A node also has `adaptive_limit` and `shedding`, null without an adaptive rule. `shedding`
+    /// has the classes that are `shut`, and for each class `bound`, `admitted` and `blocked`.
     ///
-    /// Characters that would end a script, or change the direction of the text around
-    /// them, are escaped, so the JSON can be embedded in a page or a log.
+    /// These members are for the whole engine; `rules_since` is in milliseconds since 1970:
+    ///
+    /// * `rules`: all rules, with their `kind`, `resource` and `is_shadow`, their `limit` and its
+    ///   `interval` in milliseconds, or null, and the calls they have refused as `blocked`.
+    /// * `shadows`: the rules in shadow mode, with `would_block`.
+    /// * `shared_rules`: the shared rules, with the fields of
+    ///   [`SharedSnapshot`](crate::read::SharedSnapshot).
+    /// * `store`: the fields of [`StoreStatus`](crate::store::StoreStatus), with times in
+    ///   milliseconds, the `errors` by kind and the kind of the last error; null without a store.
+    /// * `findings`: the `kind` as the text of [`FindingKind`](crate::hook::FindingKind), the
+    ///   `resource`, and the whole sentence as `text`.
+    ///
+    /// Some figures are not included: the totals of all resources together; single buckets, the
+    /// window added up, and the footprint of a node. The minute and the previous second of a node
+    /// have only `pass`, `block`, `complete`, `error` and `occupied`, and its totals do not have
+    /// `calls`, `rt` and `waited`. The refusals by each kind of rule are in the totals as
+    /// `block_by`, under the [name](crate::BlockKind::as_str) of the kind, such as `keyed`.
+    ///
+    /// Counts and totals are whole numbers of up to 64 bits. A reader that stores numbers in
+    /// floating point, as JavaScript does, rounds those above 2⁵³.
+    ///
+    /// Characters that would end a script, or change the direction of the text around them, are
+    /// escaped, so the JSON can be embedded in a page or a log.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel};
@@ -295,8 +300,8 @@ fn write_store(json: &mut String, store: &StoreStatus) -> fmt::Result {
     Ok(())
 }
 
-/// Returns whether `c` would end a script or a line, or turn the text around it. All of
-/// them have four digits.
+/// Returns whether `c` would end a script or a line, or change the direction of the text around
+/// it. All these characters have at most four hexadecimal digits, so `\uXXXX` can express them.
 const fn must_be_escaped(c: char) -> bool {
     matches!(
         c,
@@ -309,8 +314,8 @@ const fn must_be_escaped(c: char) -> bool {
     )
 }
 
-/// `rt` in milliseconds, or null. Divided once, so that a time in whole
-/// microseconds has no digits beyond them.
+/// Writes `rt` in milliseconds, or null. It divides only once, so that a time in whole microseconds
+/// gets no further digits by rounding.
 fn millis(rt: Option<Duration>) -> String {
     match rt {
         Some(rt) => (rt.as_nanos() as f64 / 1e6).to_string(),
@@ -318,7 +323,7 @@ fn millis(rt: Option<Duration>) -> String {
     }
 }
 
-/// What an adaptive rule grants to each class.
+/// Writes which calls of each class an adaptive rule admits.
 fn write_shedding(json: &mut String, shedding: Option<Shedding>) -> fmt::Result {
     let Some(shedding) = shedding else {
         json.push_str(",\"shedding\":null");
@@ -343,8 +348,8 @@ fn write_shedding(json: &mut String, shedding: Option<Shedding>) -> fmt::Result 
     Ok(())
 }
 
-/// Writes a list of `count` items under `key`, behind the fields before it: `write` writes the item
-/// at a place.
+/// Writes a list of `count` items under `key`, as a further member. `write` writes the item at an
+/// index.
 fn write_list(
     json: &mut String,
     key: &str,
@@ -362,7 +367,7 @@ fn write_list(
     Ok(())
 }
 
-/// Opens an object with the id of a rule.
+/// Begins an object, with the id of a rule as its first member.
 fn write_rule(json: &mut String, id: &str) -> fmt::Result {
     json.push_str("{\"rule\":");
     write_text(json, id)
@@ -416,7 +421,7 @@ mod tests {
 
     #[test]
     fn no_text_ends_a_script_or_turns_the_line_around() {
-        // All that change the direction, by the Unicode bidirectional algorithm.
+        // All characters that change the direction in the Unicode bidirectional algorithm.
         let turning = "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\
                        \u{2066}\u{2067}\u{2068}\u{2069}";
         for c in turning

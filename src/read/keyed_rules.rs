@@ -1,4 +1,4 @@
-//! Reports on the values of a keyed rule.
+//! Views of a keyed rule of a resource, and of its values.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -70,9 +70,9 @@ impl KeyedView {
         &self.rule
     }
 
-    /// Returns how many tokens `value` could take now, one by one, in the default tier; for a
-    /// queue, including those that would wait; for a rule on [costs](crate::KeyedRule::cost), without
-    /// what running calls have reserved. Zero while calls wait for a
+    /// Returns how many tokens `value` could take now, one by one, in the default tier. For a
+    /// queue, this includes tokens that would wait; for a rule on [costs](crate::KeyedRule::cost),
+    /// it excludes what running calls have reserved. It is zero while calls wait for a
     /// [place of their value](crate::KeyedRule::queue), and `u32::MAX` for a value
     /// [without a limit](Self::is_unlimited).
     #[must_use]
@@ -96,7 +96,7 @@ impl KeyedView {
         self.rest(&value.into()).is_none()
     }
 
-    /// The tokens that are left; `None` without a limit.
+    /// Returns the tokens that `value` has left; `None` without a limit.
     pub(crate) fn rest(&self, value: &Key<'_>) -> Option<u32> {
         let now = self.resource.now();
         self.params().left(self.place, value, now)
@@ -106,13 +106,14 @@ impl KeyedView {
     /// the last turn of the value; calls that wait keep theirs. A value that is
     /// [blocked](crate::KeyedRule::block_for) no longer is.
     ///
-    /// Nothing changes for calls that run under a [concurrency](crate::KeyedRule::concurrency)
-    /// limit, which keep their places, nor for a value that has no place in the [table], as it
-    /// shares its quota with others: the answer is then `false`. Under a limit on
-    /// [costs](crate::KeyedRule::cost), what running calls have reserved stays reserved. A call from
-    /// before the reset that does not run after all is refunded as well, so the value may have the
-    /// tokens of that call twice. Only this engine's count is reset; a [shared](crate::KeyedRule::shared)
-    /// rule has [`SharedKeyedView::reset`](crate::read::SharedKeyedView::reset).
+    /// Calls that run under a [concurrency](crate::KeyedRule::concurrency) limit keep their places.
+    /// A value without a place in the [table] is not reset, because it shares its quota with
+    /// others. The answer is `false` in both cases. Under a limit on
+    /// [costs](crate::KeyedRule::cost), what running calls have reserved stays reserved. If a call
+    /// took tokens before the reset and then does not run after all, it is refunded as usual, so
+    /// the value has those tokens twice. Only this engine's count is reset; for a
+    /// [shared](crate::KeyedRule::shared) rule use
+    /// [`SharedKeyedView::reset`](crate::read::SharedKeyedView::reset).
     ///
     /// [table]: crate::KeyedRule::max_keys
     ///
@@ -149,7 +150,7 @@ impl KeyedView {
         self.params().blocks(self.place)
     }
 
-    /// Returns how many values have used some of their quota. Reads the whole table.
+    /// Returns how many values have used some of their quota. It reads the whole table.
     #[must_use]
     pub fn values(&self) -> usize {
         self.params().values(self.place, self.resource.now())
@@ -181,11 +182,11 @@ impl KeyedView {
         self.params().waiting(self.place)
     }
 
-    /// Returns how many calls reached the rule without a value for it, for any [treatment of
-    /// those](crate::KeyedRule::missing): without a parameter, or without an origin for a rule
-    /// by origin. Calls that are refused before the rule are not counted. If it grows with every
-    /// call, no call has the parameter that the rule names, and the rule does not distinguish
-    /// between callers.
+    /// Returns how many calls reached the rule without a value for it: without the parameter, or
+    /// without an origin for a rule by origin. They are counted for any [treatment of such
+    /// calls](crate::KeyedRule::missing). Calls that are refused before the rule are not counted.
+    /// If the number grows with every call, no call has the parameter that the rule names, and the
+    /// rule does not distinguish between callers.
     ///
     /// Counting costs calls with a value nothing.
     ///
@@ -193,7 +194,7 @@ impl KeyedView {
     /// use tower_sentinel::{Call, KeyedRule, Sentinel};
     ///
     /// let sentinel = Sentinel::new(KeyedRule::per_second("search", 5).param("user"));
-    /// // Its only parameter has no name.
+    /// // The call has a parameter, but none with the name `user`.
     /// drop(sentinel.try_enter(Call::new("search").param("ann")));
     /// let params = sentinel.node("search").expect("it has been called").keyed_rules();
     /// assert_eq!(params[0].missing(), 1);
@@ -203,7 +204,7 @@ impl KeyedView {
         self.params().missing(self.place)
     }
 
-    /// Returns the bytes that the table of values takes.
+    /// Returns the size of the table of values, in bytes.
     #[must_use]
     pub fn footprint(&self) -> usize {
         self.params().table_footprint(self.place)

@@ -1,4 +1,4 @@
-//! The state of single rules, copied for a snapshot.
+//! The counts of keyed rules and of rules in shadow mode, copied for a snapshot.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::base::pace::{StepPace, at_once};
 use crate::engine::registry::Registry;
 use crate::engine::resource::Resource;
 
-/// A copy of a keyed rule of a resource with its counts. Its values are not copied.
-/// [`NodeView::keyed_rules`](crate::read::NodeView::keyed_rules) returns views that count them, by a walk
+/// A copy of the counts of a keyed rule of a resource. Its values are not copied: the views that
+/// [`NodeView::keyed_rules`](crate::read::NodeView::keyed_rules) returns can count them, by a walk
 /// through the whole table.
 ///
 /// # Examples
@@ -30,7 +30,7 @@ pub struct KeyedSnapshot {
     overflows: u64,
     missing: u64,
     resets: u64,
-    /// If the rule blocks values.
+    /// `None` if the rule does not block values.
     blocks: Option<u64>,
     waiting: u32,
 }
@@ -104,12 +104,12 @@ impl KeyedSnapshot {
     }
 }
 
-/// How many calls the rules in shadow mode would have refused: the refusals in their `registry`.
+/// Returns how many calls a rule in shadow mode would have refused: the refusals in its `registry`.
 pub(super) fn would_block(registry: &Registry) -> u64 {
     at_once(would_block_by(registry, &mut StepPace::without_pauses()))
 }
 
-/// As `would_block`, in steps: `pace` yields to other tasks between them.
+/// As [`would_block`], in steps, between which `pace` yields to other tasks.
 pub(crate) async fn would_block_by(registry: &Registry, pace: &mut StepPace) -> u64 {
     let mut living = 0_u64;
     let mut add = |row: &ResourceReading<'_>| {

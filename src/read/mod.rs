@@ -1,4 +1,4 @@
-//! Looking at statistics: single figures without copying, and a copy of all.
+//! Reads statistics: views of single figures without copying, and snapshots of all of them.
 
 mod breaker;
 mod budget;

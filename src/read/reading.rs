@@ -1,5 +1,4 @@
-//! Reading all resources in place, for readers that come often: nothing is copied unless it is
-//! asked for.
+//! Reads all resources in place, for frequent readers: nothing is copied unless it is asked for.
 
 use std::borrow::Cow;
 use std::sync::Arc as StdArc;
@@ -21,19 +20,20 @@ use crate::engine::resource::{Leases, Resource};
 use crate::rule::RuleSet;
 use crate::stat::{Histogram, Node, Totals};
 
-/// One resource, as it is read: the row from which views, snapshots and exports are filled.
+/// One resource during a reading: views, snapshots and exports take their figures from it.
 pub(crate) struct ResourceReading<'a> {
     registry: &'a Registry,
     rules: &'a RuleSet,
     resource: &'a Arc<Resource>,
-    /// When all resources are read, if that is one moment.
+    /// The moment of the reading; `None` if each resource is read at its own present.
     moment: Option<Glance>,
 }
 
-/// A reader of rows. A reading that pauses may continue on another thread.
+/// A function that is called with each resource. It is `Send` because a reading that pauses can
+/// continue on another thread.
 pub(crate) type ReadRow<'a> = dyn FnMut(&ResourceReading<'_>) + Send + 'a;
 
-/// A resource at its present.
+/// A resource, and the time at which its figures are read.
 pub(crate) struct PresentResource {
     resource: Arc<Resource>,
     pub(crate) now: Tick,
@@ -44,7 +44,7 @@ pub(crate) struct PresentResource {
 pub(crate) struct Details {
     pub(crate) concurrency: u32,
     pub(crate) waiting: u32,
-    /// Slots in use, and how many there are, if a rule says so.
+    /// The slots in use and their limit, if a rule limits them.
     pub(crate) slots: Option<(u32, u32)>,
     pub(crate) shedding: Option<Shedding>,
     pub(crate) breakers: Vec<BreakerView>,
@@ -53,23 +53,23 @@ pub(crate) struct Details {
     pub(crate) histograms: Option<[Histogram; 2]>,
 }
 
-/// The counts of the resources that had lost their places when a reading ended.
+/// The counts of the resources that were evicted before a reading ended.
 #[derive(Debug)]
 pub(crate) struct Evicted {
     pub(crate) count: u64,
     pub(crate) totals: [Totals; 2],
 }
 
-/// Calls `read` with each resource once, at one moment. Resources that leave meanwhile are either
-/// read or among the evicted ones.
+/// Calls `read` with each resource once, at one moment. A resource that is evicted during the
+/// reading is either read or among the evicted ones.
 pub(crate) fn read_resources(registry: &Registry, read: &mut ReadRow<'_>) -> Evicted {
     let moment = registry.shared().time.read();
     let mut pace = StepPace::without_pauses();
     at_once(walk(registry, &mut pace, 1, Some(moment), read))
 }
 
-/// Reads all resources in steps of `pace`; each costs `work`. `read` gets them by the rules in
-/// force when the reading begins.
+/// Reads all resources in steps of `pace`; each resource costs `work`. `read` is called with the
+/// rules that are in force when the reading begins.
 pub(crate) async fn read_resources_paced(
     registry: &Registry,
     pace: &mut StepPace,
@@ -118,7 +118,7 @@ pub(super) fn read_scopes(
 }
 
 impl ResourceReading<'_> {
-    /// A number that no other resource of the engine has or will have.
+    /// Returns a number that no other resource of the engine has or will have.
     pub(crate) fn id(&self) -> u64 {
         self.resource.id()
     }
@@ -131,14 +131,14 @@ impl ResourceReading<'_> {
         self.resource.direction()
     }
 
-    /// Returns whether its name may be reported; see
+    /// Returns whether its name can be reported; see
     /// [`NodeSnapshot::is_listed`](crate::read::NodeSnapshot::is_listed).
     pub(crate) fn is_listed(&self) -> bool {
         self.resource.has_safe_name(self.rules)
     }
 
-    /// Returns whether the name of `present`, which is this one by the present rules, may be
-    /// reported: a rule that has named it since makes its name safe.
+    /// Returns whether the name of `present` can be reported: the same resource, renewed by the
+    /// present rules. A rule that has named it since makes its name safe.
     pub(super) fn lists(&self, present: &PresentResource) -> bool {
         present.resource.has_safe_name(self.rules)
     }
@@ -153,7 +153,7 @@ impl ResourceReading<'_> {
         !self.resource.breaker_rules().is_empty()
     }
 
-    /// The counts, but for those of passes: the resource is not brought to the present for it.
+    /// Returns the totals without advancing the resource to the present, so passes can be behind.
     pub(crate) fn totals(&self) -> Totals {
         self.resource.node().totals_so_far()
     }
@@ -165,30 +165,31 @@ impl ResourceReading<'_> {
         }
     }
 
-    /// The counts of each of its rules by parameters and origins.
+    /// Returns the counts of its keyed rules.
     #[cfg(feature = "tracing")]
     pub(crate) fn keyed_rules(&self) -> Vec<KeyedSnapshot> {
         KeyedSnapshot::of(self.resource)
     }
 
-    /// What an adaptive rule grants to each class.
+    /// Returns which calls of each class an adaptive rule admits.
     #[cfg(feature = "tracing")]
     pub(crate) fn shedding(&self) -> Option<Shedding> {
         self.resource.limiter().map(|(_, it)| Shedding::of(it))
     }
 
-    /// The resource by itself.
+    /// Returns a view of the resource, which keeps it alive.
     #[cfg(feature = "dashboard")]
     pub(crate) fn view(&self) -> NodeView {
         NodeView::new(self.resource.clone())
     }
 
-    /// The resource at its present, by the present rules.
+    /// Returns the resource at the present time, renewed by the present rules.
     pub(crate) fn present(&self) -> PresentResource {
         self.at_present(self.registry.renewed(self.resource, self.rules))
     }
 
-    /// The resource at its present, by the rules that it had when it was last called.
+    /// Returns the resource at the present time, with the rules that it had when it was last
+    /// called.
     pub(crate) fn unrenewed(&self) -> PresentResource {
         self.at_present(self.resource.clone())
     }
@@ -200,7 +201,7 @@ impl ResourceReading<'_> {
         PresentResource { resource, now }
     }
 
-    /// Everything else, by the present rules.
+    /// Returns everything besides the totals, by the present rules.
     pub(crate) fn details(&self) -> Details {
         let present = self.present();
         let (node, now) = (present.node(), present.now);
@@ -238,8 +239,8 @@ impl PresentResource {
         KeyedSnapshot::of(&self.resource)
     }
 
-    /// The shared rules that count each key apart: the id of each, and how many keys this process has
-    /// reset by it on all resources.
+    /// Returns the shared rules that count each key separately: the id of each, and how many of its
+    /// keys this process has reset on all resources.
     #[cfg(feature = "page")]
     pub(crate) fn shared_resets(&self) -> Vec<(StdArc<str>, u64)> {
         let resets = self.resource.leases().map(Leases::resets);
@@ -256,7 +257,7 @@ impl PresentResource {
         self.resource.limiter().map(|(_, it)| Shedding::of(it))
     }
 
-    /// The bytes that it occupies, heap included, without its name.
+    /// Returns the bytes that the resource occupies, heap included, without its name.
     pub(super) fn footprint(&self) -> usize {
         self.resource.footprint()
     }

@@ -55,7 +55,7 @@ impl RuleSnapshots {
         }
     }
 
-    /// Iterates over the rules, in their order in the set.
+    /// Returns the rules, in their order in the set.
     pub(super) fn all(&self) -> Vec<RuleSnapshot<'_>> {
         let mut all = Vec::new();
         for (place, (rule, label)) in self.listed.with_labels().enumerate() {
@@ -72,7 +72,7 @@ impl RuleSnapshots {
 // === impl RuleSnapshot ===
 
 impl<'a> RuleSnapshot<'a> {
-    /// Returns the id of the rule, given or made from its kind and place.
+    /// Returns the id of the rule: the one that was given, or one made from its kind and position.
     #[must_use]
     pub const fn id(&self) -> &'a str {
         self.id
@@ -85,10 +85,10 @@ impl<'a> RuleSnapshot<'a> {
     }
 
     /// Returns the weight of the calls that the rule has refused, on all resources and in both
-    /// directions; a reload keeps it for a rule of the same id. 0 for a rule in shadow mode, which
-    /// refuses nothing: [`Snapshot::shadows`](crate::read::Snapshot::shadows) has the calls that it would
-    /// have refused. Where several rules would refuse a call, the first one to be checked counts
-    /// it.
+    /// directions. A reload keeps it for a rule of the same id. It is 0 for a rule in shadow mode,
+    /// which refuses nothing: [`Snapshot::shadows`](crate::read::Snapshot::shadows) has the calls
+    /// that it would have refused. If several rules would refuse a call, the first one to be
+    /// checked counts it.
     #[must_use]
     pub const fn blocked(&self) -> u64 {
         self.blocked

@@ -1,4 +1,4 @@
-//! The verdicts of a rule in shadow mode on the calls that it sees.
+//! Views of a rule in shadow mode, and of the calls that it would have refused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use crate::base::pace::StepPace;
 use crate::call::{Direction, Key};
 use crate::engine::shadow::Shadow;
 
-/// One rule in [shadow mode](crate::Rule::shadow), and its statistics: those that it would
-/// have if it were enforced.
+/// One rule in [shadow mode](crate::Rule::shadow), with the statistics that an engine would have if
+/// only this rule were enforced.
 ///
 /// # Examples
 ///
@@ -43,20 +43,20 @@ impl ShadowView {
         self.0.id()
     }
 
-    /// Returns how many calls, by weight, it would have refused, including those to
-    /// resources that have been evicted.
+    /// Returns how many calls, by weight, the rule would have refused, including calls to resources
+    /// that have been evicted.
     #[must_use]
     pub fn would_block(&self) -> u64 {
         known::would_block(self.0.registry())
     }
 
-    /// Adds up in steps how many calls the rule would have refused.
+    /// Returns how many calls the rule would have refused, read in steps of `pace`.
     pub(crate) async fn would_block_by(&self, pace: &mut StepPace) -> u64 {
         known::would_block_by(self.0.registry(), pace).await
     }
 
-    /// Returns the statistics of inbound calls to `resource`; `None` if the rule has seen
-    /// none. Calls that it would have refused are counted as blocked.
+    /// Returns the statistics of inbound calls to `resource`; `None` if the rule has seen none.
+    /// Calls that the rule would have refused are counted as blocked.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
         view::find(self.0.registry(), resource.into(), Direction::Inbound)

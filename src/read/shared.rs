@@ -14,8 +14,8 @@ use crate::engine::shadow::Shadow;
 use crate::rule::RuleSelection;
 use crate::rule::RuleSet;
 
-/// A rule that is [shared](crate::FlowRule::shared) over the processes of a store, and what this
-/// process has taken for it, on all resources and in both directions.
+/// A rule that is [shared](crate::FlowRule::shared) by the processes of a store, and the permits
+/// that this process has taken for it, on all resources and in both directions.
 ///
 /// A reload keeps the counts for a shared rule of the same id. "By weight": a call of weight 3
 /// counts as 3.
@@ -52,8 +52,8 @@ pub struct SharedSnapshot {
 }
 
 impl SharedSnapshot {
-    /// The snapshots of the shared rules among `rules`, in their order; `beside` are the engines of
-    /// the rules in shadow mode.
+    /// Copies the counts of the shared rules among `rules`, in their order. `beside` are the
+    /// engines of the rules in shadow mode.
     #[cfg(not(feature = "shared"))]
     pub(super) const fn of(_: &Registry, _: &RuleSet, _: &[Arc<Shadow>]) -> Vec<Self> {
         Vec::new()
@@ -92,28 +92,28 @@ impl SharedSnapshot {
         &self.rule
     }
 
-    /// Returns the key of its counter in the store, if it has one counter here and no more. It is
-    /// a digest; `None` for a rule by key, whose counters are those of users.
+    /// Returns the key of the rule's counter in the store, if this process knows exactly one
+    /// counter. It is a digest. `None` for a rule by key, whose counters belong to users.
     #[must_use]
     pub fn store_key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// Returns how many counters of the store are known here: one for each resource, or for each
-    /// key that was seen of late.
+    /// Returns how many counters of the store this process knows for the rule: one for each
+    /// resource, or for each key that was seen recently.
     #[must_use]
     pub const fn cells(&self) -> usize {
         self.cells
     }
 
-    /// Returns how many permits the process has in hand, which calls may take at once.
+    /// Returns how many permits this process holds, which calls can take at once.
     #[must_use]
     pub const fn in_hand(&self) -> u64 {
         self.in_hand
     }
 
-    /// Returns how many permits of the store calls have taken, by weight; also those that they
-    /// refunded later. Of a rule by key, those of the last moments may be missing.
+    /// Returns how many permits of the store calls have taken, by weight, including permits that
+    /// were refunded later. For a rule by key, the permits of the last moments can be missing.
     #[must_use]
     pub const fn granted(&self) -> u64 {
         self.counts[0]
@@ -131,8 +131,8 @@ impl SharedSnapshot {
         self.counts[2]
     }
 
-    /// Returns how many permits calls have taken without the store, by weight: of the share, or of
-    /// a rule that is [open](crate::store::WhenDown::Open) then.
+    /// Returns how many permits calls have taken without the store, by weight: from the share of
+    /// this process, or because the rule is [open](crate::store::WhenDown::Open) then.
     #[must_use]
     pub const fn local(&self) -> u64 {
         self.counts[3]
@@ -144,8 +144,8 @@ impl SharedSnapshot {
         self.counts[4]
     }
 
-    /// Returns how many permits were drawn and could be neither used nor sent back: the others
-    /// lack them until their bucket is over.
+    /// Returns how many permits were drawn and could be neither used nor sent back: other processes
+    /// cannot use them until their bucket is over.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.counts[5]
@@ -158,7 +158,7 @@ impl SharedSnapshot {
     }
 }
 
-/// Adds what the rules of `registry` have in hand.
+/// Adds the permits that the shared rules of `registry` hold, by the number of the rule.
 #[cfg(feature = "shared")]
 fn count_held(registry: &Registry, held: &mut HashMap<u32, InHand>) {
     read_resources(registry, &mut |row| {

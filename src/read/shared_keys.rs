@@ -1,4 +1,4 @@
-//! What keys have left by the shared rules of a resource.
+//! Views of the shared rules of a resource that count each key separately.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -9,17 +9,17 @@ use crate::call::Key;
 use crate::engine::resource::Resource;
 use crate::store::StoreError;
 
-/// One [shared](crate::KeyedRule::shared) rule of a resource that counts each key apart, over all
-/// processes of a store. It answers a handler that tells a user "17 of 100 left".
+/// One [shared](crate::KeyedRule::shared) rule of a resource that counts each key separately, over
+/// all processes of a store. A handler can use it to answer a user "17 of 100 left".
 ///
 /// # Accuracy
 ///
-/// The figures are what this process knows: the last answer of the store for the key, less what this
-/// process has taken since. A key that has not been called here since its bucket began counts as if
-/// nobody else had called it, and in a window of two buckets what others took in the bucket before is
-/// known from the first answer of the new one on. With [`exact`](crate::KeyedRule::exact) the figure
-/// after a call that was let in is that of all processes at the time of the call. While the store is
-/// away, it is the share of this process.
+/// The figures are what this process knows: the last answer of the store for the key, less what
+/// this process has taken since. If this process has had no call of the key in the present bucket,
+/// the figures do not include calls in other processes. In a window of two buckets, what other
+/// processes took in the previous bucket is known from the first answer of the store in the present
+/// one. With [`exact`](crate::KeyedRule::exact), the figure after an admitted call is that of all
+/// processes at the time of the call. While the store is down, it is the share of this process.
 ///
 /// # Examples
 ///
@@ -48,7 +48,7 @@ pub struct SharedKeyedView {
 
 impl NodeView {
     /// Returns the [shared](crate::KeyedRule::shared) rules of the resource that count each key
-    /// apart, in their order: keyed rules, and flow rules [by
+    /// separately, in their order: keyed rules, and flow rules [by
     /// origin](crate::FlowRule::by_origin). [`keyed_rules`](Self::keyed_rules) has those that count
     /// in this process.
     #[must_use]
@@ -76,10 +76,10 @@ impl SharedKeyedView {
         &self.rule
     }
 
-    /// Returns how many calls of `key` this process may still let pass now, one by one, as far as it
-    /// [knows](Self#accuracy): those of its whole [limit](Self::limit) that nobody has taken. It asks
-    /// the store nothing. `None` while nothing limits the key: it has [no
-    /// limit](crate::KeyedRule::except_unlimited), or the store is away and the rule is
+    /// Returns how many calls of `key` can still pass now, one by one, as far as this process
+    /// [knows](Self#accuracy): the [limit](Self::limit) less what was taken. It sends nothing to
+    /// the store. `None` while nothing limits the key: it has [no
+    /// limit](crate::KeyedRule::except_unlimited), or the store is down and the rule is
     /// [open](crate::store::WhenDown::Open) then.
     #[must_use]
     pub fn left<'a>(&self, key: impl Into<Key<'a>>) -> Option<u32> {
@@ -93,28 +93,28 @@ impl SharedKeyedView {
         self.figures(&key.into()).map(|(limit, _)| limit)
     }
 
-    /// Gives `key` its whole quota back, in all processes, and returns whether it had taken any. Counts
-    /// as one of the [resets](crate::read::SharedSnapshot::resets) of this process then.
+    /// Gives `key` its whole quota back, in all processes, and returns whether it had taken any. If
+    /// so, it counts as one of the [resets](crate::read::SharedSnapshot::resets) of this process.
     ///
-    /// This process lets calls of the key pass at once. Any other one that the store answers does so
-    /// within 250 ms and two requests to the store, and one that the store does not answer when it is
-    /// back. Its [`left`](Self::left) says so from the next call of the key there on.
+    /// This process lets calls of the key pass at once. Other processes do so within 250 ms and two
+    /// requests to the store; a process that cannot reach the store does so once it reaches it
+    /// again. There, [`left`](Self::left) includes the reset from the next call of the key on.
     ///
-    /// What others had in hand for the key, and what calls that run have reserved of a limit on
-    /// [costs](crate::KeyedRule::cost), counts no more: the key may have so much more in its window.
-    /// The rest of such a reservation may be given back to what is counted anew. If the store loses its
-    /// data while the window lasts, it learns from the other processes what they had drawn, also before
-    /// the reset.
+    /// Permits that other processes held for the key, and what running calls have reserved of a
+    /// limit on [costs](crate::KeyedRule::cost), no longer count: the key can have that much more
+    /// in its window. The rest of such a reservation can be given back to the new count. If the
+    /// store loses its data before the window ends, the other processes report to it what they had
+    /// drawn, including what they drew before the reset.
     ///
     /// # Errors
     ///
-    /// The store has not answered. Nothing is reset while it is away, or was not
-    /// [started](crate::Sentinel::start_store). After another error the reset may have happened, perhaps
-    /// without that the other processes have heard of it: reset the key again.
+    /// If the store has not answered. Nothing is reset while the store is down, or before it was
+    /// [started](crate::Sentinel::start_store). After another error, the key can be reset, possibly
+    /// without the knowledge of the other processes: reset it again.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped has reset the key or not, as after an error.
+    /// If the future is dropped, the key is either reset or not, as after an error.
     ///
     /// # Examples
     ///

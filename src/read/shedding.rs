@@ -1,10 +1,10 @@
-//! What an adaptive rule grants to each class of calls.
+//! Which calls of each class an adaptive rule admits.
 
 use crate::adaptive::Limiter;
 use crate::call::Criticality;
 
-/// What an [adaptive rule](crate::AdaptiveRule) grants to each class of calls of a resource, as it
-/// is at the moment.
+/// Which calls of each class an [adaptive rule](crate::AdaptiveRule) of a resource admits at this
+/// moment, and how many it has admitted and refused.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ impl Shedding {
         }
     }
 
-    /// The figures of two resources whose names are written alike.
+    /// Adds up the figures of two resources whose names are written alike.
     #[cfg(feature = "observe")]
     pub(crate) fn plus(mut self, other: &Self) -> Self {
         self.shut = self.shut.max(other.shut);
@@ -45,14 +45,15 @@ impl Shedding {
         self
     }
 
-    /// Returns the classes that are shut, the most important one first: that one gets what the
-    /// others leave, and those behind it idle workers only. Empty as long as nothing is wrong.
+    /// Returns the classes that are shut, the most important one first. That one gets the capacity
+    /// that the open classes leave; the classes after it get only idle workers. It is empty while
+    /// there is no overload.
     #[must_use]
     pub fn shut(&self) -> &'static [Criticality] {
         &Criticality::ALL[Criticality::ALL.len() - usize::from(self.shut)..]
     }
 
-    /// Returns how many calls may be in flight for one of this class to be admitted.
+    /// Returns the number of calls in flight up to which a call of this class is admitted.
     #[must_use]
     pub const fn bound(&self, criticality: Criticality) -> u32 {
         self.bounds[criticality.index()]

@@ -1,4 +1,4 @@
-//! A copy of all statistics.
+//! Snapshots: copies of all statistics of an engine.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -27,8 +27,8 @@ use crate::store::StoreStatus;
 /// The calls that a node of a [`Snapshot`] counts.
 ///
 /// Origins and contexts have nodes if the engine was built
-/// [with them](crate::Builder::origins), or if a rule needs them. Displayed, it is the word
-/// that [`Snapshot::to_json`] uses for it, and the name in quotes.
+/// [with them](crate::Builder::origins), or if a rule needs them. A scope is displayed as the word
+/// that [`Snapshot::to_json`] uses for it, followed by the name in quotes.
 ///
 /// # Examples
 ///
@@ -52,7 +52,7 @@ use crate::store::StoreStatus;
 /// };
 /// assert_eq!(counts(Scope::Resource), Some((2, 2)));
 /// assert_eq!(counts(Scope::Origin("shop".to_owned())), Some((2, 1)));
-/// // There was no place for a second origin.
+/// // The table has no place for a second origin.
 /// assert_eq!(counts(Scope::Origin("office".to_owned())), None);
 /// assert_eq!(counts(Scope::OverflowOrigins), Some((0, 1)));
 ///
@@ -92,7 +92,7 @@ impl Scope {
         }
     }
 
-    /// The name of the origin or the context.
+    /// Returns the name of the origin or the context.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Scope::Origin(name) | Scope::Context(name) => Some(name),
@@ -146,7 +146,7 @@ pub struct NodeSnapshot {
     interval: Duration,
     buckets: Vec<NodeBucket>,
     window: NodeBucket,
-    /// In the present second.
+    /// The weight of the calls in the present second that have borrowed from a later window.
     occupied: u64,
     concurrency: u32,
     waiting: u32,
@@ -240,7 +240,7 @@ impl NodeSnapshot {
     }
 
     /// Returns the name of the resource. A number or an address and the text that is written
-    /// like it are different [keys](crate::Key), so two resources may have the same name if
+    /// like it are different [keys](crate::Key), so two resources can have the same name if
     /// a program uses both.
     #[must_use]
     pub fn resource(&self) -> &str {
@@ -253,12 +253,12 @@ impl NodeSnapshot {
         self.direction
     }
 
-    /// Returns whether this is the node of a resource whose name callers cannot make up: a rule
-    /// names it, in shadow mode or not; or one that is not in shadow mode has named it since it was
-    /// first called; or a router, or the name of a layer,
-    /// gave it its name when it was first called; or it is `__overflow__`. So there are only as
-    /// many of them as the program and its rules have names, and each may have a line of its own
-    /// in a table or in an export. False for origins and contexts.
+    /// Returns whether this is the node of a resource whose name callers cannot make up. This is so
+    /// if a rule names it, in shadow mode or not; if a rule that is not in shadow mode has named it
+    /// since its first call; if a router or the name of a layer named it at its first call; or if
+    /// it is `__overflow__`. The number of such nodes is bounded by the names in the program and
+    /// its rules, so each can have a line of its own in a table or an export. Always false for
+    /// origins and contexts.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel};
@@ -383,21 +383,22 @@ impl NodeSnapshot {
         &self.keyed_rules
     }
 
-    /// Returns everything counted since the node was made.
+    /// Returns everything counted since the node was created.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
     /// Returns the counts of the last minute, added up; `None` for a node that does not
-    /// [keep them](crate::Builder::minute). One that has begun to keep them knows the seconds
-    /// since then.
+    /// [keep them](crate::Builder::minute). A node that has just begun to keep seconds has only the
+    /// seconds since then.
     #[must_use]
     pub const fn minute(&self) -> Option<&NodeBucket> {
         self.minute.as_ref()
     }
 
-    /// Returns the counts of the second before the current one; `None` likewise.
+    /// Returns the counts of the second before the current one; `None` for a node that does not
+    /// keep seconds.
     #[must_use]
     pub const fn previous_second(&self) -> Option<&NodeBucket> {
         self.previous_second.as_ref()
@@ -445,7 +446,7 @@ impl Snapshot {
         Self::of_tables(core.registry(), &shadows, core.findings_so_far())
     }
 
-    /// The snapshot of the engine of a rule in shadow mode.
+    /// Copies the statistics of a rule in shadow mode, from its own `registry`.
     pub(super) fn of_shadow(registry: &Registry) -> Self {
         let mut pace = StepPace::without_pauses();
         let findings = at_once(registry.findings(&mut pace, Vec::new(), false));
@@ -498,21 +499,21 @@ impl Snapshot {
         }
     }
 
-    /// Returns every node, sorted by resource, but for those of evicted resources.
+    /// Returns all nodes, sorted by resource, except those of evicted resources.
     #[must_use]
     pub fn nodes(&self) -> &[NodeSnapshot] {
         &self.nodes
     }
 
     /// Returns everything counted on all resources since the engine was built, including evicted
-    /// resources. It never falls, except that [`pass`](Totals::pass) may fall by calls that were
-    /// dropped while they waited.
+    /// resources. No count ever falls, except that [`pass`](Totals::pass) can fall by calls that
+    /// were dropped while they waited.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Returns how many resources are counted apart.
+    /// Returns how many resources are counted separately.
     #[must_use]
     pub const fn resources(&self) -> usize {
         self.resources
@@ -531,9 +532,10 @@ impl Snapshot {
         self.evicted
     }
 
-    /// Returns how often a call found no place in a table: once each for its resource, its
-    /// origin and its context. Such a call is counted under `__overflow__`, for all origins
-    /// without a place, or for no context.
+    /// Returns how often a call found no place in a table. A call can count three times: for its
+    /// resource, its origin and its context. Without a place for its resource it is counted under
+    /// `__overflow__`, without one for its origin with all other such origins, and without one for
+    /// its context in no context.
     #[must_use]
     pub const fn overflowed(&self) -> u64 {
         self.overflowed
@@ -546,7 +548,7 @@ impl Snapshot {
         self.rules.version
     }
 
-    /// Returns since when these rules are in force; see
+    /// Returns when the rules came into force; see
     /// [`Sentinel::rules_since`](crate::Sentinel::rules_since).
     #[must_use]
     pub const fn rules_since(&self) -> SystemTime {
@@ -589,14 +591,14 @@ impl Snapshot {
         self.store.as_ref()
     }
 
-    /// Returns the rules that are [shared](crate::FlowRule::shared), in their order, and what they
-    /// have taken from the store.
+    /// Returns the rules that are [shared](crate::FlowRule::shared), in their order, with the
+    /// permits that they have taken from the store.
     #[must_use]
     pub fn shared_rules(&self) -> &[SharedSnapshot] {
         &self.shared
     }
 
-    /// Returns likely mistakes in the set-up; see
+    /// Returns likely mistakes in the configuration; see
     /// [`Sentinel::findings`](crate::Sentinel::findings).
     #[must_use]
     pub fn findings(&self) -> &[Finding] {

@@ -1,4 +1,4 @@
-//! Single figures, read at the engine's present without copying.
+//! Views: read single figures of a running engine without copying.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use crate::stat::{Event, Histogram, Node, NodeBucket, Totals, average_rt};
 /// Its window is that of [`Builder::window`](crate::Builder::window): the last
 /// second, in two buckets, unless set otherwise.
 ///
-/// It keeps the resource alive, so hold it only as long as you read. Counting continues
+/// A view keeps the resource alive, so hold it only as long as you read. Counting continues
 /// through a reload.
 ///
 /// # Accuracy
 ///
-/// Nothing is lost or counted twice, under any interleaving. An event counts in the bucket
+/// No event is lost or counted twice, under any interleaving. An event counts in the bucket
 /// of its time or, if that bucket has already closed, in the newest one. Response times are
 /// truncated to whole microseconds. Figures that are read while other threads count are
 /// those of some moment during the read. This holds while
 ///
 /// * the weights that pass add up to less than 2³¹ in the window and in each second,
-/// * those that are refused add up to less than 2⁴⁰ in one bucket and in one second,
+/// * the weights that are refused add up to less than 2⁴⁰ in one bucket and in one second,
 /// * fewer than 2²³ calls end in each second, and
 /// * the response times of one bucket, and of one second, add up to less than 12 days: in a
 ///   bucket of an hour, that is 300 concurrent calls.
@@ -59,7 +59,7 @@ pub struct NodeView {
     pub(super) resource: Arc<Resource>,
 }
 
-/// The node of `resource`, if there have been calls to it.
+/// Returns a view of `resource`, if there have been calls to it.
 pub(crate) fn find(
     registry: &Registry,
     resource: Key<'_>,
@@ -74,7 +74,7 @@ impl NodeView {
         Self { resource }
     }
 
-    /// The result of `read` for the node that counts now.
+    /// Returns the result of `read` for the node that counts now, at the present time.
     fn read<R>(&self, read: impl FnOnce(&Node, Tick) -> R) -> R {
         let time = &self.resource.shared().time;
         let node = self.resource.node().latest();
@@ -129,8 +129,8 @@ impl NodeView {
     /// Exact while no other thread counts, with one exception: if a call waits while a
     /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number
     /// is too low by its weight until its bucket opens. The number is computed from several
-    /// words that are read one after the other: while other threads count, it may be off by
-    /// the calls that start, wait or end in that moment, and a call of weight 5 may be seen
+    /// words that are read one after the other: while other threads count, it can be off by
+    /// the calls that start, wait or end in that moment, and a call of weight 5 can be seen
     /// as 5 calls until it has started. A [system rule](crate::SystemRule) uses this number;
     /// an [isolation rule](crate::IsolationRule) counts exactly, in a single word.
     #[doc(alias("in_flight"))]
@@ -180,8 +180,8 @@ impl NodeView {
         self.read(Node::totals)
     }
 
-    /// Returns the seconds of the last minute; oldest first, the present one
-    /// last; those that are known for a resource that has begun to keep them since. `None` for one that
+    /// Returns the seconds of the last minute, oldest first, the present second last. A resource
+    /// that has just begun to keep seconds has only those since then. `None` for a resource that
     /// [keeps none](crate::Builder::minute): by default, one that no rule names and no router has
     /// matched.
     #[must_use]
@@ -189,16 +189,17 @@ impl NodeView {
         self.read(Node::seconds)
     }
 
-    /// Returns how many calls took how long, by the times that are added up in
-    /// [`Totals::rt`]; `None` unless [`Builder::histograms`](crate::Builder::histograms) is on.
-    /// Times above a minute are beyond every edge.
+    /// Returns a histogram of the response times that are added up in [`Totals::rt`]; `None` unless
+    /// [`Builder::histograms`](crate::Builder::histograms) is on. Times above a minute are beyond
+    /// every edge.
     #[must_use]
     pub fn rt_histogram(&self) -> Option<Histogram> {
         let [times, _] = self.resource.node().histograms()?;
         Some(times)
     }
 
-    /// Returns how many calls waited how long before they started, likewise.
+    /// Returns a histogram of the times that calls waited before they started; `None` unless
+    /// [`Builder::histograms`](crate::Builder::histograms) is on.
     #[must_use]
     pub fn wait_histogram(&self) -> Option<Histogram> {
         let [_, waits] = self.resource.node().histograms()?;
@@ -215,8 +216,8 @@ impl NodeView {
 /// The statistics of many nodes together, summed up at each reading. The window
 /// is that of [`Builder::window`](crate::Builder::window).
 ///
-/// A reading looks at each node once. It keeps no call waiting and holds a few nodes at a time,
-/// so others can be evicted meanwhile. Readings of all nodes wait for each other.
+/// A reading visits each node once. It blocks no call, and keeps only a few nodes alive at a time,
+/// so other nodes can be evicted meanwhile. Only one reading of all nodes runs at a time.
 ///
 /// # Examples
 ///
@@ -245,8 +246,8 @@ impl<'a> InboundView<'a> {
         Self { registry, context }
     }
 
-    /// Calls `read` with each node and its present, and returns the counts of evicted nodes: one
-    /// that is being evicted is seen either alive or retired.
+    /// Calls `read` with each node and its present time, and returns the counts of evicted nodes. A
+    /// node that is evicted during the reading is counted once: by `read`, or among the evicted.
     fn each(&self, read: &mut (dyn FnMut(&Node, Tick) + Send)) -> Totals {
         let Some(context) = &self.context else {
             let gone = read_resources(self.registry, &mut |row| {
@@ -257,7 +258,7 @@ impl<'a> InboundView<'a> {
             });
             return gone.totals[Direction::Inbound as usize];
         };
-        // As it is kept.
+        // Names of scopes are stored shortened.
         let mut room = None;
         let context = context.shortened(&self.registry.shared().hash, &mut room);
         read_scopes(self.registry, &mut |scope, now| {
@@ -365,10 +366,10 @@ impl<'a> InboundView<'a> {
         sum
     }
 
-    /// Returns everything counted since the engine was built, including evicted resources. So it
-    /// never falls, except that [`pass`](Totals::pass) may fall by calls that were dropped while
-    /// they waited. For an [entrance](crate::Sentinel::entrance): the counts of its nodes, without
-    /// evicted ones.
+    /// Returns everything counted since the engine was built, including evicted resources. So no
+    /// count falls, except that [`pass`](Totals::pass) can fall by calls that were dropped while
+    /// they waited. For an [entrance](crate::Sentinel::entrance) it is the sum over its present
+    /// nodes, without evicted ones.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut sum = Totals::default();

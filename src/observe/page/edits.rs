@@ -174,8 +174,8 @@ impl EditablePage {
     async fn act(&self, action: Action, head: &HeaderMap, body: Vec<u8>) -> Response<Bytes> {
         let (this, head) = (self.clone(), head.clone());
         let answer = match action {
-            Action::Replace => at_leisure(move || this.replace(&head, &body)).await,
-            Action::Check => at_leisure(move || this.check(&body)).await,
+            Action::Replace => run_blocking(move || this.replace(&head, &body)).await,
+            Action::Check => run_blocking(move || this.check(&body)).await,
             Action::Breaker => self.breaker(&body),
             Action::Value(action) => self.of_value(action, &body).await,
         };
@@ -332,7 +332,7 @@ impl fmt::Debug for EditablePage {
 
 /// Returns the answer of `act`, which can block: if there is a tokio runtime, it runs on one of its
 /// threads for blocking work.
-async fn at_leisure(act: impl FnOnce() -> Response<Bytes> + Send + 'static) -> Response<Bytes> {
+async fn run_blocking(act: impl FnOnce() -> Response<Bytes> + Send + 'static) -> Response<Bytes> {
     if cfg!(target_family = "wasm") {
         return act();
     }

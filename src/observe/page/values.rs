@@ -1,4 +1,4 @@
-//! Looking at one value of a keyed rule, and giving it its whole quota back.
+//! Reads what one value of a keyed rule has left, or gives the value its whole quota back.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::read::{KeyedView, NodeView, SharedKeyedView};
 use crate::sentinel::Sentinel;
 use crate::store::StoreError;
 
-/// How many leading bits of an IPv6 address are its key.
+/// The number of leading bits of an IPv6 address that form its key.
 const IPV6_PREFIX: u8 = 64;
 
 /// The value of a keyed rule that a request names.
@@ -32,7 +32,7 @@ enum NamedRule {
 }
 
 impl NamedValue {
-    /// The value that `body` names, or what is wrong with it.
+    /// Finds the value that `body` names, or returns the answer that says what is wrong.
     pub(super) fn read(sentinel: &Sentinel, body: &[u8]) -> Result<Self, Box<Response<Bytes>>> {
         let (view, body) = node(sentinel, body).ok_or_else(|| Box::new(not_found()))?;
         let named = body["rule"].as_str();
@@ -53,7 +53,7 @@ impl NamedValue {
         }
     }
 
-    /// How much the value has left.
+    /// Returns how much the value has left.
     pub(super) fn left(&self) -> Response<Bytes> {
         let left = match &self.rule {
             NamedRule::Here(view) => view.rest(&self.key()),
@@ -87,7 +87,7 @@ impl NamedRule {
     }
 }
 
-/// The resource that `body` names, and the whole of `body`.
+/// Finds the resource that `body` names. Returns it and the parsed `body`.
 fn node(sentinel: &Sentinel, body: &[u8]) -> Option<(NodeView, Value)> {
     let (direction, name, body) = target(body)?;
     let view = match direction {
