@@ -1,8 +1,8 @@
-//! Rules of Sentinel that a token server is asked for: what becomes of them here.
+//! Translates Sentinel's cluster rules, which its clients check with a token server.
 //!
-//! Without a store they limit this process alone, with a warning. With one they are shared: the
-//! store does what the token server does there. The token server looks at the count of a rule,
-//! in its window, and at nothing else of it.
+//! Without a store such a rule limits this process alone, with a warning. With a store it is
+//! shared, and the store takes the role of the token server. A token server applies only the count
+//! of a rule, in its window, and ignores all other settings.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::rule::{FlowRule, KeyedRule};
 use crate::store::WhenDown;
 
 const CONFIG: &str = "clusterConfig";
-/// The effect of a setting that the token server does not look at.
+/// The effect of a setting that a token server ignores.
 const NOT_THERE: &str = "ignored, as by a token server of Sentinel, which looks at the count alone";
-/// The settings that say something only of a token server, with their defaults.
+/// The settings that concern only a token server, with their defaults.
 const OF_SERVERS: [(&str, i32); 4] = [
     ("resourceTimeout", 2_000),
     ("resourceTimeoutStrategy", 0),
@@ -36,7 +36,7 @@ pub(super) struct Cluster {
 impl Document {
     /// Reads the document for an engine that has a [store](crate::Builder::store): Sentinel's rules
     /// with `clusterMode` are then [shared](crate::FlowRule::shared), under the id
-    /// `cluster-<flowId>`. Any other document stays as it is, as one of this crate says by
+    /// `cluster-<flowId>`. A document in the form of this crate does not change, because it says
     /// itself which rules are shared.
     ///
     /// | `clusterConfig` | here |
@@ -44,7 +44,7 @@ impl Document {
     /// | `thresholdType` 0, 1 | [`per_node`](crate::FlowRule::per_node); the limit of all processes |
     /// | `windowIntervalMs`, `sampleCount` | the interval and its buckets; a window by parameter has two |
     /// | `fallbackToLocalWhenFail` true | [`WhenDown::LocalShare`], with a warning: there each process has the whole count |
-    /// | the same, false | [`WhenDown::Open`] |
+    /// | `fallbackToLocalWhenFail` false | [`WhenDown::Open`] |
     ///
     /// `count` is that of a second, and is multiplied by the interval. A token server looks at no
     /// other setting of a rule: each that is set has a warning. A rule with `grade` 0 limits
@@ -73,7 +73,7 @@ impl Document {
     }
 }
 
-/// Returns whether a rule of `list` is one that a token server is asked for.
+/// Returns whether any rule of `list` is a cluster rule.
 pub(super) fn is_any(list: &[Datum]) -> bool {
     list.iter().any(|item| {
         let Datum::Table(table) = item else {
@@ -83,8 +83,8 @@ pub(super) fn is_any(list: &[Datum]) -> bool {
     })
 }
 
-/// How a token server counts the rule, if it is one of those and there is a store in its place.
-/// A client that gets no answer `falls_back` to its own limit, unless the rule says more.
+/// Returns how a token server counts the rule, if it is a cluster rule and the engine has a store.
+/// `falls_back` is the default for whether a client that gets no answer uses its own limit.
 pub(super) fn of(fields: &mut Fields<'_>, falls_back: bool, is_rate: bool) -> Option<Cluster> {
     fields.known(&[CONFIG]);
     if !fields.is_set("clusterMode") {
@@ -167,7 +167,7 @@ fn read(fields: &mut Fields<'_>, falls_back: bool) -> Cluster {
 }
 
 impl Cluster {
-    /// The flow rule of a token server.
+    /// Creates the shared flow rule that counts as the token server does.
     pub(super) fn flow(self, fields: &mut Fields<'_>, resource: String, count: f64) -> FlowRule {
         self.warn_of(fields, &["strategy", "controlBehavior"]);
         let is_for_one = |name: &str| !matches!(name.trim(), "" | "default");
@@ -193,7 +193,7 @@ impl Cluster {
         }
     }
 
-    /// The keyed rule of a token server, without its parameter.
+    /// Creates the shared keyed rule that counts as the token server does, without its parameter.
     pub(super) fn keyed_rule(
         self,
         fields: &mut Fields<'_>,
@@ -236,7 +236,7 @@ impl Cluster {
         }
     }
 
-    /// The limit of the window that `count` is in each second.
+    /// Returns the limit for a window if `count` is the limit per second.
     fn limit(&self, fields: &mut Fields<'_>, count: f64) -> f64 {
         let limit = count * self.interval.as_secs_f64();
         if limit > 0.0 && limit < 1.0 {

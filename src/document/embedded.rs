@@ -1,4 +1,4 @@
-//! Rules within a document that is not ours: the settings of a program.
+//! Reads and writes rules with serde, as a part of the settings of a program.
 
 use serde_core::de::{Deserialize, Deserializer, Error};
 use serde_core::ser::{Serialize, Serializer};

@@ -1,8 +1,10 @@
-//! Rules that look like ones that are read here, and say something else.
+//! Refuses rules of other programs that look like Sentinel's rules for Java or Go but mean
+//! something else.
 //!
-//! Their keys show it. Read as the rules that they look like they would load, and limit otherwise
-//! than at home: a rule of a gateway has a `count` as well, but of an interval of its own, one of
-//! Sentinel in Rust a `threshold`, and one of the tokens of language models `specificItems`.
+//! Their keys distinguish them. Read as a rule for Java or Go, such a rule would load and limit
+//! something else: a gateway's rule has a `count` as well, but for an interval of its own; a rule
+//! of Sentinel in Rust has a `threshold`, and a rule on the tokens of language models has
+//! `specificItems`.
 
 use super::fields::Fields;
 use super::sentinel::{GO, Kind, has};
@@ -19,7 +21,7 @@ const GATEWAY: [&str; 7] = [
     "intervalUnit",
 ];
 
-/// Keys of Sentinel in Rust.
+/// Keys of rules of Sentinel in Rust.
 const RUST: [&str; 24] = [
     "calculate_strategy",
     "control_strategy",
@@ -47,8 +49,8 @@ const RUST: [&str; 24] = [
     "specific_items",
 ];
 
-/// Keys of `FlowRule` that no rule of a gateway has: beside them, those of a gateway were written
-/// by mistake, and Sentinel does not look at them.
+/// Keys of `FlowRule` that no gateway's rule has. A rule with one of them is a `FlowRule`, and
+/// Sentinel ignores any gateway's keys in it.
 const NO_GATEWAY: [&str; 7] = [
     "limitApp",
     "strategy",
@@ -59,8 +61,7 @@ const NO_GATEWAY: [&str; 7] = [
     "clusterConfig",
 ];
 
-/// Returns whether a rule of this kind is none that is read here; the first key that tells is
-/// refused.
+/// Returns whether a rule of this kind is foreign. The first key that shows this is refused.
 pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     let table = fields.table;
     let first = |keys: &[&'static str]| keys.iter().copied().find(|key| has(table, key));
@@ -90,7 +91,7 @@ pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     true
 }
 
-/// Warns of keys of a gateway's rule in one that is none, as the key `shows`.
+/// Warns of a gateway's keys in a rule that is no gateway's, which the key `shows` proves.
 fn warn_of_gateway(fields: &mut Fields<'_>, shows: &str) {
     let table = fields.table;
     for key in GATEWAY.into_iter().filter(|key| has(table, key)) {
@@ -102,13 +103,13 @@ fn warn_of_gateway(fields: &mut Fields<'_>, shows: &str) {
     }
 }
 
-/// Returns whether a table is refused regardless of its kind, which its keys do not show.
+/// Returns whether a table is refused as a rule of any kind.
 pub(super) fn is_of_no_kind(table: &Entries) -> bool {
     is_wrapped(table) || of_tokens(table).is_some() || RUST.iter().any(|key| has(table, key))
 }
 
-/// The key by which a table is one of the LLM token rules of Sentinel for Go
-/// (`llm_token_ratelimit`), which limit the tokens of language models.
+/// Returns the key that shows that a table is an LLM token rule of Sentinel for Go
+/// (`llm_token_ratelimit`), which limits the tokens of language models.
 fn of_tokens(table: &Entries) -> Option<&'static str> {
     let is_item = |item: &Datum| match item {
         Datum::Table(item) => has(item, "keyItems") || has(item, "identifier"),
@@ -127,7 +128,8 @@ fn of_tokens(table: &Entries) -> Option<&'static str> {
     }
 }
 
-/// Returns whether a table is how the dashboard keeps a rule of some kinds: with the rule in it.
+/// Returns whether a table is in the form in which the dashboard stores rules of some kinds: the
+/// rule is nested under the key `rule`.
 fn is_wrapped(table: &Entries) -> bool {
     !has(table, "resource") && matches!(find(table, "rule"), Some(Datum::Table(_)))
 }

@@ -1,4 +1,4 @@
-//! Sentinel for Go: its rules in our words.
+//! Translates the rules of Sentinel for Go.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -19,10 +19,10 @@ const UINT: RangeInclusive<u32> = 0..=u32::MAX;
 const FROM_1: RangeInclusive<u32> = 1..=u32::MAX;
 /// The range of an `int64` from 0 on.
 const LONG: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
-/// The effect of an index beside a key.
+/// The effect of an index in a rule that also has a key.
 const BY_KEY_ALONE: &str = "ignored beside `paramKey`: calls without that key pass, where those \
      of Sentinel for Go count by the argument at this index";
-/// The keys of our fields in a flow rule.
+/// The fields of a [`FlowRule`], each with its key in a flow rule for Go.
 const FLOW_KEYS: &[(&str, &str)] = &[
     ("interval", "statIntervalInMs"),
     ("related", "refResource"),
@@ -30,14 +30,14 @@ const FLOW_KEYS: &[(&str, &str)] = &[
     ("cold_factor", "warmUpColdFactor"),
     ("max_wait", "maxQueueingTimeMs"),
 ];
-/// The keys that a flow rule that follows the memory must have.
+/// The keys that a flow rule must have if its threshold depends on the memory in use.
 const MEMORY: [&str; 4] = [
     "lowMemUsageThreshold",
     "highMemUsageThreshold",
     "memLowWaterMarkBytes",
     "memHighWaterMarkBytes",
 ];
-/// The keys of our fields in such a rule.
+/// The fields of a [`FlowRule`], each with its key in a rule that depends on the memory.
 const MEMORY_KEYS: &[(&str, &str)] = &[
     ("interval", "statIntervalInMs"),
     ("related", "refResource"),
@@ -120,19 +120,20 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
-/// The buckets of an interval in milliseconds, where they are not two. Up to 10 s there
-/// they last half a second, and fewer would forget calls sooner. Any other interval is
-/// one bucket there, of which two refuse more.
+/// Returns the number of buckets of an interval in milliseconds, if it is not the default of two.
+/// In Sentinel for Go an interval of up to 10 s has buckets of half a second; with fewer buckets
+/// calls would be forgotten sooner. Any other interval is one bucket there; here it has two, which
+/// refuse more calls and not fewer.
 const fn buckets(interval: u32) -> Option<u32> {
     match interval {
-        // A bucket lasts at least a millisecond.
+        // A bucket lasts at least a millisecond, so this interval cannot have two.
         1 => Some(1),
         500..=10_000 if interval % 500 == 0 => Some(interval / 500),
         _ => None,
     }
 }
 
-/// Warns of keys that say something for Java alone.
+/// Warns of keys that have a meaning only in rules for Java.
 fn of_java(fields: &mut Fields<'_>) {
     let is_usual = |value: &Datum| match value {
         Datum::Text(origin) => origin.trim().is_empty() || origin == "default",
@@ -203,8 +204,9 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     let trigger = fields.needed_number("triggerCount");
     let strategy = fields.whole("strategy", -1..=1).unwrap_or(0);
     let rule = SystemRule::new();
-    // A limit on the load or the CPU must be exceeded there; a rate and a concurrency that have
-    // reached theirs let no more in. A limit below zero stays, to be refused.
+    // In Sentinel for Go, the load or the CPU refuses calls above its limit, a rate or a
+    // concurrency already at its limit. A limit below zero is kept, so that it is refused as out of
+    // range.
     let reached = if trigger < 0.0 {
         trigger
     } else {
@@ -289,11 +291,11 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     };
     rule = rule.missing(MissingKey::Skip);
     if metric == 1 && behavior == 1 {
-        // There a call must wait less than the longest time.
+        // In Sentinel for Go, a call must wait less than the maximum.
         let max_wait = Duration::from_millis(max_wait);
         rule = rule.throttle(max_wait.saturating_sub(Duration::from_nanos(1)));
     } else if metric == 1 {
-        // Without a threshold it is of use to the specific items alone, as there.
+        // With a threshold of 0, only specific items can use the burst, as in Sentinel for Go.
         rule = rule.burst(burst);
     }
     if max_keys > 0 {
@@ -312,7 +314,7 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
-/// A value of a parameter with the threshold of its own.
+/// Reads a value of a parameter that has a threshold of its own.
 fn exception(fields: &mut Fields<'_>) -> (String, u32) {
     let kind = fields.whole("valKind", 0..=3).unwrap_or(0);
     let value = fields.needed_text("valStr");
@@ -328,8 +330,8 @@ fn exception(fields: &mut Fields<'_>) -> (String, u32) {
     (value, threshold)
 }
 
-/// The limit that is reached where `limit` is exceeded. One below zero stays, to
-/// be refused.
+/// Returns the limit that is reached when `limit` is exceeded. A limit below zero is kept, so that
+/// it is refused as out of range.
 fn exceeded(limit: f64) -> f64 {
     if limit < 0.0 {
         limit

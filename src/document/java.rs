@@ -1,9 +1,10 @@
-//! Sentinel for Java: its rules in our words.
+//! Translates the rules of Sentinel for Java.
 //!
-//! The differences are translated here, so that there is one arithmetic: limits that must be
-//! exceeded there become the next larger ones that are reached, or
-//! [`exceeds`](crate::CircuitBreakerRule::exceeds); a maximum of threads that lets one more in is
-//! one more; a wait that must be shorter than the longest one is shorter by a nanosecond.
+//! Differences in comparisons are translated here, so that the engine compares in one way only. A
+//! limit that refuses above itself becomes the next larger limit, which refuses at itself, or a
+//! breaker that [`exceeds`](crate::CircuitBreakerRule::exceeds) its limit. A maximum of threads
+//! that admits one more becomes larger by one. A maximum wait that a call must stay below becomes
+//! shorter by a nanosecond.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -29,7 +30,7 @@ const INT: RangeInclusive<i32> = i32::MIN..=i32::MAX;
 const FROM_0: RangeInclusive<u32> = 0..=2_147_483_647;
 const FROM_1: RangeInclusive<u32> = 1..=2_147_483_647;
 const NANOSECOND: Duration = Duration::from_nanos(1);
-/// The context of calls without one, in Java.
+/// The context of calls without a context of their own, in Java.
 const DEFAULT_CONTEXT: &str = "sentinel_default_context";
 
 pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
@@ -124,7 +125,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     if behavior > 3 {
         fields.warn("controlBehavior", "taken as 0, as Sentinel does");
     }
-    // Dashboards write the defaults in any case.
+    // Dashboards always write these keys with their defaults, so the defaults get no note.
     if !matches!(behavior, 1 | 3) && warm_up != 10 {
         fields.tell(
             "warmUpPeriodSec",
@@ -156,7 +157,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
     fields.need("timeWindow", "a whole number of seconds, at least 1");
     let count = number_or_0(fields, "count", AS_0);
     let min_calls = fields.whole("minRequestAmount", FROM_1);
-    // Five there also for a count below that.
+    // The default minimum of Sentinel is five calls, also for a count below five.
     let min_calls = min_calls.or((grade == 2 && count < 5.0).then_some(5));
     let slow_ratio = fields.number("slowRatioThreshold").unwrap_or(1.0);
     let interval = fields.whole("statIntervalMs", FROM_1).unwrap_or(1_000);
@@ -174,7 +175,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
         }
         _ => CircuitBreakerRule::error_count(resource, whole_part(fields, "count", count)),
     };
-    // Where all calls must be slow, it is enough there that all are.
+    // A slow ratio of 1 cannot be exceeded: Sentinel then opens if all calls are slow.
     let rule = if grade == 0 && slow_ratio == 1.0 {
         rule
     } else {
@@ -230,7 +231,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
             Some(Datum::Number(number)) => *number < 0.0,
             _ => false,
         };
-        // The value that a dashboard writes for a limit that is not set.
+        // -1 is the value that a dashboard writes for a limit that is not set.
         if is_below_0 && fields.has_other(key, -1) {
             fields.warn(key, "ignored, as in Sentinel, as it is below 0");
         }
@@ -273,7 +274,7 @@ pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
         Some(1) => AuthorityRule::deny_list(resource, &origins),
         _ => AuthorityRule::allow_list(resource, &origins),
     };
-    // A list of no origin would let every call pass.
+    // A list without origins would let every call pass.
     if fields.has("limitApp") && rule.origins().is_empty() {
         fields.refuse("limitApp", "names of origins, between commas");
     }
@@ -310,7 +311,8 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
         let max_wait = Duration::from_millis(max_wait.into());
         rule = rule.throttle(max_wait.saturating_sub(NANOSECOND));
     } else if grade == 1 {
-        // Without a count it is of use to the items with one of their own, as there.
+        // With a count of 0, only items with a count of their own can use the burst, as in
+        // Sentinel.
         rule = rule.burst(burst);
     }
     if !matches!(behavior, 0 | 2) {
@@ -329,8 +331,8 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
-/// A value of a parameter with the count of its own. A bad one is left out, as by Sentinel, and the
-/// rule stays.
+/// Reads a value of a parameter that has a count of its own. An invalid item is left out, as by
+/// Sentinel, and the rule is loaded without it.
 fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
     fields.known(&["object", "count", "classType"]);
     let class = match fields.peek("classType") {
@@ -377,18 +379,18 @@ fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
     }
 }
 
-/// The text of a whole number as every number is written, if `value` is one.
+/// Returns the canonical text of the whole number `value`; `None` if it is not one.
 fn whole_text<T: FromStr + ToString>(value: &str) -> Option<String> {
     value.parse::<T>().ok().map(|number| number.to_string())
 }
 
-/// Warns that an item is left out for what stands under `key`.
+/// Warns that an item is left out because of its value under `key`.
 fn left_out<T>(fields: &mut Fields<'_>, key: &'static str) -> Option<T> {
     fields.warn(key, "left out with its item, as by Sentinel");
     None
 }
 
-/// Warns of a rule for one origin where Sentinel has none.
+/// Warns of a rule for one origin, of a kind that Sentinel applies to all origins.
 fn all_origins(fields: &mut Fields<'_>) {
     fields.known(&["limitApp"]);
     let is_one = |name: &str| !matches!(name.trim(), "" | "default");

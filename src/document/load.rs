@@ -1,4 +1,4 @@
-//! A whole document: its tree, the rules in it, and their problems.
+//! Loads a whole document: its tree, the rules in it, and their problems.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,20 +14,21 @@ use super::syntax::{Format, MAX_BYTES};
 use super::value::{Datum, Entries, find};
 use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules, by_method};
 
-/// Most rules of one document: the problems of each bad one take more memory than it has bytes.
+/// The maximum number of rules in a document. It bounds the memory for problems: those of an
+/// invalid rule take more memory than the rule has bytes.
 const MAX_RULES: usize = 100_000;
-/// Most problems of one document of which more than one may be of the same rule.
+/// Once a document has this many problems, each further rule can have only one.
 const MOST_PROBLEMS: usize = 100_000;
 
 /// A document that holds rules, and the result of reading it.
 ///
-/// Reading does not stop at the first invalid rule: the document has all valid rules and
-/// the problems of the others: at most 100 of each rule, and one of each further rule once
+/// Reading does not stop at the first invalid rule. The document has all valid rules and the
+/// problems of the others: at most 100 problems of each rule, and one of each further rule once
 /// there are 100 000. [`strict`](Self::strict) returns all rules or none,
 /// [`lenient`](Self::lenient) the valid ones.
 ///
-/// For each rule, the keys and the types of their values are checked first. Values that are
-/// out of range are reported only if these are valid.
+/// For each rule, the keys and the types of their values are checked first. Values out of range are
+/// reported only if all keys and types are valid.
 ///
 /// See the [module](super) for the format of documents.
 ///
@@ -55,23 +56,22 @@ pub struct Document {
     pub(super) rules: Rules,
     store: Option<StoreSection>,
     pub(super) problems: Problems,
-    /// The rules and problems for an engine with a store, if those are others.
+    /// The rules and problems for an engine with a store, if they differ.
     pub(super) shared: Option<Box<(Rules, Problems)>>,
 }
 
 // === impl Document ===
 
 impl Document {
-    /// The most bytes that a document may have: 4 MiB.
+    /// The maximum length of a document in bytes: 4 MiB.
     pub const MAX_BYTES: usize = MAX_BYTES;
-    /// The most rules that a document may have: 100 000.
+    /// The maximum number of rules in a document: 100 000.
     pub const MAX_RULES: usize = MAX_RULES;
 
     /// Reads `text`.
     ///
-    /// JSON that is a list is one of Sentinel's documents. The kind of its rules is
-    /// recognized by keys that no other kind has; if there are none, use
-    /// [`read_sentinel`](Self::read_sentinel).
+    /// A JSON list is one of Sentinel's documents. The kind of its rules is recognized by keys
+    /// that no other kind has; if there are none, use [`read_sentinel`](Self::read_sentinel).
     ///
     /// # Errors
     ///
@@ -89,7 +89,8 @@ impl Document {
         match tree {
             Datum::Table(table) => Self::of_own(table),
             Datum::List(list) if list.is_empty() => Self::of_sentinel(list, Kind::Flow),
-            // Else the setting that both forms call `qps` would be read, and the rest left out.
+            // A list of this crate's rules must not be read as Sentinel's: of a system rule, only
+            // `qps`, which both forms have, would be read.
             Datum::List(list) if list.iter().any(own::is_rule) => Err(Problems::of_text(
                 None,
                 "rules with a `kind` must be in a table: {\"rules\": […]}",
@@ -133,8 +134,8 @@ impl Document {
         }
     }
 
-    /// Creates a document of `rules`, in the form of this crate. Settings that have their
-    /// default are left out, except for intervals and how long a breaker is open. If a rule is
+    /// Creates a document of `rules`, in the form of this crate. Settings with their default value
+    /// are left out, except for intervals and how long a breaker is open. If a rule is
     /// [shared](crate::FlowRule::shared), the document has an empty [`StoreSection`].
     #[must_use]
     pub fn from_rules(rules: &Rules) -> Self {
@@ -148,8 +149,8 @@ impl Document {
         }
     }
 
-    /// Creates the same with `rules` in place of its own. In the form of this crate it keeps
-    /// its [store](Self::store).
+    /// Creates a document of `rules`, as [`from_rules`](Self::from_rules), that keeps the
+    /// [store](Self::store) section of this document.
     #[must_use]
     pub fn with_rules(&self, rules: &Rules) -> Self {
         let mut new = Self::from_rules(rules);
@@ -168,12 +169,12 @@ impl Document {
     /// Returns the document as text.
     ///
     /// The text has everything that was read, including invalid rules and keys without
-    /// effect, but no comments; in TOML, keys are in alphabetical order. One of Sentinel's
-    /// documents is a list, which TOML cannot express: there the text has the valid rules
+    /// effect, but no comments; in TOML, keys are in alphabetical order. A document of Sentinel
+    /// is a list, which TOML cannot express, so in TOML it is written with only the valid rules,
     /// in the form of this crate.
     ///
-    /// A value that the other format does not have is left out (null) or becomes the
-    /// nearest one; no valid rule has such a value.
+    /// A value that the chosen format cannot express is left out (null) or becomes the nearest
+    /// one; no valid rule has such a value.
     #[must_use]
     pub fn write(&self, format: Format) -> String {
         match (&self.tree, format) {
@@ -198,8 +199,8 @@ impl Document {
     /// Returns the valid rules, and all problems, including warnings.
     ///
     /// If rules exclude each other, such as two with the same id, the first one is valid. A
-    /// conflict between the template in the name of a rule and that of another rule is
-    /// reported only if the rule has no other problem.
+    /// conflict between the templates in the names of two rules is reported only if the later
+    /// rule has no other problem.
     #[must_use]
     pub fn lenient(&self) -> (Rules, Problems) {
         (self.rules.clone(), self.problems.clone())
@@ -211,13 +212,13 @@ impl Document {
         &self.problems
     }
 
-    /// Returns which store the document is for; `None` if it has no such section.
+    /// Returns the section on the store of shared rules; `None` if the document has none.
     #[must_use]
     pub const fn store(&self) -> Option<&StoreSection> {
         self.store.as_ref()
     }
 
-    /// The document, which was read from `text`, with the places of its problems.
+    /// Adds the lines and columns of the problems, which are found in `text`.
     fn located(mut self, text: &str, format: Format) -> Self {
         places::locate(text, format, &mut self.problems);
         if let Some(shared) = &mut self.shared {
@@ -279,7 +280,7 @@ impl Document {
     }
 }
 
-/// The rules of a list of Sentinel's, for an engine with a store or without.
+/// Reads a list of Sentinel's rules, for an engine with a store or without.
 fn sentinel_rules(
     list: &[Datum],
     kind: Kind,
@@ -289,7 +290,7 @@ fn sentinel_rules(
     load(list, "", Form::Sentinel, |fields| {
         fields.has_store = has_store;
         let rule = kind.translate(fields)?;
-        // One that is refused hides no other.
+        // An invalid rule does not count as the first rule of its resource.
         let is_good = || fields.is_good() && Rules::build([rule.clone()]).is_ok();
         let is_authority = matches!(rule, Rule::Authority(_)) && is_good();
         if is_authority && !with_authority.insert(rule.resource().to_owned()) {
@@ -303,7 +304,7 @@ fn sentinel_rules(
 
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text may have the address of a store with a password in it.
+        // The tree is left out: it can hold the address of a store with a password.
         f.debug_struct("Document")
             .field("rules", &self.rules)
             .field("store", &self.store)
@@ -312,7 +313,7 @@ impl fmt::Debug for Document {
     }
 }
 
-/// The rules of a list in our own form that has no document around it.
+/// Reads a list of rules in the form of this crate that is not in a document.
 ///
 /// # Errors
 ///
@@ -326,7 +327,7 @@ pub(super) fn own_rules(list: &[Datum]) -> Result<Rules, String> {
     }
 }
 
-/// The rules of a list, of which `read` reads each, with all their problems.
+/// Loads the rules of a list with `read`. Returns the valid rules and all problems.
 fn load<'a>(
     list: &'a [Datum],
     path: &str,
@@ -377,7 +378,7 @@ fn load<'a>(
     Ok((rules, all))
 }
 
-/// Warns of names that no call has unless a program makes such names itself.
+/// Warns of names in the style of Sentinel's adapters, which no layer gives to calls.
 fn warn_of_names(rule: &Rule, fields: &mut Fields<'_>) {
     for (field, name) in rule.resources() {
         if let Some(ours) = by_method(name) {
@@ -389,7 +390,7 @@ fn warn_of_names(rule: &Rule, fields: &mut Fields<'_>) {
     }
 }
 
-/// The place in a document of a setting that a rule refuses.
+/// Returns the problem of the document for a setting that a rule refuses.
 fn place(fields: &Fields<'_>, invalid: &InvalidRule) -> Problem {
     if invalid.field() == "limits" {
         let value = format!("without a limit ({})", invalid.value());

@@ -1,7 +1,7 @@
 //! Rules from documents: files, configuration services, other programs.
 //!
-//! A document is read as a whole. The problems of its rules are reported, each with its place, the
-//! value and the allowed ones:
+//! A document is read as a whole. The problems of its rules are reported, each with its place, its
+//! value and the allowed values:
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};
@@ -50,8 +50,8 @@
 //!
 //! One document holds rules of all kinds: `[[rules]]` in TOML, `{"rules": […]}` in JSON.
 //! The list is required, so that an empty file does not remove all rules. Each rule has a
-//! `kind`, and a key for each method of its builder; all may have `shadow`, which is true
-//! for a rule in [shadow mode](crate::Rule::shadow).
+//! `kind`, and can have a key for each method of its builder. All kinds can have `shadow`, which is
+//! true for a rule in [shadow mode](crate::Rule::shadow).
 //!
 //! | kind | keys |
 //! |---|---|
@@ -66,12 +66,12 @@
 //! A time is a text such as `"500ms"`, `"1m30s"` or `"1.5h"`, with the units `d`, `h`, `m`,
 //! `s`, `ms`, `us`, `ns`, or a number of seconds. An interval is one second unless set.
 //! `missing` is `"share"`, `"skip"` or `"refuse"`; `memory` is a range such as
-//! `"0.7..0.9"`, and `memory_bytes` a range in bytes. A list of origins may also be a
+//! `"0.7..0.9"`, and `memory_bytes` a range in bytes. A list of origins can also be a
 //! single text with commas. An unknown key is an error. In keys and names, hyphens and
 //! underscores are the same: `open-for` is `open_for`. The kind `hot-param` is read as `keyed`.
 //!
 //! A rule that is [shared](crate::FlowRule::shared) needs a store, and a document with such a rule
-//! says by `[store]` which one that is; see [`StoreSection`].
+//! must describe the store in a section `[store]`; see [`StoreSection`].
 //!
 //! # Among a program's settings
 //!
@@ -109,37 +109,39 @@
 //!
 //! # Sentinel's documents
 //!
-//! A JSON list of rules of one [`Kind`], of Sentinel for Java or for Go. Each rule is
-//! *translated* into a rule that does here what it does in Sentinel:
+//! A document of Sentinel is a JSON list of rules of one [`Kind`], of Sentinel for Java or for Go.
+//! Each rule is *translated* into a rule that does here what it does in Sentinel:
 //!
-//! * Where a limit must be exceeded there but only reached here, it becomes the next larger
-//!   one; a circuit breaker of Java becomes one that opens only when its limit is
-//!   [exceeded](crate::CircuitBreakerRule::exceeds).
+//! * A limit that refuses above itself in Sentinel becomes the next larger limit, because limits
+//!   here refuse at themselves. A circuit breaker for Java becomes one that opens only when its
+//!   limit is [exceeded](crate::CircuitBreakerRule::exceeds).
 //! * A flow rule of thread grade becomes an isolation rule.
-//! * A parameter that a call does not have limits nothing in Sentinel:
+//! * A rule on a parameter that a call does not have does not limit the call, as in Sentinel:
 //!   [`MissingKey::Skip`](crate::MissingKey::Skip).
 //!
 //! Keys without a meaning here are kept, and [written](Document::write) again: no part of a
-//! document is lost when it is read and written. A rule that cannot be translated is not loaded:
-//! one with `regex`, with a concurrency limit for a single origin, or with `*` as the resource of
-//! anything but a circuit breaker, since `*` is a name like any other in Sentinel and stands for
-//! [every resource](crate::rule#default-rules) here. A setting that is ignored, but leaves the rule
-//! with a meaning, gets a [warning](Problem::is_warning): `clusterMode`, unless the engine
-//! [has a store](Document::with_store), a second authority rule of
-//! a resource, a missing limit, a setting that Sentinel itself ignores, and a key that looks like a
-//! misspelt one. In the crate's own form `tolerance` and `smoothing` of an adaptive rule, which
-//! are settings of older versions, have one too. There is no warning for settings of a behaviour that the rule does not choose,
-//! such as `warmUpPeriodSec` without a warm-up: dashboards write all of them.
+//! document is lost when it is read and written. A rule that cannot be translated is not loaded: a
+//! rule with `regex`, a concurrency limit for a single origin, or a rule for `*` that is not a
+//! circuit breaker, because `*` is a name like any other in Sentinel and stands for
+//! [every resource](crate::rule#default-rules) here.
+//!
+//! If a setting is ignored and the rule still has a meaning, there is a
+//! [warning](Problem::is_warning): for `clusterMode`, unless the engine
+//! [has a store](Document::with_store), for a second authority rule of a resource, for a missing
+//! limit, for a setting that Sentinel itself ignores, and for a key that looks misspelt. In the
+//! crate's own form, `tolerance` and `smoothing` of an adaptive rule have a warning too: they are
+//! settings of older versions. There is no warning for settings of a behaviour that the rule does
+//! not choose, such as `warmUpPeriodSec` without a warm-up: dashboards write all of them.
 //!
 //! A resource in the syntax of another router, such as `/users/:id` or `/files/*`, is taken
-//! as the template that matches the same paths, with a warning. A name such as
-//! `POST:/api/login`, which adapters make of the method and the route, is warned of: here
-//! [`MethodRoute`](crate::key::MethodRoute) makes `POST /api/login` of them.
+//! as the template that matches the same paths, with a warning. There is also a warning for a name
+//! such as `POST:/api/login`, which adapters of Sentinel form from the method and the route: here
+//! [`MethodRoute`](crate::key::MethodRoute) forms `POST /api/login`.
 //!
-//! Some rules are refused because of their keys: rules of the API gateway adapter, of
-//! Sentinel for Rust, on the tokens of language models, in the form of the dashboard, which
-//! nests each in a `rule` key, and rules with keys of both dialects. Read as rules of Sentinel for Java or Go, they would
-//! limit something else.
+//! Some rules are refused because of their keys: rules of the API gateway adapter, rules of
+//! Sentinel for Rust, rules on the tokens of language models, rules that the dashboard has nested
+//! in a `rule` key, and rules with keys of both dialects. Read as rules of Sentinel for Java or Go,
+//! they would limit something else.
 //!
 //! ```
 //! use tower_sentinel::document::{Document, Format};

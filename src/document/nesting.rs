@@ -1,25 +1,25 @@
-//! How deep a text in TOML is nested, before it is read.
+//! Checks how deep a TOML text is nested, before it is parsed.
 //!
-//! Code that reads a tree, drops it or writes it walks down into it, and so takes room on the stack
-//! for each level. The reader of TOML bounds the parts of a key and the lists and inline tables
-//! within each other, but each for itself: inline tables with dotted keys have thousands of levels
-//! within its bounds, too many for the stack of a thread. So they are counted here, without a tree.
+//! Code that builds, drops or writes a tree is recursive, and takes room on the stack for each
+//! level. The TOML parser bounds the number of parts of a key and the depth of lists and inline
+//! tables, but separately: inline tables with dotted keys can have thousands of levels within its
+//! bounds, too many for the stack of a thread. So the levels are counted here, without a tree.
 
-/// Most levels of lists and inline tables, with those of the dotted keys around them; more
-/// than a document may have, as points of numbers count as well.
+/// The maximum number of levels of lists and inline tables, including the levels of dotted keys
+/// around them. It is above the bound for documents, because the points of numbers count as well.
 const MOST: usize = 160;
 
-/// Where `text` is nested too deep to be read, as an offset; `None` if it is not.
+/// Returns the offset at which `text` is nested too deep to be parsed; `None` if it is not.
 ///
-/// A text that is no TOML may be misread, but not for less deep than the reader takes it for, which
-/// continues behind a syntax error.
+/// A text with syntax errors can be counted wrongly, but never as less deep than the parser reads
+/// it: the parser continues after an error.
 pub(super) fn too_deep(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    // The closing bracket of each list or inline table that is open, and the points before it, in
-    // its key.
+    // The closing bracket of each open list or inline table, and the number of points in the key
+    // before it.
     let mut around = Vec::new();
     let (mut levels, mut points, mut at) = (0, 0, 0);
-    // Whether a value may have ended here: a word, a string, a list or a table.
+    // Whether a value can have ended here: a word, a string, a list or a table.
     let mut may_end = false;
     while let Some(&byte) = bytes.get(at) {
         match byte {
@@ -40,7 +40,7 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
                 may_end = false;
             }
             b']' | b'}' => {
-                // The reader may skip one that closes nothing.
+                // The parser can skip a bracket that closes nothing.
                 if around.last().is_some_and(|&(close, _)| close == byte) {
                     points = around.pop().map_or(0, |(_, before)| before);
                     levels -= points + 1;
@@ -52,7 +52,8 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
                 may_end = false;
             }
             b'=' => may_end = false,
-            // No key continues behind a value. Where one is missing, the next may be taken.
+            // A key does not continue after a value. If the value is missing, the parser can take
+            // what follows for it, so the points still count.
             b',' | b'\n' if may_end => {
                 points = 0;
                 may_end = false;
@@ -73,14 +74,14 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// How many of `bytes` come before the first of `ends`.
+/// Returns how many of `bytes` come before the first byte of `ends`.
 fn length_until(ends: &[u8], bytes: &[u8]) -> usize {
     let end = bytes.iter().position(|byte| ends.contains(byte));
     end.unwrap_or(bytes.len())
 }
 
-/// The offset behind the string that begins at `at`, or behind its line if it does not end
-/// there and must.
+/// Returns the offset after the string that begins at `at`. A string that must end on its line and
+/// does not is taken to end with the line.
 fn after_string(bytes: &[u8], at: usize) -> usize {
     let quote = bytes[at];
     let has_three = |at: usize| bytes[at..].starts_with(&[quote; 3]);
@@ -92,7 +93,7 @@ fn after_string(bytes: &[u8], at: usize) -> usize {
             b'\\' if quote == b'"' && (is_long || bytes.get(at + 1) != Some(&b'\n')) => at += 1,
             _ if byte == quote && !is_long => return at + 1,
             _ if byte == quote && has_three(at) => {
-                // Two more may belong to the text.
+                // Up to two more quotes can belong to the text before the closing three.
                 let quotes = bytes[at..].iter().take_while(|byte| **byte == quote);
                 return at + quotes.take(5).count();
             }
@@ -123,7 +124,7 @@ mod tests {
             "[a.b.c]\nd.e = { f.g = 0.5 }\n".repeat(1_000),
             format!("x = [\r\n{}]", "0.5, # a\r\n 1.5,\r\n\r\n".repeat(1_000)),
             format!("x = [{}]", "{a.b = 0.5},\n".repeat(1_000)),
-            // A list that is not closed is the reader's to tell.
+            // The parser reports a list that is not closed.
             format!("x = [\n{}", "y = 0.5\n".repeat(1_000)),
         ] {
             assert_eq!(too_deep(&quiet), None, "{quiet:.40}");
@@ -136,7 +137,7 @@ mod tests {
             "x = \"\"\"a\"\"\"\"\"",
             "x = ''''a''''",
             "# a\n",
-            // The reader continues behind a syntax error.
+            // The parser continues after a syntax error.
             "x = a\"\"\"\n",
             "x = \\'''\n",
             "# a\r",

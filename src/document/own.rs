@@ -1,4 +1,4 @@
-//! The form of this crate: a key for each setting of a rule.
+//! Reads and writes rules in the form of this crate, with a key for each setting.
 
 use super::fields::Fields;
 use super::store;
@@ -8,13 +8,13 @@ use crate::rule::{
     Accessor, FieldTerms, HasFields, KeyedRule, Needed, Rule, RuleKind, Setting, each_kind,
 };
 
-/// From here on, floating point numbers leave whole numbers out.
+/// 2⁵³, from which on a floating-point number cannot express every whole number.
 const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
 
 const A_RANGE_OF_SHARES: &str = "a range such as \"0.7..0.9\"";
 const A_RANGE_OF_BYTES: &str = "a range such as \"1048576..2097152\"";
 
-/// Reads the rest of a table.
+/// Reads a rule of one kind from a table whose `kind` was read.
 type ReadRule = fn(&mut Fields<'_>) -> Rule;
 
 /// The kinds of rules by [name](Rule::kind).
@@ -23,7 +23,7 @@ const KINDS: &[(&str, ReadRule)] = {
         ($($kind:ident($rule:ident)),* $(,)?) => {
             &[
                 $((<crate::rule::$rule as RuleKind>::NAME, read::<crate::rule::$rule>),)*
-                // As Sentinel says.
+                // Sentinel's name of the kind.
                 ("hot-param", read::<KeyedRule>),
             ]
         };
@@ -38,11 +38,11 @@ pub(super) fn is_rule(value: &Datum) -> bool {
     matches!(value, Datum::Table(table) if find(table, "kind").is_some())
 }
 
-/// The rule that a table stands for.
+/// Reads the rule in a table.
 pub(super) fn rule(fields: &mut Fields<'_>) -> Option<Rule> {
     let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
     let Some(place) = fields.needed_choice("kind", &names) else {
-        // Its possible keys are unknown.
+        // Without a kind, no key can be reported as unknown.
         fields.know_all();
         return None;
     };
@@ -81,7 +81,7 @@ fn read<R: HasFields>(fields: &mut Fields<'_>) -> Rule {
     rule.into()
 }
 
-/// `rule` with the setting `name`, if it is there.
+/// Sets the setting `name` of `rule`, if the table has it.
 fn read_setting<R>(
     rule: R,
     access: &Accessor<R>,
@@ -119,7 +119,7 @@ fn read_setting<R>(
     }
 }
 
-/// The value that a setting has to have in documents, in words.
+/// Returns a description of the values that a setting can have in documents.
 const fn wanted<R>(access: &Accessor<R>) -> &'static str {
     match access {
         Accessor::Text(..) => "a text",
@@ -135,7 +135,7 @@ const fn wanted<R>(access: &Accessor<R>) -> &'static str {
     }
 }
 
-/// Notes whether the setting is missing, or stands beside another that excludes it.
+/// Reports a setting that is missing, or that another one excludes.
 fn check_setting(terms: FieldTerms, wanted: &str, fields: &mut Fields<'_>) {
     let name = terms.name;
     match terms.needed {
@@ -151,14 +151,14 @@ fn check_setting(terms: FieldTerms, wanted: &str, fields: &mut Fields<'_>) {
         }
         Needed::With(..) => {}
     }
-    // A value that stands beside several others is one problem.
+    // A setting that several others exclude is one problem.
     let other = terms.not_beside.iter().find(|other| fields.is_given(other));
     if let Some(other) = other {
         fields.at_most_one(&[other, name]);
     }
 }
 
-/// The names of settings as a choice in words.
+/// Writes the names of settings as a choice in words.
 fn any_of(names: &[&str]) -> String {
     let mut words = String::new();
     for (index, name) in names.iter().enumerate() {
@@ -175,7 +175,7 @@ fn any_of(names: &[&str]) -> String {
     words
 }
 
-/// `rule` with one more setting, if there is one.
+/// Applies `set` to `rule` and `value`, if there is a value.
 pub(super) fn with<R, T>(rule: R, value: Option<T>, set: impl FnOnce(R, T) -> R) -> R {
     match value {
         Some(value) => set(rule, value),
@@ -185,17 +185,17 @@ pub(super) fn with<R, T>(rule: R, value: Option<T>, set: impl FnOnce(R, T) -> R)
 
 // === writing ===
 
-/// The document of `rules`.
+/// Returns the tree of a document of `rules`.
 pub(super) fn tree<'a>(rules: impl Iterator<Item = &'a Rule> + Clone) -> Datum {
     let mut table = vec![("rules".to_owned(), list(rules.clone()))];
     if rules.into_iter().any(Rule::is_shared) {
-        // The program has a store, else there were no such rules.
+        // An empty section means that the program has a store, which shared rules need.
         table.push((store::KEY.to_owned(), Datum::Table(Entries::new())));
     }
     Datum::Table(table)
 }
 
-/// A table for each of `rules`.
+/// Returns a list with a table for each of `rules`.
 pub(super) fn list<'a>(rules: impl Iterator<Item = &'a Rule>) -> Datum {
     let tables = rules.map(|rule| {
         let settings = rule.settings().0.into_iter();
@@ -226,7 +226,7 @@ fn value(setting: Setting) -> Datum {
     }
 }
 
-/// A number, without a point if it needs none.
+/// Returns a number as a whole number if it is one, so that it is written without a point.
 fn number(number: f64) -> Datum {
     if number.fract() == 0.0 && number.abs() < FIRST_GAP {
         Datum::Whole(number as i128)
@@ -239,8 +239,8 @@ fn number(number: f64) -> Datum {
 mod tests {
     use super::*;
 
-    /// The words between backticks in the row that `docs` has for a kind, without those that are
-    /// no keys.
+    /// Returns the keys in the row that `docs` has for a kind: its words between backticks, without
+    /// values.
     fn documented(docs: &str, kind: &str) -> Vec<String> {
         let row = docs
             .lines()
@@ -249,7 +249,7 @@ mod tests {
         let keys = row.split('|').nth(2).unwrap();
         let words = keys.split('`').skip(1).step_by(2);
         let words = words.filter(|word| !word.starts_with('"'));
-        // Values of a key stand behind it in parentheses, such as those of `except`.
+        // The keys of nested tables, such as those of `except`, are in parentheses.
         let inner = |word: &&str| !matches!((kind, *word), ("keyed", "value" | "name"));
         words.filter(inner).map(str::to_owned).collect()
     }

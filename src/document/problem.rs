@@ -1,14 +1,15 @@
-//! The problems of the rules in a document, and where they are.
+//! Problems of documents: errors and warnings, with their places.
 
 use std::fmt;
 
 use crate::rule::{MOST_TOLD, write_first};
 
-/// An error or a warning about one setting of a document, or the error of a text that is none.
+/// An error or a warning about one setting of a document, or the error of a text that is no
+/// document.
 ///
-/// Its text has the place of the setting, its value, and the allowed values: `line 20, column 1:
-/// rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`; of a text that is no
-/// document, the place and what is wrong there.
+/// Displayed, it has the place of the setting, its value, and the allowed values: `line 20, column
+/// 1: rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`. For a text that is no
+/// document, it has the place of the error and a description.
 ///
 /// # Examples
 ///
@@ -44,26 +45,27 @@ pub struct Problem {
     nature: Nature,
 }
 
-/// How a problem reads, and whether it is one.
+/// The nature of a problem: which message it has, and whether it is an error or a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nature {
     /// A value that is not allowed.
     Refused,
-    /// A key that nothing knows, but that looks like one that is known.
+    /// An unknown key that looks like a known one.
     Misspelt,
-    /// A value that has another effect here than where it comes from.
+    /// A value that does not have the effect that the document asks for.
     Ignored,
-    /// A value that is said otherwise here, or never had an effect: the rule does what was meant.
+    /// A value that is expressed in another way here, or that never had an effect: the rule does
+    /// what was meant.
     Noted,
     /// A text that is no document.
     NoDocument,
 }
 
-/// The problems of a [`Document`](super::Document), in the order of its rules; or why a text is
-/// none, which is one problem.
+/// The problems of a [`Document`](super::Document), in the order of its rules; or the single
+/// problem of a text that is no document.
 ///
-/// The text has one problem per line. If there are more than 100, it has the first 100,
-/// errors before warnings, and how many more there are.
+/// They are displayed with one problem per line. If there are more than 100, only the first 100 are
+/// displayed, errors before warnings, with the number of the others.
 ///
 /// # Examples
 ///
@@ -137,13 +139,13 @@ impl Problem {
         }
     }
 
-    /// The problem as one of the rule at `index`.
+    /// Returns the problem with the index of its rule.
     pub(super) fn of_rule(mut self, index: usize) -> Self {
         self.index = Some(index);
         self
     }
 
-    /// The problem without the text that it shows, which may be a secret.
+    /// Returns the problem without the text of its value, which can be a secret.
     pub(super) fn without_text(mut self) -> Self {
         if self.value.starts_with('"') {
             "a text".clone_into(&mut self.value);
@@ -151,24 +153,23 @@ impl Problem {
         self
     }
 
-    /// Returns where the setting is, such as `rules[3].interval`, or `[3].grade` in one of
-    /// Sentinel's documents. Empty for a text that is no document.
+    /// Returns the path of the setting, such as `rules[3].interval`, or `[3].grade` in one of
+    /// Sentinel's documents. It is empty for a text that is no document.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the place of the rule in the document, counted from 0; `None` for a problem
+    /// Returns the index of the rule in the document, counted from 0; `None` for a problem
     /// outside of the rules.
     #[must_use]
     pub const fn index(&self) -> Option<usize> {
         self.index
     }
 
-    /// Returns the line of the setting's key, counted from 1, or of the rule that lacks the
-    /// setting, or of a mistake in the syntax. `None` where the document as a whole lacks it or is
-    /// wrong, or where rules were not read by a [`Document`](super::Document) but among the
-    /// settings of a program.
+    /// Returns the line of the setting's key, of the rule that lacks the setting, or of a syntax
+    /// error, counted from 1. `None` if the problem is one of the whole document, or if the rules
+    /// were read among the settings of a program and not by a [`Document`](super::Document).
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.place.map(|(line, _)| line)
@@ -180,28 +181,28 @@ impl Problem {
         self.place.map(|(_, column)| column)
     }
 
-    /// Returns the value, as text; `missing` if there is none. Empty for a text that is no
+    /// Returns the value as text; `missing` if there is none. It is empty for a text that is no
     /// document.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Returns what would be allowed, as text; for a warning, what happens to the value; for a text
-    /// that is no document, what is wrong with it.
+    /// Returns a description of the allowed values. For a warning, it describes the effect of the
+    /// value; for a text that is no document, the error.
     #[must_use]
     pub fn allowed(&self) -> &str {
         &self.allowed
     }
 
-    /// Returns whether the rule applies nevertheless, in another way than its document
+    /// Returns whether the rule is loaded nevertheless, and can do something else than its document
     /// says.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         matches!(self.nature, Nature::Ignored | Nature::Noted)
     }
 
-    /// Returns whether it is a warning, and the rule does what was meant nevertheless.
+    /// Returns whether it is a warning about a rule that still does what was meant.
     #[cfg(feature = "dashboard")]
     pub(crate) fn is_harmless(&self) -> bool {
         self.nature == Nature::Noted
@@ -233,7 +234,7 @@ impl std::error::Error for Problem {}
 // === impl Problems ===
 
 impl Problems {
-    /// The problem of a text that is no document: a line and a column, and what is wrong there.
+    /// Creates the problem of a text that is no document: a line and a column, and what is wrong.
     pub(super) fn of_text(place: Option<(usize, usize)>, what: impl Into<String>) -> Self {
         let nature = Nature::NoDocument;
         let problem = Problem::new(nature, String::new(), String::new(), what.into());
@@ -244,7 +245,7 @@ impl Problems {
         self.0.extend(problems);
     }
 
-    /// Gives each problem the place that `find` finds for its path.
+    /// Sets the line and column of each problem, which `find` returns for its path.
     pub(super) fn place(&mut self, find: impl Fn(&str) -> Option<(usize, usize)>) {
         for problem in &mut self.0 {
             problem.place = find(&problem.path);
@@ -262,13 +263,13 @@ impl Problems {
         self.0.iter()
     }
 
-    /// Iterates over the problems because of which rules are not loaded.
+    /// Iterates over the errors: a rule with an error is not loaded.
     pub fn errors(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter().filter(|problem| !problem.is_warning())
     }
 
-    /// Iterates over the problems of rules that are loaded, with another effect than their
-    /// document says.
+    /// Iterates over the warnings: a rule with a warning is loaded, and can do something else than
+    /// its document says.
     pub fn warnings(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter().filter(|problem| problem.is_warning())
     }

@@ -1,11 +1,11 @@
-//! The store on Redis that a document describes.
+//! Creates the store on Redis that a document describes.
 
 use super::store::{StoreSection, split};
 use crate::base::invalid::InvalidSetting;
 use crate::store::RedisStore;
 
 impl RedisStore {
-    /// Creates the store that a document describes. Connects to nothing yet.
+    /// Creates the store that a document describes. It does not connect yet.
     ///
     /// # Examples
     ///
@@ -40,8 +40,9 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// The section has no address, a variable is not set, a file of certificates cannot be read,
-    /// a setting needs another feature, or [`new`](Self::new) and its like refuse it.
+    /// If the section has no address, a variable is not set, a file of certificates cannot be read,
+    /// a setting needs another feature, or [`new`](Self::new) or another constructor of the store
+    /// refuses it.
     pub fn from_settings(section: &StoreSection) -> Result<Self, InvalidSetting> {
         let Some(url) = section.url()? else {
             let missing = "store.url is missing, must be given, or `url_env`: the document leaves \
@@ -85,7 +86,7 @@ impl RedisStore {
         Err(needs("sentinels", "redis-sentinel"))
     }
 
-    /// With the certificates of the files in the section.
+    /// Adds the certificates in the files that the section names.
     #[cfg(feature = "redis-tls")]
     fn with_files(mut self, section: &StoreSection) -> Result<Self, InvalidSetting> {
         if let Some(path) = section.certificate_file() {
@@ -113,7 +114,7 @@ impl RedisStore {
     }
 }
 
-/// The content of the file that `key` of the section names.
+/// Returns the content of the file at `path`, which is the value of `key` in the section.
 #[cfg(feature = "redis-tls")]
 fn read_file(key: &str, path: &str) -> Result<Vec<u8>, InvalidSetting> {
     std::fs::read(path).map_err(|error| {
@@ -123,7 +124,7 @@ fn read_file(key: &str, path: &str) -> Result<Vec<u8>, InvalidSetting> {
     })
 }
 
-/// That a key of the section needs a feature which is not on.
+/// Returns the error for a key of the section that needs a feature which is off.
 #[cfg(not(all(
     feature = "redis-cluster",
     feature = "redis-sentinel",

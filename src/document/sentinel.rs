@@ -1,4 +1,4 @@
-//! The documents of Sentinel: which kind of rules they hold, in which dialect.
+//! Sentinel's documents: recognizes the kind of their rules and the dialect, Java or Go.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use crate::clock::LONGEST_INTERVAL;
 use crate::rule::{ANY_RESOURCE, Rule, respelled_name};
 use crate::stat::MAX_TOKENS;
 
-/// The kind of rules in one of Sentinel's documents, which has only one kind. A rule with
-/// keys that only another kind has, and none that only this kind has, is refused.
+/// The kind of rules in one of Sentinel's documents, each of which has only one kind. A rule that
+/// has keys of only another kind, and no key of only this kind, is refused.
 ///
 /// # Examples
 ///
@@ -21,7 +21,7 @@ use crate::stat::MAX_TOKENS;
 /// let text = r#"[{"resource": "/pay", "limitApp": "shop,office", "strategy": 0}]"#;
 /// let rules = Document::read_sentinel(text, Kind::Authority)?.strict()?;
 /// assert_eq!(rules, Rules::from(AuthorityRule::allow("/pay", ["shop", "office"])));
-/// // As rules of another kind they make no sense.
+/// // They cannot be read as rules of another kind.
 /// let problems = Document::read_sentinel(text, Kind::CircuitBreaker)?.strict().unwrap_err();
 /// assert_eq!(problems.errors().next().unwrap().path(), "[0].timeWindow");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -50,7 +50,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Keys that rules of one kind alone have.
+/// Keys that only rules of one kind have.
 const MARKS: [(Kind, &[&str]); 5] = [
     (
         Kind::CircuitBreaker,
@@ -99,11 +99,11 @@ const MARKS: [(Kind, &[&str]); 5] = [
             "warmUpColdFactor",
         ],
     ),
-    // In a flow rule it says nothing, and stands there all the same.
+    // Last, because flow rules can have this key too, without a meaning.
     (Kind::CircuitBreaker, &["statIntervalMs"]),
 ];
 
-/// The effect of a limit on the average response time that no average reaches.
+/// The effect of a limit on the average response time that is too high to be reached.
 pub(super) const NEVER_SO_LONG: &str = "without effect, as a call counts for a minute at most";
 
 /// The effect of a rule without a threshold.
@@ -111,7 +111,7 @@ pub(super) const AS_0: &str = "taken as 0, as by Sentinel";
 /// The effect of a flow rule without a threshold.
 pub(super) const REFUSES_ALL: &str = "taken as 0, as by Sentinel: every call is refused";
 
-/// Keys of the Go dialect that no rule of the Java one has.
+/// Keys of the Go dialect that no rule of the Java dialect has.
 pub(super) const GO: [&str; 13] = [
     "tokenCalculateStrategy",
     "relationStrategy",
@@ -146,15 +146,14 @@ impl Kind {
         }
     }
 
-    /// The kind of the rules in a list, if they have keys that rules of one kind
-    /// alone have.
+    /// Returns the kind of the rules in a list, if their keys show it.
     pub(super) fn of(list: &[Datum]) -> Option<Kind> {
         let tables = list.iter().filter_map(|item| match item {
             Datum::Table(table) => Some(table),
             _ => None,
         });
         if tables.clone().next().is_some() && tables.clone().all(foreign::is_of_no_kind) {
-            // Their problems say more than that it does not show.
+            // They are refused as rules of any kind, with a better message than an unknown kind.
             return Some(Kind::Flow);
         }
         let mut kinds = tables
@@ -183,8 +182,7 @@ impl Kind {
         !has(table, "kind") && (has(table, "resource") || marks(table).next().is_some())
     }
 
-    /// The rule that a table of this kind stands for. None where something is
-    /// wrong with it, or where it does nothing.
+    /// Translates the rule in a table. `None` if the rule is invalid, or if it does nothing.
     pub(super) fn translate(self, fields: &mut Fields<'_>) -> Option<Rule> {
         let table = fields.table;
         if foreign::is_refused(self, fields) {
@@ -195,7 +193,7 @@ impl Kind {
             fields.refuse(key, allowed);
             return None;
         }
-        // There, but for default circuit breakers, it is a name like any other.
+        // In Sentinel, only circuit breakers have default rules: elsewhere `*` is an ordinary name.
         let is_any =
             matches!(fields.peek("resource"), Some(Datum::Text(name)) if name == ANY_RESOURCE);
         if is_any && self != Kind::CircuitBreaker {
@@ -223,9 +221,9 @@ impl Kind {
         }
     }
 
-    /// The other kind whose rule the table is by a key that it has, and that key, if
-    /// it has none of this kind. As a rule of this one it would say something else:
-    /// the `count` of a circuit breaker is no rate.
+    /// Returns the other kind that a key of the table belongs to, and that key, if the table has no
+    /// key of only this kind. Read as a rule of this kind, it would mean something else: the
+    /// `count` of a circuit breaker is not a rate.
     fn marks_of_another(self, table: &Entries) -> Option<(Kind, &'static str)> {
         let mut marks = marks(table);
         let first = marks.next()?;
@@ -234,7 +232,7 @@ impl Kind {
     }
 }
 
-/// The groups of [`MARKS`] of which `table` has a key, each with the first such key.
+/// Iterates over the groups of [`MARKS`] of which `table` has a key, each with the first such key.
 fn marks(table: &Entries) -> impl Iterator<Item = (Kind, &'static str)> {
     MARKS.iter().filter_map(|(kind, keys)| {
         let key = keys.iter().find(|key| has(table, key))?;
@@ -247,7 +245,7 @@ pub(super) fn has(table: &Entries, key: &str) -> bool {
     find(table, key).is_some_and(|value| *value != Datum::Null)
 }
 
-/// Reads the settings that all rules have, and returns their resource.
+/// Reads the settings that all rules have, and returns the resource.
 pub(super) fn resource(fields: &mut Fields<'_>) -> String {
     fields.known(&["id"]);
     if fields.is_set("regex") {
@@ -259,8 +257,8 @@ pub(super) fn resource(fields: &mut Fields<'_>) -> String {
     here(fields, "resource", name)
 }
 
-/// The resource called `name`, which stands under `key`, as it is called here. The adapters
-/// of Sentinel for Go name resources by the routes of Gin and Echo.
+/// Translates the resource `name`, the value of `key`, to this crate's syntax of templates. The
+/// adapters of Sentinel for Go name resources by the routes of Gin and Echo.
 pub(super) fn here(fields: &mut Fields<'_>, key: &'static str, name: String) -> String {
     let Some(ours) = respelled_name(&name) else {
         return name;
@@ -272,8 +270,8 @@ pub(super) fn here(fields: &mut Fields<'_>, key: &'static str, name: String) -> 
     ours
 }
 
-/// Returns whether `number`, which stands under `key`, is in milliseconds a time that a
-/// rule may have; else it is refused.
+/// Returns whether `number`, the value of `key`, is a valid time in milliseconds, and refuses it if
+/// not.
 pub(super) fn is_millis(fields: &mut Fields<'_>, key: &str, number: f64) -> bool {
     let longest = LONGEST_INTERVAL.as_millis() as f64;
     let is_good = (0.0..=longest).contains(&number);
@@ -284,17 +282,17 @@ pub(super) fn is_millis(fields: &mut Fields<'_>, key: &str, number: f64) -> bool
     is_good
 }
 
-/// The next number above `value`, which is not below zero: a limit that is
-/// reached there is exceeded at `value`.
+/// Returns the next number above `value`, which is not below zero: a limit that refuses at this
+/// number refuses everything above `value`.
 pub(super) fn just_above(value: f64) -> f64 {
     f64::from_bits(value.abs().to_bits() + 1)
 }
 
-/// The text of a whole number as every number is written.
+/// Returns the canonical text of a whole number, and refuses a text that is not one.
 pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
     match value.trim().parse::<i64>() {
         Ok(number) => number.to_string(),
-        // A value that is no text, or is missing, has been reported.
+        // A value that is no text, or is missing, was reported before.
         Err(_) if matches!(fields.peek(key), Some(Datum::Text(_))) => {
             fields.refuse(key, "a whole number as a text");
             String::new()
@@ -303,10 +301,10 @@ pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> St
     }
 }
 
-/// The text of a flag as every flag is written.
+/// Returns the canonical text of a flag, and refuses a text that is not one.
 pub(super) fn flag_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
     let plain = value.trim().to_ascii_lowercase();
-    // A value that is no text, or is missing, has been reported.
+    // A value that is no text, or is missing, was reported before.
     let is_text = matches!(fields.peek(key), Some(Datum::Text(_)));
     if is_text && !matches!(&*plain, "true" | "false") {
         fields.refuse(key, "\"true\" or \"false\"");
@@ -314,7 +312,7 @@ pub(super) fn flag_value(fields: &mut Fields<'_>, key: &str, value: &str) -> Str
     plain
 }
 
-/// The whole part of `number`, which stands under `key`.
+/// Returns the whole part of `number`, the value of `key`.
 pub(super) fn whole_part(fields: &mut Fields<'_>, key: &str, number: f64) -> u32 {
     if !(0.0..=f64::from(MAX_TOKENS)).contains(&number) {
         fields.refuse(key, format!("between 0 and {MAX_TOKENS}"));
@@ -322,8 +320,8 @@ pub(super) fn whole_part(fields: &mut Fields<'_>, key: &str, number: f64) -> u32
     number as u32
 }
 
-/// The limit of whole calls in a second that `number` is, which stands under `key`: 0 for one
-/// that no call can keep to.
+/// Returns the limit on calls per second that `number`, the value of `key`, amounts to: 0 for a
+/// limit between 0 and 1, which lets no call pass.
 pub(super) fn whole_or_0(fields: &mut Fields<'_>, key: &'static str, number: f64) -> f64 {
     if number > 0.0 && number < 1.0 {
         fields.warn(key, REFUSES_ALL);
@@ -332,7 +330,7 @@ pub(super) fn whole_or_0(fields: &mut Fields<'_>, key: &'static str, number: f64
     number
 }
 
-/// The number under `key`, which is 0 if it is missing: `note` describes the effect.
+/// Returns the number under `key`. A missing number is 0, with a warning that `note` describes.
 pub(super) fn number_or_0(fields: &mut Fields<'_>, key: &'static str, note: &str) -> f64 {
     let number = fields.number(key);
     if !fields.has(key) {

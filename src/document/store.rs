@@ -1,4 +1,4 @@
-//! The section of a document that says which store the engine uses.
+//! The `[store]` section of a document: the store of shared rules, and its settings.
 
 use std::env::VarError;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::store::{StoreSettings, WhenDown, is_prefix};
 /// The key of the section.
 pub(super) const KEY: &str = "store";
 
-/// The keys whose values are no secrets.
+/// The keys whose values are not secret, so that problems can show them.
 const SHOWN: [&str; 9] = [
     "prefix",
     "nodes",
@@ -27,30 +27,29 @@ const SHOWN: [&str; 9] = [
     "client_key_file",
 ];
 
-/// The `[store]` of a document: the store by which shared rules count, and how it is used.
+/// The `[store]` section of a document: the store on which shared rules count, and its settings.
 ///
-/// It stands beside the rules, and a document with a [shared](crate::FlowRule::shared) rule must
-/// have it. The program reads it when it starts and makes the store; a later change of the section
-/// has no effect on a running engine. Without `url` and `url_env` it says that the program has a
-/// store of its own.
+/// A document with a [shared](crate::FlowRule::shared) rule must have this section. The program
+/// reads it when it starts, and creates the store. A later change of the section has no effect on a
+/// running engine. Without `url` and `url_env` it means that the program has a store of its own.
 ///
 /// | key | meaning |
 /// |---|---|
-/// | `url` | the address of the server, see `RedisStore::new`; with `sentinels` and `cluster` see below |
+/// | `url` | the address of the server, see `RedisStore::new`; for `sentinels` and `cluster` see below |
 /// | `url_env` | the name of the environment variable that has the address, instead of `url` |
 /// | `sentinels` | the addresses of the Sentinels that watch the server, as a list or between commas; `url` then has the name of the master as its host, see `RedisStore::sentinel` |
-/// | `sentinels_env` | the name of the environment variable that has these, instead of `sentinels` |
-/// | `cluster` | whether the server is one of a Cluster; `url` may then have several addresses between commas, see `RedisStore::cluster` |
-/// | `certificate_file` | the path of a file of certificates in PEM, of authorities that are trusted, instead of those of the machine: see `RedisStore::with_root_certificate` |
-/// | `client_certificate_file`, `client_key_file` | the paths of the certificate that is shown to servers, and of its key, both in PEM; one only beside the other: see `RedisStore::with_client_certificate` |
-/// | `prefix` | what stands before all keys: the name of the service, in 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; needed beside an address, and only there |
+/// | `sentinels_env` | the name of the environment variable that has their addresses, instead of `sentinels` |
+/// | `cluster` | whether the server is one of a Cluster; `url` can then have several addresses between commas, see `RedisStore::cluster` |
+/// | `certificate_file` | the path of a PEM file with the certificates of the authorities to trust, instead of those of the machine: see `RedisStore::with_root_certificate` |
+/// | `client_certificate_file`, `client_key_file` | the paths of the certificate that is shown to servers, and of its key, both in PEM, and only together: see `RedisStore::with_client_certificate` |
+/// | `prefix` | the prefix of all keys in the store: the name of the service, in 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; required with an address, and only then |
 /// | `nodes` | [`StoreSettings::nodes`]: the number of processes that use the store |
 /// | `digest_secret_env` | the name of the environment variable that has the [secret](StoreSettings::digest_secret) |
 /// | `when_down` | [`StoreSettings::when_down`]: `"local-share"`, `"open"` or `"closed"` |
 /// | `store_wait` | [`StoreSettings::store_wait`]: the longest that a call waits for the store |
 /// | `horizon` | [`StoreSettings::horizon`]: for how long permits are drawn ahead |
 ///
-/// A comma in a password is written `%2C` where there may be several addresses. `Debug` shows
+/// In a list of addresses between commas, a comma in a password is written `%2C`. `Debug` shows
 /// neither addresses nor the values of variables.
 ///
 /// # Examples
@@ -103,7 +102,7 @@ pub struct StoreSection {
     horizon: Option<Duration>,
 }
 
-/// Where an address is, or several are.
+/// A setting that is in the document, or in an environment variable that the document names.
 #[derive(Clone, PartialEq)]
 enum Given<T> {
     Written(T),
@@ -113,12 +112,12 @@ enum Given<T> {
 // === impl StoreSection ===
 
 impl StoreSection {
-    /// Returns the address of the server, which may have a password in it; `None` if the document
-    /// has none, because the program has a store. A variable is read when this is called.
+    /// Returns the address of the server, which can contain a password; `None` if the document has
+    /// none, because the program has a store. A variable is read when this is called.
     ///
     /// # Errors
     ///
-    /// The variable is not set, or is empty or no Unicode.
+    /// If the variable is not set, is empty, or is not Unicode.
     ///
     /// ```
     /// use tower_sentinel::document::{Document, Format};
@@ -140,12 +139,12 @@ impl StoreSection {
         }
     }
 
-    /// Returns the addresses of the Sentinels that watch the server, which may have passwords in
-    /// them; none if the document has none. A variable is read when this is called.
+    /// Returns the addresses of the Sentinels that watch the server, which can contain passwords;
+    /// an empty list if the document has none. A variable is read when this is called.
     ///
     /// # Errors
     ///
-    /// The variable is not set, or is empty or no Unicode.
+    /// If the variable is not set, is empty, or is not Unicode.
     pub fn sentinels(&self) -> Result<Vec<String>, InvalidSetting> {
         match &self.sentinels {
             None => Ok(Vec::new()),
@@ -154,7 +153,7 @@ impl StoreSection {
         }
     }
 
-    /// Returns whether there are to be Sentinels, wherever they stand.
+    /// Returns whether the document has `sentinels` or `sentinels_env`.
     #[cfg(feature = "redis")]
     pub(super) const fn has_sentinels(&self) -> bool {
         self.sentinels.is_some()
@@ -186,18 +185,18 @@ impl StoreSection {
         self.client_key_file.as_deref()
     }
 
-    /// Returns what stands before all keys, if the document says so.
+    /// Returns the prefix of all keys in the store, if the document has one.
     #[must_use]
     pub fn prefix(&self) -> Option<&str> {
         self.prefix.as_deref()
     }
 
-    /// Returns how the store is used; what the section leaves out has its default. The variable of
-    /// the secret is read when this is called.
+    /// Returns the settings of the store; those that the section leaves out have their defaults.
+    /// The variable of the secret is read when this is called.
     ///
     /// # Errors
     ///
-    /// The variable is not set, or is empty or no Unicode.
+    /// If the variable is not set, is empty, or is not Unicode.
     pub fn settings(&self) -> Result<StoreSettings, InvalidSetting> {
         let plain = StoreSettings::new();
         let settings = set(plain, self.nodes, StoreSettings::nodes);
@@ -210,7 +209,7 @@ impl StoreSection {
         }
     }
 
-    /// The section under [`KEY`], with everything that is wrong with it.
+    /// Reads the section, the value of [`KEY`]. Returns it with all its problems.
     pub(super) fn read(value: &Datum) -> (Self, Vec<Problem>) {
         let Datum::Table(table) = value else {
             let problem = Problem::refused(KEY, value.excerpt(), "a table, which may be empty");
@@ -218,7 +217,7 @@ impl StoreSection {
         };
         let mut fields = Fields::new(KEY.to_owned(), table, Form::Own);
         let section = Self::of(&mut fields);
-        // An address with a password may also stand under a wrong key.
+        // An address with a password can also be the value of a wrong key.
         let is_shown = |problem: &Problem| {
             let key = problem.path().strip_prefix("store.");
             key.is_some_and(|key| SHOWN.contains(&key))
@@ -312,14 +311,14 @@ impl StoreSection {
     }
 }
 
-/// The parts of `text` between its commas.
+/// Returns the parts of `text` between its commas, without blanks and empty parts.
 pub(super) fn split(text: &str) -> Vec<String> {
     let parts = text.split(',').map(str::trim);
     let parts = parts.filter(|part| !part.is_empty());
     parts.map(str::to_owned).collect()
 }
 
-/// Returns whether there is an item, and all of them are such.
+/// Returns whether there is at least one item, and `is_such` is true for all items.
 fn all_of<T>(items: impl IntoIterator<Item = T>, is_such: impl Fn(&T) -> bool) -> bool {
     let mut items = items.into_iter().peekable();
     items.peek().is_some() && items.all(|item| is_such(&item))
@@ -336,7 +335,7 @@ fn set<T>(
     }
 }
 
-/// The time under `key`, which `with` sets, within its range.
+/// Reads the time under `key`. `with` sets it, and shows whether it is in range.
 fn store_time(
     fields: &mut Fields<'_>,
     key: &'static str,
@@ -349,7 +348,7 @@ fn store_time(
     Some(time)
 }
 
-/// The path of a file under `key`.
+/// Reads the path of a file under `key`.
 fn path(fields: &mut Fields<'_>, key: &'static str) -> Option<String> {
     let path = fields.text(key);
     if path.as_deref() == Some("") {
@@ -358,7 +357,7 @@ fn path(fields: &mut Fields<'_>, key: &'static str) -> Option<String> {
     path
 }
 
-/// The name of a variable under `key`.
+/// Reads the name of an environment variable under `key`.
 fn variable_name(fields: &mut Fields<'_>, key: &'static str) -> Option<String> {
     let name = fields.text(key)?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -369,7 +368,7 @@ fn variable_name(fields: &mut Fields<'_>, key: &'static str) -> Option<String> {
     Some(name)
 }
 
-/// The value of the variable `name` of the environment.
+/// Returns the value of the environment variable `name`.
 fn variable(key: &'static str, name: &str) -> Result<String, InvalidSetting> {
     let missing = |problem| {
         let allowed = format!("an environment variable {problem}");
@@ -383,7 +382,7 @@ fn variable(key: &'static str, name: &str) -> Result<String, InvalidSetting> {
     }
 }
 
-/// Notes that `rule` is shared in a document without the section.
+/// Refuses `rule` if it is shared; the document has no section on the store.
 pub(super) fn refuse_shared(rule: &Rule, fields: &mut Fields<'_>) {
     if rule.is_shared() {
         let allowed = "left out where the document has no `store`: add one with the address of the \
@@ -394,7 +393,7 @@ pub(super) fn refuse_shared(rule: &Rule, fields: &mut Fields<'_>) {
 
 impl fmt::Debug for StoreSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The address may have a password in it.
+        // The address is left out: it can contain a password.
         f.debug_struct("StoreSection")
             .field("is_cluster", &self.is_cluster)
             .field("certificate_file", &self.certificate_file)

@@ -1,4 +1,4 @@
-//! From text to a tree and back, in JSON and in TOML.
+//! Parses JSON and TOML to a tree, and writes a tree as either.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use super::nesting;
 use super::problem::Problems;
 use super::value::{AnyValue, Datum};
 
-/// Most bytes of one document.
+/// The maximum length of a document, in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 20;
-/// Most levels of a document in TOML: the table that it is, and 80 below.
+/// The maximum number of levels of a TOML document: its root table, and 80 levels below.
 const TOML_LEVELS: usize = 81;
 
 /// The syntax of a document.
@@ -46,7 +46,7 @@ pub enum Format {
 // === impl Format ===
 
 impl Format {
-    /// Returns the name of the format, which is also the usual end of a file's name: `json` or
+    /// Returns the name of the format, which is also the usual extension of its files: `json` or
     /// `toml`.
     ///
     /// ```
@@ -93,7 +93,7 @@ impl Format {
     }
 }
 
-/// `text` without the mark of its byte order, with which some editors begin it.
+/// Returns `text` without the byte order mark with which some editors begin it.
 pub(super) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
@@ -112,7 +112,7 @@ fn of_json(text: &str, error: &serde_json::Error) -> Problems {
     let line = text.split('\n').nth(place.0.saturating_sub(1));
     let up_to_there = line.and_then(|line| line.as_bytes().get(..place.1));
     let is_comment = match up_to_there {
-        // In a text, where a backslash makes it wrong.
+        // Not a comment: an invalid escape such as `\#` in a string.
         Some([.., b'\\', b'#']) => false,
         Some([.., last]) => matches!(last, b'/' | b'#'),
         _ => false,
@@ -123,7 +123,7 @@ fn of_json(text: &str, error: &serde_json::Error) -> Problems {
     if looks_like_yaml(text) {
         message.push_str(NO_YAML);
     }
-    // The reader says 0 where the text ends with its last line.
+    // The parser reports column 0 for the end of the text after its last line.
     let place = (place.0 > 0).then_some((place.0, place.1.max(1)));
     Problems::of_text(place, message)
 }
@@ -138,11 +138,11 @@ fn of_toml(text: &str, error: &toml::de::Error) -> Problems {
     Problems::of_text(place, message)
 }
 
-/// What a message says of a text that is none, but YAML.
+/// The end of the message for a text that is probably YAML.
 const NO_YAML: &str = "; it looks like YAML, and only JSON and TOML are read";
 
-/// Returns whether the first line that says something is one of YAML: an item, or a key before a
-/// colon.
+/// Returns whether the first line that is no comment looks like YAML: the start of a document, an
+/// item, or a key before a colon.
 fn looks_like_yaml(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_end);
     let first = lines.find(|line| !line.is_empty() && !line.trim_start().starts_with('#'));
@@ -157,7 +157,7 @@ fn looks_like_yaml(text: &str) -> bool {
     })
 }
 
-/// The line and the column of the offset `at`.
+/// Returns the line and the column of the offset `at`, counted from 1.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..at.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;

@@ -1,10 +1,10 @@
-//! Times as documents write them: `500ms`, `1m30s`.
+//! Reads and writes durations as they are in documents: `500ms`, `1m30s`.
 
 use std::time::Duration;
 
 use super::value::Datum;
 
-/// The allowed values in a message.
+/// The description of the allowed values, for messages.
 pub(super) const ALLOWED: &str = "a time such as \"500ms\" or \"1m30s\", or a number of seconds";
 
 /// The units from long to short, in nanoseconds.
@@ -17,10 +17,10 @@ const UNITS: [(&str, u128); 7] = [
     ("us", 1_000),
     ("ns", 1),
 ];
-/// Most digits after the point: more than a day has nanoseconds.
+/// The maximum number of digits after the point. 15 digits resolve a day to less than a nanosecond.
 const MOST_DECIMALS: usize = 15;
 
-/// A time in a document.
+/// Reads a time; `None` if `value` is not one.
 pub(super) fn parse(value: &Datum) -> Option<Duration> {
     match value {
         Datum::Text(text) => parse_text(text),
@@ -30,9 +30,8 @@ pub(super) fn parse(value: &Datum) -> Option<Duration> {
     }
 }
 
-/// Numbers with units, each unit once, from long to short, without spaces. A
-/// number may have a fraction, as long as the time is a whole number of
-/// nanoseconds.
+/// Reads numbers with units, each unit once, from long to short, without spaces. A number can have
+/// a fraction if the time is a whole number of nanoseconds.
 fn parse_text(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut units = UNITS.iter();
@@ -51,7 +50,8 @@ fn parse_text(text: &str) -> Option<Duration> {
     Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
 }
 
-/// A number, perhaps with a fraction, times a unit, if that is whole.
+/// Returns the product of a number, which can have a fraction, and a unit; `None` if it is not
+/// whole.
 fn times(number: &str, unit: u128) -> Option<u128> {
     let (whole, decimals) = match number.split_once('.') {
         Some((_, "")) => return None,
@@ -74,7 +74,7 @@ fn times(number: &str, unit: u128) -> Option<u128> {
     (scaled % scale == 0).then_some(scaled / scale)
 }
 
-/// The shortest text of a time.
+/// Writes a time with whole numbers of each unit.
 pub(super) fn print(time: Duration) -> String {
     let mut text = String::new();
     let mut rest = time.as_nanos();
@@ -118,7 +118,7 @@ mod tests {
             ("1.2.3s", None),
             ("0.5ns", None),
             ("0.3333333333s", None),
-            // As many decimals as may be, and one more.
+            // The maximum number of decimals, and one more.
             ("0.000000001000000s", Some(1)),
             ("0.0000000010000000s", None),
             ("0.00000000100000000000000000000000000000000s", None),

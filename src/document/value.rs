@@ -1,4 +1,4 @@
-//! The tree that a document is made of, whichever syntax it is written in.
+//! The tree of a document, the same for each syntax.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,15 +8,14 @@ use serde_core::de::{
 };
 use serde_core::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-/// The key under which the TOML reader hands out a date.
+/// The key under which the TOML parser passes a date, as a table with one entry.
 const DATE: &str = "$__toml_private_datetime";
-/// The key under which the JSON reader hands out the digits of a number with a
-/// fraction, if another crate of the program wants all of them (its feature
-/// `arbitrary_precision`).
+/// The key under which the JSON parser passes the digits of a number with a fraction, as a table
+/// with one entry, if another crate of the program turns on its feature `arbitrary_precision`.
 const NUMBER: &str = "$serde_json::private::Number";
-/// Longest text of a value in a message.
+/// The maximum length of a text that a message shows in full, in bytes.
 const LONGEST: usize = 60;
-/// Most levels of lists and tables, unless a reader bounds them itself.
+/// The maximum number of levels of lists and tables, unless the caller sets another bound.
 const MOST_LEVELS: usize = 128;
 
 /// One value. Tables keep the order of their keys, which are all different.
@@ -24,7 +23,7 @@ const MOST_LEVELS: usize = 128;
 pub(super) enum Datum {
     Null,
     Flag(bool),
-    /// Between the smallest `i64` and the largest `u64`.
+    /// A whole number between the smallest `i64` and the largest `u64`.
     Whole(i128),
     Number(f64),
     Text(String),
@@ -35,7 +34,7 @@ pub(super) enum Datum {
 /// The keys of a table with their values.
 pub(super) type Entries = Vec<(String, Datum)>;
 
-/// The value of `key` in a table.
+/// Returns the value of `key` in a table.
 pub(super) fn find<'a>(table: &'a [(String, Datum)], key: &str) -> Option<&'a Datum> {
     let mut entries = table.iter();
     entries
@@ -43,10 +42,10 @@ pub(super) fn find<'a>(table: &'a [(String, Datum)], key: &str) -> Option<&'a Da
         .map(|(_, value)| value)
 }
 
-// === impl Value ===
+// === impl Datum ===
 
 impl Datum {
-    /// The value as a message shows it: short, in one line.
+    /// Returns the value as a message shows it: short, in one line.
     pub(super) fn excerpt(&self) -> String {
         match self {
             Datum::Null => "null".to_owned(),
@@ -72,7 +71,8 @@ impl Datum {
         }
     }
 
-    /// The value as far as TOML has it: it has no null, and its numbers are those of an `i64`.
+    /// Returns the value as far as TOML can express it: without nulls, and with floating-point
+    /// numbers in place of whole numbers that are no `i64`.
     pub(super) fn for_toml(&self) -> Option<Datum> {
         Some(match self {
             Datum::Null => return None,
@@ -92,7 +92,7 @@ impl Datum {
         })
     }
 
-    /// The value with the dates of TOML as text: no rule has one.
+    /// Replaces TOML's dates with their texts, because no rule has a date.
     pub(super) fn with_dates_as_text(self) -> Datum {
         match self {
             Datum::List(list) => {
@@ -148,20 +148,20 @@ impl<'de> Deserialize<'de> for Datum {
     }
 }
 
-/// Takes any value, to a bounded depth: code that walks over a value takes room on the stack for
-/// each level. Readers have bounds of their own, but not all of them for the whole depth.
+/// Deserializes any value, to a bounded depth, because recursive code over a value takes room on
+/// the stack for each level. Parsers have bounds of their own, but not all bound the total depth.
 #[derive(Clone, Copy)]
 pub(super) struct AnyValue {
     levels: usize,
 }
 
 impl AnyValue {
-    /// A value with at most this many levels of lists and tables.
+    /// Accepts values with at most this many levels of lists and tables.
     pub(super) const fn within(levels: usize) -> Self {
         Self { levels }
     }
 
-    /// A reader of the values in a list or a table.
+    /// Returns the deserializer for the values in a list or a table, with one level less.
     fn inner<E: Error>(self) -> Result<Self, E> {
         let levels = self.levels.checked_sub(1);
         levels
@@ -193,7 +193,7 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Datum::Null)
     }
 
-    /// Some syntaxes say of a value that it is there.
+    /// Called by deserializers of formats with options.
     fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<Datum, D::Error> {
         self.inner()?.deserialize(value)
     }
@@ -246,14 +246,14 @@ impl<'de> Visitor<'de> for AnyValue {
         }
         match as_number(&table) {
             Some(number) if number.is_finite() => Ok(Datum::Number(number)),
-            // The message of the reader itself for such a number.
+            // The message that the JSON parser itself has for such a number.
             Some(_) => Err(A::Error::custom("number out of range")),
             None => Ok(Datum::Table(table)),
         }
     }
 }
 
-/// The number that a table stands for, if it stands for one.
+/// Returns the number that the JSON parser has passed as a table, if the table is one.
 fn as_number(table: &[(String, Datum)]) -> Option<f64> {
     let [(key, Datum::Text(digits))] = table else {
         return None;
@@ -271,7 +271,7 @@ mod tests {
 
     use super::*;
 
-    /// An option as a reader hands it out whose syntax has options.
+    /// An option as the deserializer of a format with options passes it.
     struct Maybe(Option<U32Deserializer<Error>>);
 
     impl<'de> Deserializer<'de> for Maybe {
@@ -316,7 +316,7 @@ mod tests {
         }
         let error = read([(NUMBER, "1e400")]).unwrap_err();
         assert_eq!(error.to_string(), "number out of range");
-        // A document may have such a key as well.
+        // A document can have such a key as well.
         for text in ["", "nan", "inf", "1.2.3", "x"] {
             let table = vec![(NUMBER.to_owned(), Datum::Text(text.to_owned()))];
             assert_eq!(read([(NUMBER, text)]), Ok(Datum::Table(table)));
