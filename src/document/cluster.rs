@@ -24,7 +24,7 @@ const OF_SERVERS: [(&str, i32); 4] = [
     ("clientOfflineTime", 2_000),
 ];
 
-/// How a token server counts a rule.
+/// The settings by which a token server counts a rule.
 pub(super) struct Cluster {
     id: String,
     is_per_node: bool,
@@ -46,8 +46,8 @@ impl Document {
     /// | `fallbackToLocalWhenFail` true | [`WhenDown::LocalShare`], with a warning: there each process has the whole count |
     /// | `fallbackToLocalWhenFail` false | [`WhenDown::Open`] |
     ///
-    /// `count` is that of a second, and is multiplied by the interval. A token server looks at no
-    /// other setting of a rule: each that is set has a warning. A rule with `grade` 0 limits
+    /// `count` is per second, and is multiplied by the interval. A token server ignores all other
+    /// settings of a rule, so each of them that is set has a warning. A rule with `grade` 0 limits
     /// this process alone, with a warning.
     ///
     /// ```

@@ -75,7 +75,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let cold_factor = fields.whole("warmUpColdFactor", UINT).unwrap_or(0);
     let interval = fields.whole("statIntervalInMs", UINT).unwrap_or(0);
     let interval = if interval == 0 { 1_000 } else { interval };
-    of_java(fields);
+    warn_of_java_keys(fields);
     let mut rule = FlowRule::per(resource, threshold, Duration::from_millis(interval.into()));
     if let Some(buckets) = buckets(interval) {
         rule = rule.buckets(buckets);
@@ -134,7 +134,7 @@ const fn buckets(interval: u32) -> Option<u32> {
 }
 
 /// Warns of keys that have a meaning only in rules for Java.
-fn of_java(fields: &mut Fields<'_>) {
+fn warn_of_java_keys(fields: &mut Fields<'_>) {
     let is_usual = |value: &Datum| match value {
         Datum::Text(origin) => origin.trim().is_empty() || origin == "default",
         _ => false,

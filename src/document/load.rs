@@ -317,7 +317,7 @@ impl fmt::Debug for Document {
 ///
 /// # Errors
 ///
-/// The problems of the rules, or that there are too many.
+/// Returns the problems of the rules, or a message that there are too many rules.
 pub(super) fn own_rules(list: &[Datum]) -> Result<Rules, String> {
     let loaded = load(list, "", Form::Own, own::rule);
     let (rules, problems) = loaded.map_err(|problems| problems.to_string())?;
@@ -407,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_path_is_one_of_a_bad_rule() {
+    fn an_invalid_rule_matches_no_path() {
         let text = r#"{"rules": [
             {"kind": "flow", "resource": "/users/{id}", "threshold": 1},
             {"kind": "flow", "resource": "/a/{*rest}", "threshold": 1, "when": "/users/{name}"}

@@ -57,7 +57,7 @@ pub(super) fn rule(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(if is_shadow { rule.shadow() } else { rule })
 }
 
-/// Reads the settings of a rule, in the order of their rows.
+/// Reads the settings of a rule, in the order of its `FIELDS`.
 fn read<R: HasFields>(fields: &mut Fields<'_>) -> Rule {
     let mut rule = R::plain();
     for field in R::FIELDS.iter().copied().flatten() {

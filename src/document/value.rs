@@ -302,7 +302,7 @@ mod tests {
         Datum::deserialize(MapDeserializer::new(table.into_iter()))
     }
 
-    /// Numbers as the JSON reader gives them with its feature `arbitrary_precision`; see `cargo
+    /// Numbers as the JSON parser passes them with its feature `arbitrary_precision`; see `cargo
     /// test --features serde_json/arbitrary_precision --test documents`.
     #[test]
     fn a_number_that_comes_as_its_digits_is_a_number() {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_told_by_its_first_half() {
+    fn a_long_text_is_shown_by_its_first_half() {
         let text = |length: usize| Datum::Text("é".repeat(length / 2));
         let quoted = |length: usize| format!("\"{}\"", "é".repeat(length));
         assert_eq!(text(LONGEST).excerpt(), quoted(LONGEST / 2));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_toml_has_no_number_for_is_near_it() {
+    fn a_number_that_toml_lacks_becomes_the_nearest_one() {
         for (number, told) in [
             (i128::from(i64::MAX), Datum::Whole(i64::MAX.into())),
             (1 << 63, Datum::Number(9_223_372_036_854_775_808.0)),

@@ -324,13 +324,13 @@ impl Collector {
             }
         }
         for params in &details.keyed_rules {
-            for (id, count, is_told) in [
+            for (id, count, is_exported) in [
                 (Id::KeysOverflowed, params.overflows(), true),
                 (Id::KeysMissing, params.missing(), true),
                 (Id::KeysReset, params.resets(), true),
                 (Id::KeysBlocked, params.blocks(), params.has_blocks()),
             ] {
-                if !is_told {
+                if !is_exported {
                     continue;
                 }
                 let [resource, direction] = own();

@@ -39,8 +39,8 @@ pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::Everything)
 }
 
-/// [`differences`](compared) for a log, without the origins and values in lists, which may be names
-/// of people.
+/// As [`differences`](compared), for a log: without the origins and values in lists, which can be
+/// names of people.
 #[cfg(feature = "tracing")]
 pub(super) fn differences_without_values(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::NoValues)
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_sets_do_not_differ_whatever_their_order() {
+    fn equal_sets_in_another_order_do_not_differ() {
         let [a, b] = ["a", "b"].map(|name| FlowRule::per_second(name, 5));
         assert_eq!(
             told([a.clone(), b.clone(), a.clone()], [a.clone(), a, b]),

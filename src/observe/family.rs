@@ -54,7 +54,7 @@ pub struct Family {
     parts: Vec<Vec<Sample>>,
 }
 
-/// One figure, or one set of ranges, with its labels.
+/// One figure, or the durations of one kind, with its labels.
 ///
 /// ```
 /// use tower_sentinel::observe::Metrics;
@@ -89,9 +89,9 @@ pub struct Sample {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value {
-    /// A number of things, of a counter or a gauge.
+    /// A whole number, of a counter or a gauge.
     Count(u64),
-    /// Any other figure.
+    /// Any other number, of a gauge.
     Figure(f64),
     /// Durations.
     #[non_exhaustive]
@@ -116,7 +116,7 @@ pub(super) enum Text {
     Shared(Arc<str>),
 }
 
-/// The constant part of a family.
+/// The constant part of a family, which all engines share.
 #[derive(Debug)]
 pub(super) struct FamilySpec {
     pub(super) name: &'static str,
@@ -451,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_units_and_helps_are_as_both_texts_need_them() {
+    fn names_units_and_descriptions_fit_both_formats() {
         let mut names = HashSet::new();
         for spec in SPECS {
             let (name, help) = (spec.name, spec.help);

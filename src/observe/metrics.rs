@@ -263,7 +263,7 @@ impl Metrics {
     }
 
     /// Returns the present figures: all families, also those without samples, always in the same
-    /// order. This is what both texts are written from, and what other exporters may use.
+    /// order. Both texts are written from them, and other exporters can use them.
     ///
     /// ```
     /// use tower_sentinel::observe::{FamilyKind, Metrics};
@@ -426,7 +426,7 @@ mod tests {
     use crate::rule::FlowRule;
 
     #[test]
-    fn a_text_serves_all_who_ask_within_a_quarter_of_a_second() {
+    fn a_text_is_served_for_a_quarter_of_a_second() {
         let sentinel = Sentinel::new(FlowRule::per_second("r", 100));
         let clock = ManualClock::new();
         let settings = Metrics::new(&sentinel).inner.source.settings.clone();

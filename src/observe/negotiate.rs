@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_is_for_those_who_accept_it() {
+    fn open_metrics_is_sent_only_if_it_is_accepted() {
         use TextFormat::{Classic, OpenMetrics};
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,\
                           application/openmetrics-text;version=0.0.1;q=0.4,\

@@ -1,17 +1,17 @@
 //! Texts for viewers, made once for all of them and at a limited rate.
 //!
-//! A [`Making`] is work that is done in steps by whoever waits for its result: one of the waiting
-//! tasks takes the steps, and if it goes away, another one. So there is no thread and no task for
-//! it, and it ends with the last one that waits. [`Rounds`] are makings one after the other:
+//! A [`Making`] is work that is done in steps by the tasks that wait for its result. One of them
+//! takes the steps; if that task is dropped, another one continues. So a making needs no thread or
+//! task of its own, and stops when no task waits for it. [`Rounds`] are makings one after the
+//! other:
 //!
 //! ```text
 //! time      ├── making ──┼────────── pause ──────────┼── making ──┼──
 //! a request  joins it     has what is there, or waits  begins one
 //! ```
 //!
-//! Only the first few requests of a pause get the last text at once. A client that asks without a
-//! pause waits for the next text, so it takes no more of the processor than one that asks now and
-//! then.
+//! Only the first few requests of a pause get the last text at once. A client that asks in a loop
+//! waits for the next text, so it costs no more processor time than a client that asks rarely.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,10 +34,10 @@ const AT_ONCE: u32 = 16;
 /// Work that is done in steps. It pauses only between them, and waits for nothing else.
 pub(super) type SteppedWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Begins a making; gets the result of the one before, if any.
+/// A function that begins a making. Its argument is the result of the previous making, if any.
 type BeginMaking<T> = dyn Fn(Option<T>) -> SteppedWork<(T, usize)> + Send + Sync;
 
-/// Makings one after the other.
+/// Makings one after the other, with a pause after each.
 pub(super) struct Rounds<T> {
     state: Lock<RoundState<T>>,
     make: Box<BeginMaking<T>>,
@@ -47,11 +47,11 @@ pub(super) struct Rounds<T> {
 struct RoundState<T> {
     /// The newest making.
     making: Option<Arc<Making<Made<T>>>>,
-    /// How many more requests get its result at once.
+    /// The number of further requests that get the result of `making` at once.
     left: u32,
 }
 
-/// The text that was made, when that ended, and how many resources were read for it.
+/// A text, the time at which it was complete, and the number of resources that were read for it.
 #[derive(Clone)]
 struct Made<T> {
     it: T,
@@ -59,7 +59,7 @@ struct Made<T> {
     read: usize,
 }
 
-/// The next thing that a request does.
+/// What a request does next.
 enum LookStep<T> {
     Take(T),
     Join(Arc<Making<Made<T>>>),
@@ -73,7 +73,7 @@ pub(super) struct Making<T>(Lock<MakingState<T>>);
 struct MakingState<T> {
     /// `None` while a task takes a step of it, and once it is done.
     work: Option<SteppedWork<T>>,
-    /// `None` inside if it has panicked.
+    /// The result, once the work is done. The inner `None` means that it has panicked.
     done: Option<Option<T>>,
     /// The viewer that takes the steps.
     driver: Option<u64>,
@@ -108,7 +108,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
         }
     }
 
-    /// The text for a request; `None` if making it has panicked.
+    /// Returns the text for a request; `None` if making it has panicked.
     pub(super) async fn look(&self) -> Option<T> {
         let making = match self.step() {
             LookStep::Take(made) => return Some(made),
@@ -155,8 +155,8 @@ impl<T: Clone + Send + 'static> Rounds<T> {
         LookStep::Wait(pause - age, making, made.it)
     }
 
-    /// The making for a request that has waited for the pause after `before`: the one that another
-    /// request has begun since, or a new one.
+    /// Returns the making for a request that has waited for the pause after `before`: the one that
+    /// another request has begun since, or a new one.
     fn after(&self, before: &Arc<Making<Made<T>>>) -> Arc<Making<Made<T>>> {
         let state = &mut *self.state.lock();
         match &state.making {
@@ -200,13 +200,13 @@ impl<T: Clone> Making<T> {
         self.0.lock().done.clone()
     }
 
-    /// Returns whether every task that waited for it has gone before it was ready.
+    /// Returns whether all tasks that waited for the result were dropped before it was ready.
     pub(super) fn is_abandoned(&self) -> bool {
         let state = self.0.lock();
         state.done.is_none() && state.next > 0 && state.viewers == 0
     }
 
-    /// Its result; `None` if it has panicked.
+    /// Waits for the result; `None` if the work has panicked.
     pub(super) fn wait(self: &Arc<Self>) -> impl Future<Output = Option<T>> + Send + use<T>
     where
         T: Send + 'static,
@@ -238,7 +238,7 @@ impl<T: Clone> Future for Viewer<T> {
             return Poll::Pending;
         };
         drop(state);
-        // Work that pauses wakes this task again.
+        // Work that pauses has already arranged that this task is woken again.
         let polled = catch_panic(|| work.as_mut().poll(cx));
         let mut state = self.making.0.lock();
         let done = match polled {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_viewer_takes_the_steps_and_the_next_one_when_it_goes() {
+    fn one_viewer_takes_the_steps_until_it_is_dropped() {
         let (makings, clock) = (Arc::default(), ManualClock::new());
         let rounds = rounds(&makings, &clock);
         let mut viewers = [(); 3].map(|()| Box::pin(rounds.look()));
@@ -337,7 +337,7 @@ mod tests {
             while poll(&mut look).is_pending() {}
         };
         look(&rounds);
-        // Nobody looks in between: the pause does not begin with the next look.
+        // The pause begins at the end of the making, and not at the next request.
         clock.advance(Duration::from_millis(259));
         look(&rounds);
         assert_eq!(makings.load(Ordering::Relaxed), 1);

@@ -42,7 +42,7 @@ type Scopes = [Option<f64>; 2];
 
 const SCOPES: [&str; 2] = ["process", "shared"];
 
-/// Returns whether a call to a resource of `rule` may be refused with `kind` because of the rule.
+/// Returns whether `rule` can refuse a call with `kind`.
 pub(super) fn may_refuse(rule: &Rule, kind: BlockKind) -> bool {
     match kind {
         BlockKind::NoTimer => rule.lets_wait(),
@@ -65,8 +65,8 @@ impl Row {
         }
     }
 
-    /// The rows by name, each name once for each direction: a number and the text that is
-    /// written like it are two resources.
+    /// Sorts rows by name and direction, and merges rows with the same name and direction: a number
+    /// and the text that is written like it are two resources of one name.
     pub(super) async fn sorted(
         rows: impl Iterator<Item = Box<Self>>,
         pace: &mut StepPace,
@@ -97,7 +97,7 @@ impl Row {
             (Some(mine), Some(others)) => Some(mine.plus(&others)),
             (mine, others) => mine.or(others),
         };
-        // Both have breakers of the same rules, so either breaker may be shown.
+        // Both resources have breakers of the same rules, so either breaker can be shown.
         let known = mine.breakers.len();
         for breaker in others.breakers {
             let is_new = |it: &&str| {
@@ -205,8 +205,8 @@ impl<'a> ResourceLimits<'a> {
         limits
     }
 
-    /// The limits of a resource, each with its scope: of its own rules, or else of the rules for
-    /// all.
+    /// Returns the limits of a resource, each with its scope: those of its own rules, or else of
+    /// the rules for all resources.
     pub(super) fn of_row(&self, row: &Row) -> impl Iterator<Item = (&'static str, f64)> + use<> {
         let scopes = self.of_one.get(&*row.name).unwrap_or(&self.of_all);
         let both = SCOPES.into_iter().zip(*scopes);

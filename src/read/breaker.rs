@@ -10,8 +10,8 @@ use crate::breaker::{BreakerState, Breakers};
 use crate::clock::Tick;
 use crate::engine::resource::Resource;
 
-/// A circuit breaker of a resource, by the rules that were in force when the view was
-/// made. If a [reload](crate::CircuitBreakerRule#reloads) has replaced the breaker since,
+/// A view of a circuit breaker of a resource, under the rules that were in force when the view
+/// was created. If a [reload](crate::CircuitBreakerRule#reloads) has replaced the breaker since,
 /// the view shows and operates the old one: get a new view.
 ///
 /// A view in a [`Snapshot`](crate::read::Snapshot) is frozen: it shows the breaker as it was, keeps
@@ -47,7 +47,7 @@ pub struct BreakerView {
     source: Source,
 }
 
-/// Where a view takes its figures from.
+/// The source of a view's figures.
 #[derive(Clone)]
 enum Source {
     /// The breaker of this resource with this index.

@@ -86,7 +86,7 @@ impl BudgetSnapshot {
         self.figures.used
     }
 
-    /// Returns what running calls have reserved and were not charged yet.
+    /// Returns the part of the reservations of running calls that was not charged yet.
     #[must_use]
     pub const fn reserved(&self) -> u32 {
         self.figures.reserved

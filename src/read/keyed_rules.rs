@@ -188,7 +188,7 @@ impl KeyedView {
     /// If the number grows with every call, no call has the parameter that the rule names, and the
     /// rule does not distinguish between callers.
     ///
-    /// Counting costs calls with a value nothing.
+    /// This count costs nothing for calls that have a value.
     ///
     /// ```
     /// use tower_sentinel::{Call, KeyedRule, Sentinel};

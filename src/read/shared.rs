@@ -125,7 +125,7 @@ impl SharedSnapshot {
         self.counts[1]
     }
 
-    /// Returns how many calls the rule has refused for want of permits, or of the store.
+    /// Returns how many calls the rule has refused for lack of permits, or of the store.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.counts[2]

@@ -356,8 +356,8 @@ impl NodeSnapshot {
         self.adaptive_limit
     }
 
-    /// Returns what an [adaptive rule](crate::AdaptiveRule) grants to each class of calls; `None`
-    /// without such a rule.
+    /// Returns which calls of each class an [adaptive rule](crate::AdaptiveRule) admits; `None`
+    /// without an adaptive rule.
     #[must_use]
     pub const fn shedding(&self) -> Option<Shedding> {
         self.shedding
@@ -520,7 +520,7 @@ impl Snapshot {
     }
 
     /// Returns how many origins and contexts have a place, including those of evicted
-    /// resources until others want their places.
+    /// resources until others need their places.
     #[must_use]
     pub const fn origins(&self) -> usize {
         self.origins

@@ -154,8 +154,8 @@ impl NodeView {
         self.resource.adaptive_limit()
     }
 
-    /// Returns what an [adaptive rule](crate::AdaptiveRule) grants to each class of calls; `None`
-    /// without such a rule.
+    /// Returns which calls of each class an [adaptive rule](crate::AdaptiveRule) admits; `None`
+    /// without an adaptive rule.
     #[must_use]
     pub fn shedding(&self) -> Option<Shedding> {
         self.resource.limiter().map(|(_, it)| Shedding::of(it))

@@ -1,4 +1,4 @@
-//! The commands, and the answer to each.
+//! Answers the dashboard's commands.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::base::wall::wall_time;
 use crate::call::Direction;
 use crate::document::Document;
 #[cfg(feature = "tracing")]
-use crate::observe::journal::{tell_changed, tell_refused};
+use crate::observe::journal::{log_changed_rules, log_refused_rules};
 use crate::read::{ResourceReading, read_resources_paced};
 use crate::sentinel::Sentinel;
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
@@ -28,7 +28,7 @@ use crate::stat::{Event, average_rt};
 /// The work between two pauses, in resources read.
 pub(super) const PORTION: usize = 16;
 
-/// All commands, and what each is for.
+/// All commands, each with its purpose.
 const COMMANDS: [(&str, &str); 12] = [
     ("api", "lists the commands"),
     ("basicInfo", "tells the name of the program and of the host"),
@@ -191,7 +191,7 @@ impl Commands {
         #[cfg(feature = "tracing")]
         if let Err(refused) = &replaced {
             // For three of the five types of rules the dashboard does not show the reason.
-            tell_refused(BY, &refused.text);
+            log_refused_rules(BY, &refused.text);
         }
         replaced
     }
@@ -247,7 +247,7 @@ impl Commands {
             Ok(false) => {}
             Ok(true) => {
                 #[cfg(feature = "tracing")]
-                tell_changed(BY, &before, &after);
+                log_changed_rules(BY, &before, &after);
             }
             Err(NotPut::Invalid(invalid)) => return Err(CommandRefused::bad(invalid.to_string())),
             Err(NotPut::NotKept(why)) => {

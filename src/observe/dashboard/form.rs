@@ -31,7 +31,7 @@ pub(super) enum JavaForm {
 #[derive(Clone, Debug)]
 pub(super) struct ShownRule {
     pub(super) value: Value,
-    /// The rule that `value` is read as.
+    /// The rule that `value` reads back as, without the settings that the form has no field for.
     pub(super) read: Rule,
 }
 
@@ -54,7 +54,7 @@ impl JavaForm {
         }
     }
 
-    /// Writes `rule` in this form; `None` if the form loses a part of it.
+    /// Writes `rule` in this form; `None` if the form cannot express it.
     pub(super) fn show(self, rule: &Rule) -> Option<ShownRule> {
         // In Sentinel `*` is a name like any other, so it cannot stand for all resources.
         if rule.is_default() {

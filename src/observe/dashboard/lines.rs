@@ -127,7 +127,7 @@ impl FirstSeconds {
     }
 }
 
-/// Returns whether a second has anything to show.
+/// Returns whether anything was counted in a second.
 fn has_counts(counts: &NodeBucket) -> bool {
     counts.pass() + counts.block() + counts.complete() + counts.occupied() > 0
 }

@@ -38,7 +38,7 @@ pub(super) async fn serve(listener: TcpListener, access: Arc<KnownPeers>, comman
         match accepted {
             Ok((stream, peer)) if access.admits(peer.ip()) => {
                 if open.len() < MOST_OPEN {
-                    open.spawn(converse(stream, commands.clone()));
+                    open.spawn(answer_requests(stream, commands.clone()));
                 }
             }
             Ok((stream, peer)) => {
@@ -55,7 +55,7 @@ pub(super) async fn serve(listener: TcpListener, access: Arc<KnownPeers>, comman
 }
 
 /// Answers the requests of one connection.
-async fn converse(mut stream: TcpStream, commands: Arc<Commands>) {
+async fn answer_requests(mut stream: TcpStream, commands: Arc<Commands>) {
     let mut incoming = IncomingBytes::default();
     loop {
         let Ok(Ok(asked)) = timeout(LONGEST, next(&mut stream, &mut incoming)).await else {

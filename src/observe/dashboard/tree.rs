@@ -26,7 +26,7 @@ const ENTRANCE: &str = "sentinel_default_context";
 #[derive(Clone, Debug, Default)]
 struct TreeFigures {
     threads: u32,
-    /// Per second.
+    /// The rates of the events, per second.
     pass: f64,
     block: f64,
     success: f64,

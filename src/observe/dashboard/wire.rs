@@ -262,7 +262,7 @@ pub(super) fn is_form(fields: &HeaderMap) -> bool {
         })
 }
 
-/// Returns whether another request may follow on the connection.
+/// Returns whether another request can follow on the connection.
 pub(super) fn keep_alive(request: &Request<()>) -> bool {
     let has = |word: &str| {
         let values = request.headers().get_all(CONNECTION).iter();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_percent_encoding_of_text_is_refused() {
+    fn an_invalid_percent_encoding_is_refused() {
         for text in ["a=%", "a=%4", "a=%zz", "%ff=1", "a=%c3%28", "a=%+1"] {
             let refused = FormParams::default().add(text).unwrap_err();
             assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{text}");

@@ -27,7 +27,7 @@ struct BreakerEpisode {
     /// How often the breaker has opened.
     opened: u64,
     /// The number of changes that were not logged yet.
-    untold: u64,
+    unlogged: u64,
 }
 
 impl BreakerEpisodes {
@@ -50,7 +50,7 @@ impl BreakerEpisodes {
             at: now,
             told: now,
             opened: 0,
-            untold: 0,
+            unlogged: 0,
         });
         // Of a change that stands for several, all but one are counted as openings: their number is
         // unknown.
@@ -58,7 +58,7 @@ impl BreakerEpisodes {
         episode.opened += opened;
         (episode.last, episode.at) = (change.clone(), now);
         if episode.opened > 1 {
-            episode.untold += change.times;
+            episode.unlogged += change.times;
         } else {
             let times = change.times;
             budget.breaker(change, times, lines);
@@ -69,9 +69,9 @@ impl BreakerEpisodes {
     pub(super) fn look(&mut self, now: Tick, budget: &mut LineBudget, lines: &mut Vec<LogLine>) {
         self.0.retain(|_, episode| {
             let is_due = now - episode.at >= SETTLED || now - episode.told >= MINUTE;
-            if episode.untold > 0 && is_due {
-                budget.breaker(episode.last.clone(), episode.untold, lines);
-                (episode.untold, episode.told) = (0, now);
+            if episode.unlogged > 0 && is_due {
+                budget.breaker(episode.last.clone(), episode.unlogged, lines);
+                (episode.unlogged, episode.told) = (0, now);
             }
             now - episode.at < MINUTE
         });

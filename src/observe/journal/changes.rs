@@ -13,7 +13,7 @@ use crate::rule::Rules;
 const MOST_LISTED: usize = 20;
 
 /// Logs which rules `by` has added, changed and removed, in one line.
-pub(in crate::observe) fn tell_changed(by: &'static str, before: &Rules, after: &Rules) {
+pub(in crate::observe) fn log_changed_rules(by: &'static str, before: &Rules, after: &Rules) {
     let all = differences_without_values(before, after);
     let added = listed(&all, |it| it.before.is_none());
     let changed = listed(&all, |it| it.before.is_some() && it.after.is_some());
@@ -32,7 +32,7 @@ pub(in crate::observe) fn tell_changed(by: &'static str, before: &Rules, after: 
 
 /// Logs why the rules that `by` has sent were refused.
 #[cfg(feature = "dashboard")]
-pub(in crate::observe) fn tell_refused(by: &'static str, why: &str) {
+pub(in crate::observe) fn log_refused_rules(by: &'static str, why: &str) {
     warn!(
         target: TARGET,
         {

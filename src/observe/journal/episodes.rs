@@ -1,4 +1,4 @@
-//! Refusals of one resource that follow each other are one episode.
+//! Episodes of refusals: successive refusals of one resource are logged as one episode.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(super) enum Stage {
 }
 
 impl Episodes {
-    /// The lines that are due at `now`, given the refusals since the last look.
+    /// Returns the lines that are due at `now`, given the refusals since the last look.
     pub(super) fn look(&mut self, now: Tick, growth: Vec<Growth>) -> Vec<Refusals> {
         let mut told = Vec::new();
         for Growth { who, by_kind, rule } in growth {
@@ -86,15 +86,15 @@ impl Episodes {
         told
     }
 
-    /// Takes the refusals of an episode so far out, for a summary of several episodes. The last
-    /// line of the episode then counts only the later ones.
+    /// Removes the refusals so far from an episode and returns their number, for a summary of
+    /// several episodes. The last line of the episode then counts only the later refusals.
     pub(super) fn sum_up(&mut self, who: &EpisodeKey) -> u64 {
         let episode = self.0.get_mut(who);
         episode.map_or(0, |episode| sum(&std::mem::take(&mut episode.by_kind)))
     }
 }
 
-/// The number of refusals of all kinds together.
+/// Returns the number of refusals of all kinds together.
 pub(super) fn sum(by_kind: &ByKind) -> u64 {
     by_kind
         .iter()

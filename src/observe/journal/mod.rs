@@ -1,4 +1,4 @@
-//! Log lines of a running engine, for [`tracing`]: episodes, not refusals.
+//! Logs what happens in a running engine, by [`tracing`]: episodes, not single refusals.
 //!
 //! A line for each refusal would answer a flood of calls with a flood of lines. A [`Journal`]
 //! compares counters once a second, so calls pay nothing for it. It logs when refusals of a
@@ -51,9 +51,9 @@ use std::sync::Arc;
 use breakers::BreakerEpisodes;
 use budget::LineBudget;
 #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
-pub(super) use changes::tell_changed;
+pub(super) use changes::log_changed_rules;
 #[cfg(feature = "dashboard")]
-pub(super) use changes::tell_refused;
+pub(super) use changes::log_refused_rules;
 use counts::{Counts, Watched};
 use episodes::Episodes;
 use shedding::SheddingEpisodes;

@@ -25,9 +25,9 @@ struct ShutEpisode {
     /// When its beginning was last logged.
     told: Tick,
     /// Whether the beginning of the present shedding was logged.
-    is_told: bool,
+    is_logged: bool,
     /// Whether it was logged that critical calls are refused.
-    tells_critical: bool,
+    has_logged_critical: bool,
 }
 
 /// A line on the shedding of a resource.
@@ -39,9 +39,10 @@ pub(super) struct SheddingLine {
 
 #[derive(Clone, Debug)]
 pub(super) enum SheddingStage {
-    /// The classes that are shut, and up to how many calls in flight critical ones are admitted.
+    /// The classes that are shut, and the number of calls in flight up to which critical calls are
+    /// admitted.
     Began { classes: String, bound: u32 },
-    /// Critical calls are refused.
+    /// Critical calls are refused as well.
     Critical,
     /// How long the shedding lasted, and the refusals of each class.
     Ended { lasted: Duration, refused: String },
@@ -91,8 +92,8 @@ impl SheddingEpisodes {
             let episode = ShutEpisode {
                 shut: Some((now, refused)),
                 told: now,
-                is_told: true,
-                tells_critical: false,
+                is_logged: true,
+                has_logged_critical: false,
             };
             tell(began());
             self.0.insert(who.clone(), episode);
@@ -101,31 +102,31 @@ impl SheddingEpisodes {
         match (episode.shut, is_shut) {
             (None, true) => {
                 episode.shut = Some((now, refused));
-                episode.tells_critical = false;
-                episode.is_told = now - episode.told >= AGAIN;
-                if episode.is_told {
+                episode.has_logged_critical = false;
+                episode.is_logged = now - episode.told >= AGAIN;
+                if episode.is_logged {
                     episode.told = now;
                     tell(began());
                 }
             }
             (Some((since, before)), false) => {
                 episode.shut = None;
-                if episode.is_told {
+                if episode.is_logged {
                     let lasted = now - since;
                     let refused = refusals(&refused, &before);
                     tell(SheddingStage::Ended { lasted, refused });
                 }
             }
-            (Some(_), true) if !episode.is_told && now - episode.told >= AGAIN => {
+            (Some(_), true) if !episode.is_logged && now - episode.told >= AGAIN => {
                 // It began too soon after the last line to be logged then, and still lasts.
-                (episode.is_told, episode.told) = (true, now);
+                (episode.is_logged, episode.told) = (true, now);
                 tell(began());
             }
             (Some((_, before)), true) => {
                 let critical = Criticality::Critical.index();
                 let is_critical = refused[critical] > before[critical];
-                if is_critical && !episode.tells_critical {
-                    episode.tells_critical = true;
+                if is_critical && !episode.has_logged_critical {
+                    episode.has_logged_critical = true;
                     tell(SheddingStage::Critical);
                 }
             }

@@ -23,7 +23,7 @@ use crate::call::Direction;
 use crate::observe::Body;
 use crate::observe::diff::differences;
 #[cfg(feature = "tracing")]
-use crate::observe::journal::tell_changed;
+use crate::observe::journal::log_changed_rules;
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 
 /// The maximum length of a request's body, in bytes.
@@ -233,7 +233,7 @@ impl EditablePage {
             Ok(false) => {}
             Ok(true) => {
                 #[cfg(feature = "tracing")]
-                tell_changed("page", &before, &after);
+                log_changed_rules("page", &before, &after);
             }
             Err(NotPut::Invalid(invalid)) => {
                 let problems = ToldProblem::of_each(invalid.problems());

@@ -55,7 +55,7 @@ pub(super) struct Gathered {
     /// The number of open and half-open breakers of resources that are not shown.
     pub(super) unlisted_open: usize,
     pub(super) keys: HashMap<String, Keys>,
-    /// How many keys were reset by each shared rule that counts each apart.
+    /// The number of keys that were reset, for each shared rule that counts each key separately.
     pub(super) shared_resets: HashMap<Arc<str>, u64>,
     pub(super) budgets: PageBudgets,
     pub(super) lines: Arc<RuleLines>,
@@ -118,7 +118,7 @@ impl KeptParts {
 
 impl Gathered {
     /// Gathers the figures of `sentinel`; with `all_resources` also of resources whose names
-    /// callers may have made up.
+    /// callers can make up.
     pub(super) async fn of(
         sentinel: &Sentinel,
         all_resources: bool,

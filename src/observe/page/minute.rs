@@ -64,12 +64,13 @@ impl CommonMinute {
         }
     }
 
-    /// Moves on to `now`. Returns the start of the first second whose counts are to be added.
+    /// Advances the minute to `now`. Returns the start of the first second whose counts are to be
+    /// added.
     pub(super) fn begin(&mut self, now: Tick) -> Tick {
         let present = now.as_nanos() / NANOS;
         let first = self.next.max(present.saturating_sub(SECONDS as u64));
-        // Shifts the seconds that are more than a minute old out at the front, and clears as many
-        // places at the end for the seconds since `next`.
+        // Shifts the seconds that are more than a minute old out at the front, and clears the same
+        // number of places at the end for the seconds since `next`.
         let gone = usize::try_from(present.saturating_sub(self.next)).unwrap_or(SECONDS);
         self.seconds.rotate_left(gone.min(SECONDS) % SECONDS);
         for second in &mut self.seconds[SECONDS - gone.min(SECONDS)..] {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default_and_what_cannot_be_read_is_named() {
+    fn missing_members_have_defaults_and_errors_name_the_member() {
         let plain = StateQuery::of("state").unwrap();
         assert_eq!(
             (plain.rows, plain.sort, &*plain.part),

@@ -260,7 +260,7 @@ impl Known {
 }
 
 fn percent(share: f64) -> String {
-    // Twelve digits hide how shares such as 0.07 are rounded.
+    // Rounding to twelve digits hides the binary error of shares such as 0.07.
     let percent = (share * 1e14).round() / 1e12;
     format!("{percent} %")
 }
@@ -274,7 +274,7 @@ mod tests {
     };
 
     #[test]
-    fn a_kind_without_words_is_told_by_its_figures() {
+    fn a_kind_without_a_description_is_described_by_its_figures() {
         let queue = Duration::from_millis(1_500);
         let rule = Rule::from(IsolationRule::new("secret", 9).queue(queue).id("x"));
         let mut words = String::new();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_rule_is_told_in_a_line() {
+    fn each_kind_of_rule_is_described_in_one_line() {
         let ms = Duration::from_millis;
         let cases: Vec<(Rule, &str)> = vec![
             (FlowRule::per_second("a", 120).into(), "120/s"),
