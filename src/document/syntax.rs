@@ -106,9 +106,9 @@ impl fmt::Display for Format {
 
 fn of_json(text: &str, error: &serde_json::Error) -> Problems {
     let place = (error.line(), error.column());
-    let told = error.to_string();
+    let whole = error.to_string();
     let suffix = format!(" at line {} column {}", place.0, place.1);
-    let mut message = told.strip_suffix(&suffix).unwrap_or(&told).to_owned();
+    let mut message = whole.strip_suffix(&suffix).unwrap_or(&whole).to_owned();
     let line = text.split('\n').nth(place.0.saturating_sub(1));
     let up_to_there = line.and_then(|line| line.as_bytes().get(..place.1));
     let is_comment = match up_to_there {

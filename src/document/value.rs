@@ -338,11 +338,11 @@ mod tests {
 
     #[test]
     fn a_number_that_toml_lacks_becomes_the_nearest_one() {
-        for (number, told) in [
+        for (number, nearest) in [
             (i128::from(i64::MAX), Datum::Whole(i64::MAX.into())),
             (1 << 63, Datum::Number(9_223_372_036_854_775_808.0)),
         ] {
-            assert_eq!(Datum::Whole(number).for_toml(), Some(told));
+            assert_eq!(Datum::Whole(number).for_toml(), Some(nearest));
         }
     }
 }

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{AuthorityRule, FlowRule, IsolationRule, KeyedRule};
 
-    fn told(before: impl Into<Rules>, after: impl Into<Rules>) -> Vec<String> {
+    fn described(before: impl Into<Rules>, after: impl Into<Rules>) -> Vec<String> {
         in_detail(before, after, Detail::Everything)
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn equal_sets_in_another_order_do_not_differ() {
         let [a, b] = ["a", "b"].map(|name| FlowRule::per_second(name, 5));
         assert_eq!(
-            told([a.clone(), b.clone(), a.clone()], [a.clone(), a, b]),
+            described([a.clone(), b.clone(), a.clone()], [a.clone(), a, b]),
             [""; 0]
         );
     }
@@ -201,7 +201,7 @@ mod tests {
             "keyed c: nothing -> threshold = 7, interval = 1 min, except = {\"ann\": 9}",
             "authority a: nothing -> deny = [\"x\"]",
         ];
-        assert_eq!(told(before, after), expected);
+        assert_eq!(described(before, after), expected);
     }
 
     #[cfg(feature = "tracing")]

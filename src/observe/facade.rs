@@ -54,7 +54,7 @@ const MOST_ABSENT: usize = 10_000;
 #[must_use = "a facade does nothing unless it publishes"]
 pub struct Facade {
     metrics: Metrics,
-    told: Lock<PublishedFigures>,
+    published: Lock<PublishedFigures>,
 }
 
 /// The figures of the last publication.
@@ -94,7 +94,7 @@ impl Facade {
     pub fn new(metrics: &Metrics) -> Self {
         Self {
             metrics: metrics.clone(),
-            told: Lock::default(),
+            published: Lock::default(),
         }
     }
 
@@ -103,21 +103,21 @@ impl Facade {
     pub fn publish(&self) -> usize {
         // Locked for the whole publication: of two readings at once, the older one would look like
         // counts that have restarted.
-        let told = &mut *self.told.lock();
+        let published = &mut *self.published.lock();
         let (mut series, mut present) = (0, PresentRules::default());
-        let before = std::mem::take(&mut told.gauges);
-        told.round += 1;
+        let before = std::mem::take(&mut published.gauges);
+        published.round += 1;
         for family in self.metrics.families() {
             describe(&family);
             for sample in family.samples() {
                 series += 1;
                 present.note(&family, sample);
-                told.publish(&family, sample);
+                published.publish(&family, sample);
             }
         }
-        told.forget(&present);
+        published.forget(&present);
         for (gone, ()) in before {
-            if !told.gauges.contains_key(&gone) {
+            if !published.gauges.contains_key(&gone) {
                 set_gauge(&gone, 0.0);
             }
         }

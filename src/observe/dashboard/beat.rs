@@ -65,11 +65,11 @@ impl HeartBeat {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beats.tick().await;
-            let told = timeout(LONGEST, self.once()).await;
-            let told = told.unwrap_or_else(|_| Err(BeatProblem::new("does not answer within 3 s")));
+            let outcome = timeout(LONGEST, self.once()).await;
+            let outcome = outcome.unwrap_or_else(|_| Err(BeatProblem::new("does not answer within 3 s")));
             let named = |BeatProblem(why)| format!("{}: {why}", self.dashboard);
-            let told = told.map(|problem| problem.map(named)).map_err(named);
-            self.state.told(told);
+            let outcome = outcome.map(|problem| problem.map(named)).map_err(named);
+            self.state.record(outcome);
         }
     }
 

@@ -114,12 +114,12 @@ mod tests {
     fn a_jump_moves_the_present_second_and_later_ones() {
         let mut calendar = Calendar::new(Tick::from_millis(7_000), wall(107_500));
         calendar.look(Tick::from_millis(10_900), wall(3_711_400));
-        let told = [8, 9, 10, 11].map(|it| calendar.unix(it));
-        assert_eq!(told, [108, 109, 3_710, 3_711]);
+        let mapped = [8, 9, 10, 11].map(|it| calendar.unix(it));
+        assert_eq!(mapped, [108, 109, 3_710, 3_711]);
         // The wall time jumps back.
         calendar.look(Tick::from_millis(12_000), wall(112_500));
-        let told = [9, 10, 11, 12, 13].map(|it| calendar.unix(it));
-        assert_eq!(told, [109, 3_710, 3_711, 112, 113]);
+        let mapped = [9, 10, 11, 12, 13].map(|it| calendar.unix(it));
+        assert_eq!(mapped, [109, 3_710, 3_711, 112, 113]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::VERSION;
 use super::calendar::Calendar;
 use super::lines::lines;
-use super::problems::told;
+use super::problems::refusal_of;
 use super::rules::{JavaForm, as_read, is_among, merged, written};
 use super::start::hostname;
 use super::tree::{list, tree};
@@ -93,7 +93,7 @@ impl Commands {
         pace: &mut StepPace,
     ) -> Result<String, CommandRefused> {
         let registry = self.sentinel.registry();
-        let told = match command {
+        let answer = match command {
             "api" => COMMANDS
                 .map(|(name, purpose)| json!({ "url": format!("/{name}"), "desc": purpose }))
                 .into_iter()
@@ -129,7 +129,7 @@ impl Commands {
                 return Err(CommandRefused::bad(format!("Unknown command `{shown}`")));
             }
         };
-        Ok(told)
+        Ok(answer)
     }
 
     async fn metric(
@@ -233,7 +233,7 @@ impl Commands {
         let before = self.sentinel.rules();
         let known = as_read(&before, form);
         let is_known = |value: &Value| is_among(&known, form, value);
-        if let Some(why) = told(document.problems(), form, &sent, has_store, is_known) {
+        if let Some(why) = refusal_of(document.problems(), form, &sent, has_store, is_known) {
             return Err(CommandRefused::bad(why));
         }
         let pushed = document.lenient().0;
@@ -290,8 +290,8 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         let mut polls = 1;
         loop {
-            if let Poll::Ready(told) = answer.as_mut().poll(&mut cx) {
-                assert!(told.is_ok(), "{told:?}");
+            if let Poll::Ready(answered) = answer.as_mut().poll(&mut cx) {
+                assert!(answered.is_ok(), "{answered:?}");
                 return polls;
             }
             polls += 1;

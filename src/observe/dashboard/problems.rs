@@ -23,7 +23,7 @@ struct SentRule<'a> {
 
 /// Returns why the rules `sent` cannot come into force, if `problems` holds a reason. A warning
 /// about a rule that `is_known` is none: that rule is in force as it was sent.
-pub(super) fn told(
+pub(super) fn refusal_of(
     problems: &Problems,
     form: JavaForm,
     sent: &[Value],
@@ -49,7 +49,7 @@ pub(super) fn told(
         .take(MOST_TOLD)
         .map(|(index, problem)| {
             let value = sent.get(*index).unwrap_or(&Value::Null);
-            SentRule { form, value }.told(problem, has_store)
+            SentRule { form, value }.message(problem, has_store)
         })
         .collect();
     if found.len() > MOST_TOLD {
@@ -64,7 +64,7 @@ pub(super) fn told(
 }
 
 impl SentRule<'_> {
-    fn told(&self, problem: &Problem, has_store: bool) -> String {
+    fn message(&self, problem: &Problem, has_store: bool) -> String {
         let name = self.name();
         let path = problem.path();
         let path = path.split_once(']').map_or(path, |(_, rest)| rest);

@@ -38,10 +38,10 @@ pub struct DashboardHandle {
 
 /// The outcome of the beats.
 #[derive(Debug, Default)]
-pub(super) struct BeatState(pub(super) Lock<BeatsTold>);
+pub(super) struct BeatState(pub(super) Lock<BeatOutcomes>);
 
 #[derive(Debug, Default)]
-pub(super) struct BeatsTold {
+pub(super) struct BeatOutcomes {
     /// The number of accepted beats.
     pub(super) beats: u64,
     /// What was wrong with the last beat.
@@ -102,9 +102,9 @@ impl fmt::Debug for DashboardHandle {
 
 impl BeatState {
     /// Records the outcome of a beat. `Ok` holds what is wrong although the beat was accepted.
-    pub(super) fn told(&self, beat: Result<Option<String>, String>) {
-        let mut told = self.0.lock();
-        told.beats += u64::from(beat.is_ok());
-        told.problem = beat.unwrap_or_else(Some);
+    pub(super) fn record(&self, beat: Result<Option<String>, String>) {
+        let mut outcomes = self.0.lock();
+        outcomes.beats += u64::from(beat.is_ok());
+        outcomes.problem = beat.unwrap_or_else(Some);
     }
 }

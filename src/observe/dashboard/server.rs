@@ -61,7 +61,7 @@ async fn answer_requests(mut stream: TcpStream, commands: Arc<Commands>) {
         let Ok(Ok(asked)) = timeout(LONGEST, next(&mut stream, &mut incoming)).await else {
             return;
         };
-        let (told, keep_alive) = match asked {
+        let (outcome, keep_alive) = match asked {
             Ok(Some(asked)) => {
                 let keep_alive = keep_alive(&asked.head);
                 (carry_out(asked, commands.clone()).await, keep_alive)
@@ -70,7 +70,7 @@ async fn answer_requests(mut stream: TcpStream, commands: Arc<Commands>) {
             // The end of the request is unknown, so no other request can follow.
             Err(refused) => (Err(refused), false),
         };
-        let (status, text) = match told {
+        let (status, text) = match outcome {
             Ok(text) => (StatusCode::OK, text),
             Err(refused) => (refused.status, refused.text.into()),
         };
@@ -88,7 +88,7 @@ async fn carry_out(
     asked: CommandRequest,
     commands: Arc<Commands>,
 ) -> Result<Bytes, CommandRefused> {
-    let told = if *asked.head.method() == Method::POST {
+    let outcome = if *asked.head.method() == Method::POST {
         let carry_out = move || {
             let pace = &mut StepPace::without_pauses();
             at_once(asked.carry_out(&commands, pace))
@@ -107,7 +107,7 @@ async fn carry_out(
         };
         Making::new(Box::pin(steps)).wait().await
     };
-    told.unwrap_or_else(|| {
+    outcome.unwrap_or_else(|| {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         Err(CommandRefused::new(status, "panicked"))
     })
@@ -201,7 +201,7 @@ impl CommandRequest {
         }
         let command = self.head.uri().path();
         let command = command.strip_prefix('/').unwrap_or(command);
-        let told = commands.answer(command, &params, is_post, pace);
-        Ok(told.await?.into())
+        let outcome = commands.answer(command, &params, is_post, pace);
+        Ok(outcome.await?.into())
     }
 }

@@ -23,7 +23,7 @@ struct BreakerEpisode {
     /// When the journal saw the last change.
     at: Tick,
     /// When the episode began, or when its last summary was logged.
-    told: Tick,
+    logged: Tick,
     /// How often the breaker has opened.
     opened: u64,
     /// The number of changes that were not logged yet.
@@ -48,7 +48,7 @@ impl BreakerEpisodes {
         let episode = self.0.entry(key).or_insert_with(|| BreakerEpisode {
             last: change.clone(),
             at: now,
-            told: now,
+            logged: now,
             opened: 0,
             unlogged: 0,
         });
@@ -68,10 +68,10 @@ impl BreakerEpisodes {
     /// Logs the breakers that flap, and forgets those that have not changed for a minute.
     pub(super) fn look(&mut self, now: Tick, budget: &mut LineBudget, lines: &mut Vec<LogLine>) {
         self.0.retain(|_, episode| {
-            let is_due = now - episode.at >= SETTLED || now - episode.told >= MINUTE;
+            let is_due = now - episode.at >= SETTLED || now - episode.logged >= MINUTE;
             if episode.unlogged > 0 && is_due {
                 budget.breaker(episode.last.clone(), episode.unlogged, lines);
-                (episode.unlogged, episode.told) = (0, now);
+                (episode.unlogged, episode.logged) = (0, now);
             }
             now - episode.at < MINUTE
         });

@@ -114,16 +114,16 @@ impl LineBudget {
         self.unknown = self.unknown.saturating_add(more);
     }
 
-    pub(super) fn shedding(&mut self, told: Vec<LogLine>, lines: &mut Vec<LogLine>) {
-        for line in told {
+    pub(super) fn shedding(&mut self, due: Vec<LogLine>, lines: &mut Vec<LogLine>) {
+        for line in due {
             if takes(&mut self.shedding, MOST_SHEDDING) {
                 lines.push(line);
             }
         }
     }
 
-    pub(super) fn store(&mut self, told: Vec<LogLine>, lines: &mut Vec<LogLine>) {
-        for line in told {
+    pub(super) fn store(&mut self, due: Vec<LogLine>, lines: &mut Vec<LogLine>) {
+        for line in due {
             if takes(&mut self.store, MOST_STORE) {
                 lines.push(line);
             } else {

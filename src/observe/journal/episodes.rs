@@ -25,7 +25,7 @@ struct Episode {
     /// When the last refusal was seen.
     last: Tick,
     /// When a line was last due.
-    told: Tick,
+    logged: Tick,
     /// Refusals that are in no summary yet.
     by_kind: ByKind,
 }
@@ -51,7 +51,7 @@ pub(super) enum Stage {
 impl Episodes {
     /// Returns the lines that are due at `now`, given the refusals since the last look.
     pub(super) fn look(&mut self, now: Tick, growth: Vec<Growth>) -> Vec<Refusals> {
-        let mut told = Vec::new();
+        let mut due = Vec::new();
         for Growth { who, by_kind, rule } in growth {
             match self.0.get_mut(&who) {
                 Some(episode) => {
@@ -64,26 +64,26 @@ impl Episodes {
                     let episode = Episode {
                         began: now,
                         last: now,
-                        told: now,
+                        logged: now,
                         by_kind,
                     };
-                    told.push(episode.told(&who, Stage::Began, rule));
+                    due.push(episode.line(&who, Stage::Began, rule));
                     self.0.insert(who, episode);
                 }
             }
         }
         self.0.retain(|who, episode| {
             if now - episode.last >= QUIET {
-                told.push(episode.told(who, Stage::Ended, None));
+                due.push(episode.line(who, Stage::Ended, None));
                 return false;
             }
-            if now - episode.told >= REPEATED_AFTER {
-                episode.told = now;
-                told.push(episode.told(who, Stage::GoesOn, None));
+            if now - episode.logged >= REPEATED_AFTER {
+                episode.logged = now;
+                due.push(episode.line(who, Stage::GoesOn, None));
             }
             true
         });
-        told
+        due
     }
 
     /// Removes the refusals so far from an episode and returns their number, for a summary of
@@ -102,7 +102,7 @@ pub(super) fn sum(by_kind: &ByKind) -> u64 {
 }
 
 impl Episode {
-    fn told(&self, who: &EpisodeKey, stage: Stage, rule: Option<String>) -> Refusals {
+    fn line(&self, who: &EpisodeKey, stage: Stage, rule: Option<String>) -> Refusals {
         Refusals {
             who: who.clone(),
             stage,

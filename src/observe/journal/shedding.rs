@@ -23,7 +23,7 @@ struct ShutEpisode {
     /// classes are open.
     shut: Option<(Tick, [u64; 4])>,
     /// When its beginning was last logged.
-    told: Tick,
+    logged: Tick,
     /// Whether the beginning of the present shedding was logged.
     is_logged: bool,
     /// Whether it was logged that critical calls are refused.
@@ -51,7 +51,7 @@ pub(super) enum SheddingStage {
 impl SheddingEpisodes {
     /// Returns lines about what has changed since the last look.
     pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> Vec<LogLine> {
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         let mut seen = BTreeMap::new();
         read_resources(sentinel.registry(), &mut |reading| {
             if let Some(shedding) = reading.shedding().filter(|_| reading.is_listed()) {
@@ -61,14 +61,14 @@ impl SheddingEpisodes {
         });
         for (who, shedding) in &seen {
             if !shedding.shut().is_empty() || self.0.contains_key(who) {
-                self.look_at(who, shedding, now, &mut told);
+                self.look_at(who, shedding, now, &mut lines);
             }
         }
         self.0.retain(|who, episode| {
-            let is_recent = episode.shut.is_some() || now - episode.told < AGAIN;
+            let is_recent = episode.shut.is_some() || now - episode.logged < AGAIN;
             is_recent && seen.contains_key(who)
         });
-        told
+        lines
     }
 
     fn look_at(
@@ -76,12 +76,12 @@ impl SheddingEpisodes {
         who: &EpisodeKey,
         shedding: &Shedding,
         now: Tick,
-        told: &mut Vec<LogLine>,
+        lines: &mut Vec<LogLine>,
     ) {
         let refused = Criticality::ALL.map(|class| shedding.refused(class));
-        let mut tell = |stage| {
+        let mut log = |stage| {
             let who = who.clone();
-            told.push(LogLine::Shedding(SheddingLine { who, stage }));
+            lines.push(LogLine::Shedding(SheddingLine { who, stage }));
         };
         let is_shut = !shedding.shut().is_empty();
         let began = || SheddingStage::Began {
@@ -91,11 +91,11 @@ impl SheddingEpisodes {
         let Some(episode) = self.0.get_mut(who) else {
             let episode = ShutEpisode {
                 shut: Some((now, refused)),
-                told: now,
+                logged: now,
                 is_logged: true,
                 has_logged_critical: false,
             };
-            tell(began());
+            log(began());
             self.0.insert(who.clone(), episode);
             return;
         };
@@ -103,10 +103,10 @@ impl SheddingEpisodes {
             (None, true) => {
                 episode.shut = Some((now, refused));
                 episode.has_logged_critical = false;
-                episode.is_logged = now - episode.told >= AGAIN;
+                episode.is_logged = now - episode.logged >= AGAIN;
                 if episode.is_logged {
-                    episode.told = now;
-                    tell(began());
+                    episode.logged = now;
+                    log(began());
                 }
             }
             (Some((since, before)), false) => {
@@ -114,20 +114,20 @@ impl SheddingEpisodes {
                 if episode.is_logged {
                     let lasted = now - since;
                     let refused = refusals(&refused, &before);
-                    tell(SheddingStage::Ended { lasted, refused });
+                    log(SheddingStage::Ended { lasted, refused });
                 }
             }
-            (Some(_), true) if !episode.is_logged && now - episode.told >= AGAIN => {
+            (Some(_), true) if !episode.is_logged && now - episode.logged >= AGAIN => {
                 // It began too soon after the last line to be logged then, and still lasts.
-                (episode.is_logged, episode.told) = (true, now);
-                tell(began());
+                (episode.is_logged, episode.logged) = (true, now);
+                log(began());
             }
             (Some((_, before)), true) => {
                 let critical = Criticality::Critical.index();
                 let is_critical = refused[critical] > before[critical];
                 if is_critical && !episode.has_logged_critical {
                     episode.has_logged_critical = true;
-                    tell(SheddingStage::Critical);
+                    log(SheddingStage::Critical);
                 }
             }
             (None, false) => {}

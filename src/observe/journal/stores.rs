@@ -16,7 +16,7 @@ pub(super) struct StoreWatch {
     /// When the store was first found down, if it was down at the last look.
     down_since: Option<Tick>,
     refused: u64,
-    told_at: Option<Tick>,
+    logged_at: Option<Tick>,
 }
 
 impl StoreWatch {
@@ -50,10 +50,10 @@ impl StoreWatch {
             _ => {}
         }
         let refused = refused(&store);
-        let is_due = self.told_at.is_none_or(|told| now - told >= AGAIN);
+        let is_due = self.logged_at.is_none_or(|at| now - at >= AGAIN);
         if refused > self.refused && is_due {
             lines.push(LogLine::StoreRefuses(refused - self.refused));
-            (self.refused, self.told_at) = (refused, Some(now));
+            (self.refused, self.logged_at) = (refused, Some(now));
         }
     }
 }

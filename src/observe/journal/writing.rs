@@ -69,11 +69,11 @@ impl Journal {
                 state.budget.refusals(line, &mut lines);
             }
             lines.append(&mut others);
-            let told = state.shedding.look(&self.sentinel, now);
-            state.budget.shedding(told, &mut lines);
-            let mut told = Vec::new();
-            state.store.look(&self.sentinel, now, &mut told);
-            state.budget.store(told, &mut lines);
+            let due = state.shedding.look(&self.sentinel, now);
+            state.budget.shedding(due, &mut lines);
+            let mut due = Vec::new();
+            state.store.look(&self.sentinel, now, &mut due);
+            state.budget.store(due, &mut lines);
             lines.extend(state.watched.iter_mut().filter_map(Watched::look));
         }
         // Without the lock: a subscriber may run any code, and even use this journal.

@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::Page;
 use super::answer::{finish, method_refusal, refusal, set, text};
 use super::json::Json;
-use super::proposal::{ToldProblem, read, tag, tag_of, told, written};
+use super::proposal::{ShownProblem, read, tag, tag_of, report, written};
 use super::values::NamedValue;
 use crate::call::Direction;
 use crate::observe::Body;
@@ -197,15 +197,15 @@ impl EditablePage {
         let before = self.page.sentinel.rules();
         let checked = read(body).and_then(|(after, warnings)| {
             let checked = self.page.sentinel.check_store(&after);
-            checked.map_err(|invalid| ToldProblem::of_each(invalid.problems()))?;
+            checked.map_err(|invalid| ShownProblem::of_each(invalid.problems()))?;
             Ok((after, warnings))
         });
         let mut answer = match checked {
             Ok((after, warnings)) => {
                 let diff = differences(&before, &after);
-                told(StatusCode::OK, &warnings, Some(&diff))
+                report(StatusCode::OK, &warnings, Some(&diff))
             }
-            Err(problems) => told(StatusCode::OK, &problems, None),
+            Err(problems) => report(StatusCode::OK, &problems, None),
         };
         tag(&mut answer, &before);
         answer
@@ -220,7 +220,7 @@ impl EditablePage {
         };
         let (after, warnings) = match read(body) {
             Ok(read) => read,
-            Err(problems) => return told(StatusCode::BAD_REQUEST, &problems, None),
+            Err(problems) => return report(StatusCode::BAD_REQUEST, &problems, None),
         };
         let sentinel = &self.page.sentinel;
         let _turn = sentinel.begin_change();
@@ -236,8 +236,8 @@ impl EditablePage {
                 log_changed_rules("page", &before, &after);
             }
             Err(NotPut::Invalid(invalid)) => {
-                let problems = ToldProblem::of_each(invalid.problems());
-                return told(StatusCode::BAD_REQUEST, &problems, None);
+                let problems = ShownProblem::of_each(invalid.problems());
+                return report(StatusCode::BAD_REQUEST, &problems, None);
             }
             Err(NotPut::NotKept(why)) => {
                 let status = match why.kind() {
@@ -247,7 +247,7 @@ impl EditablePage {
                 return error(status, &why.to_string());
             }
         }
-        let mut answer = told(
+        let mut answer = report(
             StatusCode::OK,
             &warnings,
             Some(&differences(&before, &after)),

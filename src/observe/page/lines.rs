@@ -16,7 +16,7 @@ pub(super) const MOST_RULES: usize = 500;
 pub(super) struct RuleLines {
     pub(super) version: u64,
     /// The first rules, which are shown.
-    pub(super) told: Vec<RuleLine>,
+    pub(super) shown: Vec<RuleLine>,
     pub(super) count: usize,
     by_name: HashMap<Box<str>, NameLimits>,
 }
@@ -45,7 +45,7 @@ impl RuleLines {
     pub(super) async fn of(rules: &RuleSet, pace: &mut StepPace) -> Self {
         let mut lines = Self {
             version: rules.version(),
-            told: Vec::new(),
+            shown: Vec::new(),
             count: 0,
             by_name: HashMap::new(),
         };
@@ -58,8 +58,8 @@ impl RuleLines {
     }
 
     fn add(&mut self, rule: &Rule, id: &Arc<str>) {
-        if self.told.len() < MOST_RULES {
-            self.told.push(RuleLine {
+        if self.shown.len() < MOST_RULES {
+            self.shown.push(RuleLine {
                 id: id.clone(),
                 kind: rule.kind(),
                 resource: rule.resource().to_owned(),

@@ -16,13 +16,13 @@ const MOST_TOLD: usize = 200;
 
 /// A problem of a document, as it is written in an answer.
 #[derive(Debug, Default)]
-pub(super) struct ToldProblem {
+pub(super) struct ShownProblem {
     text: String,
     line: Option<usize>,
     is_warning: bool,
 }
 
-impl ToldProblem {
+impl ShownProblem {
     pub(super) fn of_each<'a, P>(problems: &'a [P]) -> Vec<Self>
     where
         Self: From<&'a P>,
@@ -31,7 +31,7 @@ impl ToldProblem {
     }
 }
 
-impl From<&Problem> for ToldProblem {
+impl From<&Problem> for ShownProblem {
     fn from(problem: &Problem) -> Self {
         Self {
             text: problem.to_string(),
@@ -41,7 +41,7 @@ impl From<&Problem> for ToldProblem {
     }
 }
 
-impl From<&InvalidRule> for ToldProblem {
+impl From<&InvalidRule> for ShownProblem {
     fn from(problem: &InvalidRule) -> Self {
         Self {
             text: problem.to_string(),
@@ -51,19 +51,19 @@ impl From<&InvalidRule> for ToldProblem {
 }
 
 /// Reads the rules in `body`, with warnings. Fails with the problems of a body that cannot be read.
-pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<ToldProblem>), Vec<ToldProblem>> {
+pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<ShownProblem>), Vec<ShownProblem>> {
     let Ok(text) = std::str::from_utf8(body) else {
         let text = "the document is not UTF-8".to_owned();
-        return Err(vec![ToldProblem {
+        return Err(vec![ShownProblem {
             text,
-            ..ToldProblem::default()
+            ..ShownProblem::default()
         }]);
     };
     let read =
         Document::read(text, Format::Json).and_then(|document| Ok((document.strict()?, document)));
     match read {
-        Ok((rules, document)) => Ok((rules, ToldProblem::of_each(document.problems().as_slice()))),
-        Err(problems) => Err(ToldProblem::of_each(problems.as_slice())),
+        Ok((rules, document)) => Ok((rules, ShownProblem::of_each(document.problems().as_slice()))),
+        Err(problems) => Err(ShownProblem::of_each(problems.as_slice())),
     }
 }
 
@@ -85,9 +85,9 @@ pub(super) fn tag(answer: &mut Response<Bytes>, rules: &Rules) {
 }
 
 /// Writes the problems of proposed rules, and the changes that the rules would make.
-pub(super) fn told(
+pub(super) fn report(
     status: StatusCode,
-    problems: &[ToldProblem],
+    problems: &[ShownProblem],
     diff: Option<&[Difference]>,
 ) -> Response<Bytes> {
     let mut json = Json::default();

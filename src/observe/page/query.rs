@@ -182,8 +182,8 @@ mod tests {
                 "direction is \"up\", must be inbound or outbound.\n".to_owned(),
             ),
         ];
-        for (member, told) in cases {
-            assert_eq!(StateQuery::of(&format!("state&{member}")), Err(told));
+        for (member, message) in cases {
+            assert_eq!(StateQuery::of(&format!("state&{member}")), Err(message));
         }
     }
 

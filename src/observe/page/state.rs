@@ -262,7 +262,7 @@ async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) 
     let together = gathered.would_block.get("").map(|count| *count as f64);
     json.number("would_block", together);
     json.begin_list("list");
-    for (line, blocked) in lines.told.iter().zip(&gathered.blocked) {
+    for (line, blocked) in lines.shown.iter().zip(&gathered.blocked) {
         let keys = gathered.keys.get(&*line.id);
         let blocks = keys.and_then(|keys| keys.blocks);
         json.object(|json| {

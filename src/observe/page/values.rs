@@ -60,7 +60,7 @@ impl NamedValue {
             NamedRule::Shared(view) => view.left(self.key()),
         };
         let left = left.map_or_else(|| "null".to_owned(), |left| left.to_string());
-        told("left", &left)
+        figure("left", &left)
     }
 
     /// Gives the value its whole quota back.
@@ -70,7 +70,7 @@ impl NamedValue {
             NamedRule::Shared(view) => view.reset(self.key()).await,
         };
         match reset {
-            Ok(reset) => told("reset", &reset.to_string()),
+            Ok(reset) => figure("reset", &reset.to_string()),
             Err(why) => error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()),
         }
     }
@@ -97,7 +97,7 @@ fn node(sentinel: &Sentinel, body: &[u8]) -> Option<(NodeView, Value)> {
     Some((view?, body))
 }
 
-fn told(name: &str, value: &str) -> Response<Bytes> {
+fn figure(name: &str, value: &str) -> Response<Bytes> {
     let mut json = Json::default();
     json.object(|json| json.plain(name, value));
     answer(StatusCode::OK, json.into_text())
