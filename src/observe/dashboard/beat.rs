@@ -66,7 +66,8 @@ impl HeartBeat {
         loop {
             beats.tick().await;
             let outcome = timeout(LONGEST, self.once()).await;
-            let outcome = outcome.unwrap_or_else(|_| Err(BeatProblem::new("does not answer within 3 s")));
+            let outcome =
+                outcome.unwrap_or_else(|_| Err(BeatProblem::new("does not answer within 3 s")));
             let named = |BeatProblem(why)| format!("{}: {why}", self.dashboard);
             let outcome = outcome.map(|problem| problem.map(named)).map_err(named);
             self.state.record(outcome);

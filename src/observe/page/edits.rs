@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::Page;
 use super::answer::{finish, method_refusal, refusal, set, text};
 use super::json::Json;
-use super::proposal::{ShownProblem, read, tag, tag_of, report, written};
+use super::proposal::{ShownProblem, read, report, tag, tag_of, written};
 use super::values::NamedValue;
 use crate::call::Direction;
 use crate::observe::Body;
