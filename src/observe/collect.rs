@@ -58,8 +58,8 @@ type RowPlace = (u8, bool, u64);
 // === impl LastReading ===
 
 impl LastReading {
-    /// Takes over the memory of a reading that began with a copy of this one, or of an older one.
-    /// Completions never fall, even if that reading is older than another one.
+    /// Takes over the memory of a reading, which began with a copy of this memory. Another reading
+    /// can have updated it since, so the larger completions are kept.
     pub(super) fn update(&mut self, mut new: Self) {
         for (id, completed) in &mut new.listed {
             let known = self.listed.get(id).copied().unwrap_or_default();

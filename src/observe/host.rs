@@ -42,7 +42,7 @@ impl Hosts {
     ///
     /// # Errors
     ///
-    /// If `name` is no host name.
+    /// If `name` is not a host name.
     pub(super) fn add(&mut self, name: &str) -> Result<(), InvalidSetting> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if name.is_empty() || !name.chars().all(is_plain) {

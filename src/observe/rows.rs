@@ -14,7 +14,7 @@ use crate::stat::{Histogram, Totals};
 /// row.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The id of the resource, or of one of those added up.
+    /// The id of the resource; the smallest one if several resources are added up.
     pub(super) id: u64,
     pub(super) name: Arc<str>,
     pub(super) direction: Direction,

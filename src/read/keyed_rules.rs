@@ -35,8 +35,8 @@ pub struct KeyedView {
 }
 
 impl NodeView {
-    /// Returns the keyed rules of the resource that count in this process, in their order; the others
-    /// are [`shared_keyed_rules`](Self::shared_keyed_rules).
+    /// Returns the keyed rules of the resource that count in this process, in their order. The
+    /// keyed rules that count in a store are [`shared_keyed_rules`](Self::shared_keyed_rules).
     #[must_use]
     pub fn keyed_rules(&self) -> Vec<KeyedView> {
         let resource = &self.resource;

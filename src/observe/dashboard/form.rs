@@ -217,7 +217,7 @@ fn keyed(rule: &KeyedRule) -> Option<Value> {
     }
     let is_queue = rule.get_throttle().is_some();
     // In Sentinel a wait must be shorter than the maximum, so a maximum that is 1 ns below whole
-    // milliseconds is written as these.
+    // milliseconds is written as whole milliseconds.
     let millis = rule.get_throttle().map_or(Some(0), |wait| {
         millis(wait).or_else(|| millis(wait + NANOSECOND))
     })?;
@@ -322,8 +322,8 @@ fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> Circuit
             CircuitBreakerRule::error_count(resource, count)
         }
     };
-    // A form has no field for whether a breaker opens at its limit or only above it. Only a slow
-    // ratio of 1 is always read as the former, as nothing exceeds it.
+    // A form has no field for whether a breaker opens at its limit or only above it, so the old
+    // choice is kept. But a slow ratio of 1 always opens at its limit, as nothing exceeds it.
     let exceeds = rule.get_exceeds() && old.get_exceeds();
     let new = if exceeds { new.exceeds() } else { new };
     // A minimum that equals the default stays unset if it was unset before.

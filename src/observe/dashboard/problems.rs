@@ -21,8 +21,8 @@ struct SentRule<'a> {
     value: &'a Value,
 }
 
-/// Returns why the rules `sent` cannot come into force, if `problems` holds a reason. A warning
-/// about a rule that `is_known` is none: that rule is in force as it was sent.
+/// Returns why the rules `sent` cannot come into force, if `problems` holds a reason. A warning is
+/// no reason if its rule `is_known`: such a rule is in force already, exactly as it was sent.
 pub(super) fn refusal_of(
     problems: &Problems,
     form: JavaForm,

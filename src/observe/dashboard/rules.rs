@@ -68,8 +68,8 @@ struct Merging {
 /// The maximum number of rules that a message names.
 const MOST_NAMED: usize = 5;
 
-/// Replaces the ones among `rules` that `form` can express with `pushed`. A rule that is replaced
-/// keeps its position, and the settings that the form lacks.
+/// Replaces with `pushed` those of `rules` that `form` can express. A replaced rule keeps its
+/// position, and the settings that the form has no field for.
 pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Merged, String> {
     if pushed.iter().any(Rule::is_default) {
         return Err("资源名 (resource) is \"*\", must be the name of one".to_owned());
@@ -98,7 +98,8 @@ pub(super) fn as_read(rules: &Rules, form: JavaForm) -> Vec<Rule> {
 /// Returns whether the rule that `value` describes in `form` is among those [read](as_read) back.
 pub(super) fn is_among(read: &[Rule], form: JavaForm, value: &Value) -> bool {
     let in_cluster = value["clusterMode"] == true;
-    // A rule that cannot be shared is read without its cluster mode, and so is none of those.
+    // A rule in cluster mode that cannot be shared is read as one of this process alone. It must
+    // not count as known.
     let rule = form.read(value);
     let rule = rule.filter(|rule| rule.is_shared() == in_cluster);
     rule.is_some_and(|rule| {

@@ -37,8 +37,8 @@ pub(super) struct LineBudget {
     breakers: u32,
     store: u32,
     shedding: u32,
-    /// The episodes whose lines were left out. Those that have ended have the number of refusals
-    /// that no line has, the others have 0.
+    /// The episodes whose lines were left out, each with its number of refusals if it has ended,
+    /// and with 0 if it continues.
     refusals_left_out: BTreeMap<EpisodeKey, u64>,
     /// The resources with changes of breakers that were left out, and the number of these changes.
     breakers_left_out: BTreeMap<String, u64>,

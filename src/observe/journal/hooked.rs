@@ -25,7 +25,8 @@ pub(super) struct Changed {
     pub(super) from: BreakerState,
     pub(super) to: BreakerState,
     pub(super) value: Option<f64>,
-    /// The number of changes that this one stands for; `to` is the state after the last of them.
+    /// The number of changes in this record: `from` is the state before the first, `to` the state
+    /// after the last.
     pub(super) times: u64,
 }
 

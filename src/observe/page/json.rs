@@ -49,7 +49,7 @@ impl Json {
         self.end(']');
     }
 
-    /// Begins a member that is an object, or without a key an object that is no member.
+    /// Begins an object: a member with this key, or the outermost object without a key.
     /// [`end_object`](Self::end_object) ends it.
     pub(super) fn begin_object(&mut self, key: Option<&str>) {
         match key {
