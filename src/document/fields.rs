@@ -1,7 +1,7 @@
-//! Reading one table of a document: each key once, with its type and its range.
+//! Reads one table of a document: each key once, with its type and its range.
 //!
-//! The reader of a rule asks for every key that the rule may have. So the keys that are known are
-//! those that were asked for, and all others in the table are unknown.
+//! The code that reads a rule asks for every key that the rule can have. So the known keys are
+//! those that were asked for, and all other keys in the table are unknown.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -14,10 +14,10 @@ use super::value::{Datum, Entries};
 use crate::hook::finding::letters_apart;
 use crate::rule::MOST_TOLD;
 
-/// Longest key for which a known one is looked for.
+/// The maximum length of an unknown key for which a similar known key is looked for.
 const LONGEST_KEY: usize = 64;
-/// Most that two keys may differ in length if one may be a misspelling of the other:
-/// two letters, and two dashes.
+/// The maximum difference in length between a key and a misspelling of it: two letters, and two
+/// dashes.
 const LARGEST_DIFFERENCE: usize = 4;
 
 /// The dialect in which a document is written.
@@ -34,7 +34,7 @@ pub(super) enum Form {
 pub(super) struct Fields<'a> {
     pub(super) path: String,
     pub(super) table: &'a Entries,
-    /// Pairs of a field of the rule and the key for it in the document, where the names differ.
+    /// Pairs of a field of the rule and its key in the document, for those with different names.
     pub(super) keys: Vec<(&'static str, &'static str)>,
     /// Whether the rules are for an engine with a store.
     pub(super) has_store: bool,
@@ -60,14 +60,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The path of `key`, as the table spells it.
+    /// Returns the path of `key`, as the table spells it.
     pub(super) fn path_of(&self, key: &str) -> String {
         let written = self.entry(key).map_or(key, |(written, _)| written);
         join(&self.path, written)
     }
 
-    /// The key of the setting that the rule calls `field`: of several, the first that the table
-    /// has.
+    /// Returns the key for `field` of the rule; if there are several, the first that the table has.
     pub(super) fn key_of(&self, field: &'static str) -> &'static str {
         let all = self.keys.iter().filter(|(known, _)| *known == field);
         let mut keys = all.map(|(_, key)| *key);
@@ -75,19 +74,19 @@ impl<'a> Fields<'a> {
         keys.find(|key| self.has(key)).unwrap_or(last)
     }
 
-    /// Returns whether a value stands under `key`.
+    /// Returns whether `key` has a value.
     pub(super) fn has(&self, key: &str) -> bool {
         self.peek(key).is_some()
     }
 
-    /// The value under `key`, of any type.
+    /// Returns the value of `key`, of any type, without marking the key as known.
     pub(super) fn peek(&self, key: &str) -> Option<&'a Datum> {
         let is_nothing = |value: &&Datum| self.form == Form::Sentinel && **value == Datum::Null;
         let (_, value) = self.entry(key)?;
         Some(value).filter(|value| !is_nothing(value))
     }
 
-    /// The entry of `key`; in our own form it may have hyphens for underscores.
+    /// Returns the entry of `key`; in this crate's form, hyphens and underscores are the same.
     fn entry(&self, key: &str) -> Option<&'a (String, Datum)> {
         let is_key = |written: &str| match self.form {
             Form::Own => is_spelled(written, key),
@@ -96,8 +95,7 @@ impl<'a> Fields<'a> {
         self.table.iter().find(|(written, _)| is_key(written))
     }
 
-    /// Returns whether a value stands under `key` that is not this `number`, which may be written
-    /// with a fraction of zero.
+    /// Returns whether `key` has a value other than `number`. A fraction of zero is no difference.
     pub(super) fn has_other(&self, key: &str, number: i32) -> bool {
         self.peek(key).is_some_and(|value| match value {
             Datum::Whole(whole) => *whole != i128::from(number),
@@ -106,7 +104,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The value under `key` as messages show it.
+    /// Returns the value of `key` as messages show it.
     fn excerpt(&self, key: &str) -> String {
         let value = self.peek(key);
         value.map_or_else(|| "missing".to_owned(), Datum::excerpt)
@@ -117,7 +115,7 @@ impl<'a> Fields<'a> {
         self.asked.extend_from_slice(keys);
     }
 
-    /// All keys are known from here on.
+    /// Marks all keys of the table as known.
     pub(super) fn know_all(&mut self) {
         self.knows_all = true;
     }
@@ -137,39 +135,38 @@ impl<'a> Fields<'a> {
         converted
     }
 
-    /// Notes that `key` has to be there, unless it is.
+    /// Reports that `key` is missing, if it is.
     pub(super) fn need(&mut self, key: &str, allowed: &str) {
         if !self.has(key) {
             self.refuse(key, allowed);
         }
     }
 
-    /// A text.
+    /// Reads a text.
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         self.read(key, "a text", as_text)
     }
 
-    /// A text that has to be there.
+    /// Reads a text that is required.
     pub(super) fn needed_text(&mut self, key: &'static str) -> String {
         let text = self.text(key);
         self.need(key, "a text");
         text.unwrap_or_default()
     }
 
-    /// A number, with or without a fraction.
+    /// Reads a number, with or without a fraction.
     pub(super) fn number(&mut self, key: &'static str) -> Option<f64> {
         self.read(key, "a number", as_number)
     }
 
-    /// A number that has to be there.
+    /// Reads a number that is required.
     pub(super) fn needed_number(&mut self, key: &'static str) -> f64 {
         let number = self.number(key);
         self.need(key, "a number");
         number.unwrap_or_default()
     }
 
-    /// A whole number within `range`. Sentinel's may be written with a fraction
-    /// of zero.
+    /// Reads a whole number within `range`. In Sentinel's form it can have a fraction of zero.
     pub(super) fn whole<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T>
     where
         T: TryFrom<i64> + PartialOrd + fmt::Display,
@@ -193,17 +190,17 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Reads a number of 32 bits without a sign.
+    /// Reads a whole number that fits a `u32`.
     pub(super) fn count(&mut self, key: &'static str) -> Option<u32> {
         self.whole(key, 0..=u32::MAX)
     }
 
-    /// True or false; false if it is not there.
+    /// Reads true or false; a missing value is false.
     pub(super) fn is_set(&mut self, key: &'static str) -> bool {
         self.flag(key).unwrap_or(false)
     }
 
-    /// True or false.
+    /// Reads true or false.
     pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
         self.read(key, "true or false", |value| match value {
             Datum::Flag(flag) => Some(*flag),
@@ -211,12 +208,12 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A time.
+    /// Reads a time.
     pub(super) fn time(&mut self, key: &'static str) -> Option<Duration> {
         self.read(key, time::ALLOWED, time::parse)
     }
 
-    /// One of a few names, as its place among them.
+    /// Reads one of `names`, and returns its index.
     pub(super) fn choice(&mut self, key: &'static str, names: &[&str]) -> Option<usize> {
         let mut allowed = one_of(names);
         if let Some(Datum::Text(text)) = self.peek(key) {
@@ -230,14 +227,14 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// One of a few names that has to be there.
+    /// Reads one of `names`, which is required, and returns its index.
     pub(super) fn needed_choice(&mut self, key: &'static str, names: &[&str]) -> Option<usize> {
         let choice = self.choice(key, names);
         self.need(key, &one_of(names));
         choice
     }
 
-    /// Texts, in a list or between the commas of one text.
+    /// Reads texts, from a list or from a single text with commas.
     pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
         self.read(key, "a list of texts", |value| match value {
             Datum::List(list) => list.iter().map(as_text).collect(),
@@ -249,7 +246,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A range of numbers. In messages, `allowed` describes the values that may stand here.
+    /// Reads a range of numbers. In messages, `allowed` describes the allowed values.
     pub(super) fn range<T: FromStr>(
         &mut self,
         key: &'static str,
@@ -262,7 +259,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A list of tables, each read by `read`.
+    /// Reads a list of tables, each by `read`.
     pub(super) fn tables<T>(
         &mut self,
         key: &'static str,
@@ -287,8 +284,8 @@ impl<'a> Fields<'a> {
         all
     }
 
-    /// Notes a problem. Only the first `MOST_TOLD` are kept, as a list may have one in each of a
-    /// million places; if these are all warnings, the first error replaces the last of them.
+    /// Adds a problem. Only the first `MOST_TOLD` are kept, because each item of a long list can
+    /// have one. If all of them are warnings, the first error replaces the last warning.
     pub(super) fn note(&mut self, problem: Problem) {
         if self.problems.len() < MOST_TOLD {
             self.problems.push(problem);
@@ -297,42 +294,42 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Notes that the value under `key`, or its absence, is not allowed.
+    /// Reports that the value of `key`, or its absence, is not allowed.
     pub(super) fn refuse(&mut self, key: &str, allowed: impl Into<String>) {
         let problem = Problem::refused(self.path_of(key), self.excerpt(key), allowed);
         self.note(problem);
     }
 
-    /// Notes that the rule as a whole is not allowed.
+    /// Reports that the rule as a whole is not allowed.
     pub(super) fn refuse_all(&mut self, value: &str, allowed: impl Into<String>) {
         let problem = Problem::refused(self.path.clone(), value, allowed);
         self.note(problem);
     }
 
-    /// Warns that the value under `key` is ignored, or has another effect than where it comes from.
+    /// Warns that the value of `key` is ignored, or has another effect than it says.
     pub(super) fn warn(&mut self, key: &str, note: &str) {
         let problem = Problem::ignored(self.path_of(key), self.excerpt(key), note);
         self.note(problem);
     }
 
-    /// Notes something about the value under `key` that does not change what the rule means.
+    /// Adds a warning about the value of `key` that does not change what the rule does.
     pub(super) fn tell(&mut self, key: &str, note: &str) {
         let problem = Problem::noted(self.path_of(key), self.excerpt(key), note);
         self.note(problem);
     }
 
-    /// Warns that the rule as a whole has another effect than where it comes from.
+    /// Warns that the rule as a whole has another effect than it says.
     pub(super) fn warn_all(&mut self, value: &str, note: &str) {
         let problem = Problem::ignored(self.path.clone(), value.to_owned(), note);
         self.note(problem);
     }
 
-    /// Returns whether a value stands under `key`. A switch that is off does not count.
+    /// Returns whether `key` has a value other than false.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.peek(key).is_some_and(|it| *it != Datum::Flag(false))
     }
 
-    /// Notes that of some keys more than one was [given](Self::is_given).
+    /// Reports a problem if more than one of `keys` was [given](Self::is_given).
     pub(super) fn at_most_one(&mut self, keys: &[&str]) {
         let mut given = keys.iter().filter(|key| self.is_given(key));
         if let (Some(first), Some(second)) = (given.next(), given.next()) {
@@ -340,24 +337,25 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns whether nothing is wrong so far.
+    /// Returns whether there is no error so far. Warnings do not count.
     pub(super) fn is_good(&self) -> bool {
         self.problems.iter().all(Problem::is_warning)
     }
 
-    /// Returns all noted problems, after adding those of unknown keys.
+    /// Returns all problems, including those of unknown keys.
     pub(super) fn finish(&mut self) -> Vec<Problem> {
         if !self.knows_all {
-            self.tell_unknown();
+            self.report_unknown();
         }
         std::mem::take(&mut self.problems)
     }
 
-    fn tell_unknown(&mut self) {
-        // In Sentinel's form, a known key that the table has is no suggestion for an unknown one.
+    fn report_unknown(&mut self) {
+        // In Sentinel's form, a known key is suggested for an unknown one only if the table lacks
+        // it.
         let is_free = |known: &&str| self.form == Form::Own || !self.has(known);
         let free: Vec<_> = self.asked.iter().copied().filter(is_free).collect();
-        // Of two spellings of one key the first is read.
+        // If the table has two spellings of one key, the first one is read.
         let read: Vec<_> = self
             .asked
             .iter()
@@ -371,7 +369,8 @@ impl<'a> Fields<'a> {
         found.into_iter().for_each(|problem| self.note(problem));
     }
 
-    /// The problem of an unknown key, if there is one.
+    /// Returns the problem of an unknown key. In Sentinel's form there is one only if the key looks
+    /// misspelt.
     fn unknown(&self, key: &str, value: &Datum, known: &[&'static str]) -> Option<Problem> {
         let path = join(&self.path, key);
         let mut asked = known.iter();
@@ -397,7 +396,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The path of `key` in the table at `path`.
+/// Returns the path of `key` in the table at `path`.
 pub(super) fn join(path: &str, key: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let is_plain = !key.is_empty() && key.len() <= LONGEST_KEY && key.chars().all(is_plain);
@@ -411,7 +410,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Returns whether `written` is `name` but for hyphens and underscores.
+/// Returns whether `written` is `name`, with hyphens and underscores taken as the same.
 fn is_spelled(written: &str, name: &str) -> bool {
     let is_dash = |byte: u8| matches!(byte, b'-' | b'_');
     let mut both = written.bytes().zip(name.bytes());
@@ -438,8 +437,8 @@ fn as_number(value: &Datum) -> Option<f64> {
     }
 }
 
-/// The known key that `key` was probably meant to be: at most two letters away, fewer for a short
-/// one, ignoring capitals and dashes.
+/// Returns the known key that `key` is probably a misspelling of: it differs by at most two
+/// letters, by fewer if the key is short. Case and dashes are ignored.
 pub(super) fn nearest<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     if key.len() > LONGEST_KEY {
         return None;

@@ -1,7 +1,7 @@
-//! Where in a text the parts of a document are, for messages about them.
+//! Finds the lines and columns of problems in the text of a document.
 //!
-//! A tree of values has no places, so the text of a document with problems is walked once
-//! more. Both syntaxes are known to be valid then, and nested no deeper than a document may be.
+//! A tree of values has no positions, so the text of a document with problems is walked once more.
+//! The text was parsed before, so its syntax is valid and its depth is within bounds.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use super::fields::join;
 use super::problem::Problems;
 use super::syntax::{Format, without_mark};
 
-/// The offset of each path that is asked for, once it is found: that of its key or, in a list, of
-/// the item.
+/// The offset of each path to look for, once it is found: the start of its key, or of the item if
+/// the path is one of a list.
 type Places = HashMap<String, Option<usize>>;
 
-/// Sets the line and column of each of `problems` in `text`: those of its key or, if the key is
-/// missing, of the table that lacks it.
+/// Sets the line and column of each of `problems` in `text`: the position of its key, or of the
+/// table that lacks the key.
 pub(super) fn locate(text: &str, format: Format, problems: &mut Problems) {
     if problems.is_empty() {
         return;
@@ -57,7 +57,7 @@ pub(super) fn locate(text: &str, format: Format, problems: &mut Problems) {
     });
 }
 
-/// The path of the table or the list that `path` is in.
+/// Returns the path of the table or the list that contains `path`.
 fn parent(path: &str) -> Option<&str> {
     let (mut is_text, mut is_escaped, mut last) = (false, false, 0);
     for (at, c) in path.char_indices() {
@@ -75,7 +75,7 @@ fn parent(path: &str) -> Option<&str> {
 struct Walk<'a> {
     places: Places,
     text: &'a str,
-    /// How far the text in JSON has been read.
+    /// The offset up to which a JSON text was read.
     at: usize,
 }
 
@@ -112,7 +112,7 @@ impl Walk<'_> {
 
     // --- JSON ---
 
-    /// Walks over the value that comes next.
+    /// Walks over the next value, whose path is `path`.
     fn json(&mut self, path: &str) {
         match self.next() {
             Some(b'{') => {
@@ -123,7 +123,7 @@ impl Walk<'_> {
                     let key = serde_json::from_str::<String>(&self.text[start..self.at]);
                     let path = join(path, &key.unwrap_or_default());
                     self.visit(&path, start);
-                    // The colon.
+                    // Skips the colon.
                     self.next();
                     self.at += 1;
                     self.json(&path);
@@ -152,7 +152,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Skips white space, and returns the byte after it without taking it.
+    /// Skips white space, and returns the next byte without skipping it.
     fn next(&mut self) -> Option<u8> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let blank = rest.iter().take_while(|byte| b" \t\r\n".contains(byte));
@@ -166,7 +166,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Skips the text that begins here.
+    /// Skips the string that begins here.
     fn skip_text(&mut self) {
         let bytes = self.text.as_bytes();
         self.at += 1;

@@ -125,7 +125,7 @@ impl Facade {
     }
 
     /// Publishes on a thread of its own, at once and then at intervals of `every` (at least 10 ms),
-    /// until the handle is dropped. A process that forks from this one has no such thread.
+    /// until the handle is dropped. A forked process does not have the thread.
     ///
     /// # Errors
     ///

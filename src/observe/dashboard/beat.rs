@@ -20,11 +20,11 @@ use crate::base::wall::since_1970;
 
 /// The time between two beats. The dashboard considers a program lost after a minute without one.
 const EVERY: Duration = Duration::from_secs(10);
-/// How long a beat may take.
+/// The time limit for a beat.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Most bytes of the answer to a beat.
+/// The maximum length of the answer to a beat, in bytes.
 const MOST_ANSWER: usize = 64 << 10;
-/// Most characters of the dashboard's answer that are logged.
+/// The maximum number of characters of the dashboard's answer that a problem shows.
 const MOST_TOLD: usize = 200;
 
 /// See the [module](self).
@@ -33,7 +33,7 @@ pub(super) struct HeartBeat {
     /// The dashboard's name and port.
     pub(super) dashboard: String,
     pub(super) app: String,
-    /// Where the command server is.
+    /// The address of the command server.
     pub(super) server: SocketAddr,
     pub(super) advertise: Option<IpAddr>,
     pub(super) access: Arc<KnownPeers>,

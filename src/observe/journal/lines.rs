@@ -1,4 +1,4 @@
-//! The lines of a journal.
+//! The log lines of a journal: their fields and levels.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,13 +28,13 @@ pub(super) enum LogLine {
         names: String,
     },
     Breaker(Changed),
-    /// The last one of a number of changes.
+    /// The last change of a breaker that flaps, and the number of changes.
     Flapped(Changed, u64),
     MoreBreakers {
         changes: u64,
         names: String,
     },
-    /// This many changes of the store.
+    /// The number of changes of the store that had no line.
     MoreStore(u64),
     RulesInForce {
         rules: usize,
@@ -47,15 +47,15 @@ pub(super) enum LogLine {
     SilentProblem(SilentProblem, u64),
     Shedding(SheddingLine),
     HookPanicked(u64),
-    /// The kind of the error.
+    /// The kind of the error for which the store is down.
     StoreDown(&'static str),
-    /// How long it was down.
+    /// How long the store was down.
     StoreBack(Duration),
     /// The number of requests that the store has refused.
     StoreRefuses(u64),
 }
 
-/// A condition that shows nowhere else.
+/// A problem that no refusal and no error shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SilentProblem {
     KeysShare,
@@ -66,7 +66,7 @@ pub(super) enum SilentProblem {
 // === impl LogLine ===
 
 impl LogLine {
-    /// The changes from one set of rules to the next.
+    /// Creates the line on a reload: counts the rules that were added, changed and removed.
     pub(super) fn rules_in_force(before: &Rules, now: &Rules) -> Self {
         let by_id = |rules: &Rules| -> HashMap<String, Rule> {
             let ids = rules.iter().enumerate();
@@ -348,7 +348,7 @@ fn write_silent_problem(problem: SilentProblem, count: u64) {
     }
 }
 
-/// The refusals of each kind that there were, such as `flow=3 system=1`.
+/// Writes the number of refusals of each kind that occurred, such as `flow=3 system=1`.
 fn reasons(by_kind: &ByKind) -> String {
     let all = BlockKind::ALL.into_iter().zip(by_kind);
     let there = all.filter(|(_, count)| **count > 0);
@@ -358,7 +358,7 @@ fn reasons(by_kind: &ByKind) -> String {
     texts.join(" ")
 }
 
-/// Escapes `name`, so that it can neither end a line nor change the direction of its text.
+/// Escapes `name`, so that it can neither end a line nor change the direction of the text.
 pub(super) fn escaped(name: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

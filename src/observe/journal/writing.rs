@@ -1,4 +1,4 @@
-//! How a journal begins, and what it writes at each look.
+//! Creates a journal, and polls it.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::sentinel::Sentinel;
 use crate::source::Watch;
 
 impl Journal {
-    /// Creates the journal of `sentinel`. It tells what happens from now on.
+    /// Creates the journal of `sentinel`. It logs what happens from now on.
     pub fn new(sentinel: &Sentinel) -> Self {
         let changes = Arc::new(Changes::default());
         sentinel.hooks().register(NAME, changes.clone());
@@ -47,8 +47,8 @@ impl Journal {
         self
     }
 
-    /// Looks at the counters, and writes lines about what has changed since the last look. Call it
-    /// about once a second, on one thread.
+    /// Compares the counters with those of the last call, and logs what has changed. Call it about
+    /// once a second, on one thread.
     pub fn poll_once(&self) {
         let mut lines = Vec::new();
         {
@@ -76,12 +76,12 @@ impl Journal {
             state.budget.store(due, &mut lines);
             lines.extend(state.watched.iter_mut().filter_map(Watched::look));
         }
-        // Without the lock: a subscriber may run any code, and even use this journal.
+        // Without the lock: a subscriber can run any code, and even use this journal.
         lines.iter().for_each(LogLine::write);
     }
 
-    /// Looks on a thread of its own, at once and then at intervals of `every` (at least 10 ms),
-    /// until the handle is dropped. A process that forks from this one has no such thread.
+    /// Polls the journal on a thread of its own, at once and then at intervals of `every` (at least
+    /// 10 ms), until the handle is dropped. A forked process does not have the thread.
     ///
     /// # Errors
     ///

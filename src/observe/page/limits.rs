@@ -3,17 +3,17 @@
 use super::words::Known;
 use crate::rule::Rule;
 
-/// The limits of a rule, in figures.
+/// The limits of a rule or a resource, in figures; `None` without a limit of that kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LimitFigures {
-    /// Calls in a second, if all calls of a resource are counted together.
+    /// The number of calls per second, if all calls of a resource are counted together.
     pub(super) per_second: Option<f64>,
-    /// Calls at once.
+    /// The number of concurrent calls.
     pub(super) at_once: Option<f64>,
 }
 
-/// The limits of `rule` that a plot or a cell can show; none if it counts only some calls, or what
-/// calls cost.
+/// Returns the limits of `rule` that a plot or a cell can show: none if the rule counts only some
+/// calls, or the costs of calls.
 pub(super) fn limits(rule: &Rule) -> LimitFigures {
     let known = Known::of(rule);
     let is_partial = [
@@ -41,7 +41,7 @@ pub(super) fn limits(rule: &Rule) -> LimitFigures {
 // === impl LimitFigures ===
 
 impl LimitFigures {
-    /// The tighter of both limits, for each figure.
+    /// Returns the tighter of both limits, for each figure.
     pub(super) fn and(self, other: Self) -> Self {
         let tighter = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),
