@@ -95,6 +95,11 @@ impl HotKeys {
         // The clock is read after the word (acquire), as for a refund: an earlier time could
         // restore a word that the previous owner of the slot has left.
         let now = || early.unwrap_or_else(time);
+        if self.wide.is_some() {
+            let is_reset = self.reset_wide_window(key);
+            self.resets.fetch_add(is_reset.into(), Ordering::Relaxed);
+            return is_reset;
+        }
         let is_reset = self.table.change_known(key.0, &|word| match self.count {
             Counting::Refill => refill::reset(&self.rates, self.origin, now(), word),
             Counting::Window => window::reset(word),

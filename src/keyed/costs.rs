@@ -204,6 +204,7 @@ impl CostLedger for KeyBudget<'_> {
                 let (before, after) = book(&charge);
                 charge.charged(before, after)
             }
+            KeyLimit::WideWindow(limit) => keys.charge_wide_window(now, key.digest, limit, units),
             KeyLimit::Calendar(limit) => {
                 let charge = CalendarCharge(keys.in_period(now, limit, units));
                 let (before, after) = book(&charge);

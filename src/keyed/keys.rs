@@ -12,6 +12,7 @@ use super::rates::Rates;
 use super::refill::{self, OTHER_RATE, Paid, Rate, Refill};
 use super::running::{self, Pinned, RunningCall};
 use super::table::{KeyTable, WordChange, WordPlace};
+use super::wide::WideWindows;
 use super::{Judge, window};
 use crate::base::sync::{AtomicBool, AtomicU64, Bug, Ordering, planted};
 use crate::call::Key;
@@ -27,9 +28,9 @@ pub(crate) struct HotKeys {
     /// The keyed hash, with random hash keys of this table alone.
     hash: Sip,
     /// The digest of calls without a key.
-    missing: Digest,
+    pub(super) missing: Digest,
     /// Whether a call with a key has passed without being counted.
-    has_passed_uncounted: AtomicBool,
+    pub(super) has_passed_uncounted: AtomicBool,
     /// How often keys were reset.
     pub(super) resets: AtomicU64,
     /// How often keys were blocked.
@@ -46,6 +47,8 @@ pub(crate) struct HotKeys {
     pub(super) rates: Rates,
     /// The lines of waiting calls, once they have been created.
     pub(super) lines: OnceLock<Box<Lines>>,
+    /// The second table of windows with large limits.
+    pub(super) wide: Option<Box<WideWindows>>,
     /// The reservations of budgets, if the rule has budgets.
     pub(super) costs: Option<Box<KeyCosts>>,
 }
@@ -82,6 +85,8 @@ pub(crate) enum Counting {
 pub(crate) enum KeyLimit {
     Refill(Rate),
     Window(u32),
+    /// In a window whose limits can be larger than 2²⁰ − 1.
+    WideWindow(u32),
     Calendar(u32),
     Queue(Pace, Duration),
     Running(u32),
@@ -129,6 +134,7 @@ impl HotKeys {
             origin: now,
             rates: Rates::new(),
             lines: OnceLock::new(),
+            wide: None,
             costs: None,
         }
     }
@@ -143,6 +149,7 @@ impl HotKeys {
                 let rate = Rate::numbered(&self.rates, threshold, burst, self.interval);
                 KeyLimit::Refill(rate)
             }
+            Counting::Window if self.wide.is_some() => KeyLimit::WideWindow(whole),
             Counting::Window => KeyLimit::Window(whole.min(window::MOST)),
             Counting::Calendar(_) => KeyLimit::Calendar(whole),
             Counting::Queue(max_wait) => {
@@ -150,16 +157,6 @@ impl HotKeys {
             }
             Counting::Running => KeyLimit::Running(whole),
         }
-    }
-
-    /// Returns whether a call with a key has passed since the table was made. Scans the slots until
-    /// it finds one that a key owns.
-    pub(crate) fn has_met_key(&self) -> bool {
-        let missing = self.missing;
-        let has_reserved = |costs: &KeyCosts| costs.knows_others_than(missing);
-        self.has_passed_uncounted.load(Ordering::Relaxed)
-            || self.table.has_owner_but(missing.0)
-            || self.costs.as_deref().is_some_and(has_reserved)
     }
 
     /// The digest by which `key` is known.
@@ -222,6 +219,11 @@ impl HotKeys {
                 let judge = self.window(now, limit, weight);
                 (self.decide(now, key, judge)?, now, weight.into())
             }
+            KeyLimit::WideWindow(limit) => (
+                self.take_in_wide_window(now, key, limit, weight)?,
+                now,
+                weight.into(),
+            ),
             KeyLimit::Calendar(limit) => (
                 self.take_in_period(now, key, limit, weight)?,
                 now,
@@ -276,6 +278,9 @@ impl HotKeys {
         if weight == 0 || *limit == KeyLimit::Unlimited {
             return Some(now);
         }
+        if let KeyLimit::WideWindow(limit) = *limit {
+            return self.wide_room_at(now, key, limit, weight);
+        }
         let mut room_at = None;
         self.judged(now, limit, weight, &mut |judge| {
             let verdict = judge.take(self.table.word(key.0, judge));
@@ -295,6 +300,9 @@ impl HotKeys {
 
     /// Returns how many tokens `key` could take now if none were reserved.
     pub(super) fn left_unreserved(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
+        if let KeyLimit::WideWindow(limit) = *limit {
+            return self.left_in_wide_window(now, key, limit);
+        }
         let mut left = 0;
         self.judged(now, limit, 1, &mut |judge| {
             left = judge.left(self.table.word(key.0, judge));
@@ -349,6 +357,7 @@ impl HotKeys {
                 });
             }
             // The conversions are exact: here and below, `paid` was made from a `u32`.
+            Counting::Window if self.wide.is_some() => self.refund_wide_window(taken, paid as u32),
             Counting::Window => {
                 self.change(taken, &|word| window::refund(word, after, paid as u32));
             }
@@ -387,29 +396,6 @@ impl HotKeys {
         }
     }
 
-    /// The number of calls that were judged by the word that all keys without a slot share, because
-    /// the table was full.
-    pub(crate) fn overflows(&self) -> u64 {
-        let of_gauges = self.costs.as_ref().map_or(0, |costs| costs.overflows());
-        self.table.overflows() + of_gauges
-    }
-
-    /// The number of keys that are not at rest. Scans the whole table.
-    pub(crate) fn keys_in_use(&self, now: Tick) -> usize {
-        let mut in_use = 0;
-        self.judged(now, &self.limit(0.0, 0), 0, &mut |judge| {
-            in_use = self.table.in_use(judge);
-        });
-        in_use
-    }
-
-    /// The size in bytes, which is constant except for the lines of waiting calls.
-    pub(crate) fn footprint(&self) -> usize {
-        let lines = self.lines.get().map_or(0, |lines| lines.footprint());
-        let costs = self.costs.as_ref().map_or(0, |costs| costs.footprint());
-        size_of::<Self>() - size_of::<KeyTable>() + self.table.footprint() + lines + costs
-    }
-
     /// Calls `look` with the judge of a call of `weight` at `limit`. Only for readers: calls that
     /// take tokens use code that is specialized for each kind of judge.
     pub(super) fn judged(
@@ -425,6 +411,8 @@ impl HotKeys {
                 look(&call.at_any_rate(&self.rates, None));
             }
             KeyLimit::Window(limit) => look(&self.window(now, limit, weight)),
+            // The callers read both tables of such windows by themselves.
+            KeyLimit::WideWindow(_) => {}
             KeyLimit::Calendar(limit) => look(&self.in_period(now, limit, weight)),
             KeyLimit::Queue(pace, max_wait) => {
                 look(&QueueCall::new(self.origin, now, pace, max_wait, weight));
@@ -505,6 +493,16 @@ impl KeyTokens {
             after: 0,
             other: 0,
         }
+    }
+
+    /// Where the call has changed a word, if it has.
+    pub(super) const fn place(&self) -> Option<WordPlace> {
+        self.place
+    }
+
+    /// The word after the call.
+    pub(super) const fn after(&self) -> u64 {
+        self.after
     }
 
     /// The digest by which the key is known.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::burst::Burst;
 use super::digest::Digest;
 use super::keys::{Counting, HotKeys, KeyLimit, KeySpec};
-use super::{MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL};
+use super::{MOST_IN_WINDOW, MOST_KEYS, SHORTEST_REFILL, most_in_window};
 use crate::base::invalid::InvalidSetting;
 use crate::base::number::{Number, WholeNumber};
 use crate::call::Key;
@@ -320,7 +320,8 @@ impl LimiterBuilder {
 
     /// Counts in a sliding window of two buckets, aligned to the clock, instead of
     /// refilling the quota continuously: no aligned window holds more than the threshold,
-    /// whose fraction is ignored.
+    /// whose fraction is ignored. With a threshold above 1 048 575 each key takes twice the
+    /// memory.
     pub fn window(mut self) -> Self {
         self.count = Counting::Window;
         self
@@ -339,7 +340,7 @@ impl LimiterBuilder {
     /// # Errors
     ///
     /// Returns [`InvalidSetting`] unless the threshold is between 0 and 2 147 483 647, or
-    /// 1 048 575 for a window; the burst between 0 and 2 147 483 647, or 0 for a window; the
+    /// 1 048 575 for a window shorter than a second; the burst between 0 and 2 147 483 647, or 0 for a window; the
     /// capacity between the threshold and 2 147 483 647, or left out for a window; the
     /// interval between 1 µs and 366 days, or between 1 ms and 366 days and a multiple of
     /// 2 ns for a window; and `max_keys` between 1 and 2^26.
@@ -385,7 +386,10 @@ impl LimiterBuilder {
             interval: self.interval,
             max_keys: self.max_keys.get(),
         };
-        let keys = HotKeys::new(spec, now).of_one_limit();
+        let mut keys = HotKeys::new(spec, now).of_one_limit();
+        if self.count == Counting::Window && self.threshold > f64::from(MOST_IN_WINDOW) {
+            keys = keys.with_wide_windows(spec.max_keys);
+        }
         let limit = keys.limit(self.threshold, self.burst.beside(self.threshold));
         Ok(KeyedLimiter {
             keys,
@@ -400,7 +404,7 @@ impl LimiterBuilder {
         let (interval, max_keys) = (self.interval, self.max_keys);
         let is_window = self.count == Counting::Window;
         let most = if is_window {
-            MOST_IN_WINDOW
+            most_in_window(interval)
         } else {
             MAX_TOKENS
         };

@@ -6,6 +6,7 @@
 //!                                          │
 //!            refill   a time | rate        │   what a key has spent: one word,
 //!            window   number | count | count   changed by one compare-and-swap
+//!            wide     number | closed | count   of one of the two buckets of a window
 //!            calendar number | count
 //!            queue    a time
 //!            running  epoch | waits | count
@@ -13,8 +14,9 @@
 //!
 //! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
 //! * `HotKeys`: the keys of one rule, and how they are counted.
+//! * `figures`: what the keys of a rule amount to.
 //! * `table`: which slot belongs to which key, and which key may take it next.
-//! * `refill`, `window`, `calendar`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
+//! * `refill`, `window`, `wide`, `calendar`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
 //!   independent of atomics and slots.
 //! * `rates`: the rates of refilled quotas, and how a debt at one rate converts to another.
 //! * `costs`: budgets for calls whose cost is known only afterwards: a second table, with their
@@ -46,6 +48,7 @@ mod calendar;
 mod changes;
 mod costs;
 mod digest;
+mod figures;
 mod keys;
 mod limiter;
 mod line;
@@ -55,6 +58,7 @@ mod refill;
 mod running;
 mod slot;
 mod table;
+mod wide;
 mod window;
 
 use std::time::Duration;
@@ -66,6 +70,7 @@ pub(crate) use digest::{Digest, Sip};
 pub(crate) use keys::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens};
 pub(crate) use line::{KeyLimitNow, LineTicket, Most};
 pub(crate) use running::Pinned;
+pub(crate) use wide::most_in_window;
 pub(crate) use window::MOST as MOST_IN_WINDOW;
 
 pub use crate::stat::Refusal;

@@ -272,7 +272,13 @@ fn settings_that_a_keyed_limit_on_costs_cannot_have_are_refused() {
             ("except", "1073741825 for \"ann\"", most),
         ),
         (
-            KeyedRule::per_minute("r", 1 << 20).cost("tokens").window(),
+            KeyedRule::per_minute("r", too_many).cost("tokens").window(),
+            ("threshold", "1073741825", most),
+        ),
+        (
+            KeyedRule::per("r", 1 << 20, SECOND / 2)
+                .cost("tokens")
+                .window(),
             ("threshold", "1048576", "between 0 and 1048575"),
         ),
         (
@@ -297,7 +303,7 @@ fn settings_that_a_keyed_limit_on_costs_cannot_have_are_refused() {
         assert!(Rules::build([Rule::from(rule).shadow()]).is_err());
     }
     for good in [
-        rule().window().tier("pro", (1 << 20) - 1).except("ann", 0),
+        rule().window().tier("pro", 1 << 30).except("ann", 0),
         rule().burst(1 << 30).tier("pro", 1 << 30),
         rule().by_origin().missing(MissingKey::Refuse),
     ] {

@@ -140,7 +140,7 @@ const OTHERS: &str = r#"
 {"kind": "keyed", "resource": "a", "threshold": 1, "tier": {"pro": 1}} | .tier | a table | a list of tables
 {"kind": "keyed", "resource": "a", "threshold": 1, "except": [{"threshold": 1, "value": "x"}, {"threshold": -1, "value": "y"}]} | .except | -1 for "y" | between 0 and 2147483647
 {"kind": "keyed", "resource": "a", "threshold": 1, "tier": [{"name": "pro", "threshold": 1e300}]} | .tier | 1e300 for "pro" | between 0 and 2147483647
-{"kind": "keyed", "resource": "a", "threshold": 1, "window": true, "except": [{"threshold": 2e6, "value": "x"}]} | .except | 2000000 for "x" | between 0 and 1048575
+{"kind": "keyed", "resource": "a", "threshold": 1, "interval": "10ms", "window": true, "except": [{"threshold": 2e6, "value": "x"}]} | .except | 2000000 for "x" | between 0 and 1048575
 {"kind": "keyed", "resource": "a"} | .threshold | missing | a number
 {"kind": "keyed", "resource": "a", "threshold": 1, "max_keys": 0} | .max_keys | 0 | between 1 and
 {"kind": "keyed", "resource": "a", "concurrency": 5000000000} | .concurrency | 5000000000 | 4294967295

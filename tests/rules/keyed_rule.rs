@@ -911,7 +911,7 @@ fn every_bad_field_is_named_with_its_value_and_what_is_allowed() {
         ),
         (KeyedRule::per_second("r", f64::NAN), "threshold is NaN"),
         (
-            KeyedRule::per_second("r", 1_048_576).window(),
+            KeyedRule::per("r", 1_048_576, ms(998)).window(),
             "threshold is 1048576, must be between 0 and 1048575",
         ),
         (
@@ -967,16 +967,49 @@ fn what_stands_at_the_edge_of_the_allowed_is_allowed() {
     let rules = [
         KeyedRule::per_second("r", most).burst(most).max_keys(1),
         KeyedRule::per("r", 0, ms(1)).window(),
-        KeyedRule::per("r", 1_048_575, longest).window(),
+        KeyedRule::per("r", most, longest).window(),
+        KeyedRule::per("r", 1_048_575, ms(1)).window(),
         KeyedRule::per("r", 1, odd).max_keys(1 << 26),
         KeyedRule::per_second("r", 1).throttle(ms(256_000)),
         KeyedRule::per_second("r", 1).except("v", most).tier("t", 0),
     ];
-    assert_eq!(Rules::build(rules).unwrap().len(), 6);
+    assert_eq!(Rules::build(rules).unwrap().len(), 7);
+}
+
+#[test]
+fn a_window_holds_two_million_calls_and_a_budget_five_million_tokens() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let window = |limit: u32| KeyedRule::per("r", limit, DAY).window();
+    let bench = Bench::new(window(2_000_000).tier("small", 3).id("day"));
+    let by = |key| Call::new("r").param(key);
+    for _ in 0..2 {
+        drop(bench.enter(by("a").batch(1_000_000)).unwrap());
+    }
+    let blocked = bench.enter(by("a")).unwrap_err();
+    assert_eq!((blocked.rule(), blocked.limit()), ("day", Some(2_000_000)));
+    // It is ten seconds past midnight.
+    assert_eq!(blocked.retry_after(), Some(DAY - ms(10_000)));
+    assert_eq!(bench.passed(9, by("b").tier("small")), 3);
+    let left = |bench: &Bench| bench.sentinel.node("r").unwrap().keyed_rules()[0].left("a");
+    assert_eq!(left(&bench), 0);
+    // A larger limit keeps the count; one that needs no second word begins anew.
+    let reload = |bench: &Bench, rule: KeyedRule| assert!(bench.sentinel.reload(rule.into()));
+    reload(&bench, window(3_000_000).id("day"));
+    assert_eq!(left(&bench), 1_000_000);
+    reload(&bench, window(1_048_575).id("day"));
+    assert_eq!(left(&bench), 1_048_575);
+
+    let bench = Bench::new(window(5_000_000).cost("tokens"));
+    let mut entry = bench.enter(by("a").reserve("tokens", 5_000_000)).unwrap();
+    assert!(bench.enter(by("a").reserve("tokens", 1)).is_err());
+    entry.settle("tokens", 4_000_000);
+    drop(entry);
+    assert_eq!(left(&bench), 1_000_000);
+    assert!(bench.enter(by("a").reserve("tokens", 1_000_001)).is_err());
+    assert!(bench.enter(by("a").reserve("tokens", 1_000_000)).is_ok());
 }
 
 // === flow rules by origin ===
-
 fn each() -> FlowRule {
     FlowRule::per("r", 5, MINUTE).by_origin().id("each")
 }
@@ -1006,7 +1039,8 @@ fn a_flow_rule_by_origin_gives_each_its_window() {
 
 #[test]
 fn a_flow_rule_by_origin_keeps_a_table_and_no_nodes() {
-    for rule in [each(), FlowRule::per("r", 1_048_575, MINUTE).by_origin()] {
+    for threshold in [5, 1_048_575, 1_048_576, (1_u32 << 31) - 1] {
+        let rule = FlowRule::per("r", threshold, MINUTE).by_origin();
         let limit = rule.threshold() as u32;
         let bench = Bench::new(rule);
         drop(bench.enter(Call::new("r").origin("a")).unwrap());
@@ -1047,7 +1081,7 @@ fn what_a_table_of_origins_cannot_keep_is_refused_with_the_way_out() {
     let bench = Bench::new(each.throttle(ms(0)));
     drop(bench.enter(Call::new("r").origin("a")).unwrap());
     drop(bench.enter(Call::new("r").origin("b")).unwrap());
-    let most = FlowRule::per("r", 1_048_576, MINUTE).by_origin();
+    let most = FlowRule::per("r", 1_048_576, ms(998)).by_origin();
     let error = Rules::build([most]).unwrap_err().to_string();
     assert!(error.contains("threshold is 1048576"), "{error}");
 }

@@ -5,6 +5,7 @@
 
 mod changes;
 mod costs;
+mod wide;
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;

@@ -207,7 +207,7 @@ fn a_bad_limiter_is_an_error_that_names_what_is_allowed() {
             "threshold is 2147483648, must be between 0 and 2147483647",
         ),
         (
-            second(1_048_576.0).window(),
+            KeyedLimiter::per(1_048_576.0, ms(999)).window(),
             "threshold is 1048576, must be between 0 and 1048575",
         ),
         (
@@ -248,7 +248,8 @@ fn a_bad_limiter_is_an_error_that_names_what_is_allowed() {
         second(0.0),
         second(2_147_483_647.0),
         second(1.0).burst(2_147_483_647),
-        second(1_048_575.0).window(),
+        second(2_147_483_647.0).window(),
+        KeyedLimiter::per(1_048_575.0, ms(1)).window(),
     ] {
         assert!(good.max_keys(1).build(at(0)).is_ok());
     }

@@ -10,6 +10,7 @@ mod rates;
 mod steps;
 mod table;
 mod turns;
+mod wide;
 mod words;
 
 use std::time::Duration;

@@ -318,6 +318,70 @@ proptest! {
         }
     }
 
+    /// Eight sets have a slot for every key, as a key with a slot in only one of both tables would
+    /// count apart.
+    #[test]
+    fn keys_get_as_much_in_wide_windows_as_if_none_were_evicted(
+        interval_s in prop_oneof![Just(1_u64), 1..100_u64],
+        limits in [(0..9_u32, 0..1_u32), (1..2_000_u32, 0..1_u32)],
+        begin in prop_oneof![Just(0), 0..1_000_u64],
+        steps in steps(),
+    ) {
+        let (count, interval) = (Counting::Window, Duration::from_secs(interval_s));
+        let spec = KeySpec { count, interval, max_keys: 1 };
+        let [even, odd] = [(); 2].map(|()| KeyTable::of_sets(8));
+        let keys = HotKeys::of_table(even, spec, Tick::ZERO).with_odd_buckets(odd);
+        let mut pair = Pair::of(keys, (count, interval), limits, 8);
+        let mut now = begin * interval_s * 1_000 * MS / 2;
+        for step in steps {
+            match step {
+                Step::Wait(by) => now += by * interval_s,
+                Step::Take { key, n } => pair.take(now, key, n),
+                Step::GiveBack(index) if !pair.held.is_empty() => pair.refund(now, index),
+                Step::End(index) if !pair.held.is_empty() => pair.end(index),
+                Step::GiveBack(_) | Step::End(_) => {}
+            }
+        }
+        prop_assert_eq!(pair.keys.overflows(), 0);
+    }
+
+    /// A late call counts in the newest bucket of its key, whose number its word has.
+    #[test]
+    fn a_wide_window_never_holds_more_than_its_limit(
+        threshold in prop_oneof![1..20_u32, 1..2_147_483_648_u32],
+        steps in prop::collection::vec((prop_oneof![0..3_u64, 0..2_000 * MS], turn()), 1..60),
+    ) {
+        let (count, interval) = (Counting::Window, Duration::from_secs(2));
+        let spec = KeySpec { count, interval, max_keys: 1 };
+        let keys = HotKeys::new(spec, Tick::ZERO).with_wide_windows(1);
+        let limit = keys.limit(threshold.into(), 0);
+        let mut now = 0;
+        let mut passed: Vec<(u64, u32, KeyTokens)> = Vec::new();
+        for (wait, turn) in steps {
+            now += wait;
+            match turn {
+                Turn::Take { late_ns, n } => {
+                    let read = now.saturating_sub(late_ns * 4);
+                    let weight = n.max(threshold / 8 * (n % 3));
+                    let taken = keys.take(Tick::from_nanos(read), digest(1), &limit, weight);
+                    if let Ok(taken) = taken {
+                        passed.push((taken.after() >> 32, weight, taken));
+                    }
+                }
+                Turn::GiveBack(index) if !passed.is_empty() => {
+                    let (.., taken) = passed.swap_remove(index.index(passed.len()));
+                    keys.refund(|| Tick::from_nanos(now), &taken);
+                }
+                Turn::GiveBack(_) => {}
+            }
+            for &(first, ..) in &passed {
+                let in_window = |it: &&(u64, u32, KeyTokens)| it.0 == first || it.0 == first + 1;
+                let sum: u64 = passed.iter().filter(in_window).map(|it| u64::from(it.1)).sum();
+                prop_assert!(sum <= threshold.into());
+            }
+        }
+    }
+
     /// The guarantee itself: in any time, the calls that run take no more than the capacity and the
     /// tokens earned in that time, whichever other calls are refunded, and however late clock
     /// readings are used.

@@ -1,8 +1,9 @@
 //! Flow rules that count in a table of values: those by origin, and those by the calendar.
 
 use super::{FlowRule, KeyedRule, Who};
-use crate::keyed::MOST_IN_WINDOW;
+use crate::keyed::most_in_window;
 use crate::rule::problem::Inspector;
+use crate::stat::MAX_TOKENS;
 
 impl FlowRule {
     /// Reports the settings that a table cannot implement: a queue as not `queue`, the others as not
@@ -50,8 +51,10 @@ impl FlowRule {
         let queue = "left out with `by_origin`: a `KeyedRule` has a queue for each origin, by \
                      `.by_origin().throttle(…)`";
         self.inspect_in_table(inspector, [allowed, queue]);
-        if self.threshold > f64::from(MOST_IN_WINDOW) {
-            inspector.number("threshold", self.threshold, 0..=MOST_IN_WINDOW);
+        // Above the largest of all thresholds it has been reported already.
+        let most = most_in_window(self.interval);
+        if most < MAX_TOKENS && self.threshold > f64::from(most) {
+            inspector.number("threshold", self.threshold, 0..=most);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Counting, KeyedRule};
 use crate::budget::MAX_BUDGET;
-use crate::keyed::{Burst, MOST_IN_WINDOW};
+use crate::keyed::{Burst, MOST_IN_WINDOW, most_in_window};
 use crate::rule::cost::inspect_unit;
 use crate::rule::problem::Inspector;
 use crate::stat::MAX_TOKENS;
@@ -20,12 +20,13 @@ impl KeyedRule {
     /// paid off as the quota refills: until then the value is refused, for at most ten intervals.
     /// In a [window](Self::window) an excess leaves with its bucket, so it keeps a value out for at
     /// most one interval; [by the calendar](Self::per_calendar_month) it leaves with its day or
-    /// month. The count of a window stops at 1 048 575. A single charge counts as at most 2²⁴, or
-    /// as what is still reserved if that is more. [Budgets](crate::guide::budgets) says which to
-    /// use when.
+    /// month. The count of a window stops at 1 048 575, if no limit is larger. A single charge
+    /// counts as at most 2²⁴, or as what is still reserved if that is more.
+    /// [Budgets](crate::guide::budgets) says which to use when.
     ///
     /// The unit is 1 to 64 visible ASCII characters other than `requests`. The threshold and the
-    /// [burst](Self::burst) are at most 2³⁰ each, or 1 048 575 for a window.
+    /// [burst](Self::burst) are at most 2³⁰ each, or 1 048 575 for a window that is
+    /// [shared](Self::shared) or shorter than a second.
     /// [Exceptions](Self::except), [tiers](Self::tier) and [`missing`](Self::missing) work as for
     /// calls. The rule cannot have a [queue](Self::throttle) or limit
     /// [concurrency](Self::concurrency).
@@ -80,11 +81,24 @@ impl KeyedRule {
 
     /// The largest valid threshold.
     pub(super) fn most(&self) -> u32 {
-        match self.count {
-            Counting::Window => MOST_IN_WINDOW,
-            _ if self.cost.is_some() => MAX_BUDGET,
+        let most = match self.count {
+            Counting::Window if self.sharing.is_shared => MOST_IN_WINDOW,
+            Counting::Window => most_in_window(self.interval),
             _ => MAX_TOKENS,
+        };
+        if self.cost.is_some() {
+            most.min(MAX_BUDGET)
+        } else {
+            most
         }
+    }
+
+    /// Returns whether a limit is too large for windows of one word.
+    pub(in crate::rule) fn has_wide_windows(&self) -> bool {
+        let is_wide = |threshold: &f64| *threshold > f64::from(MOST_IN_WINDOW);
+        let mut others = self.exceptions.iter().chain(&self.tiers);
+        self.count == Counting::Window
+            && (is_wide(&self.threshold) || others.any(|(_, threshold)| is_wide(threshold)))
     }
 
     /// Reports the settings that a rule on costs cannot have.

@@ -276,8 +276,11 @@ impl KeyedRule {
 
     /// Counts in a sliding window of two buckets, aligned to the clock, instead of
     /// refilling the quota continuously: no aligned window holds more than the threshold,
-    /// as with a [`FlowRule`](crate::FlowRule). The threshold is then at most 1 048 575; a larger
-    /// quota is refilled, or counts [by the calendar](Self::per_calendar_month).
+    /// as with a [`FlowRule`](crate::FlowRule).
+    ///
+    /// If a threshold of the rule, of a tier or of an exception is above 1 048 575, each value has
+    /// two words, and the table takes 64 bytes for each of [`max_keys`](Self::max_keys). The
+    /// interval is then at least a second, and the rule is not [shared](Self::shared).
     #[must_use]
     pub fn window(mut self) -> Self {
         self.count = Counting::Window;
@@ -464,11 +467,12 @@ impl KeyedRule {
     /// # Reloads
     ///
     /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter,
-    /// the offset from UTC or the way to count makes a new table: then every value has its whole
-    /// quota again. If anything else changes, such as thresholds, exceptions and tiers, the table
-    /// keeps the state of each value. For a refilled quota, a window and a month, that is the
-    /// number of calls that are spent; for a queue, it is the turns. So a higher threshold counts
-    /// at once.
+    /// the offset from UTC or the way to count makes a new table, and so does one by which the
+    /// largest threshold of a [window](Self::window) rises above 1 048 575 or falls below: then
+    /// every value has its whole quota again. If anything else changes, such as thresholds,
+    /// exceptions and tiers, the table keeps the state of each value. For a refilled quota, a
+    /// window and a month, that is the number of calls that are spent; for a queue, it is the
+    /// turns. So a higher threshold counts at once.
     ///
     /// Calls that a refilled quota has spent at another threshold are earned back at the rate of
     /// that threshold, until the value's next call passes this rule. This works for at most
@@ -582,7 +586,10 @@ impl KeyedRule {
     /// Returns whether both rules count the same values in the same way, so that one can take over
     /// the other's table.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
-        let window = |rule: &Self| (rule.interval, rule.max_keys, rule.get_utc_offset());
+        let window = |rule: &Self| {
+            let table = (rule.max_keys, rule.has_wide_windows());
+            (rule.interval, rule.get_utc_offset(), table)
+        };
         let same_count = match (self.count, other.count) {
             (Counting::Queue(_), Counting::Queue(_)) => true,
             (count, other) => count == other,

@@ -45,6 +45,7 @@ impl KeyedState {
                 };
                 Arc::new(match rule.calendar() {
                     Some(_) => keys.by_calendar(epoch(), rule.get_utc_offset()),
+                    None if rule.has_wide_windows() => keys.with_wide_windows(spec.max_keys),
                     None => keys,
                 })
             }

@@ -1,0 +1,424 @@
+//! A sliding window of two buckets for limits that are too large for counts of 20 bits.
+//!
+//! ```text
+//! bit 63        32  31        30           0
+//!     [  number   ][ closed ][    count    ]
+//! ```
+//!
+//! A key has one word for each of the two buckets of its window: buckets with an even number count
+//! in one table, and buckets with an odd number in a second one. A call in the bucket `n` passes if
+//! the counts of `n − 1` and `n` and its own tokens are at most the limit.
+//!
+//! Two words cannot be changed by one compare-and-swap. So a call in `n` first *closes* the bucket
+//! `n − 1`, which counts no call from then on, and then takes its tokens in `n`:
+//!
+//! ```text
+//! close   word of n − 1 → [ n − 1, closed, count ]      the count can only shrink from now on
+//! take    word of n     → [ n, open, count + weight ]   if both counts and the weight fit
+//! ```
+//!
+//! A thread with an earlier reading of the clock finds its bucket closed, or the word of a later
+//! bucket in its place, and starts again in the newest bucket. If the second step succeeds, no call
+//! has counted in `n − 1` since the first one, and none in `n` since its count was read. So no
+//! window of two aligned buckets ever holds more than the limit.
+//!
+//! # Accuracy
+//!
+//! As for a [window](super::window) of one word. Numbers do not come round: they are counted from
+//! the creation of the table and last for 68 years, because these windows are at least a second
+//! long.
+//!
+//! # Source
+//!
+//! The leap array of Sentinel with two buckets; a bucket is closed as a segment of a concurrent
+//! queue is, before its successor is used.
+
+use std::time::Duration;
+
+use super::keys::{HotKeys, refused};
+use super::table::{KeyTable, WordChange};
+use super::{Digest, Judge, KeyTokens, MOST_IN_WINDOW};
+use crate::clock::{Tick, nanos};
+use crate::stat::{MAX_TOKENS, Refusal};
+
+const COUNT_BITS: u32 = 31;
+const CLOSED: u64 = 1 << COUNT_BITS;
+
+/// The answer of a bucket that counts no call any more.
+const LATE: u64 = u64::MAX;
+
+/// The shortest interval of a wide window: numbers of shorter buckets would end too soon.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// The second table of keys with wide windows.
+#[derive(Debug)]
+pub(super) struct WideWindows {
+    odd: KeyTable,
+}
+
+/// A word, apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BucketWord {
+    number: u32,
+    is_closed: bool,
+    count: u32,
+}
+
+/// The judge of a word for the bucket `number`.
+#[derive(Clone, Copy)]
+struct InBucket<'a> {
+    number: u32,
+    /// Changes the word of the bucket, or returns the nanoseconds to wait.
+    change: &'a dyn Fn(BucketWord) -> Result<BucketWord, u64>,
+}
+
+/// What a key has spent in the newest window.
+#[derive(Clone, Copy, Debug)]
+struct WideCounts {
+    /// The number of the newest bucket.
+    number: u32,
+    before: u32,
+    newest: u32,
+}
+
+/// The place of a reading of the clock among the buckets.
+#[derive(Clone, Copy, Debug)]
+struct BucketTime {
+    /// The number of the bucket.
+    number: u32,
+    bucket_ns: u64,
+    /// How much of the bucket is over.
+    into_ns: u64,
+}
+
+/// The largest limit of a window of this interval: two counts share one word if it is shorter than
+/// a second.
+pub(crate) fn most_in_window(interval: Duration) -> u32 {
+    if interval < SHORTEST {
+        MOST_IN_WINDOW
+    } else {
+        MAX_TOKENS
+    }
+}
+
+// === impl HotKeys ===
+
+impl HotKeys {
+    /// Gives these keys, whose calls are counted in windows, limits of up to 2³¹ − 1, and a second
+    /// table for at least `max_keys` keys.
+    pub(crate) fn with_wide_windows(self, max_keys: u32) -> Self {
+        self.with_odd_buckets(KeyTable::new(max_keys))
+    }
+
+    pub(super) fn with_odd_buckets(mut self, odd: KeyTable) -> Self {
+        self.wide = Some(Box::new(WideWindows { odd }));
+        self
+    }
+
+    /// Takes `weight` tokens of `key`.
+    ///
+    /// Not inlined, so that the other kinds of counting are not slowed down.
+    #[inline(never)]
+    pub(super) fn take_in_wide_window(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: u32,
+        weight: u32,
+    ) -> Result<WordChange, Refusal> {
+        if weight > limit {
+            return Err(refused(now, None));
+        }
+        let time = self.bucket_time(now);
+        let mut number = time.number;
+        loop {
+            let taken = self.close_bucket(key, number - 1).and_then(|before| {
+                self.change_bucket(key, number, true, &|bucket| {
+                    if bucket.is_closed {
+                        return Err(LATE);
+                    }
+                    let counts = WideCounts {
+                        number,
+                        before,
+                        newest: bucket.count,
+                    };
+                    match counts.wait_ns(time, limit, weight) {
+                        0 => Ok(bucket.counting(bucket.count + weight)),
+                        wait_ns => Err(wait_ns),
+                    }
+                })
+            });
+            match taken {
+                Ok(change) => return Ok(change),
+                Err(Some(LATE)) => number = self.wide_counts(key, time).number.max(number),
+                Err(wait_ns) => return Err(refused(now, wait_ns)),
+            }
+        }
+    }
+
+    /// Charges `units` to `key`, whatever its window holds. Returns how many of them were charged,
+    /// and how many of these exceed the limit.
+    pub(super) fn charge_wide_window(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: u32,
+        units: u32,
+    ) -> (u32, u32) {
+        let time = self.bucket_time(now);
+        let mut number = time.number;
+        let charged = loop {
+            let change = self.close_bucket(key, number - 1).and_then(|_| {
+                self.change_bucket(key, number, true, &|bucket| {
+                    if bucket.is_closed {
+                        return Err(LATE);
+                    }
+                    let count = bucket.count.saturating_add(units).min(MAX_TOKENS);
+                    Ok(bucket.counting(count))
+                })
+            });
+            let Ok(change) = change else {
+                number = self.wide_counts(key, time).number.max(number);
+                continue;
+            };
+            let [before, after] = [change.before, change.after].map(BucketWord::of);
+            let before = if before.number == number {
+                before.count
+            } else {
+                0
+            };
+            break after.count - before;
+        };
+        let over = self
+            .wide_counts(key, time)
+            .sum()
+            .saturating_sub(limit.into());
+        (
+            charged,
+            u32::try_from(over).unwrap_or(u32::MAX).min(charged),
+        )
+    }
+
+    /// Returns when `key` has room for `weight` tokens, or `None` if it never has.
+    pub(super) fn wide_room_at(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: u32,
+        weight: u32,
+    ) -> Option<Tick> {
+        let time = self.bucket_time(now);
+        let wait_ns = self.wide_counts(key, time).wait_ns(time, limit, weight);
+        (weight <= limit).then(|| now + Duration::from_nanos(wait_ns))
+    }
+
+    /// Returns how many tokens `key` could take now if none were reserved.
+    pub(super) fn left_in_wide_window(&self, now: Tick, key: Digest, limit: u32) -> u32 {
+        let sum = self.wide_counts(key, self.bucket_time(now)).sum();
+        u32::try_from(u64::from(limit).saturating_sub(sum)).unwrap_or(limit)
+    }
+
+    /// Gives the `weight` tokens of a call back, if their bucket still has a word.
+    pub(super) fn refund_wide_window(&self, taken: &KeyTokens, weight: u32) {
+        let Some(place) = taken.place() else { return };
+        let number = BucketWord::of(taken.after()).number;
+        let table = self.table_of_bucket(number);
+        table.change(place, taken.digest().0, &|word| {
+            let bucket = BucketWord::of(word);
+            let count = bucket.count.checked_sub(weight)?;
+            (bucket.number == number).then(|| bucket.counting(count).word())
+        });
+    }
+
+    /// Resets both buckets of `key`. Returns whether it had spent anything.
+    pub(super) fn reset_wide_window(&self, key: Digest) -> bool {
+        let reset = |number| {
+            self.table_of_bucket(number).change_known(key.0, &|word| {
+                let bucket = BucketWord::of(word);
+                (bucket.count > 0).then(|| bucket.counting(0).word())
+            })
+        };
+        // Both, whatever the first one held.
+        reset(0) | reset(1)
+    }
+
+    /// Returns how many keys have a word in the window of `now`. Every call in its second bucket
+    /// has left a closed word of the first one, so the words of that one are all of them.
+    pub(super) fn keys_in_wide_windows(&self, now: Tick) -> usize {
+        let number = self.bucket_time(now).number - 1;
+        let change = &|bucket| Ok(bucket);
+        let judge = InBucket { number, change };
+        self.table_of_bucket(number).in_use(&judge)
+    }
+
+    /// Reads what `key` has spent at `time`, or at the time of a faster clock. The two words are
+    /// not read at one moment.
+    fn wide_counts(&self, key: Digest, time: BucketTime) -> WideCounts {
+        let words = [time.number - 1, time.number].map(|number| {
+            let change = &|bucket| Ok(bucket);
+            let judge = InBucket { number, change };
+            let table = self.table_of_bucket(number);
+            BucketWord::of(table.word(key.0, &judge))
+        });
+        let mut number = time.number;
+        for word in words {
+            // A bucket was closed by a call in the next one.
+            number = number.max(word.number + u32::from(word.is_closed));
+        }
+        let count_in = |number| {
+            let mut count = 0;
+            for word in words {
+                if word.number == number {
+                    count = word.count;
+                }
+            }
+            count
+        };
+        WideCounts {
+            number,
+            before: count_in(number - 1),
+            newest: count_in(number),
+        }
+    }
+
+    /// Closes the bucket `number`, and returns its count.
+    fn close_bucket(&self, key: Digest, number: u32) -> Result<u32, Option<u64>> {
+        let change = self.change_bucket(key, number, false, &|bucket| Ok(bucket.closed()))?;
+        Ok(BucketWord::of(change.after).count)
+    }
+
+    fn change_bucket(
+        &self,
+        key: Digest,
+        number: u32,
+        is_counted: bool,
+        change: &dyn Fn(BucketWord) -> Result<BucketWord, u64>,
+    ) -> Result<WordChange, Option<u64>> {
+        let judge = InBucket { number, change };
+        let table = self.table_of_bucket(number);
+        table.change_word(key.0, &judge, is_counted)
+    }
+
+    fn table_of_bucket(&self, number: u32) -> &KeyTable {
+        match &self.wide {
+            Some(wide) if number % 2 == 1 => &wide.odd,
+            _ => &self.table,
+        }
+    }
+
+    fn bucket_time(&self, now: Tick) -> BucketTime {
+        let bucket_ns = nanos(self.interval) / 2;
+        let now_ns = now.as_nanos().max(self.origin.as_nanos());
+        // From 2 on, so that the bucket before has a number above 0, that of the word of no key.
+        let number = now_ns / bucket_ns - self.origin.as_nanos() / bucket_ns + 2;
+        BucketTime {
+            number: u32::try_from(number).unwrap_or(u32::MAX - 1),
+            bucket_ns,
+            into_ns: now_ns % bucket_ns,
+        }
+    }
+}
+
+// === impl WideWindows ===
+
+impl WideWindows {
+    /// Returns whether another key than `digest` owns a slot.
+    pub(super) fn knows_others_than(&self, digest: Digest) -> bool {
+        self.odd.has_owner_but(digest.0)
+    }
+
+    /// The number of calls that were counted on the word that keys without a slot share.
+    pub(super) fn overflows(&self) -> u64 {
+        self.odd.overflows()
+    }
+
+    /// The bytes that this value occupies.
+    pub(super) fn footprint(&self) -> usize {
+        size_of::<Self>() - size_of::<KeyTable>() + self.odd.footprint()
+    }
+}
+
+// === impl InBucket ===
+
+impl Judge for InBucket<'_> {
+    fn take(&self, word: u64) -> Result<u64, Option<u64>> {
+        let found = BucketWord::of(word);
+        if found.number > self.number {
+            return Err(Some(LATE));
+        }
+        let bucket = if found.number == self.number {
+            found
+        } else {
+            BucketWord::of(self.fresh(word))
+        };
+        let changed = (self.change)(bucket);
+        changed.map(BucketWord::word).map_err(Some)
+    }
+
+    fn rest(&self, word: u64) -> Option<u64> {
+        let number = BucketWord::of(word).number;
+        (number < self.number).then(|| u64::from(self.number - number))
+    }
+
+    fn fresh(&self, _: u64) -> u64 {
+        u64::from(self.number) << (COUNT_BITS + 1)
+    }
+
+    fn left(&self, word: u64) -> u32 {
+        MAX_TOKENS - BucketWord::of(word).count
+    }
+}
+
+// === impl WideCounts ===
+
+impl WideCounts {
+    fn sum(self) -> u64 {
+        u64::from(self.before) + u64::from(self.newest)
+    }
+
+    /// Returns how long after `time` there is room for `weight` tokens, which are at most the
+    /// limit; 0 if there is room already.
+    fn wait_ns(self, time: BucketTime, limit: u32, weight: u32) -> u64 {
+        let (limit, weight) = (u64::from(limit), u64::from(weight));
+        if self.sum() + weight <= limit {
+            return 0;
+        }
+        // In the next bucket the newest one still counts; in the one after that it does not.
+        let buckets = if u64::from(self.newest) + weight <= limit {
+            1
+        } else {
+            2
+        };
+        let ahead = u64::from(self.number - time.number);
+        time.bucket_ns.saturating_mul(ahead + buckets) - time.into_ns
+    }
+}
+
+// === impl BucketWord ===
+
+impl BucketWord {
+    const fn of(word: u64) -> Self {
+        Self {
+            number: (word >> (COUNT_BITS + 1)) as u32,
+            is_closed: word & CLOSED != 0,
+            count: word as u32 & MAX_TOKENS,
+        }
+    }
+
+    /// Never [`CLAIMED`](super::CLAIMED), because no bucket has such a large number.
+    const fn word(self) -> u64 {
+        let closed = if self.is_closed { CLOSED } else { 0 };
+        (self.number as u64) << (COUNT_BITS + 1) | closed | self.count as u64
+    }
+
+    const fn closed(self) -> Self {
+        Self {
+            is_closed: true,
+            ..self
+        }
+    }
+
+    const fn counting(self, count: u32) -> Self {
+        Self { count, ..self }
+    }
+}
