@@ -101,6 +101,33 @@ async fn engines_reserve_of_one_budget_and_give_back_what_they_do_not_use() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_local_rule_keeps_each_engine_to_the_number_that_its_provider_reported() {
+    let local = FlowRule::per_minute("chat", 100)
+        .buckets(1)
+        .cost("tokens")
+        .id("local");
+    let fleet = Fleet::of_minutes::<2>(Rules::new().with(hundred()).with(local)).await;
+    let [one, two] = [fleet.engine(0), fleet.engine(1)];
+    let mut first = enter(one, 10).await;
+    first.settle("tokens", 10);
+    first.meter().left("tokens", 20, SECOND * 30);
+    drop(first);
+    let refused = one.enter(chat(21)).await.unwrap_err();
+    assert_eq!(
+        (refused.rule(), refused.retry_after()),
+        ("local", Some(SECOND * 30))
+    );
+    assert!(passes(one, 20).await, "charged, as no cost was reported");
+    assert!(!passes(one, 1).await);
+    // The provider has reported nothing to the other engine.
+    assert!(passes(two, 60).await);
+    tokio::time::sleep(SECOND * 30).await;
+    assert!(passes(one, 10).await, "10, 20 and 60 are used");
+    let refused = one.enter(chat(1)).await.unwrap_err();
+    assert_ne!(refused.rule(), "local");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_surplus_goes_back_to_the_bucket_that_it_came_from() {
     let rule = hundred().buckets(2);
     let fleet = Fleet::of_minutes::<2>(rule).await;

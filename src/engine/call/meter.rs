@@ -95,7 +95,8 @@ impl Meter {
     /// charged from now on.
     ///
     /// It applies to all calls to the resource, in each [`FlowRule::cost`](crate::FlowRule::cost)
-    /// of the unit that is not shared; keyed rules ignore it. A call that is refused because of it
+    /// of the unit that is not shared; keyed rules ignore it. With a shared rule, add one that is
+    /// not shared: it keeps each process to the last number reported to that process. A call that is refused because of it
     /// gets the reset as its [`retry_after`](crate::Blocked::retry_after). Reservations of running
     /// calls count as used, including that of this call: if the number includes the call's own cost
     /// already, settle it first.
