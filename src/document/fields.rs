@@ -12,7 +12,7 @@ use super::problem::Problem;
 use super::time;
 use super::value::{Datum, Entries};
 use crate::hook::finding::letters_apart;
-use crate::rule::MOST_TOLD;
+use crate::rule::MOST_REPORTED;
 
 /// The maximum length of an unknown key for which a similar known key is looked for.
 const LONGEST_KEY: usize = 64;
@@ -284,13 +284,13 @@ impl<'a> Fields<'a> {
         all
     }
 
-    /// Adds a problem. Only the first `MOST_TOLD` are kept, because each item of a long list can
+    /// Adds a problem. Only the first `MOST_REPORTED` are kept, because each item of a long list can
     /// have one. If all of them are warnings, the first error replaces the last warning.
     pub(super) fn note(&mut self, problem: Problem) {
-        if self.problems.len() < MOST_TOLD {
+        if self.problems.len() < MOST_REPORTED {
             self.problems.push(problem);
         } else if !problem.is_warning() && self.is_good() {
-            self.problems[MOST_TOLD - 1] = problem;
+            self.problems[MOST_REPORTED - 1] = problem;
         }
     }
 
@@ -363,7 +363,7 @@ impl<'a> Fields<'a> {
             .collect();
         let is_read = |entry: &&(String, Datum)| read.iter().any(|it| std::ptr::eq(*it, *entry));
         let unknown = self.table.iter().filter(|entry| !is_read(entry));
-        let unknown = unknown.take(MOST_TOLD);
+        let unknown = unknown.take(MOST_REPORTED);
         let found = unknown.filter_map(|(key, value)| self.unknown(key, value, &free));
         let found: Vec<_> = found.collect();
         found.into_iter().for_each(|problem| self.note(problem));

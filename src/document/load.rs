@@ -12,7 +12,7 @@ use super::sentinel::Kind;
 use super::store::{self, StoreSection};
 use super::syntax::{Format, MAX_BYTES};
 use super::value::{Datum, Entries, find};
-use crate::rule::{InvalidRule, MOST_TOLD, Rule, Rules, by_method};
+use crate::rule::{InvalidRule, MOST_REPORTED, Rule, Rules, by_method};
 
 /// The maximum number of rules in a document. It bounds the memory for problems: those of an
 /// invalid rule take more memory than the rule has bytes.
@@ -363,7 +363,7 @@ fn load<'a>(
             }
         }
         let most = if all.len() < MOST_PROBLEMS {
-            MOST_TOLD
+            MOST_REPORTED
         } else {
             1
         };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::rule::{MOST_TOLD, write_first};
+use crate::rule::{MOST_REPORTED, write_first};
 
 /// An error or a warning about one setting of a document, or the error of a text that is no
 /// document.
@@ -289,7 +289,7 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.len() > MOST_TOLD {
+        if self.len() > MOST_REPORTED {
             return write_first(f, self.errors().chain(self.warnings()), "\n");
         }
         write_first(f, self.iter(), "\n")

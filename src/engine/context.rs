@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 use crate::hook::finding::{Finding, Provided, ToldFindings};
 use crate::hook::{Hooks, Interest};
-use crate::rule::{Before, CompiledRules, FlowRule, Plan, RuleSelection};
+use crate::rule::{PreviousRules, CompiledRules, FlowRule, Plan, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
 #[cfg(feature = "shared")]
 use crate::store::StoreSettings;
@@ -124,7 +124,7 @@ impl EngineContext {
     pub(crate) fn node<'a>(
         &self,
         rules: Vec<(u32, &'a FlowRule)>,
-        before: Option<Before<'a>>,
+        before: Option<PreviousRules<'a>>,
         longest_wait: Duration,
         of: NodeOf,
         now: Tick,

@@ -11,7 +11,7 @@ use crate::engine::call::meter::Meter;
 ///
 /// # Examples
 ///
-/// A function that is generic over it:
+/// A function that is generic over this trait:
 ///
 /// ```
 /// use tower_sentinel::middleware::{CallLayer, ReadCost};
@@ -32,7 +32,7 @@ pub trait ReadCost<R>: sealed::Sealed {
     fn tell(&self, answer: &R, meter: &Meter);
 }
 
-/// A function that reads a cost, in addition to others: see
+/// A function that reads a cost, in addition to the functions that were set before: see
 /// [`CallLayer::cost`](super::CallLayer::cost).
 ///
 /// # Examples

@@ -59,7 +59,7 @@ pin_project! {
             #[pin]
             body: B,
             call: Option<StreamedCall>,
-            // The class that is current while the body is polled, if the layer carries classes on.
+            // The class that is current while the body is polled, if the layer propagates classes.
             class: Option<Importance>,
         },
         Refused {
@@ -82,8 +82,8 @@ impl From<StreamedCall> for Entry {
 }
 
 impl<B> ResponseBody<B> {
-    /// Creates the `body` of a service's response, with its call unless that has ended or was
-    /// skipped, and with the class that is carried on, if any.
+    /// Creates the `body` of a service's response, with its call, unless the call has ended or was
+    /// skipped, and with the propagated class, if any.
     pub(super) fn served(body: B, call: Option<StreamedCall>, class: Option<Importance>) -> Self {
         Self {
             kind: BodyKind::Served { body, call, class },

@@ -74,13 +74,13 @@ pub struct CallLayer<F, C = ByResult, K = ()> {
 }
 
 impl<F> CallLayer<F> {
-    /// Creates a layer with an engine of its own, with `rules` and defaults for all else;
-    /// `describe` turns a request into a call.
+    /// Creates a layer with a new engine, which has `rules` and otherwise the defaults; `describe`
+    /// turns a request into a call.
     ///
     /// # Panics
     ///
-    /// Panics if `rules` is not a [`Rules`] and has an invalid rule, with the error that
-    /// [`try_new`](Self::try_new) returns.
+    /// Panics with the error of [`try_new`](Self::try_new) if a rule is invalid. A [`Rules`] value
+    /// has been checked already, and never panics.
     #[must_use]
     #[track_caller]
     pub fn new<Req>(rules: impl Into<Rules>, describe: F) -> Self
@@ -90,7 +90,8 @@ impl<F> CallLayer<F> {
         Self::with(Sentinel::new(rules), describe)
     }
 
-    /// Creates a layer as [`new`](Self::new) does, with rules that come from elsewhere.
+    /// Creates a layer like [`new`](Self::new), but returns invalid rules as an error, for rules
+    /// from a configuration.
     ///
     /// ```
     /// use tower_sentinel::middleware::CallLayer;
@@ -419,8 +420,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it ends the call. If the call still waits, it leaves the line. If there is no
-    /// answer yet, the call counts as cancelled.
+    /// Dropping the future ends the call. If the call still waits, it leaves the queue. If there is
+    /// no answer yet, the call counts as cancelled.
     pub struct CallFuture<S, Req, C = ByResult, K = ()>
     where
         S: Service<Req>,

@@ -40,8 +40,8 @@ pin_project! {
     }
 }
 
-/// A call that waits, first for its turn and then for the service: in a box of its own,
-/// because only few do.
+/// A call that waits, first for its turn and then for the service. Boxed, because only few calls
+/// wait.
 pub(super) struct Wait<S, Req> {
     service: S,
     /// Taken when the wait is over.
@@ -133,7 +133,7 @@ where
     }
 
     /// A call that has started, unless it was skipped, before `service` is ready. It takes the
-    /// polled instance with it and leaves a clone: the polled one has a place in the service's
+    /// polled instance with it and leaves a clone: the polled instance has a place in the service's
     /// queue, and may get the next permit at any time.
     #[cold]
     pub(super) fn unready(entry: Option<Entry>, service: &mut S, request: Req) -> Self

@@ -302,7 +302,7 @@ pub trait Classify: Send + Sync + 'static {
     /// Judges the trailers of a response for whose head [`AtTrailers`](Judgement::AtTrailers) was
     /// returned; `None` if the body ended without trailers, or was dropped before its end. The
     /// method is called with `None` already when the head arrives, for the case that the body is
-    /// dropped, and again if trailers come. So it should do nothing but judge.
+    /// dropped, and again if trailers come. So it should have no side effects.
     ///
     /// Not called if the call ends before its body ([`Completion::Head`](super::Completion::Head)),
     /// which counts as a success, or if the body fails, which counts as a failure.
@@ -314,7 +314,7 @@ pub trait Classify: Send + Sync + 'static {
     /// Judges an error of the service.
     ///
     /// Not called for a refusal of another layer of this crate, or for a [`BoxError`] that has one
-    /// among its sources: that counts as neither failure nor success. With
+    /// among its sources: a refusal counts as neither failure nor success. With
     /// [`refusals_as_errors`](crate::SentinelLayer::refusals_as_errors) every error is passed as a
     /// `BoxError`.
     fn error(&self, error: ServiceError<'_>) -> Outcome {

@@ -13,7 +13,8 @@ use crate::engine::call::meter::Meter;
 use crate::engine::call::rare::BodyUnits;
 use crate::key::Head;
 
-/// The most units in which one layer reserves.
+/// The most units in which one layer reserves: the estimates of a call are collected in an array of
+/// this length.
 pub(super) const MOST_UNITS: usize = 8;
 
 type UnitEstimate = dyn Fn(Head<'_>) -> u32 + Send + Sync;
@@ -30,8 +31,8 @@ pub(super) struct CostSettings {
 impl<M> SentinelLayer<M> {
     /// Reserves the most that a request may cost in `unit`, as
     /// [`Call::reserve`](crate::Call::reserve) does, for rules on [costs](crate::FlowRule::cost).
-    /// `estimate` finds it in the head of the request, or in what an earlier layer has put into the
-    /// extensions. Default: 0, so that a call passes while anything is left.
+    /// `estimate` finds this amount in the head of the request, or in what an earlier layer has put
+    /// into the extensions. Default: 0, so that a call passes while anything is left.
     ///
     /// A call that passes is charged by its [`Meter`], which the service finds in the extensions of
     /// the request, by [`cost`](Self::cost) and by [`cost_of_body`](Self::cost_of_body). An
@@ -267,8 +268,8 @@ impl Settings {
     }
 }
 
-/// Adds the meter of a starting call to the request, for the service. The meter also reports to
-/// that of a layer around this one.
+/// Adds the meter of a starting call to the request, for the service. The meter also reports to the
+/// meter of a layer around this one.
 #[cold]
 #[inline(never)]
 pub(super) fn add_meter<B>(meter: Meter, request: &mut Request<B>) {
@@ -279,7 +280,7 @@ pub(super) fn add_meter<B>(meter: Meter, request: &mut Request<B>) {
     extensions.insert(meter);
 }
 
-/// The meter that a layer has put into the request; one that counts nothing if no rule limits
+/// The meter that a layer has put into the request; a meter that counts nothing if no rule limits
 /// costs.
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]

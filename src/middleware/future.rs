@@ -60,8 +60,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it ends the call. If the call still waits, it leaves the line. If the head of the
-    /// response has not arrived yet, the call counts as cancelled.
+    /// Dropping the future ends the call. If the call still waits, it leaves the queue. If the head
+    /// of the response has not arrived yet, the call counts as cancelled.
     pub struct ResponseFuture<S, Req, M>
     where
         S: Service<Req>,
@@ -71,7 +71,7 @@ pin_project! {
         pub(super) state: CallState<S, Req, M::Refusal>,
         // Set if the call waits, or if its response needs other settings than the defaults.
         pub(super) settings: Option<Arc<Settings>>,
-        // The class that is current while the service is polled, if the layer carries classes on.
+        // The class that is current while the service is polled, if the layer propagates classes.
         pub(super) class: Option<Importance>,
     }
 }
@@ -252,7 +252,7 @@ where
     })
 }
 
-/// Ends the call, as the service has answered and the layer leaves bodies alone.
+/// Ends the call when the service has answered, for a layer that leaves bodies alone.
 #[inline(always)]
 fn end_at_head<B: Body, E: 'static>(
     settings: Option<&Settings>,
@@ -265,7 +265,7 @@ fn end_at_head<B: Body, E: 'static>(
     }
 }
 
-/// Ends the call, as the service has failed with `error`.
+/// Ends the call when the service has failed with `error`.
 #[inline(always)]
 fn end_failed<E: 'static>(settings: Option<&Settings>, error: &E, running: &mut Option<Entry>) {
     if let Some(entry) = running {
@@ -340,7 +340,7 @@ fn end_with_head<B: Body>(
 
 #[inline(always)]
 fn judge_head<B>(own: Option<&Arc<dyn Classify>>, response: &Response<B>) -> Judgement {
-    // Each arm makes a head of its own: the one for `ByStatus`, which is inlined, then needs no
+    // Each arm creates a separate head: the head for `ByStatus`, which is inlined, then needs no
     // memory.
     match own {
         None => ByStatus.head(ResponseHead::of(response)),

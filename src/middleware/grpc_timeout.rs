@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grpc_timeout_is_understood_or_left_alone() {
+    fn a_grpc_timeout_is_parsed_or_ignored() {
         let cases = [
             ("100m", Some(Duration::from_millis(100))),
             ("2S", Some(Duration::from_secs(2))),

@@ -4,8 +4,8 @@
 //! If a layer were around a service twice, it would take two tokens and two slots for each call,
 //! and with a limit of one call at a time refuse all of them. So a request carries the engine that
 //! judged it, and the name under which it was judged. A mark costs an allocation, so only the first
-//! call to a resource has one, and then one in a thousand, until a second layer finds a mark: from
-//! then on, all have one.
+//! call to a resource gets one, and then one call in a thousand, until a second layer finds a mark:
+//! from then on, every call gets one.
 
 use http::header::FORWARDED;
 use http::{HeaderMap, Request};
@@ -24,7 +24,7 @@ struct JudgedAs(Vec<Arc<JudgedName>>);
 #[derive(Debug)]
 struct JudgedName {
     /// The name under which the call was judged. It is the name of `resource`, unless that resource
-    /// stands for all names without a place of their own.
+    /// counts all names for which the table has no place.
     key: ResourceKey,
     resource: Arc<Resource>,
 }
@@ -102,14 +102,14 @@ pub(super) fn is_marked<B>(settings: &Settings, request: &Request<B>) -> bool {
 pub(super) fn is_judged<B>(settings: &Settings, request: &Request<B>) -> bool {
     let is_judged = settings.describe(request, |call, _| {
         let marks = request.extensions().get::<JudgedAs>();
-        marks.is_some_and(|marks| meets(settings, marks, call))
+        marks.is_some_and(|marks| has_own_mark(settings, marks, call))
     });
     is_judged.unwrap_or_default()
 }
 
-/// Returns whether one of `marks` is of the engine of `settings` and has the name of `call`. Notes
-/// then that two layers of the engine are nested.
-fn meets(settings: &Settings, marks: &JudgedAs, call: &Call<'_>) -> bool {
+/// Returns whether one of `marks` is of the engine of `settings` and has the name of `call`. If so,
+/// notes that two layers of the engine are nested.
+fn has_own_mark(settings: &Settings, marks: &JudgedAs, call: &Call<'_>) -> bool {
     let shared = settings.sentinel.registry().shared();
     for mark in &marks.0 {
         let is_own = std::sync::Arc::ptr_eq(mark.resource.shared(), shared);

@@ -37,7 +37,7 @@ use crate::sentinel::Sentinel;
 /// `option_layer` does not take this layer, as both of its services must have the same type of
 /// response. A program in which the layer is optional should always have the layer, and give it no
 /// rules when it is off: then its types are the same in both cases. A layer that ends calls at
-/// their [head](Self::at_head) leaves the bodies as they are, of whatever they yield.
+/// their [head](Self::at_head) leaves the bodies as they are, whatever data they yield.
 ///
 /// The service and its requests must be `'static`, unless refusals are
 /// [errors](Self::refusals_as_errors): a service that borrows, as in a test, can borrow through an
@@ -75,20 +75,21 @@ pub struct SentinelLayer<M = Respond> {
 }
 
 impl SentinelLayer<Respond> {
-    /// Creates a layer with an engine of its own, with `rules` and defaults for all else.
-    /// `rules` is a single rule, a tuple of rules, an array or a `Vec`, or [`Rules`].
+    /// Creates a layer with a new engine, which has `rules` and otherwise the defaults. `rules` is
+    /// a single rule, a tuple of rules, an array or a `Vec`, or [`Rules`].
     ///
     /// # Panics
     ///
-    /// If one or more rules are given instead of [`Rules`], and one is invalid: the error that
-    /// [`try_new`](Self::try_new) returns.
+    /// Panics with the error of [`try_new`](Self::try_new) if a rule is invalid. A [`Rules`] value
+    /// has been checked already, and never panics.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {
         Self::with(Sentinel::new(rules))
     }
 
-    /// Creates a layer as [`new`](Self::new) does, with rules that come from elsewhere.
+    /// Creates a layer like [`new`](Self::new), but returns invalid rules as an error, for rules
+    /// from a configuration.
     ///
     /// ```
     /// use tower_sentinel::{FlowRule, SentinelLayer};
@@ -109,9 +110,10 @@ impl SentinelLayer<Respond> {
 
     /// Creates a layer for an existing engine.
     ///
-    /// A request that passes two layers of one engine is judged once under each name: where both
-    /// give it the same one, the inner layer leaves it alone. The layers know each other by the
-    /// extensions of the request, so a service between them must hand these on.
+    /// A request that passes two layers of one engine is judged once under each name: if both
+    /// layers give it the same name, the inner layer does not judge it. The layers recognise each
+    /// other by the extensions of the request, so a service between them must pass the extensions
+    /// on.
     #[must_use]
     pub fn with(sentinel: Sentinel) -> Self {
         Self {
@@ -206,8 +208,9 @@ impl<M> SentinelLayer<M> {
         &self.settings.sentinel
     }
 
-    /// Calls `tell` with each [finding](Sentinel::findings) of the engine, once: a likely mistake
-    /// in the set-up. Most are found with the first calls. Default: findings are not reported.
+    /// Calls `tell` once with each [finding](Sentinel::findings) of the engine, which is a likely
+    /// mistake in the set-up. Most findings come with the first calls. Default: findings are not
+    /// reported.
     ///
     /// ```
     /// use tower_sentinel::{KeyedRule, SentinelLayer};
@@ -281,8 +284,9 @@ impl<M> SentinelLayer<M> {
 
     /// Gives all calls of the layer one name: they are one resource, on any route. So a rule for
     /// this name limits all routes together, or each caller over all routes. Like a name in a rule,
-    /// it always has a place, also when the engine's [table](crate::Builder::max_resources) is
-    /// full. Of this method and [`resource`](Self::resource) the last call counts.
+    /// it always has a place in the engine's table, also when the
+    /// [table](crate::Builder::max_resources) is full for other names. Of this method and
+    /// [`resource`](Self::resource) the last call counts.
     ///
     /// Rules for single routes do not apply to the calls of this layer, except for rules for
     /// `*`, which apply to this name unless it has a rule of that kind. To limit single routes
@@ -412,8 +416,8 @@ impl<M> SentinelLayer<M> {
     /// request.
     ///
     /// Decide by the route, or by something that clients cannot forge. A header may lower the class
-    /// of a call; a [`CriticalityHeader`](crate::key::CriticalityHeader) lets only those raise it
-    /// that you trust.
+    /// of a call; a [`CriticalityHeader`](crate::key::CriticalityHeader) lets only trusted peers
+    /// raise it.
     ///
     /// # Examples
     ///
@@ -441,12 +445,12 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.rank = Some(Arc::new(rank)))
     }
 
-    /// Sets which calls of a class are refused together: see [`Cohort`]. By default calls have none.
-    /// A call for which `group` returns `None` is in the cohort in the middle, 64.
+    /// Sets which calls of a class are refused together: see [`Cohort`]. By default calls have no
+    /// cohort. A call for which `group` returns `None` is in the cohort in the middle, 64.
     ///
     /// Calls of one page or one user should be in one cohort, by [`Cohort::of_key`]: then, where a
     /// class is refused in part, either most calls of the group pass or none does. A layer that
-    /// [propagates](Self::propagate_criticality) classes carries cohorts on as well, and calls
+    /// [propagates](Self::propagate_criticality) classes propagates cohorts as well, and calls
     /// `group` twice for a request.
     ///
     /// # Examples
@@ -531,24 +535,24 @@ impl<M> SentinelLayer<M> {
     /// until the inner service is ready, and only then the call is judged.
     ///
     /// By default a service inside that makes its callers wait in
-    /// [`poll_ready`](tower_service::Service::poll_ready), such as tower's
-    /// `ConcurrencyLimit`, `RateLimit`, `Buffer` or a load balancer, makes them wait for
-    /// refusals as well: behind an open circuit breaker or a spent quota they are refused only
-    /// once it is ready. And calls that wait there are not counted yet, so an
-    /// [`IsolationRule`](crate::IsolationRule) does not limit how many they are. In front of a
-    /// service that is always ready, such as an axum router, both ways are the same.
+    /// [`poll_ready`](tower_service::Service::poll_ready), such as tower's `ConcurrencyLimit`,
+    /// `RateLimit`, `Buffer` or a load balancer, makes them wait for refusals as well: behind an
+    /// open circuit breaker or a spent quota they are refused only once it is ready. And calls that
+    /// wait there are not counted yet, so an [`IsolationRule`](crate::IsolationRule) does not limit
+    /// their number. In front of a service that is always ready, such as an axum router, both ways
+    /// are the same.
     ///
-    /// With this setting the layer is always ready. If the inner service is not, a call is
-    /// judged nevertheless. If it passes, it waits for the inner service within its future: it
-    /// counts as running and holds its slot, the wait is part of its response time, and an
-    /// error that ends the wait is one of the service, so circuit breakers learn of it. A call
-    /// that waits for its turn in a queue waits for that first. An error that
-    /// [`poll_ready`](tower_service::Service::poll_ready) returns at once is still returned by
-    /// the layer, and belongs to no call.
+    /// With this setting the layer is always ready. If the inner service is not, a call is judged
+    /// nevertheless. If it passes, it waits for the inner service within its future: it counts as
+    /// running and holds its slot, the wait is part of its response time, and an error that ends
+    /// the wait counts as an error of the service, also for circuit breakers. A call that waits for
+    /// its turn in a queue waits for that first. An error that
+    /// [`poll_ready`](tower_service::Service::poll_ready) returns at once is still returned by the
+    /// layer, and belongs to no call.
     ///
     /// Then nothing holds callers back but the rules. Without a rule that limits how many calls
-    /// run, any number of them wait for the inner service. To refuse these instead, put tower's
-    /// `LoadShed` around it.
+    /// run, any number of them wait for the inner service. To refuse these calls instead, put
+    /// tower's `LoadShed` around the inner service.
     ///
     /// It costs nothing while the inner service is ready. A call that waits for it takes one
     /// allocation and one clone of it.

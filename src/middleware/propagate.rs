@@ -1,5 +1,5 @@
-//! Carries the class of a call on: from the layer into the service, and on to the calls that the
-//! service makes.
+//! Propagates the importance class of a call: from the layer into the service, and to the calls
+//! that the service makes.
 
 use http::header::Entry as Field;
 use http::{HeaderValue, Request};
@@ -10,7 +10,7 @@ use crate::call::{Cohort, Criticality, Direction, Importance};
 use crate::key::{CriticalityHeader, Head};
 
 impl<M> SentinelLayer<M> {
-    /// Carries the class of each call on to the service. Default: no, at no cost.
+    /// Propagates the class of each call to the service. Default: no, at no cost.
     ///
     /// In a server the class, as [`criticality`](Self::criticality) names it, is put into the
     /// extensions of the request, and is [`Criticality::current`] while the service and its body
@@ -22,11 +22,11 @@ impl<M> SentinelLayer<M> {
     /// In an [outbound](Self::outbound) layer the class is written into the header `x-criticality`,
     /// which the layer of the next server reads by a [`CriticalityHeader`]. The class is that from
     /// `criticality`, or else that in the extensions of the request, or else the current one; a
-    /// request without any is sent without the header. A header that is already there stays. So a
-    /// proxy in front of untrusted clients has to remove it: its own peers would take a client's
+    /// request without a class is sent without the header. A header that is already there stays. So
+    /// a proxy in front of untrusted clients has to remove it: its own peers would take a client's
     /// header for the proxy's.
     ///
-    /// A [cohort](Self::cohort) is carried on with the class, after it in the same header:
+    /// A [cohort](Self::cohort) is propagated with the class, after it in the same header:
     /// `sheddable;cohort=37`.
     ///
     /// The cost is an allocation for each call, and a load and two stores for each poll.
@@ -73,16 +73,16 @@ impl<M> SentinelLayer<M> {
 
 impl Settings {
     /// Puts the class and the cohort of `request` into its extensions or header, if the layer
-    /// carries them on. Returns them if they are to be current while the service is polled.
+    /// propagates them. Returns them if they must be current while the service is polled.
     #[inline]
-    pub(super) fn carry<B>(&self, request: &mut Request<B>) -> Option<Importance> {
+    pub(super) fn propagate<B>(&self, request: &mut Request<B>) -> Option<Importance> {
         if !self.propagates {
             return None;
         }
         let (class, cohort) = {
             let routes = self.sentinel.routes();
             let head = Head::new(request, &routes, self.direction);
-            (self.known_class(head), self.known_cohort(head))
+            (self.find_class(head), self.find_cohort(head))
         };
         if let Some(cohort) = cohort {
             request.extensions_mut().insert(cohort);
@@ -103,17 +103,17 @@ impl Settings {
     }
 
     /// The class of the call, and its cohort if the layer names cohorts. Only called for layers
-    /// that name classes or cohorts, or carry them on.
+    /// that name classes or cohorts, or propagate them.
     #[inline(never)]
     pub(super) fn importance(&self, head: Head<'_>) -> Importance {
-        let cohort = || self.known_cohort(head).unwrap_or(Cohort::MIDDLE);
-        let class = self.known_class(head).unwrap_or_default();
+        let cohort = || self.find_cohort(head).unwrap_or(Cohort::MIDDLE);
+        let class = self.find_class(head).unwrap_or_default();
         Importance::of(class).with_cohort(self.group.is_some().then(cohort))
     }
 
-    /// The class that the layer names. If there is none and the layer carries classes on, the class
+    /// The class that the layer names. If there is none and the layer propagates classes, the class
     /// in the request or, for an outbound call, the current one.
-    fn known_class(&self, head: Head<'_>) -> Option<Criticality> {
+    fn find_class(&self, head: Head<'_>) -> Option<Criticality> {
         let named = self.rank.as_ref().and_then(|rank| rank(head));
         if named.is_some() || !self.propagates {
             return named;
@@ -125,8 +125,8 @@ impl Settings {
         }
     }
 
-    /// The cohort of the call, found as [`known_class`](Self::known_class) finds the class.
-    fn known_cohort(&self, head: Head<'_>) -> Option<Cohort> {
+    /// The cohort of the call, found as [`find_class`](Self::find_class) finds the class.
+    fn find_cohort(&self, head: Head<'_>) -> Option<Cohort> {
         let named = self.group.as_ref().and_then(|group| group(head));
         if named.is_some() || !self.propagates {
             return named;

@@ -103,7 +103,7 @@ mod tests {
         for other in ["", "-1", "1.5", "+3", "30s", "soon", "99999999999999999999"] {
             assert_eq!(after(other), None, "{other}");
         }
-        // It is over by any clock of today.
+        // This date is in the past by any clock of today.
         assert_eq!(after("Sun, 06 Nov 1994 08:49:37 GMT"), None);
     }
 

@@ -183,7 +183,7 @@ impl<S, M: Mode> SentinelService<S, M> {
         }
         let judge_first = self.settings.judge_first;
         ResponseFuture {
-            class: self.settings.carry(&mut request),
+            class: self.settings.propagate(&mut request),
             settings: Some(self.settings.clone()),
             state: CallState::waiting(waiting, &mut self.inner, request, judge_first),
         }
@@ -213,7 +213,7 @@ impl<S, M: Mode> SentinelService<S, M> {
             }
             None => self.settings.for_response(),
         };
-        let class = self.settings.carry(&mut request);
+        let class = self.settings.propagate(&mut request);
         let _restore = class.map(Importance::enter);
         ResponseFuture {
             settings,

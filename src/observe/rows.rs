@@ -195,7 +195,7 @@ impl<'a> ResourceLimits<'a> {
                 limits.of_one.entry(rule.resource()).or_default()
             };
             let rate = rule.limit().zip(rule.interval());
-            let rate = rate.filter(|_| rule.limits_all_alike());
+            let rate = rate.filter(|_| rule.limits_all_calls());
             if let Some((limit, interval)) = rate {
                 let known = &mut scopes[usize::from(rule.is_shared())];
                 let rate = limit / interval.as_secs_f64();

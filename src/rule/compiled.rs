@@ -1,14 +1,14 @@
 //! The flow rules of one node in the form in which the engine judges calls.
 //!
-//! Some rules are judged on the node's ring, some on a ring of their own, and some have a queue. A
-//! [plan](super::plan) says where each is judged, and what outlasts a reload.
+//! Most rules are judged on the node's ring, some on a dedicated ring, and some have a queue. A
+//! [plan](super::plan) determines where each rule is judged, and which state outlasts a reload.
 
 use std::cell::Cell;
 use std::ops::Deref;
 use std::time::Duration;
 
 use super::FlowRule;
-use super::plan::Before;
+use super::plan::PreviousRules;
 use super::queue::Queue;
 use super::threshold::Threshold;
 use crate::base::sync::{Arc, shared_size};
@@ -22,8 +22,8 @@ pub(crate) struct CompiledRules {
     quotas: Box<[Quota]>,
     /// The index in the rule set of each quota's rule.
     rules: Box<[u32]>,
-    /// Rings of single rules and queues; `None` for most resources, which have neither.
-    apart: Option<Box<ExtraRings>>,
+    /// Dedicated rings and queues; `None` for most resources, which have neither.
+    extra: Option<Box<ExtraRings>>,
     max_waiting: u32,
 }
 
@@ -34,7 +34,7 @@ struct ExtraRings {
     queues: Box<[Queue]>,
 }
 
-/// A flow rule that counts in a ring of its own, in addition to the node's.
+/// A flow rule with a dedicated ring, in which it counts in addition to the node's ring.
 #[derive(Debug)]
 pub(crate) struct DedicatedRing {
     /// The index of the rule in its set, as a slice for [`Denied::by`].
@@ -53,7 +53,8 @@ pub(crate) enum Quotas<'a> {
 }
 
 impl DedicatedRing {
-    /// Creates the state of `rule`, which counts in `ring` and inherits what `old` knows.
+    /// Creates the state of `rule`, which counts in `ring` and inherits the state of its threshold
+    /// from `old`.
     pub(super) fn new(
         index: u32,
         rule: &FlowRule,
@@ -157,8 +158,8 @@ impl DedicatedRing {
             .map_err(|denied| denied.by(&self.index))
     }
 
-    /// Refunds tokens that were taken for a call that does not start. If their bucket has left the
-    /// ring they stay spent, which shows nowhere: no statistics are read from this ring.
+    /// Refunds tokens that were taken for a call that does not start. Tokens whose bucket has left
+    /// the ring stay spent. That has no effect, as no statistics are read from this ring.
     #[cold]
     pub(crate) fn refund(&self, taken: Taken, weight: u32) {
         let _ = self.ring.refund_at(taken.bucket, weight);
@@ -180,13 +181,13 @@ impl Quotas<'_> {
     pub(crate) fn at(&self, now: Tick, at: Tick) -> Quotas<'_> {
         match self {
             Quotas::Fixed(quotas) => Quotas::Fixed(quotas),
-            Quotas::Now(_, side) => side.quotas_at(now, at),
+            Quotas::Now(_, ring) => ring.quotas_at(now, at),
         }
     }
 
     /// Returns when every quota has room in `ring` for `weight` tokens, if no other call comes,
-    /// judged for a call that passes at `from` or later; `None` if one never has. A time before
-    /// `from` means that there is room at `from` as well.
+    /// judged for a call that passes at `from` or later; `None` if a quota never has room. A time
+    /// before `from` means that there is room at `from` as well.
     #[inline]
     pub(crate) fn available_at(
         &self,
@@ -199,7 +200,7 @@ impl Quotas<'_> {
             Quotas::Fixed(quotas) => quotas.iter().try_fold(now, |latest, quota| {
                 Some(latest.max(ring.available_from(now, weight, quota)?))
             }),
-            Quotas::Now(_, side) => Some(now.max(side.available_at(now, from, weight)?)),
+            Quotas::Now(_, ring) => Some(now.max(ring.available_at(now, from, weight)?)),
         }
     }
 }
@@ -216,8 +217,8 @@ impl Deref for Quotas<'_> {
 }
 
 impl CompiledRules {
-    /// Creates compiled rules from the quotas on the node's ring, the rules with rings of their
-    /// own, and the queues. At most `max_waiting` calls wait at once.
+    /// Creates compiled rules from the quotas on the node's ring, the rules with dedicated rings,
+    /// and the queues. At most `max_waiting` calls wait at once.
     pub(super) fn new(
         (rules, quotas): (Vec<u32>, Vec<Quota>),
         dedicated: Vec<DedicatedRing>,
@@ -225,21 +226,22 @@ impl CompiledRules {
         max_waiting: u32,
     ) -> Self {
         let has_any = !(dedicated.is_empty() && queues.is_empty());
-        let apart = || ExtraRings {
+        let extra = || ExtraRings {
             dedicated: dedicated.into(),
             queues: queues.into(),
         };
         Self {
             quotas: quotas.into(),
             rules: rules.into(),
-            apart: has_any.then(|| Box::new(apart())),
+            extra: has_any.then(|| Box::new(extra())),
             max_waiting,
         }
     }
 
-    /// Returns the state that the next rules of `node` inherit from these rules of `node`.
-    pub(crate) fn on<'a>(&'a self, node: &'a Node) -> Before<'a> {
-        Before {
+    /// Returns these rules with their `node`. The next rules of the resource inherit state from
+    /// both.
+    pub(crate) fn on<'a>(&'a self, node: &'a Node) -> PreviousRules<'a> {
+        PreviousRules {
             node,
             compiled: self,
         }
@@ -255,37 +257,38 @@ impl CompiledRules {
         &self.rules
     }
 
-    /// The rules with rings of their own.
+    /// The rules with dedicated rings.
     pub(crate) fn dedicated(&self) -> &[DedicatedRing] {
-        self.apart.as_ref().map_or(&[], |apart| &apart.dedicated)
+        self.extra.as_ref().map_or(&[], |extra| &extra.dedicated)
     }
 
-    /// Returns whether, apart from the node's ring, calls are judged on exactly one more ring,
-    /// whose limit never changes, and in no queue.
-    pub(crate) fn has_one_side(&self) -> bool {
+    /// Returns whether there is exactly one dedicated ring, with a limit that never changes, and no
+    /// queue.
+    pub(crate) fn has_one_dedicated(&self) -> bool {
         match self.dedicated() {
-            [side] => self.queues().is_empty() && side.is_fixed(),
+            [ring] => self.queues().is_empty() && ring.is_fixed(),
             _ => false,
         }
     }
 
-    /// The first ring besides the node's: the only one if [`has_one_side`](Self::has_one_side).
+    /// The first dedicated ring, which is the only one if
+    /// [`has_one_dedicated`](Self::has_one_dedicated).
     #[inline]
-    pub(crate) fn side(&self) -> &DedicatedRing {
-        let apart = self.apart.as_ref();
-        &apart.expect("it has a ring beside the node's").dedicated[0]
+    pub(crate) fn only_dedicated(&self) -> &DedicatedRing {
+        let extra = self.extra.as_ref();
+        &extra.expect("it has a ring beside the node's").dedicated[0]
     }
 
     /// The rules whose calls wait in a queue.
     pub(crate) fn queues(&self) -> &[Queue] {
-        self.apart.as_ref().map_or(&[], |apart| &apart.queues)
+        self.extra.as_ref().map_or(&[], |extra| &extra.queues)
     }
 
-    /// Returns whether calls are judged on the node's ring alone: no rule has a ring or a queue of
-    /// its own.
+    /// Returns whether calls are judged on the node's ring alone: no rule has a dedicated ring or a
+    /// queue.
     #[inline]
     pub(crate) const fn has_one_ring(&self) -> bool {
-        self.apart.is_none()
+        self.extra.is_none()
     }
 
     /// How many calls may wait at once.
@@ -300,8 +303,8 @@ impl CompiledRules {
         for quota in &self.quotas {
             longest = longest.max(ring.bucket_length() * quota.span());
         }
-        for side in self.dedicated() {
-            longest = longest.max(side.ring.interval());
+        for ring in self.dedicated() {
+            longest = longest.max(ring.ring.interval());
         }
         for queue in self.queues() {
             longest = longest.max(queue.memory());
@@ -312,9 +315,9 @@ impl CompiledRules {
     /// Bytes that the rules occupy on the heap.
     pub(crate) fn footprint(&self) -> usize {
         let mut bytes = size_of_val(&*self.quotas) + size_of_val(&*self.rules);
-        bytes += self.apart.as_deref().map_or(0, size_of_val);
-        for side in self.dedicated() {
-            bytes += side.footprint();
+        bytes += self.extra.as_deref().map_or(0, size_of_val);
+        for ring in self.dedicated() {
+            bytes += ring.footprint();
         }
         for queue in self.queues() {
             bytes += queue.footprint();

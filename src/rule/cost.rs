@@ -4,17 +4,18 @@ use std::sync::OnceLock;
 
 use super::problem::Inspector;
 
-/// The longest name of a unit, in bytes.
+/// The longest name of a unit, in bytes. [`UncountedUnit`] stores one inline.
 const MOST_LETTERS: usize = 64;
 
-/// The first unit that is noted. It is stored inline, so noting it allocates nothing.
+/// The first cost unit of a call that no rule counts, kept for a finding. It is stored inline, so a
+/// call that names it allocates nothing.
 #[derive(Debug, Default)]
-pub(super) struct NotedUnit(OnceLock<([u8; MOST_LETTERS], usize)>);
+pub(super) struct UncountedUnit(OnceLock<([u8; MOST_LETTERS], usize)>);
 
-// === impl NotedUnit ===
+// === impl UncountedUnit ===
 
-impl NotedUnit {
-    /// Notes `unit`, if it is the first one and could be that of a rule.
+impl UncountedUnit {
+    /// Keeps `unit`, if none is kept yet and a rule could have a unit of this length.
     pub(super) fn note(&self, unit: &str) {
         if unit.is_empty() || unit.len() > MOST_LETTERS {
             return;

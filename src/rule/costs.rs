@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cost::NotedUnit;
+use super::cost::UncountedUnit;
 use super::params::{KeyAccounts, KeyedRules, NoShare};
 use super::{FlowRule, LeaseAccount, RuleSet, SharedCostRule};
 use crate::base::carry_over::carry_over;
@@ -24,7 +24,7 @@ pub(crate) struct CostRules {
     /// rules](super::SharedRule).
     shared: Box<[SharedCostRule]>,
     /// The first unit that a call has named and no rule counts.
-    stray: NotedUnit,
+    stray: UncountedUnit,
 }
 
 /// A rule that counts all callers together.
@@ -37,7 +37,7 @@ struct CostRule {
     budget: Arc<CostBudget>,
 }
 
-/// The accounts of one call.
+/// The accounts of one call with the cost rules of its resource.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     /// One for each rule on all callers, in the order of the rules.
@@ -96,7 +96,7 @@ impl CostRules {
             all: all.into(),
             by_key,
             shared: shared.into(),
-            stray: NotedUnit::default(),
+            stray: UncountedUnit::default(),
         })
     }
 
@@ -105,8 +105,8 @@ impl CostRules {
         self.by_key.as_ref()
     }
 
-    /// Reserves what `call` may cost with every rule, or with none. Fills `accounts` in place, to
-    /// spare copying them. The error is that of the first rule without room for the call.
+    /// Reserves what `call` may cost with every rule, or with none. Fills `accounts` in place,
+    /// which avoids a copy. The error is that of the first rule without room for the call.
     #[inline]
     pub(crate) fn reserve(
         &self,
@@ -261,7 +261,8 @@ impl CostRules {
         }
     }
 
-    /// Returns when all rules have room for `call` if no other call comes; `None` if one never has.
+    /// Returns when all rules have room for `call` if no other call comes; `None` if a rule never
+    /// has room.
     pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
         let mut latest = now;
         if let Some(by_key) = &self.by_key {
@@ -274,7 +275,7 @@ impl CostRules {
     }
 
     /// What is left of each rule on all callers: the rule's index, its limit and interval, the
-    /// units left, and when there is more.
+    /// units left, and the time at which more units become available.
     pub(crate) fn left(
         &self,
         now: Tick,
@@ -305,7 +306,7 @@ impl CostRules {
         figures
     }
 
-    /// Returns whether a provider has reported what it has left, and the reset is still to come.
+    /// Returns whether a provider has reported its remaining units, and their reset is still ahead.
     pub(crate) fn has_provider_left(&self, now: Tick) -> bool {
         self.all
             .iter()

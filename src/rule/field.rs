@@ -17,7 +17,7 @@ pub(crate) trait HasFields: RuleInfo + Into<Rule> + 'static {
     /// which several kinds share.
     const FIELDS: &'static [&'static [Field<Self>]];
 
-    /// The settings of which a rule has exactly one, if there are such.
+    /// The settings of which a rule must have exactly one, if the kind has any.
     const ONE_OF: Option<OneOf> = None;
 
     /// Settings that older versions had: documents that contain them load, with a warning for each.

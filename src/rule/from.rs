@@ -27,8 +27,8 @@ impl<R: Into<Rule>, const N: usize> From<[R; N]> for Rules {
 }
 
 impl<R: Into<Rule>> From<Vec<R>> for Rules {
-    /// Creates a set of rules of one kind, or of [`Rule`]s of any kinds. For rules that come
-    /// from elsewhere use [`build`](Rules::build).
+    /// Creates a set of rules of one kind, or of [`Rule`]s of any kinds. For rules from a
+    /// configuration use [`build`](Rules::build).
     ///
     /// # Panics
     ///

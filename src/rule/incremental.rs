@@ -1,4 +1,4 @@
-//! Adding rules one by one, where a bad one must leave no trace.
+//! Adding rules one by one, where an invalid rule leaves the set unchanged.
 
 use super::problem::verdict;
 use super::{InvalidRules, Rule, Rules};
@@ -6,14 +6,14 @@ use super::{InvalidRules, Rule, Rules};
 impl Rules {
     /// Adds one more rule, to which messages refer by its `index`.
     ///
-    /// Conflicts between its templates and others are checked last, and only if
-    /// nothing else is wrong: taking a template back costs most.
+    /// Conflicts between its templates and others are checked last, and only if nothing else is
+    /// wrong: removing a template again is the most expensive step.
     ///
     /// After the last rule, [settle](Self::settle) the set.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with the rule. The set is then as it was.
+    /// Returns all problems of the rule. The set is then unchanged.
     pub(crate) fn try_add(&mut self, rule: Rule, index: usize) -> Result<(), InvalidRules> {
         let mut inspector = rule.inspector(index);
         self.inspect(&rule, &mut inspector);

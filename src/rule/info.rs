@@ -99,8 +99,8 @@ pub(crate) trait RuleInfo {
     /// table.
     fn may_be_default(&self) -> bool;
 
-    /// The name of rules like this one and how many of them a resource can have; `None` if any
-    /// number.
+    /// The name of rules like this one and how many of them a resource can have; `None` if there is
+    /// no maximum.
     fn bound(&self) -> Option<(&'static str, usize)> {
         None
     }
@@ -130,7 +130,7 @@ pub(crate) trait RuleInfo {
 
     /// Returns whether the rule is a flow rule that counts all calls of its resource together,
     /// against a threshold that does not change.
-    fn limits_all_alike(&self) -> bool {
+    fn limits_all_calls(&self) -> bool {
         false
     }
 
@@ -146,7 +146,7 @@ pub(crate) trait RuleInfo {
     }
 }
 
-/// Implements on [`Rule`] what needs the list of all kinds.
+/// Implements the methods of [`Rule`] that need the list of all kinds.
 macro_rules! kinds {
     ($($kind:ident($rule:ident)),* $(,)?) => {
         impl Rule {

@@ -26,7 +26,7 @@ pub(crate) struct SharedCostRule {
     pub(crate) index: u32,
     pub(crate) limit: u32,
     pub(crate) costs: Arc<LeaseCosts>,
-    /// The counter of all calls; `None` if each key has one.
+    /// The counter of all calls; `None` if each key has a counter.
     pub(crate) quota: Option<Arc<SharedQuota>>,
 }
 
@@ -113,7 +113,7 @@ impl LeaseAccount {
         &self.account
     }
 
-    /// Takes the one permit of a call that reserved nothing. Returns 1, or 0 if it is taken
+    /// Takes the one permit of a call that reserved nothing. Returns 1, or 0 if the permit is taken
     /// already.
     fn take_spare(&self) -> u32 {
         if planted(Bug::SpareTakenTwice) {

@@ -102,7 +102,7 @@ impl SharedRule {
             },
             limit: rule.limit(),
             unit: rule.get_cost().map(Into::into),
-            lends: rule.lends_of_next(),
+            lends: rule.borrow_limits(),
             exceptions: Named::default(),
             tiers: Named::default(),
             identity: identity.window(interval, counted),
@@ -208,7 +208,8 @@ impl SharedRule {
             ParamOf::Anyone => None,
         };
         match (given, self.missing) {
-            // Each process hashes it in its own way, so they would not count the same key together.
+            // Each process hashes a secret in its own way, so the processes would not count the
+            // same secret together.
             (Some(Key::Digest(..)), _) => Selected::Missing,
             (Some(key), _) => Selected::By(key),
             (None, MissingKey::Share) => Selected::By(&Key::MISSING),
@@ -222,7 +223,7 @@ impl SharedRule {
         self.limit
     }
 
-    /// The smallest limit above zero of any key.
+    /// The smallest limit above zero of any key; 0 if all limits are 0.
     pub(crate) fn least_limit(&self) -> u32 {
         let own = self.exceptions.values().chain(self.tiers.values());
         let own = own.filter(|own| own.is_finite());
@@ -280,7 +281,8 @@ fn add_unit(identity: &mut Identity, unit: Option<&str>) {
 // === impl RuleSet ===
 
 impl RuleSet {
-    /// Returns the rule at `index` as it counts on the resource `text`; `None` if it is not shared.
+    /// Returns the rule at `index` in the form that counts calls of the resource `text`; `None` if
+    /// it is not shared.
     pub(crate) fn shared(
         &self,
         index: u32,
@@ -303,9 +305,9 @@ impl Rule {
         Some(rule.identity)
     }
 
-    /// Returns the rule as it counts on the resource `text`; `None` if it is not shared.
-    /// `most_origins` is the engine's limit on origins, and `part` is the selection of rules by
-    /// which the engine judges.
+    /// Returns the rule in the form that counts calls of the resource `text`; `None` if it is not
+    /// shared. `most_origins` is the engine's limit on origins, and `part` is the selection of
+    /// rules by which the engine judges.
     fn as_shared(
         &self,
         text: &str,

@@ -174,7 +174,7 @@ pub(crate) use isolation::SlotQueue;
 pub use keyed_rule::KeyedRule;
 pub use problem::{InvalidRule, InvalidRules};
 #[cfg(feature = "serde")]
-pub(crate) use problem::{MOST_TOLD, write_first};
+pub(crate) use problem::{MOST_REPORTED, write_first};
 pub use system::SystemRule;
 
 pub use crate::base::number::{Number, WholeNumber};
@@ -201,7 +201,7 @@ pub(crate) use numbered::NumberedRules;
 pub(crate) use params::{
     KeyedRules, NoShare, OnSuspicion, OwnShare, RunningPlaces, ShareInLine, Shares, Suspicion,
 };
-pub(crate) use plan::{Before, Plan};
+pub(crate) use plan::{PreviousRules, Plan};
 pub(crate) use queue::{QueuedTurn, Turns};
 pub(crate) use scopes::{ContextRules, OriginRules};
 pub(crate) use set::{ResourceRules, RuleSet, SlotLimit};
@@ -267,10 +267,10 @@ impl Rule {
     }
 
     /// Returns the name of the rule's kind, which is the same in documents, ids and messages:
-    /// `flow`, `keyed`, `isolation`, `adaptive`, `circuit-breaker`, `authority` or `system`.
-    /// A rule in shadow mode has that of the rule itself. A refusal by an adaptive rule is one of
-    /// [`BlockKind::Isolation`](crate::BlockKind::Isolation); all other rules refuse with the
-    /// kind of the same name.
+    /// `flow`, `keyed`, `isolation`, `adaptive`, `circuit-breaker`, `authority` or `system`. A rule
+    /// in shadow mode has the kind of the rule itself. A refusal by an adaptive rule is one of kind
+    /// [`BlockKind::Isolation`](crate::BlockKind::Isolation); all other rules refuse with the kind
+    /// of their own name.
     ///
     /// ```
     /// use tower_sentinel::{FlowRule, KeyedRule, Rule};
@@ -295,7 +295,8 @@ impl Rule {
         self.info().is_shared()
     }
 
-    /// The largest limit of any value of a flow or keyed rule; 0 for any other kind.
+    /// The limit of a flow rule, or the largest limit of any value of a keyed rule; 0 for any other
+    /// kind.
     #[cold]
     pub(crate) fn largest_limit(&self) -> u32 {
         match self.itself() {
@@ -311,7 +312,7 @@ impl Rule {
         }
     }
 
-    /// The id of the rule in a set where it is the one at `index`.
+    /// The id of the rule in a set that has it at `index`.
     fn id_at(&self, index: usize) -> String {
         self.id()
             .map_or_else(|| format!("{}-{index}", self.kind()), str::to_owned)
@@ -386,20 +387,20 @@ each_kind!(kinds);
 
 /// A set of valid rules: a value of this type cannot hold an invalid one.
 ///
-/// All rules of a resource apply to each of its calls; a refusal names the first rule that
-/// refuses. Rules are checked kind by kind, in the order given on the [front
-/// page](crate#how-a-call-travels). Keyed rules and circuit breakers are each
-/// checked in the order of the set. Flow rules are checked in an order of their own: if
-/// several of them would refuse a call, the refusal may name any of these.
+/// All rules of a resource apply to each of its calls; a refusal names the first rule that refuses.
+/// Rules are checked kind by kind, in the order given on the [front
+/// page](crate#how-a-call-travels). Keyed rules and circuit breakers are each checked in the order
+/// of the set. Flow rules are checked in no documented order: if several of them would refuse a
+/// call, the refusal can name any of them.
 ///
-/// Names in rules, of resources and of anything else, must not be blank, and have at most
-/// 256 bytes and no control characters. A template has at most 25 parameters. No two rules
-/// have the same id; a rule without one has its kind and its place, such as `flow-2`.
+/// Names in rules, of resources and of anything else, must not be blank, and have at most 256 bytes
+/// and no control characters. A template has at most 25 parameters. No two rules have the same id;
+/// if a rule has no id, its kind and its place, such as `flow-2`, are its id.
 ///
 /// # Examples
 ///
-/// Add rules that are part of the program one by one; build rules that come from elsewhere
-/// all at once, so that all problems are reported:
+/// Add rules that are part of the program one by one; build rules from a configuration all at once,
+/// so that all problems are reported:
 ///
 /// ```
 /// use tower_sentinel::{FlowRule, IsolationRule, Rule, Rules};
@@ -456,7 +457,7 @@ pub struct Rules {
     list: Vec<Rule>,
     /// The index of each rule by its id.
     ids: HashMap<String, usize>,
-    /// How many rules there are by their [`Rule::bounded_as`].
+    /// The number of rules under each key of [`Rule::bounded_as`].
     bounded: HashMap<String, usize>,
     /// The index of each shared rule by the identity under which it counts.
     shared: HashMap<String, usize>,
@@ -485,7 +486,7 @@ impl Rules {
         Ok(set)
     }
 
-    /// Adds a rule that is part of the program. For rules that come from elsewhere use
+    /// Adds a rule that is part of the program. For rules from a configuration use
     /// [`try_with`](Self::try_with) or [`build`](Self::build).
     ///
     /// # Panics
@@ -564,7 +565,7 @@ impl Rules {
         &self.templates
     }
 
-    /// Adds `rule`, and returns its problems.
+    /// Adds `rule`, even if it has problems, and returns them.
     fn add(&mut self, rule: Rule) -> Vec<InvalidRule> {
         let index = self.list.len();
         let mut inspector = rule.inspector(index);
@@ -594,7 +595,7 @@ impl Rules {
     fn inspect(&self, rule: &Rule, inspector: &mut Inspector) {
         rule.info().check(inspector);
         self.inspect_shared(rule, inspector);
-        // Such a rule would be in force, but apply to no call.
+        // A rule that cannot be a default would be in force for `*`, but apply to no call.
         for (field, name) in rule.resources() {
             if name == ANY_RESOURCE && !rule.info().may_be_default() {
                 inspector.refuse(field, format_args!("{name:?}"), NO_DEFAULT);
@@ -617,7 +618,7 @@ impl Rules {
         }
     }
 
-    /// Reports whether a shared rule counts under the same identity as another rule of the set.
+    /// Reports a shared rule that counts under the same identity as another rule of the set.
     fn inspect_shared(&self, rule: &Rule, inspector: &mut Inspector) {
         // An identity needs valid settings: an invalid window may have no buckets.
         if !inspector.problems.is_empty() {

@@ -32,8 +32,8 @@ impl Rule {
 
     /// Returns whether the rule is a flow rule that counts all calls of its resource together,
     /// against a threshold that does not change.
-    pub(crate) fn limits_all_alike(&self) -> bool {
-        self.info().limits_all_alike()
+    pub(crate) fn limits_all_calls(&self) -> bool {
+        self.info().limits_all_calls()
     }
 
     /// Returns whether both are rules of one kind.

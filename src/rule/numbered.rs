@@ -1,4 +1,4 @@
-//! All rules of a set with their labels, whichever of them an engine judges by.
+//! All rules of a set with their labels, including rules that an engine does not judge by.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl From<Rules> for NumberedRules {
 }
 
 impl NumberedRules {
-    /// Numbers `rules`. Each continues the counts of the rule with its id among `old`.
+    /// Numbers `rules`. Each rule continues the counts of the rule with the same id in `old`.
     fn inheriting(rules: Rules, old: Option<&Self>) -> Self {
         let mut places: HashMap<&str, usize> = HashMap::new();
         if let Some(old) = old {
@@ -43,15 +43,15 @@ impl NumberedRules {
         let mut shared = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             let mut label = rules.label(index);
-            let known = match places.get(&*label.id) {
+            let predecessor = match places.get(&*label.id) {
                 Some(&place) => old.map(|old| (&old.labels[place], old.shared.get(place))),
                 None => None,
             };
-            if let Some((old, _)) = known {
+            if let Some((old, _)) = predecessor {
                 label.refused = old.refused.clone();
             }
             labels.push(Arc::new(label));
-            let counts = match known {
+            let counts = match predecessor {
                 _ if !rule.is_shared() => None,
                 Some((_, Some(Some(counts)))) => Some(counts.clone()),
                 _ => Some(SharedCounts::default()),
@@ -70,7 +70,7 @@ impl NumberedRules {
         }
     }
 
-    /// Numbers `rules`, which replace these.
+    /// Numbers `rules`, which replace the rules of `self`.
     pub(crate) fn followed_by(&self, rules: Rules) -> Self {
         Self::inheriting(rules, Some(self))
     }

@@ -1,11 +1,11 @@
-//! How the flow rules of one node are laid out: which share its ring, which have a ring of their
-//! own, which have a queue, and which state each of them inherits.
+//! How the flow rules of one node are laid out: which rules share its ring, which have a dedicated
+//! ring, which have a queue, and which state each rule inherits.
 //!
-//! Rules whose buckets fit on one grid of a limited number of buckets share the
-//! node's ring, so one compare-and-swap judges them all; each keeps its own
-//! buckets there. A rule far off that grid (a day beside a second) has a ring of
-//! its own, which is asked first and refunded when a later one refuses. A rule whose threshold
-//! changes by itself has a ring of its own as well.
+//! Rules whose buckets fit on one grid of a limited number of buckets share the node's ring, so one
+//! compare-and-swap judges them all; each keeps its own buckets there. A rule that does not fit
+//! that grid, such as a rule per day where the others are per second, has a *dedicated ring*. That
+//! ring is asked first, and refunded if a later rule refuses. A rule whose threshold changes by
+//! itself has a dedicated ring as well.
 //!
 //! ```text
 //! figures        2 × 500 ms   ┐
@@ -14,24 +14,24 @@
 //! 1000 per day   2 × 12 h       grid 12 h: a ring of its own
 //! ```
 //!
-//! # Going on after a reload
+//! # Reloads
 //!
-//! An old ring whose shape still serves stays in use. Any other one is
-//! [moved](LeapArray::move_to): the old ring ends, and its counts are cast into the new shape. A
+//! An old ring whose shape still serves stays in use. Any other ring is
+//! [moved](LeapArray::move_to): the old ring ends, and its counts are *cast* into the new shape. A
 //! call judged by older rules can take nothing from a ring that has ended, and is judged again.
-//! Three things must hold, and [`Plan`] alone sees to them, since no other code moves a ring:
+//! Three invariants must hold. [`Plan`] alone ensures them, since no other code moves a ring:
 //!
 //! - A reload ends a ring at most once, and only if the ring does not stay in use. A ring that
 //!   stays in use is never cast: tokens that pass there later would be missing from the copy.
 //! - The dedicated ring of a rule becomes the ring of one later rule at most, as [`carry_over`]
 //!   hands out no predecessor twice.
-//! - The node's ring may be cast several times: for the node, and for every rule that is
-//!   new in a ring of its own, as the node's ring has counted the calls of that rule. So if
-//!   there is such a rule the node must leave its ring, even if that still
+//! - The node's ring may be cast several times: for the node, and for every rule that gets a
+//!   dedicated ring without inheriting one, as the node's ring has counted the calls of that rule.
+//!   In that case the node's ring must be ended and replaced, even if it still
 //!   [serves](Plan::is_served_by). A ring that has ended yields the same counts in each cast.
 //!
-//! A reload makes the resource and the scope nodes anew under one lock, so no other thread does
-//! this to the same rings.
+//! A reload rebuilds the nodes of a resource and of its scopes under one lock, so no other thread
+//! moves the same rings.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -46,9 +46,9 @@ use crate::clock::Tick;
 use crate::stat::{Grid, LeapArray, MOST_AHEAD, Node, Shape};
 use crate::system::Sampler;
 
-/// A node with its compiled rules, which the next ones inherit.
+/// The previous node of a resource and its compiled rules, whose state the new ones inherit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Before<'a> {
+pub(crate) struct PreviousRules<'a> {
     pub(crate) node: &'a Node,
     pub(crate) compiled: &'a CompiledRules,
 }
@@ -60,15 +60,16 @@ pub(crate) struct Plan<'a> {
     grid: Grid,
     /// Rules that are judged on the node's ring. They inherit its counts.
     shared: Vec<(u32, &'a FlowRule)>,
-    /// Rules with a ring of their own. New ones inherit the node's counts, if there was a node.
-    own_rings: Vec<Placed<'a, DedicatedRing>>,
+    /// Rules with a dedicated ring. A new dedicated ring inherits the node's counts, if there was a
+    /// node.
+    dedicated_rules: Vec<Placed<'a, DedicatedRing>>,
     /// Rules whose calls wait in a queue. They take no tokens.
     queued: Vec<Placed<'a, Queue>>,
-    before: Option<Before<'a>>,
+    before: Option<PreviousRules<'a>>,
     patience: Duration,
 }
 
-/// A rule with a ring or a queue of its own.
+/// A rule with a dedicated ring or a queue.
 #[derive(Debug)]
 struct Placed<'a, T> {
     index: u32,
@@ -86,11 +87,11 @@ struct Extent {
 // === impl Plan ===
 
 impl<'a> Plan<'a> {
-    /// A plan for `rules` on a node with figures of `shape`, whose ring may have `most` buckets,
-    /// and whose calls wait for less than `patience`. It inherits the state of `before`.
+    /// Creates a plan for `rules` on a node with figures of `shape`, whose ring may have `most`
+    /// buckets, and whose calls wait for less than `patience`. It inherits the state of `before`.
     pub(crate) fn new(
         rules: Vec<(u32, &'a FlowRule)>,
-        before: Option<Before<'a>>,
+        before: Option<PreviousRules<'a>>,
         shape: &Shape,
         most: u64,
         patience: Duration,
@@ -103,19 +104,19 @@ impl<'a> Plan<'a> {
                 windowed.push((index, rule));
             }
         }
-        let dedicated = old_sides(&windowed, before);
+        let dedicated = inherited_rings(&windowed, before);
         let mut extent = Extent::of_figures(shape);
-        let (mut shared, mut own_rings) = (Vec::new(), Vec::new());
+        let (mut shared, mut dedicated_rules) = (Vec::new(), Vec::new());
         for ((index, rule), inherits) in windowed.into_iter().zip(dedicated) {
             let wider = extent.with(rule);
             let fits = wider.buckets() <= most && !rule.shaping.is_changing();
-            // A rule that counted in a ring of its own keeps one, even if it fits the node's ring:
-            // that may lack calls that passed before it reached so far back.
+            // A rule that counted in a dedicated ring keeps one, even if it fits the node's ring:
+            // that ring may not have reached that far back when some of the calls passed.
             if fits && inherits.is_none() {
                 extent = wider;
                 shared.push((index, rule));
             } else {
-                own_rings.push(Placed {
+                dedicated_rules.push(Placed {
                     index,
                     rule,
                     inherits,
@@ -125,7 +126,7 @@ impl<'a> Plan<'a> {
         Self {
             grid: extent.grid(patience),
             shared,
-            own_rings,
+            dedicated_rules,
             queued: with_old_queues(queued, before),
             before,
             patience,
@@ -156,9 +157,10 @@ impl<'a> Plan<'a> {
             quotas.0.push(*index);
             quotas.1.push(rule.quota(bucket_ns));
         }
-        // After the node: if a rule is new in a ring of its own, the node has left its old ring.
+        // Dedicated rings are built after the node: the node must have ended its old ring before a
+        // new dedicated ring inherits from it.
         let mut dedicated = Vec::new();
-        for it in &self.own_rings {
+        for it in &self.dedicated_rules {
             let ring = self.ring_of(it, now);
             dedicated.push(DedicatedRing::new(
                 it.index,
@@ -178,16 +180,16 @@ impl<'a> Plan<'a> {
 
     /// Returns whether the node can keep its `ring`: the buckets are as long as the planned ones,
     /// which decides what the ring lends; the ring reaches as far back and ahead as planned; and no
-    /// rule is new in a ring of its own.
+    /// rule gets a new dedicated ring.
     fn is_served_by(&self, ring: &LeapArray) -> bool {
         let old = ring.grid();
-        self.own_rings.iter().all(|it| it.inherits.is_some())
+        self.dedicated_rules.iter().all(|it| it.inherits.is_some())
             && self.grid.bucket_ns == old.bucket_ns
             && u64::from(self.grid.buckets) * self.grid.bucket_ns <= reach_ns(ring)
             && ahead(old.bucket_ns, self.patience) <= old.ahead
     }
 
-    /// The ring that `placed` has of its own.
+    /// Returns the dedicated ring of `placed`.
     fn ring_of(&self, placed: &Placed<'_, DedicatedRing>, now: Tick) -> Arc<LeapArray> {
         let bucket_ns = placed.rule.bucket_ns();
         let grid = Grid {
@@ -196,9 +198,9 @@ impl<'a> Plan<'a> {
             ahead: ahead(bucket_ns, self.patience),
         };
         let left = match (placed.inherits, self.before) {
-            (Some(side), _) if serves(side.ring(), grid) => return side.shared_ring(),
-            (Some(side), _) => side.ring(),
-            // The rule is new in a ring of its own, so the node has left this ring.
+            (Some(old), _) if serves(old.ring(), grid) => return old.shared_ring(),
+            (Some(old), _) => old.ring(),
+            // The rule gets a new dedicated ring, so the node has ended this ring.
             (None, Some(before)) => before.node.ring(),
             (None, None) => return Arc::new(LeapArray::with_grid(grid, now)),
         };
@@ -216,7 +218,7 @@ impl<'a> Plan<'a> {
         for (_, rule) in &self.shared {
             look(rule);
         }
-        for it in &self.own_rings {
+        for it in &self.dedicated_rules {
             look(it.rule);
         }
         for it in &self.queued {
@@ -230,13 +232,14 @@ impl<'a> Plan<'a> {
 ///
 /// All rings of a node count the same calls. So a rule whose window has changed inherits a ring
 /// that another rule no longer uses, if that ring goes back further than the node's.
-fn old_sides<'a>(
+fn inherited_rings<'a>(
     rules: &[(u32, &'a FlowRule)],
-    before: Option<Before<'a>>,
+    before: Option<PreviousRules<'a>>,
 ) -> Vec<Option<&'a DedicatedRing>> {
-    let known_ns = before.map_or(0, |before| reach_ns(before.node.ring()));
-    // Whether `old` may know of calls that `new` counts, and the node's ring does not.
-    let learns = |new: &FlowRule, old: &FlowRule| new.span_ns().min(old.span_ns()) > known_ns;
+    let node_reach_ns = before.map_or(0, |before| reach_ns(before.node.ring()));
+    // Whether the ring of `old` may have counted calls that `new` counts and that the node's ring
+    // has forgotten.
+    let adds_history = |new: &FlowRule, old: &FlowRule| new.span_ns().min(old.span_ns()) > node_reach_ns;
     carry_over(
         rules,
         before.map_or(&[], |before| before.compiled.dedicated()),
@@ -244,8 +247,8 @@ fn old_sides<'a>(
             &|(_, new), old| *new == old.rule(),
             &|(_, new), old| new.is_named_like(old.rule()) && new.counts_like(old.rule()),
             &|(_, new), old| new.counts_like(old.rule()),
-            &|(_, new), old| new.is_named_like(old.rule()) && learns(new, old.rule()),
-            &|(_, new), old| learns(new, old.rule()),
+            &|(_, new), old| new.is_named_like(old.rule()) && adds_history(new, old.rule()),
+            &|(_, new), old| adds_history(new, old.rule()),
         ],
     )
 }
@@ -253,7 +256,7 @@ fn old_sides<'a>(
 /// `rules` with the queues that they inherit: a call that waits there keeps its place.
 fn with_old_queues<'a>(
     rules: Vec<(u32, &'a FlowRule)>,
-    before: Option<Before<'a>>,
+    before: Option<PreviousRules<'a>>,
 ) -> Vec<Placed<'a, Queue>> {
     let queues = carry_over(
         &rules,
@@ -288,7 +291,8 @@ fn reach_ns(ring: &LeapArray) -> u64 {
     u64::from(ring.reach()) * ring.grid().bucket_ns
 }
 
-/// How many buckets ahead a call may wait that waits for less than `patience`.
+/// The number of coming buckets for which calls may wait, if no call waits for `patience` or
+/// longer.
 fn ahead(bucket_ns: u64, patience: Duration) -> u32 {
     let buckets = crate::clock::nanos(patience).div_ceil(bucket_ns);
     buckets.clamp(1, MOST_AHEAD).next_power_of_two() as u32
@@ -310,7 +314,7 @@ impl Extent {
         }
     }
 
-    /// Returns these needs with those of `rule`.
+    /// Returns the extent that covers both `self` and the window of `rule`.
     fn with(self, rule: &FlowRule) -> Self {
         Self {
             bucket_ns: gcd(self.bucket_ns, rule.bucket_ns()),
@@ -364,7 +368,7 @@ mod tests {
         );
         let all = plan(&rules);
         assert_eq!(
-            all.own_rings.iter().map(|it| it.index).collect::<Vec<_>>(),
+            all.dedicated_rules.iter().map(|it| it.index).collect::<Vec<_>>(),
             [2, 3]
         );
         let fine = plan(&rules[3..]);

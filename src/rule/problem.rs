@@ -12,7 +12,7 @@ use crate::keyed::SHORTEST_REFILL;
 /// The most problems that are reported in one text. The text becomes a log event, and log
 /// collectors drop events that are too large; a program that generates rules makes the same mistake
 /// in each.
-pub(crate) const MOST_TOLD: usize = 100;
+pub(crate) const MOST_REPORTED: usize = 100;
 
 /// Writes the first of `problems`, with `separator` between them, and the number of those left out.
 pub(crate) fn write_first<T: fmt::Display>(
@@ -21,7 +21,7 @@ pub(crate) fn write_first<T: fmt::Display>(
     separator: &str,
 ) -> fmt::Result {
     let mut problems = problems.enumerate();
-    for (index, problem) in problems.by_ref().take(MOST_TOLD) {
+    for (index, problem) in problems.by_ref().take(MOST_REPORTED) {
         if index > 0 {
             f.write_str(separator)?;
         }
@@ -174,7 +174,7 @@ impl Inspector {
     }
 
     fn note(&mut self, field: &'static str, value: &dyn fmt::Display, allowed: &dyn fmt::Display) {
-        if self.problems.len() >= MOST_TOLD {
+        if self.problems.len() >= MOST_REPORTED {
             return;
         }
         self.problems.push(InvalidRule {
@@ -292,7 +292,7 @@ pub(super) fn verdict(problems: Vec<InvalidRule>) -> Result<(), InvalidRules> {
     }
 }
 
-/// The problems that `rule` has in a set of its own.
+/// The problems of `rule` in a set without other rules.
 #[cfg(all(test, not(sentinel_loom)))]
 pub(super) fn problems(rule: impl Into<super::Rule>) -> Vec<String> {
     let Err(error) = super::Rules::build([rule]) else {

@@ -18,7 +18,7 @@ pub(crate) struct Queue {
     index: u32,
     rule: FlowRule,
     threshold: Threshold,
-    /// Kept over reloads: the queue that inherits it shares it, as calls wait in it.
+    /// Kept over reloads: the new queue shares it, as calls wait in it.
     throttle: Arc<Throttle>,
 }
 
@@ -58,8 +58,8 @@ impl Queue {
         &self.rule
     }
 
-    /// Takes a turn for a call of `weight`, if there is one soon enough. `ring` is the ring in
-    /// which the rule's calls are counted.
+    /// Takes a turn for a call of `weight`, if the call need not wait for it longer than the rule
+    /// allows. `ring` is the ring in which the rule's calls are counted.
     pub(crate) fn join(&self, now: Tick, weight: u32, ring: &LeapArray) -> Option<Turn> {
         let threshold = self.threshold.now(now, self.throttle.last(), ring);
         let cost = cost(weight, threshold, self.rule.interval())?;
@@ -76,8 +76,8 @@ impl Queue {
         ring: &LeapArray,
     ) -> Option<(Tick, Tick)> {
         let last_turn = self.throttle.last();
-        // The closure is called with one threshold after the other; the last one is the one that
-        // holds then.
+        // The closure is called with one threshold after the other; the last one holds at the
+        // returned time.
         let turn = Cell::new(from);
         let available_at = |threshold| {
             let cost = cost(weight, threshold, self.rule.interval())?;
@@ -95,7 +95,7 @@ impl Queue {
         self.rule.shaping.max_wait.unwrap_or_default()
     }
 
-    /// Cancels a turn. It goes to the next call, unless another call already stands behind it.
+    /// Cancels a turn. The next call gets it, unless another call is already queued behind it.
     pub(crate) fn cancel(&self, turn: Turn) {
         self.throttle.cancel(turn);
     }

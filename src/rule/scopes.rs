@@ -99,8 +99,8 @@ impl OriginRules {
         &self.queued
     }
 
-    /// The rules for all origins that have no node of their own and share one. No rule names any of
-    /// them, as a named origin always has a node.
+    /// The rules for the origins that share one node. No rule names any of them, as a named origin
+    /// always has a separate node.
     pub(crate) const fn of_unnamed(&self) -> &RulesOfOrigin {
         &self.other
     }

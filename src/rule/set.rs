@@ -20,7 +20,8 @@ use crate::system::Limits;
 pub(crate) struct RuleSet {
     listed: NumberedRules,
     by_resource: HashMap<String, ResourceRules>,
-    /// Rules that count on a related resource for the rules that look at it, by ascending index.
+    /// For each flow rule with a related resource, the rule that counts calls of that resource; by
+    /// ascending index.
     watchers: Vec<(u32, FlowRule)>,
     /// The limits that all system rules together set.
     limits: Limits,
@@ -44,7 +45,7 @@ pub(crate) struct RuleSet {
 pub(crate) struct SlotLimit {
     pub(crate) rule: u32,
     pub(crate) limit: u32,
-    /// Whether the rule is adaptive; the limit is then that of calls of one importance.
+    /// Whether the rule is adaptive; the limit is then that of one importance class.
     pub(crate) is_adaptive: bool,
 }
 
@@ -69,13 +70,13 @@ pub(crate) struct ResourceRules {
     pub(crate) related: Vec<u32>,
     /// The limits of isolation rules that look at other resources.
     pub(crate) related_slots: Vec<SlotLimit>,
-    /// The guards, if any rule judges by one.
+    /// Rules that judge a call by its properties alone, without counts, if there are any.
     pub(crate) guards: Option<Arc<Guards>>,
-    /// The longest that any rule makes calls wait in its queue.
+    /// The longest wait in a queue, of all rules.
     pub(crate) longest_wait: Duration,
     /// Circuit breakers.
     pub(crate) breakers: Vec<u32>,
-    /// The adaptive rule.
+    /// The index and settings of the adaptive rule, if there is one.
     pub(crate) adaptive: Option<(u32, LimiterSettings)>,
 }
 
@@ -208,7 +209,8 @@ impl RuleSet {
         &self.listed
     }
 
-    /// Returns whether any rule's name is a template that can match other paths.
+    /// Returns whether any rule's resource is a template, such as `/users/{id}`, that can match
+    /// several paths.
     pub(crate) const fn has_templates(&self) -> bool {
         self.listed.has_templates
     }
@@ -363,7 +365,8 @@ impl RuleSet {
         }
     }
 
-    /// The flow rules at `indices`, in the form in which they count on the resource `name`.
+    /// The flow rules at `indices`. Where `name` is only the related resource of a rule, its
+    /// watcher takes the rule's place.
     pub(crate) fn flows<'a>(
         &'a self,
         name: &'a str,
@@ -413,7 +416,8 @@ impl ResourceRules {
 
     fn add(&mut self, index: u32, rule: &Rule) {
         if let Some(guard) = rule.info().guard() {
-            // Such a rule judges a call by its own properties, and needs no other place.
+            // A guard looks only at properties of the call, so its rule is in none of the lists
+            // below.
             owned(&mut self.guards).add(index, rule, guard);
             return;
         }
@@ -460,7 +464,7 @@ impl ResourceRules {
     }
 }
 
-/// What a rule limits. A rule replaces a default rule that limits the same.
+/// The kind and cost unit of a rule. A rule replaces a default rule of the same kind and unit.
 fn kind_of(rule: &Rule) -> (&'static str, Option<&str>) {
     (rule.kind(), rule.info().unit())
 }

@@ -7,7 +7,7 @@ use super::{Rule, Rules};
 pub(crate) enum RuleSelection {
     /// The rules that refuse.
     Enforced,
-    /// None: all rules are judged in shadow mode, as `Everything`.
+    /// No rule: all rules are judged in shadow mode, with `Everything`.
     Nothing,
     /// All rules, in shadow mode.
     Everything,
@@ -72,8 +72,8 @@ impl RuleSelection {
         applying
     }
 
-    /// The selections for rules in shadow mode next to this part: for enforced rules one for each
-    /// shadow rule, as shadow rules do not affect each other.
+    /// The selections for rules in shadow mode in addition to this part. For enforced rules, there
+    /// is one selection for each shadow rule, as shadow rules do not affect each other.
     pub(crate) fn shadows(self, rules: &Rules) -> Vec<RuleSelection> {
         match self {
             RuleSelection::Enforced => {
@@ -97,13 +97,13 @@ impl Rule {
     /// [`Hook::on_shadow_block`](crate::Hook::on_shadow_block) and counted in
     /// [`Sentinel::shadows`](crate::Sentinel::shadows).
     ///
-    /// The rule judges the calls that the enforced rules let pass. Its statistics are its own, and
-    /// do not include calls that it would have refused. So they are what they would be if the rule
-    /// were enforced along with the other rules. There is one exception: a call that it would make
-    /// wait starts at once, so the rule never refuses a call because [too many
+    /// The rule judges the calls that the enforced rules let pass. It has separate statistics,
+    /// which do not include calls that it would have refused. So they are what they would be if the
+    /// rule were enforced along with the other rules. There is one exception: a call that it would
+    /// make wait starts at once, so the rule never refuses a call because [too many
     /// wait](crate::FlowRule::max_waiting). Rules in shadow mode do not affect each other. Each of
-    /// them judges every call of its resource that passes, and allocates for it; each has tables of
-    /// its own, of 42 KiB when empty. A reload keeps the statistics of an equal rule, or else of a
+    /// them judges every call of its resource that passes, and allocates for it; each has separate
+    /// tables, of 42 KiB when empty. A reload keeps the statistics of an equal rule, or else of a
     /// rule with the same id and resource. The name of the rule is a template like that of any
     /// rule, which matters for [rules for `*`](crate::rule#default-rules).
     ///

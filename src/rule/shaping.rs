@@ -97,8 +97,8 @@ impl FlowRule {
     ///
     /// # Source
     ///
-    /// The rate limiter of Sentinel, which follows the leaky bucket. In Sentinel, threads
-    /// sleep while they wait, and a refused call may delay others.
+    /// The rate limiter of Alibaba Sentinel, which follows the leaky bucket. There, threads sleep
+    /// while they wait, and a refused call may delay others.
     #[doc(alias("leaky_bucket", "queue", "pace"))]
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {
@@ -137,7 +137,7 @@ impl FlowRule {
     ///
     /// # Source
     ///
-    /// The warm-up of Sentinel, after Guava's `SmoothWarmingUp`. Sentinel counts in whole
+    /// The warm-up of Alibaba Sentinel, after Guava's `SmoothWarmingUp`. Sentinel counts in whole
     /// tokens, so small thresholds get stuck at zero; this implementation does not.
     #[must_use]
     pub fn warm_up(mut self, period: Duration) -> Self {
@@ -217,7 +217,8 @@ impl Shaping {
         self.cold_factor.unwrap_or(3.0)
     }
 
-    /// Refuses every setting that is set. Names every field, so that a new one is not forgotten.
+    /// Refuses every setting that is set. The pattern names every field, so that a new field does
+    /// not compile until it is handled here.
     pub(super) fn inspect_absent(&self, inspector: &mut Inspector, allowed: &str) {
         let Self {
             max_wait,
@@ -280,7 +281,8 @@ impl Falling {
         if !is_right {
             inspector.refuse("memory", self.marks, allowed);
         }
-        // An invalid whole threshold is reported by itself, and does not bound this one.
+        // An invalid whole threshold is reported separately, and does not bound the lower
+        // threshold.
         let most = if whole >= 0.0 { whole } else { f64::MAX };
         if !(0.0..=most).contains(&self.threshold) {
             let whole = brief(whole);

@@ -30,8 +30,8 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Completes settings that come from a form of Sentinel's dashboard with those of `old` for
-    /// which the form has no place. The form can only say whether a rule falls back to a limit of
+    /// Completes settings from a form of Alibaba Sentinel's dashboard: settings that the form does
+    /// not have are taken from `old`. The form can only say whether a rule falls back to a limit of
     /// each process.
     #[cfg(feature = "dashboard")]
     pub(super) fn carried(self, old: &Self) -> Self {
@@ -160,8 +160,8 @@ impl Identity {
         let _ = write!(self.0, "{name}={}:{value};", value.len());
     }
 
-    /// Adds that the rule is in shadow mode, and whether it is the rule or the engine (`owner`)
-    /// that is.
+    /// Adds that the rule is in shadow mode. `owner` is what was set to that mode: the rule or the
+    /// engine.
     pub(super) fn shadow(mut self, owner: &str) -> String {
         self.part("shadow", owner);
         self.0
@@ -189,9 +189,9 @@ macro_rules! shared_settings {
             /// [guide](crate::guide::replicas) shows how to set it
             /// up.
             ///
-            /// Processes count together if their rules have the same kind, the same id or
-            /// else the same resource, the same selection of calls, and the same window. The
-            /// threshold may differ, as during a rollout: then each process goes by its own.
+            /// Processes count together if their rules have the same kind, the same id or else the
+            /// same resource, the same selection of calls, and the same window. The threshold may
+            /// differ, as during a rollout: then each process applies its own threshold.
             ///
             /// In [shadow mode](crate::Rule::shadow) the rule counts in a counter of its own, and
             /// no call waits for the store.
@@ -259,8 +259,8 @@ macro_rules! shared_settings {
                 self
             }
 
-            /// Completes the rule, which comes from a form of Sentinel's dashboard, with the id of
-            /// `old`, and with the sharing settings of `old` for which the form has no place.
+            /// Completes the rule, which comes from a form of Alibaba Sentinel's dashboard: the id
+            /// and the sharing settings that the form does not have are taken from `old`.
             ///
             /// The dashboard numbers shared rules anew whenever it reads them, so its numbers are
             /// no ids: without an id, processes count together by the resource.

@@ -28,9 +28,9 @@ pub(crate) struct Templates {
     forgotten: usize,
 }
 
-/// Replaces the rule of a template that no rule names any more, but that the router still has: the
-/// router cannot remove a template without leaving traces of its parameters, and rebuilding it
-/// takes time.
+/// Takes the place of the rule index for a template that no rule names any more, but that the
+/// router still has: the router cannot remove a template without leaving traces of its parameters,
+/// and rebuilding it takes time.
 const FORGOTTEN: u64 = u64::MAX;
 
 type Router = matchit::Router<Arc<str>>;
@@ -194,7 +194,7 @@ pub(crate) fn respelled_name(name: &str) -> Option<String> {
 }
 
 /// Returns the name of calls by method and route if `name` is meant as such a name, but has a colon
-/// between the two, as the adapters of Sentinel write it.
+/// between the two, as the adapters of Alibaba Sentinel write it.
 #[cfg(feature = "serde")]
 pub(crate) fn by_method(name: &str) -> Option<String> {
     let (method, path) = name.split_once(':')?;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_names_the_other_one() {
+    fn a_conflict_names_the_other_template() {
         let mut templates = Templates::default();
         templates.add("/users/{id}", 3).unwrap();
         templates.add("/users/{id}", 4).unwrap();
@@ -300,8 +300,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-        /// Invalid and forgotten templates leave no trace: later ones are accepted or refused as if
-        /// those had never been added.
+        /// Invalid and forgotten templates leave no trace: later templates are accepted or refused
+        /// as if the others had never been added.
         #[cfg(feature = "serde")]
         #[test]
         fn only_known_templates_conflict(

@@ -105,8 +105,8 @@ impl Threshold {
     }
 
     /// Returns when a call could pass, at `from` or later, if no other call comes; `None` if never.
-    /// `room` returns when it could pass under a given constant threshold. Memory in use is taken
-    /// to stay as it is.
+    /// `room` returns the time under a given constant threshold. The memory in use is assumed not
+    /// to change.
     pub(super) fn available_at(
         &self,
         now: Tick,
@@ -117,10 +117,10 @@ impl Threshold {
     ) -> Option<Tick> {
         match self {
             Self::Warm(warm) => {
-                let known = known_from(ring, now);
+                let complete = complete_from(ring, now);
                 let passed = |at| passed_before(ring, now, at);
                 warm.refill(now, last_turn, || passed(now));
-                warm.available_at(from, last_turn, known, &passed, room)
+                warm.available_at(from, last_turn, complete, &passed, room)
             }
             Self::Fixed(_) | Self::Memory(_) => room(self.now(now, last_turn, ring)),
         }
@@ -137,8 +137,8 @@ impl Threshold {
     }
 }
 
-/// How many tokens passed in `ring` from its creation until the second of `at` begins, as far as is
-/// known `now`. (Calls whose turn is in that second are in the ring already.)
+/// How many tokens passed in `ring` from its creation until the second of `at` begins, by the calls
+/// that are counted `now`. (Calls whose turn is in that second are in the ring already.)
 fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
     let second = at.as_nanos() - at.as_nanos() % SECOND_NS;
     let start = ring.bucket_number(Tick::from_nanos(second));
@@ -151,9 +151,9 @@ fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
     })
 }
 
-/// The time from which on [`passed_before`] knows all tokens that pass in `ring` by `now`: the
+/// The time from which on [`passed_before`] returns all tokens that passed in `ring` by `now`: the
 /// first second that does not begin in the present bucket.
-fn known_from(ring: &LeapArray, now: Tick) -> Tick {
+fn complete_from(ring: &LeapArray, now: Tick) -> Tick {
     let end = ring.bucket_start(now) + ring.bucket_length();
     Tick::from_nanos(end.as_nanos().div_ceil(SECOND_NS).saturating_mul(SECOND_NS))
 }

@@ -2,9 +2,9 @@
 
 use super::problem::Inspector;
 
-/// Sentinel's name for all origins together.
+/// Alibaba Sentinel's name for all origins together.
 const DEFAULT_ORIGIN: &str = "default";
-/// Sentinel's name for each origin that no rule of the resource names.
+/// Alibaba Sentinel's name for each origin that no rule of the resource names.
 pub(super) const OTHER_ORIGIN: &str = "other";
 
 /// The callers whose calls a rule counts together.
@@ -34,7 +34,7 @@ pub(crate) enum Basis {
 // === impl Who ===
 
 impl Who {
-    /// Returns the selection of `origin`, which can be one of Sentinel's two special names.
+    /// Returns the selection of `origin`, which can be one of Alibaba Sentinel's two special names.
     pub(super) fn of_origin(origin: String) -> Self {
         match origin.as_str() {
             DEFAULT_ORIGIN => Self::Anyone,
@@ -43,8 +43,8 @@ impl Who {
         }
     }
 
-    /// The name for which [`of_origin`](Self::of_origin) returns this; `None` if this is not for
-    /// single origins.
+    /// The name from which [`of_origin`](Self::of_origin) creates this value; `None` if it does not
+    /// select single origins.
     pub(super) fn origin(&self) -> Option<&str> {
         match self {
             Self::Only(origin) => Some(origin),

@@ -51,7 +51,7 @@ const NOBODY: [&str; 12] = [
 ];
 
 /// The address as the keys have it: of IPv4, if it is written within one of these networks.
-fn known_as(ip: IpAddr) -> IpAddr {
+fn counted_key(ip: IpAddr) -> IpAddr {
     let text = ip.to_string();
     let is_v4_inside = ["::ffff:", "::ffff:0:", "64:ff9b::"].iter().any(|start| {
         let rest = text.strip_prefix(start);
@@ -84,7 +84,7 @@ fn node(is_forwarded: bool) -> impl Strategy<Value = Node> {
             } else {
                 format!("{text}{port}")
             };
-            (text, Some(known_as(ip)))
+            (text, Some(counted_key(ip)))
         },
     );
     let unknown = select(&NOBODY[..]).prop_map(|text| (text.to_owned(), None));
@@ -206,7 +206,7 @@ fn check(name: &str, lines: &[String], chain: &[Node], peer: Option<&str>, trust
         let peer = ClientAddr(SocketAddr::new(peer, 4000));
         request.extensions_mut().insert(peer);
     }
-    let peer = peer.map(known_as);
+    let peer = peer.map(counted_key);
     let extractor = match trust {
         Trust::Behind(nets) => ForwardedIp::behind(nets.iter().map(|net| net.parse().unwrap())),
         Trust::Hops(hops) => ForwardedIp::hops(*hops),

@@ -25,7 +25,7 @@ pub(crate) fn try_beside_ring(
     call: &Call<'_>,
     now: Glance,
 ) -> Result<Tick, Fallback> {
-    let (side, quotas) = (resource.compiled().side(), resource.compiled().quotas());
+    let (side, quotas) = (resource.compiled().only_dedicated(), resource.compiled().quotas());
     let weight = call.weight;
     let in_step = resource.time_in_step(now);
     let Some(at) = in_step.filter(|_| resource.fixed_slot_limit().is_none()) else {
@@ -50,7 +50,7 @@ pub(crate) fn try_beside_ring(
 /// Handles all cases of [`try_beside_ring`], from its first step on.
 #[inline(never)]
 fn try_slowly(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Tick, Fallback> {
-    let side = resource.compiled().side();
+    let side = resource.compiled().only_dedicated();
     let now = resource.check_time(now);
     match resource.fixed_slot_limit() {
         None => take_both_rings(resource, side, now, call.weight).map_err(Fallback::Denied)?,
@@ -70,7 +70,7 @@ fn try_own_slowly(
 ) -> Result<Tick, Fallback> {
     take_own_or_refund(
         resource,
-        resource.compiled().side(),
+        resource.compiled().only_dedicated(),
         now,
         call.weight,
         of_side,
@@ -118,7 +118,7 @@ fn take_slot_and_both_rings(
 /// Checks whether both rings have the tokens of a call now, in the order of [`take_both_rings`].
 /// Takes none.
 pub(super) fn check_both_rings(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
-    resource.compiled().side().check_room(now, weight)?;
+    resource.compiled().only_dedicated().check_room(now, weight)?;
     check_own_ring(resource, now, weight)
 }
 

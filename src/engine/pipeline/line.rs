@@ -60,7 +60,7 @@ pub(super) fn line_up_for_share(
     resource.shared().lined_up.note();
     let left = place.left;
     let places = &mut arrived.shares.get_or_insert_default().places;
-    places.retain(|before| !before.is_beside(&place));
+    places.retain(|before| !before.is_in_same_table(&place));
     places.push(place);
     wait_in_line(attempt, nodes.clone(), InLine::Share, left)
 }

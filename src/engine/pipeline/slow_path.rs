@@ -70,7 +70,7 @@ pub(super) fn available_at(resource: &Resource, now: Tick, weight: u32) -> Optio
     let own = own_ring_available_at(resource, now, weight)?;
     if resource.path_kind() == PathKind::FastBesideRing {
         // Windows keep their room until a call comes, so both have room at the later time.
-        return Some(own.max(resource.compiled().side().room_at(now, weight)?));
+        return Some(own.max(resource.compiled().only_dedicated().room_at(now, weight)?));
     }
     Some(own)
 }

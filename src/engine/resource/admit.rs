@@ -73,7 +73,7 @@ impl Resource {
     /// Returns whether a call waits for a slot or a share. A call that begins to wait after this
     /// check sees all writes before it.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.node.is_waited_for() || self.params().is_some_and(KeyedRules::are_waited_for)
+        self.node.is_waited_for() || self.params().is_some_and(KeyedRules::have_waiting_calls)
     }
 
     /// Returns whether a rule limits the slots.

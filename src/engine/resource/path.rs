@@ -54,7 +54,7 @@ impl PathKind {
         } = extras.unwrap_or(&none);
 
         // Some rules have their own ring or queue, in addition to the resource's ring.
-        let has_side = compiled.has_one_side();
+        let has_side = compiled.has_one_dedicated();
         let has_more_rings = !(compiled.has_one_ring() || has_side);
         // Rules of an origin or a context judge on a scope node.
         let has_scope_rules = origins.is_some() || contexts.is_some();

@@ -8,7 +8,7 @@ use crate::clock::Tick;
 
 /// The most findings that hooks receive. Limited, as some findings contain names of resources,
 /// which clients can make up.
-const MOST_TOLD: usize = 1_024;
+const MOST_REPORTED: usize = 1_024;
 /// How often it is reported that the store refuses requests.
 const AGAIN: Duration = Duration::from_secs(60);
 /// The most new resources that are compared with the names of rules. Limited, as each comparison
@@ -22,7 +22,7 @@ const MOST_LATE: u32 = 16;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct ToldFindings {
-    /// The kind of each finding, its rule and the part of the rule. At most [`MOST_TOLD`].
+    /// The kind of each finding, its rule and the part of the rule. At most [`MOST_REPORTED`].
     findings: Lock<Vec<(FindingKind, Box<str>, u8)>>,
     /// When it was last reported that the store refuses.
     refused: Lock<Option<Tick>>,
@@ -49,7 +49,7 @@ impl ToldFindings {
             kind => kind,
         };
         let mut told = self.findings.lock();
-        if told.len() >= MOST_TOLD {
+        if told.len() >= MOST_REPORTED {
             return false;
         }
         for (known, rule, part) in told.iter() {

@@ -1,4 +1,4 @@
-//! The default: HTTP and gRPC, each in its own way.
+//! The default rejection, which answers HTTP and gRPC requests in their own formats.
 
 use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderMap, HeaderValue, Response};
@@ -45,7 +45,7 @@ pub struct Auto {
 }
 
 impl Auto {
-    /// Creates the default, which uses the defaults of both.
+    /// Creates a rejection with the defaults of [`Http`] and [`Grpc`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -81,10 +81,10 @@ impl Rejection for Auto {
 #[inline]
 pub(super) fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {
     const GRPC: u128 = u128::from_ne_bytes(*b"application/grpc");
-    // Turns capitals into small letters. Of the bytes that a field can have, only `/` becomes `/`.
+    // Turns upper case into lower case. Of the bytes that a field can have, only `/` becomes `/`.
     const SMALL: u128 = u128::from_ne_bytes([0x20; 16]);
-    // Most responses have it as their first field, and a look there is cheaper than hashing the
-    // name.
+    // Most responses have the content type as their first field, and a look there is cheaper than
+    // hashing the name.
     let content_type = match headers.iter().next()? {
         (name, value) if name == CONTENT_TYPE => value,
         _ => content_type_behind_first(headers)?,

@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// The maximum length of the answer to a beat, in bytes.
 const MOST_ANSWER: usize = 64 << 10;
 /// The maximum number of characters of the dashboard's answer that a problem shows.
-const MOST_TOLD: usize = 200;
+const MOST_REPORTED: usize = 200;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -179,7 +179,7 @@ async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
         .as_str()
         .unwrap_or("no reason")
         .chars()
-        .take(MOST_TOLD)
+        .take(MOST_REPORTED)
         .collect();
     Err(BeatProblem(format!("refuses this program: {why:?}")))
 }

@@ -11,7 +11,7 @@ use super::form::JavaForm;
 use crate::document::{Problem, Problems};
 
 /// The maximum number of problems in an answer.
-const MOST_TOLD: usize = 5;
+const MOST_REPORTED: usize = 5;
 /// The maximum length of a resource's name in an answer, in characters.
 const MOST_NAME: usize = 100;
 
@@ -46,14 +46,14 @@ pub(super) fn refusal_of(
     found.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
     let mut lines: Vec<String> = found
         .iter()
-        .take(MOST_TOLD)
+        .take(MOST_REPORTED)
         .map(|(index, problem)| {
             let value = sent.get(*index).unwrap_or(&Value::Null);
             SentRule { form, value }.message(problem, has_store)
         })
         .collect();
-    if found.len() > MOST_TOLD {
-        lines.push(format!("and {} more", found.len() - MOST_TOLD));
+    if found.len() > MOST_REPORTED {
+        lines.push(format!("and {} more", found.len() - MOST_REPORTED));
     }
     lines.push(
         "Nothing has changed. The dashboard would send this rule again with the next one: open its \

@@ -12,7 +12,7 @@ use crate::observe::diff::Difference;
 use crate::rule::{InvalidRule, Rules};
 
 /// The maximum number of problems, and of differences, in an answer.
-const MOST_TOLD: usize = 200;
+const MOST_REPORTED: usize = 200;
 
 /// A problem of a document, as it is written in an answer.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ pub(super) fn report(
         json.plain("count", problems.len());
         json.list(
             "problems",
-            problems.iter().take(MOST_TOLD),
+            problems.iter().take(MOST_REPORTED),
             |json, problem| {
                 json.object(|json| {
                     json.text("text", &problem.text);
@@ -109,7 +109,7 @@ pub(super) fn report(
             return;
         };
         json.plain("changes", diff.len());
-        json.list("diff", diff.iter().take(MOST_TOLD), |json, difference| {
+        json.list("diff", diff.iter().take(MOST_REPORTED), |json, difference| {
             json.object(|json| {
                 json.text("kind", difference.kind);
                 json.text("resource", &difference.resource);

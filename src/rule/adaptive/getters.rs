@@ -26,7 +26,8 @@ impl AdaptiveRule {
         }
     }
 
-    /// Returns how much work a [burst](Self::burst) may be beyond the limit.
+    /// Returns how much work can exceed the limit in a [burst](Self::burst), as the time that it
+    /// takes.
     #[must_use]
     pub const fn get_burst(&self) -> Duration {
         self.burst

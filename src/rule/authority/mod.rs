@@ -15,9 +15,9 @@ use crate::call::Key;
 /// spaces around the names do not count. A name that spells an address or a number also matches an
 /// origin of that type; an IPv4-mapped IPv6 address matches both addresses.
 ///
-/// A call without an origin, or with an empty one, passes even a list of allowed origins,
-/// as in Sentinel, unless the rule [denies](Self::deny_unknown) it. An empty list refuses
-/// no origin, whether it allows or denies.
+/// A call without an origin, or with an empty one, passes even a list of allowed origins, as in
+/// Alibaba Sentinel, unless the rule [denies](Self::deny_unknown) it. An empty list refuses no
+/// origin, whether it allows or denies.
 ///
 /// # Examples
 ///
@@ -50,7 +50,7 @@ use crate::call::Key;
 ///
 /// # Source
 ///
-/// `AuthorityRule` of Sentinel. There a resource has one such rule, further rules are
+/// `AuthorityRule` of Alibaba Sentinel. There a resource has one authority rule, further rules are
 /// ignored, and spaces in the list count.
 #[doc(alias("allowlist", "denylist", "whitelist", "blacklist"))]
 #[derive(Clone, Debug, PartialEq)]

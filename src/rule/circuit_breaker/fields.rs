@@ -9,7 +9,8 @@ use crate::rule::field::{Field, HasFields, Needed, OneOf, resource_row};
 const NO_COUNTING: &[&str] = &["consecutive_errors", "pushback"];
 /// The settings that exclude `interval` and `buckets`, as calls are not counted in an interval.
 const NO_WINDOW: &[&str] = &["consecutive_errors", "pushback", "last_calls"];
-/// The condition with which the callee says how long the breaker is open, and nothing is counted.
+/// The condition that excludes the settings of counting and of the open time: the callee determines
+/// how long the breaker is open.
 const PUSHBACK: &[&str] = &["pushback"];
 
 impl HasFields for CircuitBreakerRule {

@@ -61,8 +61,8 @@ impl CircuitBreakerRule {
         matches!(self.strategy, Strategy::Pushback)
     }
 
-    /// Returns how long the breaker [stays open](Self::open_for). Has no meaning for a
-    /// [pushback](Self::pushback).
+    /// Returns how long the breaker [stays open](Self::open_for). A breaker that opens at a
+    /// [pushback](Self::pushback) ignores this.
     #[must_use]
     pub const fn get_open_for(&self) -> Duration {
         self.open_for
@@ -75,7 +75,8 @@ impl CircuitBreakerRule {
         self.open_up_to
     }
 
-    /// Returns how many calls [must have ended](Self::min_calls), if that was set.
+    /// Returns the minimum number of [ended calls](Self::min_calls) before the breaker can open;
+    /// `None` if it was not set.
     #[must_use]
     pub const fn get_min_calls(&self) -> Option<u32> {
         match self.min_calls {
@@ -84,9 +85,9 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Returns the [interval](Self::interval) in which calls are counted. Has no meaning for [the
-    /// last calls](Self::last_calls), [failures in a row](Self::consecutive_errors) or a
-    /// [pushback](Self::pushback).
+    /// Returns the [interval](Self::interval) in which calls are counted. A breaker ignores it if
+    /// it counts the [last calls](Self::last_calls) or failures [in a
+    /// row](Self::consecutive_errors), or opens at a [pushback](Self::pushback).
     #[must_use]
     pub const fn get_interval(&self) -> Duration {
         self.interval

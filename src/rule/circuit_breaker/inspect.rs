@@ -34,7 +34,8 @@ impl CircuitBreakerRule {
         inspector.number("probes", self.probes, 1..=MAX_PROBES);
     }
 
-    /// Inspects `open_up_to`: times for which the breaker is open grow, and never shrink.
+    /// Inspects `open_up_to`, which is at least `open_for`: the time for which a breaker is open
+    /// can only grow.
     fn inspect_growth(&self, inspector: &mut Inspector) {
         let Some(longest) = self.open_up_to else {
             return;
@@ -65,8 +66,8 @@ impl CircuitBreakerRule {
         self.refuse_window(inspector, allowed);
     }
 
-    /// Inspects the settings of a pushback rule, which get no say in how long the breaker is open,
-    /// except for a maximum.
+    /// Inspects the settings of a pushback rule. The callee determines how long the breaker is
+    /// open, so only the maximum can be set.
     fn inspect_pushback(&self, inspector: &mut Inspector) {
         if self.exceeds {
             inspector.refuse("exceeds", true, NOT_FOR_PUSHBACK);
@@ -95,7 +96,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// The most calls that the rule can count at once.
+    /// The maximum number of calls that the rule can count at once.
     fn most_calls(&self) -> u32 {
         let most = self
             .last_calls

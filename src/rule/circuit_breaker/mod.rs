@@ -1,4 +1,4 @@
-//! Circuit breaker rules: when calls to a resource stop for a while.
+//! Circuit breaker rules, which stop calls to a resource for a while.
 
 #[cfg(any(feature = "page", feature = "serde"))]
 mod fields;
@@ -77,8 +77,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// If the new rule counts the same calls as its predecessor, the breaker continues: it keeps its
 /// counts, its state and its probes, even if other settings change. If not, the breaker starts with
 /// no counts. It then stays open for as long as the predecessor's breaker would have, even if an
-/// operator had opened that one. If the predecessor's breaker was half-open, the new one is open,
-/// and the next call becomes a probe.
+/// operator had opened that breaker. If the predecessor's breaker was half-open, the new breaker is
+/// open, and the next call becomes a probe.
 ///
 /// A call that was admitted before the reload is judged by the rule that admitted it. If it is a
 /// probe, it decides by that rule. If not, it counts for the breaker that continues, but can open

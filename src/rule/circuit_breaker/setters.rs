@@ -44,8 +44,8 @@ impl CircuitBreakerRule {
         )
     }
 
-    /// Opens when `count` calls of `resource` failed one after the other, with no good call
-    /// in between. `count` is between 1 and 1 000 000.
+    /// Opens when `count` calls of `resource` failed in a row, with no good call in between.
+    /// `count` is between 1 and 1 000 000.
     ///
     /// These calls can be any time apart: none of [`interval`](Self::interval),
     /// [`buckets`](Self::buckets), [`last_calls`](Self::last_calls) and

@@ -6,8 +6,8 @@ use crate::clock::CalendarPeriod;
 use crate::rule::keyed_rule::inspect_offset;
 use crate::rule::problem::Inspector;
 
-/// What is refused for a rule by the calendar.
-const ELSEWHERE: &str = "left out for a day or month of the calendar";
+/// The allowed value, in a problem, of a setting that a rule by the calendar cannot have.
+const NOT_BY_CALENDAR: &str = "left out for a day or month of the calendar";
 
 impl FlowRule {
     /// Allows at most `threshold` calls of `resource` in each day of the calendar, of all callers
@@ -43,10 +43,9 @@ impl FlowRule {
     ///
     /// The threshold is at most 2³¹ − 1, or 2³⁰ for a rule on [costs](Self::cost). The resource has
     /// one count. [`NodeView::keyed_rules`](crate::read::NodeView::keyed_rules) reads what is left
-    /// of it, and gives it back, for any value that is named. The rule lends nothing. It has no
+    /// of it and can reset it, with any text as the value. The rule lends nothing. It has no
     /// [buckets](Self::buckets), queue, warm-up or memory, applies to no single origin or context,
-    /// cannot be for [all resources](crate::rule#default-rules), and is not
-    /// [shared](Self::shared).
+    /// cannot be for [all resources](crate::rule#default-rules), and is not [shared](Self::shared).
     ///
     /// ```
     /// use std::time::Duration;
@@ -71,7 +70,7 @@ impl FlowRule {
         Self::per(resource, threshold, period.longest()).in_period(period)
     }
 
-    /// This rule, which counts in each `period`.
+    /// Returns this rule, which now counts in each `period`.
     pub(super) fn in_period(self, period: CalendarPeriod) -> Self {
         Self {
             calendar: Some(period),
@@ -101,13 +100,14 @@ impl FlowRule {
     }
 
     /// Returns the [period of the calendar](Self::per_calendar_month) in which the rule counts;
-    /// `None`: it does not count by the calendar.
+    /// `None` if it does not count by the calendar.
     #[must_use]
     pub const fn calendar(&self) -> Option<CalendarPeriod> {
         self.calendar
     }
 
-    /// Returns how many minutes its days [begin before](Self::utc_offset) those of UTC; 0 unless set.
+    /// Returns how many minutes the rule's days [begin before](Self::utc_offset) those of UTC; 0
+    /// unless set.
     #[must_use]
     pub fn get_utc_offset(&self) -> i32 {
         self.utc_offset
@@ -126,7 +126,7 @@ impl FlowRule {
         if self.calendar.is_none() {
             return;
         }
-        self.inspect_in_table(inspector, [ELSEWHERE; 2]);
+        self.inspect_in_table(inspector, [NOT_BY_CALENDAR; 2]);
         let field = match (&self.basis, &self.who) {
             (Basis::Own, Who::Anyone | Who::Each) => None,
             (Basis::Related(_), _) => Some("when"),
@@ -134,7 +134,7 @@ impl FlowRule {
             (Basis::Own, Who::Only(_) | Who::Other) => Some("for_origin"),
         };
         if let Some(field) = field {
-            inspector.refuse(field, true, ELSEWHERE);
+            inspector.refuse(field, true, NOT_BY_CALENDAR);
         }
     }
 }

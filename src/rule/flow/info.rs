@@ -72,7 +72,7 @@ impl RuleInfo for FlowRule {
         self.most_waiting().is_some_and(|most| most > 0)
     }
 
-    fn limits_all_alike(&self) -> bool {
+    fn limits_all_calls(&self) -> bool {
         self.may_be_default() && self.shaping.memory.is_none() && self.cost.is_none()
     }
 

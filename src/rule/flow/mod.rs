@@ -22,7 +22,8 @@ use crate::clock::{CalendarPeriod, SHORTEST_INTERVAL};
 use crate::keyed::MOST_IN_WINDOW;
 use crate::stat::{Lending, MAX_TOKENS, Quota};
 
-/// The most buckets of one window.
+/// The maximum number of buckets of one window: each takes memory in every node, and time in the
+/// first call after an idle time.
 const MAX_BUCKETS: u32 = 1_024;
 
 /// The default of `max_waiting`: how many calls of a resource can wait at once.
@@ -97,7 +98,7 @@ pub struct FlowRule {
     pub(super) who: Who,
     basis: Basis,
     pub(super) shaping: Shaping,
-    /// As it was set, which is valid only for a rule by origin.
+    /// How calls without an origin are treated, if that was set; valid only for a rule by origin.
     pub(super) missing: Option<MissingKey>,
     lend: Option<bool>,
     max_occupy_ratio: f64,
@@ -182,7 +183,8 @@ impl fmt::Display for MissingKey {
 }
 
 impl FlowRule {
-    /// Allows at most `threshold` calls of `resource` per second: between 0 and 2³¹ − 1.
+    /// Allows at most `threshold` calls of `resource` per second. The threshold is between 0 and
+    /// 2³¹ − 1.
     ///
     /// The threshold may have a fraction. A window counts whole calls and ignores the
     /// fraction. So a threshold between 0 and 1 would refuse every call, and is invalid: for
@@ -204,8 +206,8 @@ impl FlowRule {
     /// Allows at most `threshold` calls of `resource` per hour, as
     /// [`per`](Self::per) with 3600 s.
     ///
-    /// Buckets begin by UTC where the clock is the machine's: see
-    /// [windows and the calendar](crate::stat#windows-and-the-calendar).
+    /// With the system clock, buckets are aligned to UTC: see [windows and the
+    /// calendar](crate::stat#windows-and-the-calendar).
     #[must_use]
     pub fn per_hour(resource: impl Into<String>, threshold: impl Into<Number>) -> Self {
         Self::per(resource, threshold, Duration::from_secs(3_600))
@@ -285,12 +287,12 @@ impl FlowRule {
     /// further origins of the resource share one quota. Clients that make up origins can
     /// reach it; [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how fast.
     ///
-    /// The quotas are kept in a table like that of a [`KeyedRule`](crate::KeyedRule), with 32 bytes
-    /// per origin, allocated at once for as many origins as that limit. Its windows have two
-    /// buckets, are not [strict](Self::strict) and do not lend. The threshold is at most 1 048 575.
-    /// A call that waits for another rule is counted in the table when it arrives. A
-    /// [reload](crate::Sentinel::reload) that changes the interval resets the table: every origin
-    /// then has its whole quota again.
+    /// The quotas are kept in a table like that of a [`KeyedRule`](crate::KeyedRule), which takes
+    /// 32 bytes per origin, allocated up front for [`max_origins`](crate::Builder::max_origins)
+    /// origins. Its windows have two buckets, are not [strict](Self::strict) and do not lend. The
+    /// threshold is at most 1 048 575. A call that waits for another rule is counted in the table
+    /// when it arrives. A [reload](crate::Sentinel::reload) that changes the interval resets the
+    /// table: every origin then has its whole quota again.
     ///
     /// Where each origin needs [`strict`](Self::strict), [`buckets`](Self::buckets),
     /// [`lend(true)`](Self::lend), [`warm_up`](Self::warm_up) or [`memory`](Self::memory), use
@@ -306,11 +308,11 @@ impl FlowRule {
     /// Counts and limits only the calls of `origin`. An address or a number is written as
     /// text, and stands for both the text and the address or number.
     ///
-    /// Sentinel's two special names have Sentinel's meaning: `"default"` counts all callers
-    /// together, as without this method, and `"other"` gives a quota of its own to every origin
-    /// that no rule of the resource names. With [`throttle`](Self::throttle), though, all these
-    /// origins share one queue and one warm-up: together they get the threshold once, not once
-    /// each.
+    /// The two special origins of Alibaba Sentinel keep their meaning: `"default"` counts all
+    /// callers together, as without this method, and `"other"` gives a separate quota to every
+    /// origin that no rule of the resource names. With [`throttle`](Self::throttle), though, all
+    /// these origins share one queue and one warm-up: together they get the threshold once, not
+    /// once each.
     #[must_use]
     pub fn for_origin(mut self, origin: impl Into<String>) -> Self {
         self.who = Who::of_origin(origin.into());
@@ -318,8 +320,8 @@ impl FlowRule {
     }
 
     /// Limits the rule's resource by the calls of another resource: calls of the rule's own
-    /// resource are refused while `related` has no room for them under the threshold. So reads can
-    /// yield to writes. `related` can be a template, like the name of a rule. Only calls of
+    /// resource are refused while one more call of `related` would exceed the threshold. So reads
+    /// can yield to writes. `related` can be a template, like the name of a rule. Only calls of
     /// `related` with the same direction count.
     ///
     /// Nothing is taken from `related`, so calls that arrive at the same moment may all
@@ -389,8 +391,8 @@ impl FlowRule {
         self
     }
 
-    /// Sets the largest fraction that can be lent of the tokens that become free when a bucket
-    /// leaves the window: above 0, at most 1. Default 1: borrowers can take all of them, and
+    /// When a bucket leaves the window, its tokens become free. Sets the largest fraction of them
+    /// that can be lent: above 0, at most 1. Default 1: borrowers can take all of them, and
     /// ordinary calls get the rest. If the next window shares no bucket with the present one, as
     /// with a rule of one bucket, this is a fraction of the threshold instead.
     ///
@@ -457,7 +459,7 @@ impl FlowRule {
         &self.basis
     }
 
-    /// The other resource by whose calls the rule limits its own, if there is one.
+    /// The related resource, if the rule limits its own resource by the calls of another one.
     pub(super) fn related(&self) -> Option<&str> {
         match &self.basis {
             Basis::Related(related) => Some(related),
@@ -503,7 +505,7 @@ impl FlowRule {
 
     /// For a shared rule: the fraction of the limit that one process can borrow from the next
     /// bucket, and the most permits that it can borrow.
-    pub(super) fn lends_of_next(&self) -> (f64, u32) {
+    pub(super) fn borrow_limits(&self) -> (f64, u32) {
         let most = if self.lends() {
             self.max_waiting.get()
         } else {
@@ -563,7 +565,7 @@ impl FlowRule {
         }
     }
 
-    /// Returns whether the rule is for every resource without one of its own.
+    /// Returns whether the rule is for every resource without a flow rule of its own.
     pub(super) fn is_for_any(&self) -> bool {
         self.resource == super::ANY_RESOURCE
     }
@@ -592,7 +594,7 @@ impl FlowRule {
         inspect_window(inspector, self.interval, self.buckets.get());
     }
 
-    /// Returns whether both rules were given the same id.
+    /// Returns whether the same id was set for both rules.
     pub(super) fn is_named_like(&self, other: &Self) -> bool {
         self.id.is_some() && self.id == other.id
     }

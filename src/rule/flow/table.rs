@@ -6,8 +6,9 @@ use crate::rule::problem::Inspector;
 use crate::stat::MAX_TOKENS;
 
 impl FlowRule {
-    /// Reports the settings that a table cannot implement: a queue as not `queue`, the others as not
-    /// `allowed`. Names every field, so that a new one does not compile until it is decided here.
+    /// Reports the settings that a table cannot implement. The message for a queue is `queue`, and
+    /// for any other setting `allowed`. The pattern names every field, so that a new field does not
+    /// compile until it is handled here.
     pub(super) fn inspect_in_table(&self, inspector: &mut Inspector, [allowed, queue]: [&str; 2]) {
         let Self {
             resource: _,
@@ -21,7 +22,7 @@ impl FlowRule {
             basis: _,
             shaping,
             lend,
-            // Meaningless here: with such a table no call waits.
+            // Without effect: with a table no call waits.
             max_waiting: _,
             max_occupy_ratio: _,
             sharing: _,
@@ -51,14 +52,14 @@ impl FlowRule {
         let queue = "left out with `by_origin`: a `KeyedRule` has a queue for each origin, by \
                      `.by_origin().throttle(…)`";
         self.inspect_in_table(inspector, [allowed, queue]);
-        // Above the largest of all thresholds it has been reported already.
+        // A threshold above `MAX_TOKENS` has been reported already.
         let most = most_in_window(self.interval);
         if most < MAX_TOKENS && self.threshold > f64::from(most) {
             inspector.number("threshold", self.threshold, 0..=most);
         }
     }
 
-    /// Returns whether it counts in a table: as a [keyed rule](Self::as_keyed_rule).
+    /// Returns whether the rule counts in a table, as a [keyed rule](Self::as_keyed_rule).
     pub(in crate::rule) fn is_in_table(&self) -> bool {
         self.is_by_origin() || self.calendar.is_some()
     }

@@ -27,16 +27,16 @@ impl IsolationRule {
     /// Counts and limits only the calls of `origin`, with slots of their own. An address or a
     /// number is written as text, and stands for both the text and the address or number.
     ///
-    /// Sentinel's two special names have Sentinel's meaning, as in
+    /// The two special origins of Alibaba Sentinel keep their meaning, as in
     /// [`FlowRule::for_origin`](crate::FlowRule::for_origin): `"default"` counts all callers
-    /// together, as without this method, and `"other"` gives slots of its own to every origin that
-    /// no flow or isolation rule of the resource names. A call without an origin is not limited.
+    /// together, as without this method, and `"other"` gives separate slots to every origin that no
+    /// flow or isolation rule of the resource names. A call without an origin is not limited.
     ///
     /// The limit is as exact as that on all callers: checking it and taking a slot are one atomic
     /// step on the node of the origin. If a call also needs a slot of another rule, and another
     /// call takes that slot at the same moment, the call holds its first slot until it is refused.
     /// Once the engine's [limit on origins](crate::Builder::max_origins) is reached, further
-    /// origins that no rule names share the slots of one.
+    /// origins that no rule names share the slots of a single origin.
     ///
     /// Calls that already run when the rule is added count only if their origin was tracked when
     /// they began: by another rule for single origins, or by
@@ -74,8 +74,8 @@ impl IsolationRule {
     /// the same direction count. At a `max` of 0 every call is refused.
     ///
     /// The rule looks at the number of calls that run at that moment, and takes no slot: it limits
-    /// neither the calls of `related` nor, while fewer than `max` of them run, how many of its own
-    /// run. A call that waits afterwards, for its turn or for a borrowed place, is not checked
+    /// neither the calls of `related` nor, while fewer than `max` of them run, the calls of its own
+    /// resource. A call that waits afterwards, for its turn or for borrowed tokens, is not checked
     /// again. The rule does not apply until `related` has been called for the first time. The
     /// setting cannot be combined with an origin or a [queue](Self::queue), and the rule cannot be
     /// a [default rule](crate::rule#default-rules).
@@ -117,7 +117,7 @@ impl IsolationRule {
     /// A call waits before the rules that come after this one are checked, and takes nothing from
     /// them meanwhile. When it has its slot, parameters, rates, queues and, once more, circuit
     /// breakers are checked, by the rules in force then. If one of them refuses the call, the slot
-    /// goes to the next call. If one makes it wait for its turn or for a borrowed place, the slot
+    /// goes to the next call. If one makes it wait for its turn or for borrowed tokens, the slot
     /// goes to the next call too. After that wait the call gets a slot again, before all calls that
     /// came later, within what is left of its `max_wait`. Response time and concurrency begin after
     /// the wait, which is recorded separately.

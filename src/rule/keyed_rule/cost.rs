@@ -93,7 +93,7 @@ impl KeyedRule {
         }
     }
 
-    /// Returns whether a limit is too large for windows of one word.
+    /// Returns whether any limit of the rule is too large for a window of one word.
     pub(in crate::rule) fn has_wide_windows(&self) -> bool {
         let is_wide = |threshold: &f64| *threshold > f64::from(MOST_IN_WINDOW);
         let mut others = self.exceptions.iter().chain(&self.tiers);

@@ -94,7 +94,7 @@ impl HasFields for KeyedRule {
             Field::new(
                 "except_unlimited",
                 Texts(
-                    |it: &Self| given(&it.unlimited_values),
+                    |it: &Self| unless_empty(&it.unlimited_values),
                     |it, values| values.into_iter().fold(it, Self::except_unlimited),
                 ),
             ),
@@ -102,7 +102,7 @@ impl HasFields for KeyedRule {
             Field::new(
                 "tier_unlimited",
                 Texts(
-                    |it: &Self| given(&it.unlimited_tiers),
+                    |it: &Self| unless_empty(&it.unlimited_tiers),
                     |it, tiers| tiers.into_iter().fold(it, Self::tier_unlimited),
                 ),
             ),
@@ -137,7 +137,7 @@ impl HasFields for KeyedRule {
 }
 
 /// Returns `list` unless it is empty.
-fn given(list: &[String]) -> Option<&[String]> {
+fn unless_empty(list: &[String]) -> Option<&[String]> {
     (!list.is_empty()).then_some(list)
 }
 

@@ -77,9 +77,9 @@ const LONGEST_SHOWN: usize = 64;
 ///
 /// # Source
 ///
-/// The hot-parameter rule of Sentinel. There a quota is refilled all at once after each
-/// interval, so twice the threshold may pass at its edge, and the least recently used value
-/// is evicted even if it has not recovered its quota.
+/// The hot-parameter rule of Alibaba Sentinel. There a quota is refilled all at once after each
+/// interval, so twice the threshold may pass at its edge, and the least recently used value is
+/// evicted even if it has not recovered its quota.
 #[doc(alias("HotParamRule", "token_bucket", "GCRA", "KeyedRateLimit"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeyedRule {
@@ -245,8 +245,8 @@ impl KeyedRule {
     /// Sets how many calls a value at rest can make at once, including those of the threshold: from
     /// the threshold to 2³¹ − 1. It is converted to a [burst](Self::burst) of what exceeds the
     /// whole part of the threshold. The same burst applies to values with a threshold of their own,
-    /// so their capacity differs as their threshold does. Of `burst` and `capacity`, the last one
-    /// set counts. Only for a refilled quota.
+    /// so their capacity differs by as much as their threshold. Of `burst` and `capacity`, the last
+    /// one set counts. Only for a refilled quota.
     ///
     /// ```
     /// use tower_sentinel::{KeyedRule, Rules};
@@ -303,7 +303,7 @@ impl KeyedRule {
     /// ends, for at most `max_wait`, instead of refusing them: between 0, at which no call waits,
     /// and 1 day. Default: no call waits. Only for a concurrency limit.
     ///
-    /// Each value has a line of its own. Its places go to waiting calls in the order of their
+    /// Each value has a separate queue. Its places go to waiting calls in the order of their
     /// arrival, and a new call does not overtake them: no more calls of a value run than its limit,
     /// and no place is free while a call of that value waits. A call that has waited for
     /// `max_wait`, or for its own [patience](crate::Call::patience) if that is shorter, is refused
@@ -320,7 +320,7 @@ impl KeyedRule {
     /// waits for a turn or for a loan, it keeps the place. Response time begins after the wait,
     /// which is recorded separately.
     ///
-    /// All values that find no place in the table share one quota, and wait in one line for it,
+    /// All values that find no place in the table share one quota, and wait in one queue for it,
     /// even if the table gets room meanwhile. A value is not evicted while one of its calls waits.
     /// Calls wait on a tokio runtime with its timer, as in any queue; see
     /// [`Sentinel::enter`](crate::Sentinel::enter). In [shadow mode](crate::Rule::shadow) a call
@@ -355,8 +355,8 @@ impl KeyedRule {
     ///
     /// # Cancel safety
     ///
-    /// A call that is dropped while it waits leaves the line. If it has just got a place, the
-    /// next call of its value gets it.
+    /// A call that is dropped while it waits leaves the queue. If it has just got a place, the next
+    /// call of its value gets it.
     #[doc(alias("wait", "acquire", "semaphore"))]
     #[must_use]
     pub fn queue(mut self, max_wait: Duration) -> Self {
@@ -392,8 +392,8 @@ impl KeyedRule {
     /// an address or a number also stands for that address or number. An [exception](Self::except)
     /// takes precedence over a tier. A value whose tier changes keeps the number of calls that it
     /// has spent: one that has spent 5 of 5 has 95 of 100 left at once.
-    /// [`max_keys`](Self::max_keys) describes, under reloads, how long calls stay spent that were
-    /// made at another limit.
+    /// [`max_keys`](Self::max_keys) describes, under reloads, how long calls that were made at
+    /// another limit stay spent.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<Number>) -> Self {
         self.tiers.push((tier.into(), threshold.into().get()));
@@ -467,7 +467,7 @@ impl KeyedRule {
     /// # Reloads
     ///
     /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter,
-    /// the offset from UTC or the way to count makes a new table, and so does one by which the
+    /// the offset from UTC or the way to count makes a new table, and so does a reload by which the
     /// largest threshold of a [window](Self::window) rises above 1 048 575 or falls below: then
     /// every value has its whole quota again. If anything else changes, such as thresholds,
     /// exceptions and tiers, the table keeps the state of each value. For a refilled quota, a
@@ -568,8 +568,8 @@ impl KeyedRule {
         queue.lets_wait().then_some(queue)
     }
 
-    /// The most calls of all values together that can wait at once, where `of_one` of one value
-    /// can.
+    /// The maximum number of waiting calls of all values together, if `of_one` calls of one value
+    /// can wait.
     pub(super) const fn most_waiting(of_one: u32) -> u32 {
         if of_one > MOST_WAITING {
             of_one
@@ -578,7 +578,7 @@ impl KeyedRule {
         }
     }
 
-    /// Returns whether both were given the same id.
+    /// Returns whether the same id was set for both rules.
     pub(super) fn is_named_like(&self, other: &Self) -> bool {
         self.id.is_some() && self.id == other.id
     }
@@ -630,7 +630,7 @@ impl KeyedRule {
         for (field, (name, threshold)) in exceptions.chain(tiers) {
             inspector.name(field, name);
             if !(0.0..=f64::from(most)).contains(threshold) {
-                // Says which of many entries has the problem.
+                // The message quotes the entry, as a rule can have many.
                 let start: String = name.chars().take(LONGEST_SHOWN).collect();
                 let value = format!("{} for {start:?}", brief(*threshold));
                 inspector.refuse(field, value, format_args!("between 0 and {most}"));

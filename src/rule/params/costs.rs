@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::keyed::{KeyAccount, KeyBudget};
 
 /// The accounts of one call under keyed rules, each with the place of its rule in the list. A rule
-/// that finds no value in the call opens none.
+/// that finds no value in the call opens no account.
 pub(crate) type KeyAccounts = SmallVec<(u32, KeyAccount), 1>;
 
 // === impl KeyedRules ===
@@ -54,7 +54,8 @@ impl KeyedRules {
         }
     }
 
-    /// Returns when all rules have room for `call` if no other call comes; `None` if one never has.
+    /// Returns when all rules have room for `call` if no other call comes; `None` if a rule never
+    /// has room.
     pub(crate) fn cost_room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
         let mut latest = now;
         for rule in &self.0 {

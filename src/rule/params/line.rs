@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::keyed::{Digest, HotKeys, KeyLimit, KeyLimitNow, KeyTokens, LineTicket, Most};
 use crate::rule::KeyedRule;
 
-/// The place of a call in the line of its value. It can have left the line since.
+/// The place of a call in the line of its value. The call may have left the line in the meantime.
 #[derive(Clone, Debug)]
 pub(crate) struct ValuePlaceInLine {
     keys: Arc<HotKeys>,
@@ -48,7 +48,7 @@ impl ValuePlaceInLine {
     }
 
     /// Returns whether both are places in lines of the same table.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+    pub(crate) fn is_in_same_table(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys, &other.keys)
     }
 }
@@ -67,7 +67,7 @@ impl OwnShare {
 
 impl KeyedRules {
     /// Takes shares as [`take`](Self::take) does, but uses the share that the call was given in
-    /// line. It is left in `own` if no rule asks for it.
+    /// line. If no rule needs it, it stays in `own`.
     #[cold]
     pub(crate) fn take_with(
         &self,
@@ -99,7 +99,7 @@ impl KeyedRules {
     }
 
     /// Puts a call in the line of its value, after it has found no room, unless it cannot wait
-    /// there. A call that has stood in lines `before` keeps its place.
+    /// there. A call that has waited in the same line `before` keeps its place there.
     pub(crate) fn stand_in_line(
         &self,
         none: &NoShare,
@@ -146,7 +146,7 @@ impl KeyedRules {
         })
     }
 
-    /// Returns whether calls can wait for the share that this one did not get.
+    /// Returns whether calls can wait for the share that this call did not get.
     pub(crate) fn has_line(&self, none: &NoShare) -> bool {
         let param = self.full(none);
         param.is_some_and(|param| param.rule.place_queue().is_some())
@@ -178,9 +178,9 @@ impl KeyedRules {
         }
     }
 
-    /// Returns whether a call waits for a share. A call that lines up after a `false` sees all that
-    /// was done before it.
-    pub(crate) fn are_waited_for(&self) -> bool {
+    /// Returns whether a call waits for a share. If none does, a call that lines up later sees
+    /// everything that was done before.
+    pub(crate) fn have_waiting_calls(&self) -> bool {
         self.0.iter().any(|param| param.keys.is_waited_for())
     }
 

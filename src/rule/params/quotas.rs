@@ -24,8 +24,8 @@ pub(super) type Exceptions = HashMap<Digest, ValueQuota, foldhash::fast::RandomS
 /// The longest tier that is noted, in bytes: a longer text is hardly a misspelled name.
 const LONGEST_TIER: usize = 64;
 
-/// The first few tiers of calls that a rule does not name, to find misspelled names. There can be
-/// any number of others, as a tier need not have a quota of its own.
+/// The first few tiers of calls that a rule does not name, to find misspelled names. Further tiers
+/// are not kept: calls can have any number of tiers without a quota.
 #[derive(Debug, Default)]
 pub(super) struct UnknownTiers([OnceLock<OwnedKey>; 4]);
 
@@ -52,8 +52,8 @@ impl ValueQuota {
 
 impl QuotasByValue {
     /// Prepares the quotas of `rule` for counting in `keys` from `now` on, in addition to the
-    /// `rates` in use. `before` are the quotas of an equal rule, if there was one, whose exceptions
-    /// are reused.
+    /// `rates` in use. `before` has the quotas of an equal rule of the previous set, if there was
+    /// one; its exceptions are reused.
     pub(super) fn new(
         rule: &KeyedRule,
         (keys, now): (&HotKeys, Tick),
@@ -69,7 +69,7 @@ impl QuotasByValue {
                 prepared: prepared.waiting(rule.max_wait()),
             }
         };
-        // Quotas of many values come first: a table can track only a few rates.
+        // Quotas that apply to many values come first: a table can track only a few rates.
         let limit = quota(rule.threshold());
         let mut tiers = Vec::new();
         for (tier, threshold) in rule.tiers.iter().rev() {
@@ -172,11 +172,11 @@ impl UnknownTiers {
         }
         for place in &self.0 {
             let mut is_new = false;
-            let known = place.get_or_init(|| {
+            let stored = place.get_or_init(|| {
                 is_new = true;
                 OwnedKey::from(*tier)
             });
-            if tier.is_kept_as(known) {
+            if tier.is_kept_as(stored) {
                 return is_new;
             }
         }
@@ -184,8 +184,8 @@ impl UnknownTiers {
     }
 
     pub(super) fn each(&self, f: &mut dyn FnMut(&Key<'_>)) {
-        for known in self.0.iter().filter_map(OnceLock::get) {
-            f(&known.as_key());
+        for stored in self.0.iter().filter_map(OnceLock::get) {
+            f(&stored.as_key());
         }
     }
 }

@@ -44,8 +44,8 @@ impl KeyedRules {
         (!all.is_empty()).then(|| Self(all.into()))
     }
 
-    /// Takes a share of every rule at `now`, or of none. `time` returns the present time, for the
-    /// case that shares are returned.
+    /// Takes a share of every rule at `now`, or of none. `time` returns the present time, at which
+    /// shares are refunded if a rule has no room.
     pub(crate) fn take(
         &self,
         call: &Call<'_>,
@@ -71,8 +71,8 @@ impl KeyedRules {
     }
 
     /// Returns when all rules will admit `call` if no other call comes, and the last turn that it
-    /// gets in their queues; `None` if one never will. Takes nothing. The end of a call cannot be
-    /// foreseen, so a concurrency rule counts as admitting the call now, unless it never will.
+    /// gets in their queues; `None` if a rule never will. Takes nothing. The end of a call cannot
+    /// be foreseen, so a concurrency rule counts as admitting the call now, unless it never will.
     pub(crate) fn turn_at(&self, call: &Call<'_>, now: Tick) -> Option<(Tick, Tick)> {
         let mut rules = self.0.iter();
         rules.try_fold((now, now), |(latest, last), rule| {
@@ -112,7 +112,8 @@ impl KeyedRules {
     }
 
     /// What is left of the quotas of the values of `call`, for each rule on a rate: the index of
-    /// the rule, its limit and interval, the tokens left, and when there are more.
+    /// the rule, its limit and interval, the tokens left, and the time at which more become
+    /// available.
     pub(crate) fn rates_left(
         &self,
         call: &Call<'_>,
@@ -143,7 +144,7 @@ impl KeyedRules {
         (!quota.is_unlimited()).then(|| rule.advertised(quota, now))
     }
 
-    /// The places that a call must keep while it runs, out of its shares.
+    /// Returns the places, among its shares, that a call must keep while it runs.
     pub(crate) fn keep(&self, shares: &Shares) -> RunningPlaces {
         let mut running = RunningPlaces::NONE;
         let kept = shares.iter().filter_map(|share| {
@@ -172,7 +173,7 @@ impl KeyedRules {
     /// The tokens that `value` could take now under the rule at `place`; `None` if it has no limit.
     pub(crate) fn left(&self, place: usize, value: &Key<'_>, now: Tick) -> Option<u32> {
         let param = &self.0[place];
-        let key = param.keys.digest(param.known_as(value));
+        let key = param.keys.digest(param.counted_key(value));
         let quota = param.quotas.of(key, None);
         let left = || param.keys.left(now, key, &quota.prepared);
         (!quota.is_unlimited()).then(left)
@@ -182,7 +183,7 @@ impl KeyedRules {
     /// spent.
     pub(crate) fn reset(&self, place: usize, value: &Key<'_>, time: &dyn Fn() -> Tick) -> bool {
         let param = &self.0[place];
-        let key = param.keys.digest(param.known_as(value));
+        let key = param.keys.digest(param.counted_key(value));
         param.keys.reset(key, time)
     }
 

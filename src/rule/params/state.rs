@@ -72,15 +72,15 @@ impl KeyedState {
 
     /// The value by which `call` is judged; `None` if the rule does not apply to it.
     pub(super) fn value<'c>(&self, call: &'c Call<'_>) -> Result<Option<&'c Key<'c>>, NoShare> {
-        match self.given(call) {
+        match self.carried_value(call) {
             Some(value) => Ok(Some(value)),
-            None => self.instead(),
+            None => self.fallback_key(),
         }
     }
 
     /// The value that `call` carries, if any.
     #[inline]
-    pub(super) fn given<'c>(&self, call: &'c Call<'_>) -> Option<&'c Key<'c>> {
+    pub(super) fn carried_value<'c>(&self, call: &'c Call<'_>) -> Option<&'c Key<'c>> {
         match &self.rule.of {
             ParamOf::Index(index) => call.param_at(*index),
             ParamOf::Named(name) => call.param_named(name),
@@ -90,7 +90,7 @@ impl KeyedState {
     }
 
     /// The key under which `value` is counted.
-    pub(super) fn known_as<'v>(&self, value: &'v Key<'v>) -> &'v Key<'v> {
+    pub(super) fn counted_key<'v>(&self, value: &'v Key<'v>) -> &'v Key<'v> {
         match self.rule.of {
             ParamOf::Anyone => &Key::MISSING,
             _ => value,
@@ -98,7 +98,7 @@ impl KeyedState {
     }
 
     /// The key by which a call without a value is judged; `None` if the rule does not apply to it.
-    pub(super) fn instead(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
+    pub(super) fn fallback_key(&self) -> Result<Option<&'static Key<'static>>, NoShare> {
         match self.rule.missing {
             MissingKey::Share => Ok(Some(&Key::MISSING)),
             MissingKey::Skip => Ok(None),

@@ -1,5 +1,5 @@
-//! Suspicions of a keyed rule about the set-up: calls without its key, or with a tier that it does
-//! not name.
+//! Signs of a mistake in the set-up that a keyed rule sees in calls: no value for the rule, or a
+//! tier that the rule does not name.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use crate::base::sync::Ordering;
 use crate::call::{Call, Key};
 use crate::keyed::Digest;
 
-/// [`OnSuspicion`] is called after this many calls without a value, if none had one.
+/// [`OnSuspicion`] is called after this many calls without a value, if no call had one. A few such
+/// calls are no sign of a mistake.
 const SUSPICIOUS: u64 = 8;
 
 /// Something about calls that looks like a mistake in the set-up.
@@ -21,7 +22,7 @@ pub(crate) enum Suspicion<'a> {
     UnknownTier(&'a str),
 }
 
-/// Called with each suspicion, and possibly again with the same one.
+/// Called with each suspicion, sometimes repeatedly.
 pub(crate) struct OnSuspicion(pub(crate) Box<dyn Fn(Suspicion<'_>) + Send + Sync>);
 
 impl fmt::Debug for OnSuspicion {
@@ -31,15 +32,15 @@ impl fmt::Debug for OnSuspicion {
 }
 
 impl KeyedState {
-    /// The value by which a call that asks to pass is judged. A call without one is counted, and
-    /// judged as the rule's `missing` says.
+    /// The value by which a call that asks to pass is judged. A call without a value is counted,
+    /// and judged as the rule's `missing` says.
     // Always inlined: see `quota_to_take`.
     #[inline(always)]
     pub(super) fn value_to_take<'c>(
         &self,
         call: &'c Call<'_>,
     ) -> Result<Option<&'c Key<'c>>, NoShare> {
-        match self.given(call) {
+        match self.carried_value(call) {
             Some(value) => Ok(Some(value)),
             None => self.count_missing(),
         }
@@ -53,7 +54,7 @@ impl KeyedState {
         if missing == SUSPICIOUS {
             self.suspect(missing);
         }
-        self.instead()
+        self.fallback_key()
     }
 
     #[inline(never)]
@@ -64,14 +65,14 @@ impl KeyedState {
     }
 
     /// Returns whether calls came without a value, and none with a value has passed. Searches the
-    /// whole table if any came without.
+    /// whole table if any call came without a value.
     pub(super) fn has_met_no_key(&self) -> bool {
         self.missing.load(Ordering::Relaxed) > 0 && !self.keys.has_met_key()
     }
 
     /// The quota of a call that asks to pass. Notes the call's tier if the rule does not name it.
-    // Always inlined: as it has two callers, the compiler would not inline it, which would cost
-    // each call with a key.
+    // Always inlined: as it has two callers, the compiler would not inline it, which would slow
+    // down each call with a key.
     #[inline(always)]
     pub(super) fn quota_to_take(&self, key: Digest, call: &Call<'_>) -> &ValueQuota {
         if let Some(tier) = &call.tier {

@@ -29,7 +29,7 @@ fn sentinels_origins_keep_their_meaning() {
         assert!(contexts.names(&context));
         assert_eq!(contexts.of(&context), [7]);
     }
-    // A caller that calls itself "other" is one of the others.
+    // The origin "other" is an origin like any other that no rule names.
     assert_eq!(origins.of(&Key::Str("other")).flows, [2]);
 }
 
