@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 use crate::hook::finding::{Finding, Provided, ToldFindings};
 use crate::hook::{Hooks, Interest};
-use crate::rule::{PreviousRules, CompiledRules, FlowRule, Plan, RuleSelection};
+use crate::rule::{CompiledRules, FlowRule, Plan, PreviousRules, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
 #[cfg(feature = "shared")]
 use crate::store::StoreSettings;

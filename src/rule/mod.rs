@@ -201,7 +201,7 @@ pub(crate) use numbered::NumberedRules;
 pub(crate) use params::{
     KeyedRules, NoShare, OnSuspicion, OwnShare, RunningPlaces, ShareInLine, Shares, Suspicion,
 };
-pub(crate) use plan::{PreviousRules, Plan};
+pub(crate) use plan::{Plan, PreviousRules};
 pub(crate) use queue::{QueuedTurn, Turns};
 pub(crate) use scopes::{ContextRules, OriginRules};
 pub(crate) use set::{ResourceRules, RuleSet, SlotLimit};

@@ -239,7 +239,8 @@ fn inherited_rings<'a>(
     let node_reach_ns = before.map_or(0, |before| reach_ns(before.node.ring()));
     // Whether the ring of `old` may have counted calls that `new` counts and that the node's ring
     // has forgotten.
-    let adds_history = |new: &FlowRule, old: &FlowRule| new.span_ns().min(old.span_ns()) > node_reach_ns;
+    let adds_history =
+        |new: &FlowRule, old: &FlowRule| new.span_ns().min(old.span_ns()) > node_reach_ns;
     carry_over(
         rules,
         before.map_or(&[], |before| before.compiled.dedicated()),
@@ -368,7 +369,10 @@ mod tests {
         );
         let all = plan(&rules);
         assert_eq!(
-            all.dedicated_rules.iter().map(|it| it.index).collect::<Vec<_>>(),
+            all.dedicated_rules
+                .iter()
+                .map(|it| it.index)
+                .collect::<Vec<_>>(),
             [2, 3]
         );
         let fine = plan(&rules[3..]);

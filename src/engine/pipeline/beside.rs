@@ -25,7 +25,10 @@ pub(crate) fn try_beside_ring(
     call: &Call<'_>,
     now: Glance,
 ) -> Result<Tick, Fallback> {
-    let (side, quotas) = (resource.compiled().only_dedicated(), resource.compiled().quotas());
+    let (side, quotas) = (
+        resource.compiled().only_dedicated(),
+        resource.compiled().quotas(),
+    );
     let weight = call.weight;
     let in_step = resource.time_in_step(now);
     let Some(at) = in_step.filter(|_| resource.fixed_slot_limit().is_none()) else {
@@ -118,7 +121,10 @@ fn take_slot_and_both_rings(
 /// Checks whether both rings have the tokens of a call now, in the order of [`take_both_rings`].
 /// Takes none.
 pub(super) fn check_both_rings(resource: &Resource, now: Tick, weight: u32) -> Result<(), Denied> {
-    resource.compiled().only_dedicated().check_room(now, weight)?;
+    resource
+        .compiled()
+        .only_dedicated()
+        .check_room(now, weight)?;
     check_own_ring(resource, now, weight)
 }
 

@@ -109,22 +109,26 @@ pub(super) fn report(
             return;
         };
         json.plain("changes", diff.len());
-        json.list("diff", diff.iter().take(MOST_REPORTED), |json, difference| {
-            json.object(|json| {
-                json.text("kind", difference.kind);
-                json.text("resource", &difference.resource);
-                for (name, text) in [
-                    ("rule", &difference.id),
-                    ("before", &difference.before),
-                    ("after", &difference.after),
-                ] {
-                    match text {
-                        Some(text) => json.text(name, text),
-                        None => json.plain(name, "null"),
+        json.list(
+            "diff",
+            diff.iter().take(MOST_REPORTED),
+            |json, difference| {
+                json.object(|json| {
+                    json.text("kind", difference.kind);
+                    json.text("resource", &difference.resource);
+                    for (name, text) in [
+                        ("rule", &difference.id),
+                        ("before", &difference.before),
+                        ("after", &difference.after),
+                    ] {
+                        match text {
+                            Some(text) => json.text(name, text),
+                            None => json.plain(name, "null"),
+                        }
                     }
-                }
-            });
-        });
+                });
+            },
+        );
     });
     answer(status, json.into_text())
 }
