@@ -1,7 +1,8 @@
-//! Values in the order of their numbers, where new values usually go to the end: a line of calls.
+//! Values sorted by number, for queues of calls: a new value nearly always has the largest number.
 //!
 //! A value that is removed from the middle leaves a gap, so nothing moves. Gaps are dropped when
-//! they outnumber the values, and those at the front at once. So each step costs a search, or less.
+//! they outnumber the values, and those at the front at once. So each operation costs at most a
+//! binary search, amortized, except an insertion in the middle.
 
 use std::collections::VecDeque;
 
@@ -31,7 +32,8 @@ impl<T> Numbered<T> {
         self.all.is_empty()
     }
 
-    /// Inserts `value` by its number; a new number goes to the end.
+    /// Inserts `value` in the order of its number, or replaces the value that has this number. Fast
+    /// if the number is the largest.
     pub(crate) fn insert(&mut self, number: u64, value: T) {
         let is_new = self.all.back().is_none_or(|&(last, _)| last < number);
         if is_new {
@@ -115,7 +117,7 @@ mod tests {
                 }
                 4 | 5 => assert_eq!(ours.remove(known), map.remove(&known)),
                 6 => assert_eq!(ours.get_mut(known), map.get_mut(&known)),
-                // The line runs empty now and then.
+                // The queue runs empty now and then.
                 _ if step % 1_000 < 20 => {
                     while let Some((_, first)) = map.pop_first() {
                         assert_eq!(ours.first(), Some(&first));

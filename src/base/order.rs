@@ -1,15 +1,15 @@
-//! Sorts things of any type by one instance of a sort, to save code.
+//! Sorts items of any type with a single instance of the sort, which saves machine code.
 
 use std::cmp::Ordering;
 
-/// Returns the indices of `count` things, sorted by `compare`, which compares the things at two
+/// Returns the indices of `count` items, sorted by `compare`, which compares the items at two
 /// indices.
 pub(crate) fn sorted_places(
     count: usize,
     compare: &dyn Fn(usize, usize) -> Ordering,
 ) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
-    // Equal things keep their order.
+    // Equal items keep their order.
     places.sort_unstable_by(|&one, &other| compare(one, other).then(one.cmp(&other)));
     places
 }

@@ -16,7 +16,7 @@ pub(crate) struct StepPace {
     left: usize,
 }
 
-/// A return to the executor, which comes back at once.
+/// A future that yields to the executor once, and is polled again soon.
 #[derive(Debug)]
 struct Pause {
     has_paused: bool,

@@ -30,7 +30,7 @@ impl<T, const N: usize> SmallVec<T, N> {
         };
         Some(match place {
             Some(place) => std::mem::replace(place, last),
-            // It was the last one.
+            // The removed item was the last one.
             None => last,
         })
     }

@@ -1,10 +1,10 @@
-//! Stripes of a count: words in cache lines of their own, one for each of some threads.
+//! Stripes of a count: words in separate cache lines, which threads divide among themselves.
 //!
 //! Threads on several cores that add to one word wait for its cache line in turns, so together they
 //! get less done than one alone. While a count is crowded it continues in stripes: each thread adds
-//! to its own. What is in the word stays there, what is in the stripes stays there when the crowd
-//! has gone, and the whole is the sum of both. Nothing is ever moved, so a reader misses nothing,
-//! counts nothing twice, and never sees the count fall.
+//! to its own stripe. What is in the word stays there, what is in the stripes stays there when the
+//! crowd has gone, and the whole is the sum of both. Nothing is ever moved, so a reader misses
+//! nothing, counts nothing twice, and never sees the count fall.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -87,7 +87,7 @@ impl Stripes {
     }
 }
 
-/// The stripe of this thread. Threads that were started one after the other get different ones.
+/// The stripe of this thread. Threads that are started one after the other get different stripes.
 pub(crate) fn own_stripe() -> usize {
     let number = |own: &Cell<Option<usize>>| {
         own.get().unwrap_or_else(|| {

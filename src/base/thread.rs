@@ -16,19 +16,19 @@ const SHORTEST: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct PeriodicThread {
     stop: Arc<StopSignal>,
-    /// Dropped only by [`stop`](Self::stop), and only in this process: in a process that forks from
-    /// it, the system may have given the id in the handle to another thread. Dropping the handle
-    /// would detach that thread, so that it could not be joined any more.
+    /// Dropped only by [`stop`](Self::stop), and only in this process: in a forked process, the
+    /// system may have given the id in the handle to another thread. Dropping the handle would
+    /// detach that thread, so that it could not be joined any more.
     thread: ManuallyDrop<Option<JoinHandle<()>>>,
-    /// The process that has the thread; a process that forks from it does not.
+    /// The process that has the thread: a forked process does not have it.
     process: u32,
 }
 
 /// A thread of the crate that repeats a task: one that polls a source of rules
 /// ([`Watch::spawn`](crate::source::Watch::spawn)), one that reads the system
-/// ([`Sampler::spawn`](crate::system::Sampler::spawn)), or one that writes a journal or passes
-/// figures on (`observe`). Dropping the handle stops the thread, and waits for a turn that is in
-/// progress; not on that thread itself, which ends after the turn.
+/// ([`Sampler::spawn`](crate::system::Sampler::spawn)), or one that writes a journal or exports
+/// figures (`observe`). Dropping the handle stops the thread, and waits for a turn that is in
+/// progress. On the thread itself dropping does not wait, and the thread ends after the turn.
 ///
 /// # Examples
 ///
@@ -151,13 +151,13 @@ impl fmt::Debug for ThreadHandle {
     }
 }
 
-/// The id of this process, which a process that forks from it does not have.
+/// The id of this process; a forked process has another id.
 #[cfg(unix)]
 pub(crate) fn this_process() -> u32 {
     std::process::id()
 }
 
-/// Processes do not fork on this system, so there is only one.
+/// Processes do not fork on this system, so one id is enough.
 #[cfg(not(unix))]
 pub(crate) const fn this_process() -> u32 {
     0
@@ -183,7 +183,7 @@ mod tests {
         theirs.stop();
         assert!(ended.try_recv().is_err(), "it has waited for the thread");
         assert!(theirs.thread.is_some(), "it has detached the thread");
-        // As the process that has the thread.
+        // Now as the process that has the thread.
         theirs.process = this_process();
         drop(release);
         theirs.stop();

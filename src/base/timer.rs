@@ -1,12 +1,12 @@
 //! Sleeping on tokio's timer without ever panicking, for calls that wait.
 //!
-//! tokio's timer panics where there is no runtime, where a runtime has no timer, and where
-//! it is gone. Waiting is a choice of the engine's, so it must not surprise its user with
-//! that: the call is refused instead.
+//! tokio's timer panics where there is no runtime, where a runtime has no timer, and where it is
+//! gone. It is the engine that decides to wait, so its user must not be surprised by that panic:
+//! the call is refused instead.
 //!
 //! Only that panic shows whether a runtime has a timer. It is caught, but by then the panic hook of
-//! the process has reported it. So this is found out once for each runtime: one without a timer
-//! never gets one.
+//! the process has reported it. So each runtime is tested once: a runtime without a timer never
+//! gets one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use tokio::time::Sleep;
 use crate::base::panics::catch_panic;
 use crate::base::sync::{Lock, thread_local};
 
-/// How many runtimes without a timer are remembered, the newest ones.
+/// How many runtimes without a timer are remembered: only the newest.
 const MOST_KNOWN: usize = 16;
 
 /// Runtimes without a timer, or whose timer is gone. Remembered only to avoid further panic

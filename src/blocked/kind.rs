@@ -28,7 +28,7 @@ pub(crate) struct RefusalTerms {
 /// When the client of a refused call should come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
-    /// At the time that the refusal names, if it names one.
+    /// At the time that the refusal names, if it names a time.
     OwnTime,
     /// In a second, because the end of the cause is unknown.
     OneSecond,
@@ -164,7 +164,7 @@ kinds! {
         problem: Some("temporary-reduced-capacity"),
         phrase: ": it has to wait, which needs tokio's timer",
     }
-    /// The call has no key, and a rule refuses such calls.
+    /// The call has no key, and a rule refuses calls without a key.
     MissingKey {
         name: "missing-key",
         label: "missing_key",

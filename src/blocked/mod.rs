@@ -17,7 +17,7 @@ pub use kind::BlockKind;
 pub(crate) use kind::Retry;
 pub use reason::SystemReason;
 
-/// How deep a refusal is looked for: far deeper than errors are wrapped.
+/// The number of nested errors among which a refusal is looked for: far more than programs nest.
 const MOST_CAUSES: usize = 64;
 
 /// The refusal of a call. This is the only error that a request can get from this crate.
@@ -56,12 +56,12 @@ pub struct Blocked {
     limit: Option<Limit>,
 }
 
-/// The part of a refusal that describes its rule: made with the rule, and shared by all that it
-/// refuses.
+/// The part of a refusal that describes its rule: created with the rule, and shared by all its
+/// refusals.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) id: Arc<str>,
-    /// The resource that the rule is for; `None` if it is for others as well.
+    /// The resource that the rule is for; `None` if it is for several resources.
     pub(crate) resource: Option<Box<str>>,
     /// The unit of the costs that the rule counts; `None` if it counts calls.
     pub(crate) unit: Option<Box<str>>,
@@ -93,7 +93,7 @@ impl Blocked {
     /// A refusal of a call to `resource` by the rule with this label.
     pub(crate) fn by(kind: BlockKind, rule: Arc<Label>, resource: &Arc<str>) -> Self {
         debug_assert!(rule.resource.iter().all(|own| **own == **resource));
-        // Most rules are for one resource: one count of references less.
+        // Most rules are for one resource, which their label names. That saves a reference count.
         let resource = rule.resource.is_none().then(|| resource.clone());
         Self::of(kind, rule, resource)
     }
@@ -110,12 +110,12 @@ impl Blocked {
         }
     }
 
-    /// A call of `weight` got this refusal: its rule counts it.
+    /// Counts a call of `weight` that got this refusal, for its rule.
     pub(crate) fn count(&self, weight: u32) {
         self.rule.refused.add(weight.into());
     }
 
-    /// Counts a refusal where many threads refuse at once.
+    /// Counts a refusal as [`count`](Self::count) does, where many threads refuse at once.
     pub(crate) fn count_in_crowd(&self, weight: u32) {
         self.rule.refused.add_in_crowd(weight.into());
     }
@@ -219,22 +219,21 @@ impl Blocked {
     /// caller that is not allowed), or if the time is not known (isolation, where it depends on
     /// when a call ends; a system rule; a breaker that was opened by hand). It is 2 to 5 s for a
     /// call whose class gets idle workers only, because an [`AdaptiveRule`](crate::AdaptiveRule)
-    /// has shut a class above it: so clients do not come back together. Zero where a
-    /// limit on concurrent calls of one value refused: the time is not known there either,
-    /// but the call can pass. A rule on [costs](crate::FlowRule::cost) says when its window has room
-    /// for what the call reserves, and one second if only reservations of running calls are in the
-    /// way.
+    /// has shut a class above it: so clients do not come back together. Zero where a limit on
+    /// concurrent calls of one value refused: the time is not known there either, but the call can
+    /// pass. A rule on [costs](crate::FlowRule::cost) says when its window has room for what the
+    /// call reserves, and one second if only reservations of running calls are in the way.
     #[doc(alias("Retry-After", "wait_time"))]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Returns the limit of the rule: of a flow rule, or of a keyed rule for the
-    /// value, in whole tokens per [`interval`](Self::interval), or in [units](Self::unit) of cost;
-    /// of a limit on concurrent calls, in calls. A rate below one per interval is reported as 1 per the longer
-    /// interval in which one token becomes available. `None` for other rules, and where a
-    /// key is missing.
+    /// Returns the limit of the rule: of a flow rule, or of a keyed rule for the value, in whole
+    /// tokens per [`interval`](Self::interval), or in [units](Self::unit) of cost; of a limit on
+    /// concurrent calls, in calls. A rate below one per interval is reported as 1 per the longer
+    /// interval in which one token becomes available. `None` for other rules, and if a key is
+    /// missing.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         self.limit.map(|limit| limit.tokens)
@@ -256,7 +255,8 @@ impl Label {
         self.refused.sum()
     }
 
-    /// A label that says the same of a call to `resource`, with a reference count of its own.
+    /// Creates a label of the same rule for calls to `resource`. It has a separate reference count,
+    /// but shares the count of refusals.
     pub(crate) fn copy(&self, resource: &str) -> Self {
         Self {
             id: self.id.clone(),
@@ -271,7 +271,7 @@ impl Label {
         self.counts_with(other) && self.resource.as_deref() == Some(resource)
     }
 
-    /// Returns whether both count in one place.
+    /// Returns whether both labels share one count of refusals.
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.refused, &other.refused)
     }
@@ -287,7 +287,7 @@ impl PartialEq for Label {
 impl Eq for Label {}
 
 impl PartialEq for Blocked {
-    /// Compares what they say, not where their rules count.
+    /// Compares the contents of the refusals, not the counts of their rules.
     fn eq(&self, other: &Self) -> bool {
         let why = |it: &Self| (it.kind, it.system_reason, it.criticality);
         let when = |it: &Self| (it.retry_after, it.limit);

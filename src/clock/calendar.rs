@@ -74,7 +74,7 @@ impl CalendarPeriod {
         }
     }
 
-    /// The length of the longest such period.
+    /// The length of the longest period of this kind.
     pub(crate) const fn longest(self) -> Duration {
         match self {
             Self::Day => DAY,
@@ -268,7 +268,7 @@ mod tests {
             let left = Duration::from_secs(43_200) - MINUTE * 60;
             assert_eq!(months.end(number), at(now - zero) + left);
         }
-        // Before the first midnight of 1970, and beyond what a clock can tell.
+        // Before the first midnight of 1970, and beyond what a clock can read.
         for period in [CalendarPeriod::Day, CalendarPeriod::Month] {
             let west = Periods::new(period, Duration::ZERO, -1_439);
             assert_eq!(west.number(Tick::ZERO), 1);

@@ -8,10 +8,10 @@ use crate::base::wall::wall_time;
 
 /// A clock that reads the processor's time-stamp counter through [`quanta`].
 ///
-/// A reading costs about half of one of [`MonotonicClock`](super::MonotonicClock). If the cores of
-/// a machine disagree about the counter, a reading can be late or early by the difference: counts
-/// stay exact, but a window can then stand still for that long. Creating the first clock calibrates
-/// the counter, which takes up to 200 ms: create it at start-up.
+/// A reading costs about half as much as a reading of [`MonotonicClock`](super::MonotonicClock). If
+/// the cores of a machine disagree about the counter, a reading can be late or early by the
+/// difference: counts stay exact, but a window can then stand still for that long. Creating the
+/// first clock calibrates the counter, which takes up to 200 ms: create it at start-up.
 ///
 /// All values of this type share one start, half a year or more before the first value was created
 /// (160 days for a counter of 5 GHz): the clock moves on even if the counter is set back to before
@@ -45,8 +45,8 @@ const SCALE_BITS: u32 = 32;
 /// set back: at 5 GHz, 160 days.
 const FIRST: u64 = 1 << 56;
 
-/// The first clock, which all others copy: with another start they would be different clocks to the
-/// things that they share, such as a sampler of two engines.
+/// The first clock, which all others copy: objects that several engines share, such as a sampler,
+/// need clocks with the same start.
 static QUANTA_START: LazyLock<QuantaClock> = LazyLock::new(|| {
     let clock = quanta::Clock::new();
     let start = clock.raw().wrapping_sub(FIRST);

@@ -78,10 +78,10 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// then continues. The [guarantees](crate::guide::engine_in_detail#clocks) list the other effects
 /// of a bad clock.
 ///
-/// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock.
-/// If tokio's clock runs ahead of this one, the call sleeps again, until its turn has come
-/// by this one. But if this clock has run at less than half the speed of tokio's, or has
-/// stepped back, the call does not wait for it, and starts before its turn.
+/// A call that [waits](crate::Sentinel::enter) sleeps on tokio's timer, by tokio's clock. If
+/// tokio's clock runs ahead of this clock, the call sleeps again, until its turn has come by this
+/// clock. But if this clock has run at less than half the speed of tokio's, or has stepped back,
+/// the call does not wait for it, and starts before its turn.
 ///
 /// Do not use wall time. Apart from its steps, there is another reason: on a machine that learns
 /// the date only after the program has started, it jumps ahead by decades. Windows cope with that.
@@ -154,9 +154,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// can happen to a virtual machine that is restored elsewhere.
 ///
 /// The start is a midnight of UTC, by the wall time of that first reading. So a window of a day
-/// begins at midnight, and one of an hour at the full hour: see
-/// [windows and the calendar](crate::stat#windows-and-the-calendar). The wall time is read only
-/// once: later corrections, and sleep of the machine, move the windows against it.
+/// begins at midnight, and a window of an hour at the full hour: see [windows and the
+/// calendar](crate::stat#windows-and-the-calendar). The wall time is read only once: later
+/// corrections, and sleep of the machine, move the windows against it.
 ///
 /// # Examples
 ///

@@ -36,8 +36,8 @@ impl Tick {
         Self(nanos)
     }
 
-    /// Creates the reading `millis` milliseconds after the start of the clock, or the last
-    /// possible one if that is out of range.
+    /// Creates the reading `millis` milliseconds after the start of the clock, or the last possible
+    /// reading if that is out of range.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))

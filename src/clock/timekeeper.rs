@@ -1,9 +1,9 @@
 //! The engine's time: readings of a clock, checked where they look wrong.
 //!
 //! Counts are exact at any reading of the clock, as a late reading counts in the newest bucket. But
-//! a bad reading can make windows stand still, if it was ahead and all later ones are behind it, or
-//! skip them. So a [`Glance`] becomes a time only by [`check`](Timekeeper::check). If it does not
-//! fit the latest time of the engine, or of a node, the clock is read again:
+//! a bad reading can make windows stand still, if it was ahead of all later readings, or can skip
+//! windows. So a [`Glance`] becomes a time only by [`check`](Timekeeper::check). If it does not fit
+//! the latest time of the engine, or of a node, the clock is read again:
 //!
 //! * Ahead by more than the [slack](SLACK): if only this reading was wrong, the next one does not
 //!   confirm it, and the median of three readings is used.
@@ -171,9 +171,9 @@ impl Timekeeper {
     }
 
     /// Returns the time of a reading by which something is created: a node, a table, a window. It
-    /// is always confirmed, as the new thing has nothing to compare its first reading with.
+    /// is always confirmed, as a new object has nothing to compare its first reading with.
     #[cold]
-    pub(crate) fn check_making(&self, reading: Glance) -> Tick {
+    pub(crate) fn check_for_creation(&self, reading: Glance) -> Tick {
         let (now, seen) = (self.agreed(reading.0), self.latest());
         let now = if now < seen {
             self.doubt(now, seen)
@@ -206,7 +206,7 @@ impl Timekeeper {
         Tick::from_nanos(self.0.latest.load(Ordering::Relaxed))
     }
 
-    /// Records `now` as the latest time of the engine, if it is. Returns `now`.
+    /// Records `now` as the latest time of the engine, if it is later. Returns `now`.
     #[inline]
     fn record(&self, now: Tick) -> Tick {
         // Not stored each time, as all calls read this cache line.
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_that_grew_old_is_taken_again() {
+    fn an_outdated_reading_is_repeated() {
         let clock = ManualClock::starting_at(at(9_000));
         let time = Timekeeper::new(Box::new(clock));
         assert_eq!(time.check(Glance(at(3_000)), at(8_500)), at(9_000));
@@ -377,7 +377,7 @@ mod tests {
         let time = Timekeeper::new(Box::new(clock.clone()));
         let seen = checked(&time, Tick::ZERO);
         clock.set(at(1_000));
-        let making = time.check_making(time.read());
+        let making = time.check_for_creation(time.read());
         assert_eq!([making, checked(&time, Tick::ZERO)], [seen; 2]);
         // A node can have seen up to `LATEST_NS` more than the engine: it is the same step back.
         let more = seen + Duration::from_nanos(LATEST_NS);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glitch_ahead_is_not_believed_while_the_clock_is_behind_either() {
+    fn a_glitch_ahead_is_rejected_while_the_clock_is_behind() {
         let seen = at(10_000);
         // The wrong reading is the second one, or the third.
         for readings in [[400_000, 5_000, 5_000], [5_000, 400_000, 5_000]] {
@@ -515,7 +515,7 @@ mod tests {
             assert_eq!(time.check(Glance(first), seen), idle);
             let clock = Readings(Lock::new(next.map(at).to_vec()));
             let time = Timekeeper::new(Box::new(clock));
-            assert_eq!(time.check_making(Glance(first)), idle);
+            assert_eq!(time.check_for_creation(Glance(first)), idle);
         }
     }
 

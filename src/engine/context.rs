@@ -9,7 +9,7 @@ use crate::breaker::KeptBreakers;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
-use crate::hook::finding::{Finding, Provided, ToldFindings};
+use crate::hook::finding::{Finding, Provided, ReportedFindings};
 use crate::hook::{Hooks, Interest};
 use crate::rule::{CompiledRules, FlowRule, Plan, PreviousRules, RuleSelection};
 use crate::stat::{LinedUp, Node, Shape};
@@ -78,7 +78,7 @@ pub(crate) struct EngineContext {
     /// What the layers of the engine take out of requests, for findings.
     pub(crate) provided: Provided,
     /// The findings that hooks have already received.
-    pub(crate) told: ToldFindings,
+    pub(crate) told: ReportedFindings,
     /// The node of all inbound calls, once there was a system rule.
     pub(crate) inbound: OnceLock<Node>,
     /// The random hash functions of tables and of shortened names.
@@ -158,7 +158,7 @@ impl EngineContext {
             time: self.time.clone(),
             hooks: Hooks::default(),
             provided: Provided::default(),
-            told: ToldFindings::default(),
+            told: ReportedFindings::default(),
             inbound: OnceLock::new(),
             hash: self.hash.clone(),
             kept_breakers: KeptBreakers::default(),
@@ -197,7 +197,7 @@ impl EngineContext {
         if self.hooks.want(Interest::FINDING)
             && self
                 .told
-                .is_first(finding, || self.time.check_making(self.time.read()))
+                .is_first(finding, || self.time.check_for_creation(self.time.read()))
         {
             self.hooks
                 .notify(Interest::FINDING, &|hook| hook.on_finding(finding));

@@ -163,7 +163,7 @@ impl Core {
     pub(crate) fn reload(&self, rules: Rules) -> bool {
         let (registry, shared) = (self.registry(), self.registry().shared());
         // The time is one with which the node of all inbound calls can be made.
-        let begun = shared.time.check_making(shared.time.read());
+        let begun = shared.time.check_for_creation(shared.time.read());
         let older = registry.begin_reload();
         let present = registry.rules();
         if *present.rules() == rules {

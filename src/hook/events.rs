@@ -7,7 +7,7 @@ use crate::breaker::BreakerState;
 use crate::call::{Direction, Key};
 use crate::stat::Outcome;
 
-/// The facts of a call that a hook may know.
+/// The facts of a call that its event passes to hooks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) resource: &'a str,
@@ -141,7 +141,7 @@ event! {
         /// Returns the value of the call's first parameter. Also `None` for a call that had
         /// to wait.
         param: Option<Key<'a>>,
-        /// Returns how long the call waited for its place.
+        /// Returns how long the call waited before it started.
         waited: Duration,
     }
 }

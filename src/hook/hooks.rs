@@ -46,8 +46,8 @@ pub(super) struct NamedHook {
 }
 
 impl Hooks {
-    /// Registers `hook` under `name`, after all others. If there is a hook of this name, it
-    /// is replaced, and the new one takes its place in the order.
+    /// Registers `hook` under `name`, after all others. If there is a hook of this name, the new
+    /// hook replaces it, at its place in the order.
     pub fn register(&self, name: impl Into<Arc<str>>, hook: Arc<dyn Hook>) {
         let new = NamedHook {
             interest: hook.interest(),

@@ -5,8 +5,8 @@ use std::ops::BitOr;
 
 /// The notifications that a [`Hook`](crate::Hook) wants.
 ///
-/// A call looks for hooks only if any of them wants the present event. So a hook that wants nothing
-/// but the changes of breakers, which are rare, costs all other calls nothing.
+/// A call looks for hooks only if any hook wants the event. So a hook that wants nothing but the
+/// changes of breakers, which are rare, costs all other calls nothing.
 ///
 /// # Examples
 ///
@@ -95,7 +95,7 @@ impl Interest {
 impl BitOr for Interest {
     type Output = Self;
 
-    /// Returns the events that either wants.
+    /// Returns the events of both operands.
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

@@ -4,10 +4,10 @@
 //! in which they were registered. A hook may read statistics and reload rules. If it
 //! panics, neither the request nor the other hooks are affected; the panic is counted.
 //!
-//! A hook may also make calls. If it makes them on its own engine, it is notified of them,
-//! too: a hook that makes a call on each notification calls itself until the stack
-//! overflows, which ends the process. So make such calls on another engine, or do nothing
-//! when the hook is notified of its own calls.
+//! A hook may also make calls. If it makes them on its own engine, it is notified of them, too: a
+//! hook that makes a call on each notification calls itself until the stack overflows, which ends
+//! the process. So let a hook make its calls on another engine, or do nothing when it is notified
+//! of its own calls.
 //!
 //! A hook that holds a handle of its own engine keeps the engine alive, and so itself,
 //! until it is [removed](Hooks::remove).
@@ -83,8 +83,9 @@ pub(crate) use on_finding::OnFinding;
 /// assert_eq!(refusals.0.load(Ordering::Relaxed), 1);
 /// ```
 pub trait Hook: fmt::Debug + Send + Sync + 'static {
-    /// Returns the events that the hook wants; it is notified of no others. Default: everything.
-    /// Called once, when the hook is registered. If it panics, so does the registration.
+    /// Returns the events that the hook wants; it is notified of no other events. Default:
+    /// everything. Called once, when the hook is registered. If it panics, so does the
+    /// registration.
     ///
     /// Calls pay for hooks only where one of them wants their events.
     fn interest(&self) -> Interest {

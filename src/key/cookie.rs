@@ -10,10 +10,9 @@ use crate::call::{Encoded, Key};
 
 /// The value of a cookie, from any line of the field.
 ///
-/// Quotes around the value are not part of it. Value and name are known by the texts that
-/// they percent-decode to, because services read cookies either way. The request has no key
-/// if the value is empty or not visible ASCII, or if the cookie occurs twice with two
-/// values.
+/// Quotes around the value are not part of it. Name and value are compared after percent-decoding,
+/// because some services decode cookies and others do not. The request has no key if the value is
+/// empty or not visible ASCII, or if the cookie occurs twice with two values.
 ///
 /// A cookie that stands for a login is a secret: use a [`Secret`](super::Secret) of it.
 /// Anyone can send any cookie: if it is not checked before this layer, each client has as

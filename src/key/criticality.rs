@@ -73,19 +73,19 @@ impl CriticalityHeader {
         }
     }
 
-    /// Trusts peers in `nets` to raise the class of their calls, and no others: of several calls of
-    /// this method the last one counts. The address is that of the connection, as for
-    /// [`PeerIp`](super::PeerIp), and never one from a header: where it is not known, nobody is
-    /// trusted. An IPv4 network may also be written as one of IPv6
-    /// [with IPv4 inside](super::cut_ip).
+    /// Trusts peers in `nets`, and no other peers, to raise the class of their calls. If the method
+    /// is called several times, the last call counts. The address is that of the connection, as for
+    /// [`PeerIp`](super::PeerIp), and never an address from a header: where it is not known, nobody
+    /// is trusted. An IPv4 network may also be written as an IPv6 network [with IPv4
+    /// inside](super::cut_ip).
     #[must_use]
     pub fn trust(mut self, nets: impl IntoIterator<Item = IpNet>) -> Self {
         self.trusted = Nets::new(nets);
         self
     }
 
-    /// Returns the class that the header states; `None` if it states none, or one that its peer may
-    /// not state.
+    /// Returns the class that the header states; `None` if it states no class, or a class that its
+    /// peer may not state.
     #[must_use]
     pub fn read(&self, head: Head<'_>) -> Option<Criticality> {
         let value = only_value(head.headers(), &self.name)?;
@@ -99,8 +99,8 @@ impl CriticalityHeader {
     }
 
     /// Returns the [cohort](Cohort) that the peer states, in a part `cohort=37` after the name of
-    /// the class. `None` if it states none below 128, or is not trusted: a client could otherwise
-    /// choose a cohort that is never the first to be refused.
+    /// the class. `None` if it states no number below 128, or is not trusted: a client could
+    /// otherwise choose a cohort that is never the first to be refused.
     #[must_use]
     pub fn read_cohort(&self, head: Head<'_>) -> Option<Cohort> {
         let value = only_value(head.headers(), &self.name)?;

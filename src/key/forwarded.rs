@@ -19,12 +19,12 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The client's address as proxies have written it into headers.
 ///
-/// Say which proxies to trust, by their addresses or by their number. If the headers
-/// cannot be trusted or understood, the peer of the connection is the key, so a client
-/// cannot choose its own.
+/// Say which proxies to trust, by their addresses or by their number. If the headers cannot be
+/// trusted or understood, the peer of the connection is the key, so a client cannot choose its own
+/// key.
 ///
 /// So the peer must be known, as for [`PeerIp`](super::PeerIp): without connect info
-/// [`behind`](Self::behind) has no key for any request. Nor has it over a Unix socket,
+/// [`behind`](Self::behind) has no key for any request, and the same holds over a Unix socket,
 /// where only the proxy connects: use [`hops`](Self::hops) there.
 ///
 /// Empty elements of a list are ignored, as in `192.0.2.7, ,`. A client that is written with an
@@ -84,16 +84,16 @@ enum HeaderOfChain {
 }
 
 impl ForwardedIp {
-    /// Trusts proxies in `nets`. If the peer is one of them, the key is the first address
-    /// from the right that is not; if all are, it is the leftmost. An IPv4 network may also
-    /// be written as one of IPv6 [with IPv4 inside](super::cut_ip).
+    /// Trusts proxies in `nets`. If the peer is one of them, the key is the first address from the
+    /// right that is not in `nets`, or the leftmost address if all are. An IPv4 network may also be
+    /// written as an IPv6 network [with IPv4 inside](super::cut_ip).
     #[must_use]
     pub fn behind(nets: impl IntoIterator<Item = IpNet>) -> Self {
         Self::trusting(Trust::Nets(Nets::new(nets)))
     }
 
-    /// Trusts the last `hops` proxies: the key is that many addresses from the right. It is
-    /// the peer if there are fewer, or for 0.
+    /// Trusts the last `hops` proxies: the key is that many addresses from the right. If there are
+    /// fewer addresses, or if `hops` is 0, the key is the peer.
     ///
     /// Use this only if clients cannot reach the server without passing the proxies.
     #[must_use]
@@ -109,8 +109,9 @@ impl ForwardedIp {
         }
     }
 
-    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`. The port of an address may
-    /// be obfuscated, as in `192.0.2.7:_http`; an obfuscated address, or `unknown`, is none.
+    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`. The port of an address may be
+    /// obfuscated, as in `192.0.2.7:_http`; an obfuscated address, or `unknown`, counts as no
+    /// address.
     #[must_use]
     pub fn rfc7239(mut self) -> Self {
         self.field = HeaderOfChain::Forwarded;
@@ -259,7 +260,7 @@ fn without_hidden_port(node: &str) -> &str {
 }
 
 /// Splits `text` at separators, from the right, except at those in quoted strings: a proxy can
-/// write values there that a client sends, such as its host. The right end was written by the proxy
+/// write values of the client into them, such as its host. The right end was written by the proxy
 /// itself, so quotes are matched from there, and nothing to the left of an element changes how it
 /// is read.
 fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
@@ -315,11 +316,11 @@ mod tests {
     type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], Option<&'a str>);
 
     #[test]
-    fn the_walk_goes_from_the_right_over_all_lines_and_stops_at_a_stranger() {
+    fn the_walk_goes_from_the_right_over_all_lines_and_stops_at_an_untrusted_address() {
         let nets = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
         let extractor = ForwardedIp::behind(nets);
         let cases: &[Case] = &[
-            // The client wrote the leftmost.
+            // The client wrote the leftmost address.
             (
                 Some("10.0.0.1"),
                 &[(XFF, "6.6.6.6, 1.2.3.4")],
@@ -361,7 +362,7 @@ mod tests {
                 &[(XFF, "10.0.0.9, 10.0.0.2")],
                 Some("10.0.0.9"),
             ),
-            // Not from a proxy of ours, hence not believed.
+            // The peer is no trusted proxy, so the header is ignored.
             (Some("9.9.9.9"), &[(XFF, "1.2.3.4")], Some("9.9.9.9")),
             (None, &[(XFF, "1.2.3.4")], None),
             // Never skipped over: an element that is no address ends the walk.

@@ -138,10 +138,10 @@ impl<'a> Head<'a> {
         self.direction
     }
 
-    /// Returns the route: axum's matched path (feature `axum`) unless the call is outbound,
-    /// or else the template among the rules' names that matches the path, or else the path
-    /// itself. If the matched path ends with `{*rest}`, and a template among the rules'
-    /// names matches and begins like that path, the route is that template.
+    /// Returns the route: axum's matched path (feature `axum`) unless the call is outbound, or else
+    /// the template among the rules' resources that matches the path, or else the path itself. If
+    /// the matched path ends with `{*rest}`, and a template among the rules' resources matches and
+    /// begins like that path, the route is that template.
     #[must_use]
     #[inline]
     pub fn route(&self) -> &'a str {
@@ -172,14 +172,14 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The template among the rules' names that matches `path`.
+    /// The template among the rules' resources that matches `path`.
     #[inline]
     pub(super) fn template(&self, path: &str) -> Option<&'a str> {
         self.routes?.matching(path)
     }
 
-    /// The template among the rules' names that matches the path, if it begins with `prefix`, the
-    /// part of `matched` before its rest.
+    /// The template among the rules' resources that matches the path, if it begins with `prefix`,
+    /// the part of `matched` before its rest.
     #[inline(never)]
     fn named_below(&self, matched: &str, prefix: &str) -> Option<&'a str> {
         let path = path_param::path_below(*self, matched, prefix);

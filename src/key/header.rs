@@ -9,8 +9,8 @@ use crate::call::Key;
 /// value is empty or not visible ASCII, or if the field occurs twice with two values: it is
 /// not known which of the two the service will read, or which one a proxy has written.
 ///
-/// Anyone can send any header. Use one that a trusted proxy sets, or whose value is
-/// checked before this layer.
+/// Anyone can send any header. Use a field that a trusted proxy sets, or whose value is checked
+/// before this layer.
 ///
 /// The key is stored, and shown in snapshots and to hooks, as it is. Use a
 /// [`Secret`](super::Secret) of fields such as `authorization`, `cookie` or
@@ -54,7 +54,7 @@ impl Header {
     ///
     /// # Panics
     ///
-    /// If it is not a valid name in lower case.
+    /// Panics if `name` is not a valid field name in lower case.
     #[must_use]
     pub const fn from_static(name: &'static str) -> Self {
         Self(HeaderName::from_static(name))
@@ -68,7 +68,8 @@ impl KeyExtractor for Header {
     }
 }
 
-/// The value of the field `name`; `None` if it is there twice with two values, or is no text.
+/// The value of the field `name`; `None` if it is missing, is not text, or occurs twice with two
+/// values.
 pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut lines = headers.get_all(name).iter().map(text);
     let first = lines.next()??;

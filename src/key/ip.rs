@@ -48,7 +48,7 @@ pub struct ClientAddr(pub SocketAddr);
 
 /// Finds the full address of a client, whereas a key may stand for a network.
 ///
-/// It is called once for each request, again if the rules change meanwhile, and must not panic.
+/// It is called once for each request, and again if the rules change meanwhile. It must not panic.
 ///
 /// # Examples
 ///
@@ -102,7 +102,7 @@ pub trait ClientIp: Send + Sync + 'static {
 /// # If no address is there
 ///
 /// Then the request has no key, and **by default all such requests share one quota**: the first few
-/// callers use it up for all. Three mistakes lead there:
+/// callers use it up for all. Three mistakes cause this:
 ///
 /// * The feature `axum` or `tonic` of this crate is not on.
 /// * The axum server is not served with
@@ -112,10 +112,9 @@ pub trait ClientIp: Send + Sync + 'static {
 ///   insert a [`ClientAddr`].
 ///
 /// To notice the mistake at the first request, use
-/// [`MissingKey::Refuse`](crate::MissingKey::Refuse): a rule with
-/// `.missing(MissingKey::Refuse)` answers it with 403.
-/// [`KeyedView::missing`](crate::read::KeyedView::missing) counts such requests; if it
-/// grows with every call, no address is ever found.
+/// [`MissingKey::Refuse`](crate::MissingKey::Refuse): a rule with `.missing(MissingKey::Refuse)`
+/// answers the request with 403. [`KeyedView::missing`](crate::read::KeyedView::missing) counts
+/// such requests; if it grows with every call, no address is ever found.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -307,7 +306,7 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let addr = addr.or_else(|| {
         use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
         let info = extensions.get().map(|ConnectInfo(addr)| *addr);
-        // Tests without a server insert this one, and axum's own extractor reads it too.
+        // Tests without a server insert a `MockConnectInfo`, and axum's own extractor reads it too.
         info.or_else(|| extensions.get().map(|MockConnectInfo(addr)| *addr))
     });
     #[cfg(feature = "tonic")]

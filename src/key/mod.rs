@@ -1,16 +1,15 @@
 //! Extractors: they find keys in requests.
 //!
-//! A [`KeyExtractor`] looks at the [`Head`] of a request and names something in it: the resource
-//! that is called, or the caller. The key borrows from the request, so a known key costs no
-//! allocation.
+//! A [`KeyExtractor`] looks at the [`Head`] of a request and returns a key for something in it: the
+//! resource that is called, or the caller. The key borrows from the request, so a known key costs
+//! no allocation.
 //!
 //! # Requests without a key
 //!
-//! An extractor may find no key: a header is missing, or [`PeerIp`] finds no address
-//! because the server does not pass it on. By default a rule counts all such requests
-//! together, as those of one caller, so that they share one quota; see
-//! [`MissingKey`](crate::MissingKey). If an extractor never finds a key, all callers
-//! share that quota. [`PeerIp`] says how to notice this.
+//! An extractor may find no key: a header is missing, or [`PeerIp`] finds no address because the
+//! server does not pass it on. By default a rule counts all such requests together, as those of one
+//! caller, so that they share one quota; see [`MissingKey`](crate::MissingKey). If an extractor
+//! never finds a key, all callers share that quota. [`PeerIp`] describes how to notice this.
 //!
 //! # Different spellings of a key
 //!
@@ -20,24 +19,24 @@
 //! twice, with two values, the request has no key, because it is not known which of the
 //! two the service will read.
 //!
-//! A path is used as it is written, because routers do so: axum has no route for
-//! `/%61` or `//a` where `/a` is one. But a service that decodes or normalizes its paths
-//! itself, such as a file server or a server behind a proxy, does answer them, and rules
-//! for `/a` do not apply to them. For such a service, let an earlier layer set the path, as
-//! the service reads it, as a [`ResourceName`]; or name rules by templates that match
-//! any spelling, such as `/{*file}`.
+//! A path is used as it is written, because routers do so: axum has no route for `/%61` or `//a`
+//! where `/a` is a route. But a service that decodes or normalizes its paths itself, such as a file
+//! server or a server behind a proxy, does answer these paths, and rules for `/a` do not apply to
+//! them. For such a service, let an earlier layer set the path, as the service reads it, as a
+//! [`ResourceName`]; or name rules by templates that match any spelling, such as `/{*file}`.
 //!
 //! None of that makes a value true. Where clients can make values up, such as those of a header
 //! that has not been checked, also limit something that they cannot make up, such as [`PeerIp`],
-//! with a rule for each of the two. An [`or`](KeyExtractor::or) does not do that.
+//! with a rule for each of the two. An [`or`](KeyExtractor::or) does not do that: it uses only one
+//! of the keys.
 //!
 //! # The default resource
 //!
 //! A layer without [`resource`](crate::SentinelLayer::resource) names the resource by
 //!
 //! 1. an explicit [`ResourceName`] in the request's extensions, or else
-//! 2. the route: axum's matched path (feature `axum`), or else the template among
-//!    the rules' names that matches the path, or else the path.
+//! 2. the route: axum's matched path (feature `axum`), or else the template among the rules'
+//!    resources that matches the path, or else the path.
 //!
 //! The target of a `CONNECT` has no path, unless it opens a WebSocket over HTTP/2. All
 //! such requests are one resource, whose name is empty, so that only rules for `*` apply
@@ -45,17 +44,17 @@
 //! matches.
 //!
 //! If axum's path ends with `{*rest}`, rules may name the paths below it. For example, tonic adds a
-//! service to a router as `/shop.Orders/{*rest}`; there `/shop.Orders/List` is a resource of its
-//! own if a rule has that name. If the path was rewritten between two routers, the inner router's
-//! path counts.
+//! service to a router as `/shop.Orders/{*rest}`; there `/shop.Orders/List` is a separate resource
+//! if a rule has that name. If the path was rewritten between two routers, the inner router's path
+//! counts.
 //!
 //! An [outbound](crate::SentinelLayer::outbound) call is never named by axum's matched
 //! path: when a proxy forwards a request, that path says where the request came in, and
 //! not where it goes.
 //!
-//! A raw path has a place only while the engine's table has room; beyond that it is
-//! counted under `__overflow__`, and the rules for that name apply. A matched path always
-//! has a place, and so does a name in a rule: requests for made-up paths cannot displace a
+//! A path that no router has matched has a place only while the engine's table has room; beyond
+//! that it is counted under `__overflow__`, and the rules for that name apply. A matched path
+//! always has a place, and so does a name in a rule: requests for made-up paths cannot displace a
 //! route.
 //!
 //! Inside an axum `nest` the path has lost its prefix. A layer around a service that is
@@ -72,9 +71,9 @@
 //!
 //! # What the feature `axum` changes
 //!
-//! With it, [`Route`], [`MethodRoute`], [`PathParam`] and the default resource look at the
-//! path that axum's router has matched. Without it they look only at the path, and at the
-//! templates among the rules' names. So the same request may have two names:
+//! With it, [`Route`], [`MethodRoute`], [`PathParam`] and the default resource look at the path
+//! that axum's router has matched. Without it they look only at the path, and at the templates
+//! among the rules' resources. So the same request may have two names:
 //!
 //! | a request for | with `axum` | without |
 //! |---|---|---|

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_with_ipv4_inside_is_one_of_ipv4() {
+    fn a_network_with_ipv4_inside_counts_as_ipv4() {
         let cases = [
             ("::ffff:10.0.0.1/128", "10.0.0.1", true),
             ("::ffff:10.0.0.1/128", "10.0.0.2", false),

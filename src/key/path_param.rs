@@ -16,17 +16,16 @@ use crate::call::{Encoded, Key};
 /// `/files/{*rest}`.
 ///
 /// The route is axum's matched path (feature `axum`) unless the call is outbound, or else the
-/// template among the rules' names that matches the path. If the matched path ends with `{*rest}`,
-/// and a rule names a path below it, the parameters of both are available. The request has no key
-/// if there is no such route, if the route does not have this parameter, or if the parameter is
-/// empty. If a name occurs twice, as can happen with nested routers, the first parameter counts,
-/// and a parameter of the matched path before that of a rule.
+/// template among the rules' resources that matches the path. If the matched path ends with
+/// `{*rest}`, and a rule names a path below it, the parameters of both are available. The request
+/// has no key if there is no such route, if the route does not have this parameter, or if the
+/// parameter is empty. If a name occurs twice, as can happen with nested routers, the first
+/// parameter counts; parameters of the matched path come before those of a rule's template.
 ///
-/// The value is known by the text that it percent-decodes to: `%37` and `7` are one key. Each
-/// look-up walks over the path, and allocates only for encoded values above 512 bytes. In two cases
-/// it asks axum for its value instead, which allocates: if the path was rewritten between two of
-/// axum's routers, or if there are two slashes in a row in the part that outer routers have taken
-/// off.
+/// The key is the percent-decoded value: `%37` and `7` are one key. Each look-up walks over the
+/// path, and allocates only for encoded values above 512 bytes. In two cases it asks axum for its
+/// value instead, which allocates: if the path was rewritten between two of axum's routers, or if
+/// there are two slashes in a row in the part that outer routers have taken off.
 ///
 /// # Examples
 ///
@@ -84,7 +83,7 @@ impl KeyExtractor for PathParam {
                     route => {
                         let path = path_below(head, matched, before_rest(matched)?);
                         let value = Encoded::path(value(route, &path, name)?);
-                        value.with_text(|decoded| sent(route, paths, name, decoded))
+                        value.with_text(|decoded| find_encoded(route, paths, name, decoded))
                     }
                 })
             }
@@ -100,7 +99,7 @@ impl KeyExtractor for PathParam {
 /// Returns whether the matched template matches the first of these paths, so that parameters can be
 /// read from it. If not, only axum knows them: the path was rewritten, or there are two slashes in
 /// a row in the part that routers have taken off. How the routers are nested then decides whether
-/// such a slash is dropped, or is an empty parameter.
+/// the second slash is dropped, or is an empty parameter.
 fn is_sure((first, other): Paths<'_>) -> bool {
     other.is_none() && !has_second_slash(first)
 }
@@ -118,10 +117,10 @@ fn by_axum<'a>(head: Head<'a>, matched: &str, paths: Paths<'a>, name: &str) -> O
         return None;
     };
     let (_, decoded) = params.iter().find(|(known, _)| *known == name)?;
-    sent(matched, paths, name, decoded)
+    find_encoded(matched, paths, name, decoded)
 }
 
-/// Without axum there is no such value.
+/// Without axum no router has matched a path, so there is no value.
 #[cfg(not(feature = "axum"))]
 const fn by_axum<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a str> {
     None
@@ -129,7 +128,7 @@ const fn by_axum<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a 
 
 /// Returns the path in the form in which rules name it below the `matched` one, which consists of
 /// `prefix` and a parameter for the rest. Names have no second slashes in the part that routers
-/// have taken off, so those are left out.
+/// have taken off, so second slashes are left out.
 pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow<'a, str> {
     let name = matched[prefix.len()..].trim_matches(['{', '*', '}']);
     let paths = matched_on(head);
@@ -157,7 +156,7 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
 
 /// Finds the part of one of `paths` that decodes to `decoded`, which is axum's value of the
 /// parameter `name` of `template`.
-fn sent<'a>(template: &str, paths: Paths<'a>, name: &str, decoded: &str) -> Option<&'a str> {
+fn find_encoded<'a>(template: &str, paths: Paths<'a>, name: &str, decoded: &str) -> Option<&'a str> {
     let mut parameters = template.split('/').filter_map(parameter);
     let is_it = |inner: &str| inner.strip_prefix('*').unwrap_or(inner) == name;
     let (before, inner, after) = parameters.find(|(_, inner, _)| is_it(inner))?;
@@ -232,7 +231,7 @@ fn between<'a>(segment: &'a str, before: &str, after: &str) -> Option<&'a str> {
     inside.get(..inside.len().checked_sub(literals(after).count())?)
 }
 
-/// `segment` without the template's `text` at its start; `None` if it does not start with that.
+/// `segment` without the template's `text` at its start; `None` if it does not start with `text`.
 fn without<'a>(segment: &'a str, text: &str) -> Option<&'a str> {
     let begins = literals(text).zip(segment.bytes()).all(|(a, b)| a == b);
     begins.then(|| segment.get(literals(text).count()..))?

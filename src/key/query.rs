@@ -7,10 +7,10 @@ use crate::call::{Encoded, Key};
 
 /// The value of a parameter of the query, as in `?user=ann`.
 ///
-/// It is known by the text that it decodes to: `a%62` and `ab` are one key, a `+` is a space, and
-/// the name may be encoded as well. Bytes that do not decode to UTF-8 are replaced, as most
-/// services do. The request has no key if the value is empty, or if the parameter has two values:
-/// some services read the first, others the last.
+/// The key is the decoded value: `a%62` and `ab` are one key, a `+` is a space, and the name may be
+/// encoded as well. Bytes that do not decode to UTF-8 are replaced, as most services do. The
+/// request has no key if the value is empty, or if the parameter has two values: some services read
+/// the first, others the last.
 ///
 /// Each look-up walks over the query. It does not allocate; if the value is encoded, it is
 /// decoded each time, without an allocation up to 512 bytes.

@@ -8,8 +8,8 @@ use crate::call::{Encoded, Key};
 
 /// The path, as the layer sees it.
 ///
-/// Every path is a key of its own: use this where there are few paths, or where all of
-/// them have rules.
+/// Every path is a separate key: use this where there are few paths, or where all of them have
+/// rules.
 ///
 /// # Examples
 ///
@@ -129,9 +129,9 @@ impl KeyExtractor for MethodRoute {
 /// of the `Host` field if the target has none. The key is in lower case and without a dot
 /// at its end, however the host was sent, as neither makes it another host.
 ///
-/// The request has no key if the host is empty, or if the field occurs twice with two
-/// values. Outside of the channel of a tonic client the host is not known: there no call
-/// has a key, and as a resource all calls are `-`.
+/// The request has no key if the host is empty, or if the field occurs twice with two values. A
+/// layer around a tonic client, outside of its channel, does not see the host: its calls have no
+/// key, and count as the resource `-`.
 ///
 /// The host of the target takes precedence over the field, as in RFC 9112. If a service
 /// looks only at the field, a client can send it another host there than in the target, and
@@ -209,20 +209,20 @@ pub(super) fn matched(_: &http::Extensions) -> Option<&str> {
     None
 }
 
-/// The text before the parameter for the rest of a path, if `route` ends with one.
+/// The part of `route` before a wildcard such as `{*rest}`, if `route` ends with a wildcard.
 #[inline]
 pub(super) fn before_rest(route: &str) -> Option<&str> {
     let (prefix, name) = route.strip_suffix('}')?.rsplit_once('{')?;
     name.starts_with('*').then_some(prefix)
 }
 
-/// A path, and how many bytes of it outer routers have taken off: a nested router of axum sees only
-/// the end of a path.
-pub(super) type Whole<'a> = (&'a str, usize);
+/// A path, and the length in bytes of the prefix that outer routers have taken off: a nested router
+/// of axum sees only the rest of the path.
+pub(super) type PathWithPrefix<'a> = (&'a str, usize);
 
-/// The path that axum's router has matched. If a path was rewritten between two routers or after
-/// the last one, two paths of which the router has matched one.
-pub(super) type Paths<'a> = (Whole<'a>, Option<&'a str>);
+/// The path that axum's router has matched. If the path was rewritten between two routers or after
+/// the last router, it is unknown which of two paths the router has matched, and both are given.
+pub(super) type Paths<'a> = (PathWithPrefix<'a>, Option<&'a str>);
 
 /// Returns the path that axum's router has matched, or the two candidates; see [`Paths`].
 pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
@@ -232,8 +232,9 @@ pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
     };
     match taken_off(here, original) {
         Some("") => ((here, 0), None),
-        // A router that is not nested has taken nothing off.
-        Some(outer) if parts(outer) <= parts(nested(head)) => ((original, outer.len()), None),
+        // The prefix was taken off by nested routers only if it has no more segments than their
+        // template: a rewritten path can look like one without its prefix.
+        Some(outer) if segment_count(outer) <= segment_count(nested(head)) => ((original, outer.len()), None),
         _ => ((here, 0), Some(original)),
     }
 }
@@ -246,7 +247,7 @@ fn taken_off<'a>(path: &str, original: &'a str) -> Option<&'a str> {
 }
 
 /// The number of segments of a path or a template that are not empty.
-fn parts(path: &str) -> usize {
+fn segment_count(path: &str) -> usize {
     path.split('/').filter(|part| !part.is_empty()).count()
 }
 
@@ -278,7 +279,7 @@ fn original(_: Head<'_>) -> Option<&str> {
 
 /// Returns whether there are two slashes in a row in the part that outer routers have taken off, or
 /// right after it.
-pub(super) fn has_second_slash((whole, outer): Whole<'_>) -> bool {
+pub(super) fn has_second_slash((whole, outer): PathWithPrefix<'_>) -> bool {
     outer > 0 && whole.get(..=outer).unwrap_or(whole).contains("//")
 }
 

@@ -1,4 +1,4 @@
-//! Secret keys: known only by a keyed hash.
+//! Secret keys, which only a keyed hash represents.
 
 use std::fmt;
 use std::hash::RandomState;
@@ -69,7 +69,7 @@ impl<E> Secret<E> {
 
     /// Hashes the keys with hash keys that are derived from `secret`, which all processes of a
     /// service have. Needed by rules that are [shared](crate::FlowRule::shared): with random hash
-    /// keys each process hashes a user differently, so such a rule refuses these calls, as calls
+    /// keys each process hashes a user differently, so a shared rule refuses these calls, as calls
     /// without a key. Whoever knows the secret can test guesses of keys.
     #[must_use]
     pub fn agreed(mut self, secret: impl AsRef<[u8]>) -> Self {
@@ -96,12 +96,12 @@ impl<E: fmt::Debug> fmt::Debug for Secret<E> {
 
 /// The token of `Authorization: Bearer …`, as a [`Secret`].
 ///
-/// The word `Bearer` may be in upper or lower case. The request has no key if the scheme is
-/// another one, if there is no token, if the token is not visible ASCII, or if two lines
-/// have two tokens. For other schemes use a [`Secret`] of the [`Header`](super::Header).
+/// The word `Bearer` may be in upper or lower case. The request has no key if there is another
+/// scheme, if there is no token, if the token is not visible ASCII, or if two lines have two
+/// tokens. For other schemes use a [`Secret`] of the [`Header`](super::Header).
 ///
-/// The token is not checked: anyone can make up tokens, and get a fresh quota with each,
-/// unless an earlier layer lets only valid ones through.
+/// The token is not checked: anyone can make up tokens, and get a fresh quota with each, unless an
+/// earlier layer lets only valid tokens through.
 ///
 /// # Examples
 ///

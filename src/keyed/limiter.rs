@@ -371,7 +371,7 @@ impl LimiterBuilder {
     /// ```
     pub fn build_with<C: Clock>(self, clock: C) -> Result<KeyedLimiter<C>, InvalidSetting> {
         let time = Timekeeper::new(never_panicking(clock));
-        let now = time.check_making(time.read());
+        let now = time.check_for_creation(time.read());
         self.build_at(now, Some(time))
     }
 

@@ -79,8 +79,8 @@ impl<F> CallLayer<F> {
     ///
     /// # Panics
     ///
-    /// Panics with the error of [`try_new`](Self::try_new) if a rule is invalid. A [`Rules`] value
-    /// has been checked already, and never panics.
+    /// Panics with the error of [`try_new`](Self::try_new) if a rule is invalid, or is
+    /// [shared](crate::FlowRule::shared), as the engine has no store.
     #[must_use]
     #[track_caller]
     pub fn new<Req>(rules: impl Into<Rules>, describe: F) -> Self

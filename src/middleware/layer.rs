@@ -12,7 +12,7 @@ use super::costs::CostSettings;
 use super::mode::{AsError, Respond};
 use super::service::SentinelService;
 use super::settings::{MOST_PARAMS, Naming, Settings};
-use super::told::Told;
+use super::reported::ReportedOnce;
 use crate::call::{Cohort, Criticality, Direction};
 use crate::hook::OnFinding;
 use crate::hook::finding::Finding;
@@ -80,8 +80,8 @@ impl SentinelLayer<Respond> {
     ///
     /// # Panics
     ///
-    /// Panics with the error of [`try_new`](Self::try_new) if a rule is invalid. A [`Rules`] value
-    /// has been checked already, and never panics.
+    /// Panics with the error of [`try_new`](Self::try_new) if a rule is invalid, or is
+    /// [shared](crate::FlowRule::shared), as the engine has no store.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {
@@ -141,7 +141,7 @@ impl SentinelLayer<Respond> {
                 keeps_blocked: false,
                 asks_more: false,
                 is_plain: true,
-                told: Told::default(),
+                reported: ReportedOnce::default(),
             }),
             mode: PhantomData,
         }
@@ -184,7 +184,7 @@ impl<M> SentinelLayer<M> {
     pub(super) fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         let settings = Arc::make_mut(&mut self.settings);
         set(settings);
-        settings.told = Told::default();
+        settings.reported = ReportedOnce::default();
         settings.has_classes =
             settings.rank.is_some() || settings.group.is_some() || settings.propagates;
         settings.asks_more = settings.origin.is_some()
@@ -608,13 +608,12 @@ impl<M> SentinelLayer<M> {
     /// apart from inbound calls, even under the same name. The rules of the engine apply to
     /// both.
     ///
-    /// Unless [`resource`](Self::resource) says otherwise, an outbound call is named by
-    /// the template among the rules' names that matches its path, or else by its path; the
-    /// host is not part of the name. So the same path at two hosts is one resource. And if
-    /// paths contain an id and no template matches them, each id is a resource of its own:
-    /// a breaker for `*` then counts a call or two on each of them, and never opens. Name
-    /// the calls by [`key::Authority`](crate::key::Authority), or by a name for the service
-    /// that you call.
+    /// Unless [`resource`](Self::resource) says otherwise, an outbound call is named by the
+    /// template among the rules' resources that matches its path, or else by its path; the host is
+    /// not part of the name. So the same path at two hosts is one resource. And if paths contain an
+    /// id and no template matches them, each id is a resource of its own: a breaker for `*` then
+    /// counts a call or two on each of them, and never opens. Name the calls by
+    /// [`key::Authority`](crate::key::Authority), or by a name for the service that you call.
     ///
     /// ```
     /// use http::{Request, Response};

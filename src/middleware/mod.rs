@@ -57,7 +57,7 @@ pub mod rejection;
 mod service;
 mod settings;
 pub mod skip;
-mod told;
+mod reported;
 
 pub use answer::{ByResult, ClassifyAnswer};
 pub use answer_cost::{AnswerCost, ReadCost};

@@ -127,8 +127,9 @@ impl<S, M: Mode> SentinelService<S, M> {
         match &mut self.settings.judge(&request, &mut slow) {
             Some(pass) => {
                 slow.forget_empty();
-                // `run` also marks requests, and carries classes on: that needs a reference to the
-                // request, and the compiler copies a request whose address is taken here.
+                // `run` also marks the request and propagates the importance class. Both need a
+                // reference to the request, and the compiler copies a request whose address is
+                // taken here.
                 if self.is_unready || pass.to_mark().is_some() || self.settings.propagates {
                     return self.run(request, Some(pass.take_entry()));
                 }
@@ -190,8 +191,8 @@ impl<S, M: Mode> SentinelService<S, M> {
     }
 
     /// Runs a call that passed on the slow path, or whose request must be marked or must carry its
-    /// class. A call without an entry was skipped. If the inner service is not ready, the call
-    /// waits for it.
+    /// importance class. A call without an entry was skipped. If the inner service is not ready,
+    /// the call waits for it.
     // Not inlined: otherwise the future of the fast path is copied once more.
     #[inline(never)]
     fn run<B>(

@@ -10,7 +10,7 @@ use super::completion::Completion;
 use super::costs::{CostSettings, MOST_UNITS};
 use super::grpc_timeout::grpc_timeout;
 use super::judged::{is_judged, is_marked};
-use super::told::Told;
+use super::reported::ReportedOnce;
 use crate::blocked::Blocked;
 use crate::call::{Call, Cohort, Criticality, Direction, Key, Param, Params};
 use crate::engine::call::entry::Entry;
@@ -18,7 +18,7 @@ use crate::engine::call::verdict::{FastPass, Open, SlowVerdict};
 use crate::hook::finding::LayerFacts;
 use crate::key::{Head, KeyExtractor};
 use crate::middleware::rejection::{
-    Auto, RateLimitFields, Rejection, has_mark, plain_text, strip_body, wants_text,
+    Auto, RateLimitFields, Rejection, is_marked_refusal, plain_text, strip_body, wants_text,
 };
 use crate::sentinel::Sentinel;
 
@@ -45,7 +45,7 @@ pub(super) struct Settings {
     pub(super) rank: Option<Arc<Rank>>,
     pub(super) costs: CostSettings,
     pub(super) group: Option<Arc<AskCohort>>,
-    /// Whether the layer carries the class of a call on.
+    /// Whether the layer propagates the class of a call.
     pub(super) propagates: bool,
     /// Whether calls can have another class than the default, or a cohort.
     pub(super) has_classes: bool,
@@ -65,7 +65,7 @@ pub(super) struct Settings {
     /// Whether responses need nothing but the defaults, so that a call need not
     /// take the settings along.
     pub(super) is_plain: bool,
-    pub(super) told: Told,
+    pub(super) reported: ReportedOnce,
 }
 
 /// How a layer names the resource of a request.
@@ -92,7 +92,7 @@ impl Settings {
     /// for each request, so this runs whenever that happens, but reports only once.
     #[inline]
     pub(super) fn note_layer(&self) {
-        self.told.once(|| {
+        self.reported.once(|| {
             self.sentinel.provided().note_layer(&LayerFacts {
                 has_origin: self.origin.is_some(),
                 has_context: self.context.is_some(),
@@ -155,7 +155,7 @@ impl Settings {
         if request.method() == Method::HEAD {
             strip_body(&mut response);
         }
-        if self.keeps_blocked || !has_mark(response.headers()) {
+        if self.keeps_blocked || !is_marked_refusal(response.headers()) {
             response.extensions_mut().insert(blocked);
         }
         response
@@ -223,8 +223,8 @@ impl Settings {
         if self.asks_more {
             self.describe_further(head, &mut call, &mut room);
         }
-        // gRPC runs over HTTP/2 only, so requests of other versions are spared the look-up of the
-        // header. Calls that are not prioritized can wait too, in a queue.
+        // gRPC runs over HTTP/2 only, so the header is not looked up in requests of other versions.
+        // Calls that are not prioritized can wait too, in a queue.
         if request.version() == Version::HTTP_2 {
             call.patience = grpc_timeout(request.headers());
         }
@@ -232,7 +232,7 @@ impl Settings {
     }
 
     /// Returns whether the layer skips the request. `head` has the routes by which the request is
-    /// also named, as other rules can come into force in between.
+    /// then named, so that both use the same version of the rules.
     #[inline(never)]
     fn skips(&self, head: Head<'_>) -> bool {
         self.skip.iter().any(|choose| choose(head))

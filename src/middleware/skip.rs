@@ -40,14 +40,12 @@ use crate::call::Encoded;
 use crate::key::{ClientIp, Head, Nets};
 use crate::rule::check_template;
 
-/// Selects requests whose path matches one of `templates`, in the syntax of the rules'
-/// names: `/healthz`, `/static/{*rest}`, `/users/{id}/avatar`. The method does
-/// not matter.
+/// Selects requests whose path matches one of `templates`, in the syntax of the rules' templates:
+/// `/healthz`, `/static/{*rest}`, `/users/{id}/avatar`. The method does not matter.
 ///
-/// The path is the one that the layer sees, as it was sent. A path with a segment `.` or
-/// `..`, in any spelling, is not skipped: the service may interpret it as another path. Nor
-/// is one that has lost second slashes in front of a nested router, which axum may have
-/// matched as another path.
+/// The path is the one that the layer sees, as it was sent. A path with a segment `.` or `..`, in
+/// any spelling, is not skipped: the service may interpret it as another path. Nor is a path that
+/// has lost doubled slashes in front of a nested router: axum may have matched it as another path.
 ///
 /// # Examples
 ///
@@ -148,10 +146,10 @@ pub fn options() -> impl Fn(Head<'_>) -> bool + Send + Sync + 'static {
 /// [`PeerIp`](crate::key::PeerIp), or
 /// [`ForwardedIp`](crate::key::ForwardedIp) behind proxies.
 ///
-/// The full address is compared, so a network may be smaller than the `/64` by which IPv6
-/// clients are distinguished. If the address is not known for sure, the request is not
-/// skipped. Behind a proxy the peer of every connection is the proxy: use the same
-/// extractor as for the rules, or every client may count as being in its network.
+/// The full address is compared, so a network may be smaller than the `/64` by which IPv6 clients
+/// are distinguished. If the address is not known for sure, the request is not skipped. Behind a
+/// proxy the peer of every connection is the proxy: use the same extractor as for the rules, or
+/// every client may count as being in the proxy's network.
 ///
 /// # Examples
 ///

@@ -72,7 +72,7 @@ impl Collector {
         if let Some(sampler) = &registry.shared().config.sampler {
             // Unless a rule depends on the load of the machine, nothing else samples it.
             let time = &registry.shared().time;
-            let now = time.check_making(time.read());
+            let now = time.check_for_creation(time.read());
             let readings = sampler.sample(now);
             for (id, figure) in [
                 (Id::SystemLoad, readings.load()),

@@ -1,4 +1,4 @@
-//! Route templates among the rules' names, and which one a path matches.
+//! Route templates among the rules' resources, and which one a path matches.
 
 use std::collections::HashMap;
 use std::sync::Arc;

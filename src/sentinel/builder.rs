@@ -11,7 +11,7 @@ use crate::clock::timekeeper::{Timekeeper, never_panicking};
 use crate::clock::{Clock, MonotonicClock};
 use crate::engine::Core;
 use crate::engine::context::{Config, EngineContext, KeepsMinute};
-use crate::hook::finding::{Finding, Provided, ToldFindings};
+use crate::hook::finding::{Finding, Provided, ReportedFindings};
 use crate::hook::{Hook, Hooks, OnFinding};
 use crate::rule::{RuleSelection, Rules};
 use crate::stat::{Edges, LinedUp, Shape};
@@ -73,7 +73,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// Panics if `rules` is not a [`Rules`] and has an invalid rule.
+    /// Panics if a rule is invalid. A [`Rules`] value has been checked already, and never panics.
     #[track_caller]
     pub fn rules(mut self, rules: impl Into<Rules>) -> Self {
         self.rules = rules.into();
@@ -125,11 +125,11 @@ impl Builder {
     /// Sets the window of the statistics: `interval` in `buckets` buckets. Rates per second
     /// are averages over it. Default: 1 s in 2 buckets.
     ///
-    /// Each node has a record for each bucket, and for each second of a bucket that is
-    /// longer: at most 256 KiB in all. Response times are right as long as those of the calls
-    /// that end in one bucket add up to less than 12 days: with buckets of an hour, that is
-    /// 300 calls at once. The weights that pass in the window must add up to less than 2³¹.
-    /// See [`NodeView`](crate::read::NodeView) for all of this.
+    /// Each node has a record for each bucket, and for each second of a bucket that is longer than
+    /// a second: at most 256 KiB in all. Response times are right as long as those of the calls
+    /// that end in one bucket add up to less than 12 days: with buckets of an hour, that is 300
+    /// calls at once. The weights that pass in the window must add up to less than 2³¹. See
+    /// [`NodeView`](crate::read::NodeView) for all of this.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Builder {
         Ok(self)
     }
 
-    /// Sets how long a prioritized call can wait for a borrowed place; it waits for less than this.
+    /// Sets how long a prioritized call can wait for borrowed tokens; it waits for less than this.
     /// Default: 500 ms. Zero: nothing is lent.
     ///
     /// A call can borrow at most 512 buckets of its resource ahead. That is 256 s, and less where a
@@ -154,8 +154,8 @@ impl Builder {
 
     /// Sets how many resources are counted separately, inbound and outbound together: at least one.
     /// Default: 16 384. Calls to any further resource are counted under `__overflow__`, and the
-    /// rules for that name apply to them. A resource with a rule always has a place, and so does
-    /// one that is named by the path that axum has matched. A call that itself has the name
+    /// rules for that name apply to them. A resource with a rule always has a place, and so does a
+    /// resource that is named by the path that axum has matched. A call that itself has the name
     /// `__overflow__` or `-` is not counted with them, but under a hash of its name.
     ///
     /// With the defaults, names that callers make up take at most 20 MiB in all, if each is 256
@@ -207,15 +207,15 @@ impl Builder {
         self
     }
 
-    /// Sets whether all resources keep statistics for each second of the last minute, or none.
-    /// They take 3.5 KiB for each resource that is called or read in two different seconds.
-    /// Default: only resources whose names callers cannot make up keep them. These are the
-    /// resources that a rule names (also in shadow mode, for its own statistics), the routes that
-    /// a router has matched and the names of layers, when they are first called, and
-    /// `__overflow__`. All others have the figures of the [window](Self::window) and totals.
+    /// Sets whether all resources keep statistics for each second of the last minute, or none. They
+    /// take 3.5 KiB for each resource that is called or read in two different seconds. Default:
+    /// only resources whose names callers cannot make up keep them. These are the resources that a
+    /// rule names (also in shadow mode, for its own statistics), the routes that a router has
+    /// matched and the names of layers, when they are first called, and `__overflow__`. All other
+    /// resources have the figures of the [window](Self::window) and totals.
     ///
     /// A resource that a rule names only after a [reload](crate::Sentinel::reload) keeps its
-    /// seconds from then on. The first one that is known is the second one after that.
+    /// seconds from then on. Its first known second is the second one after the reload.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};
@@ -251,12 +251,12 @@ impl Builder {
     /// Default: no.
     ///
     /// The ranges end at 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500 and 750 ms, and 1, 2.5, 5,
-    /// 7.5 and 10 s: the edges of Prometheus's clients, and one more for answers from memory.
-    /// Longer times have a range of their own. For other edges see
+    /// 7.5 and 10 s: the edges of Prometheus's clients, and three shorter ones for answers from
+    /// memory. Longer times have a range of their own. For other edges see
     /// [`histograms_with`](Self::histograms_with).
     ///
     /// Each call costs one more relaxed addition; each resource takes up to 200 bytes more with
-    /// these edges, and as many again with its first call that waits. Origins and contexts have no
+    /// these edges, and the same again with its first call that waits. Origins and contexts have no
     /// histograms. Read them with [`NodeView::rt_histogram`](crate::read::NodeView::rt_histogram).
     ///
     /// ```
@@ -330,7 +330,7 @@ impl Builder {
     }
 
     /// Sets the store by which [shared](crate::FlowRule::shared) rules count over several
-    /// processes. Default: none; then there can be no such rules. Nothing is asked before
+    /// processes. Default: no store, so no rule can be shared. The store is not used before
     /// [`Sentinel::start_store`].
     #[cfg(feature = "shared")]
     #[cfg_attr(docsrs, doc(cfg(feature = "shared")))]
@@ -382,7 +382,7 @@ impl Builder {
             time,
             hooks: self.hooks,
             provided: Provided::default(),
-            told: ToldFindings::default(),
+            told: ReportedFindings::default(),
             inbound: OnceLock::new(),
             hash: std::array::from_fn(|_| foldhash::quality::RandomState::default()),
             kept_breakers: KeptBreakers::default(),

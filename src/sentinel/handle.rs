@@ -97,15 +97,16 @@ impl Sentinel {
     ///
     /// # Panics
     ///
-    /// Panics if `rules` is not a [`Rules`] and has an invalid rule, with the error that
-    /// [`try_new`](Self::try_new) returns.
+    /// Panics with the error of [`try_new`](Self::try_new) if a rule is invalid, or is
+    /// [shared](crate::FlowRule::shared), as the engine has no store.
     #[must_use]
     #[track_caller]
     pub fn new(rules: impl Into<Rules>) -> Self {
         Self::builder().rules(rules).build()
     }
 
-    /// Creates an engine with rules that come from elsewhere, and the defaults of [`Builder`].
+    /// Creates an engine like [`new`](Self::new), but returns invalid rules as an error, for rules
+    /// from a configuration.
     ///
     /// ```
     /// use tower_sentinel::{FlowRule, Sentinel};
@@ -135,16 +136,16 @@ impl Sentinel {
     ///
     /// For a known resource this takes no lock and reads the clock once. It does not allocate,
     /// unless the call has to wait or a rule in shadow mode looks at it. A call that one rule
-    /// refuses returns the tokens and places of all others.
+    /// refuses returns the tokens and places that it has taken under other rules.
     #[doc(alias("try_acquire", "check"))]
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
         self.core.try_enter(&call)
     }
 
-    /// Starts `call`. If the call borrows a place, or has to wait for its turn in a queue,
-    /// this first waits until then. The call ends when the [`Entry`] is dropped, as a success
-    /// unless [`Entry::fail`] or the like was called.
+    /// Starts `call`. If the call borrows tokens, or has to wait for its turn in a queue, the
+    /// future first waits for its start time. The call ends when the [`Entry`] is dropped, as a
+    /// success unless [`Entry::fail`] or the like was called.
     ///
     /// # Errors
     ///
@@ -156,7 +157,7 @@ impl Sentinel {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped while it waits, the call leaves the line.
+    /// If the future is dropped while it waits, the call leaves the queue.
     #[doc(alias("acquire", "until_ready"))]
     pub async fn enter(&self, call: Call<'_>) -> Result<Entry, Blocked> {
         match self.try_enter(call) {
@@ -167,13 +168,13 @@ impl Sentinel {
     }
 
     /// Starts `call` like [`enter`](Self::enter), for code that is not async. If the call has to
-    /// wait, the thread is blocked until its turn comes. It needs no runtime, and must not be
-    /// used on a thread of one, where it would keep other tasks from running.
+    /// wait, the thread is blocked until its turn comes. This method needs no tokio runtime. Do not
+    /// call it on a thread of a runtime: it would block other tasks.
     ///
-    /// The turn comes by the clock of the engine, and the thread sleeps by that of the operating
-    /// system. As in [`enter`](Self::enter), a call whose clock stands still meanwhile waits less
-    /// than twice the promised time. So with a [`ManualClock`](crate::ManualClock) the thread
-    /// sleeps in real time.
+    /// The turn comes by the clock of the engine, but the thread sleeps by the clock of the
+    /// operating system. If the engine's clock does not advance, as with a
+    /// [`ManualClock`](crate::ManualClock), the call starts anyway after less than twice its delay,
+    /// as in [`enter`](Self::enter).
     ///
     /// # Errors
     ///
@@ -230,7 +231,7 @@ impl Sentinel {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped while it waits, the call leaves the line. If it is dropped while
+    /// If the future is dropped while it waits, the call leaves the queue. If it is dropped while
     /// `work` runs, for instance by a timeout around it, the call counts as cancelled: that is no
     /// failure, and only a circuit breaker by [slow calls](crate::CircuitBreakerRule::slow_ratio)
     /// may count it. So a timeout that is to count as a failure belongs inside `work`.
@@ -299,7 +300,7 @@ impl Sentinel {
     /// use tower_sentinel::stat::Outcome;
     /// use tower_sentinel::{Blocked, Call, CircuitBreakerRule, Sentinel};
     ///
-    /// /// A client of somebody else: it answers with a status, and its errors are its own.
+    /// /// A third-party client: it returns a status, and its error cannot hold a `Blocked`.
     /// async fn send(status: u16) -> io::Result<u16> {
     ///     if status == 0 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(status) }
     /// }
@@ -335,11 +336,10 @@ impl Sentinel {
         }
     }
 
-    /// Replaces all rules at once: a call is judged by the old rules or by the new rules,
-    /// never by some of each. A layer names the call, or [skips](crate::SentinelLayer::skip)
-    /// it, by the templates of the rules that judge it. Once a caller has seen a new rule in
-    /// force, it never meets an old one again. Returns false, and does nothing, if the rules
-    /// are the same.
+    /// Replaces all rules at once: a call is judged by the old rules or by the new rules, never by
+    /// some of each. A layer names a call, or [skips](crate::SentinelLayer::skip) it, with the same
+    /// version of the rules that then judges it. Once a caller has seen a new rule in force, it
+    /// never meets an old one again. Returns false, and does nothing, if the rules are the same.
     ///
     /// `rules` are all rules from now on: to add or change one, start with the
     /// [rules in force](Self::rules).
@@ -354,8 +354,8 @@ impl Sentinel {
     ///
     /// Counts are kept. If a rule keeps the length and the buckets of its window, the window keeps
     /// its counts exactly. A window of another shape takes over the counts as far as they are
-    /// known, and refuses too much rather than too little. The quotas of the values of a parameter
-    /// start anew if more than limits changes; see [`max_keys`](crate::KeyedRule::max_keys). For
+    /// known, and refuses too much rather than too little. The quotas of a keyed rule are reset if
+    /// anything but its limits is changed; see [`max_keys`](crate::KeyedRule::max_keys). For
     /// breakers see [their rule](crate::CircuitBreakerRule#reloads).
     ///
     /// Calls in flight end by the rules that admitted them. Waiting calls keep their
@@ -383,8 +383,8 @@ impl Sentinel {
     ///
     /// # Errors
     ///
-    /// Returns everything that is wrong with any of the rules, such as a shared rule where the
-    /// engine has no store; the old rules then stay in force.
+    /// Returns all problems of all rules, such as that a rule is shared and the engine has no
+    /// store; the old rules then stay in force.
     pub fn try_reload<R: Into<crate::rule::Rule>>(
         &self,
         rules: impl IntoIterator<Item = R>,
@@ -394,8 +394,8 @@ impl Sentinel {
         Ok(self.reload(rules))
     }
 
-    /// Begins a change that is derived from the rules in force. Other such changes wait until the
-    /// returned lock is dropped.
+    /// Begins a change that is derived from the rules in force. Other changes that begin in this
+    /// way wait until the returned lock is dropped.
     #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]
     pub(crate) fn begin_change(&self) -> impl Sized {
         self.core.begin_change()
@@ -458,7 +458,7 @@ impl Sentinel {
     }
 
     /// Returns how often the rules have been replaced by others since the engine was built: the
-    /// version of those in force. Equal numbers mean equal rules.
+    /// version of the rules in force. Equal numbers mean equal rules.
     ///
     /// ```
     /// use tower_sentinel::{FlowRule, Rules, Sentinel};
@@ -495,7 +495,7 @@ impl Sentinel {
     /// * limits on figures of the machine without a sampler that measures them.
     ///
     /// Each finding is only a suspicion: a rule whose route has not been called yet is reported,
-    /// too. So look at them when every route has been called, as at the end of a test:
+    /// too. So look at the findings when every route has been called, as at the end of a test:
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel};
@@ -505,11 +505,12 @@ impl Sentinel {
     /// assert_eq!(sentinel.findings(), []);
     /// ```
     ///
-    /// [Hooks](crate::Hook::on_finding) receive each finding once, most of them without a call of
-    /// this method; see also [`Builder::on_finding`].
+    /// [Hooks](crate::Hook::on_finding) receive each finding once; most findings are reported even
+    /// if this method is never called; see also [`Builder::on_finding`].
     ///
-    /// Looks at every resource and every rule, and at the whole table of a keyed rule that has only
-    /// met calls without a value. Returns at most 1,000 findings. Calls pay nothing for it.
+    /// The method looks at every resource and every rule, and at the whole table of a keyed rule
+    /// that has only met calls without a value. It returns at most 1,000 findings. Calls pay
+    /// nothing for it.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         self.core.findings()
@@ -580,16 +581,16 @@ impl Sentinel {
     /// Returns a copy of all statistics, and of the state of single rules: the states of breakers,
     /// adaptive limits, and the counts of keyed rules and rules in shadow mode.
     ///
-    /// It looks at every resource, so those that have not been called since a
-    /// [reload](Self::reload) take over the rules in force. It does not walk the tables of
-    /// values.
+    /// It looks at every resource, so resources that have not been called since a
+    /// [reload](Self::reload) take over the rules in force. It does not walk the tables of values.
     #[doc(alias("metrics", "Prometheus"))]
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.core)
     }
 
-    /// The core of the engine, by which layers judge without moving calls and verdicts.
+    /// The core of the engine. Layers use it directly, which saves copies of the call and the
+    /// verdict.
     #[inline]
     pub(crate) fn core(&self) -> &Core {
         &self.core

@@ -1,5 +1,5 @@
-//! Reads a file of rules: only a regular file, not too large, and one that not everybody may write
-//! to.
+//! Reads a file of rules if it is a regular file, is not too large, and cannot be changed by every
+//! user of the machine.
 //!
 //! The checks are made on the file that was opened, as its name can lead to another file a moment
 //! later. Only the kind of file is also checked before it is opened, because opening a pipe would
@@ -71,7 +71,7 @@ fn regular(path: &Path, metadata: &Metadata) -> Result<(), SourceError> {
 /// Volumes that Kubernetes makes of a `ConfigMap` need a closer look. Their directory has mode 0777
 /// and holds links; the files lie in a directory below, with mode 0755, all of one owner. So in a
 /// directory where anyone may replace a link, a link is accepted if it leads to a file of the
-/// directory's owner: no other user can make such a file.
+/// directory's owner: no other user can create a file with that owner.
 #[cfg(unix)]
 fn writable_by_anyone(path: &Path, file: &Metadata) -> io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt;

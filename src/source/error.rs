@@ -92,7 +92,7 @@ pub enum SourceErrorKind {
     Invalid,
     /// The parser, the source or the sink panicked.
     Panicked,
-    /// A [sink](super::RuleSink) keeps other rules than those that were to be replaced.
+    /// A [sink](super::RuleSink) keeps other rules than those that the change replaces.
     Changed,
     /// Something else, created by [`SourceError::new`].
     Other,
@@ -160,7 +160,7 @@ impl SourceError {
         self.0.kind
     }
 
-    /// Returns the error behind this one, such as that of the parser, to be downcast.
+    /// Returns the underlying error, such as that of the parser, to be downcast.
     #[must_use]
     pub fn cause(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.0.cause.as_deref()
@@ -197,7 +197,7 @@ impl SourceError {
     }
 
     /// Returns whether both report the same problem, so that one report is enough. A mistake in two
-    /// versions of a file is two problems: the author of the second one wants to know.
+    /// versions of a file is two problems: the author of the second version must be told as well.
     pub(super) fn is_same_problem_as(&self, other: &Self) -> bool {
         let (one, other) = (&*self.0, &*other.0);
         (one.kind, &one.text, one.content) == (other.kind, &other.text, other.content)

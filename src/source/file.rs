@@ -49,11 +49,11 @@ pub(super) const MAX_BYTES: u64 = 4 << 20;
 /// half-written, and only your parser can tell half of the rules from all of them; the rest
 /// comes with the next poll.
 ///
-/// In a container, mount the directory of the file. If the file alone is mounted, as by
-/// `subPath` in Kubernetes, and another file takes its name outside, the mount still shows
-/// the old file: the new content is never seen. On Unix that is an error, if the source has
-/// seen the file before and the file has no other name left. If it has one, such as a
-/// backup copy that an editor keeps, it is a file like any other.
+/// In a container, mount the directory of the file. If the file alone is mounted, as by `subPath`
+/// in Kubernetes, and another file takes its name outside, the mount still shows the old file: the
+/// new content is never seen. On Unix that is an error, if the source has seen the file before and
+/// the file has no other name left. If a name is left, such as that of a backup copy that an editor
+/// keeps, the file is treated like any other.
 ///
 /// # Examples
 ///
@@ -104,8 +104,8 @@ enum Links {
     /// No link has been seen yet: not all file systems count links.
     Unknown,
     Present,
-    /// None at the last look. A rename in that very moment looks the same, so it is reported only
-    /// if the next look finds it again.
+    /// No link at the last look. A rename at that moment looks the same, so the loss is reported
+    /// only if the next look finds no link either.
     Lost,
 }
 
@@ -171,29 +171,28 @@ impl FileSource {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A [store](Document::store) that is another one than at the first reading is a
-    /// [warning](RuleSource::warnings): the engine keeps the one that it has.
+    /// A [store](Document::store) that differs from that of the first reading is a
+    /// [warning](RuleSource::warnings): the engine keeps its store.
     #[cfg(feature = "serde")]
     pub fn toml(path: impl Into<PathBuf>) -> Self {
         Self::documents(path, |text| Document::read(text, Format::Toml))
     }
 
     /// Creates a source like [`toml`](Self::toml) for a JSON document: a table in the format of
-    /// this crate, or a list of Sentinel's rules whose kind can be seen from their keys.
+    /// this crate, or a list of Alibaba Sentinel's rules whose kind can be seen from their keys.
     ///
-    /// A list of Sentinel's rules may have
-    /// [warnings](crate::document::Problem::is_warning). They are the
-    /// [warnings of the source](RuleSource::warnings), and a [watch](super::Watch) reports
-    /// them.
+    /// A list of Alibaba Sentinel's rules may have
+    /// [warnings](crate::document::Problem::is_warning). They are the [warnings of the
+    /// source](RuleSource::warnings), and a [watch](super::Watch) reports them.
     #[cfg(feature = "serde")]
     pub fn json(path: impl Into<PathBuf>) -> Self {
         Self::documents(path, |text| Document::read(text, Format::Json))
     }
 
-    /// Creates a source like [`toml`](Self::toml) for a document of Sentinel's with rules of one
-    /// `kind`, which then need not be recognizable by their keys. If there is a file for each kind,
-    /// make one source over all of them: two [watches](super::Watch) would remove each other's
-    /// rules.
+    /// Creates a source like [`toml`](Self::toml) for a document of Alibaba Sentinel with rules of
+    /// one `kind`, which then need not be recognizable by their keys. If there is a file for each
+    /// kind, make one source over all of them: two [watches](super::Watch) would remove each
+    /// other's rules.
     #[cfg(feature = "serde")]
     pub fn sentinel(path: impl Into<PathBuf>, kind: Kind) -> Self {
         Self::documents(path, move |text| Document::read_sentinel(text, kind))
@@ -218,16 +217,15 @@ impl FileSource {
     }
 
     /// Reads documents for an engine that has a [store](crate::Builder::store); see
-    /// [`Document::with_store`]. Default: for one without.
+    /// [`Document::with_store`]. Default: for an engine without a store.
     #[cfg(feature = "serde")]
     pub fn with_store(mut self) -> Self {
         self.has_store = true;
         self
     }
 
-    /// Sets how many bytes the file may have; a larger one is an error, and is not read.
-    /// Default: 4 MiB; documents in TOML or JSON may never be larger than that. 0 rejects
-    /// every file.
+    /// Sets how many bytes the file may have; a larger file is an error, and is not read. Default:
+    /// 4 MiB; documents in TOML or JSON may never be larger than that. 0 rejects every file.
     pub fn max_bytes(mut self, max: u64) -> Self {
         self.access.max_bytes = max;
         self

@@ -1,9 +1,9 @@
 //! Sources of rules while a program runs: files, or sources of your own.
 //!
-//! A [`RuleSource`] is polled now and then for new rules. A [`Watch`] polls it, on a thread of its
-//! own or whenever the program calls it, and puts the rules in force. No failure affects the rules
-//! in force: a file that is missing, empty, half-written or simply wrong is reported once, and the
-//! last good rules stay.
+//! A [`RuleSource`] is polled now and then for new rules. A [`Watch`] polls it, on a dedicated
+//! thread or whenever the program calls it, and puts the rules in force. No failure affects the
+//! rules in force: a file that is missing, empty, half-written or simply wrong is reported once,
+//! and the last good rules stay.
 //!
 //! # Examples
 //!
@@ -81,7 +81,7 @@ pub use watch::{Watch, WatchEvent};
 
 /// A source of rules that is polled now and then.
 ///
-/// If it panics, that counts as an error, and it is polled again.
+/// A panic of the source counts as an error, and the source is polled again.
 ///
 /// # Examples
 ///
@@ -107,11 +107,10 @@ pub trait RuleSource: fmt::Debug + Send + 'static {
     /// put in force again. After an error the next good result must be `Some`, even if the
     /// rules are the old ones, since only that ends the error.
     ///
-    /// It may block, such as on a file: it is never called on the path of a call. But it
-    /// must return, because dropping the handle of
-    /// its thread ([`Watch::spawn`]) waits for it: set timeouts for
-    /// requests, and do not wait for a message that may never come. If it uses futures, let
-    /// it run them on a runtime of its own: if it waits for a runtime whose only thread
+    /// It may block, such as on a file: it is never called on the path of a call. But it must
+    /// return, because dropping the handle of its thread ([`Watch::spawn`]) waits for it: set
+    /// timeouts for requests, and do not wait for a message that may never come. If it uses
+    /// futures, let it run them on a separate runtime: if it waits for a runtime whose only thread
     /// drops the handle, the two wait for each other for ever.
     ///
     /// # Errors

@@ -17,9 +17,9 @@ use crate::rule::Rules;
 /// reads.
 ///
 /// New rules are written to another file in the same directory, which then takes the name of the
-/// old one: a crash, a full disk or a reader in between leaves the old file or the new one, and
-/// never a part of one. The mode of the file stays, its owner becomes that of the process. Behind
-/// a link, the file that it leads to is replaced. Comments and the order of keys are lost.
+/// old one: a crash, a full disk or a reader in between leaves the old file or the new file, and
+/// never a part of a file. The mode of the file stays, its owner becomes that of the process.
+/// Behind a link, the file that it leads to is replaced. Comments and the order of keys are lost.
 ///
 /// If the file does not have the rules that are in force, somebody has changed it, and nothing is
 /// written. A missing file is created. The file is read once more just before it is replaced: only
@@ -103,9 +103,9 @@ impl RuleSink for RuleFile {
         let _only = self.writing.lock();
         // The link stays, and leads to the new file.
         let real = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        let known = self.read(&real)?;
+        let old_content = self.read(&real)?;
         let mut document = Document::from_rules(after);
-        if let Some(bytes) = &known {
+        if let Some(bytes) = &old_content {
             let text =
                 std::str::from_utf8(bytes).map_err(|_| self.changed("is no text any more"))?;
             let present = Document::read(text, self.format).ok();
@@ -119,7 +119,7 @@ impl RuleSink for RuleFile {
             document = present.with_rules(after);
         }
         let text = document.write(self.format);
-        let is_same = || Ok(self.read(&real)? == known);
+        let is_same = || Ok(self.read(&real)? == old_content);
         let written = replace(&real, |file| file.write_all(text.as_bytes()), is_same);
         match written {
             Ok(true) => Ok(()),

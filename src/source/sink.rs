@@ -47,8 +47,8 @@ pub trait RuleSink: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns an error if the rules cannot be kept, or [`SourceError::changed`] if others than
-    /// `before` were kept meanwhile. Then everything must be as it was.
+    /// Returns an error if the rules cannot be kept, or [`SourceError::changed`] if other rules
+    /// than `before` were kept meanwhile. After an error the kept rules must be unchanged.
     fn store(&self, before: &Rules, after: &Rules) -> Result<(), SourceError>;
 
     /// Returns a note that is shown with each change of rules, such as the name of the file.

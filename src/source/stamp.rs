@@ -33,8 +33,8 @@ pub(super) struct Stamp {
     inode: Inode,
 }
 
-/// Which file it is, and when it was last changed in any way, where the system
-/// says so.
+/// The identity of a file and the time of its last change of any kind, where the system reports
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Inode {
     device: u64,
@@ -145,7 +145,7 @@ mod tests {
             assert!(!last.update(stamp(1), 7, at(ms)));
             assert!(!last.is_settled_for(&stamp(1)), "{ms}");
         }
-        // Time alone is not enough: it must have been read then.
+        // Time alone is not enough: the file must have been read after that time.
         assert!(!last.update(stamp(1), 7, at(2_000)));
         assert!(last.is_settled_for(&stamp(1)));
         assert!(!last.is_settled_for(&stamp(2)));

@@ -173,9 +173,9 @@ pub enum WatchEvent {
 // === impl Watch ===
 
 impl Watch {
-    /// Creates a watch that puts the rules of `source` in force on `sentinel`. It does not
-    /// poll yet. If the source has been polled elsewhere before, an error that it returned
-    /// there is not reported here until it becomes another one.
+    /// Creates a watch that puts the rules of `source` in force on `sentinel`. It does not poll
+    /// yet. If the source has been polled elsewhere before, an error that it returned there is not
+    /// reported here until another error replaces it.
     pub fn new(sentinel: Sentinel, source: impl RuleSource) -> Self {
         let user_code = UserCode {
             source: Box::new(source),
@@ -195,8 +195,8 @@ impl Watch {
     /// Calls `tell` with each event, on the thread that polls, after the event has happened.
     /// Default: no callback. A second call replaces the first callback, also on a clone.
     ///
-    /// If the callback panics, the panic is lost, and the next event is still reported. It
-    /// must not wait for another thread that polls, because that one waits for it.
+    /// If the callback panics, the panic is lost, and the next event is still reported. It must not
+    /// wait for another thread that polls, because that thread waits for the callback.
     pub fn on_event(self, tell: impl FnMut(&WatchEvent) + Send + 'static) -> Self {
         self.polled.user_code.lock().on_event = Some(Box::new(tell));
         self
@@ -246,12 +246,12 @@ impl Watch {
         Some(event)
     }
 
-    /// Polls on a thread of its own, at once and then at intervals of `every` (at least
-    /// 10 ms), until the handle is dropped. A process that forks from this one, as a
-    /// daemon does, has no such thread: spawn it there.
+    /// Polls on a thread of its own, at once and then at intervals of `every` (at least 10 ms),
+    /// until the handle is dropped. A forked process, such as a daemon, does not inherit the
+    /// thread: spawn it there.
     ///
-    /// Dropping the handle does not wait for the next poll, but for one that is under way, and so
-    /// for a source that blocks; see [`RuleSource::poll`]. Inside the callback of
+    /// Dropping the handle does not wait for the next poll, but for a poll that is under way, and
+    /// so for a source that blocks; see [`RuleSource::poll`]. Inside the callback of
     /// [`on_event`](Self::on_event) it does not wait, and the thread ends after the callback.
     ///
     /// # Errors

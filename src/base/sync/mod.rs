@@ -1,9 +1,8 @@
-//! The only door to atomics, shared pointers, locks and thread-locals.
+//! The only module through which the crate uses atomics, shared pointers, locks and thread-locals.
 //!
-//! Everything that the models of `src/stat/models/mod.rs` check takes its atomics
-//! from here. A normal build gets those of the standard library; a test build
-//! with `--cfg sentinel_loom` gets those of loom, which runs a model through
-//! every interleaving that its bounds allow.
+//! Everything that the models of `src/stat/models/mod.rs` check takes its atomics from here. A
+//! normal build gets the types of the standard library; a test build with `--cfg sentinel_loom`
+//! gets those of loom, which runs a model through every interleaving that its bounds allow.
 
 #[cfg(not(all(test, sentinel_loom)))]
 mod imp {
@@ -175,7 +174,7 @@ pub(crate) enum Bug {
     SpreadMovesWord,
     /// A statistic head moves before the checkpoint is taken.
     HeadBeforeCut,
-    /// An evictor reads an entry before all other threads have let go of it.
+    /// An evictor reads an entry before all other threads have released it.
     ReadBeforeLast,
     /// An evictor that has the only reference to an entry does not look at it again.
     LetGoAtFirstLook,
@@ -217,7 +216,7 @@ pub(crate) enum Bug {
     OpenLate,
     /// A freeze does not mark the word, so that late takers still pass there.
     FreezeWithoutMark,
-    /// A checkpoint of passes comes from a ring that counts no more.
+    /// A checkpoint of passes comes from a ring that has ended.
     CutFromOldRing,
     /// A call that finds a throttle's queue empty writes its turn without comparing.
     StoreAtIdle,
@@ -239,13 +238,13 @@ pub(crate) enum Bug {
     SkipBehindHead,
     /// A breaker's head leaps so far that old stamps look new, before the ring is emptied.
     LeapWithStamps,
-    /// A breaker notes that there is a bad call when it has counted it.
+    /// A breaker notes that there is a bad call only after it has counted the call.
     NoteBadAfter,
     /// A breaker writes its count without comparing the one that it added to.
     BlindStamped,
     /// A probe is taken without comparing the state that it was promised for.
     BlindProbe,
-    /// Places of probes are given on before the start of the period is written.
+    /// Places of probes are passed on before the start of the period is written.
     PeriodAfterPlaces,
     /// The start of a period is written without looking whether it is late.
     BlindPeriod,
@@ -255,7 +254,7 @@ pub(crate) enum Bug {
     EpochAfterStates,
     /// A probe looks at the states before it draws its epoch, and not again.
     ProbeLooksOnce,
-    /// A thread that empties cells for a generation goes on after another change of state.
+    /// A thread that empties cells for a generation continues after another change of state.
     ForgetLate,
     /// A change of state is reported by a thread that did not make it.
     TellWithoutWinning,
@@ -321,7 +320,7 @@ pub(crate) enum Bug {
     LeaseBareTake,
     /// New permits are stored over a lease.
     LeaseBlindPut,
-    /// A lease that is over is emptied by an atomic store instead of a swap.
+    /// A lease that has ended is emptied by an atomic store instead of a swap.
     LeaseBlindClose,
     /// A refund does not look which bucket the lease is of.
     LeaseBlindRefund,
@@ -339,7 +338,7 @@ pub(crate) enum Bug {
     LateLooksThenKeeps,
     /// A gauge of reservations that is lowered and raised again has its old value.
     GaugeWithoutVersion,
-    /// A provider's remaining quota is noted, and calls that looked before that are let in.
+    /// A provider's remaining quota is noted, and calls that looked before are admitted.
     TellWithoutVersion,
     /// A settlement releases its reservation first and books its cost after.
     ReleaseBeforeBook,
@@ -349,7 +348,7 @@ pub(crate) enum Bug {
     RestIgnoresPin,
     /// What a call has reserved and not used goes back to the present bucket.
     BackToPresent,
-    /// The refiller is told that permits go back before they are in the books.
+    /// The refiller is notified of returned permits before they are in the books.
     LookBeforeBack,
     /// The one permit of a call that has reserved nothing is taken without a swap.
     SpareTakenTwice,
@@ -388,15 +387,15 @@ pub(crate) mod fault {
 
     /// Runs `model` through all interleavings with at most `bound` preemptions.
     ///
-    /// `SENTINEL_LOOM_MORE` allows this many more than each model asks for;
-    /// `LOOM_MAX_PREEMPTIONS` sets one bound for all of them instead.
+    /// `SENTINEL_LOOM_MORE` is added to the bound of each model; `LOOM_MAX_PREEMPTIONS` sets one
+    /// bound for all models instead.
     pub(crate) fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
         let more = std::env::var("SENTINEL_LOOM_MORE").map_or(0, |more| {
             more.parse().expect("SENTINEL_LOOM_MORE is a number")
         });
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(bound + more));
-        // A run has far fewer: only one in which a thread waits for another gets there.
+        // A run has far fewer branches: only a run in which a thread waits for another has so many.
         builder.max_branches = 2_000;
         builder.check(model);
     }

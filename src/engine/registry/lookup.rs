@@ -120,7 +120,7 @@ impl Registry {
             // A reload is under way: wait for it, as a resource made now must have its rules.
             drop(self.renewal.lock());
         };
-        let now = self.shared.time.check_making(now);
+        let now = self.shared.time.check_for_creation(now);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let new = NewResource {
             query,
@@ -190,7 +190,7 @@ impl Registry {
     /// Creates the resource of `query` by the present rules, and replaces the one in the table,
     /// whose node it takes over.
     fn install(&self, query: &ResourceQuery<'_>, has_matched: bool, now: Glance) -> Arc<Resource> {
-        let now = self.shared.time.check_making(now);
+        let now = self.shared.time.check_for_creation(now);
         let renewal = self.renewal.lock();
         // Another call may have installed it while this one waited for the lock.
         if let Some(found) = self.resources.find(query, Arc::clone) {

@@ -56,7 +56,7 @@ impl Registry {
     pub(crate) fn new(rules: NumberedRules, shared: EngineContext) -> Self {
         let rules = RuleSet::new(rules, 0, shared.part);
         if !rules.limits().is_empty() {
-            shared.count_inbound(shared.time.check_making(shared.time.read()));
+            shared.count_inbound(shared.time.check_for_creation(shared.time.read()));
         }
         Self {
             has_templates: AtomicBool::new(rules.has_templates()),

@@ -77,8 +77,8 @@ pub enum FindingKind {
     NoShare,
     /// The buckets of a shared rule are shorter than ten round trips to the store.
     ShortBuckets,
-    /// The store has refused requests within the last minute, as a password or a right is missing,
-    /// or as something else is stored at its keys. Hooks are notified once a minute.
+    /// The store has refused requests within the last minute, because a password or a right is
+    /// missing, or because other data is stored at its keys. Hooks are notified once a minute.
     StoreRefuses,
     /// The store removes counters when its memory is full.
     StoreEvicts,

@@ -13,7 +13,7 @@ mod letters;
 mod provided;
 mod similar;
 mod text;
-mod told;
+mod reported;
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ pub use kind::FindingKind;
 pub(crate) use letters::letters_apart;
 pub(crate) use provided::{LayerFacts, Need, Provided};
 pub(crate) use similar::{cause_of_silence, is_meant, oddity};
-pub(crate) use told::ToldFindings;
+pub(crate) use reported::ReportedFindings;
 
 /// Something in the set-up that looks like a mistake. Displayed, it is a sentence for the
 /// operator.
 ///
 /// # Examples
 ///
-/// A test of one's own sends a request to every route, and asserts that nothing is found:
+/// A test can send a request to every route, and assert that nothing is found:
 ///
 /// ```
 /// use tower_sentinel::hook::FindingKind;
@@ -87,13 +87,14 @@ impl Finding {
         }
     }
 
-    /// Makes the finding one about `need`: the rule can have the same mistake with another need.
+    /// Sets the `need` that the finding is about: the rule can have the same mistake with another
+    /// need.
     pub(crate) fn on(mut self, need: Need<'_>) -> Self {
         self.part = need.part();
         self
     }
 
-    /// Marks the finding as one that only shows that no call has come yet.
+    /// Marks a finding that only shows that no call has come yet.
     pub(crate) const fn without_evidence(mut self) -> Self {
         self.has_evidence = false;
         self
@@ -116,16 +117,16 @@ impl Finding {
         self.kind
     }
 
-    /// Returns the id of the rule; empty where it is not about one, as for
+    /// Returns the id of the rule; empty if the finding is not about a rule, as for
     /// [`FindingKind::NoCalls`].
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// Returns the resource that the rule is for; for [`FindingKind::RelatedNotCalled`] the one
-    /// that it looks at, and for [`FindingKind::KeyMissing`] the one that was called. Empty where
-    /// there is no rule.
+    /// Returns the resource that the rule is for; for [`FindingKind::RelatedNotCalled`] the
+    /// resource that it looks at, and for [`FindingKind::KeyMissing`] the resource that was called.
+    /// Empty if there is no rule.
     #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource

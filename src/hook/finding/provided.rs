@@ -43,7 +43,8 @@ pub(crate) struct Provided {
 
 /// After this many requests, all forwarded by a proxy, a proxy is assumed to stand in front.
 const SUSPICIOUS: u32 = 8;
-/// The most layers with different parameters that are remembered.
+/// The most layers with different parameters that are remembered. The list is searched for each
+/// layer, so it must stay short.
 const MOST_LAYERS: usize = 16;
 
 #[derive(Clone, Debug, Default)]
@@ -96,7 +97,8 @@ impl Provided {
     }
 
     /// Records a request whose caller is known by the address of the peer, and whether a proxy
-    /// forwarded it. Returns true for the request that makes it suspicious that all were forwarded.
+    /// forwarded it. Returns true for the request with which a proxy is first assumed to stand in
+    /// front.
     pub(crate) fn note_peer(&self, is_forwarded: bool) -> bool {
         if !is_forwarded {
             self.has_unforwarded.store(true, Ordering::Relaxed);
@@ -121,8 +123,8 @@ impl Provided {
     }
 
     /// The parameters that layers extract although, by `is_used`, no rule looks at them: those with
-    /// a name, and all but the first, which hooks receive. Each is shown as the layer's code has
-    /// it.
+    /// a name, and those without a name except the first, which hooks receive. Each is shown as the
+    /// layer's code has it.
     pub(crate) fn unused_params(&self, is_used: &dyn Fn(Need<'_>) -> bool) -> Vec<String> {
         let mut unused = Vec::new();
         for params in &self.by_layers.lock().params {
@@ -155,8 +157,8 @@ impl Provided {
         self.by_layers.lock().has_layers
     }
 
-    /// Why no call can have `need`; `None` if one can. Calls cannot if there are layers, none of
-    /// them extracts it, and the program enters no calls itself.
+    /// Why no call can have `need`; `None` if a call can have it. No call can if there are layers,
+    /// no layer extracts the need, and the program enters no calls itself.
     pub(crate) fn lacks(&self, need: Need<'_>) -> Option<String> {
         let all = self.by_layers.lock().clone();
         if !all.has_layers || self.has_direct_calls.load(Ordering::Relaxed) {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::letters::letters_apart;
 
-/// The longest names that are compared letter by letter, in bytes.
+/// The longest names that are compared letter by letter, in bytes: the time grows with the product
+/// of their lengths.
 const MOST_COMPARED: usize = 128;
 /// The most letters by which a name can differ from the one that was meant.
 const MOST_LETTERS: usize = 2;
@@ -136,7 +137,7 @@ impl Likeness {
     }
 }
 
-/// How `called` is like `name`; `None` if it is not.
+/// The likeness of `called` and `name`; `None` if they are not alike.
 fn likeness(name: &str, called: &str) -> Option<Likeness> {
     let ((method, path), (other_method, other_path)) = (split(name), split(called));
     if method.is_some() != other_method.is_some() {
@@ -202,7 +203,7 @@ fn is_same_shape(one: &str, other: &str) -> bool {
         && one.split('/').zip(other.split('/')).all(is_same)
 }
 
-/// The text before the parameter for the rest of a path, if `template` ends with one.
+/// The part of `template` before a wildcard such as `{*rest}`, if `template` ends with a wildcard.
 fn before_rest(template: &str) -> Option<&str> {
     let (prefix, name) = template.strip_suffix('}')?.rsplit_once('{')?;
     name.starts_with('*').then_some(prefix)

@@ -223,13 +223,15 @@ pub enum RateLimitFields {
 #[derive(Clone, Copy)]
 struct LeastReported(f64);
 
-/// The same fraction for each unit, with the label of the rule.
+/// The fraction that is left of the quota of each unit, with the label of the rule. An extension of
+/// the response, like [`LeastReported`].
 #[derive(Clone, Default)]
 struct LeastOfUnits(Vec<(Arc<Label>, f64)>);
 
 impl RateLimitFields {
     /// Writes what is left of the quotas into the `response` to a call that passed, unless an inner
-    /// layer has already reported that less is left, or the service that nothing is.
+    /// layer has already reported that less is left, or the service has reported that nothing is
+    /// left.
     pub(crate) fn write_into<B>(self, quotas: &QuotasLeft, response: &mut Response<B>) {
         let Some(left) = quotas.tightest() else {
             return;
@@ -344,7 +346,7 @@ impl RateLimitFields {
 }
 
 /// Writes what is left of a quota into the fields of its unit, unless an inner layer has already
-/// reported that less of the unit is left, or the service that nothing is.
+/// reported that less of the unit is left, or the service has reported that nothing is left.
 fn write_of_unit<B>(left: &QuotaLeft, response: &mut Response<B>) {
     let unit = left.unit().unwrap_or(REQUESTS);
     let sent = field_of_unit(&X_REMAINING, unit).and_then(|name| response.headers().get(name));

@@ -26,9 +26,9 @@ pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// succeed. Clients of OpenTelemetry and of Google's services try a call again after
 /// `RESOURCE_EXHAUSTED` only if there is a `RetryInfo`.
 ///
-/// The message of an inbound call's refusal names its kind alone. That of an
-/// [outbound](crate::SentinelLayer::outbound) call is for the program itself, and also names
-/// the resource and the rule, as a [`Blocked`] is displayed. A handler that passes the status
+/// The message of an inbound call's refusal names only the kind of the refusal. The message of an
+/// [outbound](crate::SentinelLayer::outbound) call's refusal is for the program itself, and also
+/// names the resource and the rule, as a [`Blocked`] is displayed. A handler that passes the status
 /// of its upstream on to its own client, by `?`, passes these names on as well.
 ///
 /// # Examples

@@ -49,8 +49,8 @@ mod axum {
     /// ```
     impl IntoResponse for Blocked {
         fn into_response(self) -> Response {
-            let nothing_known = Request::new(());
-            let mut response = Http::new().reject(Head::of(&nothing_known), &self);
+            let empty_request = Request::new(());
+            let mut response = Http::new().reject(Head::of(&empty_request), &self);
             response.extensions_mut().insert(self);
             response.map(Body::from)
         }

@@ -17,10 +17,9 @@ use crate::engine::call::nodes::QuotaLeft;
 use crate::key::Head;
 use crate::read::write_text;
 
-/// Responds with a status, with `Retry-After` if a retry can succeed, and with a short
-/// body: text, or a problem document (RFC 9457) if the client's `Accept` names
-/// `application/problem+json` or `application/json` and does not give it weight 0. A range
-/// such as `*/*` names neither.
+/// Responds with a status, with `Retry-After` if a retry can succeed, and with a short body: text,
+/// or a problem document (RFC 9457) if the client's `Accept` names `application/problem+json` or
+/// `application/json` and does not give it weight 0. A range such as `*/*` names neither type.
 ///
 /// # Examples
 ///
@@ -65,9 +64,9 @@ impl Http {
         Self::default()
     }
 
-    /// Sets the status for refusals of `kind`. If it is one that must have no body, such as 204,
-    /// the response has none. If it is one that caches may keep by default, such as 404, the
-    /// response has `Cache-Control: no-store`.
+    /// Sets the status for refusals of `kind`. If the status must have no body, such as 204, the
+    /// response has none. If caches may keep a response of this status by default, such as 404, it
+    /// has `Cache-Control: no-store`.
     #[must_use]
     pub fn status(mut self, kind: BlockKind, status: StatusCode) -> Self {
         self.statuses.retain(|(known, _)| *known != kind);
@@ -170,7 +169,8 @@ impl Rejection for Http {
             }
         }
         if is_cacheable(status) {
-            // A cache would return the refusal to other clients, and when the limit has room again.
+            // A cache would return the refusal to other clients, and even when the limit has room
+            // again.
             let no_store = HeaderValue::from_static("no-store");
             response.headers_mut().insert(CACHE_CONTROL, no_store);
         }
@@ -219,21 +219,21 @@ fn text(status: StatusCode, retry_after: Option<Duration>) -> Response<Bytes> {
 /// The fields of most refusals: a content type of text, and when to retry. Cloned from prepared
 /// maps, so that no name is hashed.
 fn text_fields(retry_after: Option<Duration>) -> HeaderMap {
-    static FOR_EVER: LazyLock<HeaderMap> = LazyLock::new(|| {
+    static WITHOUT_RETRY: LazyLock<HeaderMap> = LazyLock::new(|| {
         let mut fields = HeaderMap::with_capacity(1);
         fields.insert(CONTENT_TYPE, mark::text());
         fields
     });
-    static FOR_NOW: LazyLock<HeaderMap> = LazyLock::new(|| {
+    static WITH_RETRY: LazyLock<HeaderMap> = LazyLock::new(|| {
         let mut fields = HeaderMap::with_capacity(2);
         fields.insert(CONTENT_TYPE, mark::text());
         fields.insert(RETRY_AFTER, seconds_value(1));
         fields
     });
     let Some(retry_after) = retry_after else {
-        return FOR_EVER.clone();
+        return WITHOUT_RETRY.clone();
     };
-    let mut fields = FOR_NOW.clone();
+    let mut fields = WITH_RETRY.clone();
     let seconds = whole_seconds(retry_after);
     if seconds > 1 {
         if let Some(value) = fields.get_mut(RETRY_AFTER) {

@@ -1,22 +1,22 @@
-//! The mark of a refusal: known within this process, and to no client.
+//! The mark of a refusal, which is visible within this process, and to no client.
 //!
 //! A value in the extensions of a response takes three allocations, which is more than everything
-//! else in a refusal. So by default a refusal is distinguished from an answer of the service by its
-//! content type: a text of this crate is at an address at which no other text is.
+//! else in a refusal. So by default a refusal is distinguished from a response of the service by
+//! its content type: it is a static string of this crate, recognized by its address.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::blocked::Blocked;
 
-/// Both media types, each behind words that are nowhere else. A linker can merge equal strings of a
-/// program, but never these with a plain media type. As this is a static and not a constant, it has
-/// one address for all parts of the program.
+/// The two media types, each with a prefix that no other string has: without it, a linker could
+/// merge them with equal strings of the program. As this is a static and not a constant, it has one
+/// address for all parts of the program.
 static MARKED: [&str; 2] = [
     "refused by tower-sentinel: text/plain; charset=utf-8",
     "refused by tower-sentinel: application/problem+json",
 ];
-/// The length of the words before the media type.
+/// The length of the prefix before the media type.
 const WORDS: usize = "refused by tower-sentinel: ".len();
 
 fn media(index: usize) -> &'static str {
@@ -38,10 +38,10 @@ pub(crate) fn is_marked(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(is_mark)
 }
 
-/// Returns whether a refusal that has just been made has the mark. It has few fields, so the values
-/// of all are compared, which is quicker than to look one up by its name.
+/// Returns whether the fields of a newly created refusal include the mark. A new refusal has few
+/// fields, so comparing the values of all is faster than looking one up by its name.
 #[inline]
-pub(crate) fn has_mark(headers: &HeaderMap) -> bool {
+pub(crate) fn is_marked_refusal(headers: &HeaderMap) -> bool {
     headers.values().any(is_mark)
 }
 
@@ -51,7 +51,7 @@ fn is_mark(value: &HeaderValue) -> bool {
 }
 
 /// Returns whether `response` is the answer to a call that a layer of this crate has refused, in
-/// this process, and not one of the service that looks the same.
+/// this process, and not a response of the service that looks like one.
 ///
 /// For layers around a [`SentinelLayer`](crate::SentinelLayer) or around a whole router. It
 /// allocates nothing. A refusal is not recognized if it came over a connection, or if a layer in

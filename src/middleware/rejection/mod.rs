@@ -16,8 +16,8 @@
 //! call came first. It is sent in whole seconds over HTTP and in milliseconds over gRPC, both
 //! rounded up. If a call can never pass, because the threshold is 0 or its weight is above the
 //! limit, the response names no time to retry. Only a refusal by a system rule, or by an isolation
-//! or adaptive rule whose slots are all taken, names one even then, as such a rule does not look at
-//! the rules after it.
+//! or adaptive rule whose slots are all taken, names a time even then, as these rules do not look
+//! at the rules after them.
 //!
 //! By default a response contains no name of a rule, and nothing of the request except gRPC's
 //! content type. Only the message of a gRPC call that is refused on its way
@@ -82,7 +82,7 @@ use auto::behind_grpc;
 pub use fields::RateLimitFields;
 pub use grpc::Grpc;
 pub use mark::is_refusal;
-pub(crate) use mark::{has_mark, is_marked};
+pub(crate) use mark::{is_marked_refusal, is_marked};
 
 /// When to retry if it is unknown when the cause of the refusal ends.
 const SECOND: Duration = Duration::from_secs(1);

@@ -75,7 +75,7 @@ pub(super) struct Commands {
 impl Commands {
     pub(super) fn new(sentinel: Sentinel, app: String, sink: Option<Box<dyn RuleSink>>) -> Self {
         let time = &sentinel.registry().shared().time;
-        let now = time.check_making(time.read());
+        let now = time.check_for_creation(time.read());
         Self {
             calendar: Lock::new(Calendar::new(now, wall_time())),
             sentinel,
@@ -139,7 +139,7 @@ impl Commands {
     ) -> Result<String, CommandRefused> {
         let registry = self.sentinel.registry();
         let time = &registry.shared().time;
-        let now = time.check_making(time.read());
+        let now = time.check_for_creation(time.read());
         let calendar = {
             let mut calendar = self.calendar.lock();
             calendar.look(now, wall_time());

@@ -55,7 +55,7 @@ impl Journal {
             let state = &mut *self.state.lock();
             let registry = self.sentinel.registry();
             let time = &registry.shared().time;
-            let now = time.check_making(time.read());
+            let now = time.check_for_creation(time.read());
             state.budget.begin(now, &mut state.episodes, &mut lines);
             let queue = std::mem::take(&mut *self.changes.0.lock());
             for change in queue.changes {

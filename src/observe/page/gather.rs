@@ -127,7 +127,7 @@ impl Gathered {
     ) -> Self {
         let registry = sentinel.registry();
         let time = &registry.shared().time;
-        let now = time.check_making(time.read());
+        let now = time.check_for_creation(time.read());
         let rules = registry.rules();
         let (known, mut minute) = {
             let kept = kept.0.lock();

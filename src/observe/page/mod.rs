@@ -208,5 +208,5 @@ fn rounds(sentinel: &Sentinel, all_resources: bool) -> Arc<Rounds<Arc<Gathered>>
 /// Returns the present time of `sentinel`.
 fn now(sentinel: &Sentinel) -> Tick {
     let time = &sentinel.registry().shared().time;
-    time.check_making(time.read())
+    time.check_for_creation(time.read())
 }

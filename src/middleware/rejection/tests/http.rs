@@ -1,4 +1,4 @@
-//! The status, the fields and the body of an answer to a refusal.
+//! The status, the fields and the body of the response to a refused call.
 
 use super::*;
 use crate::blocked::Retry;
@@ -203,7 +203,7 @@ fn a_status_that_has_no_body_gets_none() {
 }
 
 #[test]
-fn legacy_fields_tell_the_quota() {
+fn legacy_fields_report_the_quota() {
     let http = Http::new().fields(RateLimitFields::Legacy);
     let response = refused(&http, None, &flow(Some(Duration::from_millis(500))));
     let field = |name| response.headers()[name].to_str().unwrap();

@@ -2,11 +2,12 @@
 
 use crate::base::sync::{AtomicBool, Ordering};
 
-/// See the [module](self). A clone of a layer may extract something else, so it starts unset.
+/// See the [module](self). A clone of a layer may extract something else, so the flag of the clone
+/// is unset.
 #[derive(Debug, Default)]
-pub(super) struct Told(AtomicBool);
+pub(super) struct ReportedOnce(AtomicBool);
 
-impl Told {
+impl ReportedOnce {
     /// Runs `report` on the first call. Threads that call it concurrently may each run it.
     #[inline]
     pub(super) fn once(&self, report: impl FnOnce()) {
@@ -23,7 +24,7 @@ impl Told {
     }
 }
 
-impl Clone for Told {
+impl Clone for ReportedOnce {
     fn clone(&self) -> Self {
         Self::default()
     }

@@ -9,8 +9,8 @@ use crate::clock::Tick;
 /// The most findings that hooks receive. Limited, as some findings contain names of resources,
 /// which clients can make up.
 const MOST_REPORTED: usize = 1_024;
-/// How often it is reported that the store refuses requests.
-const AGAIN: Duration = Duration::from_secs(60);
+/// While the store refuses requests, the finding is reported again at this interval.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// The most new resources that are compared with the names of rules. Limited, as each comparison
 /// takes time and clients can make up names.
 const MOST_COMPARED: u32 = 256;
@@ -21,7 +21,7 @@ const MOST_LATE: u32 = 16;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct ToldFindings {
+pub(crate) struct ReportedFindings {
     /// The kind of each finding, its rule and the part of the rule. At most [`MOST_REPORTED`].
     findings: Lock<Vec<(FindingKind, Box<str>, u8)>>,
     /// When it was last reported that the store refuses.
@@ -31,33 +31,34 @@ pub(crate) struct ToldFindings {
     late: AtomicU32,
 }
 
-impl ToldFindings {
+impl ReportedFindings {
     /// Returns whether `finding` is the first of its kind for its rule or, where the store refuses,
     /// the first within a minute. Notes that it was reported.
     pub(crate) fn is_first(&self, finding: &Finding, now: impl FnOnce() -> Tick) -> bool {
         if finding.kind == FindingKind::StoreRefuses {
             let (mut refused, now) = (self.refused.lock(), now());
-            let is_due = refused.is_none_or(|before| now - before >= AGAIN);
+            let is_due = refused.is_none_or(|before| now - before >= REPORT_INTERVAL);
             if is_due {
                 *refused = Some(now);
             }
             return is_due;
         }
-        // A key that no layer provides is missing in every call, so these are one finding.
+        // A key that no layer provides is missing in every call, so `KeyMissing` and `NotProvided`
+        // are one finding.
         let kind = match finding.kind {
             FindingKind::KeyMissing => FindingKind::NotProvided,
             kind => kind,
         };
-        let mut told = self.findings.lock();
-        if told.len() >= MOST_REPORTED {
+        let mut reported = self.findings.lock();
+        if reported.len() >= MOST_REPORTED {
             return false;
         }
-        for (known, rule, part) in told.iter() {
+        for (known, rule, part) in reported.iter() {
             if (*known, &**rule, *part) == (kind, finding.rule(), finding.part) {
                 return false;
             }
         }
-        told.push((kind, finding.rule().into(), finding.part));
+        reported.push((kind, finding.rule().into(), finding.part));
         true
     }
 
