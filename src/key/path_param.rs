@@ -156,7 +156,12 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
 
 /// Finds the part of one of `paths` that decodes to `decoded`, which is axum's value of the
 /// parameter `name` of `template`.
-fn find_encoded<'a>(template: &str, paths: Paths<'a>, name: &str, decoded: &str) -> Option<&'a str> {
+fn find_encoded<'a>(
+    template: &str,
+    paths: Paths<'a>,
+    name: &str,
+    decoded: &str,
+) -> Option<&'a str> {
     let mut parameters = template.split('/').filter_map(parameter);
     let is_it = |inner: &str| inner.strip_prefix('*').unwrap_or(inner) == name;
     let (before, inner, after) = parameters.find(|(_, inner, _)| is_it(inner))?;

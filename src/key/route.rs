@@ -234,7 +234,9 @@ pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
         Some("") => ((here, 0), None),
         // The prefix was taken off by nested routers only if it has no more segments than their
         // template: a rewritten path can look like one without its prefix.
-        Some(outer) if segment_count(outer) <= segment_count(nested(head)) => ((original, outer.len()), None),
+        Some(outer) if segment_count(outer) <= segment_count(nested(head)) => {
+            ((original, outer.len()), None)
+        }
         _ => ((here, 0), Some(original)),
     }
 }

@@ -54,10 +54,10 @@ mod mode;
 mod propagate;
 mod pushback;
 pub mod rejection;
+mod reported;
 mod service;
 mod settings;
 pub mod skip;
-mod reported;
 
 pub use answer::{ByResult, ClassifyAnswer};
 pub use answer_cost::{AnswerCost, ReadCost};

@@ -11,9 +11,9 @@
 mod kind;
 mod letters;
 mod provided;
+mod reported;
 mod similar;
 mod text;
-mod reported;
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub use kind::FindingKind;
 #[cfg(feature = "serde")]
 pub(crate) use letters::letters_apart;
 pub(crate) use provided::{LayerFacts, Need, Provided};
-pub(crate) use similar::{cause_of_silence, is_meant, oddity};
 pub(crate) use reported::ReportedFindings;
+pub(crate) use similar::{cause_of_silence, is_meant, oddity};
 
 /// Something in the set-up that looks like a mistake. Displayed, it is a sentence for the
 /// operator.

@@ -82,7 +82,7 @@ use auto::behind_grpc;
 pub use fields::RateLimitFields;
 pub use grpc::Grpc;
 pub use mark::is_refusal;
-pub(crate) use mark::{is_marked_refusal, is_marked};
+pub(crate) use mark::{is_marked, is_marked_refusal};
 
 /// When to retry if it is unknown when the cause of the refusal ends.
 const SECOND: Duration = Duration::from_secs(1);
